@@ -1,0 +1,104 @@
+//! The contract between the engine and whatever keeps the records.
+//!
+//! Owns the [`Store`] trait and the stores. A store knows the protocol and its own client; it knows
+//! nothing of the engine, of bodies or of results beyond their bytes.
+
+mod waiters;
+
+use crate::error::StoreError;
+use crate::key::RecordKey;
+use crate::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
+    Resolution, ResolveAnswer,
+};
+
+pub use waiters::Waiters;
+
+/// Keeps one [`Record`] a key and carries out the protocol's transitions on it.
+///
+/// # Writing a store
+///
+/// Each method but [`purge`](Store::purge) is **one atomic step** on one record, judged by the
+/// store's own clock, never the caller's: two callers with skewed clocks must get the answers one
+/// clock would give. The step itself is written once, as a pure function in
+/// [`protocol`](crate::protocol). A store that can hold a lock or a transaction calls it:
+///
+/// 1. read the record of `key` (or none);
+/// 2. call the function with it, the request and the store's now;
+/// 3. if [`Step::write`](crate::protocol::Step::write) is `Some`, write that whole record, durably;
+/// 4. only then answer [`Step::answer`](crate::protocol::Step::answer).
+///
+/// A store that must decide on a server restates the function in the server's language; its tests
+/// hold it against the original.
+///
+/// What else a store owes:
+///
+/// * An acknowledged step survives whatever the store says it survives, and is seen by every later
+///   step of any client.
+/// * The same request, asked again by the same owner because an answer was lost, finds the truth.
+///   The functions see to that, so a store retries a broken connection by itself.
+/// * Every method ends within a bounded time, with a [`StoreError`] whose kind is honest:
+///   `Unavailable` only if the step was certainly not applied, `OutcomeUnknown` otherwise.
+/// * Dropping a returned future may leave the step applied or not, never half.
+/// * A record past its `expires_at` is absent whether or not it was deleted yet, and no other is
+///   ever deleted but by [`forget`](Store::forget). The fence of a new record exceeds every fence
+///   its key ever had: from the clock, or from a floor kept when records are deleted.
+/// * Scope and key are any UTF-8, NUL included; a result is any bytes.
+/// * No key, fingerprint or result in an error, a log or a `Debug`.
+pub trait Store: Clone + Send + Sync + 'static {
+    /// Claims a key: see [`protocol::claim`](crate::protocol::claim).
+    fn claim(
+        &self,
+        key: &RecordKey,
+        request: &Claim,
+    ) -> impl Future<Output = Result<ClaimAnswer, StoreError>> + Send;
+
+    /// Renews a lease: see [`protocol::renew`](crate::protocol::renew).
+    fn renew(
+        &self,
+        key: &RecordKey,
+        request: &Renew,
+    ) -> impl Future<Output = Result<RenewAnswer, StoreError>> + Send;
+
+    /// Records a result: see [`protocol::complete`](crate::protocol::complete).
+    ///
+    /// A result that the store cannot take is a [`StoreErrorKind::TooLarge`](crate::StoreErrorKind),
+    /// and nothing is applied; the engine then records a tombstone.
+    fn complete(
+        &self,
+        key: &RecordKey,
+        request: &Complete,
+    ) -> impl Future<Output = Result<CompleteAnswer, StoreError>> + Send;
+
+    /// Gives a claim up: see [`protocol::release`](crate::protocol::release).
+    fn release(
+        &self,
+        key: &RecordKey,
+        request: &Release,
+    ) -> impl Future<Output = Result<ReleaseAnswer, StoreError>> + Send;
+
+    /// Carries out an operator's word on a key in doubt: see
+    /// [`protocol::resolve`](crate::protocol::resolve).
+    fn resolve(
+        &self,
+        key: &RecordKey,
+        resolution: &Resolution,
+    ) -> impl Future<Output = Result<ResolveAnswer, StoreError>> + Send;
+
+    /// Deletes a record in whatever state it is, and says whether there was one. The next call runs
+    /// its body: for operators.
+    fn forget(&self, key: &RecordKey) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// The live record of a key.
+    fn get(&self, key: &RecordKey) -> impl Future<Output = Result<Option<Record>, StoreError>> + Send;
+
+    /// Deletes at most `limit` records past their `expires_at`, and says how many it deleted.
+    fn purge(&self, limit: usize) -> impl Future<Output = Result<usize, StoreError>> + Send;
+
+    /// The largest result this store takes, in bytes; `None` for no limit of its own.
+    fn max_result_bytes(&self) -> Option<usize>;
+
+    /// Where the callers of this process meet that wait for a key. A store makes one
+    /// [`Waiters::default`] when it is made, and its clones share it.
+    fn waiters(&self) -> &Waiters;
+}

@@ -1,0 +1,2 @@
+//! Makes async functions safe to call twice.
+pub use idem_runtime::*;
