@@ -7,5 +7,9 @@ pub use idem_runtime::{
     StoreError, StoreErrorKind, TerminalOperation, Waiters, context, observe, protocol,
 };
 
+#[cfg(feature = "testing")]
+#[doc(inline)]
+pub use idem_runtime::testing;
+
 #[doc(hidden)]
 pub use idem_runtime::__private;
