@@ -1,2 +1,11 @@
 //! Makes async functions safe to call twice.
-pub use idem_runtime::*;
+
+#[doc(inline)]
+pub use idem_runtime::{
+    CallId, Context, Error, Fence, Fingerprint, Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES,
+    MAX_SCOPE_BYTES, MemoryStore, NotStored, Observed, OnCrash, Operation, Outcome, RecordKey, Scope, Store,
+    StoreError, StoreErrorKind, TerminalOperation, Waiters, context, observe, protocol,
+};
+
+#[doc(hidden)]
+pub use idem_runtime::__private;

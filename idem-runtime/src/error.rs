@@ -33,10 +33,7 @@ impl CallId {
 
 impl From<&RecordKey> for CallId {
     fn from(record: &RecordKey) -> Self {
-        Self {
-            operation: Arc::from(record.scope().as_str()),
-            key: record.digest(),
-        }
+        Self { operation: Arc::from(record.scope().as_str()), key: record.digest() }
     }
 }
 
@@ -197,10 +194,7 @@ impl Error {
     }
 
     pub(crate) fn configuration(operation: &str, detail: impl Into<Arc<str>>) -> Self {
-        Self::Configuration {
-            operation: Arc::from(operation),
-            detail: detail.into(),
-        }
+        Self::Configuration { operation: Arc::from(operation), detail: detail.into() }
     }
 }
 
@@ -295,11 +289,7 @@ impl StoreError {
     }
 
     fn new(kind: StoreErrorKind, detail: impl Into<Arc<str>>) -> Self {
-        Self {
-            kind,
-            detail: detail.into(),
-            source: None,
-        }
+        Self { kind, detail: detail.into(), source: None }
     }
 
     /// The same error with the client's own beneath it.
@@ -324,10 +314,7 @@ impl StoreError {
     /// Whether the same operation may succeed later.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
-        matches!(
-            self.kind,
-            StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown
-        )
+        matches!(self.kind, StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown)
     }
 }
 
@@ -356,8 +343,6 @@ impl fmt::Debug for StoreError {
 
 impl StdError for StoreError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn StdError + 'static))
+        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
     }
 }

@@ -3,12 +3,25 @@
 
 pub mod protocol;
 
+mod context;
+mod engine;
 mod error;
+mod expansion;
+mod fingerprint;
 mod key;
 mod store;
 
+pub use context::{Context, Observed, Outcome, context, observe};
+pub use engine::{Operation, TerminalOperation};
 pub use error::{CallId, Error, NotStored, StoreError, StoreErrorKind};
 pub use key::{
     Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES, RecordKey, Scope,
 };
-pub use store::{Store, Waiters};
+pub use protocol::{Fence, Fingerprint, OnCrash};
+pub use store::{MemoryStore, Store, Waiters};
+
+/// What generated code calls. Not a public interface.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::expansion::*;
+}

@@ -7,11 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::{Key, KeyError, KeyPart};
 
 /// Everything but `[A-Za-z0-9_.~-]`, the unreserved characters of RFC 3986 section 2.3.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~')
-    .remove(b'-');
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').remove(b'~').remove(b'-');
 
 /// Makes a [`Key`] of literal text and values.
 ///
@@ -71,11 +67,7 @@ impl KeyBuilder {
     /// [`KeyError::Missing`] if it or a value in it is empty, [`KeyError::TooLong`] beyond 1,024
     /// bytes.
     pub fn finish(self) -> Result<Key, KeyError> {
-        if self.missing {
-            Err(KeyError::Missing)
-        } else {
-            Key::new(self.text)
-        }
+        if self.missing { Err(KeyError::Missing) } else { Key::new(self.text) }
     }
 }
 

@@ -89,9 +89,15 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The stable name of an operation; keys of different scopes never meet.
+/// The stable name of an operation; keys of different scopes never meet. Cheap to clone.
 #[derive(Clone)]
-pub struct Scope(Cow<'static, str>, Option<Arc<str>>);
+pub struct Scope(Name);
+
+#[derive(Clone)]
+enum Name {
+    Static(&'static str),
+    Shared(Arc<str>),
+}
 
 impl Scope {
     /// The scope with this name.
@@ -101,23 +107,35 @@ impl Scope {
     /// [`KeyError::BlankScope`] if there is nothing but white space in it, and
     /// [`KeyError::ScopeTooLong`] beyond 512 bytes.
     pub fn new(name: impl Into<Cow<'static, str>>) -> Result<Self, KeyError> {
-        let name = name.into();
-        if name.trim().is_empty() {
+        Self::check(match name.into() {
+            Cow::Borrowed(name) => Name::Static(name),
+            Cow::Owned(name) => Name::Shared(Arc::from(name)),
+        })
+    }
+
+    pub(crate) fn shared(name: Arc<str>) -> Result<Self, KeyError> {
+        Self::check(Name::Shared(name))
+    }
+
+    fn check(name: Name) -> Result<Self, KeyError> {
+        let scope = Self(name);
+        let text = scope.as_str();
+        if text.trim().is_empty() {
             return Err(KeyError::BlankScope);
         }
-        if name.len() > MAX_SCOPE_BYTES {
-            return Err(KeyError::ScopeTooLong { bytes: name.len() });
+        if text.len() > MAX_SCOPE_BYTES {
+            return Err(KeyError::ScopeTooLong { bytes: text.len() });
         }
-        Ok(match name {
-            Cow::Borrowed(name) => Self(Cow::Borrowed(name), None),
-            Cow::Owned(name) => Self(Cow::Borrowed(""), Some(Arc::from(name))),
-        })
+        Ok(scope)
     }
 
     /// The name.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        self.1.as_deref().unwrap_or(&self.0)
+        match &self.0 {
+            Name::Static(name) => name,
+            Name::Shared(name) => name,
+        }
     }
 }
 
@@ -187,10 +205,7 @@ impl RecordKey {
 
 impl fmt::Debug for RecordKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecordKey")
-            .field("scope", &self.scope)
-            .field("digest", &self.digest())
-            .finish()
+        f.debug_struct("RecordKey").field("scope", &self.scope).field("digest", &self.digest()).finish()
     }
 }
 

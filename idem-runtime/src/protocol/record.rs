@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::Replay;
+
 /// An instant of a store's clock: microseconds since the Unix epoch.
 ///
 /// Only the store that made it may compare it with its own "now".
@@ -128,11 +130,7 @@ impl Fingerprint {
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A digest of few possible values can be guessed back: four bytes tell two apart.
-        write!(
-            f,
-            "Fingerprint({:02x}{:02x}{:02x}{:02x}..)",
-            self.0[0], self.0[1], self.0[2], self.0[3]
-        )
+        write!(f, "Fingerprint({:02x}{:02x}{:02x}{:02x}..)", self.0[0], self.0[1], self.0[2], self.0[3])
     }
 }
 
@@ -198,6 +196,24 @@ pub enum Tombstone {
     NotEncodable,
     /// There is none: the attempts ran out.
     Exhausted,
+}
+
+impl Record {
+    /// What a duplicate is given, if the record is completed or failed.
+    #[must_use]
+    pub fn replay(&self) -> Option<Replay> {
+        let verdict = match self.state {
+            State::Completed => Verdict::Completed,
+            State::Failed => Verdict::Failed,
+            State::InFlight | State::Released | State::InDoubt => return None,
+        };
+        Some(Replay {
+            verdict,
+            result: self.result.clone()?,
+            attempt: self.attempt,
+            completed_at: self.completed_at?,
+        })
+    }
 }
 
 /// What a store keeps for one key.

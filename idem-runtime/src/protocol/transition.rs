@@ -22,10 +22,7 @@ impl<A> Step<A> {
     }
 
     const fn put(record: Record, answer: A) -> Self {
-        Self {
-            write: Some(record),
-            answer,
-        }
+        Self { write: Some(record), answer }
     }
 }
 
@@ -64,9 +61,9 @@ pub fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timest
             recovered: record.recovered,
             lease_left: record.lease_until.since(now),
         })),
-        State::InFlight if now < record.lease_until => Step::keep(ClaimAnswer::Busy {
-            retry_after: record.lease_until.since(now),
-        }),
+        State::InFlight if now < record.lease_until => {
+            Step::keep(ClaimAnswer::Busy { retry_after: record.lease_until.since(now) })
+        }
         State::InFlight if record.on_crash == OnCrash::InDoubt || request.on_crash == OnCrash::InDoubt => {
             Step::put(in_doubt(record), ClaimAnswer::InDoubt)
         }
@@ -74,17 +71,15 @@ pub fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timest
             exhaust(record, request, now)
         }
         State::InFlight => grant(Some(record), old_fence, request, now, true),
-        State::Released if now < record.retry_at => Step::keep(ClaimAnswer::RetryAt {
-            retry_after: record.retry_at.since(now),
-        }),
+        State::Released if now < record.retry_at => {
+            Step::keep(ClaimAnswer::RetryAt { retry_after: record.retry_at.since(now) })
+        }
         State::Released => grant(Some(record), old_fence, request, now, false),
     }
 }
 
 fn attempts_are_over(record: &Record, request: &Claim) -> bool {
-    request
-        .max_attempts
-        .is_some_and(|most| record.attempt >= most.get())
+    request.max_attempts.is_some_and(|most| record.attempt >= most.get())
 }
 
 fn grant(
@@ -107,9 +102,7 @@ fn grant(
         lease_until,
         retry_at: now,
         ttl: request.ttl,
-        fingerprint: request
-            .fingerprint
-            .or_else(|| record.and_then(|record| record.fingerprint)),
+        fingerprint: request.fingerprint.or_else(|| record.and_then(|record| record.fingerprint)),
         result: None,
         created_at: record.map_or(now, |record| record.created_at),
         completed_at: None,
@@ -117,12 +110,7 @@ fn grant(
     };
     Step::put(
         new,
-        ClaimAnswer::Granted(Grant {
-            fence,
-            attempt,
-            recovered,
-            lease_left: lease_until.since(now),
-        }),
+        ClaimAnswer::Granted(Grant { fence, attempt, recovered, lease_left: lease_until.since(now) }),
     )
 }
 
@@ -135,45 +123,31 @@ fn in_flight_until(on_crash: OnCrash, lease_until: Timestamp, ttl: std::time::Du
 }
 
 fn replay(record: &Record) -> ClaimAnswer {
-    let verdict = if record.state == State::Failed {
-        Verdict::Failed
-    } else {
-        Verdict::Completed
-    };
-    match &record.result {
-        Some(StoredResult::Tombstone(Tombstone::Exhausted)) => ClaimAnswer::Exhausted {
-            attempts: record.attempt,
-        },
-        result => ClaimAnswer::Replay(Replay {
-            verdict,
-            result: result
-                .clone()
-                .unwrap_or(StoredResult::Tombstone(Tombstone::NotEncodable)),
+    match record.replay() {
+        Some(Replay { result: StoredResult::Tombstone(Tombstone::Exhausted), attempt, .. }) => {
+            ClaimAnswer::Exhausted { attempts: attempt }
+        }
+        Some(replay) => ClaimAnswer::Replay(replay),
+        // A terminal record has both; a store's reader sees to it. Whatever it is, it must not run.
+        None => ClaimAnswer::Replay(Replay {
+            verdict: Verdict::Completed,
+            result: StoredResult::Tombstone(Tombstone::NotEncodable),
             attempt: record.attempt,
-            completed_at: record.completed_at.unwrap_or(record.created_at),
+            completed_at: record.created_at,
         }),
     }
 }
 
 fn in_doubt(record: &Record) -> Record {
-    Record {
-        state: State::InDoubt,
-        expires_at: None,
-        ..record.clone()
-    }
+    Record { state: State::InDoubt, expires_at: None, ..record.clone() }
 }
 
 fn exhaust(record: &Record, request: &Claim, now: Timestamp) -> Step<ClaimAnswer> {
-    let failed = Record {
-        ttl: request.ttl,
-        ..record.clone()
-    };
+    let failed = Record { ttl: request.ttl, ..record.clone() };
     let result = StoredResult::Tombstone(Tombstone::Exhausted);
     Step::put(
         terminal(failed, Owner::NOBODY, Verdict::Failed, result, now),
-        ClaimAnswer::Exhausted {
-            attempts: record.attempt,
-        },
+        ClaimAnswer::Exhausted { attempts: record.attempt },
     )
 }
 
@@ -213,14 +187,7 @@ pub fn renew(record: Option<&Record>, request: &Renew, now: Timestamp) -> Step<R
         Some(record) if record.state == State::InFlight => {
             let lease_until = now.after(request.lease);
             let expires_at = in_flight_until(record.on_crash, lease_until, record.ttl);
-            Step::put(
-                Record {
-                    lease_until,
-                    expires_at,
-                    ..record.clone()
-                },
-                RenewAnswer::Held,
-            )
+            Step::put(Record { lease_until, expires_at, ..record.clone() }, RenewAnswer::Held)
         }
         _ => Step::keep(RenewAnswer::Lost),
     }
@@ -234,17 +201,8 @@ pub fn complete(record: Option<&Record>, request: &Complete, now: Timestamp) -> 
     };
     match record.state {
         State::InFlight => {
-            let record = Record {
-                ttl: request.ttl,
-                ..record.clone()
-            };
-            let done = terminal(
-                record,
-                request.owner,
-                request.verdict,
-                request.result.clone(),
-                now,
-            );
+            let record = Record { ttl: request.ttl, ..record.clone() };
+            let done = terminal(record, request.owner, request.verdict, request.result.clone(), now);
             Step::put(done, CompleteAnswer::Done)
         }
         State::Completed | State::Failed => Step::keep(CompleteAnswer::Done),
@@ -263,10 +221,7 @@ pub fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> St
             (ReleaseCause::Abandoned, OnCrash::InDoubt) => {
                 Step::put(in_doubt(record), ReleaseAnswer::InDoubt)
             }
-            _ => Step::put(
-                released(record, now.after(request.retry_after), now),
-                ReleaseAnswer::Released,
-            ),
+            _ => Step::put(released(record, now.after(request.retry_after), now), ReleaseAnswer::Released),
         },
         State::Released => Step::keep(ReleaseAnswer::Released),
         State::InDoubt if request.cause == ReleaseCause::Abandoned => Step::keep(ReleaseAnswer::InDoubt),
@@ -288,10 +243,7 @@ pub fn resolve(record: Option<&Record>, resolution: &Resolution, now: Timestamp)
             terminal(record.clone(), Owner::NOBODY, *verdict, result.clone(), now)
         }
         // The owner goes too: the worker in doubt must not take the release for its own.
-        Resolution::Release => Record {
-            owner: Owner::NOBODY,
-            ..released(record, now, now)
-        },
+        Resolution::Release => Record { owner: Owner::NOBODY, ..released(record, now, now) },
     };
     Step::put(new, ResolveAnswer::Resolved)
 }

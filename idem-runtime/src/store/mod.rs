@@ -3,6 +3,7 @@
 //! Owns the [`Store`] trait and the stores. A store knows the protocol and its own client; it knows
 //! nothing of the engine, of bodies or of results beyond their bytes.
 
+mod memory;
 mod waiters;
 
 use crate::error::StoreError;
@@ -12,7 +13,9 @@ use crate::protocol::{
     Resolution, ResolveAnswer,
 };
 
+pub use memory::MemoryStore;
 pub use waiters::Waiters;
+pub(crate) use waiters::{Place, Seat, Seen};
 
 /// Keeps one [`Record`] a key and carries out the protocol's transitions on it.
 ///

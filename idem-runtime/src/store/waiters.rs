@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
+use tokio::time::Instant;
 
 use crate::key::RecordKey;
 use crate::protocol::{Fingerprint, Replay};
@@ -34,16 +35,40 @@ pub(crate) struct Place {
     pub(crate) turn: AsyncMutex<()>,
     /// Rung when something happened to the key in this process.
     pub(crate) bell: Notify,
-    /// The result, once the one that polls has seen it.
-    pub(crate) replay: watch::Sender<Option<Replay>>,
+    /// What the one that polls saw last.
+    pub(crate) seen: watch::Sender<Seen>,
+}
+
+/// What the one that polls saw.
+pub(crate) enum Seen {
+    /// The key was busy, until then if its lease is not renewed.
+    Busy(Instant),
+    /// The key has a result.
+    Replay(Replay),
+}
+
+impl Place {
+    pub(crate) fn saw_busy_until(&self, until: Instant) {
+        self.seen.send_if_modified(|seen| {
+            if let Seen::Busy(seen) = seen {
+                *seen = until;
+            }
+            false
+        });
+    }
+
+    pub(crate) fn busy_until(&self) -> Instant {
+        match &*self.seen.borrow() {
+            Seen::Busy(until) => *until,
+            Seen::Replay(_) => Instant::now(),
+        }
+    }
 }
 
 impl Waiters {
     fn shard(&self, key: &RecordKey) -> MutexGuard<'_, HashMap<RecordKey, Vec<Arc<Place>>>> {
         let index = usize::try_from(self.0.hasher.hash_one(key) % SHARDS as u64).unwrap_or(0);
-        self.0.shards[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.0.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Joins those that wait for this key with this fingerprint.
@@ -57,17 +82,24 @@ impl Waiters {
                     fingerprint,
                     turn: AsyncMutex::new(()),
                     bell: Notify::new(),
-                    replay: watch::Sender::new(None),
+                    seen: watch::Sender::new(Seen::Busy(Instant::now())),
                 });
                 places.push(place.clone());
                 place
             }
         };
         drop(shard);
-        Seat {
-            waiters: self.clone(),
-            key: key.clone(),
-            place: Some(place),
+        Seat { waiters: self.clone(), key: key.clone(), place }
+    }
+
+    /// Takes the places off the list for which `left` holds.
+    fn leave(&self, key: &RecordKey, left: impl Fn(&Arc<Place>) -> bool) {
+        let mut shard = self.shard(key);
+        if let Some(places) = shard.get_mut(key) {
+            places.retain(|place| !left(place));
+            if places.is_empty() {
+                shard.remove(key);
+            }
         }
     }
 
@@ -91,25 +123,26 @@ impl fmt::Debug for Waiters {
 pub(crate) struct Seat {
     waiters: Waiters,
     key: RecordKey,
-    /// `None` only while it is dropped.
-    place: Option<Arc<Place>>,
+    place: Arc<Place>,
 }
 
 impl Seat {
-    pub(crate) fn place(&self) -> Option<&Place> {
-        self.place.as_deref()
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Gives a result to all that wait here. Who joins later meets elsewhere: the result may be of
+    /// another generation by then.
+    pub(crate) fn share(&self, replay: Replay) {
+        self.waiters.leave(&self.key, |place| Arc::ptr_eq(place, &self.place));
+        self.place.seen.send_replace(Seen::Replay(replay));
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut shard = self.waiters.shard(&self.key);
-        self.place = None;
-        if let Some(places) = shard.get_mut(&self.key) {
-            places.retain(|place| Arc::strong_count(place) > 1);
-            if places.is_empty() {
-                shard.remove(&self.key);
-            }
-        }
+        // The list's own and this seat's: nobody else sits here, and joining takes the lock.
+        let last = |place: &Arc<Place>| Arc::ptr_eq(place, &self.place) && Arc::strong_count(place) == 2;
+        self.waiters.leave(&self.key, last);
     }
 }

@@ -1,0 +1,215 @@
+//! What a running body can learn of its call, and what a caller can learn of a call it made.
+//!
+//! Owns the two task-locals. The engine sets them; nothing here decides anything.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::key::{Key, RecordKey, framed_digest};
+use crate::protocol::{Fence, Grant, Replay};
+
+tokio::task_local! {
+    static CONTEXT: Context;
+    static OBSERVER: Option<Arc<Observation>>;
+}
+
+/// What a running body can learn of its call: see [`context`].
+#[derive(Clone)]
+pub struct Context(Arc<Inner>);
+
+struct Inner {
+    key: RecordKey,
+    grant: Option<Grant>,
+}
+
+/// The call whose body this runs in, or `None` outside one.
+///
+/// It is bound to the task: a body that spawns another hands it over itself.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), idem::Error> {
+/// use idem::{MemoryStore, Operation};
+///
+/// let store = MemoryStore::new();
+/// let attempt = Operation::new("payments.charge")
+///     .run(&store, "order-42", || async {
+///         let context = idem::context().expect("a body has a context");
+///         let gateway_key = context.downstream_key("gateway");
+///         assert_eq!(gateway_key.len(), 32);
+///         Ok::<_, idem::Error>(context.attempt())
+///     })
+///     .await?;
+/// assert_eq!(attempt, 1);
+/// assert!(idem::context().is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub fn context() -> Option<Context> {
+    CONTEXT.try_with(Clone::clone).ok()
+}
+
+impl Context {
+    pub(crate) fn new(key: RecordKey, grant: Option<Grant>) -> Self {
+        Self(Arc::new(Inner { key, grant }))
+    }
+
+    /// Runs `poll` with this as the context of the task, hidden from any observer of an outer call.
+    pub(crate) fn enter<T>(&self, poll: impl FnOnce() -> T) -> T {
+        OBSERVER.sync_scope(None, || CONTEXT.sync_scope(self.clone(), poll))
+    }
+
+    /// The scope of the operation.
+    #[must_use]
+    pub fn operation(&self) -> &str {
+        self.0.key.scope().as_str()
+    }
+
+    /// The key of the call, as it was rendered. It is private data.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        self.0.key.key()
+    }
+
+    /// Which attempt this is; from 1. It is 1 also where the call runs unprotected.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.0.grant.map_or(1, |grant| grant.attempt)
+    }
+
+    /// The fence of this attempt, for a downstream that can refuse a lower one. `None` where the
+    /// call runs unprotected, because the store was down and the operation fails open.
+    #[must_use]
+    pub fn fence(&self) -> Option<Fence> {
+        self.0.grant.map(|grant| grant.fence)
+    }
+
+    /// Whether this attempt took over from one whose lease ran out, so that the effect may have
+    /// happened already.
+    #[must_use]
+    pub fn recovered(&self) -> bool {
+        self.0.grant.is_some_and(|grant| grant.recovered)
+    }
+
+    /// Whether the call is protected by a claim; `false` only where the store was down and the
+    /// operation fails open.
+    #[must_use]
+    pub fn protected(&self) -> bool {
+        self.0.grant.is_some()
+    }
+
+    /// A key for the next service: the same at every attempt of this call, different for every
+    /// other key, operation or `name`, and telling nothing of the key. 32 hexadecimal characters
+    /// (128 bits of a SHA-256).
+    #[must_use]
+    pub fn downstream_key(&self, name: &str) -> String {
+        let digest = framed_digest(&["idem downstream key", self.operation(), self.key().as_str(), name]);
+        digest[..16].iter().fold(String::with_capacity(32), |mut text, byte| {
+            use fmt::Write as _;
+            // Writing to a `String` cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("key", &self.0.key).field("grant", &self.0.grant).finish()
+    }
+}
+
+/// How an idempotent call got its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Its body ran.
+    #[non_exhaustive]
+    Executed {
+        /// Which attempt it was; from 1.
+        attempt: u32,
+        /// Whether it took over from an attempt whose lease ran out.
+        recovered: bool,
+    },
+    /// It was given the result recorded by another call.
+    #[non_exhaustive]
+    Replayed {
+        /// The attempt that made the result.
+        attempt: u32,
+        /// When it was recorded, by the store's clock.
+        completed_at: SystemTime,
+    },
+    /// Its body ran without protection, because the store was down and the operation fails open.
+    Unprotected,
+}
+
+impl Outcome {
+    /// Whether the result was recorded by another call.
+    #[must_use]
+    pub const fn is_replayed(&self) -> bool {
+        matches!(self, Self::Replayed { .. })
+    }
+
+    pub(crate) fn replayed(replay: &Replay) -> Self {
+        let since_epoch = Duration::from_micros(replay.completed_at.as_micros());
+        Self::Replayed {
+            attempt: replay.attempt,
+            completed_at: UNIX_EPOCH.checked_add(since_epoch).unwrap_or(UNIX_EPOCH),
+        }
+    }
+}
+
+/// What [`observe`] gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Observed<T> {
+    /// What the call gave.
+    pub value: T,
+    /// How it got it; `None` if it was refused (in flight, mismatch, ...) or makes no idempotent
+    /// call. Where it makes several, the last one's.
+    pub outcome: Option<Outcome>,
+}
+
+/// Where the outcome of an observed call is put down.
+#[derive(Default)]
+pub(crate) struct Observation(Mutex<Option<Outcome>>);
+
+impl Observation {
+    /// The observer of the calls of this task, if there is one.
+    pub(crate) fn current() -> Option<Arc<Self>> {
+        OBSERVER.try_with(Clone::clone).ok().flatten()
+    }
+
+    pub(crate) fn set(&self, outcome: Outcome) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+    }
+}
+
+/// Makes a call and tells whether its body ran or its result was replayed.
+///
+/// Idempotent calls inside the body of the observed one are not taken for it. Dropping the future
+/// drops the call.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), idem::Error> {
+/// use idem::{MemoryStore, Operation};
+///
+/// let store = MemoryStore::new();
+/// let charge = Operation::new("payments.charge");
+/// let call = || charge.run(&store, "order-42", || async { Ok::<_, idem::Error>(7) });
+/// assert!(!idem::observe(call()).await.outcome.unwrap().is_replayed());
+/// assert!(idem::observe(call()).await.outcome.unwrap().is_replayed());
+/// # Ok(())
+/// # }
+/// ```
+pub async fn observe<F: Future>(call: F) -> Observed<F::Output> {
+    let observation = Arc::new(Observation::default());
+    let value = OBSERVER.scope(Some(observation.clone()), call).await;
+    let outcome = observation.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    Observed { value, outcome }
+}

@@ -1,0 +1,20 @@
+//! What must still happen when the caller has gone away.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use tokio::runtime::Handle;
+
+/// Finishes `work` without a caller.
+///
+/// It is begun at once, so that a store that only takes an order has it before the caller's runtime
+/// can end; what is left of it becomes a task.
+pub(super) fn finish(runtime: &Handle, mut work: Pin<Box<dyn Future<Output = ()> + Send>>) {
+    if !std::thread::panicking() {
+        let _entered = runtime.enter();
+        if let Poll::Ready(()) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return;
+        }
+    }
+    runtime.spawn(work);
+}

@@ -1,0 +1,101 @@
+//! One call: what is known of it before anything is asked of the store.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tracing::Span;
+
+use super::operation::{Operation, Policy, RenderedKey};
+use super::report::{self, Event};
+use crate::context::{Observation, Outcome};
+use crate::error::{CallId, Error};
+use crate::key::RecordKey;
+use crate::protocol::Fingerprint;
+use crate::store::Store;
+
+/// One call, as its face hands it over.
+pub(crate) struct Call<S> {
+    operation: Operation,
+    store: S,
+    key: RenderedKey,
+    observer: Option<Arc<Observation>>,
+}
+
+impl<S: Store> Call<S> {
+    /// The call of `operation` with this key.
+    pub(crate) fn new(operation: Operation, store: S, key: RenderedKey) -> Self {
+        Self { operation, store, key, observer: Observation::current() }
+    }
+
+    /// The runtime the call is made in.
+    pub(super) fn runtime(&self) -> Result<Handle, Error> {
+        Handle::try_current().map_err(|_| {
+            Error::configuration(
+                &self.operation_name(),
+                "there is no tokio runtime here; make the call in one that has time enabled",
+            )
+        })
+    }
+
+    pub(super) fn operation_name(&self) -> String {
+        self.operation.name().to_owned()
+    }
+
+    /// Checks everything that can be wrong before the store is asked.
+    pub(super) fn prepare(self) -> Result<Prepared<S>, Error> {
+        let runtime = self.runtime()?;
+        let Self { operation, store, key, observer } = self;
+        let checked = operation.check()?;
+        let key = key.map_err(|error| Error::key(checked.scope.as_str(), error))?;
+        let key = RecordKey::new(checked.scope, key);
+        let span = tracing::info_span!(
+            "idempotent_call",
+            operation = key.scope().as_str(),
+            key = %key.digest(),
+            attempt = tracing::field::Empty,
+        );
+        Ok(Prepared {
+            store,
+            key,
+            policy: checked.policy,
+            fingerprint: checked.fingerprint,
+            runtime,
+            span,
+            observer,
+        })
+    }
+}
+
+impl<S> fmt::Debug for Call<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("operation", &self.operation).finish_non_exhaustive()
+    }
+}
+
+/// One call that can be made.
+pub(super) struct Prepared<S> {
+    pub(super) store: S,
+    pub(super) key: RecordKey,
+    pub(super) policy: Policy,
+    pub(super) fingerprint: Option<Fingerprint>,
+    pub(super) runtime: Handle,
+    pub(super) span: Span,
+    observer: Option<Arc<Observation>>,
+}
+
+impl<S: Store> Prepared<S> {
+    pub(super) fn id(&self) -> CallId {
+        (&self.key).into()
+    }
+
+    pub(super) fn observe(&self, outcome: Outcome) {
+        if let Some(observer) = &self.observer {
+            observer.set(outcome);
+        }
+    }
+
+    pub(super) fn report(&self, event: Event<'_>, attempt: u32) {
+        report::event(&self.key, event, attempt);
+    }
+}

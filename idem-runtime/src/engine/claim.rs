@@ -1,0 +1,204 @@
+//! How a call comes to run its body, or to what it gets instead.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::BackoffBuilder;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::attempt::{Attempt, unanswered};
+use super::background;
+use super::call::Prepared;
+use super::report::Event;
+use super::wait::{self, backoff};
+use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::protocol::{Claim, ClaimAnswer, Owner, Replay};
+use crate::store::Store;
+
+/// What a call may do.
+pub(super) enum Entry<S: Store> {
+    /// Run the body under this claim.
+    Run(Attempt<S>),
+    /// Give this result.
+    Replay(Replay),
+    /// Run the body without a claim.
+    Unprotected,
+}
+
+/// What the store answered to one claim.
+pub(super) enum Asked<S: Store> {
+    Granted(Attempt<S>),
+    Refused(ClaimAnswer),
+}
+
+/// Claims the key, and waits for it where the policy says so.
+pub(super) async fn enter<S: Store>(call: &Arc<Prepared<S>>) -> Result<Entry<S>, Error> {
+    let asked = match ask(call).await {
+        Ok(Asked::Refused(ClaimAnswer::Busy { retry_after } | ClaimAnswer::RetryAt { retry_after }))
+            if call.policy.wait.is_some() =>
+        {
+            call.report(Event::Busy, 0);
+            wait::turn(call, retry_after).await?
+        }
+        Ok(asked) => asked,
+        Err(error) if call.policy.fail_open && may_fail_open(&error) => {
+            call.report(Event::Unprotected(&error), 0);
+            return Ok(Entry::Unprotected);
+        }
+        Err(error) => return Err(refused_by_store(call, error)),
+    };
+    conclude(call, asked)
+}
+
+/// Whether an error says that the store is down. A record that cannot be read says that the call
+/// was made before, so its body must not run.
+fn may_fail_open(error: &StoreError) -> bool {
+    match error.kind() {
+        StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown | StoreErrorKind::Configuration => true,
+        StoreErrorKind::TooLarge | StoreErrorKind::CorruptRecord => false,
+    }
+}
+
+pub(super) fn refused_by_store<S: Store>(call: &Prepared<S>, source: StoreError) -> Error {
+    call.report(Event::StoreFailed(&source), 0);
+    Error::Store { call: call.id(), source }
+}
+
+fn conclude<S: Store>(call: &Arc<Prepared<S>>, asked: Asked<S>) -> Result<Entry<S>, Error> {
+    let answer = match asked {
+        Asked::Granted(attempt) => {
+            let grant = attempt.grant();
+            let event = if grant.recovered { Event::Recovered } else { Event::Claimed };
+            call.report(event, grant.attempt);
+            return Ok(Entry::Run(attempt));
+        }
+        Asked::Refused(answer) => answer,
+    };
+    let id = || call.id();
+    Err(match answer {
+        ClaimAnswer::Replay(replay) => return Ok(Entry::Replay(replay)),
+        ClaimAnswer::Busy { retry_after } => {
+            call.report(Event::Busy, 0);
+            Error::InFlight { call: id(), retry_after }
+        }
+        ClaimAnswer::RetryAt { retry_after } => Error::NotDue { call: id(), retry_after },
+        ClaimAnswer::Mismatch => {
+            call.report(Event::Mismatch, 0);
+            Error::Mismatch { call: id() }
+        }
+        ClaimAnswer::InDoubt => {
+            call.report(Event::InDoubt, 0);
+            Error::InDoubt { call: id() }
+        }
+        ClaimAnswer::Exhausted { attempts } => {
+            call.report(Event::Exhausted, attempts);
+            Error::Exhausted { call: id(), attempts }
+        }
+        // `ask` makes an attempt of every grant.
+        ClaimAnswer::Granted(_) => Error::configuration(call.key.scope().as_str(), "a grant was lost"),
+    })
+}
+
+/// Claims the key once. A lost answer is asked again by the same owner within the store's timeout.
+pub(super) async fn ask<S: Store>(call: &Arc<Prepared<S>>) -> Result<Asked<S>, StoreError> {
+    let owner = Owner::random();
+    let sent = Instant::now();
+    let patience = call.policy.store_timeout;
+    let mut pauses = backoff().build();
+    loop {
+        let left = patience.saturating_sub(sent.elapsed());
+        let mut pending = PendingClaim::new(call, owner, sent);
+        let answer = match timeout(left, pending.answer()).await {
+            Ok(answer) => answer,
+            // Not asked again: the first question goes on in the background, to give up what it
+            // may still be granted.
+            Err(_) => return Err(unanswered("the claim", patience)),
+        };
+        match answer {
+            Ok(ClaimAnswer::Granted(grant)) => {
+                let attempt = Attempt::new(call, owner, grant, sent);
+                return confirm(attempt).await;
+            }
+            Ok(answer) => return Ok(Asked::Refused(answer)),
+            Err(error) if error.is_outcome_unknown() && sent.elapsed() < patience => {
+                let pause = pauses.next().unwrap_or(patience);
+                sleep(pause.min(patience.saturating_sub(sent.elapsed()))).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A grant that was long on its way is renewed before the body starts.
+async fn confirm<S: Store>(attempt: Attempt<S>) -> Result<Asked<S>, StoreError> {
+    let lease = &attempt.claimed().lease;
+    let left = lease.held_until().saturating_duration_since(Instant::now());
+    if left > lease.length / 3 {
+        return Ok(Asked::Granted(attempt));
+    }
+    let renewed = attempt.claimed().clone().renew().await;
+    let lease = &attempt.claimed().lease;
+    if lease.is_lost() {
+        // Somebody has it; the lease left is not known here, and asking again will tell.
+        return Ok(Asked::Refused(ClaimAnswer::Busy { retry_after: Duration::ZERO }));
+    }
+    if renewed {
+        Ok(Asked::Granted(attempt))
+    } else {
+        Err(StoreError::outcome_unknown(
+            "it granted the claim late and did not answer when asked to renew it",
+        ))
+    }
+}
+
+type Answering = Pin<Box<dyn Future<Output = Result<ClaimAnswer, StoreError>> + Send>>;
+
+/// A claim whose answer is awaited. If the caller goes away first, the answer is still awaited, and
+/// a grant that nobody wants is given back.
+struct PendingClaim<S: Store> {
+    call: Arc<Prepared<S>>,
+    owner: Owner,
+    sent: Instant,
+    answering: Option<Answering>,
+}
+
+impl<S: Store> PendingClaim<S> {
+    fn new(call: &Arc<Prepared<S>>, owner: Owner, sent: Instant) -> Self {
+        let policy = &call.policy;
+        let request = Claim {
+            owner,
+            fingerprint: call.fingerprint,
+            lease: policy.lease,
+            ttl: policy.ttl,
+            on_crash: policy.on_crash,
+            max_attempts: policy.max_attempts,
+        };
+        let asked = call.clone();
+        let answering: Answering = Box::pin(async move { asked.store.claim(&asked.key, &request).await });
+        Self { call: call.clone(), owner, sent, answering: Some(answering) }
+    }
+
+    async fn answer(&mut self) -> Result<ClaimAnswer, StoreError> {
+        let Some(answering) = &mut self.answering else {
+            return Err(StoreError::outcome_unknown("it was asked already"));
+        };
+        let answer = answering.as_mut().await;
+        self.answering = None;
+        answer
+    }
+}
+
+impl<S: Store> Drop for PendingClaim<S> {
+    fn drop(&mut self) {
+        let Some(answering) = self.answering.take() else { return };
+        let (call, owner, sent) = (self.call.clone(), self.owner, self.sent);
+        let give_back = async move {
+            if let Ok(ClaimAnswer::Granted(grant)) = answering.await {
+                // An attempt that is not used is given up when it is dropped.
+                drop(Attempt::new(&call, owner, grant, sent));
+            }
+        };
+        background::finish(&self.call.runtime, Box::pin(give_back));
+    }
+}

@@ -1,0 +1,189 @@
+//! What one call does: claim, run, keep the lease, record; or wait, or replay.
+//!
+//! Owns everything that happens between a caller and a store. It knows the protocol's answers but
+//! not its rules, and bytes but not how a store keeps them.
+//!
+//! Only this file is generic over the body, and is kept short for that reason.
+
+mod attempt;
+mod background;
+mod call;
+mod claim;
+mod codec;
+mod keeper;
+mod lease;
+mod operation;
+mod report;
+mod returns;
+mod site;
+mod upkeep;
+mod wait;
+
+use std::any::Any;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+
+use tracing::Instrument;
+
+use crate::context::{Context, Outcome};
+use crate::error::Error;
+use crate::protocol::{Replay, StoredResult, Tombstone};
+use crate::store::Store;
+
+use attempt::{Attempt, Recorded};
+use call::Prepared;
+use claim::Entry;
+use report::Event;
+use upkeep::Upkeep;
+
+pub(crate) use call::Call;
+pub use codec::{Codec, Terminal, Values};
+pub use operation::{Operation, TerminalOperation};
+pub use returns::Return;
+pub use site::Site;
+
+/// Makes a call. `body` is pinned where it stands, and dropped there as soon as it is done or its
+/// lease is lost.
+pub(crate) async fn run<R, C, S, B>(
+    call: Call<S>,
+    codec: C,
+    mut body: Pin<&mut Option<B>>,
+) -> Result<R::Value, R::Error>
+where
+    R: Return,
+    C: Codec<R::Value, R::Error>,
+    S: Store,
+    B: Future<Output = R>,
+{
+    let call = Arc::new(call.prepare()?);
+    let mut attempt = match Box::pin(claim::enter(&call).instrument(call.span.clone())).await? {
+        Entry::Run(attempt) => attempt,
+        Entry::Replay(replay) => return decode(&call, &codec, &replay),
+        Entry::Unprotected => return unprotected(&call, body).await.into_result(),
+    };
+    attempt.start();
+    let ended = drive(&attempt, body.as_mut()).await;
+    body.set(None);
+    let result = match ended {
+        Ended::Returned(result) => result,
+        Ended::Panicked(payload) => {
+            Box::pin(attempt.abandon()).await;
+            resume_unwind(payload)
+        }
+        Ended::LeaseLost => {
+            let replay = Box::pin(attempt.after_loss()).await?;
+            return decode(&call, &codec, &replay);
+        }
+    };
+    let Some((verdict, stored)) = codec.encode(&result, call.policy.max_result_bytes) else {
+        Box::pin(attempt.release()).await;
+        return result;
+    };
+    match Box::pin(attempt.record(verdict, stored)).await {
+        Recorded::Kept => result,
+        Recorded::Superseded(replay) => decode(&call, &codec, &replay),
+        Recorded::Lost(error) => Err(error.into()),
+    }
+}
+
+/// Makes a call in a task of its own, which goes on when the caller goes away.
+pub(crate) async fn run_detached<R, C, S, B>(call: Call<S>, codec: C, body: B) -> Result<R::Value, R::Error>
+where
+    R: Return,
+    R::Value: Send + 'static,
+    R::Error: Send + 'static,
+    C: Codec<R::Value, R::Error> + Send + 'static,
+    S: Store,
+    B: Future<Output = R> + Send + 'static,
+{
+    let runtime = call.runtime()?;
+    let operation = call.operation_name();
+    let task = async move {
+        let body = pin!(Some(body));
+        run(call, codec, body).await
+    };
+    match runtime.spawn(task.in_current_span()).await {
+        Ok(result) => result,
+        Err(failure) => match failure.try_into_panic() {
+            Ok(payload) => resume_unwind(payload),
+            Err(_) => {
+                Err(Error::configuration(&operation, "the runtime was shut down during the call").into())
+            }
+        },
+    }
+}
+
+/// How the body ended.
+enum Ended<R> {
+    Returned(R),
+    Panicked(Box<dyn Any + Send>),
+    LeaseLost,
+}
+
+/// Polls the body, and the upkeep of its lease from outside it.
+async fn drive<R: Return, S: Store, B: Future<Output = R>>(
+    attempt: &Attempt<S>,
+    mut body: Pin<&mut Option<B>>,
+) -> Ended<Result<R::Value, R::Error>> {
+    let call = attempt.call();
+    let context = Context::new(call.key.clone(), Some(attempt.grant()));
+    let mut upkeep = Upkeep::new(attempt.claimed());
+    poll_fn(|cx| {
+        let _entered = call.span.enter();
+        let Some(running) = body.as_mut().as_pin_mut() else {
+            return Poll::Ready(Ended::LeaseLost);
+        };
+        match catch_unwind(AssertUnwindSafe(|| context.enter(|| running.poll(cx)))) {
+            Ok(Poll::Ready(returned)) => Poll::Ready(Ended::Returned(returned.into_result())),
+            Ok(Poll::Pending) => upkeep.poll_lost(cx).map(|()| Ended::LeaseLost),
+            Err(payload) => Poll::Ready(Ended::Panicked(payload)),
+        }
+    })
+    .await
+}
+
+/// Runs the body without a claim.
+async fn unprotected<S: Store, B: Future>(call: &Prepared<S>, mut body: Pin<&mut Option<B>>) -> B::Output {
+    call.observe(Outcome::Unprotected);
+    let context = Context::new(call.key.clone(), None);
+    poll_fn(|cx| {
+        let _entered = call.span.enter();
+        match body.as_mut().as_pin_mut() {
+            Some(running) => context.enter(|| running.poll(cx)),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
+fn decode<S: Store, C, T, E>(call: &Prepared<S>, codec: &C, replay: &Replay) -> Result<T, E>
+where
+    C: Codec<T, E>,
+    E: From<Error>,
+{
+    let id = || (&call.key).into();
+    match &replay.result {
+        StoredResult::Value(bytes) => match codec.decode(replay.verdict, bytes) {
+            Some(result) => {
+                call.observe(Outcome::replayed(replay));
+                call.report(Event::Replayed, replay.attempt);
+                result
+            }
+            None => {
+                call.report(Event::Undecodable, replay.attempt);
+                Err(Error::Undecodable { call: id() }.into())
+            }
+        },
+        StoredResult::Tombstone(Tombstone::Exhausted) => {
+            Err(Error::Exhausted { call: id(), attempts: replay.attempt }.into())
+        }
+        StoredResult::Tombstone(reason) => {
+            call.observe(Outcome::replayed(replay));
+            call.report(Event::Replayed, replay.attempt);
+            Err(Error::ResultNotStored { call: id(), reason: (*reason).into() }.into())
+        }
+    }
+}

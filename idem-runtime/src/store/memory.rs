@@ -1,0 +1,296 @@
+//! The store in this process's memory.
+//!
+//! Runs the protocol's functions under a shard's lock. Judges by tokio's clock, so that paused time
+//! works in tests.
+
+use std::cmp::Reverse;
+use std::collections::hash_map::RandomState;
+use std::collections::{BinaryHeap, HashMap};
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
+
+use super::{Store, Waiters};
+use crate::error::StoreError;
+use crate::key::RecordKey;
+use crate::protocol::{
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Release, ReleaseAnswer, Renew,
+    RenewAnswer, Resolution, ResolveAnswer, Step, StoredResult, Timestamp,
+};
+
+const SHARDS: usize = 64;
+
+/// How many expired records a write takes along: more than one, so that a stream of ever new keys
+/// leaves no more behind than are alive.
+const SWEEP: usize = 2;
+
+/// Keeps the records in this process's memory: for tests, and for duplicates that can only come
+/// from within one process. They are gone when it ends.
+///
+/// Clones share the records. Time is tokio's, so `tokio::time::pause` and `advance` move leases and
+/// expiry too. Expired records leave while others are written.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), idem::Error> {
+/// use idem::{MemoryStore, Operation};
+///
+/// let store = MemoryStore::new();
+/// let charge = Operation::new("payments.charge");
+/// let first = charge.run(&store, "order-42", || async { Ok::<_, idem::Error>(1) }).await?;
+/// let again = charge.run(&store, "order-42", || async { Ok::<_, idem::Error>(2) }).await?;
+/// assert_eq!((first, again), (1, 1));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore(Arc<Inner>);
+
+struct Inner {
+    /// Where this store's clock started, so that its instants read as dates.
+    epoch: (Instant, Timestamp),
+    hasher: RandomState,
+    shards: Vec<Mutex<Shard>>,
+    max_result_bytes: Option<usize>,
+    waiters: Waiters,
+}
+
+#[derive(Default)]
+struct Shard {
+    records: HashMap<RecordKey, Slot>,
+    /// When to look at a record again. An entry that is not its record's [`Slot::look_at`] is stale.
+    expiry: BinaryHeap<Reverse<Due>>,
+    /// The highest fence ever deleted.
+    floor: Fence,
+}
+
+struct Slot {
+    record: Record,
+    /// When this record's entry in the heap is due; never later than its expiry.
+    look_at: Option<Timestamp>,
+}
+
+struct Due {
+    at: Timestamp,
+    key: RecordKey,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.at.cmp(&other.at)
+    }
+}
+
+impl Shard {
+    fn record(&self, key: &RecordKey) -> Option<&Record> {
+        self.records.get(key).map(|slot| &slot.record)
+    }
+
+    fn write(&mut self, key: &RecordKey, record: Record, now: Timestamp) {
+        let end = record.expires_at;
+        let slot = match self.records.get_mut(key) {
+            Some(slot) => {
+                slot.record = record;
+                slot
+            }
+            None => self.records.entry(key.clone()).or_insert(Slot { record, look_at: None }),
+        };
+        // A later expiry is found when the entry falls due; only an earlier one needs a new entry.
+        if let Some(at) = end.filter(|end| slot.look_at.is_none_or(|at| *end < at)) {
+            slot.look_at = Some(at);
+            self.expiry.push(Reverse(Due { at, key: key.clone() }));
+        }
+        self.sweep(now, SWEEP);
+    }
+
+    fn remove(&mut self, key: &RecordKey) -> bool {
+        match self.records.remove(key) {
+            Some(slot) => {
+                self.floor = self.floor.max(slot.record.fence);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Deletes at most `limit` expired records.
+    fn sweep(&mut self, now: Timestamp, limit: usize) -> usize {
+        let mut deleted = 0;
+        while deleted < limit && self.expiry.peek().is_some_and(|due| due.0.at <= now) {
+            let Some(Reverse(Due { at, key })) = self.expiry.pop() else { break };
+            let Some(slot) = self.records.get_mut(&key).filter(|slot| slot.look_at == Some(at)) else {
+                continue;
+            };
+            slot.look_at = slot.record.expires_at;
+            match slot.record.expires_at {
+                Some(at) if at > now => self.expiry.push(Reverse(Due { at, key })),
+                Some(_) => deleted += usize::from(self.remove(&key)),
+                None => {}
+            }
+        }
+        deleted
+    }
+}
+
+impl MemoryStore {
+    /// An empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_limit(None)
+    }
+
+    /// An empty store that takes no result of more than `bytes` bytes.
+    #[must_use]
+    pub fn with_max_result_bytes(bytes: usize) -> Self {
+        Self::with_limit(Some(bytes))
+    }
+
+    fn with_limit(max_result_bytes: Option<usize>) -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(Arc::new(Inner {
+            epoch: (Instant::now(), Timestamp::default().after(since_epoch)),
+            hasher: RandomState::new(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            max_result_bytes,
+            waiters: Waiters::default(),
+        }))
+    }
+
+    /// How many records there are, expired ones that have not left yet included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.shards.iter().map(|shard| lock(shard).records.len()).sum()
+    }
+
+    /// Whether there is no record.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn now(&self) -> Timestamp {
+        let (start, epoch) = self.0.epoch;
+        epoch.after(Instant::now().saturating_duration_since(start))
+    }
+
+    fn shard(&self, key: &RecordKey) -> MutexGuard<'_, Shard> {
+        let index = usize::try_from(self.0.hasher.hash_one(key) % SHARDS as u64).unwrap_or(0);
+        lock(&self.0.shards[index])
+    }
+
+    /// One atomic step: the clock is read under the lock, so that steps and instants have one order.
+    fn step<A>(
+        &self,
+        key: &RecordKey,
+        transition: impl FnOnce(&Shard, Option<&Record>, Timestamp) -> Step<A>,
+    ) -> A {
+        let mut shard = self.shard(key);
+        let now = self.now();
+        let Step { write, answer } = transition(&shard, shard.record(key), now);
+        if let Some(record) = write {
+            shard.write(key, record, now);
+        }
+        answer
+    }
+
+    fn check_size(&self, result: &StoredResult) -> Result<(), StoreError> {
+        match (result, self.0.max_result_bytes) {
+            (StoredResult::Value(bytes), Some(limit)) if bytes.len() > limit => {
+                Err(StoreError::too_large(bytes.len(), limit))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
+impl Store for MemoryStore {
+    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
+        Ok(self.step(key, |shard, record, now| protocol::claim(record, shard.floor, request, now)))
+    }
+
+    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
+        Ok(self.step(key, |_, record, now| protocol::renew(record, request, now)))
+    }
+
+    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
+        self.check_size(&request.result)?;
+        Ok(self.step(key, |_, record, now| protocol::complete(record, request, now)))
+    }
+
+    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
+        Ok(self.step(key, |_, record, now| protocol::release(record, request, now)))
+    }
+
+    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
+        if let Resolution::Record(_, result) = resolution {
+            self.check_size(result)?;
+        }
+        Ok(self.step(key, |_, record, now| protocol::resolve(record, resolution, now)))
+    }
+
+    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        let mut shard = self.shard(key);
+        let now = self.now();
+        let live = shard.record(key).is_some_and(|record| protocol::is_live(record, now));
+        shard.remove(key);
+        Ok(live)
+    }
+
+    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        let shard = self.shard(key);
+        let now = self.now();
+        Ok(shard.record(key).filter(|record| protocol::is_live(record, now)).cloned())
+    }
+
+    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        let mut deleted = 0;
+        for shard in &self.0.shards {
+            let mut shard = lock(shard);
+            let now = self.now();
+            deleted += shard.sweep(now, limit - deleted);
+        }
+        Ok(deleted)
+    }
+
+    fn max_result_bytes(&self) -> Option<usize> {
+        self.0.max_result_bytes
+    }
+
+    fn waiters(&self) -> &Waiters {
+        &self.0.waiters
+    }
+}
