@@ -11,4 +11,6 @@ pub use error::{CallId, Error, NotStored, StoreError, StoreErrorKind};
 pub use key::{
     Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES, RecordKey, Scope,
 };
+#[cfg(feature = "sqlite")]
+pub use store::{SqliteStore, SqliteStoreBuilder};
 pub use store::{Store, Waiters};

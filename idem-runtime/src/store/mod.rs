@@ -3,6 +3,8 @@
 //! Owns the [`Store`] trait and the stores. A store knows the protocol and its own client; it knows
 //! nothing of the engine, of bodies or of results beyond their bytes.
 
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod waiters;
 
 use crate::error::StoreError;
@@ -12,6 +14,8 @@ use crate::protocol::{
     Resolution, ResolveAnswer,
 };
 
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteStore, SqliteStoreBuilder};
 pub use waiters::Waiters;
 
 /// Keeps one [`Record`] a key and carries out the protocol's transitions on it.
