@@ -24,9 +24,7 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let mut faults = Faults::default();
     let options = Options::parse(attribute, &mut faults);
     let function = faults.take(Function::parse(item.clone()));
-    let model = function
-        .as_ref()
-        .and_then(|function| validate::validate(function, options, &mut faults));
+    let model = function.as_ref().and_then(|function| validate::validate(function, options, &mut faults));
     match model {
         Some(model) if faults.is_empty() => expand::expand(&model),
         _ => {

@@ -8,10 +8,7 @@ use super::expand;
 /// The messages of an expansion that failed.
 fn messages(attribute: TokenStream, item: TokenStream) -> String {
     let expanded = expand(attribute, item.clone()).to_string();
-    assert!(
-        expanded.starts_with(&item.to_string()),
-        "the item is not as it was: {expanded}"
-    );
+    assert!(expanded.starts_with(&item.to_string()), "the item is not as it was: {expanded}");
     expanded[item.to_string().len()..].to_owned()
 }
 
@@ -22,14 +19,7 @@ fn count(messages: &str) -> usize {
 #[test]
 fn all_faults_are_reported_together_and_the_function_is_kept() {
     let messages = messages(
-        quote!(
-            key = "x{oder.id}{b}",
-            tll = 3,
-            ttl = "24M",
-            detach,
-            max_attempts = 0,
-            on_crash = "never"
-        ),
+        quote!(key = "x{oder.id}{b}", tll = 3, ttl = "24M", detach, max_attempts = 0, on_crash = "never"),
         quote!(
             async fn charge(app: &App, order: Order) -> Result<Receipt, ChargeError> {
                 app.charge(order).await
@@ -50,15 +40,9 @@ fn a_half_typed_body_gives_a_function() {
 
 #[test]
 fn a_half_typed_attribute_gives_the_function_as_it_was() {
-    for attribute in [
-        "",
-        "key",
-        "key =",
-        "key = \"{a",
-        "key = \"{a}\", st",
-        "key = a, store = app.",
-        "ttl = \"",
-    ] {
+    for attribute in
+        ["", "key", "key =", "key = \"{a", "key = \"{a}\", st", "key = a, store = app.", "ttl = \""]
+    {
         let Ok(attribute) = attribute.parse::<TokenStream>() else {
             continue;
         };
@@ -80,10 +64,7 @@ fn other_items_are_refused_with_what_to_do() {
             ),
             "derive(KeyPart)",
         ),
-        (
-            quote!(impl S { async fn f(a: u8) -> Result<u8, E> { Ok(a) } }),
-            "inside",
-        ),
+        (quote!(impl S { async fn f(a: u8) -> Result<u8, E> { Ok(a) } }), "inside"),
         (
             quote!(
                 trait S {}
