@@ -7,6 +7,14 @@ pub use idem_runtime::{
     StoreError, StoreErrorKind, TerminalOperation, Waiters, context, observe, protocol,
 };
 
+#[cfg(feature = "macros")]
+#[doc(inline)]
+pub use idem_macros::{KeyPart, idempotent};
+
+#[cfg(feature = "sqlite")]
+#[doc(inline)]
+pub use idem_runtime::{SqliteStore, SqliteStoreBuilder};
+
 #[cfg(feature = "testing")]
 #[doc(inline)]
 pub use idem_runtime::testing;

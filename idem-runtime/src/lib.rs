@@ -21,6 +21,8 @@ pub use key::{
 };
 pub use protocol::{Fence, Fingerprint, OnCrash};
 pub use store::{MemoryStore, Store, Waiters};
+#[cfg(feature = "sqlite")]
+pub use store::{SqliteStore, SqliteStoreBuilder};
 
 /// What generated code calls. Not a public interface.
 #[doc(hidden)]

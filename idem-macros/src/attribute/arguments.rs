@@ -1,0 +1,158 @@
+//! The arguments of a function, as the names that its attribute may use.
+//!
+//! Owns which names there are and how they are spelled in messages. Knows nothing of options.
+
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use syn::ext::IdentExt;
+use syn::visit::{self, Visit};
+
+use crate::diagnostics::{closest, list};
+
+/// The names bound by the arguments of one function.
+#[derive(Debug, Default)]
+pub(crate) struct Arguments {
+    function: String,
+    names: Vec<Ident>,
+    has_unnamed: bool,
+}
+
+impl Arguments {
+    /// The names that `signature` binds, in order; `self` is one.
+    pub(crate) fn of(signature: &syn::Signature) -> Self {
+        let mut arguments = Self { function: signature.ident.unraw().to_string(), ..Self::default() };
+        for input in &signature.inputs {
+            match input {
+                syn::FnArg::Receiver(receiver) => {
+                    arguments.names.push(Ident::new("self", receiver.self_token.span));
+                }
+                syn::FnArg::Typed(typed) => arguments.visit_pat(&typed.pat),
+            }
+        }
+        arguments
+    }
+
+    /// The argument called `name`, without `r#`.
+    pub(crate) fn find(&self, name: &str) -> Option<&Ident> {
+        self.names.iter().find(|argument| argument.unraw() == name)
+    }
+
+    /// The first argument that is no receiver, for examples in messages.
+    pub(crate) fn example(&self) -> String {
+        let named = self.names.iter().find(|name| *name != "self");
+        named.or(self.names.first()).map_or_else(|| "order".into(), |name| name.unraw().to_string())
+    }
+
+    /// Why `name`, which is none of these, cannot be used, and what could be.
+    pub(crate) fn unknown(&self, name: &str) -> String {
+        let function = &self.function;
+        if self.names.is_empty() && !self.has_unnamed {
+            return format!(
+                "`{function}` has no arguments, so there is no `{name}`, and nothing to make a key of"
+            );
+        }
+        if name == "_" || self.names.is_empty() {
+            return format!(
+                "an argument bound to `_` cannot be used: give it a name in the arguments of `{function}`"
+            );
+        }
+        if name == "self" {
+            return format!("`{function}` has no `self`; its arguments are {}", self.listed());
+        }
+        let names: Vec<String> = self.names.iter().map(|name| name.unraw().to_string()).collect();
+        match closest(name, names.iter().map(String::as_str)) {
+            Some(meant) => format!(
+                "`{function}` has no argument `{name}`: did you mean `{meant}`? Its arguments are {}",
+                self.listed()
+            ),
+            None => format!("`{function}` has no argument `{name}`; its arguments are {}", self.listed()),
+        }
+    }
+
+    /// The names as a sentence has them.
+    pub(crate) fn listed(&self) -> String {
+        let names: Vec<String> = self.names.iter().map(|name| name.unraw().to_string()).collect();
+        list(names.iter().map(String::as_str))
+    }
+
+    /// Whether `tokens` name an argument anywhere, also in a format string.
+    pub(crate) fn are_named_in(&self, tokens: &TokenStream) -> bool {
+        tokens.clone().into_iter().any(|token| match token {
+            TokenTree::Ident(ident) => self.find(&ident.unraw().to_string()).is_some(),
+            TokenTree::Group(group) => self.are_named_in(&group.stream()),
+            TokenTree::Literal(literal) => self.are_formatted_in(&literal.to_string()),
+            TokenTree::Punct(_) => false,
+        })
+    }
+
+    fn are_formatted_in(&self, literal: &str) -> bool {
+        literal.split('{').skip(1).any(|after| {
+            let end = after.find([':', '}']).unwrap_or(after.len());
+            self.find(after[..end].trim()).is_some()
+        })
+    }
+}
+
+impl<'ast> Visit<'ast> for Arguments {
+    fn visit_pat_ident(&mut self, pattern: &'ast syn::PatIdent) {
+        self.names.push(pattern.ident.clone());
+        visit::visit_pat_ident(self, pattern);
+    }
+
+    fn visit_pat_wild(&mut self, _: &'ast syn::PatWild) {
+        self.has_unnamed = true;
+    }
+
+    // Constants in array lengths and range patterns bind nothing.
+    fn visit_expr(&mut self, _: &'ast syn::Expr) {}
+    fn visit_type(&mut self, _: &'ast syn::Type) {}
+}
+
+/// Where a name parsed out of a literal stands: it is shown at the literal, and is the argument that
+/// it names even where that came out of another macro.
+pub(crate) fn named_at(argument: &Ident, literal: Span) -> Ident {
+    let mut named = argument.clone();
+    named.set_span(argument.span().located_at(literal));
+    named
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quote::quote;
+
+    fn arguments(signature: &str) -> Arguments {
+        Arguments::of(&syn::parse_str(signature).unwrap())
+    }
+
+    #[test]
+    fn every_binding_of_a_pattern_is_a_name() {
+        let arguments = arguments(
+            "async fn f(&self, a: u8, (b, [c, ..]): B, Json(mut d): D, E { e, f: g, .. }: E, r#type: u8, _: u8)",
+        );
+        assert_eq!(arguments.listed(), "`self`, `a`, `b`, `c`, `d`, `e`, `g` and `type`");
+        assert!(arguments.find("type").is_some());
+        assert!(arguments.find("f").is_none());
+        assert_eq!(arguments.example(), "a");
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let message = arguments("async fn charge(app: &App, order: &Order)").unknown("oder");
+        assert_eq!(
+            message,
+            "`charge` has no argument `oder`: did you mean `order`? Its arguments are `app` and `order`"
+        );
+        assert!(arguments("async fn f()").unknown("a").contains("no arguments"));
+        assert!(arguments("async fn f(_: u8)").unknown("a").contains("bound to `_`"));
+        assert!(arguments("async fn f(a: u8)").unknown("self").contains("no `self`"));
+    }
+
+    #[test]
+    fn an_argument_is_seen_wherever_an_expression_names_it() {
+        let arguments = arguments("async fn f(order: &Order)");
+        assert!(arguments.are_named_in(&quote!(hash(&[order.id]))));
+        assert!(arguments.are_named_in(&quote!(format!("{order}"))));
+        assert!(arguments.are_named_in(&quote!(format!("{order:?}"))));
+        assert!(!arguments.are_named_in(&quote!(format!("order {}", other))));
+    }
+}

@@ -1,0 +1,165 @@
+//! Tokens of a guarded function.
+//!
+//! Owns the expansion, which is kept small: everything that need not know the function is in the
+//! runtime. Checks nothing. Our names are `mixed_site`, so the user's never meet them.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+use syn::{LitInt, LitStr};
+
+use super::model::{Length, Model, OnCrash, Scope};
+use crate::key::KeyPiece;
+use crate::key::expression::by_reference;
+use crate::runtime_path;
+
+/// The function with its body guarded.
+pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
+    let runtime = runtime_path::private(model.runtime.as_ref());
+    let codec = codec(model, &runtime);
+    let operation = operation(model, &runtime);
+    let store = store(model, &runtime);
+    let key = key(model, &runtime);
+    let fingerprint = fingerprint(model, &runtime);
+    let body = body(model);
+    let (run, body) = if model.detach {
+        (Ident::new("run_detached", Span::mixed_site()), body)
+    } else {
+        let pinned =
+            quote_spanned! {Span::mixed_site()=> ::core::pin::pin!(::core::option::Option::Some(#body)) };
+        (Ident::new("run", Span::mixed_site()), pinned)
+    };
+    // `result` is bound so that in edition 2021 no temporary outlives the arguments.
+    model.function.with_code(quote_spanned! {Span::mixed_site()=>
+        let codec = #codec;
+        let operation = #operation;
+        let store = #store;
+        let key = #key;
+        let fingerprint = #fingerprint;
+        let body = #body;
+        let result = #runtime::#run(codec, operation, store, key, fingerprint, body).await;
+        result
+    })
+}
+
+fn store(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
+    let span = Span::mixed_site().located_at(model.store.span());
+    let store = by_reference(&model.store);
+    quote_spanned!(span=> #runtime::store(#store))
+}
+
+/// The only bound on the return type, and it stands at the return type.
+fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
+    let returns = model.returns;
+    let span = Span::mixed_site().located_at(returns.span());
+    let codec = quote_spanned!(span=> #runtime::codec::<#returns>());
+    match &model.terminal {
+        Some(terminal) => {
+            let span = Span::mixed_site().located_at(terminal.span());
+            quote_spanned!(span=> #codec.terminal(#terminal))
+        }
+        None => codec,
+    }
+}
+
+fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
+    let span = Span::mixed_site();
+    let start = scope(model, runtime);
+    let lengths = [("ttl", &model.ttl), ("lease", &model.lease), ("wait", &model.wait)];
+    let lengths = lengths.into_iter().filter_map(|(name, length)| {
+        let name = Ident::new(name, span);
+        let length = length.as_ref().map(|length| duration(length, span))?;
+        Some(quote_spanned!(span=> .#name(#length)))
+    });
+    let on_crash = model.on_crash.map(|on_crash| {
+        let on_crash = match on_crash {
+            OnCrash::Rerun => quote_spanned!(span=> Rerun),
+            OnCrash::InDoubt => quote_spanned!(span=> InDoubt),
+        };
+        quote_spanned!(span=> .on_crash(#runtime::OnCrash::#on_crash))
+    });
+    let attempts = model.max_attempts.iter();
+    let bytes = model.max_result_bytes.iter();
+    let fail_open = model.fail_open.then(|| quote_spanned!(span=> .fail_open()));
+    quote_spanned! {span=>
+        #start #(#lengths)* #on_crash #(.max_attempts(#attempts))* #(.max_result_bytes(#bytes))* #fail_open
+    }
+}
+
+fn duration(length: &Length, span: Span) -> TokenStream {
+    match length {
+        // Never above 100 years, so the milliseconds fit a `u64`.
+        Length::Known(known) => {
+            let millis = LitInt::new(&grouped(known.as_millis()), span);
+            quote_spanned!(span=> ::core::time::Duration::from_millis(#millis))
+        }
+        Length::Computed(computed) => quote!(#computed),
+    }
+}
+
+/// Digits in groups of three, for whoever reads the expansion.
+fn grouped(number: u128) -> String {
+    let digits = number.to_string();
+    let grouped = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    grouped.collect::<Vec<_>>().join("_")
+}
+
+fn scope(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
+    let span = Span::mixed_site();
+    let (method, types) = match &model.scope {
+        Scope::Named(name) => return quote_spanned!(span=> #runtime::Operation::new(#name)),
+        Scope::Site { method, types } => (*method, types),
+    };
+    let name = LitStr::new(&model.function.signature.ident.unraw().to_string(), span);
+    let arguments = if method || !types.is_empty() {
+        let self_type = if method {
+            quote_spanned!(span=> ::core::option::Option::Some(::core::any::type_name::<Self>()))
+        } else {
+            quote_spanned!(span=> ::core::option::Option::None)
+        };
+        quote_spanned!(span=> at_types(&SITE, #self_type, &[#(::core::any::type_name::<#types>()),*]))
+    } else {
+        quote_spanned!(span=> at(&SITE))
+    };
+    // In a block of its own, as items have no hygiene and the body may have a `SITE`.
+    quote_spanned! {span=> {
+        static SITE: #runtime::Site = #runtime::Site::new(
+            ::core::module_path!(), #name, ::core::file!(), ::core::line!(), ::core::column!(),
+        );
+        #runtime::Operation::#arguments
+    }}
+}
+
+fn key(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
+    let span = Span::mixed_site();
+    let pieces = model.key.iter().map(|piece| match piece {
+        KeyPiece::Literal(text) => quote_spanned!(span=> .literal(#text)),
+        KeyPiece::Part(part) => quote_spanned!(span=> .part(#part)),
+    });
+    quote_spanned!(span=> #runtime::KeyBuilder::new() #(#pieces)*)
+}
+
+fn fingerprint(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
+    let span = Span::mixed_site();
+    match &model.fingerprint {
+        Some(places) => {
+            quote_spanned!(span=> ::core::option::Option::Some(#runtime::fingerprint(#places)))
+        }
+        None => quote_spanned!(span=> ::core::option::Option::None),
+    }
+}
+
+/// The user's code as a future. The return that never happens tells rustc the type before it sees the
+/// code, so that its errors are where they would be without us. `async move` and its braces have the
+/// code's own span, or borrow errors lose the names in it.
+fn body(model: &Model<'_>) -> TokenStream {
+    let code = model.function.code();
+    let returns = model.returns;
+    let typed = quote_spanned! {Span::mixed_site()=>
+        if let ::core::option::Option::Some(never) = ::core::option::Option::None::<#returns> {
+            return never;
+        }
+    };
+    quote_spanned!(code.span()=> async move { #typed #code })
+}

@@ -1,0 +1,214 @@
+//! The item under the attribute: its signature, and its body as tokens.
+//!
+//! Owns which shapes of function there are. The body is never parsed, so that a half-typed one still
+//! gives a function.
+
+use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
+use quote::quote;
+use syn::parse::{Parse, ParseStream};
+use syn::{Attribute, GenericArgument, PathArguments, Signature, Token, Type, TypeParamBound, Visibility};
+
+/// An async function, or what `#[async_trait]` has made of one.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) attributes: Vec<Attribute>,
+    visibility: Visibility,
+    defaultness: Option<Token![default]>,
+    pub(crate) signature: Signature,
+    body: Body,
+}
+
+/// Where the user's code stands.
+#[derive(Debug)]
+struct Body {
+    /// The outermost braces.
+    span: Span,
+    inner_attributes: TokenStream,
+    /// `Box::pin` and `async move`, where there is a boxed future around the code.
+    boxed: Option<(TokenStream, Span, TokenStream)>,
+    code: Group,
+}
+
+impl Function {
+    /// Reads an item, or says why it is no function with a body.
+    pub(crate) fn parse(item: TokenStream) -> syn::Result<Self> {
+        syn::parse2(item)
+    }
+
+    /// The type of the result: what the async function returns.
+    pub(crate) fn returns(&self) -> Option<&Type> {
+        let syn::ReturnType::Type(_, ty) = &self.signature.output else {
+            return None;
+        };
+        if self.body.boxed.is_some() { boxed_output(ty) } else { Some(ty) }
+    }
+
+    /// Whether calling it gives a future that this crate can look into.
+    pub(crate) fn is_async(&self) -> bool {
+        self.signature.asyncness.is_some() || self.body.boxed.is_some()
+    }
+
+    /// The code to guard, with its braces.
+    pub(crate) fn code(&self) -> &Group {
+        &self.body.code
+    }
+
+    /// The function with `guarded` in the place of its code.
+    pub(crate) fn with_code(&self, guarded: TokenStream) -> TokenStream {
+        let Self { attributes, visibility, defaultness, signature, body } = self;
+        let inner_attributes = &body.inner_attributes;
+        let content = match &body.boxed {
+            None => guarded,
+            Some((pin, span, async_move)) => {
+                let code = braced(guarded, body.code.span());
+                let mut argument = Group::new(Delimiter::Parenthesis, quote!(#async_move #code));
+                argument.set_span(*span);
+                quote!(#pin #argument)
+            }
+        };
+        let block = braced(quote!(#inner_attributes #content), body.span);
+        quote!(#(#attributes)* #visibility #defaultness #signature #block)
+    }
+}
+
+fn braced(tokens: TokenStream, span: Span) -> Group {
+    let mut group = Group::new(Delimiter::Brace, tokens);
+    group.set_span(span);
+    group
+}
+
+impl Parse for Function {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let attributes = input.call(Attribute::parse_outer)?;
+        let visibility = input.parse()?;
+        let defaultness = if input.peek(Token![default]) { Some(input.parse()?) } else { None };
+        require_function(input)?;
+        let signature: Signature = input.parse()?;
+        if input.peek(Token![;]) {
+            return Err(syn::Error::new(
+                signature.ident.span(),
+                "a method without a body has nothing to run: put `#[idempotent]` on it in the impls",
+            ));
+        }
+        let body: Group = input.parse()?;
+        let body = Body::split(&body, signature.asyncness.is_some());
+        Ok(Self { attributes, visibility, defaultness, signature, body })
+    }
+}
+
+/// Says of another item what to do instead.
+fn require_function(input: ParseStream<'_>) -> syn::Result<()> {
+    let ahead = input.fork();
+    let start = ahead.span();
+    while !ahead.is_empty() && !ahead.peek(Token![fn]) {
+        let qualifies = ahead.peek(Token![const])
+            || ahead.peek(Token![async])
+            || ahead.peek(Token![unsafe])
+            || ahead.peek(Token![extern])
+            || ahead.peek(syn::LitStr);
+        if !qualifies {
+            return Err(syn::Error::new(start, other_item(&ahead.parse()?)));
+        }
+        ahead.parse::<TokenTree>()?;
+    }
+    if ahead.is_empty() { Err(syn::Error::new(start, other_item(&None))) } else { Ok(()) }
+}
+
+fn other_item(token: &Option<TokenTree>) -> &'static str {
+    match token {
+        Some(TokenTree::Ident(keyword)) => match keyword.to_string().as_str() {
+            "impl" | "trait" => {
+                "`#[idempotent]` goes on an async method: put it on each that needs it, inside"
+            }
+            "struct" | "enum" | "union" => {
+                "`#[idempotent]` goes on an `async fn`; for a type that is part of a key there is `#[derive(KeyPart)]`"
+            }
+            "move" => "`#[idempotent]` goes on an `async fn`: make one of this block",
+            _ => "`#[idempotent]` goes on an `async fn`",
+        },
+        _ => "`#[idempotent]` goes on an `async fn`",
+    }
+}
+
+impl Body {
+    fn split(body: &Group, is_async: bool) -> Self {
+        let (inner_attributes, code) = split_inner_attributes(body.stream());
+        let span = body.span();
+        match boxed(&code).filter(|_| !is_async) {
+            Some((pin, span_of_argument, async_move, code)) => {
+                Self { span, inner_attributes, boxed: Some((pin, span_of_argument, async_move)), code }
+            }
+            None => Self { span, inner_attributes, boxed: None, code: braced(code, span) },
+        }
+    }
+}
+
+/// `#![..]` belongs to the function, so it must stay in front of what is put around the code.
+fn split_inner_attributes(body: TokenStream) -> (TokenStream, TokenStream) {
+    let is =
+        |token: Option<&TokenTree>, c| matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == c);
+    let tokens: Vec<TokenTree> = body.into_iter().collect();
+    let mut end = 0;
+    while is(tokens.get(end), '#')
+        && is(tokens.get(end + 1), '!')
+        && matches!(tokens.get(end + 2), Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Bracket)
+    {
+        end += 3;
+    }
+    let mut tokens = tokens.into_iter();
+    (tokens.by_ref().take(end).collect(), tokens.collect())
+}
+
+/// `.. Box::pin(async move { code })`, taken apart.
+fn boxed(body: &TokenStream) -> Option<(TokenStream, Span, TokenStream, Group)> {
+    let mut tokens: Vec<TokenTree> = body.clone().into_iter().collect();
+    let Some(TokenTree::Group(argument)) = tokens.pop() else {
+        return None;
+    };
+    let is_pin = matches!(tokens.last(), Some(TokenTree::Ident(ident)) if ident == "pin");
+    if argument.delimiter() != Delimiter::Parenthesis || !is_pin {
+        return None;
+    }
+    let mut future: Vec<TokenTree> = argument.stream().into_iter().collect();
+    let Some(TokenTree::Group(code)) = future.pop() else {
+        return None;
+    };
+    let is_async =
+        matches!(future.first(), Some(TokenTree::Ident(ident)) if ident == "async") && future.len() <= 2;
+    if code.delimiter() != Delimiter::Brace || !is_async {
+        return None;
+    }
+    Some((tokens.into_iter().collect(), argument.span(), future.into_iter().collect(), code))
+}
+
+/// `Output` of `Pin<Box<dyn Future<Output = ..>>>`.
+fn boxed_output(ty: &Type) -> Option<&Type> {
+    let Type::TraitObject(object) = argument_of(argument_of(ty, "Pin")?, "Box")? else {
+        return None;
+    };
+    object.bounds.iter().find_map(|bound| {
+        let TypeParamBound::Trait(bound) = bound else {
+            return None;
+        };
+        let segment = bound.path.segments.last()?;
+        let PathArguments::AngleBracketed(arguments) = &segment.arguments else {
+            return None;
+        };
+        arguments.args.iter().find_map(|argument| match argument {
+            GenericArgument::AssocType(output) if output.ident == "Output" => Some(&output.ty),
+            _ => None,
+        })
+    })
+}
+
+fn argument_of<'t>(ty: &'t Type, name: &str) -> Option<&'t Type> {
+    let Type::Path(path) = ty else { return None };
+    let segment = path.path.segments.last().filter(|segment| segment.ident == name)?;
+    let PathArguments::AngleBracketed(arguments) = &segment.arguments else {
+        return None;
+    };
+    match arguments.args.first()? {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    }
+}

@@ -1,0 +1,38 @@
+//! `#[idempotent]`: parse -> validate -> model -> expand.
+//!
+//! `function` and `parse` read the item and the options, `validate` holds every rule and makes the
+//! `model`, and `expand` writes it down. On any fault the item is emitted as it came, so that nothing
+//! else breaks.
+
+mod arguments;
+mod expand;
+mod function;
+mod model;
+mod parse;
+mod validate;
+
+pub(crate) use arguments::{Arguments, named_at};
+
+use proc_macro2::TokenStream;
+
+use crate::diagnostics::Faults;
+use function::Function;
+use parse::Options;
+
+/// The item with its body guarded, or unchanged and with every fault.
+pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let mut faults = Faults::default();
+    let options = Options::parse(attribute, &mut faults);
+    let function = faults.take(Function::parse(item.clone()));
+    let model = function.as_ref().and_then(|function| validate::validate(function, options, &mut faults));
+    match model {
+        Some(model) if faults.is_empty() => expand::expand(&model),
+        _ => {
+            let faults = faults.to_tokens();
+            quote::quote!(#item #faults)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

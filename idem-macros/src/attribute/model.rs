@@ -1,0 +1,63 @@
+//! What a valid attribute on a valid function means: what `validate` makes and `expand` writes.
+
+use std::time::Duration;
+
+use proc_macro2::{Ident, TokenStream};
+use syn::{Expr, LitStr, Path, Type};
+
+use super::function::Function;
+use crate::key::KeyPiece;
+
+/// One guarded function.
+#[derive(Debug)]
+pub(crate) struct Model<'f> {
+    pub(crate) function: &'f Function,
+    pub(crate) returns: &'f Type,
+    /// Where the runtime is, if not at `::idem`.
+    pub(crate) runtime: Option<Path>,
+    pub(crate) scope: Scope<'f>,
+    pub(crate) ttl: Option<Length>,
+    pub(crate) lease: Option<Length>,
+    pub(crate) wait: Option<Length>,
+    pub(crate) on_crash: Option<OnCrash>,
+    pub(crate) max_attempts: Option<Expr>,
+    pub(crate) max_result_bytes: Option<Expr>,
+    pub(crate) fail_open: bool,
+    pub(crate) detach: bool,
+    pub(crate) terminal: Option<Expr>,
+    pub(crate) store: Expr,
+    pub(crate) key: Vec<KeyPiece>,
+    pub(crate) fingerprint: Option<TokenStream>,
+}
+
+/// The name of the operation.
+#[derive(Debug)]
+pub(crate) enum Scope<'f> {
+    /// Given.
+    Named(LitStr),
+    /// Made of where the function stands, and of the types that make it several.
+    Site {
+        /// Whether there is a `Self` to name.
+        method: bool,
+        /// Its own type parameters.
+        types: Vec<&'f Ident>,
+    },
+}
+
+/// A length of time.
+#[derive(Debug)]
+pub(crate) enum Length {
+    /// Known and checked.
+    Known(Duration),
+    /// An expression of type `Duration`.
+    Computed(Expr),
+}
+
+/// What a lease that ran out without a result means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnCrash {
+    /// Run the body again.
+    Rerun,
+    /// Run nothing until somebody has looked.
+    InDoubt,
+}

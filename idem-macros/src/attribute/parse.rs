@@ -1,0 +1,266 @@
+//! The options as they are written: `name = value` and `name`.
+//!
+//! Owns the syntax and which options there are. What a value may be is `validate`'s affair. A fault in
+//! one option does not hide those in the others.
+
+use darling::FromMeta;
+use darling::ast::NestedMeta;
+use proc_macro2::{Span, TokenStream, TokenTree};
+use syn::ext::IdentExt;
+use syn::parse::{ParseStream, Parser};
+use syn::spanned::Spanned;
+use syn::{Expr, Ident, Meta, MetaNameValue, Token};
+
+use crate::diagnostics::{Faults, closest, list};
+use crate::key::expression::ungrouped;
+
+const NAMES: [&str; 14] = [
+    "key",
+    "store",
+    "ttl",
+    "lease",
+    "scope",
+    "fingerprint",
+    "wait",
+    "terminal",
+    "on_crash",
+    "max_attempts",
+    "max_result_bytes",
+    "fail_open",
+    "detach",
+    "crate",
+];
+
+/// An option that may be absent, or there and faulty.
+pub(crate) type Given<T> = Option<darling::Result<T>>;
+
+/// What was given.
+#[derive(Debug, Default, FromMeta)]
+#[darling(default)]
+pub(crate) struct Options {
+    pub(crate) key: Given<Value>,
+    pub(crate) store: Given<Value>,
+    pub(crate) ttl: Given<Value>,
+    pub(crate) lease: Given<Value>,
+    pub(crate) scope: Given<Value>,
+    pub(crate) fingerprint: Given<Value>,
+    pub(crate) wait: Given<Value>,
+    pub(crate) terminal: Given<Value>,
+    pub(crate) on_crash: Given<Value>,
+    pub(crate) max_attempts: Given<Value>,
+    pub(crate) max_result_bytes: Given<Value>,
+    pub(crate) fail_open: Given<Word>,
+    pub(crate) detach: Given<Word>,
+    #[darling(rename = "crate")]
+    pub(crate) runtime: Given<Value>,
+    /// The names seen, also those whose option did not parse.
+    #[darling(skip)]
+    pub(crate) seen: Vec<String>,
+}
+
+/// An option with a value.
+#[derive(Debug)]
+pub(crate) struct Value(pub(crate) Expr);
+
+impl FromMeta for Value {
+    fn from_meta(meta: &Meta) -> darling::Result<Self> {
+        match meta {
+            Meta::NameValue(named) => Ok(Self(ungrouped(&named.value).clone())),
+            other => {
+                let name = name(other);
+                Err(fault(other.span(), format!("`{name}` needs a value: write `{name} = ..`")))
+            }
+        }
+    }
+}
+
+/// An option that is a word alone; where it stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Word(pub(crate) Span);
+
+impl FromMeta for Word {
+    fn from_meta(meta: &Meta) -> darling::Result<Self> {
+        match meta {
+            Meta::Path(path) => Ok(Self(path.span())),
+            other => {
+                let name = name(other);
+                Err(fault(
+                    other.span(),
+                    format!("`{name}` takes no value: write `{name}` alone, or leave it out"),
+                ))
+            }
+        }
+    }
+}
+
+fn fault(span: Span, message: String) -> darling::Error {
+    darling::Error::custom(message).with_span(&span)
+}
+
+fn name(meta: &Meta) -> String {
+    meta.path().get_ident().map(ToString::to_string).unwrap_or_default()
+}
+
+impl Options {
+    /// Reads every option that can be read.
+    pub(crate) fn parse(tokens: TokenStream, faults: &mut Faults) -> Self {
+        let mut found = Found::default();
+        faults.take((|input: ParseStream<'_>| found.parse(input)).parse2(tokens));
+        faults.extend(found.faults);
+        match Self::from_list(&found.options) {
+            Ok(options) => Self { seen: found.seen, ..options },
+            Err(error) => {
+                faults.extend(error.flatten().into_iter().map(syn::Error::from));
+                Self::default()
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    options: Vec<NestedMeta>,
+    seen: Vec<String>,
+    faults: Vec<syn::Error>,
+}
+
+impl Found {
+    /// Goes over all options; after a fault it goes on behind the next comma.
+    fn parse(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
+        while !input.is_empty() {
+            if let Err(fault) = self.option(input) {
+                self.faults.push(fault);
+                while !input.is_empty() && !input.peek(Token![,]) {
+                    input.parse::<TokenTree>()?;
+                }
+            }
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn option(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
+        let name = input.call(Ident::parse_any).map_err(|_| no_name(input))?;
+        let text = name.unraw().to_string();
+        let known = NAMES.contains(&text.as_str());
+        let repeated = self.seen.contains(&text);
+        if !known {
+            self.faults.push(syn::Error::new(name.span(), unknown(&text)));
+        } else if repeated {
+            self.faults.push(syn::Error::new(name.span(), format!("`{text}` is given twice: keep one")));
+        }
+        self.seen.push(text.clone());
+        let option = value(input, name, &text)?;
+        if !input.is_empty() && !input.peek(Token![,]) {
+            return Err(input.error(format!("expected `,` after the value of `{text}`")));
+        }
+        if known && !repeated {
+            self.options.push(NestedMeta::Meta(option));
+        }
+        Ok(())
+    }
+}
+
+/// What follows a name.
+fn value(input: ParseStream<'_>, name: Ident, text: &str) -> syn::Result<Meta> {
+    if input.is_empty() || input.peek(Token![,]) {
+        return Ok(Meta::Path(name.into()));
+    }
+    if !input.peek(Token![=]) || input.peek(Token![==]) || input.peek(Token![=>]) {
+        return Err(input.error(format!("expected `=`: write `{text} = ..`")));
+    }
+    let eq_token: Token![=] = input.parse()?;
+    if input.is_empty() || input.peek(Token![,]) {
+        return Err(syn::Error::new(eq_token.span, format!("`{text}` has no value after its `=`")));
+    }
+    let value = input.parse().map_err(|fault: syn::Error| {
+        syn::Error::new(fault.span(), format!("the value of `{text}` is no expression: {fault}"))
+    })?;
+    Ok(Meta::NameValue(MetaNameValue { path: name.into(), eq_token, value }))
+}
+
+fn no_name(input: ParseStream<'_>) -> syn::Error {
+    if input.peek(syn::LitStr) {
+        input.error("an option begins with its name: if this is the key, write `key = ` before it")
+    } else {
+        input.error("expected an option, such as `ttl = \"24h\"`")
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let all = list(NAMES);
+    match meant(name) {
+        Some(meant) => format!("there is no option `{name}`: did you mean `{meant}`? The options are {all}"),
+        None => format!("there is no option `{name}`; the options are {all}"),
+    }
+}
+
+/// What other libraries call ours, and then what is spelled alike.
+fn meant(name: &str) -> Option<&'static str> {
+    match name {
+        "expire" | "expires" | "expiry" | "expires_in" | "time" | "retention" => Some("ttl"),
+        "name" | "prefix" | "namespace" | "operation" => Some("scope"),
+        "timeout" => Some("wait"),
+        "id" | "idempotency_key" | "convert" => Some("key"),
+        "backend" | "storage" => Some("store"),
+        "retries" | "attempts" | "max_retries" => Some("max_attempts"),
+        "hash" | "payload" => Some("fingerprint"),
+        "krate" | "path" => Some("crate"),
+        _ => closest(name, NAMES),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> (Options, Vec<String>) {
+        let mut faults = Faults::default();
+        let options = Options::parse(text.parse().unwrap(), &mut faults);
+        (options, faults.messages())
+    }
+
+    #[test]
+    fn every_name_is_an_option() {
+        for name in NAMES {
+            let value = if matches!(name, "fail_open" | "detach") { "" } else { "= x" };
+            let (_, faults) = parse(&format!("{name} {value}"));
+            assert!(faults.is_empty(), "{name}: {faults:?}");
+        }
+    }
+
+    #[test]
+    fn a_fault_in_one_option_does_not_hide_the_others() {
+        let (options, faults) =
+            parse("key =, store app, ttl = 1 2, tll = \"1h\", detach, detach, \"x\", wait = 1 +");
+        assert_eq!(faults.len(), 7, "{faults:#?}");
+        assert!(options.detach.is_some());
+        assert!(options.seen.contains(&"key".to_owned()));
+    }
+
+    #[test]
+    fn an_unknown_option_is_answered_with_what_was_meant() {
+        let (_, faults) = parse("tll = 1, expires_in = 2, zzz");
+        assert!(faults[0].contains("did you mean `ttl`"));
+        assert!(faults[1].contains("did you mean `ttl`"));
+        assert!(faults[2].starts_with("there is no option `zzz`; the options are `key`,"));
+    }
+
+    #[test]
+    fn words_and_values_are_not_taken_for_each_other() {
+        let (options, faults) = parse("detach = true, store");
+        assert!(faults.is_empty());
+        assert!(options.detach.unwrap().unwrap_err().to_string().contains("takes no value"));
+        assert!(options.store.unwrap().unwrap_err().to_string().contains("needs a value"));
+    }
+
+    #[test]
+    fn closures_and_keywords_are_values_and_names() {
+        let (options, faults) =
+            parse("terminal = |e| matches!(e, E::A | E::B), crate = ::a::b, key = (a, b),");
+        assert!(faults.is_empty(), "{faults:?}");
+        assert!(options.runtime.unwrap().is_ok());
+    }
+}

@@ -1,0 +1,161 @@
+//! Whole expansions, from tokens to tokens.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use super::expand;
+
+/// The messages of an expansion that failed.
+fn messages(attribute: TokenStream, item: TokenStream) -> String {
+    let expanded = expand(attribute, item.clone()).to_string();
+    assert!(expanded.starts_with(&item.to_string()), "the item is not as it was: {expanded}");
+    expanded[item.to_string().len()..].to_owned()
+}
+
+fn count(messages: &str) -> usize {
+    messages.matches("compile_error").count()
+}
+
+#[test]
+fn all_faults_are_reported_together_and_the_function_is_kept() {
+    let messages = messages(
+        quote!(key = "x{oder.id}{b}", tll = 3, ttl = "24M", detach, max_attempts = 0, on_crash = "never"),
+        quote!(
+            async fn charge(app: &App, order: Order) -> Result<Receipt, ChargeError> {
+                app.charge(order).await
+            }
+        ),
+    );
+    // Two roots, no separator, an unknown option, a bad duration, a borrow, zero, no choice, no store.
+    assert_eq!(count(&messages), 9, "{messages}");
+}
+
+#[test]
+fn a_half_typed_body_gives_a_function() {
+    let item = quote!(async fn f(a: u8) -> Result<u8, E> { let x = ; a. });
+    let expanded = expand(quote!(key = "a", store = s), item).to_string();
+    assert!(!expanded.contains("compile_error"), "{expanded}");
+    assert!(expanded.contains("{ let x = ; a . }"), "{expanded}");
+}
+
+#[test]
+fn a_half_typed_attribute_gives_the_function_as_it_was() {
+    for attribute in
+        ["", "key", "key =", "key = \"{a", "key = \"{a}\", st", "key = a, store = app.", "ttl = \""]
+    {
+        let Ok(attribute) = attribute.parse::<TokenStream>() else {
+            continue;
+        };
+        let item = quote!(
+            async fn f(a: u8) -> Result<u8, E> {
+                Ok(a)
+            }
+        );
+        assert!(count(&messages(attribute.clone(), item)) >= 1, "{attribute}");
+    }
+}
+
+#[test]
+fn other_items_are_refused_with_what_to_do() {
+    for (item, words) in [
+        (
+            quote!(
+                struct S;
+            ),
+            "derive(KeyPart)",
+        ),
+        (quote!(impl S { async fn f(a: u8) -> Result<u8, E> { Ok(a) } }), "inside"),
+        (
+            quote!(
+                trait S {}
+            ),
+            "inside",
+        ),
+        (
+            quote!(
+                const X: u8 = 1;
+            ),
+            "async fn",
+        ),
+        (
+            quote!(
+                async fn f(&self, a: u8) -> Result<u8, E>;
+            ),
+            "in the impls",
+        ),
+        (
+            quote!(
+                fn f(a: u8) -> Result<u8, E> {
+                    Ok(a)
+                }
+            ),
+            "write `async`",
+        ),
+        (
+            quote!(
+                const async fn f(a: u8) -> Result<u8, E> {
+                    Ok(a)
+                }
+            ),
+            "remove `const`",
+        ),
+        (
+            quote!(
+                async extern "C" fn f(a: u8) -> Result<u8, E> {
+                    Ok(a)
+                }
+            ),
+            "extern",
+        ),
+        (
+            quote!(
+                async fn f(a: u8) {}
+            ),
+            "returns a `Result`",
+        ),
+        (
+            quote!(
+                async fn f(a: u8) -> Result<impl Sized, E> {
+                    Ok(a)
+                }
+            ),
+            "no name",
+        ),
+        (
+            quote!(
+                async fn f(a: &str) -> Result<&str, E> {
+                    Ok(a)
+                }
+            ),
+            "owned value",
+        ),
+        (
+            quote!(
+                async fn f(a: impl KeyPart) -> Result<u8, E> {
+                    Ok(a)
+                }
+            ),
+            "scope",
+        ),
+        (
+            quote!(
+                async fn f<const N: usize>(a: u8) -> Result<u8, E> {
+                    Ok(a)
+                }
+            ),
+            "scope",
+        ),
+        (
+            quote!(
+                #[idempotent(key = "a")]
+                async fn f(a: u8) -> Result<u8, E> {
+                    Ok(a)
+                }
+            ),
+            "twice",
+        ),
+    ] {
+        let messages = messages(quote!(key = "a", store = s), item.clone());
+        assert!(messages.contains(words), "{item}: {messages}");
+    }
+}

@@ -1,0 +1,161 @@
+//! Rules about the function under the attribute.
+//!
+//! Owns what a function must be to be guarded, and what some options ask of it.
+
+use proc_macro2::Span;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{FnArg, ReceiverKind, Signature, Type};
+
+use super::super::function::Function;
+use crate::diagnostics::Faults;
+
+/// The return type, if the function can be guarded at all.
+pub(super) fn check<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> {
+    let signature = &function.signature;
+    if let Some(constness) = &signature.constness {
+        faults.push(constness.span, "a `const fn` cannot wait for a store: remove `const`");
+    }
+    if let Some(abi) = &signature.abi {
+        faults.push(
+            abi.span(),
+            "an `extern` function cannot be async: guard an async function that this one calls",
+        );
+    }
+    for attribute in &function.attributes {
+        let repeated = attribute.path().segments.last().is_some_and(|last| last.ident == "idempotent");
+        if repeated {
+            faults.push(
+                attribute.span(),
+                "`#[idempotent]` is on this function twice: keep one, with all options",
+            );
+        }
+    }
+    if !function.is_async() {
+        faults.push(
+            signature.fn_token.span,
+            "`#[idempotent]` needs an `async fn`: write `async` here, or guard an async function that this one calls",
+        );
+        return None;
+    }
+    returns(function, faults)
+}
+
+fn returns<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> {
+    let Some(returns) = function.returns() else {
+        faults.push(
+            function.signature.ident.span(),
+            "an idempotent function returns a `Result`: what it gives is recorded, and what idem has to say is an \
+             error; write `-> Result<T, E>` with `E: From<idem::Error>`",
+        );
+        return None;
+    };
+    let mut unnameable = Unnameable::default();
+    unnameable.visit_type(returns);
+    if let Some(span) = unnameable.opaque {
+        faults.push(span, "an `impl` type has no name to decode a recorded result to: write the type itself");
+    }
+    if let Some(span) = unnameable.borrowed {
+        faults.push(
+            span,
+            "a recorded result is given to later calls, so it cannot be a reference: return an owned value",
+        );
+    }
+    Some(returns)
+}
+
+/// Finds what a recorded result cannot have in its type.
+#[derive(Default)]
+struct Unnameable {
+    opaque: Option<Span>,
+    borrowed: Option<Span>,
+}
+
+impl<'ast> Visit<'ast> for Unnameable {
+    fn visit_type_impl_trait(&mut self, ty: &'ast syn::TypeImplTrait) {
+        self.opaque.get_or_insert(ty.span());
+    }
+
+    fn visit_type_reference(&mut self, ty: &'ast syn::TypeReference) {
+        self.borrowed.get_or_insert(ty.span());
+    }
+
+    // A function pointer's arguments are not part of a value.
+    fn visit_type_fn_ptr(&mut self, _: &'ast syn::TypeFnPtr) {}
+}
+
+/// Without a given scope, the function's name must be enough to name the operation.
+pub(super) fn require_default_scope(signature: &Signature, faults: &mut Faults) {
+    for parameter in signature.generics.const_params() {
+        faults.push(
+            parameter.ident.span(),
+            "the value of a const parameter is no part of the operation's name: \
+             say with `scope = \"..\"` that all values share their keys, and put the parameter in the key where they must not",
+        );
+    }
+    for input in &signature.inputs {
+        let FnArg::Typed(argument) = input else { continue };
+        let mut unnameable = Unnameable::default();
+        unnameable.visit_type(&argument.ty);
+        if let Some(span) = unnameable.opaque {
+            faults.push(
+                span,
+                "an `impl` type has no name, so it cannot be part of the operation's: \
+                 write `scope = \"..\"`, or a type parameter",
+            );
+        }
+    }
+}
+
+/// A detached body outlives its caller, so it cannot borrow from it.
+pub(super) fn require_owned(signature: &Signature, faults: &mut Faults) {
+    for input in &signature.inputs {
+        let mut borrows = Borrows::default();
+        match input {
+            FnArg::Receiver(receiver) => match &receiver.kind {
+                ReceiverKind::Reference(and, ..) => borrows.0 = Some(and.span()),
+                ReceiverKind::Typed(_, ty) => borrows.visit_type(ty),
+                _ => {}
+            },
+            FnArg::Typed(argument) => borrows.visit_type(&argument.ty),
+        }
+        if borrows.0.is_some() {
+            let message = match input {
+                FnArg::Receiver(_) => {
+                    "a detached body outlives its caller and cannot borrow `self`: take `self: Arc<Self>`, or `self` by value"
+                }
+                FnArg::Typed(_) => {
+                    "a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or \
+                     an owned type"
+                }
+            };
+            match input {
+                FnArg::Receiver(receiver) => faults.extend([syn::Error::new_spanned(receiver, message)]),
+                FnArg::Typed(argument) => faults.extend([syn::Error::new_spanned(&argument.ty, message)]),
+            }
+        }
+    }
+}
+
+/// Finds a borrow in a type.
+#[derive(Default)]
+struct Borrows(Option<Span>);
+
+impl<'ast> Visit<'ast> for Borrows {
+    fn visit_type_reference(&mut self, ty: &'ast syn::TypeReference) {
+        match &ty.lifetime {
+            Some(lifetime) if lifetime.ident == "static" => visit::visit_type(self, &ty.elem),
+            _ => self.0 = Some(ty.span()),
+        }
+    }
+
+    fn visit_lifetime(&mut self, lifetime: &'ast syn::Lifetime) {
+        if lifetime.ident != "static" {
+            self.0 = Some(lifetime.span());
+        }
+    }
+
+    // These have lifetimes of their own.
+    fn visit_type_fn_ptr(&mut self, _: &'ast syn::TypeFnPtr) {}
+    fn visit_parenthesized_generic_arguments(&mut self, _: &'ast syn::ParenthesizedGenericArguments) {}
+}

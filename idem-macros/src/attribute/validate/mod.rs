@@ -1,0 +1,143 @@
+//! The rules of the attribute, and the model that comes of what keeps them.
+//!
+//! Owns what may stand beside what; `item` holds the rules about the function, `value` those about a
+//! single value. Every fault is noted, and none hides another.
+
+mod item;
+mod value;
+
+use proc_macro2::Span;
+use syn::Expr;
+
+use super::Arguments;
+use super::function::Function;
+use super::model::{Length, Model, OnCrash, Scope};
+use super::parse::{Given, Options, Value, Word};
+use crate::diagnostics::Faults;
+use crate::key;
+use crate::runtime_path;
+
+/// The model, unless a fault leaves nothing to make it of.
+pub(crate) fn validate<'f>(
+    function: &'f Function,
+    options: Options,
+    faults: &mut Faults,
+) -> Option<Model<'f>> {
+    let arguments = Arguments::of(&function.signature);
+    missing(&options, &arguments, faults);
+    let returns = item::check(function, faults);
+    let detach = given(options.detach, faults);
+    if detach.is_some() {
+        item::require_owned(&function.signature, faults);
+    }
+    let fail_open = given(options.fail_open, faults);
+    let on_crash = check(options.on_crash, faults, value::on_crash);
+    contradictions(on_crash, fail_open, faults);
+
+    // All of them before the first `?`, so that all faults are found.
+    let scope = scope(function, options.scope, faults);
+    let ttl = length(options.ttl, faults);
+    let lease = check(options.lease, faults, value::lease);
+    let wait = length(options.wait, faults);
+    let max_attempts =
+        check(options.max_attempts, faults, |given| value::number::<u32>(given, "max_attempts"));
+    let max_result_bytes =
+        check(options.max_result_bytes, faults, |given| value::number::<usize>(given, "max_result_bytes"));
+    let runtime = check(options.runtime, faults, runtime_path::absolute);
+    let terminal = check(options.terminal, faults, value::terminal);
+    let store = check(options.store, faults, value::store);
+    let key = check_all(options.key, faults, |given| key::key(given, &arguments));
+    let fingerprint = check_all(options.fingerprint, faults, |given| key::fingerprint(given, &arguments));
+
+    Some(Model {
+        function,
+        returns: returns?,
+        runtime,
+        scope,
+        ttl,
+        lease,
+        wait,
+        on_crash: on_crash.map(|(on_crash, _)| on_crash),
+        max_attempts,
+        max_result_bytes,
+        fail_open: fail_open.is_some(),
+        detach: detach.is_some(),
+        terminal,
+        store: store?,
+        key: key?,
+        fingerprint,
+    })
+}
+
+fn missing(options: &Options, arguments: &Arguments, faults: &mut Faults) {
+    let argument = arguments.example();
+    let lacks = |name: &str| !options.seen.iter().any(|seen| seen == name);
+    let message = match (lacks("key"), lacks("store")) {
+        (true, true) => format!(
+            "`key` and `store` are missing: write what tells one call from another and where results are kept, \
+             such as `#[idempotent(key = \"{argument}/{{{argument}}}\", store = app.store)]`"
+        ),
+        (true, false) => format!(
+            "`key` is missing: write what tells one call from another, such as `key = \"{argument}/{{{argument}}}\"`"
+        ),
+        (false, true) => {
+            "`store` is missing: write where results are kept, such as `store = app.store`".into()
+        }
+        (false, false) => return,
+    };
+    faults.push(Span::call_site(), message);
+}
+
+fn contradictions(on_crash: Option<(OnCrash, Span)>, fail_open: Option<Word>, faults: &mut Faults) {
+    if let (Some((OnCrash::InDoubt, _)), Some(Word(span))) = (on_crash, fail_open) {
+        faults.push(
+            span,
+            "`fail_open` contradicts `on_crash = \"in_doubt\"`: one runs the body unprotected, \
+             the other promises to run it at most once; keep one of them",
+        );
+    }
+}
+
+fn scope<'f>(function: &'f Function, option: Given<Value>, faults: &mut Faults) -> Scope<'f> {
+    if option.is_none() {
+        item::require_default_scope(&function.signature, faults);
+    }
+    let signature = &function.signature;
+    match check(option, faults, value::scope) {
+        Some(name) => Scope::Named(name),
+        None => Scope::Site {
+            method: signature.receiver().is_some(),
+            types: signature.generics.type_params().map(|parameter| &parameter.ident).collect(),
+        },
+    }
+}
+
+fn length(option: Given<Value>, faults: &mut Faults) -> Option<Length> {
+    check(option, faults, value::length)
+}
+
+/// The option, if it was given and its shape is right.
+fn given<T>(option: Given<T>, faults: &mut Faults) -> Option<T> {
+    faults.take(option?.map_err(syn::Error::from))
+}
+
+/// What `rule` makes of the option's value.
+fn check<T>(
+    option: Given<Value>,
+    faults: &mut Faults,
+    rule: impl FnOnce(&Expr) -> Result<T, String>,
+) -> Option<T> {
+    let Value(value) = given(option, faults)?;
+    let checked = rule(&value).map_err(|message| syn::Error::new_spanned(&value, message));
+    faults.take(checked)
+}
+
+/// As [`check`], for a rule that finds several faults and says where.
+fn check_all<T>(
+    option: Given<Value>,
+    faults: &mut Faults,
+    rule: impl FnOnce(&Expr) -> Result<T, Vec<syn::Error>>,
+) -> Option<T> {
+    let Value(value) = given(option, faults)?;
+    rule(&value).map_err(|found| faults.extend(found)).ok()
+}

@@ -1,0 +1,174 @@
+//! Templates: text with places in braces, such as `order/{order.id}`.
+//!
+//! Owns the grammar, and the rule that makes a template injective. Every fault says where it is in
+//! words, since stable Rust cannot point into a literal.
+
+use super::place::Place;
+
+/// A piece of a template.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// Text that stands as it is.
+    Text(String),
+    /// A place in braces, with how it was written.
+    Place(Place, String),
+}
+
+/// The pieces of `template` that can be read, and every fault in it.
+pub(crate) fn parse(template: &str) -> (Vec<Piece>, Vec<String>) {
+    let mut parser = Parser::default();
+    let mut rest = template;
+    while let Some(at) = rest.find(['{', '}']) {
+        parser.text.push_str(&rest[..at]);
+        rest = parser.brace(&rest[at..]);
+    }
+    parser.text.push_str(rest);
+    parser.end_text();
+    (parser.pieces, parser.faults)
+}
+
+#[derive(Default)]
+struct Parser {
+    text: String,
+    pieces: Vec<Piece>,
+    last_place: Option<String>,
+    faults: Vec<String>,
+}
+
+impl Parser {
+    /// Reads from the brace that `rest` begins with, and returns what comes after.
+    fn brace<'t>(&mut self, rest: &'t str) -> &'t str {
+        for (escape, brace) in [("{{", '{'), ("}}", '}')] {
+            if let Some(after) = rest.strip_prefix(escape) {
+                self.text.push(brace);
+                return after;
+            }
+        }
+        let Some(inside) = rest.strip_prefix('{') else {
+            self.faults.push("a `}` without its `{`: write `}}` for the character itself".into());
+            return &rest[1..];
+        };
+        match inside.find(['{', '}']) {
+            Some(end) if inside[end..].starts_with('}') => {
+                self.place(inside[..end].trim());
+                &inside[end + 1..]
+            }
+            Some(end) => {
+                self.faults.push(format!(
+                    "the `{{` before `{}` has no `}}`: close it, or write `{{{{` for the character itself",
+                    inside[..end].trim()
+                ));
+                &inside[end..]
+            }
+            None => {
+                self.faults.push(format!(
+                    "the `{{` before `{}` has no `}}`: close it, or write `{{{{` for the character itself",
+                    inside.trim()
+                ));
+                ""
+            }
+        }
+    }
+
+    fn place(&mut self, written: &str) {
+        if let Some(before) = &self.last_place
+            && !separates(&self.text)
+        {
+            self.faults.push(not_separated(before, &self.text, written));
+        }
+        self.end_text();
+        self.last_place = Some(written.to_owned());
+        match Place::parse(written) {
+            Ok(place) => self.pieces.push(Piece::Place(place, written.to_owned())),
+            Err(fault) => self.faults.push(fault),
+        }
+    }
+
+    fn end_text(&mut self) {
+        if !self.text.is_empty() {
+            self.pieces.push(Piece::Text(std::mem::take(&mut self.text)));
+        }
+    }
+}
+
+/// Whether `text` has a character that no rendered value has, so that what stands on its two sides
+/// cannot be shifted from one to the other.
+fn separates(text: &str) -> bool {
+    text.chars().any(|c| !(c.is_ascii_alphanumeric() || "_.~-%".contains(c)))
+}
+
+fn not_separated(before: &str, text: &str, after: &str) -> String {
+    let between = if text.is_empty() {
+        "nothing".to_owned()
+    } else {
+        format!("only `{text}`, which may occur in a value")
+    };
+    format!(
+        "between `{{{before}}}` and `{{{after}}}` there is {between}, so different values could give the same key: \
+         separate them, as in `{{{before}}}/{{{after}}}`"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(template: &str) -> Vec<Piece> {
+        let (pieces, faults) = parse(template);
+        assert_eq!(faults, Vec::<String>::new(), "{template}");
+        pieces
+    }
+
+    fn faults(template: &str) -> Vec<String> {
+        parse(template).1
+    }
+
+    fn text(text: &str) -> Piece {
+        Piece::Text(text.into())
+    }
+
+    fn place(place: &str) -> Piece {
+        Piece::Place(Place::parse(place).unwrap(), place.into())
+    }
+
+    #[test]
+    fn a_template_is_text_and_places() {
+        assert_eq!(pieces("order/{order.id}"), vec![text("order/"), place("order.id")]);
+        assert_eq!(pieces("{a}/{ b }:x"), vec![place("a"), text("/"), place("b"), text(":x")]);
+        assert_eq!(pieces("{{{a}}}"), vec![text("{"), place("a"), text("}")]);
+        assert_eq!(pieces("{a}{{{b}"), vec![place("a"), text("{"), place("b")]);
+        assert_eq!(pieces("größe/{a}"), vec![text("größe/"), place("a")]);
+        assert_eq!(pieces(""), vec![]);
+    }
+
+    #[test]
+    fn two_places_need_a_character_between_them_that_no_value_has() {
+        for template in ["{a}{b}", "{a}-{b}", "{a}_x.{b}", "{a}%{b}", "{a}%2F{b}", "{a}~{b}"] {
+            let faults = faults(template);
+            assert_eq!(faults.len(), 1, "{template}: {faults:?}");
+            assert!(faults[0].contains("{a}/{b}"), "{template}: {faults:?}");
+        }
+        for template in ["{a}/{b}", "{a}:{b}", "{a} {b}", "{a}-/-{b}", "{a}ß{b}", "{a}|{b}", "x-{a}-y"] {
+            pieces(template);
+        }
+    }
+
+    #[test]
+    fn unbalanced_braces_are_refused() {
+        for (template, words) in [
+            ("{a", "before `a`"),
+            ("a}", "without its `{`"),
+            ("{a{b}", "before `a`"),
+            ("{{a}", "without its `{`"),
+        ] {
+            let faults = faults(template);
+            assert_eq!(faults.len(), 1, "{template}: {faults:?}");
+            assert!(faults[0].contains(words), "{template}: {faults:?}");
+        }
+    }
+
+    #[test]
+    fn all_faults_of_a_template_are_found() {
+        assert_eq!(faults("{}/{0}/{a:?}/}").len(), 4);
+    }
+}

@@ -1,0 +1,79 @@
+//! `#[key_part(..)]`: `crate` on a type, `rename` on a variant.
+//!
+//! Owns what may be written in the attribute and where.
+
+use syn::ext::IdentExt;
+use syn::meta::ParseNestedMeta;
+use syn::{Attribute, Expr, Ident, LitStr, Path};
+
+use crate::diagnostics::Faults;
+use crate::runtime_path;
+
+/// Where the runtime is, if a type's attributes say so.
+pub(super) fn runtime(attributes: &[Attribute], faults: &mut Faults) -> Option<Path> {
+    let mut runtime = None;
+    each(attributes, faults, |meta| {
+        if !meta.path.is_ident("crate") {
+            return Err(meta.error("on a type there is only `#[key_part(crate = ::path)]`"));
+        }
+        let value: Expr = meta.value()?.parse()?;
+        let path =
+            runtime_path::absolute(&value).map_err(|message| syn::Error::new_spanned(&value, message))?;
+        once(&mut runtime, path, &meta)
+    });
+    runtime
+}
+
+/// The rendering of a variant, if its attributes say so.
+pub(super) fn rename(attributes: &[Attribute], faults: &mut Faults) -> Option<LitStr> {
+    let mut rename = None;
+    each(attributes, faults, |meta| {
+        if !meta.path.is_ident("rename") {
+            return Err(meta.error("on a variant there is only `#[key_part(rename = \"..\")]`"));
+        }
+        let value = meta.value()?;
+        let text: LitStr = value
+            .parse()
+            .map_err(|_| value.error("a variant is renamed to text: write `rename = \"..\"`"))?;
+        if text.value().is_empty() {
+            return Err(syn::Error::new(
+                text.span(),
+                "a variant cannot be renamed to the empty text, which is no value in a key",
+            ));
+        }
+        once(&mut rename, text, &meta)
+    });
+    rename
+}
+
+/// Notes attributes where none mean anything.
+pub(super) fn none(attributes: &[Attribute], place: &str, faults: &mut Faults) {
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("key_part")) {
+        faults.extend([syn::Error::new_spanned(
+            attribute,
+            format!("{place} has no `#[key_part(..)]`: every field is part of the key"),
+        )]);
+    }
+}
+
+fn each(
+    attributes: &[Attribute],
+    faults: &mut Faults,
+    mut read: impl FnMut(ParseNestedMeta<'_>) -> syn::Result<()>,
+) {
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("key_part")) {
+        let parsed = attribute.parse_nested_meta(&mut read);
+        faults.take(parsed);
+    }
+}
+
+fn once<T>(place: &mut Option<T>, value: T, meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
+    match place.replace(value) {
+        Some(_) => {
+            let name = meta.path.get_ident().map(Ident::unraw);
+            let name = name.map(|name| name.to_string()).unwrap_or_default();
+            Err(meta.error(format!("`{name}` is given twice: keep one")))
+        }
+        None => Ok(()),
+    }
+}
