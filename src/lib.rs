@@ -15,5 +15,9 @@ pub use idem_macros::{KeyPart, idempotent};
 #[doc(inline)]
 pub use idem_runtime::{SqliteStore, SqliteStoreBuilder};
 
+#[cfg(feature = "testing")]
+#[doc(inline)]
+pub use idem_runtime::testing;
+
 #[doc(hidden)]
 pub use idem_runtime::__private;

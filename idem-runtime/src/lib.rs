@@ -10,6 +10,8 @@ mod expansion;
 mod fingerprint;
 mod key;
 mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use context::{Context, Observed, Outcome, context, observe};
 pub use engine::{Operation, TerminalOperation};
