@@ -31,11 +31,7 @@ impl Faults {
 
     #[cfg(test)]
     pub(crate) fn messages(&self) -> Vec<String> {
-        self.0
-            .iter()
-            .flat_map(|fault| fault.clone().into_iter())
-            .map(|fault| fault.to_string())
-            .collect()
+        self.0.iter().flat_map(|fault| fault.clone().into_iter()).map(|fault| fault.to_string()).collect()
     }
 }
 
@@ -51,12 +47,7 @@ pub(crate) fn closest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) 
     let far = name.chars().count().div_ceil(3);
     known
         .into_iter()
-        .map(|candidate| {
-            (
-                strsim::damerau_levenshtein(&name, &candidate.to_lowercase()),
-                candidate,
-            )
-        })
+        .map(|candidate| (strsim::damerau_levenshtein(&name, &candidate.to_lowercase()), candidate))
         .filter(|(distance, _)| *distance <= far)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)

@@ -4,14 +4,8 @@
 
 use std::time::Duration;
 
-const UNITS: [(&str, u64); 6] = [
-    ("ms", 1),
-    ("s", 1_000),
-    ("m", 60_000),
-    ("h", 3_600_000),
-    ("d", 86_400_000),
-    ("w", 604_800_000),
-];
+const UNITS: [(&str, u64); 6] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("w", 604_800_000)];
 
 /// The longest duration: a hundred years of 365.25 days.
 const MAX_MILLIS: u64 = 36_525 * 86_400_000;
@@ -48,10 +42,7 @@ fn step(text: &str) -> Result<(u64, &str), String> {
         return Err(format!("`{text}` has a fraction or a separator: {EXAMPLE}"));
     }
     let (unit, after) = split(after.trim_start(), char::is_alphabetic);
-    let millis = UNITS
-        .iter()
-        .find(|(name, _)| *name == unit)
-        .map(|(_, millis)| *millis);
+    let millis = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, millis)| *millis);
     let millis = millis.ok_or_else(|| no_unit(digits, unit))?;
     let number: u64 = digits.parse().map_err(|_| too_long())?;
     Ok((number.checked_mul(millis).ok_or_else(too_long)?, after))

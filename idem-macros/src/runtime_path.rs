@@ -10,10 +10,7 @@ use crate::key::expression::ungrouped;
 
 /// The path that `expr` is, if it means the same everywhere.
 pub(crate) fn absolute(expr: &Expr) -> Result<Path, String> {
-    if let Expr::Path(ExprPath {
-        qself: None, path, ..
-    }) = ungrouped(expr)
-    {
+    if let Expr::Path(ExprPath { qself: None, path, .. }) = ungrouped(expr) {
         let first = path.segments.first().map(|first| first.ident.to_string());
         if path.leading_colon.is_some() || matches!(first.as_deref(), Some("crate" | "$crate")) {
             return Ok(path.clone());

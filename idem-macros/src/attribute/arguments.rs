@@ -19,10 +19,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// The names that `signature` binds, in order; `self` is one.
     pub(crate) fn of(signature: &syn::Signature) -> Self {
-        let mut arguments = Self {
-            function: signature.ident.unraw().to_string(),
-            ..Self::default()
-        };
+        let mut arguments = Self { function: signature.ident.unraw().to_string(), ..Self::default() };
         for input in &signature.inputs {
             match input {
                 syn::FnArg::Receiver(receiver) => {
@@ -42,9 +39,7 @@ impl Arguments {
     /// The first argument that is no receiver, for examples in messages.
     pub(crate) fn example(&self) -> String {
         let named = self.names.iter().find(|name| *name != "self");
-        named
-            .or(self.names.first())
-            .map_or_else(|| "order".into(), |name| name.unraw().to_string())
+        named.or(self.names.first()).map_or_else(|| "order".into(), |name| name.unraw().to_string())
     }
 
     /// Why `name`, which is none of these, cannot be used, and what could be.
@@ -69,10 +64,7 @@ impl Arguments {
                 "`{function}` has no argument `{name}`: did you mean `{meant}`? Its arguments are {}",
                 self.listed()
             ),
-            None => format!(
-                "`{function}` has no argument `{name}`; its arguments are {}",
-                self.listed()
-            ),
+            None => format!("`{function}` has no argument `{name}`; its arguments are {}", self.listed()),
         }
     }
 
@@ -137,10 +129,7 @@ mod tests {
         let arguments = arguments(
             "async fn f(&self, a: u8, (b, [c, ..]): B, Json(mut d): D, E { e, f: g, .. }: E, r#type: u8, _: u8)",
         );
-        assert_eq!(
-            arguments.listed(),
-            "`self`, `a`, `b`, `c`, `d`, `e`, `g` and `type`"
-        );
+        assert_eq!(arguments.listed(), "`self`, `a`, `b`, `c`, `d`, `e`, `g` and `type`");
         assert!(arguments.find("type").is_some());
         assert!(arguments.find("f").is_none());
         assert_eq!(arguments.example(), "a");
@@ -154,16 +143,8 @@ mod tests {
             "`charge` has no argument `oder`: did you mean `order`? Its arguments are `app` and `order`"
         );
         assert!(arguments("async fn f()").unknown("a").contains("no arguments"));
-        assert!(
-            arguments("async fn f(_: u8)")
-                .unknown("a")
-                .contains("bound to `_`")
-        );
-        assert!(
-            arguments("async fn f(a: u8)")
-                .unknown("self")
-                .contains("no `self`")
-        );
+        assert!(arguments("async fn f(_: u8)").unknown("a").contains("bound to `_`"));
+        assert!(arguments("async fn f(a: u8)").unknown("self").contains("no `self`"));
     }
 
     #[test]

@@ -66,11 +66,7 @@ fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
 fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let span = Span::mixed_site();
     let start = scope(model, runtime);
-    let lengths = [
-        ("ttl", &model.ttl),
-        ("lease", &model.lease),
-        ("wait", &model.wait),
-    ];
+    let lengths = [("ttl", &model.ttl), ("lease", &model.lease), ("wait", &model.wait)];
     let lengths = lengths.into_iter().filter_map(|(name, length)| {
         let name = Ident::new(name, span);
         let length = length.as_ref().map(|length| duration(length, span))?;

@@ -40,11 +40,7 @@ impl Function {
         let syn::ReturnType::Type(_, ty) = &self.signature.output else {
             return None;
         };
-        if self.body.boxed.is_some() {
-            boxed_output(ty)
-        } else {
-            Some(ty)
-        }
+        if self.body.boxed.is_some() { boxed_output(ty) } else { Some(ty) }
     }
 
     /// Whether calling it gives a future that this crate can look into.
@@ -59,13 +55,7 @@ impl Function {
 
     /// The function with `guarded` in the place of its code.
     pub(crate) fn with_code(&self, guarded: TokenStream) -> TokenStream {
-        let Self {
-            attributes,
-            visibility,
-            defaultness,
-            signature,
-            body,
-        } = self;
+        let Self { attributes, visibility, defaultness, signature, body } = self;
         let inner_attributes = &body.inner_attributes;
         let content = match &body.boxed {
             None => guarded,
@@ -91,11 +81,7 @@ impl Parse for Function {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let attributes = input.call(Attribute::parse_outer)?;
         let visibility = input.parse()?;
-        let defaultness = if input.peek(Token![default]) {
-            Some(input.parse()?)
-        } else {
-            None
-        };
+        let defaultness = if input.peek(Token![default]) { Some(input.parse()?) } else { None };
         require_function(input)?;
         let signature: Signature = input.parse()?;
         if input.peek(Token![;]) {
@@ -106,13 +92,7 @@ impl Parse for Function {
         }
         let body: Group = input.parse()?;
         let body = Body::split(&body, signature.asyncness.is_some());
-        Ok(Self {
-            attributes,
-            visibility,
-            defaultness,
-            signature,
-            body,
-        })
+        Ok(Self { attributes, visibility, defaultness, signature, body })
     }
 }
 
@@ -131,11 +111,7 @@ fn require_function(input: ParseStream<'_>) -> syn::Result<()> {
         }
         ahead.parse::<TokenTree>()?;
     }
-    if ahead.is_empty() {
-        Err(syn::Error::new(start, other_item(&None)))
-    } else {
-        Ok(())
-    }
+    if ahead.is_empty() { Err(syn::Error::new(start, other_item(&None))) } else { Ok(()) }
 }
 
 fn other_item(token: &Option<TokenTree>) -> &'static str {
@@ -159,18 +135,10 @@ impl Body {
         let (inner_attributes, code) = split_inner_attributes(body.stream());
         let span = body.span();
         match boxed(&code).filter(|_| !is_async) {
-            Some((pin, span_of_argument, async_move, code)) => Self {
-                span,
-                inner_attributes,
-                boxed: Some((pin, span_of_argument, async_move)),
-                code,
-            },
-            None => Self {
-                span,
-                inner_attributes,
-                boxed: None,
-                code: braced(code, span),
-            },
+            Some((pin, span_of_argument, async_move, code)) => {
+                Self { span, inner_attributes, boxed: Some((pin, span_of_argument, async_move)), code }
+            }
+            None => Self { span, inner_attributes, boxed: None, code: braced(code, span) },
         }
     }
 }
@@ -210,12 +178,7 @@ fn boxed(body: &TokenStream) -> Option<(TokenStream, Span, TokenStream, Group)> 
     if code.delimiter() != Delimiter::Brace || !is_async {
         return None;
     }
-    Some((
-        tokens.into_iter().collect(),
-        argument.span(),
-        future.into_iter().collect(),
-        code,
-    ))
+    Some((tokens.into_iter().collect(), argument.span(), future.into_iter().collect(), code))
 }
 
 /// `Output` of `Pin<Box<dyn Future<Output = ..>>>`.
@@ -240,11 +203,7 @@ fn boxed_output(ty: &Type) -> Option<&Type> {
 
 fn argument_of<'t>(ty: &'t Type, name: &str) -> Option<&'t Type> {
     let Type::Path(path) = ty else { return None };
-    let segment = path
-        .path
-        .segments
-        .last()
-        .filter(|segment| segment.ident == name)?;
+    let segment = path.path.segments.last().filter(|segment| segment.ident == name)?;
     let PathArguments::AngleBracketed(arguments) = &segment.arguments else {
         return None;
     };

@@ -20,13 +20,11 @@ use function::Function;
 use parse::Options;
 
 /// The item with its body guarded, or unchanged and with every fault.
-pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
+pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream {
     let mut faults = Faults::default();
     let options = Options::parse(attribute, &mut faults);
     let function = faults.take(Function::parse(item.clone()));
-    let model = function
-        .as_ref()
-        .and_then(|function| validate::validate(function, options, &mut faults));
+    let model = function.as_ref().and_then(|function| validate::validate(function, options, &mut faults));
     match model {
         Some(model) if faults.is_empty() => expand::expand(&model),
         _ => {

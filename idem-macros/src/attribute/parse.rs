@@ -68,10 +68,7 @@ impl FromMeta for Value {
             Meta::NameValue(named) => Ok(Self(ungrouped(&named.value).clone())),
             other => {
                 let name = name(other);
-                Err(fault(
-                    other.span(),
-                    format!("`{name}` needs a value: write `{name} = ..`"),
-                ))
+                Err(fault(other.span(), format!("`{name}` needs a value: write `{name} = ..`")))
             }
         }
     }
@@ -101,10 +98,7 @@ fn fault(span: Span, message: String) -> darling::Error {
 }
 
 fn name(meta: &Meta) -> String {
-    meta.path()
-        .get_ident()
-        .map(ToString::to_string)
-        .unwrap_or_default()
+    meta.path().get_ident().map(ToString::to_string).unwrap_or_default()
 }
 
 impl Options {
@@ -114,10 +108,7 @@ impl Options {
         faults.take((|input: ParseStream<'_>| found.parse(input)).parse2(tokens));
         faults.extend(found.faults);
         match Self::from_list(&found.options) {
-            Ok(options) => Self {
-                seen: found.seen,
-                ..options
-            },
+            Ok(options) => Self { seen: found.seen, ..options },
             Err(error) => {
                 faults.extend(error.flatten().into_iter().map(syn::Error::from));
                 Self::default()
@@ -158,10 +149,7 @@ impl Found {
         if !known {
             self.faults.push(syn::Error::new(name.span(), unknown(&text)));
         } else if repeated {
-            self.faults.push(syn::Error::new(
-                name.span(),
-                format!("`{text}` is given twice: keep one"),
-            ));
+            self.faults.push(syn::Error::new(name.span(), format!("`{text}` is given twice: keep one")));
         }
         self.seen.push(text.clone());
         let option = value(input, name, &text)?;
@@ -185,22 +173,12 @@ fn value(input: ParseStream<'_>, name: Ident, text: &str) -> syn::Result<Meta> {
     }
     let eq_token: Token![=] = input.parse()?;
     if input.is_empty() || input.peek(Token![,]) {
-        return Err(syn::Error::new(
-            eq_token.span,
-            format!("`{text}` has no value after its `=`"),
-        ));
+        return Err(syn::Error::new(eq_token.span, format!("`{text}` has no value after its `=`")));
     }
     let value = input.parse().map_err(|fault: syn::Error| {
-        syn::Error::new(
-            fault.span(),
-            format!("the value of `{text}` is no expression: {fault}"),
-        )
+        syn::Error::new(fault.span(), format!("the value of `{text}` is no expression: {fault}"))
     })?;
-    Ok(Meta::NameValue(MetaNameValue {
-        path: name.into(),
-        eq_token,
-        value,
-    }))
+    Ok(Meta::NameValue(MetaNameValue { path: name.into(), eq_token, value }))
 }
 
 fn no_name(input: ParseStream<'_>) -> syn::Error {
@@ -247,11 +225,7 @@ mod tests {
     #[test]
     fn every_name_is_an_option() {
         for name in NAMES {
-            let value = if matches!(name, "fail_open" | "detach") {
-                ""
-            } else {
-                "= x"
-            };
+            let value = if matches!(name, "fail_open" | "detach") { "" } else { "= x" };
             let (_, faults) = parse(&format!("{name} {value}"));
             assert!(faults.is_empty(), "{name}: {faults:?}");
         }
@@ -278,22 +252,8 @@ mod tests {
     fn words_and_values_are_not_taken_for_each_other() {
         let (options, faults) = parse("detach = true, store");
         assert!(faults.is_empty());
-        assert!(
-            options
-                .detach
-                .unwrap()
-                .unwrap_err()
-                .to_string()
-                .contains("takes no value")
-        );
-        assert!(
-            options
-                .store
-                .unwrap()
-                .unwrap_err()
-                .to_string()
-                .contains("needs a value")
-        );
+        assert!(options.detach.unwrap().unwrap_err().to_string().contains("takes no value"));
+        assert!(options.store.unwrap().unwrap_err().to_string().contains("needs a value"));
     }
 
     #[test]

@@ -6,12 +6,9 @@ use quote::quote;
 use super::expand;
 
 /// The messages of an expansion that failed.
-fn messages(attribute: TokenStream, item: TokenStream) -> String {
-    let expanded = expand(attribute, item.clone()).to_string();
-    assert!(
-        expanded.starts_with(&item.to_string()),
-        "the item is not as it was: {expanded}"
-    );
+fn messages(attribute: TokenStream, item: &TokenStream) -> String {
+    let expanded = expand(attribute, item).to_string();
+    assert!(expanded.starts_with(&item.to_string()), "the item is not as it was: {expanded}");
     expanded[item.to_string().len()..].to_owned()
 }
 
@@ -22,15 +19,8 @@ fn count(messages: &str) -> usize {
 #[test]
 fn all_faults_are_reported_together_and_the_function_is_kept() {
     let messages = messages(
-        quote!(
-            key = "x{oder.id}{b}",
-            tll = 3,
-            ttl = "24M",
-            detach,
-            max_attempts = 0,
-            on_crash = "never"
-        ),
-        quote!(
+        quote!(key = "x{oder.id}{b}", tll = 3, ttl = "24M", detach, max_attempts = 0, on_crash = "never"),
+        &quote!(
             async fn charge(app: &App, order: Order) -> Result<Receipt, ChargeError> {
                 app.charge(order).await
             }
@@ -43,22 +33,16 @@ fn all_faults_are_reported_together_and_the_function_is_kept() {
 #[test]
 fn a_half_typed_body_gives_a_function() {
     let item = quote!(async fn f(a: u8) -> Result<u8, E> { let x = ; a. });
-    let expanded = expand(quote!(key = "a", store = s), item).to_string();
+    let expanded = expand(quote!(key = "a", store = s), &item).to_string();
     assert!(!expanded.contains("compile_error"), "{expanded}");
     assert!(expanded.contains("{ let x = ; a . }"), "{expanded}");
 }
 
 #[test]
 fn a_half_typed_attribute_gives_the_function_as_it_was() {
-    for attribute in [
-        "",
-        "key",
-        "key =",
-        "key = \"{a",
-        "key = \"{a}\", st",
-        "key = a, store = app.",
-        "ttl = \"",
-    ] {
+    for attribute in
+        ["", "key", "key =", "key = \"{a", "key = \"{a}\", st", "key = a, store = app.", "ttl = \""]
+    {
         let Ok(attribute) = attribute.parse::<TokenStream>() else {
             continue;
         };
@@ -67,7 +51,7 @@ fn a_half_typed_attribute_gives_the_function_as_it_was() {
                 Ok(a)
             }
         );
-        assert!(count(&messages(attribute.clone(), item)) >= 1, "{attribute}");
+        assert!(count(&messages(attribute.clone(), &item)) >= 1, "{attribute}");
     }
 }
 
@@ -80,10 +64,7 @@ fn other_items_are_refused_with_what_to_do() {
             ),
             "derive(KeyPart)",
         ),
-        (
-            quote!(impl S { async fn f(a: u8) -> Result<u8, E> { Ok(a) } }),
-            "inside",
-        ),
+        (quote!(impl S { async fn f(a: u8) -> Result<u8, E> { Ok(a) } }), "inside"),
         (
             quote!(
                 trait S {}
@@ -174,7 +155,7 @@ fn other_items_are_refused_with_what_to_do() {
             "twice",
         ),
     ] {
-        let messages = messages(quote!(key = "a", store = s), item.clone());
+        let messages = messages(quote!(key = "a", store = s), &item);
         assert!(messages.contains(words), "{item}: {messages}");
     }
 }

@@ -74,9 +74,7 @@ mod tests {
     use super::*;
 
     fn reference(expr: &str) -> String {
-        by_reference(&syn::parse_str(expr).unwrap())
-            .to_string()
-            .replace(' ', "")
+        by_reference(&syn::parse_str(expr).unwrap()).to_string().replace(' ', "")
     }
 
     #[test]

@@ -28,10 +28,7 @@ pub(crate) enum KeyPiece {
 pub(crate) fn key(value: &Expr, arguments: &Arguments) -> Result<Vec<KeyPiece>, Vec<syn::Error>> {
     let value = expression::ungrouped(value);
     let faults = match value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(literal),
-            ..
-        }) => match from_text(literal, arguments) {
+        Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => match from_text(literal, arguments) {
             Ok(pieces) => return Ok(pieces),
             Err(messages) => messages,
         },
@@ -40,10 +37,7 @@ pub(crate) fn key(value: &Expr, arguments: &Arguments) -> Result<Vec<KeyPiece>, 
             Some(message) => vec![message],
         },
     };
-    Err(faults
-        .into_iter()
-        .map(|fault| syn::Error::new_spanned(value, fault))
-        .collect())
+    Err(faults.into_iter().map(|fault| syn::Error::new_spanned(value, fault)).collect())
 }
 
 fn from_text(literal: &LitStr, arguments: &Arguments) -> Result<Vec<KeyPiece>, Vec<String>> {
@@ -71,11 +65,7 @@ fn from_text(literal: &LitStr, arguments: &Arguments) -> Result<Vec<KeyPiece>, V
             },
         })
         .collect();
-    if faults.is_empty() {
-        Ok(pieces)
-    } else {
-        Err(faults)
-    }
+    if faults.is_empty() { Ok(pieces) } else { Err(faults) }
 }
 
 fn one_place(text: &str, span: Span, arguments: &Arguments) -> Result<Vec<KeyPiece>, String> {
@@ -134,10 +124,7 @@ fn constant(arguments: &Arguments) -> String {
 }
 
 fn instead(arguments: &Arguments) -> String {
-    format!(
-        "write what tells one call from another, such as {}",
-        example(arguments)
-    )
+    format!("write what tells one call from another, such as {}", example(arguments))
 }
 
 fn example(arguments: &Arguments) -> String {
@@ -148,21 +135,15 @@ fn example(arguments: &Arguments) -> String {
 /// The reference that is fingerprinted, or every fault in the option.
 pub(crate) fn fingerprint(value: &Expr, arguments: &Arguments) -> Result<TokenStream, Vec<syn::Error>> {
     let places = expression::elements(value);
-    let faults: Vec<syn::Error> = places
-        .iter()
-        .filter_map(|place| fingerprint_fault(place, arguments))
-        .collect();
+    let faults: Vec<syn::Error> =
+        places.iter().filter_map(|place| fingerprint_fault(place, arguments)).collect();
     if places.is_empty() {
         return Err(vec![syn::Error::new(
             value.span(),
             "this fingerprint is empty: name the arguments that must not change",
         )]);
     }
-    if faults.is_empty() {
-        Ok(expression::by_reference(value))
-    } else {
-        Err(faults)
-    }
+    if faults.is_empty() { Ok(expression::by_reference(value)) } else { Err(faults) }
 }
 
 fn fingerprint_fault(place: &Expr, arguments: &Arguments) -> Option<syn::Error> {

@@ -35,38 +35,30 @@ impl Place {
         let steps = segments
             .map(|segment| Step::parse(segment).ok_or_else(|| no_place(text)))
             .collect::<Result<_, _>>()?;
-        Ok(Self {
-            root: root.to_owned(),
-            steps,
-        })
+        Ok(Self { root: root.to_owned(), steps })
     }
 
     /// The place as an expression at `literal`, or why its root is no argument.
     pub(crate) fn to_tokens(&self, arguments: &Arguments, literal: Span) -> Result<TokenStream, String> {
-        let argument = arguments
-            .find(&self.root)
-            .ok_or_else(|| arguments.unknown(&self.root))?;
+        let argument = arguments.find(&self.root).ok_or_else(|| arguments.unknown(&self.root))?;
         let root = named_at(argument, literal);
         // As if from our own code: rustc offers no edit here, as it would replace the whole literal.
         let span = Span::mixed_site().located_at(literal);
-        Ok(self
-            .steps
-            .iter()
-            .fold(quote_spanned!(span=> #root), |base, step| match step {
-                Step::Field(field) => {
-                    let field = ident(field, span);
-                    quote_spanned!(span=> #base.#field)
-                }
-                Step::Index(index) => {
-                    let index = syn::Index { index: *index, span };
-                    quote_spanned!(span=> #base.#index)
-                }
-                // By reference, so that a method cannot consume what the body will need.
-                Step::Method(method) => {
-                    let method = ident(method, span);
-                    quote_spanned!(span=> (&#base).#method())
-                }
-            }))
+        Ok(self.steps.iter().fold(quote_spanned!(span=> #root), |base, step| match step {
+            Step::Field(field) => {
+                let field = ident(field, span);
+                quote_spanned!(span=> #base.#field)
+            }
+            Step::Index(index) => {
+                let index = syn::Index { index: *index, span };
+                quote_spanned!(span=> #base.#index)
+            }
+            // By reference, so that a method cannot consume what the body will need.
+            Step::Method(method) => {
+                let method = ident(method, span);
+                quote_spanned!(span=> (&#base).#method())
+            }
+        }))
     }
 }
 
@@ -109,9 +101,8 @@ fn foreign(text: &str) -> Option<String> {
         "`{}` names nothing: write an argument, such as `{order.id}`".to_owned()
     } else if text.starts_with(|c: char| c.is_ascii_digit()) {
         format!("`{text}` is a position, and arguments are named in a key: write the argument's name")
-    } else if let Some(before) = text
-        .strip_suffix(".await")
-        .or_else(|| text.split(".await").nth(1).map(|_| text))
+    } else if let Some(before) =
+        text.strip_suffix(".await").or_else(|| text.split(".await").nth(1).map(|_| text))
     {
         let before = before.split(".await").next().unwrap_or(before);
         format!("a key is made before anything is awaited: await `{before}` at the caller and pass its value")
@@ -137,9 +128,7 @@ fn foreign(text: &str) -> Option<String> {
 }
 
 fn has_call_arguments(text: &str) -> bool {
-    text.split('(')
-        .skip(1)
-        .any(|after| !after.trim_start().starts_with(')'))
+    text.split('(').skip(1).any(|after| !after.trim_start().starts_with(')'))
 }
 
 fn no_place(text: &str) -> String {
@@ -155,9 +144,7 @@ mod tests {
     fn tokens(text: &str) -> String {
         let signature = syn::parse_str("async fn f(&self, order: &Order, r#type: u8)").unwrap();
         let place = Place::parse(text).unwrap();
-        let tokens = place
-            .to_tokens(&Arguments::of(&signature), Span::call_site())
-            .unwrap();
+        let tokens = place.to_tokens(&Arguments::of(&signature), Span::call_site()).unwrap();
         tokens.to_string().replace(' ', "")
     }
 
@@ -168,10 +155,7 @@ mod tests {
         assert_eq!(tokens(" order . id "), "order.id");
         assert_eq!(tokens("order.0.1"), "order.0.1");
         assert_eq!(tokens("order.id()"), "(&order).id()");
-        assert_eq!(
-            tokens("order.lines().first ( ).sku"),
-            "(&(&order).lines()).first().sku"
-        );
+        assert_eq!(tokens("order.lines().first ( ).sku"), "(&(&order).lines()).first().sku");
         assert_eq!(tokens("self.region"), "self.region");
         assert_eq!(tokens("type"), "r#type");
         assert_eq!(tokens("r#type"), "r#type");

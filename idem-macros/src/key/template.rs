@@ -45,8 +45,7 @@ impl Parser {
             }
         }
         let Some(inside) = rest.strip_prefix('{') else {
-            self.faults
-                .push("a `}` without its `{`: write `}}` for the character itself".into());
+            self.faults.push("a `}` without its `{`: write `}}` for the character itself".into());
             return &rest[1..];
         };
         match inside.find(['{', '}']) {
@@ -95,8 +94,7 @@ impl Parser {
 /// Whether `text` has a character that no rendered value has, so that what stands on its two sides
 /// cannot be shifted from one to the other.
 fn separates(text: &str) -> bool {
-    text.chars()
-        .any(|c| !(c.is_ascii_alphanumeric() || "_.~-%".contains(c)))
+    text.chars().any(|c| !(c.is_ascii_alphanumeric() || "_.~-%".contains(c)))
 }
 
 fn not_separated(before: &str, text: &str, after: &str) -> String {
@@ -135,14 +133,8 @@ mod tests {
 
     #[test]
     fn a_template_is_text_and_places() {
-        assert_eq!(
-            pieces("order/{order.id}"),
-            vec![text("order/"), place("order.id")]
-        );
-        assert_eq!(
-            pieces("{a}/{ b }:x"),
-            vec![place("a"), text("/"), place("b"), text(":x")]
-        );
+        assert_eq!(pieces("order/{order.id}"), vec![text("order/"), place("order.id")]);
+        assert_eq!(pieces("{a}/{ b }:x"), vec![place("a"), text("/"), place("b"), text(":x")]);
         assert_eq!(pieces("{{{a}}}"), vec![text("{"), place("a"), text("}")]);
         assert_eq!(pieces("{a}{{{b}"), vec![place("a"), text("{"), place("b")]);
         assert_eq!(pieces("größe/{a}"), vec![text("größe/"), place("a")]);
@@ -151,27 +143,12 @@ mod tests {
 
     #[test]
     fn two_places_need_a_character_between_them_that_no_value_has() {
-        for template in [
-            "{a}{b}",
-            "{a}-{b}",
-            "{a}_x.{b}",
-            "{a}%{b}",
-            "{a}%2F{b}",
-            "{a}~{b}",
-        ] {
+        for template in ["{a}{b}", "{a}-{b}", "{a}_x.{b}", "{a}%{b}", "{a}%2F{b}", "{a}~{b}"] {
             let faults = faults(template);
             assert_eq!(faults.len(), 1, "{template}: {faults:?}");
             assert!(faults[0].contains("{a}/{b}"), "{template}: {faults:?}");
         }
-        for template in [
-            "{a}/{b}",
-            "{a}:{b}",
-            "{a} {b}",
-            "{a}-/-{b}",
-            "{a}ß{b}",
-            "{a}|{b}",
-            "x-{a}-y",
-        ] {
+        for template in ["{a}/{b}", "{a}:{b}", "{a} {b}", "{a}-/-{b}", "{a}ß{b}", "{a}|{b}", "x-{a}-y"] {
             pieces(template);
         }
     }

@@ -48,10 +48,7 @@ pub(super) fn rename(attributes: &[Attribute], faults: &mut Faults) -> Option<Li
 
 /// Notes attributes where none mean anything.
 pub(super) fn none(attributes: &[Attribute], place: &str, faults: &mut Faults) {
-    for attribute in attributes
-        .iter()
-        .filter(|attribute| attribute.path().is_ident("key_part"))
-    {
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("key_part")) {
         faults.extend([syn::Error::new_spanned(
             attribute,
             format!("{place} has no `#[key_part(..)]`: every field is part of the key"),
@@ -64,10 +61,7 @@ fn each(
     faults: &mut Faults,
     mut read: impl FnMut(ParseNestedMeta<'_>) -> syn::Result<()>,
 ) {
-    for attribute in attributes
-        .iter()
-        .filter(|attribute| attribute.path().is_ident("key_part"))
-    {
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("key_part")) {
         let parsed = attribute.parse_nested_meta(&mut read);
         faults.take(parsed);
     }

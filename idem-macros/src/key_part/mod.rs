@@ -32,10 +32,7 @@ pub(crate) fn derive(item: TokenStream) -> TokenStream {
 fn implementation(input: &DeriveInput, runtime: &TokenStream, body: &TokenStream) -> TokenStream {
     let name = &input.ident;
     let mut generics = input.generics.clone();
-    generics
-        .make_where_clause()
-        .predicates
-        .extend(bounds(input, runtime));
+    generics.make_where_clause().predicates.extend(bounds(input, runtime));
     let (parameters, arguments, conditions) = generics.split_for_impl();
     let key = Ident::new("key", Span::mixed_site());
     quote! {
@@ -70,27 +67,20 @@ fn fields(fields: &Fields, name: &Ident, runtime: &TokenStream, faults: &mut Fau
         return TokenStream::new();
     }
     let key = Ident::new("key", Span::mixed_site());
-    let rendered = fields
-        .members()
-        .zip(fields)
-        .enumerate()
-        .map(|(index, (member, field))| {
-            attributes::none(&field.attrs, "a field", faults);
-            let separator = (index > 0).then(|| quote!(#key.separator();));
-            // At the field's type, where a missing `KeyPart` is to be seen.
-            let span = Span::mixed_site().located_at(field.ty.span());
-            quote_spanned!(span=> #separator #runtime::KeyPart::render(&self.#member, #key);)
-        });
+    let rendered = fields.members().zip(fields).enumerate().map(|(index, (member, field))| {
+        attributes::none(&field.attrs, "a field", faults);
+        let separator = (index > 0).then(|| quote!(#key.separator();));
+        // At the field's type, where a missing `KeyPart` is to be seen.
+        let span = Span::mixed_site().located_at(field.ty.span());
+        quote_spanned!(span=> #separator #runtime::KeyPart::render(&self.#member, #key);)
+    });
     rendered.collect()
 }
 
 /// The name of the variant.
 fn variants(data: &DataEnum, name: &Ident, faults: &mut Faults) -> TokenStream {
     if data.variants.is_empty() {
-        faults.push(
-            name.span(),
-            "an enum without variants has no values, so there is nothing to render",
-        );
+        faults.push(name.span(), "an enum without variants has no values, so there is nothing to render");
         return TokenStream::new();
     }
     let mut names: Vec<String> = Vec::new();
@@ -98,10 +88,7 @@ fn variants(data: &DataEnum, name: &Ident, faults: &mut Faults) -> TokenStream {
     for variant in &data.variants {
         let text = rendering(variant, faults);
         if names.contains(&text.value()) {
-            faults.push(
-                text.span(),
-                format!("two variants are rendered as `{}`: rename one", text.value()),
-            );
+            faults.push(text.span(), format!("two variants are rendered as `{}`: rename one", text.value()));
         }
         names.push(text.value());
         let ident = &variant.ident;
@@ -128,14 +115,8 @@ fn bounds(input: &DeriveInput, runtime: &TokenStream) -> Vec<syn::WherePredicate
     let Data::Struct(data) = &input.data else {
         return Vec::new();
     };
-    let generic = data
-        .fields
-        .iter()
-        .map(|field| &field.ty)
-        .filter(|ty| names_parameter(ty, &input.generics));
-    generic
-        .map(|ty| syn::parse_quote!(#ty: #runtime::KeyPart))
-        .collect()
+    let generic = data.fields.iter().map(|field| &field.ty).filter(|ty| names_parameter(ty, &input.generics));
+    generic.map(|ty| syn::parse_quote!(#ty: #runtime::KeyPart)).collect()
 }
 
 fn names_parameter(ty: &Type, generics: &Generics) -> bool {
@@ -144,10 +125,7 @@ fn names_parameter(ty: &Type, generics: &Generics) -> bool {
     impl<'ast> Visit<'ast> for Names<'_> {
         fn visit_path(&mut self, path: &'ast syn::Path) {
             let first = path.segments.first().map(|segment| &segment.ident);
-            self.1 |= self
-                .0
-                .type_params()
-                .any(|parameter| Some(&parameter.ident) == first);
+            self.1 |= self.0.type_params().any(|parameter| Some(&parameter.ident) == first);
             visit::visit_path(self, path);
         }
     }
@@ -200,10 +178,7 @@ where
         });
         assert!(text.contains("Self::EuWest { .. } => \"eu-west\""), "{text}");
         assert!(text.contains("Self::r#Type { .. } => \"Type\""), "{text}");
-        assert!(
-            text.contains("impl ::other::__private::KeyPart for Region"),
-            "{text}"
-        );
+        assert!(text.contains("impl ::other::__private::KeyPart for Region"), "{text}");
     }
 
     #[test]

@@ -14,10 +14,7 @@ use crate::diagnostics::Faults;
 pub(super) fn check<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> {
     let signature = &function.signature;
     if let Some(constness) = &signature.constness {
-        faults.push(
-            constness.span,
-            "a `const fn` cannot wait for a store: remove `const`",
-        );
+        faults.push(constness.span, "a `const fn` cannot wait for a store: remove `const`");
     }
     if let Some(abi) = &signature.abi {
         faults.push(
@@ -26,11 +23,7 @@ pub(super) fn check<'f>(function: &'f Function, faults: &mut Faults) -> Option<&
         );
     }
     for attribute in &function.attributes {
-        let repeated = attribute
-            .path()
-            .segments
-            .last()
-            .is_some_and(|last| last.ident == "idempotent");
+        let repeated = attribute.path().segments.last().is_some_and(|last| last.ident == "idempotent");
         if repeated {
             faults.push(
                 attribute.span(),
@@ -60,10 +53,7 @@ fn returns<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> 
     let mut unnameable = Unnameable::default();
     unnameable.visit_type(returns);
     if let Some(span) = unnameable.opaque {
-        faults.push(
-            span,
-            "an `impl` type has no name to decode a recorded result to: write the type itself",
-        );
+        faults.push(span, "an `impl` type has no name to decode a recorded result to: write the type itself");
     }
     if let Some(span) = unnameable.borrowed {
         faults.push(

@@ -39,19 +39,15 @@ pub(crate) fn validate<'f>(
     let ttl = length(options.ttl, faults);
     let lease = check(options.lease, faults, value::lease);
     let wait = length(options.wait, faults);
-    let max_attempts = check(options.max_attempts, faults, |given| {
-        value::number::<u32>(given, "max_attempts")
-    });
-    let max_result_bytes = check(options.max_result_bytes, faults, |given| {
-        value::number::<usize>(given, "max_result_bytes")
-    });
+    let max_attempts =
+        check(options.max_attempts, faults, |given| value::number::<u32>(given, "max_attempts"));
+    let max_result_bytes =
+        check(options.max_result_bytes, faults, |given| value::number::<usize>(given, "max_result_bytes"));
     let runtime = check(options.runtime, faults, runtime_path::absolute);
     let terminal = check(options.terminal, faults, value::terminal);
     let store = check(options.store, faults, value::store);
     let key = check_all(options.key, faults, |given| key::key(given, &arguments));
-    let fingerprint = check_all(options.fingerprint, faults, |given| {
-        key::fingerprint(given, &arguments)
-    });
+    let fingerprint = check_all(options.fingerprint, faults, |given| key::fingerprint(given, &arguments));
 
     Some(Model {
         function,
@@ -111,11 +107,7 @@ fn scope<'f>(function: &'f Function, option: Given<Value>, faults: &mut Faults) 
         Some(name) => Scope::Named(name),
         None => Scope::Site {
             method: signature.receiver().is_some(),
-            types: signature
-                .generics
-                .type_params()
-                .map(|parameter| &parameter.ident)
-                .collect(),
+            types: signature.generics.type_params().map(|parameter| &parameter.ident).collect(),
         },
     }
 }

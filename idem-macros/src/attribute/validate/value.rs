@@ -21,13 +21,8 @@ const MAX_SCOPE_BYTES: usize = 512;
 
 pub(super) fn length(value: &Expr) -> Result<Length, String> {
     match value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text), ..
-        }) => duration::parse(&text.value()).map(Length::Known),
-        Expr::Lit(ExprLit {
-            lit: Lit::Int(number),
-            ..
-        }) => {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => duration::parse(&text.value()).map(Length::Known),
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => {
             let number = number.base10_digits();
             Err(format!(
                 "`{number}` has no unit: write `\"{number}s\"` for seconds, or an expression of type `Duration`"
@@ -52,10 +47,7 @@ pub(super) fn lease(value: &Expr) -> Result<Length, String> {
 }
 
 pub(super) fn scope(value: &Expr) -> Result<LitStr, String> {
-    let Expr::Lit(ExprLit {
-        lit: Lit::Str(name), ..
-    }) = value
-    else {
+    let Expr::Lit(ExprLit { lit: Lit::Str(name), .. }) = value else {
         return Err(
             "a scope is a fixed name, as it must not change: write text, such as \"payments.charge\"".into(),
         );
@@ -65,10 +57,7 @@ pub(super) fn scope(value: &Expr) -> Result<LitStr, String> {
         return Err("this scope is blank: give the operation a name, such as \"payments.charge\"".into());
     }
     if text.len() > MAX_SCOPE_BYTES {
-        return Err(format!(
-            "this scope is {} bytes long, and {MAX_SCOPE_BYTES} is the most",
-            text.len()
-        ));
+        return Err(format!("this scope is {} bytes long, and {MAX_SCOPE_BYTES} is the most", text.len()));
     }
     Ok(name.clone())
 }
@@ -76,10 +65,7 @@ pub(super) fn scope(value: &Expr) -> Result<LitStr, String> {
 pub(super) fn on_crash(value: &Expr) -> Result<(OnCrash, Span), String> {
     const CHOICES: &str =
         "write \"rerun\", to run the body again, or \"in_doubt\", to let an operator decide";
-    let Expr::Lit(ExprLit {
-        lit: Lit::Str(text), ..
-    }) = value
-    else {
+    let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = value else {
         return Err(format!("this is no choice for `on_crash`: {CHOICES}"));
     };
     match text.value().as_str() {
@@ -95,27 +81,19 @@ pub(super) fn on_crash(value: &Expr) -> Result<(OnCrash, Span), String> {
 /// A whole number above zero that fits a `T`, or an expression of that type.
 pub(super) fn number<T: FromStr>(value: &Expr, name: &str) -> Result<Expr, String> {
     match value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Int(number),
-            ..
-        }) => {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => {
             let digits = number.base10_digits();
             if digits == "0" {
-                return Err(format!(
-                    "`{name}` cannot be 0: give a number above it, or leave the option out"
-                ));
+                return Err(format!("`{name}` cannot be 0: give a number above it, or leave the option out"));
             }
             if digits.parse::<T>().is_err() {
                 return Err(format!("`{digits}` is too large for `{name}`"));
             }
             Ok(value.clone())
         }
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text), ..
-        }) if text.value().parse::<T>().is_ok() => Err(format!(
-            "`{name}` is a number: write `{}` without quotes",
-            text.value()
-        )),
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value().parse::<T>().is_ok() => {
+            Err(format!("`{name}` is a number: write `{}` without quotes", text.value()))
+        }
         Expr::Lit(_) | Expr::Unary(_) | Expr::Tuple(_) | Expr::Closure(_) => {
             Err(format!("`{name}` is a whole number above 0"))
         }
@@ -126,12 +104,9 @@ pub(super) fn number<T: FromStr>(value: &Expr, name: &str) -> Result<Expr, Strin
 pub(super) fn terminal(value: &Expr) -> Result<Expr, String> {
     match value {
         Expr::Path(_) | Expr::Closure(_) => Ok(value.clone()),
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text), ..
-        }) => Err(format!(
-            "`terminal` is a function, not text: write `terminal = {}`",
-            text.value()
-        )),
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
+            Err(format!("`terminal` is a function, not text: write `terminal = {}`", text.value()))
+        }
         Expr::Call(_) => {
             Err("`terminal` is a function, and idem calls it: write its path without arguments".into())
         }
@@ -141,9 +116,7 @@ pub(super) fn terminal(value: &Expr) -> Result<Expr, String> {
 
 pub(super) fn store(value: &Expr) -> Result<Expr, String> {
     match value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text), ..
-        }) => Err(format!(
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Err(format!(
             "`store` is an expression, not text: write `store = {}` without quotes",
             text.value()
         )),
