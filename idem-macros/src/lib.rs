@@ -42,7 +42,7 @@ use proc_macro::TokenStream;
 /// Durations are integers with `ms`, `s`, `m`, `h`, `d` or `w`, or several: `"1h 30m"`.
 #[proc_macro_attribute]
 pub fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    attribute::expand(attribute.into(), item.into()).into()
+    attribute::expand(attribute.into(), &item.into()).into()
 }
 
 /// Lets a struct or a fieldless enum be part of a key.

@@ -20,7 +20,7 @@ use function::Function;
 use parse::Options;
 
 /// The item with its body guarded, or unchanged and with every fault.
-pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
+pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream {
     let mut faults = Faults::default();
     let options = Options::parse(attribute, &mut faults);
     let function = faults.take(Function::parse(item.clone()));

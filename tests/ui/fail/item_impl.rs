@@ -1,0 +1,8 @@
+use idem::{MemoryStore, idempotent};
+
+struct Charge;
+
+#[idempotent(key = "{id}", store = store)]
+impl Charge {}
+
+fn main() {}

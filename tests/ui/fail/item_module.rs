@@ -1,0 +1,6 @@
+use idem::{MemoryStore, idempotent};
+
+#[idempotent(key = "{id}", store = store)]
+mod charge {}
+
+fn main() {}

@@ -1,0 +1,8 @@
+use idem::{MemoryStore, idempotent};
+
+#[idempotent(key = "{id}", store = MemoryStore::new())]
+async fn charge() -> Result<u64, idem::Error> {
+    Ok(1)
+}
+
+fn main() {}
