@@ -270,7 +270,11 @@ async fn a_record_that_cannot_be_read_fails_alone_and_can_be_forgotten() {
         // `get` reads it beside the writer, and `release` in the writer; both must say so.
         let release = release_request(Owner::random(), Fence::new(1), ReleaseCause::Failed);
         let (bad_one, ()) = tokio::join!(store.release(&bad, &release), complete(&store, &good, b"y"));
-        assert_eq!(bad_one.unwrap_err().kind(), StoreErrorKind::CorruptRecord, "{damage}");
+        assert_eq!(
+            bad_one.unwrap_err().kind(),
+            StoreErrorKind::CorruptRecord,
+            "{damage}"
+        );
     }
     assert!(store.forget(&bad).await.unwrap());
     assert_eq!(store.get(&bad).await.unwrap(), None);

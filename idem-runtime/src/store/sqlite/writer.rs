@@ -30,6 +30,8 @@ pub(super) struct Writer {
     busy_timeout: Duration,
     /// When to look for expired records again.
     purge_at: Instant,
+    /// Until when not to, after the purge itself failed.
+    no_purge_before: Instant,
 }
 
 /// Why a connection is not used any more.
@@ -56,6 +58,7 @@ impl Writer {
             place,
             busy_timeout,
             purge_at: Instant::now(),
+            no_purge_before: Instant::now(),
         }
     }
 
@@ -164,7 +167,7 @@ impl Writer {
             outcomes.push(outcome);
         }
         if let Err(error) = self.tidy(session, batch.len()) {
-            self.purge_at = Instant::now() + PURGE_AT_LEAST;
+            self.put_off_purge();
             return self.broken(connection, session, batch, None, error);
         }
         if let Err(error) = session.commit() {
@@ -180,6 +183,7 @@ impl Writer {
                 .iter_mut()
                 .for_each(|outcome| *outcome = Err(error.clone()));
         }
+        self.purge_soon();
         self.queue.finish();
         for (ticket, outcome) in batch.iter().zip(outcomes) {
             ticket.reply.send(outcome);
@@ -247,6 +251,17 @@ impl Writer {
         (suspect || !rolled_back).then_some(Exit::Reopen)
     }
 
+    /// Something was written, so something may expire.
+    fn purge_soon(&mut self) {
+        let soon = (Instant::now() + PURGE_EVERY).max(self.no_purge_before);
+        self.purge_at = self.purge_at.min(soon);
+    }
+
+    fn put_off_purge(&mut self) {
+        self.no_purge_before = Instant::now() + PURGE_AT_LEAST;
+        self.purge_at = self.no_purge_before;
+    }
+
     /// Before a commit: some expired records leave with it, and the floor is written down.
     fn tidy(&mut self, session: &mut Session<'_>, operations: usize) -> Result<(), rusqlite::Error> {
         if Instant::now() >= self.purge_at {
@@ -298,12 +313,11 @@ impl Writer {
                     // The next transaction cannot begin if this fails, and reopens.
                     let _ = session.rollback();
                 }
-                let again = if failure::is_busy(&error) {
-                    PURGE_EVERY
+                if failure::is_busy(&error) {
+                    self.purge_at = Instant::now() + PURGE_EVERY;
                 } else {
-                    PURGE_AT_LEAST
-                };
-                self.purge_at = Instant::now() + again;
+                    self.put_off_purge();
+                }
             }
         }
     }
