@@ -341,12 +341,14 @@ impl Drop for Inner {
         self.readers = None;
         self.queue.close();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        // An answer may drop the last handle on the thread that gives it, which then ends by itself.
+        let current = std::thread::current().id();
+        if threads.iter().any(|thread| thread.thread().id() == current) {
+            return;
+        }
         for thread in threads {
-            // An answer may drop the last handle on the thread that gives it.
-            if thread.thread().id() != std::thread::current().id() {
-                // It panicked, if at all, where nobody can be told.
-                let _ = thread.join();
-            }
+            // It panicked, if at all, where nobody can be told.
+            let _ = thread.join();
         }
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Writer {
     busy_timeout: Duration,
     /// When to look for expired records again.
     purge_at: Instant,
+    /// Until when not to, after the purge itself failed.
+    no_purge_before: Instant,
 }
 
 /// Why a connection is not used any more.
@@ -51,7 +53,17 @@ impl Drop for Ending {
 
 impl Writer {
     pub(super) fn new(queue: Arc<Queue>, place: Arc<Place>, busy_timeout: Duration) -> Self {
+<<<<<<< HEAD
         Self { queue, place, busy_timeout, purge_at: Instant::now() }
+=======
+        Self {
+            queue,
+            place,
+            busy_timeout,
+            purge_at: Instant::now(),
+            no_purge_before: Instant::now(),
+        }
+>>>>>>> sqlite
     }
 
     /// Serves the queue until it is closed and empty.
@@ -156,7 +168,7 @@ impl Writer {
             outcomes.push(outcome);
         }
         if let Err(error) = self.tidy(session, batch.len()) {
-            self.purge_at = Instant::now() + PURGE_AT_LEAST;
+            self.put_off_purge();
             return self.broken(connection, session, batch, None, error);
         }
         if let Err(error) = session.commit() {
@@ -170,6 +182,7 @@ impl Writer {
             ));
             outcomes.iter_mut().for_each(|outcome| *outcome = Err(error.clone()));
         }
+        self.purge_soon();
         self.queue.finish();
         for (ticket, outcome) in batch.iter().zip(outcomes) {
             ticket.reply.send(outcome);
@@ -236,6 +249,17 @@ impl Writer {
         (suspect || !rolled_back).then_some(Exit::Reopen)
     }
 
+    /// Something was written, so something may expire.
+    fn purge_soon(&mut self) {
+        let soon = (Instant::now() + PURGE_EVERY).max(self.no_purge_before);
+        self.purge_at = self.purge_at.min(soon);
+    }
+
+    fn put_off_purge(&mut self) {
+        self.no_purge_before = Instant::now() + PURGE_AT_LEAST;
+        self.purge_at = self.no_purge_before;
+    }
+
     /// Before a commit: some expired records leave with it, and the floor is written down.
     fn tidy(&mut self, session: &mut Session<'_>, operations: usize) -> Result<(), rusqlite::Error> {
         if Instant::now() >= self.purge_at {
@@ -287,8 +311,16 @@ impl Writer {
                     // The next transaction cannot begin if this fails, and reopens.
                     let _ = session.rollback();
                 }
+<<<<<<< HEAD
                 let again = if failure::is_busy(&error) { PURGE_EVERY } else { PURGE_AT_LEAST };
                 self.purge_at = Instant::now() + again;
+=======
+                if failure::is_busy(&error) {
+                    self.purge_at = Instant::now() + PURGE_EVERY;
+                } else {
+                    self.put_off_purge();
+                }
+>>>>>>> sqlite
             }
         }
     }
