@@ -52,10 +52,9 @@ pub(super) enum Found {
 /// A configuration error where it names something other than a file.
 pub(super) fn look(path: &Path) -> Result<Found, StoreError> {
     match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() => Ok(Found::File {
-            identity: Identity::of(&metadata),
-            length: metadata.len(),
-        }),
+        Ok(metadata) if metadata.is_file() => {
+            Ok(Found::File { identity: Identity::of(&metadata), length: metadata.len() })
+        }
         Ok(metadata) => Err(StoreError::configuration(format!(
             "{} is {}; give the path of a file",
             path.display(),
@@ -63,15 +62,10 @@ pub(super) fn look(path: &Path) -> Result<Found, StoreError> {
         ))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
         Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename
-            ) =>
+            if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename) =>
         {
-            Err(
-                StoreError::configuration("the path of the database is no path; give the path of a file")
-                    .with_source(error),
-            )
+            Err(StoreError::configuration("the path of the database is no path; give the path of a file")
+                .with_source(error))
         }
         Err(error) => Err(StoreError::unavailable(format!(
             "the file {} cannot be looked at; check its folder and the permissions of that",

@@ -53,17 +53,7 @@ impl Drop for Ending {
 
 impl Writer {
     pub(super) fn new(queue: Arc<Queue>, place: Arc<Place>, busy_timeout: Duration) -> Self {
-<<<<<<< HEAD
-        Self { queue, place, busy_timeout, purge_at: Instant::now() }
-=======
-        Self {
-            queue,
-            place,
-            busy_timeout,
-            purge_at: Instant::now(),
-            no_purge_before: Instant::now(),
-        }
->>>>>>> sqlite
+        Self { queue, place, busy_timeout, purge_at: Instant::now(), no_purge_before: Instant::now() }
     }
 
     /// Serves the queue until it is closed and empty.
@@ -311,16 +301,11 @@ impl Writer {
                     // The next transaction cannot begin if this fails, and reopens.
                     let _ = session.rollback();
                 }
-<<<<<<< HEAD
-                let again = if failure::is_busy(&error) { PURGE_EVERY } else { PURGE_AT_LEAST };
-                self.purge_at = Instant::now() + again;
-=======
                 if failure::is_busy(&error) {
                     self.purge_at = Instant::now() + PURGE_EVERY;
                 } else {
                     self.put_off_purge();
                 }
->>>>>>> sqlite
             }
         }
     }
