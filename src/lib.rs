@@ -1,5 +1,8 @@
 //! Makes async functions safe to call twice.
 
+// Code that panics or prints is for tests, examples and benches.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
 #[doc(inline)]
 pub use idem_runtime::{
     CallId, Context, Error, Fence, Fingerprint, Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES,
