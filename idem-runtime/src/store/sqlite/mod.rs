@@ -11,6 +11,8 @@ mod queue;
 mod reader;
 mod rows;
 mod schema;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::fmt;
@@ -18,6 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
 
 use self::place::Place;
 use self::queue::{Answer, Op, Queue};
@@ -136,7 +140,11 @@ impl SqliteStoreBuilder {
             until: Instant::now() + self.busy_timeout,
         };
         let (connection, identity) = schema::open(&path, opening)?;
-        let place = Arc::new(Place::new(path, identity));
+        self.start(Place::new(path, identity), connection)
+    }
+
+    fn start(&self, place: Place, connection: Connection) -> Result<SqliteStore, StoreError> {
+        let place = Arc::new(place);
         let queue = Arc::new(Queue::default());
         let writer = Writer::new(queue.clone(), place.clone(), self.busy_timeout);
         let watched = queue.clone();
