@@ -1,5 +1,6 @@
 //! Many callers and many handles on one file: what is shared, and what is decided once.
 #![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod sqlite_support;
 

@@ -3,6 +3,7 @@
 //! A test starts this binary again for the one test `child`, which is something else when told so
 //! by the environment.
 #![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod sqlite_support;
 

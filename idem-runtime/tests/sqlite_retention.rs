@@ -1,5 +1,6 @@
 //! What leaves the file and what must not, and fences that rise all the same.
 #![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod sqlite_support;
 

@@ -1,6 +1,7 @@
 //! The file locked, removed, replaced, damaged, full or somebody else's: a typed error in time,
 //! nothing created or destroyed, and afterwards everything is still there.
 #![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod sqlite_support;
 
@@ -375,6 +376,7 @@ async fn a_layout_that_was_tampered_with_is_refused_and_unchanged() {
         "DROP TABLE idem_meta",
         "ALTER TABLE idem_records DROP COLUMN tombstone",
         "ALTER TABLE idem_records RENAME COLUMN fence TO fences",
+        "PRAGMA journal_mode = DELETE; DROP TABLE idem_records",
     ] {
         let folder = folder();
         let path = folder.path().join("idem.db");
@@ -541,4 +543,20 @@ async fn a_log_without_its_database_is_not_thrown_away() {
         fs::write(&path, &whole).unwrap();
     }
     assert_eq!(replayed(&impatient(&path), &key("a")).await, b"x");
+}
+
+#[tokio::test]
+async fn a_file_that_was_emptied_takes_no_operation_and_keeps_its_log() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = impatient(&path);
+    complete(&store, &key("a"), b"x").await;
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, "").unwrap();
+    all_operations_are_unavailable(&store).await;
+    assert_eq!(refused(&path).kind(), StoreErrorKind::Unavailable);
+    fs::write(&path, whole).unwrap();
+    assert_eq!(replayed(&store, &key("a")).await, b"x");
+    drop(store);
+    assert_eq!(integrity(&path), "ok");
 }

@@ -10,6 +10,9 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::error::StoreError;
 
+/// The fewest bytes of a database that is laid out.
+pub(super) const SMALLEST: u64 = 512;
+
 /// What makes a file the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
@@ -122,11 +125,11 @@ impl Place {
         *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = identity;
     }
 
-    /// Which file the path names, if any.
+    /// Which file the path names, if any; one that was emptied is none.
     pub(super) fn now(&self) -> Option<Identity> {
         match look(&self.path) {
-            Ok(Found::File { identity, .. }) => Some(identity),
-            Ok(Found::Nothing) | Err(_) => None,
+            Ok(Found::File { identity, length }) if length >= SMALLEST => Some(identity),
+            Ok(_) | Err(_) => None,
         }
     }
 }

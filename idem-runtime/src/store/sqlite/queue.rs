@@ -305,7 +305,7 @@ impl Queue {
     }
 
     fn answer_late(&self, running: Vec<Reply>, now: Instant) {
-        const STUCK: &str = "the disk did not finish a write in time; look into the system's log";
+        const STUCK: &str = "the disk did not finish what came before in time; look into the system's log, or ask for less at once";
         for reply in running {
             reply.send(Err(StoreError::outcome_unknown(STUCK)));
         }
