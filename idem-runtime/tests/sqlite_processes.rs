@@ -11,6 +11,7 @@ use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer};
 use idem_runtime::{SqliteStore, Store, StoreErrorKind};
@@ -66,6 +67,7 @@ fn child() {
         "race" => runtime.block_on(race(path)),
         "stream" => runtime.block_on(stream(path)),
         "fill" => runtime.block_on(fill(path)),
+        "open" => open(path),
         other => panic!("{other}"),
     }
 }
@@ -110,6 +112,14 @@ async fn stream(path: &Path) {
     for task in tasks.collect::<Vec<_>>() {
         task.await.unwrap();
     }
+}
+
+/// Waits for a line, then opens the file and stays.
+fn open(path: &Path) {
+    say("ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let _store = SqliteStore::open(path).unwrap();
+    std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
 /// Completes ever new keys until it cannot, then says how it ended.
@@ -161,6 +171,23 @@ fn twenty_processes_that_open_a_new_file_at_once_all_succeed_and_share_it() {
 }
 
 #[tokio::test]
+async fn a_process_killed_while_it_creates_the_file_leaves_one_that_opens() {
+    for moment in 0..40 {
+        let folder = folder();
+        let path = folder.path().join("idem.db");
+        let mut child = start("open", &path);
+        assert_eq!(words(&mut child).next().as_deref(), Some("ready"));
+        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        std::thread::sleep(Duration::from_micros(moment * 200));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let store = SqliteStore::open(&path).unwrap();
+        complete(&store, &key("a"), b"x").await;
+        assert_eq!(integrity(&path), "ok");
+    }
+}
+
+#[tokio::test]
 async fn what_was_acknowledged_survives_kill_9() {
     let folder = folder();
     let path = folder.path().join("idem.db");
@@ -176,7 +203,7 @@ async fn what_was_acknowledged_survives_kill_9() {
             .collect();
         // Killed when the first has said enough, at whatever it is doing then.
         while count(&path) < round * 400 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
         for child in &mut children {
             child.kill().unwrap();
