@@ -98,6 +98,16 @@ pub(super) fn has_log(path: &Path) -> bool {
     std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
 }
 
+/// What became of the file that was opened.
+pub(super) enum Standing {
+    /// The path names it still.
+    Same,
+    /// The path names another.
+    Replaced,
+    /// The path names none.
+    Gone,
+}
+
 /// The path of the database, and which file it named when it was opened.
 pub(super) struct Place {
     path: PathBuf,
@@ -123,6 +133,15 @@ impl Place {
 
     pub(super) fn set_opened(&self, identity: Identity) {
         *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+    }
+
+    /// What became of the file the writer works on.
+    pub(super) fn standing(&self) -> Standing {
+        match self.now() {
+            Some(identity) if identity == self.opened() => Standing::Same,
+            Some(_) => Standing::Replaced,
+            None => Standing::Gone,
+        }
     }
 
     /// Which file the path names, if any; one that was emptied is none.

@@ -25,7 +25,6 @@ const BATCH_TIME: Duration = Duration::from_secs(4);
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
 /// What the writer is asked to do.
-#[derive(Clone)]
 pub(super) enum Op {
     Claim(RecordKey, Claim),
     Renew(RecordKey, Renew),

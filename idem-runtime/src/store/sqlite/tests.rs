@@ -58,6 +58,23 @@ fn open(folder: &TempDir) -> (Place, rusqlite::Connection) {
     (Place::new(path, identity), connection)
 }
 
+#[test]
+fn a_commit_is_on_disk_when_it_is_answered() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let pragma = |name: &str| -> String {
+        connection
+            .query_row(
+                &format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}"),
+                (),
+                |row| row.get(0),
+            )
+            .unwrap()
+    };
+    assert_eq!(pragma("journal_mode"), "wal");
+    assert_eq!(pragma("synchronous"), "2");
+}
+
 #[tokio::test]
 async fn a_full_disk_is_an_error_and_what_was_recorded_stays() {
     let folder = folder();
