@@ -61,7 +61,9 @@ const PURGE_BATCH: usize = 512;
 /// Expired records are deleted by and by, in small batches; the room they leave is used again. The
 /// file is for nothing else: it is refused if it holds tables of another program. It can be looked
 /// at, also while it is in use, with the `sqlite3` tool (table `idem_records`). To copy it, use that
-/// tool's `.backup`; to move it, end its processes first.
+/// tool's `.backup`; to move it, end its processes first. A process that has it open must not open
+/// it as a plain file too: on Unix, closing that would end SQLite's locks. Never delete the `-wal`
+/// file beside it: it holds the newest operations.
 ///
 /// If the file is removed or replaced while it is in use, operations fail until it is back, or
 /// another database of idem is in its place; nothing is created in the meantime.
