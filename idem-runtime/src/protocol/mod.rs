@@ -36,6 +36,9 @@ mod record;
 mod request;
 mod transition;
 
+#[cfg(test)]
+mod rows;
+
 pub use record::{
     Fence, Fingerprint, OnCrash, Owner, Record, State, StoredResult, Timestamp, Tombstone, Verdict,
 };
