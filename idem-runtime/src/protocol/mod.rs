@@ -37,6 +37,8 @@ mod request;
 mod transition;
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod rows;
 
 pub use record::{
