@@ -7,5 +7,17 @@ pub use idem_runtime::{
     StoreError, StoreErrorKind, TerminalOperation, Waiters, context, observe, protocol,
 };
 
+#[cfg(feature = "macros")]
+#[doc(inline)]
+pub use idem_macros::{KeyPart, idempotent};
+
+#[cfg(feature = "sqlite")]
+#[doc(inline)]
+pub use idem_runtime::{SqliteStore, SqliteStoreBuilder};
+
+#[cfg(feature = "testing")]
+#[doc(inline)]
+pub use idem_runtime::testing;
+
 #[doc(hidden)]
 pub use idem_runtime::__private;

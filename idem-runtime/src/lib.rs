@@ -10,6 +10,8 @@ mod expansion;
 mod fingerprint;
 mod key;
 mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use context::{Context, Observed, Outcome, context, observe};
 pub use engine::{Operation, TerminalOperation};
@@ -19,6 +21,8 @@ pub use key::{
 };
 pub use protocol::{Fence, Fingerprint, OnCrash};
 pub use store::{MemoryStore, Store, Waiters};
+#[cfg(feature = "sqlite")]
+pub use store::{SqliteStore, SqliteStoreBuilder};
 
 /// What generated code calls. Not a public interface.
 #[doc(hidden)]

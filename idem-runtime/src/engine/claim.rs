@@ -36,7 +36,7 @@ pub(super) enum Asked<S: Store> {
 pub(super) async fn enter<S: Store>(call: &Arc<Prepared<S>>) -> Result<Entry<S>, Error> {
     let asked = match ask(call).await {
         Ok(Asked::Refused(ClaimAnswer::Busy { retry_after } | ClaimAnswer::RetryAt { retry_after }))
-            if call.policy.wait.is_some() =>
+            if !call.policy.wait.is_zero() =>
         {
             call.report(Event::Busy, 0);
             wait::turn(call, retry_after).await?

@@ -67,7 +67,7 @@ enum ScopeSource {
 pub(super) struct Policy {
     pub(super) ttl: Duration,
     pub(super) lease: Duration,
-    pub(super) wait: Option<Duration>,
+    pub(super) wait: Duration,
     pub(super) on_crash: OnCrash,
     pub(super) max_attempts: Option<NonZeroU32>,
     pub(super) fail_open: bool,
@@ -102,7 +102,7 @@ impl Operation {
         let policy = Policy {
             ttl: DAY,
             lease: Duration::from_secs(30),
-            wait: None,
+            wait: Duration::ZERO,
             on_crash: OnCrash::Rerun,
             max_attempts: None,
             fail_open: false,
@@ -125,10 +125,10 @@ impl Operation {
         self
     }
 
-    /// Waits at most this long for the result of the call in flight. Unless set, it is refused at
-    /// once.
+    /// Waits at most this long for the result of the call in flight. Zero, as if it is not set,
+    /// refuses at once.
     pub const fn wait(mut self, wait: Duration) -> Self {
-        self.policy.wait = Some(wait);
+        self.policy.wait = wait;
         self
     }
 
@@ -203,7 +203,12 @@ impl Operation {
     /// Dropping the future drops the body and releases the key in the background (under
     /// [`OnCrash::InDoubt`] it is then in doubt). Once the body has succeeded, dropping it records
     /// the result in the background.
-    pub async fn run<S, K, F, B, T, E>(&self, store: &S, key: K, body: F) -> Result<T, E>
+    pub fn run<S, K, F, B, T, E>(
+        &self,
+        store: &S,
+        key: K,
+        body: F,
+    ) -> impl Future<Output = Result<T, E>> + use<S, K, F, B, T, E>
     where
         S: Store,
         K: KeyPart,
@@ -212,23 +217,7 @@ impl Operation {
         T: Serialize + DeserializeOwned,
         E: From<Error>,
     {
-        self.run_with(store, key, Values, body).await
-    }
-
-    async fn run_with<S, K, C, F, B, T, E>(&self, store: &S, key: K, codec: C, body: F) -> Result<T, E>
-    where
-        S: Store,
-        K: KeyPart,
-        C: Codec<T, E>,
-        F: FnOnce() -> B,
-        B: Future<Output = Result<T, E>>,
-        T: Serialize + DeserializeOwned,
-        E: From<Error>,
-    {
-        let key = KeyBuilder::new().part(&key).finish();
-        let call = Call::new(self.clone(), store.clone(), key);
-        let body = pin!(Some(async { body().await }));
-        super::run(call, codec, body).await
+        call(self.clone(), store.clone(), KeyBuilder::new().part(&key).finish(), Values, body)
     }
 
     pub(super) fn name(&self) -> &str {
@@ -255,7 +244,7 @@ impl Operation {
         if policy.lease < SHORTEST_LEASE || policy.lease > LONGEST {
             return refuse("the lease must be at least 1 ms and at most 100 years");
         }
-        if policy.wait.is_some_and(|wait| wait > LONGEST) {
+        if policy.wait > LONGEST {
             return refuse("the wait must be at most 100 years");
         }
         if policy.store_timeout.is_zero() || policy.store_timeout > LONGEST {
@@ -299,7 +288,12 @@ impl<F> TerminalOperation<F> {
     /// # Panics
     ///
     /// Only if `body` or the terminal function does.
-    pub async fn run<S, K, G, B, T, E>(&self, store: &S, key: K, body: G) -> Result<T, E>
+    pub fn run<'a, S, K, G, B, T, E>(
+        &'a self,
+        store: &S,
+        key: K,
+        body: G,
+    ) -> impl Future<Output = Result<T, E>> + use<'a, F, S, K, G, B, T, E>
     where
         S: Store,
         K: KeyPart,
@@ -309,8 +303,30 @@ impl<F> TerminalOperation<F> {
         T: Serialize + DeserializeOwned,
         E: From<Error> + Serialize + DeserializeOwned,
     {
-        self.operation.run_with(store, key, Terminal(&self.is_terminal), body).await
+        let codec = Terminal(&self.is_terminal);
+        call(self.operation.clone(), store.clone(), KeyBuilder::new().part(&key).finish(), codec, body)
     }
+}
+
+/// The key is rendered by now, so the future holds neither it nor the operation.
+async fn call<S, C, F, B, T, E>(
+    operation: Operation,
+    store: S,
+    key: RenderedKey,
+    codec: C,
+    body: F,
+) -> Result<T, E>
+where
+    S: Store,
+    C: Codec<T, E>,
+    F: FnOnce() -> B,
+    B: Future<Output = Result<T, E>>,
+    T: Serialize + DeserializeOwned,
+    E: From<Error>,
+{
+    let call = Call::new(operation, store, key);
+    let body = pin!(Some(async { body().await }));
+    super::run(call, codec, body).await
 }
 
 /// What [`Operation::check`] gives.

@@ -30,7 +30,7 @@ pub(super) async fn turn<S: Store>(
     retry_after: Duration,
 ) -> Result<Asked<S>, Error> {
     let started = Instant::now();
-    let wait = call.policy.wait.unwrap_or_default();
+    let wait = call.policy.wait;
     let seat = call.store.waiters().join(&call.key, call.fingerprint);
     let place = seat.place();
     place.saw_busy_until(started + retry_after);

@@ -4,6 +4,8 @@
 //! nothing of the engine, of bodies or of results beyond their bytes.
 
 mod memory;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod waiters;
 
 use crate::error::StoreError;
@@ -14,6 +16,8 @@ use crate::protocol::{
 };
 
 pub use memory::MemoryStore;
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteStore, SqliteStoreBuilder};
 pub use waiters::Waiters;
 pub(crate) use waiters::{Place, Seat, Seen};
 

@@ -1,0 +1,325 @@
+//! The main job on the embedded store.
+//!
+//! `cargo run --example quickstart` tells the story on a fresh SQLite file.
+//!
+//! `cargo run --example quickstart -- pay --db FILE --order ID --amount CENTS [--work-ms N]
+//! [--lease-ms N] [--wait-ms N] [--ledger FILE] [--fail transient|final|panic]` makes one call of
+//! the annotated function below, prints one line of JSON and ends with 0 (executed or replayed), 1
+//! (the payment failed), 64 (wrong arguments), 65 (another amount under the same order), 70 (any
+//! other error of idem) or 75 (in flight elsewhere).
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use idem::{Observed, Outcome, SqliteStore, StoreError, idempotent, observe};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// What `pay` needs: the store, and in this example the knobs of the command line.
+struct App {
+    store: SqliteStore,
+    ledger: Option<PathBuf>,
+    work: Duration,
+    lease: Duration,
+    wait: Duration,
+    fail: Option<Fail>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Receipt {
+    receipt: String,
+}
+
+#[derive(Debug, thiserror::Error, Serialize, Deserialize)]
+enum PayError {
+    #[error("the card was declined")]
+    Declined,
+    #[error("the gateway is down")]
+    GatewayDown,
+    #[error("the ledger cannot be written: {0}")]
+    Ledger(String),
+    #[error(transparent)]
+    #[serde(skip)]
+    Idem(#[from] idem::Error),
+}
+
+impl PayError {
+    /// A declined card stays declined: kept and replayed. Everything else is worth a retry.
+    fn is_final(&self) -> bool {
+        matches!(self, Self::Declined)
+    }
+}
+
+/// Charges the card for an order, once. The side effect is a line in the ledger.
+#[idempotent(
+    key = "order/{order}",
+    scope = "quickstart.pay",
+    fingerprint = amount,
+    store = app.store,
+    lease = app.lease,
+    wait = app.wait,
+    terminal = PayError::is_final
+)]
+async fn pay(app: &App, order: &str, amount: u64) -> Result<Receipt, PayError> {
+    let context = idem::context();
+    let attempt = context.as_ref().map_or(1, idem::Context::attempt);
+    if let Some(ledger) = &app.ledger {
+        append(ledger, &format!("{order} {amount} {attempt}\n"))
+            .map_err(|error| PayError::Ledger(error.to_string()))?;
+    }
+    tokio::time::sleep(app.work).await;
+    match app.fail {
+        Some(Fail::Transient) => return Err(PayError::GatewayDown),
+        Some(Fail::Final) => return Err(PayError::Declined),
+        Some(Fail::Panic) => panic!("the payment code has a bug"),
+        None => {}
+    }
+    // A number no other attempt has, so that two receipts are seen to be one or two.
+    let number = context.and_then(|context| context.fence()).map_or(0, idem::Fence::get);
+    Ok(Receipt { receipt: format!("R{number:x}") })
+}
+
+/// One line in one write, so that lines of several processes do not mix.
+fn append(ledger: &Path, line: &str) -> io::Result<()> {
+    OpenOptions::new().create(true).append(true).open(ledger)?.write_all(line.as_bytes())
+}
+
+const USAGE: &str = "Usage: quickstart [pay --db FILE --order ID --amount CENTS [--work-ms N] [--lease-ms N] \
+                     [--wait-ms N] [--ledger FILE] [--fail transient|final|panic]]";
+
+#[derive(Parser)]
+#[command(name = "quickstart", about = "Tells the story, or makes one payment")]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Sub>,
+}
+
+#[derive(Subcommand)]
+enum Sub {
+    /// Make one payment and print its outcome as JSON.
+    Pay(Pay),
+}
+
+#[derive(Args)]
+struct Pay {
+    /// The SQLite file.
+    #[arg(long, value_name = "FILE")]
+    db: PathBuf,
+    /// The order to pay.
+    #[arg(long, value_name = "ID")]
+    order: String,
+    /// How much, in cents.
+    #[arg(long, value_name = "CENTS")]
+    amount: u64,
+    /// How long the payment takes, in milliseconds.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    work_ms: u64,
+    /// The lease, in milliseconds.
+    #[arg(long, value_name = "N", default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(1..))]
+    lease_ms: u64,
+    /// How long to wait for the same payment in flight, in milliseconds.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    wait_ms: u64,
+    /// The file that gets one line for each charge.
+    #[arg(long, value_name = "FILE")]
+    ledger: Option<PathBuf>,
+    /// How the payment fails.
+    #[arg(long, value_name = "HOW")]
+    fail: Option<Fail>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Fail {
+    Transient,
+    Final,
+    Panic,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_writer(io::stderr)
+        .init();
+    match Cli::try_parse() {
+        Ok(Cli { command: None }) => match story().await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("the story broke off: {error}");
+                ExitCode::FAILURE
+            }
+        },
+        Ok(Cli { command: Some(Sub::Pay(arguments)) }) => {
+            let (line, code) = pay_once(arguments).await;
+            println!("{line}");
+            ExitCode::from(code)
+        }
+        Err(error) => {
+            let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            let _ = error.print();
+            if asked_for {
+                return ExitCode::SUCCESS;
+            }
+            // clap gives it for some errors only.
+            if !error.to_string().contains("Usage:") {
+                eprintln!("{USAGE}");
+            }
+            ExitCode::from(64)
+        }
+    }
+}
+
+/// One call of [`pay`]: the line to print and the exit code.
+async fn pay_once(arguments: Pay) -> (Value, u8) {
+    let app = match App::new(&arguments) {
+        Ok(app) => app,
+        Err(error) => {
+            eprintln!("{error}");
+            return (json!({"outcome": "error", "kind": "store"}), 70);
+        }
+    };
+    let Observed { value, outcome, .. } = observe(pay(&app, &arguments.order, arguments.amount)).await;
+    let replayed = outcome.is_some_and(|outcome| outcome.is_replayed());
+    match value {
+        Ok(Receipt { receipt }) => {
+            let attempt = match outcome {
+                Some(Outcome::Executed { attempt, .. } | Outcome::Replayed { attempt, .. }) => attempt,
+                _ => 1,
+            };
+            let line = json!({
+                "outcome": if replayed { "replayed" } else { "executed" },
+                "order": arguments.order,
+                "amount": arguments.amount,
+                "receipt": receipt,
+                "attempt": attempt,
+            });
+            (line, 0)
+        }
+        Err(PayError::Idem(idem::Error::InFlight { retry_after, .. })) => {
+            // Rounded up: sleeping exactly that long is enough.
+            let millis = retry_after.as_micros().div_ceil(1_000) as u64;
+            (json!({"outcome": "in_flight", "retry_after_ms": millis}), 75)
+        }
+        Err(PayError::Idem(idem::Error::Mismatch { .. })) => (json!({"outcome": "mismatch"}), 65),
+        Err(PayError::Idem(error)) => {
+            eprintln!("{error}");
+            (json!({"outcome": "error", "kind": error.kind()}), 70)
+        }
+        Err(error) => (json!({"outcome": "failed", "error": error.to_string(), "replayed": replayed}), 1),
+    }
+}
+
+impl App {
+    fn new(arguments: &Pay) -> Result<Self, StoreError> {
+        Ok(Self {
+            store: SqliteStore::open(&arguments.db)?,
+            ledger: arguments.ledger.clone(),
+            work: Duration::from_millis(arguments.work_ms),
+            lease: Duration::from_millis(arguments.lease_ms),
+            wait: Duration::from_millis(arguments.wait_ms),
+            fail: arguments.fail,
+        })
+    }
+}
+
+/// The story: what the attribute above does to `pay`.
+async fn story() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = tempfile::tempdir()?;
+    let ledger = folder.path().join("ledger.txt");
+    let db = folder.path().join("idem.db");
+    let app = App {
+        store: SqliteStore::open(&db)?,
+        ledger: Some(ledger.clone()),
+        work: Duration::from_millis(50),
+        lease: Duration::from_secs(30),
+        wait: Duration::from_secs(10),
+        fail: None,
+    };
+    let charges = |order: &str| -> io::Result<usize> {
+        Ok(std::fs::read_to_string(&ledger)?.lines().filter(|line| line.starts_with(order)).count())
+    };
+
+    let first = observe(pay(&app, "order-1", 1999)).await;
+    println!("1. The first call runs:          {} ({})", first.value?.receipt, told(first.outcome));
+
+    let again = observe(pay(&app, "order-1", 1999)).await;
+    println!("2. A duplicate is replayed:      {} ({})", again.value?.receipt, told(again.outcome));
+
+    let calls = (0..10).map(|_| pay(&app, "order-2", 500));
+    let receipts = futures_util::future::try_join_all(calls).await?;
+    let same = receipts.iter().all(|receipt| receipt.receipt == receipts[0].receipt);
+    println!("3. Ten callers at once:          {} charge, one receipt: {same}", charges("order-2")?);
+
+    match pay(&app, "order-1", 1).await {
+        Err(error) => println!("4. Another amount is refused:    {error}"),
+        Ok(_) => return Err("another amount was taken for the same payment".into()),
+    }
+
+    crash_in_the_middle(&db, &ledger)?;
+    let after = observe(pay(&app, "order-3", 700)).await;
+    let receipt = after.value?.receipt;
+    println!(
+        "5. A crashed worker's key:       {receipt} ({}), {} charges begun",
+        told(after.outcome),
+        charges("order-3")?
+    );
+    Ok(())
+}
+
+fn told(outcome: Option<Outcome>) -> String {
+    match outcome {
+        Some(Outcome::Executed { attempt, recovered: true, .. }) => format!("taken over, attempt {attempt}"),
+        Some(Outcome::Executed { attempt, .. }) => format!("executed, attempt {attempt}"),
+        Some(Outcome::Replayed { attempt, .. }) => format!("replayed, of attempt {attempt}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Starts a worker on order 3, and kills it (`kill -9`) when it has charged and not yet said so.
+fn crash_in_the_middle(db: &Path, ledger: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let mut worker = Worker(
+        Command::new(std::env::current_exe()?)
+            .args([
+                "pay",
+                "--order",
+                "order-3",
+                "--amount",
+                "700",
+                "--work-ms",
+                "60000",
+                "--lease-ms",
+                "1000",
+            ])
+            .arg("--db")
+            .arg(db)
+            .arg("--ledger")
+            .arg(ledger)
+            .stdout(Stdio::null())
+            .spawn()?,
+    );
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !std::fs::read_to_string(ledger)?.contains("order-3") {
+        if Instant::now() > deadline || worker.0.try_wait()?.is_some() {
+            return Err("the worker did not begin its charge".into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    worker.0.kill()?;
+    worker.0.wait()?;
+    Ok(())
+}
+
+/// A process that does not outlive the story.
+struct Worker(Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

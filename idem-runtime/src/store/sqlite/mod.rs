@@ -1,0 +1,354 @@
+//! `SqliteStore`: one file, several processes of one host.
+//!
+//! Owns the public face. Below it, `schema` opens a file, `place` knows whether it is still there,
+//! `queue` holds what waits, `writer` commits it in `batch`es, `reader` answers what needs no
+//! writing, `rows` translates, and `failure` says what went wrong.
+
+mod batch;
+mod failure;
+mod place;
+mod queue;
+mod reader;
+mod rows;
+mod schema;
+mod writer;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use self::place::Place;
+use self::queue::{Answer, Op, Queue};
+use self::reader::{Miss, Readers};
+use self::schema::Opening;
+use self::writer::Writer;
+use super::{Store, Waiters};
+use crate::error::StoreError;
+use crate::key::RecordKey;
+use crate::protocol::{
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Release, ReleaseAnswer, Renew,
+    RenewAnswer, Resolution, ResolveAnswer, StoredResult,
+};
+
+/// How long a lock by another program is waited for, unless it is said otherwise.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest that can be said.
+const LONGEST_BUSY_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// The largest result, unless it is said otherwise.
+const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+/// The largest that can be said: SQLite takes rows up to 1,000,000,000 bytes, and a row is more
+/// than its result.
+const LARGEST_MAX_RESULT_BYTES: usize = 1_000_000_000 - 16 * 1024;
+/// How many records a transaction of [`Store::purge`] deletes.
+const PURGE_BATCH: usize = 512;
+
+/// Keeps records in one SQLite file, which any number of processes of one host may share.
+///
+/// Every acknowledged step is on disk: it survives `kill -9` and a power cut (write-ahead log,
+/// `synchronous=FULL`). One thread writes, and commits all operations that wait in one transaction,
+/// so that a flush to disk is shared; replays are read on connections of their own and never wait
+/// for a writer, of this process or another.
+///
+/// The clock is the host's system clock. The file must be on a disk of that host: network file
+/// systems do not keep SQLite's locks.
+///
+/// Expired records are deleted by and by, in small batches; the room they leave is used again. The
+/// file is for nothing else: it is refused if it holds tables of another program. It can be looked
+/// at, also while it is in use, with the `sqlite3` tool (table `idem_records`). To copy it, use that
+/// tool's `.backup`; to move it, end its processes first.
+///
+/// If the file is removed or replaced while it is in use, operations fail until it is back, or
+/// another database of idem is in its place; nothing is created in the meantime.
+///
+/// A handle is cheap to clone. When the last one is dropped, what was asked is done, which blocks
+/// for a flush to disk, or at most for the busy timeout if another program holds a lock.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = std::env::temp_dir().join(format!("idem-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// # let path = folder.join("idem.db");
+/// let store = idem::SqliteStore::open(&path)?;
+/// # drop(store);
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct SqliteStore(Arc<Inner>);
+
+struct Inner {
+    place: Arc<Place>,
+    queue: Arc<Queue>,
+    /// `None` only while it is dropped, so that readers close before the writer does.
+    readers: Option<Readers>,
+    busy_timeout: Duration,
+    max_result_bytes: usize,
+    waiters: Waiters,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// How to open a [`SqliteStore`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct SqliteStoreBuilder {
+    path: PathBuf,
+    busy_timeout: Duration,
+    max_result_bytes: usize,
+}
+
+impl SqliteStoreBuilder {
+    /// How long a lock held by another program is waited for, from 1 millisecond to 1 hour; 5
+    /// seconds if not set. An operation fails a little later at most.
+    pub const fn busy_timeout(mut self, timeout: Duration) -> Self {
+        self.busy_timeout = timeout;
+        self
+    }
+
+    /// The largest result that is stored, in bytes, up to about 1,000,000,000; 16 MiB if not set.
+    pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
+        self.max_result_bytes = bytes;
+        self
+    }
+
+    /// Opens the file, and creates it if it is absent; its folder must exist.
+    ///
+    /// It blocks its thread: for some file operations, and up to the busy timeout where another
+    /// program holds a lock.
+    ///
+    /// # Errors
+    ///
+    /// [`Configuration`](crate::StoreErrorKind::Configuration) if a setting is out of its range, or
+    /// the path names something that is not idem's, or was made by a newer version.
+    /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if the file cannot be opened, created or
+    /// written now, stays locked, or is damaged. The file is unchanged in all these cases.
+    pub fn open(self) -> Result<SqliteStore, StoreError> {
+        self.check()?;
+        let path = std::path::absolute(&self.path).map_err(|error| {
+            StoreError::configuration("the path of the database is empty; give the path of a file")
+                .with_source(error)
+        })?;
+        let opening = Opening { create: true, until: Instant::now() + self.busy_timeout };
+        let (connection, identity) = schema::open(&path, opening)?;
+        let place = Arc::new(Place::new(path, identity));
+        let queue = Arc::new(Queue::default());
+        let writer = Writer::new(queue.clone(), place.clone(), self.busy_timeout);
+        let watched = queue.clone();
+        // From here on the drop of `inner` ends whatever thread there is.
+        let inner = Inner {
+            place,
+            queue,
+            readers: Some(Readers::new()),
+            busy_timeout: self.busy_timeout,
+            max_result_bytes: self.max_result_bytes,
+            waiters: Waiters::default(),
+            threads: Mutex::default(),
+        };
+        inner.spawn("idem-sqlite", move || writer.run(connection))?;
+        inner.spawn("idem-sqlite-watch", move || watched.watch())?;
+        Ok(SqliteStore(Arc::new(inner)))
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        if self.busy_timeout < Duration::from_millis(1) || self.busy_timeout > LONGEST_BUSY_TIMEOUT {
+            return Err(StoreError::configuration(format!(
+                "`busy_timeout` is {:?} and must be from 1ms to 1h",
+                self.busy_timeout
+            )));
+        }
+        if self.max_result_bytes == 0 || self.max_result_bytes > LARGEST_MAX_RESULT_BYTES {
+            return Err(StoreError::configuration(format!(
+                "`max_result_bytes` is {} and must be from 1 to {LARGEST_MAX_RESULT_BYTES}",
+                self.max_result_bytes
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl SqliteStore {
+    /// Opens the file at `path` with the settings a [`builder`](Self::builder) has at first.
+    ///
+    /// # Errors
+    ///
+    /// As [`SqliteStoreBuilder::open`], and it blocks as that does.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::builder(path).open()
+    }
+
+    /// Sets up how to open the file at `path`.
+    pub fn builder(path: impl AsRef<Path>) -> SqliteStoreBuilder {
+        SqliteStoreBuilder {
+            path: path.as_ref().to_owned(),
+            busy_timeout: BUSY_TIMEOUT,
+            max_result_bytes: MAX_RESULT_BYTES,
+        }
+    }
+
+    /// What a reader finds for a key, if it can say.
+    fn read(&self, key: &RecordKey) -> Option<Result<Option<Record>, StoreError>> {
+        match self.0.readers.as_ref()?.find(&self.0.place, key) {
+            Ok(record) => Some(Ok(record)),
+            Err(Miss::Failed(error)) => Some(Err(error)),
+            Err(Miss::AskWriter) => None,
+        }
+    }
+
+    /// Has the writer carry out an operation.
+    async fn write<A>(&self, op: Op, answer: impl FnOnce(Answer) -> Option<A>) -> Result<A, StoreError> {
+        let outcome = self.0.queue.submit(op, self.0.busy_timeout).await;
+        match outcome {
+            Ok(Ok(given)) => answer(given).ok_or_else(ended),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(ended()),
+        }
+    }
+
+    fn check_size(&self, result: &StoredResult) -> Result<(), StoreError> {
+        match result {
+            StoredResult::Value(bytes) if bytes.len() > self.0.max_result_bytes => {
+                Err(StoreError::too_large(bytes.len(), self.0.max_result_bytes))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn ended() -> StoreError {
+    StoreError::outcome_unknown("the thread that writes to the file ended; open the store again")
+}
+
+impl Store for SqliteStore {
+    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
+        if let Some(found) = self.read(key)
+            && let Some(record) = found?
+        {
+            let step = protocol::claim(Some(&record), Fence::default(), request, batch::now());
+            if step.write.is_none() {
+                return Ok(step.answer);
+            }
+        }
+        self.write(Op::Claim(key.clone(), request.clone()), |answer| match answer {
+            Answer::Claim(answer) => Some(answer),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
+        self.write(Op::Renew(key.clone(), *request), |answer| match answer {
+            Answer::Renew(answer) => Some(answer),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
+        self.check_size(&request.result)?;
+        self.write(Op::Complete(key.clone(), request.clone()), |answer| match answer {
+            Answer::Complete(answer) => Some(answer),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
+        self.write(Op::Release(key.clone(), *request), |answer| match answer {
+            Answer::Release(answer) => Some(answer),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
+        if let Resolution::Record(_, result) = resolution {
+            self.check_size(result)?;
+        }
+        self.write(Op::Resolve(key.clone(), resolution.clone()), |answer| match answer {
+            Answer::Resolve(answer) => Some(answer),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        self.write(Op::Forget(key.clone()), |answer| match answer {
+            Answer::Forget(answer) => Some(answer),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        if let Some(found) = self.read(key) {
+            return Ok(found?.filter(|record| protocol::is_live(record, batch::now())));
+        }
+        self.write(Op::Get(key.clone()), |answer| match answer {
+            Answer::Get(answer) => Some(answer),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        let mut purged = 0;
+        while purged < limit {
+            let most = PURGE_BATCH.min(limit - purged);
+            let now = self
+                .write(Op::Purge(most), |answer| match answer {
+                    Answer::Purge(answer) => Some(answer),
+                    _ => None,
+                })
+                .await?;
+            purged += now;
+            if now < most {
+                break;
+            }
+        }
+        Ok(purged)
+    }
+
+    fn max_result_bytes(&self) -> Option<usize> {
+        Some(self.0.max_result_bytes)
+    }
+
+    fn waiters(&self) -> &Waiters {
+        &self.0.waiters
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SqliteStore").field(&self.0.place.path()).finish()
+    }
+}
+
+impl Inner {
+    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StoreError> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
+            StoreError::unavailable("the system has no thread left for the store").with_source(error)
+        })?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.readers = None;
+        self.queue.close();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        // An answer may drop the last handle on the thread that gives it, which then ends by itself.
+        let current = std::thread::current().id();
+        if threads.iter().any(|thread| thread.thread().id() == current) {
+            return;
+        }
+        for thread in threads {
+            // It panicked, if at all, where nobody can be told.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Where the file is, and whether it is still the one that was opened.
+//!
+//! SQLite goes on writing into a file that was removed, and two processes would then keep two
+//! truths. So every use first looks whether the path still names the file it opened.
+
+use std::fs::Metadata;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use crate::error::StoreError;
+
+/// What makes a file the same file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    device: u64,
+    number: u64,
+}
+
+impl Identity {
+    #[cfg(unix)]
+    fn of(metadata: &Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt as _;
+        Self { device: metadata.dev(), number: metadata.ino() }
+    }
+
+    /// Elsewhere a file that is open cannot be removed or replaced.
+    #[cfg(not(unix))]
+    const fn of(_: &Metadata) -> Self {
+        Self { device: 0, number: 0 }
+    }
+}
+
+/// What the path names now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// A file.
+    File {
+        /// Which.
+        identity: Identity,
+        /// How many bytes are in it.
+        length: u64,
+    },
+    /// Nothing, as far as can be seen.
+    Nothing,
+}
+
+/// What the path names now.
+///
+/// # Errors
+///
+/// A configuration error where it names something other than a file.
+pub(super) fn look(path: &Path) -> Result<Found, StoreError> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => {
+            Ok(Found::File { identity: Identity::of(&metadata), length: metadata.len() })
+        }
+        Ok(metadata) => Err(StoreError::configuration(format!(
+            "{} is {}; give the path of a file",
+            path.display(),
+            if metadata.is_dir() { "a folder" } else { "not a regular file" }
+        ))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename) =>
+        {
+            Err(StoreError::configuration("the path of the database is no path; give the path of a file")
+                .with_source(error))
+        }
+        Err(error) => Err(StoreError::unavailable(format!(
+            "the file {} cannot be looked at; check its folder and the permissions of that",
+            path.display()
+        ))
+        .with_source(error)),
+    }
+}
+
+/// Whether there is a write-ahead log with something in it beside the file.
+pub(super) fn has_log(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
+}
+
+/// The path of the database, and which file it named when it was opened.
+pub(super) struct Place {
+    path: PathBuf,
+    opened: Mutex<Identity>,
+}
+
+impl Place {
+    pub(super) const fn new(path: PathBuf, opened: Identity) -> Self {
+        Self { path, opened: Mutex::new(opened) }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file the writer works on.
+    pub(super) fn opened(&self) -> Identity {
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_opened(&self, identity: Identity) {
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+    }
+
+    /// Which file the path names, if any.
+    pub(super) fn now(&self) -> Option<Identity> {
+        match look(&self.path) {
+            Ok(Found::File { identity, .. }) => Some(identity),
+            Ok(Found::Nothing) | Err(_) => None,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The read connections: what needs no writing never waits for the writer.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use rusqlite::Connection;
+
+use super::batch;
+use super::place::{Identity, Place};
+use super::rows::RowError;
+use super::schema;
+use crate::error::StoreError;
+use crate::key::RecordKey;
+use crate::protocol::Record;
+
+/// Why a reader has nothing to say.
+pub(super) enum Miss {
+    /// It could not read now; the writer can, or can say why not.
+    AskWriter,
+    /// It read something that is no record.
+    Failed(StoreError),
+}
+
+struct Reader {
+    connection: Connection,
+    identity: Identity,
+    find: String,
+}
+
+/// A few read connections, opened when they are needed.
+pub(super) struct Readers {
+    slots: Vec<Mutex<Option<Reader>>>,
+    next: AtomicUsize,
+}
+
+impl Readers {
+    /// As many as threads can read at once, within reason.
+    pub(super) fn new() -> Self {
+        let count = std::thread::available_parallelism().map_or(4, |threads| threads.get().clamp(2, 16));
+        Self { slots: (0..count).map(|_| Mutex::new(None)).collect(), next: AtomicUsize::new(0) }
+    }
+
+    /// What is recorded for a key, expired or not.
+    pub(super) fn find(&self, place: &Place, key: &RecordKey) -> Result<Option<Record>, Miss> {
+        let Some(identity) = place.now().filter(|now| *now == place.opened()) else {
+            return Err(Miss::AskWriter);
+        };
+        let mut slot = self.slot().ok_or(Miss::AskWriter)?;
+        if slot.as_ref().is_some_and(|reader| reader.identity != identity)
+            && let Some(stale) = slot.take()
+        {
+            schema::abandon(stale.connection);
+        }
+        if slot.is_none() {
+            *slot = Some(Reader::open(place, identity).ok_or(Miss::AskWriter)?);
+        }
+        let found = match slot.as_mut() {
+            Some(reader) => reader.find(key),
+            None => return Err(Miss::AskWriter),
+        };
+        match found {
+            Ok(record) => Ok(record),
+            Err(RowError::Unreadable(column)) => Err(Miss::Failed(batch::unreadable(key, column))),
+            Err(RowError::Sqlite(_)) => {
+                *slot = None;
+                Err(Miss::AskWriter)
+            }
+        }
+    }
+
+    /// One that is free, or else one that soon will be: a read takes microseconds.
+    fn slot(&self) -> Option<MutexGuard<'_, Option<Reader>>> {
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        let (before, after) = self.slots.split_at(first % self.slots.len().max(1));
+        for slot in after.iter().chain(before) {
+            match slot.try_lock() {
+                Ok(slot) => return Some(slot),
+                Err(TryLockError::Poisoned(slot)) => return Some(slot.into_inner()),
+                Err(TryLockError::WouldBlock) => {}
+            }
+        }
+        let slot = after.first()?;
+        Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Reader {
+    fn open(place: &Place, identity: Identity) -> Option<Self> {
+        let connection = schema::open_reader(place.path()).ok()?;
+        if place.now() != Some(identity) {
+            // It may have opened either file.
+            schema::abandon(connection);
+            return None;
+        }
+        Some(Self { connection, identity, find: batch::find_sql() })
+    }
+
+    fn find(&mut self, key: &RecordKey) -> Result<Option<Record>, RowError> {
+        let mut statement = self.connection.prepare(&self.find)?;
+        batch::find(&mut statement, key)
+    }
+}

@@ -1,0 +1,229 @@
+//! A record as a row, and back. No rule and no SQL statement lives here.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rusqlite::types::ValueRef;
+use rusqlite::{Row, Statement, params};
+
+use crate::key::RecordKey;
+use crate::protocol::{
+    Fence, Fingerprint, OnCrash, Owner, Record, State, StoredResult, Timestamp, Tombstone,
+};
+
+/// The columns of a record in the order [`read`] expects. The result is last, so that the others
+/// are found without walking through it.
+pub(super) const COLUMNS: &str = "state, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, \
+     ttl, fingerprint, tombstone, created_at, completed_at, expires_at, result";
+
+/// Why a row is no record.
+#[derive(Debug)]
+pub(super) enum RowError {
+    /// SQLite could not give the row.
+    Sqlite(rusqlite::Error),
+    /// What it gave makes no sense; the name of the column.
+    Unreadable(&'static str),
+}
+
+impl From<rusqlite::Error> for RowError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+type Result<T> = std::result::Result<T, RowError>;
+
+/// One column of a row.
+struct Column<'r> {
+    name: &'static str,
+    value: ValueRef<'r>,
+}
+
+impl<'r> Column<'r> {
+    fn of(row: &'r Row<'_>, index: usize, name: &'static str) -> Result<Self> {
+        Ok(Self { name, value: row.get_ref(index)? })
+    }
+
+    const fn unreadable(&self) -> RowError {
+        RowError::Unreadable(self.name)
+    }
+
+    fn number(&self) -> Result<u64> {
+        self.optional_number()?.ok_or(self.unreadable())
+    }
+
+    fn optional_number(&self) -> Result<Option<u64>> {
+        match self.value {
+            ValueRef::Null => Ok(None),
+            ValueRef::Integer(number) => u64::try_from(number).map(Some).map_err(|_| self.unreadable()),
+            _ => Err(self.unreadable()),
+        }
+    }
+
+    fn instant(&self) -> Result<Timestamp> {
+        self.number().map(Timestamp::from_micros)
+    }
+
+    fn optional_instant(&self) -> Result<Option<Timestamp>> {
+        Ok(self.optional_number()?.map(Timestamp::from_micros))
+    }
+
+    fn bytes(&self) -> Result<Option<&'r [u8]>> {
+        match self.value {
+            ValueRef::Null => Ok(None),
+            ValueRef::Blob(bytes) => Ok(Some(bytes)),
+            _ => Err(self.unreadable()),
+        }
+    }
+
+    fn array<const N: usize>(&self) -> Result<Option<[u8; N]>> {
+        self.bytes()?.map(|bytes| <[u8; N]>::try_from(bytes).map_err(|_| self.unreadable())).transpose()
+    }
+
+    fn word<T>(&self, meaning: impl FnOnce(&[u8]) -> Option<T>) -> Result<T> {
+        match self.value {
+            ValueRef::Text(word) => meaning(word).ok_or(self.unreadable()),
+            _ => Err(self.unreadable()),
+        }
+    }
+}
+
+/// The record in a row that begins with [`COLUMNS`].
+pub(super) fn read(row: &Row<'_>) -> Result<Record> {
+    let column = |index, name| Column::of(row, index, name);
+    let state = column(0, "state")?.word(state_of)?;
+    let owner = column(1, "owner")?;
+    let attempt = column(3, "attempt")?;
+    let recovered = column(4, "recovered")?;
+    let completed_at = column(12, "completed_at")?.optional_instant()?;
+    let result = result(&column(10, "tombstone")?, &column(14, "result")?)?;
+    let terminal = matches!(state, State::Completed | State::Failed);
+    if result.is_some() != terminal || completed_at.is_some() != terminal {
+        return Err(RowError::Unreadable("result"));
+    }
+    Ok(Record {
+        state,
+        owner: Owner::from_bytes(owner.array()?.ok_or(owner.unreadable())?),
+        fence: Fence::new(column(2, "fence")?.number()?),
+        attempt: u32::try_from(attempt.number()?).map_err(|_| attempt.unreadable())?,
+        recovered: match recovered.number()? {
+            0 => false,
+            1 => true,
+            _ => return Err(recovered.unreadable()),
+        },
+        on_crash: column(5, "on_crash")?.word(on_crash_of)?,
+        lease_until: column(6, "lease_until")?.instant()?,
+        retry_at: column(7, "retry_at")?.instant()?,
+        ttl: Duration::from_micros(column(8, "ttl")?.number()?),
+        fingerprint: column(9, "fingerprint")?.array()?.map(Fingerprint::from_bytes),
+        result,
+        created_at: column(11, "created_at")?.instant()?,
+        completed_at,
+        expires_at: column(13, "expires_at")?.optional_instant()?,
+    })
+}
+
+fn result(tombstone: &Column<'_>, bytes: &Column<'_>) -> Result<Option<StoredResult>> {
+    match (tombstone.value, bytes.bytes()?) {
+        (ValueRef::Null, None) => Ok(None),
+        (ValueRef::Null, Some(bytes)) => Ok(Some(StoredResult::Value(Bytes::copy_from_slice(bytes)))),
+        (_, None) => Ok(Some(StoredResult::Tombstone(tombstone.word(tombstone_of)?))),
+        (_, Some(_)) => Err(tombstone.unreadable()),
+    }
+}
+
+/// Runs a statement whose parameters are scope, key and then [`COLUMNS`].
+pub(super) fn write(statement: &mut Statement<'_>, key: &RecordKey, record: &Record) -> rusqlite::Result<()> {
+    let (tombstone, result) = match &record.result {
+        None => (None, None),
+        Some(StoredResult::Value(bytes)) => (None, Some(bytes.as_ref())),
+        Some(StoredResult::Tombstone(reason)) => (Some(tombstone_word(*reason)), None),
+    };
+    let parameters = params![
+        key.scope().as_str(),
+        key.key().as_str(),
+        state_word(record.state),
+        record.owner.as_bytes(),
+        integer(record.fence.get()),
+        record.attempt,
+        record.recovered,
+        on_crash_word(record.on_crash),
+        instant(record.lease_until),
+        instant(record.retry_at),
+        micros(record.ttl),
+        record.fingerprint.as_ref().map(Fingerprint::as_bytes),
+        tombstone,
+        instant(record.created_at),
+        record.completed_at.map(instant),
+        record.expires_at.map(instant),
+        result,
+    ];
+    statement.execute(parameters).map(drop)
+}
+
+/// The nearest integer SQLite has: the last one stands for all beyond, some 292,000 years from now.
+pub(super) fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+pub(super) fn instant(instant: Timestamp) -> i64 {
+    integer(instant.as_micros())
+}
+
+/// Rounded up, as [`Timestamp::after`] does it.
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(i64::MAX)
+}
+
+const fn state_word(state: State) -> &'static str {
+    match state {
+        State::InFlight => "in_flight",
+        State::Completed => "completed",
+        State::Failed => "failed",
+        State::Released => "released",
+        State::InDoubt => "in_doubt",
+    }
+}
+
+fn state_of(word: &[u8]) -> Option<State> {
+    Some(match word {
+        b"in_flight" => State::InFlight,
+        b"completed" => State::Completed,
+        b"failed" => State::Failed,
+        b"released" => State::Released,
+        b"in_doubt" => State::InDoubt,
+        _ => return None,
+    })
+}
+
+const fn on_crash_word(policy: OnCrash) -> &'static str {
+    match policy {
+        OnCrash::Rerun => "rerun",
+        OnCrash::InDoubt => "in_doubt",
+    }
+}
+
+fn on_crash_of(word: &[u8]) -> Option<OnCrash> {
+    Some(match word {
+        b"rerun" => OnCrash::Rerun,
+        b"in_doubt" => OnCrash::InDoubt,
+        _ => return None,
+    })
+}
+
+const fn tombstone_word(reason: Tombstone) -> &'static str {
+    match reason {
+        Tombstone::TooLarge => "too_large",
+        Tombstone::NotEncodable => "not_encodable",
+        Tombstone::Exhausted => "exhausted",
+    }
+}
+
+fn tombstone_of(word: &[u8]) -> Option<Tombstone> {
+    Some(match word {
+        b"too_large" => Tombstone::TooLarge,
+        b"not_encodable" => Tombstone::NotEncodable,
+        b"exhausted" => Tombstone::Exhausted,
+        _ => return None,
+    })
+}

@@ -1,0 +1,331 @@
+//! The one thread that writes: it commits all that wait in one transaction.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use super::batch::{self, Failure, Session};
+use super::failure;
+use super::place::Place;
+use super::queue::{Outcome, Queue, Reply, Ticket, Wake};
+use super::schema::{self, Opening};
+use crate::error::{StoreError, StoreErrorKind};
+
+/// The most operations in one transaction.
+const BATCH: usize = 512;
+/// About the most bytes of results in one transaction.
+const BATCH_BYTES: usize = 16 * 1024 * 1024;
+/// How many expired records leave with a transaction, besides as many again as it had operations.
+const PURGE: usize = 64;
+/// How often it is looked for expired records where there were none left.
+const PURGE_EVERY: Duration = Duration::from_secs(1);
+/// The longest time without looking: the system's clock may have been set.
+const PURGE_AT_LEAST: Duration = Duration::from_secs(60);
+
+/// What the thread needs.
+pub(super) struct Writer {
+    queue: Arc<Queue>,
+    place: Arc<Place>,
+    busy_timeout: Duration,
+    /// When to look for expired records again.
+    purge_at: Instant,
+    /// Until when not to, after the purge itself failed.
+    no_purge_before: Instant,
+}
+
+/// Why a connection is not used any more.
+enum Exit {
+    /// The store is dropped.
+    Closed,
+    /// The connection is to be opened anew.
+    Reopen,
+}
+
+/// Tells the queue that the thread ended, should it have ended by a panic.
+struct Ending(Arc<Queue>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Writer {
+    pub(super) fn new(queue: Arc<Queue>, place: Arc<Place>, busy_timeout: Duration) -> Self {
+        Self { queue, place, busy_timeout, purge_at: Instant::now(), no_purge_before: Instant::now() }
+    }
+
+    /// Serves the queue until it is closed and empty.
+    pub(super) fn run(mut self, connection: Connection) {
+        let _ending = Ending(self.queue.clone());
+        let mut current = Some(connection);
+        loop {
+            let Some(connection) = current.take() else {
+                match self.queue.wait(None) {
+                    Wake::Work(until) => current = self.reopen(until),
+                    Wake::Idle => {}
+                    Wake::Closed => return,
+                }
+                continue;
+            };
+            let exit = self.serve(&connection);
+            if self.place.now() == Some(self.place.opened()) {
+                drop(connection);
+            } else {
+                schema::abandon(connection);
+            }
+            if matches!(exit, Exit::Closed) {
+                return;
+            }
+        }
+    }
+
+    /// Opens what is at the path now, if it is an idem database; else all that wait are told.
+    fn reopen(&self, until: Instant) -> Option<Connection> {
+        let opening = Opening { create: false, until };
+        match schema::open(self.place.path(), opening) {
+            Ok((connection, identity)) => {
+                self.place.set_opened(identity);
+                Some(connection)
+            }
+            Err(error) => {
+                self.queue.fail_all(&at_run_time(error));
+                None
+            }
+        }
+    }
+
+    fn serve(&mut self, connection: &Connection) -> Exit {
+        let mut session = match Session::prepare(connection) {
+            Ok(session) => session,
+            Err(error) => {
+                self.queue.fail_all(&failure::unavailable(self.place.path(), error));
+                return Exit::Reopen;
+            }
+        };
+        loop {
+            let exit = match self.queue.wait(Some(self.purge_at)) {
+                Wake::Closed => return Exit::Closed,
+                Wake::Idle => {
+                    self.housekeep(connection, &mut session);
+                    None
+                }
+                Wake::Work(until) => self.work(connection, &mut session, until),
+            };
+            if let Some(exit) = exit {
+                return exit;
+            }
+        }
+    }
+
+    /// Whether the path names the file this thread has open.
+    fn check_place(&self) -> Option<Exit> {
+        match self.place.now() {
+            Some(identity) if identity == self.place.opened() => None,
+            Some(_) => Some(Exit::Reopen),
+            None => {
+                // The file may come back as it was, so it stays open.
+                self.queue.fail_all(&failure::gone(self.place.path()));
+                Some(Exit::Closed)
+            }
+        }
+    }
+
+    /// One transaction for all that wait.
+    fn work(&mut self, connection: &Connection, session: &mut Session<'_>, until: Instant) -> Option<Exit> {
+        match self.check_place() {
+            None => {}
+            Some(Exit::Closed) => return None,
+            exit => return exit,
+        }
+        let patience = until.saturating_duration_since(Instant::now()).min(self.busy_timeout);
+        let begun = connection.busy_timeout(patience).and_then(|()| session.begin());
+        if let Err(error) = begun {
+            return self.not_begun(connection, error);
+        }
+        let batch = self.queue.take(BATCH, BATCH_BYTES);
+        let mut outcomes: Vec<Outcome> = Vec::with_capacity(batch.len());
+        for ticket in &batch {
+            let outcome = match session.apply(&ticket.op) {
+                Ok(answer) => Ok(answer),
+                Err(Failure::Own(error)) => Err(error),
+                Err(Failure::Sqlite(error)) => {
+                    let culprit = outcomes.len();
+                    return self.broken(connection, session, batch, Some(culprit), error);
+                }
+            };
+            outcomes.push(outcome);
+        }
+        if let Err(error) = self.tidy(session, batch.len()) {
+            self.put_off_purge();
+            return self.broken(connection, session, batch, None, error);
+        }
+        if let Err(error) = session.commit() {
+            return self.not_committed(connection, session, &batch, error);
+        }
+        if self.place.now() != Some(self.place.opened()) {
+            // It was written, but into a file that others may never see.
+            let error = StoreError::outcome_unknown(format!(
+                "the file {} was removed or replaced while it was written",
+                self.place.path().display()
+            ));
+            outcomes.iter_mut().for_each(|outcome| *outcome = Err(error.clone()));
+        }
+        self.purge_soon();
+        self.queue.finish();
+        for (ticket, outcome) in batch.iter().zip(outcomes) {
+            ticket.reply.send(outcome);
+        }
+        None
+    }
+
+    fn not_begun(&self, connection: &Connection, error: rusqlite::Error) -> Option<Exit> {
+        let suspect = failure::is_suspect(&error);
+        if failure::is_busy(&error) {
+            let error = failure::unavailable(self.place.path(), error);
+            self.queue.fail_due(Instant::now(), &error);
+        } else {
+            self.queue.fail_all(&failure::unavailable(self.place.path(), error));
+        }
+        (suspect || !connection.is_autocommit()).then_some(Exit::Reopen)
+    }
+
+    /// The transaction failed before its commit: nothing of it was applied.
+    fn broken(
+        &self,
+        connection: &Connection,
+        session: &mut Session<'_>,
+        mut batch: Vec<Ticket>,
+        culprit: Option<usize>,
+        error: rusqlite::Error,
+    ) -> Option<Exit> {
+        let rolled_back = connection.is_autocommit() || session.rollback().is_ok();
+        let suspect = failure::is_suspect(&error) || !rolled_back;
+        let local = failure::is_local(&error);
+        let error = failure::unavailable(self.place.path(), error);
+        match culprit {
+            Some(culprit) if local => {
+                let ticket = batch.remove(culprit);
+                self.queue.put_back(batch);
+                ticket.reply.send(Err(error));
+            }
+            None if local => self.queue.put_back(batch),
+            _ => {
+                self.queue.finish();
+                fail(batch.iter().map(|ticket| &ticket.reply), &error);
+            }
+        }
+        suspect.then_some(Exit::Reopen)
+    }
+
+    fn not_committed(
+        &self,
+        connection: &Connection,
+        session: &mut Session<'_>,
+        batch: &[Ticket],
+        error: rusqlite::Error,
+    ) -> Option<Exit> {
+        let certain = failure::is_certainly_not_committed(&error);
+        let suspect = failure::is_suspect(&error);
+        let rolled_back = connection.is_autocommit() || session.rollback().is_ok();
+        let error = if certain && rolled_back {
+            failure::unavailable(self.place.path(), error)
+        } else {
+            failure::outcome_unknown(self.place.path(), error)
+        };
+        self.queue.finish();
+        fail(batch.iter().map(|ticket| &ticket.reply), &error);
+        (suspect || !rolled_back).then_some(Exit::Reopen)
+    }
+
+    /// Something was written, so something may expire.
+    fn purge_soon(&mut self) {
+        let soon = (Instant::now() + PURGE_EVERY).max(self.no_purge_before);
+        self.purge_at = self.purge_at.min(soon);
+    }
+
+    fn put_off_purge(&mut self) {
+        self.no_purge_before = Instant::now() + PURGE_AT_LEAST;
+        self.purge_at = self.no_purge_before;
+    }
+
+    /// Before a commit: some expired records leave with it, and the floor is written down.
+    fn tidy(&mut self, session: &mut Session<'_>, operations: usize) -> Result<(), rusqlite::Error> {
+        if Instant::now() >= self.purge_at {
+            self.purge_some(session, PURGE + operations)?;
+        }
+        session.write_floor()
+    }
+
+    fn purge_some(&mut self, session: &mut Session<'_>, limit: usize) -> Result<usize, rusqlite::Error> {
+        let purged = match session.purge(limit) {
+            Ok(purged) => purged,
+            Err(Failure::Sqlite(error)) => return Err(error),
+            Err(Failure::Own(_)) => 0,
+        };
+        // Where there may be more, the next transaction goes on: else a stream of ever new keys
+        // would outrun the purge.
+        if purged < limit {
+            self.purge_at = Instant::now() + PURGE_EVERY;
+        }
+        Ok(purged)
+    }
+
+    /// With nothing else to do: deletes expired records, if there are any.
+    fn housekeep(&mut self, connection: &Connection, session: &mut Session<'_>) {
+        self.purge_at = Instant::now() + PURGE_AT_LEAST;
+        if self.place.now() != Some(self.place.opened()) {
+            return;
+        }
+        let Ok(Some(expiry)) = session.next_expiry() else {
+            return;
+        };
+        let left = expiry.since(batch::now());
+        if left > Duration::ZERO {
+            self.purge_at = Instant::now() + left.clamp(PURGE_EVERY, PURGE_AT_LEAST);
+            return;
+        }
+        // Nobody waits for this, so it waits for nobody.
+        let purged = connection
+            .busy_timeout(Duration::ZERO)
+            .and_then(|()| session.begin())
+            .and_then(|()| self.purge_some(session, BATCH))
+            .and_then(|purged| session.write_floor().map(|()| purged))
+            .and_then(|purged| session.commit().map(|()| purged));
+        match purged {
+            Ok(BATCH) => self.purge_at = Instant::now(),
+            Ok(_) => self.purge_at = Instant::now() + PURGE_EVERY,
+            Err(error) => {
+                if !connection.is_autocommit() {
+                    // The next transaction cannot begin if this fails, and reopens.
+                    let _ = session.rollback();
+                }
+                if failure::is_busy(&error) {
+                    self.purge_at = Instant::now() + PURGE_EVERY;
+                } else {
+                    self.put_off_purge();
+                }
+            }
+        }
+    }
+}
+
+/// What cannot be put right by asking again when a store is opened may be put right by an operator
+/// while it runs.
+fn at_run_time(error: StoreError) -> StoreError {
+    match error.kind() {
+        StoreErrorKind::Configuration => {
+            let detail = error.to_string();
+            let detail = detail.split_once(": ").map_or(detail.as_str(), |(_, detail)| detail);
+            StoreError::unavailable(detail.to_owned()).with_source(error)
+        }
+        _ => error,
+    }
+}
+
+fn fail<'t>(replies: impl Iterator<Item = &'t Reply>, error: &StoreError) {
+    for reply in replies {
+        reply.send(Err(error.clone()));
+    }
+}

@@ -1,0 +1,103 @@
+//! What the SQLite tests share.
+#![allow(dead_code, unreachable_pub)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use idem_runtime::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, OnCrash, Owner, Release, ReleaseCause, Renew,
+    StoredResult, Verdict,
+};
+use idem_runtime::{Key, RecordKey, Scope, Store};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+pub const LEASE: Duration = Duration::from_secs(30);
+pub const TTL: Duration = Duration::from_secs(3_600);
+
+pub fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+pub fn key_in(scope: &str, key: &str) -> RecordKey {
+    RecordKey::new(Scope::new(scope.to_owned()).unwrap(), Key::new(key).unwrap())
+}
+
+pub fn key(key: &str) -> RecordKey {
+    key_in("test", key)
+}
+
+/// A claim by a new owner.
+pub fn claim_request() -> Claim {
+    Claim {
+        owner: Owner::random(),
+        fingerprint: None,
+        lease: LEASE,
+        ttl: TTL,
+        on_crash: OnCrash::Rerun,
+        max_attempts: None,
+    }
+}
+
+pub fn completion(owner: Owner, fence: Fence, result: &[u8]) -> Complete {
+    Complete {
+        owner,
+        fence,
+        verdict: Verdict::Completed,
+        result: StoredResult::Value(Bytes::copy_from_slice(result)),
+        ttl: TTL,
+    }
+}
+
+pub fn release_request(owner: Owner, fence: Fence, cause: ReleaseCause) -> Release {
+    Release { owner, fence, cause, retry_after: Duration::ZERO }
+}
+
+pub fn renewal(owner: Owner, fence: Fence) -> Renew {
+    Renew { owner, fence, lease: LEASE }
+}
+
+/// Claims a key that is free.
+pub async fn granted(store: &impl Store, key: &RecordKey) -> (Owner, Grant) {
+    let request = claim_request();
+    match store.claim(key, &request).await.unwrap() {
+        ClaimAnswer::Granted(grant) => (request.owner, grant),
+        other => panic!("not granted but {other:?}"),
+    }
+}
+
+/// Claims and completes a key, if it is not complete already.
+pub async fn complete(store: &impl Store, key: &RecordKey, result: &[u8]) {
+    let request = claim_request();
+    match store.claim(key, &request).await.unwrap() {
+        ClaimAnswer::Granted(grant) => {
+            let completion = completion(request.owner, grant.fence, result);
+            assert_eq!(store.complete(key, &completion).await.unwrap(), CompleteAnswer::Done);
+        }
+        ClaimAnswer::Replay(_) => {}
+        other => panic!("not granted but {other:?}"),
+    }
+}
+
+/// The recorded result of a key.
+pub async fn replayed(store: &impl Store, key: &RecordKey) -> Vec<u8> {
+    match store.claim(key, &claim_request()).await.unwrap() {
+        ClaimAnswer::Replay(replay) => match replay.result {
+            StoredResult::Value(bytes) => bytes.to_vec(),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("not replayed but {other:?}"),
+    }
+}
+
+/// Another program's connection to the file.
+pub fn sqlite(path: &Path) -> Connection {
+    let connection = Connection::open(path).unwrap();
+    connection.busy_timeout(Duration::from_secs(10)).unwrap();
+    connection
+}
+
+pub fn integrity(path: &Path) -> String {
+    sqlite(path).query_row("PRAGMA integrity_check", (), |row| row.get(0)).unwrap()
+}
