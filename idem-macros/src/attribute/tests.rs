@@ -8,8 +8,8 @@ use super::expand;
 /// The messages of an expansion that failed.
 fn messages(attribute: TokenStream, item: &TokenStream) -> String {
     let expanded = expand(attribute, item).to_string();
-    assert!(expanded.starts_with(&item.to_string()), "the item is not as it was: {expanded}");
-    expanded[item.to_string().len()..].to_owned()
+    let (_, messages) = expanded.split_once(&item.to_string()).expect("the item is not as it was");
+    messages.to_owned()
 }
 
 fn count(messages: &str) -> usize {

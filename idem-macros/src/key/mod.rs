@@ -50,7 +50,10 @@ fn from_text(literal: &LitStr, arguments: &Arguments) -> Result<Vec<KeyPiece>, V
     }
     let (pieces, mut faults) = template::parse(&text);
     if faults.is_empty() && !pieces.iter().any(|piece| matches!(piece, Piece::Place(..))) {
-        return Err(vec![constant(arguments)]);
+        return Err(vec![format!(
+            "{}; `{{{{` and `}}}}` stand for the braces themselves",
+            constant(arguments)
+        )]);
     }
     let pieces = pieces
         .into_iter()
