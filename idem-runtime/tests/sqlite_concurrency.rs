@@ -54,18 +54,8 @@ async fn operations_that_wait_together_are_committed_together() {
         })
         .await;
         let transactions = commits(&path) - before;
-        assert!(
-            (1..=most).contains(&transactions),
-            "{count} claims took {transactions} transactions"
-        );
-        assert_eq!(
-            owners
-                .iter()
-                .map(|(_, grant)| grant.fence)
-                .collect::<HashSet<_>>()
-                .len(),
-            count
-        );
+        assert!((1..=most).contains(&transactions), "{count} claims took {transactions} transactions");
+        assert_eq!(owners.iter().map(|(_, grant)| grant.fence).collect::<HashSet<_>>().len(), count);
     }
 }
 
@@ -76,16 +66,10 @@ async fn an_operation_that_changes_nothing_is_not_committed() {
     let store = SqliteStore::open(&path).unwrap();
     let (owner, grant) = granted(&store, &key("a")).await;
     let completion = completion(owner, grant.fence, b"x");
-    assert_eq!(
-        store.complete(&key("a"), &completion).await.unwrap(),
-        CompleteAnswer::Done
-    );
+    assert_eq!(store.complete(&key("a"), &completion).await.unwrap(), CompleteAnswer::Done);
     let before = commits(&path);
     for _ in 0..10 {
-        assert_eq!(
-            store.complete(&key("a"), &completion).await.unwrap(),
-            CompleteAnswer::Done
-        );
+        assert_eq!(store.complete(&key("a"), &completion).await.unwrap(), CompleteAnswer::Done);
         replayed(&store, &key("a")).await;
         assert!(!store.forget(&key("absent")).await.unwrap());
     }
@@ -114,10 +98,7 @@ async fn a_claim_that_nobody_waits_for_any_more_is_not_granted() {
     granted(&store, &key("after")).await;
     assert_eq!(store.get(&key_left).await.unwrap(), None);
     // Whoever wanted to complete wanted it done.
-    assert_eq!(
-        store.get(&key("kept")).await.unwrap().unwrap().state,
-        State::Completed
-    );
+    assert_eq!(store.get(&key("kept")).await.unwrap().unwrap().state, State::Completed);
 }
 
 #[tokio::test]
@@ -131,12 +112,7 @@ async fn what_was_asked_is_done_before_the_last_handle_is_gone() {
         let completion = completion(owner, grant.fence, b"x");
         let key = key("a");
         let mut complete = pin!(store.complete(&key, &completion));
-        assert!(
-            complete
-                .as_mut()
-                .poll(&mut Context::from_waker(Waker::noop()))
-                .is_pending()
-        );
+        assert!(complete.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
     let holder = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(200));
@@ -144,10 +120,7 @@ async fn what_was_asked_is_done_before_the_last_handle_is_gone() {
     });
     drop(store);
     holder.join().unwrap();
-    assert_eq!(
-        replayed(&SqliteStore::open(&path).unwrap(), &key("a")).await,
-        b"x"
-    );
+    assert_eq!(replayed(&SqliteStore::open(&path).unwrap(), &key("a")).await, b"x");
 }
 
 #[test]
@@ -155,10 +128,7 @@ fn a_runtime_that_ends_with_operations_under_way_takes_nothing_with_it() {
     let folder = folder();
     let path = folder.path().join("idem.db");
     for round in 0..20 {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
         let store = SqliteStore::open(&path).unwrap();
         for i in 0..50 {
             let store = store.clone();
@@ -208,23 +178,15 @@ fn the_last_handle_may_be_dropped_by_the_thread_that_answers() {
 
 fn granted_or_busy(store: &SqliteStore) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let answer = runtime
-        .block_on(store.claim(&key("a"), &claim_request()))
-        .unwrap();
-    assert!(
-        matches!(answer, ClaimAnswer::Granted(_) | ClaimAnswer::Busy { .. }),
-        "{answer:?}"
-    );
+    let answer = runtime.block_on(store.claim(&key("a"), &claim_request())).unwrap();
+    assert!(matches!(answer, ClaimAnswer::Granted(_) | ClaimAnswer::Busy { .. }), "{answer:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn rivals_on_two_handles_get_one_grant_and_then_one_result() {
     let folder = folder();
     let path = folder.path().join("idem.db");
-    let stores = [
-        SqliteStore::open(&path).unwrap(),
-        SqliteStore::open(&path).unwrap(),
-    ];
+    let stores = [SqliteStore::open(&path).unwrap(), SqliteStore::open(&path).unwrap()];
     for round in 0..100 {
         let key = key(&format!("order/{round}"));
         let rivals: Vec<_> = (0..8)
@@ -246,11 +208,7 @@ async fn rivals_on_two_handles_get_one_grant_and_then_one_result() {
                 })
             })
             .collect();
-        let granted = join_all(rivals)
-            .await
-            .into_iter()
-            .filter(|rival| *rival.as_ref().unwrap())
-            .count();
+        let granted = join_all(rivals).await.into_iter().filter(|rival| *rival.as_ref().unwrap()).count();
         assert_eq!(granted, 1, "round {round}");
         assert_eq!(replayed(&stores[0], &key).await, replayed(&stores[1], &key).await);
     }
@@ -262,16 +220,11 @@ async fn rivals_on_two_handles_get_one_grant_and_then_one_result() {
 async fn a_lapsed_lease_is_taken_over_once_and_the_late_owner_is_told() {
     let folder = folder();
     let path = folder.path().join("idem.db");
-    let (one, two) = (
-        SqliteStore::open(&path).unwrap(),
-        SqliteStore::open(&path).unwrap(),
-    );
+    let (one, two) = (SqliteStore::open(&path).unwrap(), SqliteStore::open(&path).unwrap());
     let key = key("a");
     let mut request = claim_request();
     request.lease = Duration::from_nanos(1);
-    let ClaimAnswer::Granted(first) = one.claim(&key, &request).await.unwrap() else {
-        panic!()
-    };
+    let ClaimAnswer::Granted(first) = one.claim(&key, &request).await.unwrap() else { panic!() };
     let takeover = claim_request();
     let second = loop {
         match two.claim(&key, &takeover).await.unwrap() {

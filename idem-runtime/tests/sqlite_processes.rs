@@ -58,10 +58,7 @@ fn words(child: &mut Child) -> impl Iterator<Item = String> + use<> {
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let path = std::env::var_os(FILE).unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     let path = Path::new(&path);
     match role.as_str() {
         "race" => runtime.block_on(race(path)),
@@ -228,11 +225,7 @@ fn count(path: &Path) -> i64 {
         return 0;
     }
     sqlite(path)
-        .query_row(
-            "SELECT count(*) FROM idem_records WHERE state = 'completed'",
-            (),
-            |row| row.get(0),
-        )
+        .query_row("SELECT count(*) FROM idem_records WHERE state = 'completed'", (), |row| row.get(0))
         .unwrap_or(0)
 }
 

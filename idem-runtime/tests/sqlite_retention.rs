@@ -38,11 +38,7 @@ async fn purge_deletes_what_is_over_up_to_its_limit_and_nothing_live() {
     for i in 0..10 {
         complete(&store, &key(&format!("live/{i}")), b"x").await;
     }
-    let forever = Claim {
-        on_crash: OnCrash::InDoubt,
-        lease: Duration::from_nanos(1),
-        ..claim_request()
-    };
+    let forever = Claim { on_crash: OnCrash::InDoubt, lease: Duration::from_nanos(1), ..claim_request() };
     store.claim(&key("forever"), &forever).await.unwrap();
     sqlite(&path)
         .execute_batch(
@@ -62,10 +58,7 @@ async fn purge_deletes_what_is_over_up_to_its_limit_and_nothing_live() {
     assert!(i64::try_from(rest).unwrap() <= after);
     assert_eq!(count(&path, "key LIKE 'over/%'"), 0);
     assert_eq!(count(&path, "key LIKE 'live/%'"), 10);
-    assert_eq!(
-        store.get(&key("forever")).await.unwrap().unwrap().state,
-        State::InFlight
-    );
+    assert_eq!(store.get(&key("forever")).await.unwrap().unwrap().state, State::InFlight);
     assert_eq!(store.purge(usize::MAX).await.unwrap(), 0);
     assert_eq!(integrity(&path), "ok");
 }
@@ -77,11 +70,7 @@ async fn expired_records_leave_by_themselves_while_nothing_is_asked() {
     let store = SqliteStore::open(&path).unwrap();
     let short = Duration::from_millis(1);
     for i in 0..200 {
-        let request = Claim {
-            lease: short,
-            ttl: short,
-            ..claim_request()
-        };
+        let request = Claim { lease: short, ttl: short, ..claim_request() };
         store.claim(&key(&format!("{i}")), &request).await.unwrap();
     }
     complete(&store, &key("live"), b"x").await;
@@ -98,11 +87,7 @@ async fn expired_records_leave_with_a_stream_of_ever_new_keys() {
     let claims = (0..3_000).map(|i| {
         let store = store.clone();
         async move {
-            let request = Claim {
-                lease: short,
-                ttl: short,
-                ..claim_request()
-            };
+            let request = Claim { lease: short, ttl: short, ..claim_request() };
             store.claim(&key(&format!("{i}")), &request).await.unwrap();
         }
     });
@@ -111,16 +96,8 @@ async fn expired_records_leave_with_a_stream_of_ever_new_keys() {
     let mut i = 0;
     let started = Instant::now();
     while count(&path, "true") > 100 {
-        assert!(
-            started.elapsed() < Duration::from_secs(20),
-            "{} left",
-            count(&path, "true")
-        );
-        let request = Claim {
-            lease: short,
-            ttl: short,
-            ..claim_request()
-        };
+        assert!(started.elapsed() < Duration::from_secs(20), "{} left", count(&path, "true"));
+        let request = Claim { lease: short, ttl: short, ..claim_request() };
         store.claim(&key(&format!("more/{i}")), &request).await.unwrap();
         i += 1;
     }

@@ -525,10 +525,7 @@ async fn a_purge_that_fails_does_not_stop_anything_else() {
         complete(&store, &key(&format!("{i}")), b"y").await;
         i += 1;
     }
-    assert_eq!(
-        store.purge(10).await.unwrap_err().kind(),
-        StoreErrorKind::Unavailable
-    );
+    assert_eq!(store.purge(10).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
     sqlite(&path).execute_batch("DROP TRIGGER t").unwrap();
     assert_eq!(store.purge(10).await.unwrap(), 1);
 }
@@ -543,10 +540,7 @@ async fn tables_that_vanish_or_refuse_are_errors_in_time() {
         .execute_batch("CREATE TRIGGER t BEFORE INSERT ON idem_meta BEGIN SELECT raise(ABORT, 'no'); END")
         .unwrap();
     let started = Instant::now();
-    assert_eq!(
-        store.forget(&key("a")).await.unwrap_err().kind(),
-        StoreErrorKind::Unavailable
-    );
+    assert_eq!(store.forget(&key("a")).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
     assert_eq!(replayed(&store, &key("a")).await, b"x");
     sqlite(&path).execute_batch("DROP TABLE idem_meta").unwrap();
     let error = store.claim(&key("new"), &claim_request()).await.unwrap_err();
@@ -554,9 +548,6 @@ async fn tables_that_vanish_or_refuse_are_errors_in_time() {
     assert_eq!(replayed(&store, &key("a")).await, b"x");
     sqlite(&path).execute_batch("DROP TABLE idem_records").unwrap();
     all_operations_are_unavailable(&store).await;
-    assert_eq!(
-        store.get(&key("a")).await.unwrap_err().kind(),
-        StoreErrorKind::Unavailable
-    );
+    assert_eq!(store.get(&key("a")).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
     assert!(started.elapsed() < 3 * BOUND);
 }

@@ -99,7 +99,7 @@ impl Reader {
     }
 
     fn find(&mut self, key: &RecordKey) -> Result<Option<Record>, RowError> {
-        let mut statement = self.connection.prepare(&self.find)?;
+        let mut statement = self.connection.prepare_cached(&self.find)?;
         batch::find(&mut statement, key)
     }
 }

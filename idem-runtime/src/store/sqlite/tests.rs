@@ -50,10 +50,7 @@ fn completion(owner: Owner, fence: Fence, size: usize) -> Complete {
 
 fn open(folder: &TempDir) -> (Place, rusqlite::Connection) {
     let path = folder.path().join("idem.db");
-    let opening = Opening {
-        create: true,
-        until: Instant::now() + Duration::from_secs(5),
-    };
+    let opening = Opening { create: true, until: Instant::now() + Duration::from_secs(5) };
     let (connection, identity) = schema::open(&path, opening).unwrap();
     (Place::new(path, identity), connection)
 }
@@ -64,11 +61,7 @@ fn a_commit_is_on_disk_when_it_is_answered() {
     let (_, connection) = open(&folder);
     let pragma = |name: &str| -> String {
         connection
-            .query_row(
-                &format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}"),
-                (),
-                |row| row.get(0),
-            )
+            .query_row(&format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}"), (), |row| row.get(0))
             .unwrap()
     };
     assert_eq!(pragma("journal_mode"), "wal");
@@ -79,12 +72,8 @@ fn a_commit_is_on_disk_when_it_is_answered() {
 async fn a_full_disk_is_an_error_and_what_was_recorded_stays() {
     let folder = folder();
     let (place, connection) = open(&folder);
-    connection
-        .query_row("PRAGMA max_page_count = 40", (), |_| Ok(()))
-        .unwrap();
-    let store = SqliteStore::builder(place.path())
-        .start(place, connection)
-        .unwrap();
+    connection.query_row("PRAGMA max_page_count = 40", (), |_| Ok(())).unwrap();
+    let store = SqliteStore::builder(place.path()).start(place, connection).unwrap();
     let mut recorded = Vec::new();
     let error = loop {
         let (name, request) = (format!("{}", recorded.len()), claim_request());
@@ -126,11 +115,7 @@ fn what_waits_for_a_writer_that_is_stuck_is_answered_in_its_place() {
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
     let error = running.blocking_recv().unwrap().err().unwrap();
     assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown);
-    assert!(
-        started.elapsed() < Duration::from_secs(8),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     let last = queue.submit(Op::Forget(key("c")), Duration::from_secs(60));
     queue.end();
     assert!(last.blocking_recv().is_err());
