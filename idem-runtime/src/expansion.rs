@@ -12,7 +12,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::engine::{self, Call};
-use crate::fingerprint::FingerprintError;
 use crate::protocol::{Fingerprint, StoredResult, Verdict};
 use crate::store::Store;
 
