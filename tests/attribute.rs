@@ -175,7 +175,11 @@ mod keys {
     async fn a_key_is_a_place_or_an_expression_and_moves_nothing() {
         let app = App::default();
         assert_eq!(ran(one_place(&app, Order::new(1)).await).1, "a%2Fb");
-        assert_eq!(ran(tuple(&app, "a".into(), Order::new(4)).await).1, "a/4/7/a%2Fb/eu-west/101");
+        let order = Order::new(4);
+        let same = idem::KeyBuilder::new().part(&("a", (order.id, &order.sku), order.amount + 1));
+        let same = same.finish().unwrap();
+        assert_eq!(same.as_str(), "a/4/7/a%2Fb/eu-west/101");
+        assert_eq!(ran(tuple(&app, "a".into(), order).await).1, same.as_str());
         assert_eq!(ran(formatted(&app, "x", &Order::new(4)).await).1, "4-x");
         assert_eq!(ran(newtype(&app, OrderId(9)).await).1, "9");
         let pair = Pair(Order::new(1).sku, "z".into());

@@ -35,6 +35,14 @@ pub(crate) fn elements(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
+/// The elements of a tuple and of the tuples in it, or the expression alone.
+pub(crate) fn leaves(expr: &Expr) -> Vec<&Expr> {
+    match elements(expr).as_slice() {
+        [single] if std::ptr::eq(*single, ungrouped(expr)) => vec![single],
+        several => several.iter().flat_map(|element| leaves(element)).collect(),
+    }
+}
+
 /// A reference to `expr`; of a tuple, to a tuple of references, so that nothing is moved.
 pub(crate) fn by_reference(expr: &Expr) -> TokenStream {
     let span = Span::mixed_site().located_at(expr.span());

@@ -1,4 +1,4 @@
-use idem::{MemoryStore, idempotent};
+use idem::idempotent;
 
 #[idempotent(key = "{id}", store = store)]
 const CHARGE: u8 = 1;
