@@ -246,7 +246,7 @@ async fn a_body_goes_on_through_an_outage_longer_than_its_lease_and_is_recorded_
     };
     let (owner, ()) = join(owner, async {
         tokio::task::yield_now().await;
-        outage.await
+        outage.await;
     })
     .await;
     assert_eq!(owner.unwrap(), 1);

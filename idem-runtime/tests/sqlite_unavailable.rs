@@ -1,6 +1,7 @@
 //! The file locked, removed, replaced, damaged, full or somebody else's: a typed error in time,
 //! nothing created or destroyed, and afterwards everything is still there.
 #![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod sqlite_support;
 
@@ -324,6 +325,7 @@ async fn a_layout_that_was_tampered_with_is_refused_and_unchanged() {
         "DROP TABLE idem_meta",
         "ALTER TABLE idem_records DROP COLUMN tombstone",
         "ALTER TABLE idem_records RENAME COLUMN fence TO fences",
+        "PRAGMA journal_mode = DELETE; DROP TABLE idem_records",
     ] {
         let folder = folder();
         let path = folder.path().join("idem.db");
@@ -455,4 +457,97 @@ async fn a_log_without_its_database_is_not_thrown_away() {
         fs::write(&path, &whole).unwrap();
     }
     assert_eq!(replayed(&impatient(&path), &key("a")).await, b"x");
+}
+
+#[tokio::test]
+async fn a_file_that_was_emptied_takes_no_operation_and_keeps_its_log() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = impatient(&path);
+    complete(&store, &key("a"), b"x").await;
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, "").unwrap();
+    all_operations_are_unavailable(&store).await;
+    assert_eq!(refused(&path).kind(), StoreErrorKind::Unavailable);
+    fs::write(&path, whole).unwrap();
+    assert_eq!(replayed(&store, &key("a")).await, b"x");
+    drop(store);
+    assert_eq!(integrity(&path), "ok");
+}
+
+#[tokio::test]
+async fn an_operation_that_fails_does_not_take_those_with_it_that_waited_beside_it() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = impatient(&path);
+    complete(&store, &key("first"), b"x").await;
+    let other = sqlite(&path);
+    other
+        .execute_batch(
+            "CREATE TRIGGER t BEFORE INSERT ON idem_records WHEN new.key LIKE 'bad%' \
+             BEGIN SELECT raise(ABORT, 'no'); END; BEGIN IMMEDIATE",
+        )
+        .unwrap();
+    let claims = (0..60).map(|i| {
+        let store = store.clone();
+        async move {
+            let name = format!("{}/{i}", if i % 3 == 0 { "bad" } else { "good" });
+            (i % 3 == 0, store.claim(&key(&name), &claim_request()).await)
+        }
+    });
+    let unlock = async { other.execute_batch("ROLLBACK").unwrap() };
+    let (answers, ()) = futures_util::future::join(futures_util::future::join_all(claims), unlock).await;
+    for (bad, answer) in answers {
+        match answer {
+            Ok(ClaimAnswer::Granted(_)) => assert!(!bad),
+            Err(error) => assert!(bad && error.kind() == StoreErrorKind::Unavailable, "{error}"),
+            Ok(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_purge_that_fails_does_not_stop_anything_else() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = impatient(&path);
+    complete(&store, &key("over"), b"x").await;
+    sqlite(&path)
+        .execute_batch(
+            "CREATE TRIGGER t BEFORE DELETE ON idem_records BEGIN SELECT raise(ABORT, 'no'); END; \
+             UPDATE idem_records SET expires_at = 1",
+        )
+        .unwrap();
+    let started = Instant::now();
+    let mut i = 0;
+    // Longer than until the next purge.
+    while started.elapsed() < Duration::from_millis(2_500) {
+        complete(&store, &key(&format!("{i}")), b"y").await;
+        i += 1;
+    }
+    assert_eq!(store.purge(10).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
+    sqlite(&path).execute_batch("DROP TRIGGER t").unwrap();
+    assert_eq!(store.purge(10).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn tables_that_vanish_or_refuse_are_errors_in_time() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = impatient(&path);
+    complete(&store, &key("a"), b"x").await;
+    sqlite(&path)
+        .execute_batch("CREATE TRIGGER t BEFORE INSERT ON idem_meta BEGIN SELECT raise(ABORT, 'no'); END")
+        .unwrap();
+    let started = Instant::now();
+    assert_eq!(store.forget(&key("a")).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
+    assert_eq!(replayed(&store, &key("a")).await, b"x");
+    sqlite(&path).execute_batch("DROP TABLE idem_meta").unwrap();
+    let error = store.claim(&key("new"), &claim_request()).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    assert_eq!(replayed(&store, &key("a")).await, b"x");
+    sqlite(&path).execute_batch("DROP TABLE idem_records").unwrap();
+    all_operations_are_unavailable(&store).await;
+    assert_eq!(store.get(&key("a")).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
+    assert!(started.elapsed() < 3 * BOUND);
 }

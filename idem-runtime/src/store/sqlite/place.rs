@@ -10,6 +10,9 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::error::StoreError;
 
+/// The fewest bytes of a database that is laid out.
+pub(super) const SMALLEST: u64 = 512;
+
 /// What makes a file the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
@@ -82,6 +85,16 @@ pub(super) fn has_log(path: &Path) -> bool {
     std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
 }
 
+/// What became of the file that was opened.
+pub(super) enum Standing {
+    /// The path names it still.
+    Same,
+    /// The path names another.
+    Replaced,
+    /// The path names none.
+    Gone,
+}
+
 /// The path of the database, and which file it named when it was opened.
 pub(super) struct Place {
     path: PathBuf,
@@ -106,11 +119,20 @@ impl Place {
         *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = identity;
     }
 
-    /// Which file the path names, if any.
+    /// What became of the file the writer works on.
+    pub(super) fn standing(&self) -> Standing {
+        match self.now() {
+            Some(identity) if identity == self.opened() => Standing::Same,
+            Some(_) => Standing::Replaced,
+            None => Standing::Gone,
+        }
+    }
+
+    /// Which file the path names, if any; one that was emptied is none.
     pub(super) fn now(&self) -> Option<Identity> {
         match look(&self.path) {
-            Ok(Found::File { identity, .. }) => Some(identity),
-            Ok(Found::Nothing) | Err(_) => None,
+            Ok(Found::File { identity, length }) if length >= SMALLEST => Some(identity),
+            Ok(_) | Err(_) => None,
         }
     }
 }

@@ -9,7 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::failure;
-use super::place::{Found, Identity, has_log, look};
+use super::place::{Found, Identity, SMALLEST, has_log, look};
 use crate::error::StoreError;
 
 /// "idem" in ASCII, in the place of the file's header where SQLite keeps whose file it is.
@@ -55,9 +55,6 @@ const TOUCH: [&str; 4] = [
 
 /// The log is cut back to this after it was longer.
 const LOG_BYTES: i64 = 16 * 1024 * 1024;
-
-/// The fewest bytes of a database that is not empty.
-const SMALLEST: u64 = 512;
 
 /// How to open.
 #[derive(Clone, Copy)]
@@ -213,6 +210,7 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), Refusal> {
             Ok(())
         })?;
     }
+    verify(connection, path)?;
     let mode: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(StoreError::configuration(format!(
@@ -222,7 +220,7 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), Refusal> {
         .into());
     }
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
-    verify(connection, path)
+    Ok(())
 }
 
 /// The version of the layout; 0 where there is none yet.
