@@ -383,10 +383,10 @@ mod options {
     }
 
     mod elsewhere {
-        pub(crate) use idem;
+        pub(crate) use idem as library;
     }
 
-    #[idempotent(key = "{id}", store = app.store, crate = crate::options::elsewhere::idem)]
+    #[idempotent(key = "{id}", store = app.store, crate = crate::options::elsewhere::library)]
     async fn by_another_path(app: &App, id: u8) -> Run {
         app.run()
     }
