@@ -357,7 +357,7 @@ mod options {
     }
 
     #[idempotent(key = "{id}", store = store)]
-    async fn deep(store: &Arc<Box<MemoryStore>>, app: &App, id: u8) -> Run {
+    async fn deep(store: &&Arc<MemoryStore>, app: &App, id: u8) -> Run {
         app.run()
     }
 
@@ -374,19 +374,19 @@ mod options {
     #[tokio::test]
     async fn a_store_may_stand_behind_any_pointers() {
         let app = App::default();
-        let store = Arc::new(Box::new(app.store.clone()));
+        let store = Arc::new(app.store.clone());
         for _ in 0..2 {
-            assert_eq!(ran(deep(&store, &app, 1).await).0, 1);
+            assert_eq!(ran(deep(&&store, &app, 1).await).0, 1);
             assert_eq!(ran(called(&app, 1).await).0, 2);
             assert_eq!(ran(referenced(Rc::new(app.clone()), 1).await).0, 3);
         }
     }
 
     mod elsewhere {
-        pub(crate) use idem;
+        pub(crate) use idem as library;
     }
 
-    #[idempotent(key = "{id}", store = app.store, crate = crate::options::elsewhere::idem)]
+    #[idempotent(key = "{id}", store = app.store, crate = crate::options::elsewhere::library)]
     async fn by_another_path(app: &App, id: u8) -> Run {
         app.run()
     }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::engine::{self, Call};
-use crate::protocol::{Fingerprint, StoredResult, Verdict};
+use crate::protocol::Fingerprint;
 use crate::store::Store;
 
 pub use crate::engine::{Codec as ResultCodec, Operation, Return, Site, Terminal, Values};
@@ -20,48 +20,28 @@ pub use crate::fingerprint::{FingerprintError, fingerprint};
 pub use crate::key::{KeyBuilder, KeyPart};
 pub use crate::protocol::OnCrash;
 
-/// How the results of a function that returns `Self::Return` are kept.
-///
-/// Generated code gets one of these as an opaque type, so that whoever takes it has nothing left to
-/// prove: a bound that does not hold is reported where the codec is made, and nowhere else.
-pub trait Keeps: ResultCodec<<Self::Return as Return>::Value, <Self::Return as Return>::Error> {
-    /// What the function returns.
-    type Return: Return;
-}
-
-struct Codec<R, C> {
+/// How the results of a function are kept; made by [`codec`].
+#[derive(Debug)]
+pub struct Codec<R, C> {
     codec: C,
     returns: PhantomData<fn() -> R>,
 }
 
-impl<R: Return, C: ResultCodec<R::Value, R::Error>> Keeps for Codec<R, C> {
-    type Return = R;
-}
-
-impl<R, C: ResultCodec<T, E>, T, E> ResultCodec<T, E> for Codec<R, C> {
-    fn encode(&self, result: &Result<T, E>, max_bytes: usize) -> Option<(Verdict, StoredResult)> {
-        self.codec.encode(result, max_bytes)
-    }
-
-    fn decode(&self, verdict: Verdict, bytes: &[u8]) -> Option<Result<T, E>> {
-        self.codec.decode(verdict, bytes)
-    }
-}
-
-/// Only values are kept. With [`terminal_codec`] the one place where the return type is bound.
+/// Only values are kept. The one place where the return type is bound.
 #[must_use]
-pub const fn codec<R: Return>() -> impl Keeps<Return = R> {
+pub const fn codec<R: Return>() -> Codec<R, Values> {
     Codec { codec: Values, returns: PhantomData }
 }
 
-/// Errors for which `is_terminal` holds are kept too.
-pub const fn terminal_codec<R, F>(is_terminal: F) -> impl Keeps<Return = R>
-where
-    R: Return,
-    R::Error: Serialize + DeserializeOwned,
-    F: Fn(&R::Error) -> bool,
-{
-    Codec { codec: Terminal(is_terminal), returns: PhantomData }
+impl<R: Return> Codec<R, Values> {
+    /// Errors for which `is_terminal` holds are kept too.
+    pub fn terminal<F>(self, is_terminal: F) -> Codec<R, Terminal<F>>
+    where
+        F: Fn(&R::Error) -> bool,
+        R::Error: Serialize + DeserializeOwned,
+    {
+        Codec { codec: Terminal(is_terminal), returns: PhantomData }
+    }
 }
 
 /// Ways to hand over a store.
@@ -115,39 +95,41 @@ pub fn store<M, S: AsStore<M> + ?Sized>(store: &S) -> S::Store {
 
 /// Makes one call of an annotated function. `body` is pinned where it stands, and dropped there as
 /// soon as it is done or its lease is lost.
-pub async fn run<K, S, B>(
-    codec: K,
+pub async fn run<R, C, S, B>(
+    codec: Codec<R, C>,
     operation: Operation,
     store: S,
     key: KeyBuilder,
     fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     body: Pin<&mut Option<B>>,
-) -> K::Return
+) -> R
 where
-    K: Keeps,
+    R: Return,
+    C: ResultCodec<R::Value, R::Error>,
     S: Store,
-    B: Future<Output = K::Return>,
+    B: Future<Output = R>,
 {
     let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
-    Return::from_result(engine::run(call, codec, body).await)
+    R::from_result(engine::run(call, codec.codec, body).await)
 }
 
 /// As [`run`], in a task of its own that outlives the caller.
-pub async fn run_detached<K, S, B>(
-    codec: K,
+pub async fn run_detached<R, C, S, B>(
+    codec: Codec<R, C>,
     operation: Operation,
     store: S,
     key: KeyBuilder,
     fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     body: B,
-) -> K::Return
+) -> R
 where
-    K: Keeps + Send + 'static,
-    <K::Return as Return>::Value: Send + 'static,
-    <K::Return as Return>::Error: Send + 'static,
+    R: Return,
+    R::Value: Send + 'static,
+    R::Error: Send + 'static,
+    C: ResultCodec<R::Value, R::Error> + Send + 'static,
     S: Store,
-    B: Future<Output = K::Return> + Send + 'static,
+    B: Future<Output = R> + Send + 'static,
 {
     let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
-    Return::from_result(engine::run_detached(call, codec, body).await)
+    R::from_result(engine::run_detached(call, codec.codec, body).await)
 }

@@ -25,17 +25,11 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     let key = key(model, &runtime);
     let fingerprint = fingerprint(model, &runtime);
     let body = body(model);
-    let (run, body, body_span) = match model.detach {
-        Some(word) => ("run_detached", body, beside(word)),
-        None => {
-            let pinned =
-                quote_spanned! {Span::mixed_site()=> ::core::pin::pin!(::core::option::Option::Some(#body)) };
-            ("run", pinned, Span::mixed_site())
-        }
+    let body = match model.detach {
+        Some(_) => body,
+        None => quote_spanned! {Span::mixed_site()=> ::core::pin::pin!(::core::option::Option::Some(#body)) },
     };
-    let run = Ident::new(run, Span::mixed_site());
-    // What a detached body lacks is shown at the word that asks for it.
-    let named_body = Ident::new("body", body_span);
+    let call = call(model, &runtime);
     // `result` is bound so that in edition 2021 no temporary outlives the arguments.
     model.function.with_code(quote_spanned! {Span::mixed_site()=>
         let codec = #codec;
@@ -44,7 +38,7 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
         let key = #key;
         let fingerprint = #fingerprint;
         let body = #body;
-        let result = #runtime::#run(codec, operation, store, key, fingerprint, #named_body).await;
+        let result = #call;
         result
     })
 }
@@ -64,9 +58,20 @@ fn store(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
 fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let returns = model.returns;
     let span = beside(returns.span());
-    match &model.terminal {
-        Some(terminal) => quote_spanned!(span=> #runtime::terminal_codec::<#returns, _>(#terminal)),
-        None => quote_spanned!(span=> #runtime::codec::<#returns>()),
+    let terminal = model.terminal.iter().map(|terminal| setting("terminal", terminal));
+    quote_spanned!(span=> #runtime::codec::<#returns>() #(#terminal)*)
+}
+
+/// The call of the runtime. What a detached body lacks is shown at the word that asks for it.
+fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
+    let (run, span) = match model.detach {
+        Some(word) => ("run_detached", beside(word)),
+        None => ("run", Span::mixed_site()),
+    };
+    let run = Ident::new(run, Span::mixed_site());
+    let body = Ident::new("body", span);
+    quote_spanned! {Span::mixed_site()=>
+        #runtime::#run(codec, operation, store, key, fingerprint, #body).await
     }
 }
 

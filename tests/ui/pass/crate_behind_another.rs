@@ -7,8 +7,9 @@ mod framework {
         ($name:ident($id:ident) $body:block) => {
             #[idem::idempotent(key = "{id}/{other}", store = store, crate = $crate::framework::idem)]
             async fn $name(store: &$crate::framework::MemoryStore, id: u8, other: u8) -> Result<u8, idem::Error> {
-                let $id = id;
-                $body
+                let $id = id + other;
+                let result = $body;
+                result
             }
         };
     }
@@ -16,7 +17,7 @@ mod framework {
 
 use framework::MemoryStore;
 
-operation!(charge(id) { Ok(id) });
+operation!(charge(id) { Ok(id.min(1)) });
 
 #[framework::idempotent(key = "{id}", store = store, crate = crate::framework::idem)]
 async fn refund(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {

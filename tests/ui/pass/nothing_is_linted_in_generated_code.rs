@@ -43,7 +43,7 @@ async fn free(store: &MemoryStore, sku: &Sku<String>, region: Region) -> Result<
     Ok(1)
 }
 
-#[idempotent(key = (id, sku.item.len()), store = store, fingerprint = (id, sku.warehouse), max_attempts = 3)]
+#[idempotent(key = (id, sku.item.len()), store = store, fingerprint = (sku.item, sku.warehouse), max_attempts = 3)]
 async fn generic<T: KeyPart + ToString>(store: &MemoryStore, id: T, sku: &Sku<String>) -> Result<String, Error> {
     let text = id.to_string();
     std::future::ready(()).await;
