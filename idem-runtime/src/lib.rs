@@ -1,6 +1,9 @@
 //! The protocol, the stores and the engine of `idem`. Use the crate `idem-rs`, the face, instead:
 //! this one is its inside, and its paths may change between any two versions.
 
+// Code that panics or prints is for tests, examples and benches.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
 pub mod protocol;
 
 mod context;

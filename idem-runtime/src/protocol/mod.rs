@@ -36,6 +36,11 @@ mod record;
 mod request;
 mod transition;
 
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod rows;
+
 pub use record::{
     Fence, Fingerprint, OnCrash, Owner, Record, State, StoredResult, Timestamp, Tombstone, Verdict,
 };

@@ -1,0 +1,200 @@
+//! Rows of `renew`, `complete` and `release`.
+
+use super::*;
+
+/// Requests that are each one thing short of being the holder's.
+fn strangers() -> [(Owner, Fence); 4] {
+    let fence = Fence::new(77);
+    [(BOB, fence), (ALICE, Fence::new(76)), (ALICE, Fence::new(78)), (Owner::NOBODY, fence)]
+}
+
+fn verdicts() -> [(Verdict, State); 2] {
+    [(Verdict::Completed, State::Completed), (Verdict::Failed, State::Failed)]
+}
+
+#[test]
+fn the_holder_renews_and_the_lease_runs_from_now() {
+    for now in [START, START + 40, LEASE_OVER, LEASE_OVER + TTL - 1] {
+        let step = renew(Some(&in_flight()), &renewal(), at(now));
+        assert_eq!(step.answer, RenewAnswer::Held);
+        let expected =
+            Record { lease_until: at(now + LEASE), expires_at: Some(at(now + LEASE + TTL)), ..in_flight() };
+        assert_eq!(written(step), expected);
+    }
+}
+
+#[test]
+fn a_renewal_under_in_doubt_gives_the_record_no_end() {
+    let step = renew(Some(&cautious()), &renewal(), at(LEASE_OVER));
+    assert_eq!(written(step), Record { lease_until: at(LEASE_OVER + LEASE), ..cautious() });
+}
+
+#[test]
+fn nobody_but_the_holder_renews_completes_or_releases() {
+    for state in ALL_STATES {
+        let record = record_in(state);
+        for (owner, fence) in strangers() {
+            let now = at(START);
+            let renewed = renew(Some(&record), &Renew { owner, fence, ..renewal() }, now);
+            assert_kept(&renewed, RenewAnswer::Lost);
+            let request = Complete { owner, fence, ..completion(value("stolen")) };
+            assert_kept(&complete(Some(&record), &request, now), CompleteAnswer::Lost);
+            for cause in [ReleaseCause::Failed, ReleaseCause::Abandoned] {
+                let request = Release { owner, fence, ..giving_up(cause) };
+                assert_kept(&release(Some(&record), &request, now), ReleaseAnswer::Lost);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_absent_record_is_lost_to_its_holder() {
+    let expired = in_flight();
+    let end = expired.expires_at.unwrap();
+    for record in [None, Some(&expired)] {
+        assert_kept(&renew(record, &renewal(), end), RenewAnswer::Lost);
+        assert_kept(&complete(record, &completion(value("late")), end), CompleteAnswer::Lost);
+        let released = release(record, &giving_up(ReleaseCause::Failed), end);
+        assert_kept(&released, ReleaseAnswer::Lost);
+    }
+}
+
+#[test]
+fn only_a_claim_in_flight_is_renewed() {
+    for state in [State::Completed, State::Failed, State::Released, State::InDoubt] {
+        assert_kept(&renew(Some(&record_in(state)), &renewal(), at(START)), RenewAnswer::Lost);
+    }
+}
+
+#[test]
+fn the_holder_completes_even_if_the_lease_is_over() {
+    for (verdict, state) in verdicts() {
+        for now in [START, LEASE_OVER, LEASE_OVER + TTL - 1] {
+            for record in [in_flight(), cautious()] {
+                let request = Complete { verdict, ..completion(value("receipt")) };
+                let step = complete(Some(&record), &request, at(now));
+                assert_eq!(step.answer, CompleteAnswer::Done);
+                let expected = Record {
+                    state,
+                    result: Some(value("receipt")),
+                    completed_at: Some(at(now)),
+                    expires_at: Some(at(now + TTL)),
+                    ..record
+                };
+                assert_eq!(written(step), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_result_is_kept_as_long_as_its_completion_asked_counted_from_there() {
+    let request = Complete { ttl: micros(7), ..completion(value("receipt")) };
+    let record = written(complete(Some(&in_flight()), &request, at(LEASE_OVER)));
+    assert_eq!((record.ttl, record.expires_at), (micros(7), Some(at(LEASE_OVER + 7))));
+}
+
+#[test]
+fn a_tombstone_is_recorded_like_a_result() {
+    let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
+    let record = written(complete(Some(&in_flight()), &completion(tombstone.clone()), at(START)));
+    assert_eq!((record.state, record.result), (State::Completed, Some(tombstone)));
+}
+
+#[test]
+fn a_completion_asked_again_is_done_and_changes_nothing() {
+    for (verdict, state) in verdicts() {
+        let request = Complete { verdict, ..completion(value("another")) };
+        let step = complete(Some(&record_in(state)), &request, at(LEASE_OVER));
+        assert_kept(&step, CompleteAnswer::Done);
+    }
+}
+
+#[test]
+fn what_was_released_or_is_in_doubt_cannot_be_completed_any_more() {
+    for state in [State::Released, State::InDoubt] {
+        let step = complete(Some(&record_in(state)), &completion(value("late")), at(START));
+        assert_kept(&step, CompleteAnswer::Lost);
+    }
+}
+
+#[test]
+fn the_holder_releases_even_if_the_lease_is_over() {
+    for (now, wait) in [(START, 0), (LEASE_OVER, 50)] {
+        let request = Release { retry_after: micros(wait), ..giving_up(ReleaseCause::Failed) };
+        for record in [in_flight(), cautious()] {
+            let step = release(Some(&record), &request, at(now));
+            assert_eq!(step.answer, ReleaseAnswer::Released);
+            let expected = Record {
+                state: State::Released,
+                retry_at: at(now + wait),
+                expires_at: Some(at(now + wait + TTL)),
+                ..record
+            };
+            assert_eq!(written(step), expected, "attempt and fence survive");
+        }
+    }
+}
+
+#[test]
+fn a_released_key_is_remembered_longer_than_it_must_wait() {
+    let request = Release { retry_after: micros(50 * TTL), ..giving_up(ReleaseCause::Failed) };
+    let record = written(release(Some(&in_flight()), &request, at(START)));
+    let claimed = claim(Some(&record), NO_FLOOR, &claim_of(BOB), at(START + 50 * TTL));
+    assert_eq!(granted(&claimed).attempt, 3);
+    assert_eq!(record.expires_at, Some(at(START + 51 * TTL)));
+}
+
+#[test]
+fn an_abandoned_claim_is_released_under_rerun_and_in_doubt_under_in_doubt() {
+    let request = giving_up(ReleaseCause::Abandoned);
+    let step = release(Some(&in_flight()), &request, at(START));
+    assert_eq!(step.answer, ReleaseAnswer::Released);
+    assert_eq!(written(step).state, State::Released);
+
+    let step = release(Some(&cautious()), &request, at(START));
+    assert_eq!(step.answer, ReleaseAnswer::InDoubt);
+    assert_eq!(written(step), Record { state: State::InDoubt, ..cautious() });
+}
+
+#[test]
+fn a_release_asked_again_is_answered_the_same_and_changes_nothing() {
+    let now = at(START + 60);
+    let released = record_in(State::Released);
+    for cause in [ReleaseCause::Failed, ReleaseCause::Abandoned] {
+        let request = Release { retry_after: micros(500), ..giving_up(cause) };
+        assert_kept(&release(Some(&released), &request, now), ReleaseAnswer::Released);
+    }
+    let in_doubt = record_in(State::InDoubt);
+    let step = release(Some(&in_doubt), &giving_up(ReleaseCause::Abandoned), now);
+    assert_kept(&step, ReleaseAnswer::InDoubt);
+}
+
+#[test]
+fn what_is_in_doubt_cannot_be_released_as_failed_any_more() {
+    let step = release(Some(&record_in(State::InDoubt)), &giving_up(ReleaseCause::Failed), at(START));
+    assert_kept(&step, ReleaseAnswer::Lost);
+}
+
+#[test]
+fn a_recorded_result_cannot_be_released() {
+    for state in [State::Completed, State::Failed] {
+        for cause in [ReleaseCause::Failed, ReleaseCause::Abandoned] {
+            let step = release(Some(&record_in(state)), &giving_up(cause), at(START));
+            assert_kept(&step, ReleaseAnswer::Lost);
+        }
+    }
+}
+
+#[test]
+fn a_late_owner_touches_nothing_of_its_successor() {
+    let now = at(LEASE_OVER);
+    let successor = written(claim(Some(&in_flight()), NO_FLOOR, &claim_of(BOB), now));
+    let done = Record { state: State::Completed, result: Some(value("bob's")), ..successor.clone() };
+    for record in [successor, done] {
+        assert_kept(&renew(Some(&record), &renewal(), now), RenewAnswer::Lost);
+        assert_kept(&complete(Some(&record), &completion(value("late")), now), CompleteAnswer::Lost);
+        let released = release(Some(&record), &giving_up(ReleaseCause::Failed), now);
+        assert_kept(&released, ReleaseAnswer::Lost);
+    }
+}

@@ -1,0 +1,77 @@
+//! The promises of the protocol, by name, and the set of those that were broken.
+
+/// What the protocol promises about one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Promise {
+    FencesRise,
+    OneResult,
+    ReplaysAreTheResult,
+    OnlyTheHolderActs,
+    TheHolderIsHeard,
+    RunningLeasesAreSafe,
+    SameArguments,
+    InDoubtStartsOnce,
+    NothingIsForgotten,
+    AskingAgainFindsTheTruth,
+    AttemptsEnd,
+    AnswersAreTrue,
+    EveryKeyCanBeResolved,
+}
+
+impl Promise {
+    pub const ALL: [Self; 13] = [
+        Self::FencesRise,
+        Self::OneResult,
+        Self::ReplaysAreTheResult,
+        Self::OnlyTheHolderActs,
+        Self::TheHolderIsHeard,
+        Self::RunningLeasesAreSafe,
+        Self::SameArguments,
+        Self::InDoubtStartsOnce,
+        Self::NothingIsForgotten,
+        Self::AskingAgainFindsTheTruth,
+        Self::AttemptsEnd,
+        Self::AnswersAreTrue,
+        Self::EveryKeyCanBeResolved,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FencesRise => "distinct grants have distinct, rising fences",
+            Self::OneResult => "a generation has at most one recorded result",
+            Self::ReplaysAreTheResult => "every replay returns the recorded result",
+            Self::OnlyTheHolderActs => "renew, complete and release succeed for the current holder only",
+            Self::TheHolderIsHeard => "the current holder is never refused",
+            Self::RunningLeasesAreSafe => "a running lease is not taken over",
+            Self::SameArguments => "another fingerprint is neither granted nor replayed",
+            Self::InDoubtStartsOnce => "under in_doubt a body starts once until it asks to be released",
+            Self::NothingIsForgotten => "a record is kept to its end, with its attempts",
+            Self::AskingAgainFindsTheTruth => "a lost answer is found by asking again",
+            Self::AttemptsEnd => "max_attempts is never exceeded",
+            Self::AnswersAreTrue => "every answer is true at that moment",
+            Self::EveryKeyCanBeResolved => "from every state a key can come to an end",
+        }
+    }
+}
+
+/// The promises that were broken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Broken(u16);
+
+impl Broken {
+    pub fn note(&mut self, promise: Promise) {
+        self.0 |= 1 << promise as u16;
+    }
+
+    pub const fn has(self, promise: Promise) -> bool {
+        self.0 & (1 << promise as u16) != 0
+    }
+
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn names(self) -> Vec<&'static str> {
+        Promise::ALL.into_iter().filter(|promise| self.has(*promise)).map(Promise::name).collect()
+    }
+}
