@@ -10,7 +10,15 @@ use crate::testing::conformance::trial::{Broken, Checked, Held, LONG, Trial, ans
 use crate::testing::conformance::witness::Witness;
 
 /// On how many keys.
-const SOME: usize = 24;
+const SOME: usize = 96;
+
+/// Starts a side of a duel after some steps of others, so that not all meet at the same point.
+async fn later<T>(steps: usize, side: impl Future<Output = T>) -> T {
+    for _ in 0..steps {
+        tokio::task::yield_now().await;
+    }
+    side.await
+}
 
 /// Lets two do something with the same key at once, on many keys.
 async fn duel<A, B, FA, FB>(
@@ -33,6 +41,7 @@ where
             let rival = t.handles[(number + 1) % t.handles.len()].clone();
             let (one, other) = (one(store, held.clone()), other(rival, held.clone()));
             async move {
+                let (one, other) = (later(number % 4, one), later(number / 4 % 4, other));
                 let (one, other) = (tokio::spawn(one), tokio::spawn(other));
                 (held, one.await, other.await)
             }

@@ -173,11 +173,13 @@ impl Oracle {
         self.records.insert(key.clone(), record);
     }
 
-    /// Whether an answer is what it must be; adopts the fence of a grant.
-    pub(super) fn same_answer(&mut self, key: &RecordKey, given: &Answer, wanted: &Answer) -> bool {
+    /// Whether an answer is what it must be; adopts the fence of a new grant.
+    pub(super) fn same_answer(&mut self, key: &RecordKey, given: &Answer, wanted: &Wanted) -> bool {
+        let Wanted { answer: wanted, wrote } = wanted;
         match (given, wanted) {
             (Answer::Claim(ClaimAnswer::Granted(given)), Answer::Claim(ClaimAnswer::Granted(wanted))) => {
-                let fence = self.same_fence(given.fence, wanted.fence);
+                let fence =
+                    given.fence == wanted.fence || *wrote && self.same_fence(given.fence, wanted.fence);
                 if let Some(record) = self.records.get_mut(key).filter(|_| fence) {
                     record.fence = given.fence;
                 }
