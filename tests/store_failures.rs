@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
@@ -49,6 +50,39 @@ async fn a_call_that_fails_open_runs_unprotected_and_says_so() {
     .await;
     assert_eq!(observed.value.unwrap(), 1);
     assert_eq!(observed.outcome, Some(Outcome::Unprotected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_does_not_take_a_call_within_the_body_for_the_one_it_observes() {
+    let (store, runs) = (faulty(), Runs::default());
+    store.next(OperationKind::Claim, Fault::FailBefore);
+    let observed = observe(operation().fail_open().run(&store, "outer", || async {
+        operation().run(&store, "inner", || async { Ok::<_, Failure>(runs.run()) }).await
+    }))
+    .await;
+    assert_eq!(observed.outcome, Some(Outcome::Unprotected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_whose_lease_is_lost_is_dropped_before_the_store_is_asked_again() {
+    let store = faulty();
+    store.always(OperationKind::Get, Fault::HangBefore);
+    let held = Arc::new(());
+    let body = held.clone();
+    let call = operation().run(&store, "k", || async move {
+        let _body = body;
+        std::future::pending::<Result<usize, Failure>>().await
+    });
+    let watching = async {
+        tokio::task::yield_now().await;
+        store.inner().forget(&record_key("k")).await.unwrap();
+        // The loss is found out at the next renewal; then the store hangs.
+        tokio::time::sleep(LEASE / 2).await;
+        Arc::strong_count(&held)
+    };
+    let (lost, held_by) = join(call, watching).await;
+    assert_eq!(lost.unwrap_err().kind(), "lease_lost");
+    assert_eq!(held_by, 1);
 }
 
 #[tokio::test(start_paused = true)]
