@@ -160,6 +160,17 @@ impl Outcome {
         matches!(self, Self::Replayed { .. })
     }
 
+    /// The attempt that made the value; `None` where the body ran without a claim.
+    #[must_use]
+    pub const fn attempt(&self) -> Option<u32> {
+        match self {
+            Self::Executed { attempt, .. }
+            | Self::Replayed { attempt, .. }
+            | Self::Unrecorded { attempt } => Some(*attempt),
+            Self::Unprotected => None,
+        }
+    }
+
     pub(crate) fn replayed(replay: &Replay) -> Self {
         let since_epoch = Duration::from_micros(replay.completed_at.as_micros());
         Self::Replayed {
