@@ -118,7 +118,10 @@ pub(super) async fn ask<S: Store>(call: &Arc<Prepared<S>>) -> Result<Asked<S>, S
         match answer {
             Ok(ClaimAnswer::Granted(grant)) => {
                 let attempt = Attempt::new(call, owner, grant, sent);
-                return confirm(attempt).await;
+                if let Some(confirmed) = confirm(attempt).await? {
+                    return Ok(Asked::Granted(confirmed));
+                }
+                // Somebody has it by now. Asking again tells how long.
             }
             Ok(answer) => return Ok(Asked::Refused(answer)),
             Err(error) if error.is_outcome_unknown() && sent.elapsed() < patience => {
@@ -131,20 +134,17 @@ pub(super) async fn ask<S: Store>(call: &Arc<Prepared<S>>) -> Result<Asked<S>, S
 }
 
 /// A grant that was long on its way is renewed before the body starts.
-async fn confirm<S: Store>(attempt: Attempt<S>) -> Result<Asked<S>, StoreError> {
+async fn confirm<S: Store>(attempt: Attempt<S>) -> Result<Option<Attempt<S>>, StoreError> {
     let lease = &attempt.claimed().lease;
     let left = lease.held_until().saturating_duration_since(Instant::now());
     if left > lease.length / 3 {
-        return Ok(Asked::Granted(attempt));
+        return Ok(Some(attempt));
     }
     let renewed = attempt.claimed().clone().renew().await;
-    let lease = &attempt.claimed().lease;
-    if lease.is_lost() {
-        // Somebody has it; the lease left is not known here, and asking again will tell.
-        return Ok(Asked::Refused(ClaimAnswer::Busy { retry_after: Duration::ZERO }));
-    }
-    if renewed {
-        Ok(Asked::Granted(attempt))
+    if attempt.claimed().lease.is_lost() {
+        Ok(None)
+    } else if renewed {
+        Ok(Some(attempt))
     } else {
         Err(StoreError::outcome_unknown(
             "it granted the claim late and did not answer when asked to renew it",
