@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use backon::BackoffBuilder;
 use tokio::time::{Instant, sleep, timeout};
