@@ -149,7 +149,8 @@ pub enum Outcome {
         /// Which attempt it was; from 1.
         attempt: u32,
     },
-    /// Its body ran without protection, because the store was down and the operation fails open.
+    /// Its body ran without protection: the store was down and the operation fails open, or the call
+    /// had no key and `missing_key = "run"`.
     Unprotected,
 }
 
