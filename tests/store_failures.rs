@@ -148,6 +148,16 @@ async fn a_grant_that_was_long_on_its_way_is_renewed_before_the_body_starts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_late_grant_is_renewed_as_often_as_it_takes() {
+    let store = faulty();
+    store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_millis(400)));
+    store.next_times(OperationKind::Renew, 5, Fault::HangBefore);
+    let call = operation().lease(Duration::from_millis(400));
+    call.run(&store, "k", || async { Ok::<_, Failure>(()) }).await.unwrap();
+    assert_eq!(store.applied(OperationKind::Renew), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_late_grant_whose_lease_another_has_taken_is_not_used() {
     let store = faulty();
     store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_secs(9)));

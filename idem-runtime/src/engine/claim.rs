@@ -117,7 +117,7 @@ pub(super) async fn ask<S: Store>(call: &Arc<Prepared<S>>) -> Result<Asked<S>, S
         match answer {
             Ok(ClaimAnswer::Granted(grant)) => {
                 let attempt = Attempt::new(call, owner, grant, sent);
-                if let Some(confirmed) = confirm(attempt).await? {
+                if let Some(confirmed) = confirm(attempt, sent + patience).await? {
                     return Ok(Asked::Granted(confirmed));
                 }
                 // Somebody has it by now. Asking again tells how long.
@@ -132,23 +132,25 @@ pub(super) async fn ask<S: Store>(call: &Arc<Prepared<S>>) -> Result<Asked<S>, S
     }
 }
 
-/// A grant that was long on its way is renewed before the body starts.
-async fn confirm<S: Store>(attempt: Attempt<S>) -> Result<Option<Attempt<S>>, StoreError> {
-    let lease = &attempt.claimed().lease;
-    let left = lease.held_until().saturating_duration_since(Instant::now());
-    if left > lease.length / 3 {
+/// A grant that was long on its way is renewed before the body starts, unless somebody has it by
+/// now.
+async fn confirm<S: Store>(attempt: Attempt<S>, until: Instant) -> Result<Option<Attempt<S>>, StoreError> {
+    let claimed = attempt.claimed();
+    let left = claimed.lease.held_until().saturating_duration_since(Instant::now());
+    if left > claimed.lease.length / 3 {
         return Ok(Some(attempt));
     }
-    let renewed = attempt.claimed().clone().renew().await;
-    if attempt.claimed().lease.is_lost() {
-        Ok(None)
-    } else if renewed {
-        Ok(Some(attempt))
-    } else {
-        Err(StoreError::outcome_unknown(
-            "it granted the claim late and did not answer when asked to renew it",
-        ))
+    let mut pauses = backoff().build();
+    while !claimed.clone().renew().await {
+        let pause = pauses.next().unwrap_or(claimed.lease.length);
+        if Instant::now() + pause >= until {
+            return Err(StoreError::outcome_unknown(
+                "it granted the claim late and did not answer when asked to renew it",
+            ));
+        }
+        sleep(pause).await;
     }
+    Ok(if claimed.lease.is_lost() { None } else { Some(attempt) })
 }
 
 type Answering = Pin<Box<dyn Future<Output = Result<ClaimAnswer, StoreError>> + Send>>;
