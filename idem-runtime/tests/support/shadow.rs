@@ -285,6 +285,7 @@ impl Shadow {
                 }
                 self.judge(true, said);
                 self.demand(Promise::AnswersAreTrue, answer == expected || !said);
+                self.demand(Promise::InDoubtStartsOnce, !(doubtful && answer == ReleaseAnswer::Released));
             }
             Stage::Released { by_owner: true, .. } => {
                 self.demand(Promise::AskingAgainFindsTheTruth, answer == ReleaseAnswer::Released);
