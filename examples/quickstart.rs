@@ -89,6 +89,9 @@ fn append(ledger: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(ledger)?.write_all(line.as_bytes())
 }
 
+const USAGE: &str = "Usage: quickstart [pay --db FILE --order ID --amount CENTS [--work-ms N] [--lease-ms N] \
+                     [--wait-ms N] [--ledger FILE] [--fail transient|final|panic]]";
+
 #[derive(Parser)]
 #[command(name = "quickstart", about = "Tells the story, or makes one payment")]
 struct Cli {
@@ -159,7 +162,14 @@ async fn main() -> ExitCode {
         Err(error) => {
             let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             let _ = error.print();
-            ExitCode::from(if asked_for { 0 } else { 64 })
+            if asked_for {
+                return ExitCode::SUCCESS;
+            }
+            // clap gives it for some errors only.
+            if !error.to_string().contains("Usage:") {
+                eprintln!("{USAGE}");
+            }
+            ExitCode::from(64)
         }
     }
 }

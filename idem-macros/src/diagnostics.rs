@@ -3,6 +3,7 @@
 //! Owns how faults are gathered and become `compile_error!`. Knows nothing of what is checked.
 
 use proc_macro2::{Span, TokenStream};
+use quote::ToTokens;
 
 /// The faults found in one use of a macro, reported all together.
 #[derive(Debug, Default)]
@@ -12,6 +13,11 @@ impl Faults {
     /// Notes a fault.
     pub(crate) fn push(&mut self, span: Span, message: impl std::fmt::Display) {
         self.0.push(syn::Error::new(span, message));
+    }
+
+    /// Notes a fault of all of `tokens`.
+    pub(crate) fn push_at(&mut self, tokens: &impl ToTokens, message: impl std::fmt::Display) {
+        self.0.push(syn::Error::new_spanned(tokens, message));
     }
 
     /// Notes the fault of a result, if it is one.

@@ -3,6 +3,9 @@
 //! Everything behind them is a function from token stream to token stream, so that it can be tested
 //! without a compiler. Nothing here runs in the user's program: what does is in `idem-runtime`.
 
+// Code that panics or prints is for tests, examples and benches.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
 mod attribute;
 mod diagnostics;
 mod duration;
@@ -42,7 +45,7 @@ use proc_macro::TokenStream;
 /// Durations are integers with `ms`, `s`, `m`, `h`, `d` or `w`, or several: `"1h 30m"`.
 #[proc_macro_attribute]
 pub fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    attribute::expand(attribute.into(), item.into()).into()
+    attribute::expand(attribute.into(), &item.into()).into()
 }
 
 /// Lets a struct or a fieldless enum be part of a key.

@@ -142,6 +142,13 @@ pub enum Outcome {
         /// When it was recorded, by the store's clock.
         completed_at: SystemTime,
     },
+    /// Its body ran and succeeded, but its result could not be recorded: the store failed for
+    /// longer than the lease, or the record was deleted. Another caller may run the body again.
+    #[non_exhaustive]
+    Unrecorded {
+        /// Which attempt it was; from 1.
+        attempt: u32,
+    },
     /// Its body ran without protection, because the store was down and the operation fails open.
     Unprotected,
 }

@@ -12,12 +12,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::engine::{self, Call};
-use crate::fingerprint::FingerprintError;
 use crate::protocol::Fingerprint;
 use crate::store::Store;
 
 pub use crate::engine::{Codec as ResultCodec, Operation, Return, Site, Terminal, Values};
-pub use crate::fingerprint::fingerprint;
+pub use crate::fingerprint::{FingerprintError, fingerprint};
 pub use crate::key::{KeyBuilder, KeyPart};
 pub use crate::protocol::OnCrash;
 

@@ -1,23 +1,63 @@
 //! Fingerprints: SHA-256 over the canonical JSON (RFC 8785) of what must not change under a key.
 
 use serde::Serialize;
+use serde_json::{Number, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::protocol::Fingerprint;
 
+/// Beyond this, neighbouring integers are the same double, and so the same number to RFC 8785.
+const LARGEST_EXACT: u64 = 1 << 53;
+
+/// An integer of fewer digits is exact as a double.
+const DIGITS_OF_LARGEST: usize = 16;
+
 /// Why a value has no fingerprint. It never holds the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the fingerprint cannot be made: its value does not serialize to JSON")]
+#[error(
+    "the fingerprint cannot be made: its value does not serialize to JSON, or holds a number that is not \
+     finite or an integer of more than 64 bits (give that as text)"
+)]
 pub struct FingerprintError;
 
-/// The fingerprint of `value`.
+/// The fingerprint of `value`: the SHA-256 of its canonical JSON (RFC 8785).
+///
+/// RFC 8785 takes every number for a double, to which 2^53 and 2^53 + 1 are one. Two amounts must
+/// not be, so an integer beyond 2^53 stands in the canonical form by its digits.
 ///
 /// # Errors
 ///
-/// [`FingerprintError`] if it does not serialize to JSON, or holds a number that is not finite.
+/// [`FingerprintError`] if it does not serialize to JSON, or holds a number that is not finite or
+/// an integer of more than 64 bits.
 pub fn fingerprint<T: Serialize + ?Sized>(value: &T) -> Result<Fingerprint, FingerprintError> {
-    let canonical = serde_json_canonicalizer::to_vec(&value).map_err(|_| FingerprintError)?;
+    let mut canonical = serde_json_canonicalizer::to_vec(&value).map_err(|_| FingerprintError)?;
+    if may_hold_large_integer(&canonical) {
+        let mut value = serde_json::to_value(value).map_err(|_| FingerprintError)?;
+        spell_large_integers(&mut value);
+        canonical = serde_json_canonicalizer::to_vec(&value).map_err(|_| FingerprintError)?;
+    }
     Ok(Fingerprint::from_bytes(Sha256::digest(canonical).into()))
+}
+
+/// Whether canonical JSON may have lost digits; text with many digits passes for it too.
+fn may_hold_large_integer(canonical: &[u8]) -> bool {
+    let long = canonical.chunk_by(|one, next| one.is_ascii_digit() == next.is_ascii_digit());
+    long.filter(|run| run[0].is_ascii_digit()).any(|run| run.len() >= DIGITS_OF_LARGEST)
+        || canonical.windows(2).any(|pair| pair == b"e+")
+}
+
+fn spell_large_integers(value: &mut Value) {
+    match value {
+        Value::Number(number) if is_large_integer(number) => *value = json!({"integer": number.to_string()}),
+        Value::Array(values) => values.iter_mut().for_each(spell_large_integers),
+        Value::Object(members) => members.values_mut().for_each(spell_large_integers),
+        _ => {}
+    }
+}
+
+fn is_large_integer(number: &Number) -> bool {
+    let magnitude = number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs));
+    magnitude.is_some_and(|magnitude| magnitude > LARGEST_EXACT)
 }
 
 #[cfg(test)]
@@ -40,12 +80,26 @@ mod tests {
         assert_ne!(fingerprint(&9_007_199_254_740_992_u64), fingerprint(&9_007_199_254_740_993_u64));
         assert_ne!(fingerprint(&u64::MAX), fingerprint(&(u64::MAX - 1)));
         assert_ne!(fingerprint(&i64::MIN), fingerprint(&(i64::MIN + 1)));
-        assert_ne!(fingerprint(&u128::MAX), fingerprint(&(u128::MAX - 1)));
-        let long = "{\"amount\":123456789012345678901234567890}";
+        assert_ne!(fingerprint(&[1, u64::MAX]), fingerprint(&[1, u64::MAX - 1]));
         assert_ne!(
-            fingerprint(&serde_json::from_str::<serde_json::Value>(long).unwrap()),
-            fingerprint(&serde_json::json!({"amount": 1}))
+            fingerprint(&json!({"a": {"b": u64::MAX}})),
+            fingerprint(&json!({"a": {"b": u64::MAX - 1}}))
         );
+        assert_eq!(fingerprint(&u64::MAX), fingerprint(&u64::MAX));
+        assert_eq!(fingerprint(&u128::from(u64::MAX)), fingerprint(&u64::MAX));
+    }
+
+    #[test]
+    fn an_integer_of_more_than_64_bits_is_an_error_and_not_rounded() {
+        assert_eq!(fingerprint(&u128::MAX), Err(FingerprintError));
+        assert_eq!(fingerprint(&i128::MIN), Err(FingerprintError));
+    }
+
+    #[test]
+    fn the_canonical_form_of_what_a_double_carries_is_that_of_rfc_8785() {
+        let value = json!({"b": [1.0, 1e3, "\u{e9}"], "a": null});
+        let expected = Sha256::digest("{\"a\":null,\"b\":[1,1000,\"\u{e9}\"]}");
+        assert_eq!(fingerprint(&value), Ok(Fingerprint::from_bytes(expected.into())));
     }
 
     #[test]

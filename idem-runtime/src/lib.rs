@@ -1,6 +1,9 @@
 //! The protocol, the stores and the engine of `idem`. Use the crate `idem-rs`, the face, instead:
 //! this one is its inside, and its paths may change between any two versions.
 
+// Code that panics or prints is for tests, examples and benches.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
 pub mod protocol;
 
 mod context;
@@ -10,6 +13,8 @@ mod expansion;
 mod fingerprint;
 mod key;
 mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use context::{Context, Observed, Outcome, context, observe};
 pub use engine::{Operation, TerminalOperation};

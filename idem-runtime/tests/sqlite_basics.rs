@@ -1,5 +1,6 @@
 //! What any store does, on a SQLite file: records, replays, keys, and opening again.
 #![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod sqlite_support;
 

@@ -36,10 +36,9 @@ impl Arguments {
         self.names.iter().find(|argument| argument.unraw() == name)
     }
 
-    /// The first argument that is no receiver, for examples in messages.
+    /// An argument for examples in messages: the last, as the first is often the application.
     pub(crate) fn example(&self) -> String {
-        let named = self.names.iter().find(|name| *name != "self");
-        named.or(self.names.first()).map_or_else(|| "order".into(), |name| name.unraw().to_string())
+        self.names.last().map_or_else(|| "order".into(), |name| name.unraw().to_string())
     }
 
     /// Why `name`, which is none of these, cannot be used, and what could be.
@@ -132,7 +131,7 @@ mod tests {
         assert_eq!(arguments.listed(), "`self`, `a`, `b`, `c`, `d`, `e`, `g` and `type`");
         assert!(arguments.find("type").is_some());
         assert!(arguments.find("f").is_none());
-        assert_eq!(arguments.example(), "a");
+        assert_eq!(arguments.example(), "type");
     }
 
     #[test]

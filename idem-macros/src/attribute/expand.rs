@@ -3,8 +3,10 @@
 //! Owns the expansion, which is kept small: everything that need not know the function is in the
 //! runtime. Checks nothing. Our names are `mixed_site`, so the user's never meet them.
 
+use std::time::Duration;
+
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{quote, quote_spanned};
+use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{LitInt, LitStr};
@@ -23,13 +25,11 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     let key = key(model, &runtime);
     let fingerprint = fingerprint(model, &runtime);
     let body = body(model);
-    let (run, body) = if model.detach {
-        (Ident::new("run_detached", Span::mixed_site()), body)
-    } else {
-        let pinned =
-            quote_spanned! {Span::mixed_site()=> ::core::pin::pin!(::core::option::Option::Some(#body)) };
-        (Ident::new("run", Span::mixed_site()), pinned)
+    let body = match model.detach {
+        Some(_) => body,
+        None => quote_spanned! {Span::mixed_site()=> ::core::pin::pin!(::core::option::Option::Some(#body)) },
     };
+    let call = call(model, &runtime);
     // `result` is bound so that in edition 2021 no temporary outlives the arguments.
     model.function.with_code(quote_spanned! {Span::mixed_site()=>
         let codec = #codec;
@@ -38,13 +38,18 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
         let key = #key;
         let fingerprint = #fingerprint;
         let body = #body;
-        let result = #runtime::#run(codec, operation, store, key, fingerprint, body).await;
+        let result = #call;
         result
     })
 }
 
+/// Our code, shown at the user's: what rustc has to say of it is said there.
+fn beside(user: Span) -> Span {
+    Span::mixed_site().located_at(user)
+}
+
 fn store(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
-    let span = Span::mixed_site().located_at(model.store.span());
+    let span = beside(model.store.span());
     let store = by_reference(&model.store);
     quote_spanned!(span=> #runtime::store(#store))
 }
@@ -52,14 +57,21 @@ fn store(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
 /// The only bound on the return type, and it stands at the return type.
 fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let returns = model.returns;
-    let span = Span::mixed_site().located_at(returns.span());
-    let codec = quote_spanned!(span=> #runtime::codec::<#returns>());
-    match &model.terminal {
-        Some(terminal) => {
-            let span = Span::mixed_site().located_at(terminal.span());
-            quote_spanned!(span=> #codec.terminal(#terminal))
-        }
-        None => codec,
+    let span = beside(returns.span());
+    let terminal = model.terminal.iter().map(|terminal| setting("terminal", terminal));
+    quote_spanned!(span=> #runtime::codec::<#returns>() #(#terminal)*)
+}
+
+/// The call of the runtime. What a detached body lacks is shown at the word that asks for it.
+fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
+    let (run, span) = match model.detach {
+        Some(word) => ("run_detached", beside(word)),
+        None => ("run", Span::mixed_site()),
+    };
+    let run = Ident::new(run, Span::mixed_site());
+    let body = Ident::new("body", span);
+    quote_spanned! {Span::mixed_site()=>
+        #runtime::#run(codec, operation, store, key, fingerprint, #body).await
     }
 }
 
@@ -67,10 +79,9 @@ fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let span = Span::mixed_site();
     let start = scope(model, runtime);
     let lengths = [("ttl", &model.ttl), ("lease", &model.lease), ("wait", &model.wait)];
-    let lengths = lengths.into_iter().filter_map(|(name, length)| {
-        let name = Ident::new(name, span);
-        let length = length.as_ref().map(|length| duration(length, span))?;
-        Some(quote_spanned!(span=> .#name(#length)))
+    let lengths = lengths.into_iter().filter_map(|(name, length)| match length.as_ref()? {
+        Length::Known(known) => Some(setting(name, &duration(*known))),
+        Length::Computed(computed) => Some(setting(name, computed)),
     });
     let on_crash = model.on_crash.map(|on_crash| {
         let on_crash = match on_crash {
@@ -79,23 +90,26 @@ fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
         };
         quote_spanned!(span=> .on_crash(#runtime::OnCrash::#on_crash))
     });
-    let attempts = model.max_attempts.iter();
-    let bytes = model.max_result_bytes.iter();
+    let attempts = model.max_attempts.iter().map(|number| setting("max_attempts", number));
+    let bytes = model.max_result_bytes.iter().map(|number| setting("max_result_bytes", number));
     let fail_open = model.fail_open.then(|| quote_spanned!(span=> .fail_open()));
     quote_spanned! {span=>
-        #start #(#lengths)* #on_crash #(.max_attempts(#attempts))* #(.max_result_bytes(#bytes))* #fail_open
+        #start #(#lengths)* #on_crash #(#attempts)* #(#bytes)* #fail_open
     }
 }
 
-fn duration(length: &Length, span: Span) -> TokenStream {
-    match length {
-        // Never above 100 years, so the milliseconds fit a `u64`.
-        Length::Known(known) => {
-            let millis = LitInt::new(&grouped(known.as_millis()), span);
-            quote_spanned!(span=> ::core::time::Duration::from_millis(#millis))
-        }
-        Length::Computed(computed) => quote!(#computed),
-    }
+/// `.name(value)`, at the value.
+fn setting(name: &str, value: &impl ToTokens) -> TokenStream {
+    let span = beside(value.span());
+    let name = Ident::new(name, span);
+    quote_spanned!(span=> .#name(#value))
+}
+
+fn duration(known: Duration) -> TokenStream {
+    let span = Span::mixed_site();
+    // Never above 100 years, so the milliseconds fit a `u64`.
+    let millis = LitInt::new(&grouped(known.as_millis()), span);
+    quote_spanned!(span=> ::core::time::Duration::from_millis(#millis))
 }
 
 /// Digits in groups of three, for whoever reads the expansion.
@@ -132,21 +146,20 @@ fn scope(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
 }
 
 fn key(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
-    let span = Span::mixed_site();
     let pieces = model.key.iter().map(|piece| match piece {
-        KeyPiece::Literal(text) => quote_spanned!(span=> .literal(#text)),
-        KeyPiece::Part(part) => quote_spanned!(span=> .part(#part)),
+        KeyPiece::Literal(text) => setting("literal", text),
+        KeyPiece::Part(part) => setting("part", part),
     });
-    quote_spanned!(span=> #runtime::KeyBuilder::new() #(#pieces)*)
+    quote_spanned!(Span::mixed_site()=> #runtime::KeyBuilder::new() #(#pieces)*)
 }
 
 fn fingerprint(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
-    let span = Span::mixed_site();
     match &model.fingerprint {
         Some(places) => {
+            let span = beside(places.span());
             quote_spanned!(span=> ::core::option::Option::Some(#runtime::fingerprint(#places)))
         }
-        None => quote_spanned!(span=> ::core::option::Option::None),
+        None => quote_spanned!(Span::mixed_site()=> ::core::option::Option::None),
     }
 }
 

@@ -14,13 +14,14 @@ mod validate;
 pub(crate) use arguments::{Arguments, named_at};
 
 use proc_macro2::TokenStream;
+use quote::quote;
 
 use crate::diagnostics::Faults;
 use function::Function;
 use parse::Options;
 
-/// The item with its body guarded, or unchanged and with every fault.
-pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
+/// The item with its body guarded, or as it came and with every fault.
+pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream {
     let mut faults = Faults::default();
     let options = Options::parse(attribute, &mut faults);
     let function = faults.take(Function::parse(item.clone()));
@@ -29,7 +30,9 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
         Some(model) if faults.is_empty() => expand::expand(&model),
         _ => {
             let faults = faults.to_tokens();
-            quote::quote!(#item #faults)
+            // Arguments that only the attribute names are not faults of their own.
+            let allow = function.is_some().then(|| quote!(#[allow(unused_variables)]));
+            quote!(#allow #item #faults)
         }
     }
 }

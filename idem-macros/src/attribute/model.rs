@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use syn::{Expr, LitStr, Path, Type};
 
 use super::function::Function;
@@ -23,7 +23,8 @@ pub(crate) struct Model<'f> {
     pub(crate) max_attempts: Option<Expr>,
     pub(crate) max_result_bytes: Option<Expr>,
     pub(crate) fail_open: bool,
-    pub(crate) detach: bool,
+    /// Where `detach` stands, if it does.
+    pub(crate) detach: Option<Span>,
     pub(crate) terminal: Option<Expr>,
     pub(crate) store: Expr,
     pub(crate) key: Vec<KeyPiece>,

@@ -125,16 +125,16 @@ struct Found {
 }
 
 impl Found {
-    /// Goes over all options; after a fault it goes on behind the next comma.
+    /// Goes over all options; after a fault it goes on at the next option.
     fn parse(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
         while !input.is_empty() {
             if let Err(fault) = self.option(input) {
                 self.faults.push(fault);
-                while !input.is_empty() && !input.peek(Token![,]) {
+                while !input.is_empty() && !input.peek(Token![,]) && !is_option(input) {
                     input.parse::<TokenTree>()?;
                 }
             }
-            if !input.is_empty() {
+            if input.peek(Token![,]) {
                 input.parse::<Token![,]>()?;
             }
         }
@@ -142,6 +142,10 @@ impl Found {
     }
 
     fn option(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
+        if input.peek(syn::LitStr) {
+            // Most likely the key, so that it is not missing as well.
+            self.seen.push("key".into());
+        }
         let name = input.call(Ident::parse_any).map_err(|_| no_name(input))?;
         let text = name.unraw().to_string();
         let known = NAMES.contains(&text.as_str());
@@ -153,14 +157,19 @@ impl Found {
         }
         self.seen.push(text.clone());
         let option = value(input, name, &text)?;
-        if !input.is_empty() && !input.peek(Token![,]) {
-            return Err(input.error(format!("expected `,` after the value of `{text}`")));
-        }
         if known && !repeated {
             self.options.push(NestedMeta::Meta(option));
         }
+        if !input.is_empty() && !input.peek(Token![,]) {
+            return Err(input.error(format!("expected `,` after the value of `{text}`")));
+        }
         Ok(())
     }
+}
+
+/// Whether what comes looks like an option with a value.
+fn is_option(input: ParseStream<'_>) -> bool {
+    input.peek(syn::Ident) && input.peek2(Token![=]) && !input.peek2(Token![==])
 }
 
 /// What follows a name.

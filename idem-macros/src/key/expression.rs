@@ -2,10 +2,10 @@
 //!
 //! Owns which expressions are places, and how an expression is taken by reference.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Expr, Ident};
+use syn::{Expr, ExprField, ExprMethodCall, Ident};
 
 /// `expr` without the groups that `macro_rules!` puts around what it forwards.
 pub(crate) fn ungrouped(expr: &Expr) -> &Expr {
@@ -35,6 +35,14 @@ pub(crate) fn elements(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
+/// The elements of a tuple and of the tuples in it, or the expression alone.
+pub(crate) fn leaves(expr: &Expr) -> Vec<&Expr> {
+    match elements(expr).as_slice() {
+        [single] if std::ptr::eq(*single, ungrouped(expr)) => vec![single],
+        several => several.iter().flat_map(|element| leaves(element)).collect(),
+    }
+}
+
 /// A reference to `expr`; of a tuple, to a tuple of references, so that nothing is moved.
 pub(crate) fn by_reference(expr: &Expr) -> TokenStream {
     let span = Span::mixed_site().located_at(expr.span());
@@ -45,11 +53,48 @@ pub(crate) fn by_reference(expr: &Expr) -> TokenStream {
             quote_spanned!(span=> &(#(#elements),*))
         }
         Expr::Paren(paren) => by_reference(&paren.expr),
+        place if root(place).is_some() => {
+            let place = borrowing(place);
+            quote_spanned!(span=> &#place)
+        }
         atom if binds_tighter_than_reference(atom) => {
             let atom = atom.to_token_stream();
             quote_spanned!(span=> &#atom)
         }
         other => quote_spanned!(span=> &(#other)),
+    }
+}
+
+/// A place, with the first method in it called by reference: it cannot consume what the body will
+/// need. The others are called on what it gave.
+fn borrowing(place: &Expr) -> TokenStream {
+    let span = Span::mixed_site().located_at(place.span());
+    match ungrouped(place) {
+        Expr::MethodCall(call) => {
+            let ExprMethodCall { receiver, dot_token, method, turbofish, paren_token, .. } = call;
+            let receiver = match calls(receiver) {
+                true => borrowing(receiver),
+                false => quote_spanned!(span=> (&#receiver)),
+            };
+            let mut arguments = Group::new(Delimiter::Parenthesis, TokenStream::new());
+            arguments.set_span(paren_token.span.join());
+            quote_spanned!(span=> #receiver #dot_token #method #turbofish #arguments)
+        }
+        Expr::Field(ExprField { base, dot_token, member, .. }) => {
+            let base = borrowing(base);
+            quote_spanned!(span=> #base #dot_token #member)
+        }
+        other => other.to_token_stream(),
+    }
+}
+
+/// Whether there is a method call in a place.
+fn calls(place: &Expr) -> bool {
+    match ungrouped(place) {
+        Expr::MethodCall(_) => true,
+        Expr::Field(field) => calls(&field.base),
+        Expr::Paren(paren) => calls(&paren.expr),
+        _ => false,
     }
 }
 
@@ -83,6 +128,8 @@ mod tests {
         assert_eq!(reference("(tenant, order.id)"), "&(&tenant,&order.id)");
         assert_eq!(reference("(a, (b, c))"), "&(&a,&(&b,&c))");
         assert_eq!(reference("(a,)"), "&a");
+        assert_eq!(reference("order.part.id().to_owned()"), "&(&order.part).id().to_owned()");
+        assert_eq!(reference("order.id().0.get()"), "&(&order).id().0.get()");
         assert_eq!(reference("a + b"), "&(a+b)");
         assert_eq!(reference("(a + b)"), "&(a+b)");
         assert_eq!(reference("format!(\"{a}\")"), "&format!(\"{a}\")");

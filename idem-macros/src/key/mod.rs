@@ -33,7 +33,7 @@ pub(crate) fn key(value: &Expr, arguments: &Arguments) -> Result<Vec<KeyPiece>, 
             Err(messages) => messages,
         },
         _ => match expression_fault(value, arguments) {
-            None => return Ok(vec![KeyPiece::Part(expression::by_reference(value))]),
+            None => return Ok(from_expression(value)),
             Some(message) => vec![message],
         },
     };
@@ -50,7 +50,10 @@ fn from_text(literal: &LitStr, arguments: &Arguments) -> Result<Vec<KeyPiece>, V
     }
     let (pieces, mut faults) = template::parse(&text);
     if faults.is_empty() && !pieces.iter().any(|piece| matches!(piece, Piece::Place(..))) {
-        return Err(vec![constant(arguments)]);
+        return Err(vec![format!(
+            "{}; `{{{{` and `}}}}` stand for the braces themselves",
+            constant(arguments)
+        )]);
     }
     let pieces = pieces
         .into_iter()
@@ -94,6 +97,19 @@ fn part(place: &Place, span: Span, arguments: &Arguments) -> Result<KeyPiece, St
     let place = place.to_tokens(arguments, span)?;
     let span = Span::mixed_site().located_at(span);
     Ok(KeyPiece::Part(quote::quote_spanned!(span=> &#place)))
+}
+
+/// The elements of a tuple are given to the builder one by one, so that each is judged at its own
+/// place; between them stands what `KeyBuilder::separator` writes.
+fn from_expression(value: &Expr) -> Vec<KeyPiece> {
+    let mut pieces = Vec::new();
+    for element in expression::leaves(value) {
+        if !pieces.is_empty() {
+            pieces.push(KeyPiece::Literal(LitStr::new("/", Span::mixed_site())));
+        }
+        pieces.push(KeyPiece::Part(expression::by_reference(element)));
+    }
+    pieces
 }
 
 fn expression_fault(value: &Expr, arguments: &Arguments) -> Option<String> {

@@ -44,7 +44,8 @@ impl Place {
         let root = named_at(argument, literal);
         // As if from our own code: rustc offers no edit here, as it would replace the whole literal.
         let span = Span::mixed_site().located_at(literal);
-        Ok(self.steps.iter().fold(quote_spanned!(span=> #root), |base, step| match step {
+        let first_method = self.steps.iter().position(|step| matches!(step, Step::Method(_)));
+        Ok(self.steps.iter().enumerate().fold(quote_spanned!(span=> #root), |base, (at, step)| match step {
             Step::Field(field) => {
                 let field = ident(field, span);
                 quote_spanned!(span=> #base.#field)
@@ -53,10 +54,15 @@ impl Place {
                 let index = syn::Index { index: *index, span };
                 quote_spanned!(span=> #base.#index)
             }
-            // By reference, so that a method cannot consume what the body will need.
-            Step::Method(method) => {
+            // By reference, so that it cannot consume what the body will need; the others are called
+            // on what it gave.
+            Step::Method(method) if first_method == Some(at) => {
                 let method = ident(method, span);
                 quote_spanned!(span=> (&#base).#method())
+            }
+            Step::Method(method) => {
+                let method = ident(method, span);
+                quote_spanned!(span=> #base.#method())
             }
         }))
     }
@@ -155,7 +161,7 @@ mod tests {
         assert_eq!(tokens(" order . id "), "order.id");
         assert_eq!(tokens("order.0.1"), "order.0.1");
         assert_eq!(tokens("order.id()"), "(&order).id()");
-        assert_eq!(tokens("order.lines().first ( ).sku"), "(&(&order).lines()).first().sku");
+        assert_eq!(tokens("order.lines().first ( ).sku"), "(&order).lines().first().sku");
         assert_eq!(tokens("self.region"), "self.region");
         assert_eq!(tokens("type"), "r#type");
         assert_eq!(tokens("r#type"), "r#type");

@@ -4,7 +4,7 @@
 
 use syn::ext::IdentExt;
 use syn::meta::ParseNestedMeta;
-use syn::{Attribute, Expr, Ident, LitStr, Path};
+use syn::{Attribute, Expr, ExprLit, Ident, Lit, LitStr, Path};
 
 use crate::diagnostics::Faults;
 use crate::runtime_path;
@@ -31,10 +31,14 @@ pub(super) fn rename(attributes: &[Attribute], faults: &mut Faults) -> Option<Li
         if !meta.path.is_ident("rename") {
             return Err(meta.error("on a variant there is only `#[key_part(rename = \"..\")]`"));
         }
-        let value = meta.value()?;
-        let text: LitStr = value
-            .parse()
-            .map_err(|_| value.error("a variant is renamed to text: write `rename = \"..\"`"))?;
+        let value: Expr = meta.value()?.parse()?;
+        let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = &value else {
+            return Err(syn::Error::new_spanned(
+                value,
+                "a variant is renamed to text: write `rename = \"..\"`",
+            ));
+        };
+        let text = text.clone();
         if text.value().is_empty() {
             return Err(syn::Error::new(
                 text.span(),

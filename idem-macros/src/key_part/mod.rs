@@ -34,11 +34,11 @@ fn implementation(input: &DeriveInput, runtime: &TokenStream, body: &TokenStream
     let mut generics = input.generics.clone();
     generics.make_where_clause().predicates.extend(bounds(input, runtime));
     let (parameters, arguments, conditions) = generics.split_for_impl();
-    let key = Ident::new("key", Span::mixed_site());
-    quote! {
+    // All of it, as `self` and `key` must be those of the fields' tokens.
+    quote_spanned! {Span::mixed_site()=>
         #[automatically_derived]
         impl #parameters #runtime::KeyPart for #name #arguments #conditions {
-            fn render(&self, #key: &mut #runtime::KeyBuilder) {
+            fn render(&self, key: &mut #runtime::KeyBuilder) {
                 #body
             }
         }
@@ -66,13 +66,12 @@ fn fields(fields: &Fields, name: &Ident, runtime: &TokenStream, faults: &mut Fau
         );
         return TokenStream::new();
     }
-    let key = Ident::new("key", Span::mixed_site());
     let rendered = fields.members().zip(fields).enumerate().map(|(index, (member, field))| {
         attributes::none(&field.attrs, "a field", faults);
-        let separator = (index > 0).then(|| quote!(#key.separator();));
         // At the field's type, where a missing `KeyPart` is to be seen.
         let span = Span::mixed_site().located_at(field.ty.span());
-        quote_spanned!(span=> #separator #runtime::KeyPart::render(&self.#member, #key);)
+        let separator = (index > 0).then(|| quote_spanned!(span=> key.separator();));
+        quote_spanned!(span=> #separator #runtime::KeyPart::render(&self.#member, key);)
     });
     rendered.collect()
 }
@@ -92,10 +91,9 @@ fn variants(data: &DataEnum, name: &Ident, faults: &mut Faults) -> TokenStream {
         }
         names.push(text.value());
         let ident = &variant.ident;
-        arms.push(quote!(Self::#ident { .. } => #text));
+        arms.push(quote_spanned!(Span::mixed_site()=> Self::#ident { .. } => #text));
     }
-    let key = Ident::new("key", Span::mixed_site());
-    quote!(#key.value(match self { #(#arms),* });)
+    quote_spanned!(Span::mixed_site()=> key.value(match self { #(#arms),* });)
 }
 
 fn rendering(variant: &Variant, faults: &mut Faults) -> LitStr {

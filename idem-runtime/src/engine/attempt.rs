@@ -129,10 +129,7 @@ impl<S: Store> Attempt<S> {
         match completed {
             Ok(CompleteAnswer::Done) => Recorded::Kept,
             Ok(CompleteAnswer::Lost) => self.settle().await,
-            Err(error) => {
-                self.report(Event::Unrecorded(Some(&error)));
-                Recorded::Kept
-            }
+            Err(error) => self.unrecorded(Some(&error)),
         }
     }
 
@@ -143,16 +140,17 @@ impl<S: Store> Attempt<S> {
             Ok(Some(record)) => match record.replay() {
                 Some(replay) => Recorded::Superseded(replay),
                 // In doubt, or released by an operator: no other result is there or on its way.
-                None if ours(&record) => self.unrecorded(),
+                None if ours(&record) => self.unrecorded(None),
                 None => Recorded::Lost(self.lost()),
             },
-            Ok(None) => self.unrecorded(),
+            Ok(None) => self.unrecorded(None),
             Err(_) => Recorded::Lost(self.lost()),
         }
     }
 
-    fn unrecorded(&self) -> Recorded {
-        self.report(Event::Unrecorded(None));
+    fn unrecorded(&self, error: Option<&StoreError>) -> Recorded {
+        self.report(Event::Unrecorded(error));
+        self.call().observe(Outcome::Unrecorded { attempt: self.claimed.grant.attempt });
         Recorded::Kept
     }
 
@@ -218,11 +216,13 @@ impl<S: Store> Claimed<S> {
         Complete { owner: self.owner, fence: self.grant.fence, verdict, result, ttl: self.call.policy.ttl }
     }
 
-    /// Records a result; tried again for as long as the lease is held.
+    /// Records a result; tried again for as long as the lease is held, and as any operation of the
+    /// store is. Later than the lease it still counts, if nobody has taken over.
     async fn complete(&self, mut request: Complete) -> Result<CompleteAnswer, StoreError> {
         let mut pauses = backoff().build();
+        let end = self.lease.held_until().max(Instant::now() + self.call.policy.store_timeout);
         loop {
-            let left = self.lease.held_until().saturating_duration_since(Instant::now());
+            let left = end.saturating_duration_since(Instant::now());
             let patience = left.max(LEAST_TIMEOUT).min(self.call.policy.store_timeout);
             let asked = timeout(patience, self.call.store.complete(&self.call.key, &request)).await;
             let error = match asked {
@@ -236,7 +236,7 @@ impl<S: Store> Claimed<S> {
                 Ok(Err(error)) => error,
                 Err(_) => unanswered("the result", patience),
             };
-            let left = self.lease.held_until().saturating_duration_since(Instant::now());
+            let left = end.saturating_duration_since(Instant::now());
             let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
             if error.kind() == StoreErrorKind::TooLarge && request.result != tombstone {
                 request.result = tombstone;

@@ -108,7 +108,7 @@ pub(super) fn event(key: &RecordKey, event: Event<'_>, attempt: u32) {
         Event::LeaseLost => say!(error, "the lease was lost to another worker"),
         Event::InDoubt => say!(error, "in doubt: a worker went away; an operator must resolve it"),
         Event::RenewalFailed(error) => {
-            say!(warn, "the lease could not be renewed; trying again", error = %error)
+            say!(warn, "the lease could not be renewed; trying again", error = %error);
         }
         Event::ReleaseFailed(error) => {
             say!(warn, "the claim could not be given up; its lease will run out", error = %error);
@@ -117,7 +117,7 @@ pub(super) fn event(key: &RecordKey, event: Event<'_>, attempt: u32) {
             say!(error, "the body succeeded and its result could not be recorded", error = %error);
         }
         Event::Unrecorded(None) => {
-            say!(error, "the body succeeded, but its record is gone or decided otherwise")
+            say!(error, "the body succeeded, but its record is gone or decided otherwise");
         }
         Event::Undecodable => say!(error, "the recorded result does not decode into the return type"),
         Event::StoreFailed(error) => say!(warn, "the store failed; the body did not run", error = %error),

@@ -16,6 +16,10 @@ pub trait Return {
     /// The error that idem's own error becomes.
     type Error: From<Error>;
     /// As a plain `Result`.
+    ///
+    /// # Errors
+    ///
+    /// The body's own.
     fn into_result(self) -> Result<Self::Value, Self::Error>;
     /// From a plain `Result`.
     fn from_result(result: Result<Self::Value, Self::Error>) -> Self;

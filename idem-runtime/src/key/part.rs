@@ -138,3 +138,82 @@ macro_rules! tuples {
 }
 
 tuples!((A B)(A B C)(A B C D)(A B C D E)(A B C D E F)(A B C D E F G)(A B C D E F G H));
+
+/// Types that are no parts, with the reason. Each has an impl under a bound that never holds and
+/// carries the words. The bound is on another type, as rustc has the words of `KeyPart` first for the
+/// same; and its lifetime keeps rustc from looking at it where it is written.
+macro_rules! refused {
+    ($($reason:ident($label:literal, $note:literal): $([$($generics:tt)*] $ty:ty;)+)*) => {$(
+        #[diagnostic::on_unimplemented(message = "`{T}` cannot be part of a key", label = $label, note = $note)]
+        pub trait $reason<T: ?Sized> {}
+
+        $(
+            #[doc(hidden)]
+            impl<$($generics)*> KeyPart for $ty
+            where
+                for<'never> &'never Key: $reason<$ty>,
+            {
+                fn render(&self, _: &mut KeyBuilder) {}
+            }
+        )+
+    )*};
+}
+
+mod refused {
+    use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+    use std::ffi::{OsStr, OsString};
+    use std::path::{Path, PathBuf};
+    use std::time::{Duration, Instant, SystemTime};
+
+    use super::{Key, KeyBuilder, KeyPart};
+
+    refused! {
+        IsNoFloat(
+            "a float has no one rendering",
+            "two computations of the same amount may differ in the last digit, and NaN differs from itself: \
+             use a whole number of the smallest unit, such as cents"
+        ):
+            [] f32;
+            [] f64;
+        IsAlwaysThere(
+            "this may be missing",
+            "all calls without a value would share one key: take the value out before the call, and decide \
+             there what a missing one means"
+        ):
+            [T] Option<T>;
+            [T, E] Result<T, E>;
+        HasFixedLength(
+            "a collection has no fixed number of values",
+            "two different collections could give the same key: use an identifier of what it stands for"
+        ):
+            [T] Vec<T>;
+            [T] [T];
+            [T, const N: usize] [T; N];
+            [T] VecDeque<T>;
+            [T] BTreeSet<T>;
+            [K, V] BTreeMap<K, V>;
+            [T, S] HashSet<T, S>;
+            [K, V, S] HashMap<K, V, S>;
+        IsNoTime(
+            "a time is no identity",
+            "a duplicate comes at another time, and a rounded time is shared by calls that are no duplicates: \
+             use an identifier; where the time itself is meant, a whole number of it, such as its milliseconds"
+        ):
+            [] Duration;
+            [] Instant;
+            [] SystemTime;
+        IsText(
+            "this may hold bytes that are no text",
+            "two of them could be shown as the same text: use a string"
+        ):
+            [] Path;
+            [] PathBuf;
+            [] OsStr;
+            [] OsString;
+        HasValues(
+            "this has one value only",
+            "it tells no call from another: leave it out of the key"
+        ):
+            [] ();
+    }
+}

@@ -146,12 +146,12 @@ fn exhaust(record: &Record, request: &Claim, now: Timestamp) -> Step<ClaimAnswer
     let failed = Record { ttl: request.ttl, ..record.clone() };
     let result = StoredResult::Tombstone(Tombstone::Exhausted);
     Step::put(
-        terminal(failed, Owner::NOBODY, Verdict::Failed, result, now),
+        terminal(&failed, Owner::NOBODY, Verdict::Failed, result, now),
         ClaimAnswer::Exhausted { attempts: record.attempt },
     )
 }
 
-fn terminal(record: Record, owner: Owner, verdict: Verdict, result: StoredResult, now: Timestamp) -> Record {
+fn terminal(record: &Record, owner: Owner, verdict: Verdict, result: StoredResult, now: Timestamp) -> Record {
     Record {
         state: match verdict {
             Verdict::Completed => State::Completed,
@@ -161,7 +161,7 @@ fn terminal(record: Record, owner: Owner, verdict: Verdict, result: StoredResult
         result: Some(result),
         completed_at: Some(now),
         expires_at: Some(now.after(record.ttl)),
-        ..record
+        ..record.clone()
     }
 }
 
@@ -202,7 +202,7 @@ pub fn complete(record: Option<&Record>, request: &Complete, now: Timestamp) -> 
     match record.state {
         State::InFlight => {
             let record = Record { ttl: request.ttl, ..record.clone() };
-            let done = terminal(record, request.owner, request.verdict, request.result.clone(), now);
+            let done = terminal(&record, request.owner, request.verdict, request.result.clone(), now);
             Step::put(done, CompleteAnswer::Done)
         }
         State::Completed | State::Failed => Step::keep(CompleteAnswer::Done),
@@ -239,9 +239,7 @@ pub fn resolve(record: Option<&Record>, resolution: &Resolution, now: Timestamp)
         return Step::keep(ResolveAnswer::NotInDoubt(record.state));
     }
     let new = match resolution {
-        Resolution::Record(verdict, result) => {
-            terminal(record.clone(), Owner::NOBODY, *verdict, result.clone(), now)
-        }
+        Resolution::Record(verdict, result) => terminal(record, Owner::NOBODY, *verdict, result.clone(), now),
         // The owner goes too: the worker in doubt must not take the release for its own.
         Resolution::Release => Record { owner: Owner::NOBODY, ..released(record, now, now) },
     };

@@ -1,5 +1,5 @@
 //! What the SQLite tests share.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
 use std::time::Duration;

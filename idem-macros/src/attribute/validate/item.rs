@@ -2,8 +2,6 @@
 //!
 //! Owns what a function must be to be guarded, and what some options ask of it.
 
-use proc_macro2::Span;
-use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{FnArg, ReceiverKind, Signature, Type};
 
@@ -17,18 +15,16 @@ pub(super) fn check<'f>(function: &'f Function, faults: &mut Faults) -> Option<&
         faults.push(constness.span, "a `const fn` cannot wait for a store: remove `const`");
     }
     if let Some(abi) = &signature.abi {
-        faults.push(
-            abi.span(),
+        faults.push_at(
+            abi,
             "an `extern` function cannot be async: guard an async function that this one calls",
         );
     }
     for attribute in &function.attributes {
         let repeated = attribute.path().segments.last().is_some_and(|last| last.ident == "idempotent");
         if repeated {
-            faults.push(
-                attribute.span(),
-                "`#[idempotent]` is on this function twice: keep one, with all options",
-            );
+            faults
+                .push_at(attribute, "`#[idempotent]` is on this function twice: keep one, with all options");
         }
     }
     if !function.is_async() {
@@ -52,12 +48,15 @@ fn returns<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> 
     };
     let mut unnameable = Unnameable::default();
     unnameable.visit_type(returns);
-    if let Some(span) = unnameable.opaque {
-        faults.push(span, "an `impl` type has no name to decode a recorded result to: write the type itself");
+    if let Some(opaque) = unnameable.opaque {
+        faults.push_at(
+            opaque,
+            "an `impl` type has no name to decode a recorded result to: write the type itself",
+        );
     }
-    if let Some(span) = unnameable.borrowed {
-        faults.push(
-            span,
+    if let Some(borrowed) = unnameable.borrowed {
+        faults.push_at(
+            borrowed,
             "a recorded result is given to later calls, so it cannot be a reference: return an owned value",
         );
     }
@@ -66,18 +65,18 @@ fn returns<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> 
 
 /// Finds what a recorded result cannot have in its type.
 #[derive(Default)]
-struct Unnameable {
-    opaque: Option<Span>,
-    borrowed: Option<Span>,
+struct Unnameable<'t> {
+    opaque: Option<&'t syn::TypeImplTrait>,
+    borrowed: Option<&'t syn::TypeReference>,
 }
 
-impl<'ast> Visit<'ast> for Unnameable {
+impl<'ast> Visit<'ast> for Unnameable<'ast> {
     fn visit_type_impl_trait(&mut self, ty: &'ast syn::TypeImplTrait) {
-        self.opaque.get_or_insert(ty.span());
+        self.opaque.get_or_insert(ty);
     }
 
     fn visit_type_reference(&mut self, ty: &'ast syn::TypeReference) {
-        self.borrowed.get_or_insert(ty.span());
+        self.borrowed.get_or_insert(ty);
     }
 
     // A function pointer's arguments are not part of a value.
@@ -97,9 +96,9 @@ pub(super) fn require_default_scope(signature: &Signature, faults: &mut Faults) 
         let FnArg::Typed(argument) = input else { continue };
         let mut unnameable = Unnameable::default();
         unnameable.visit_type(&argument.ty);
-        if let Some(span) = unnameable.opaque {
-            faults.push(
-                span,
+        if let Some(opaque) = unnameable.opaque {
+            faults.push_at(
+                opaque,
                 "an `impl` type has no name, so it cannot be part of the operation's: \
                  write `scope = \"..\"`, or a type parameter",
             );
@@ -112,26 +111,29 @@ pub(super) fn require_owned(signature: &Signature, faults: &mut Faults) {
     for input in &signature.inputs {
         let mut borrows = Borrows::default();
         match input {
-            FnArg::Receiver(receiver) => match &receiver.kind {
-                ReceiverKind::Reference(and, ..) => borrows.0 = Some(and.span()),
-                ReceiverKind::Typed(_, ty) => borrows.visit_type(ty),
-                _ => {}
-            },
-            FnArg::Typed(argument) => borrows.visit_type(&argument.ty),
-        }
-        if borrows.0.is_some() {
-            let message = match input {
-                FnArg::Receiver(_) => {
-                    "a detached body outlives its caller and cannot borrow `self`: take `self: Arc<Self>`, or `self` by value"
+            FnArg::Receiver(receiver) => {
+                match &receiver.kind {
+                    ReceiverKind::Reference(..) => borrows.0 = true,
+                    ReceiverKind::Typed(_, ty) => borrows.visit_type(ty),
+                    _ => {}
                 }
-                FnArg::Typed(_) => {
-                    "a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or \
-                     an owned type"
+                if borrows.0 {
+                    faults.push_at(
+                        receiver,
+                        "a detached body outlives its caller and cannot borrow `self`: take `self: Arc<Self>`, \
+                         or `self` by value",
+                    );
                 }
-            };
-            match input {
-                FnArg::Receiver(receiver) => faults.extend([syn::Error::new_spanned(receiver, message)]),
-                FnArg::Typed(argument) => faults.extend([syn::Error::new_spanned(&argument.ty, message)]),
+            }
+            FnArg::Typed(argument) => {
+                borrows.visit_type(&argument.ty);
+                if borrows.0 {
+                    faults.push_at(
+                        &argument.ty,
+                        "a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, \
+                         a clone or an owned type",
+                    );
+                }
             }
         }
     }
@@ -139,20 +141,18 @@ pub(super) fn require_owned(signature: &Signature, faults: &mut Faults) {
 
 /// Finds a borrow in a type.
 #[derive(Default)]
-struct Borrows(Option<Span>);
+struct Borrows(bool);
 
 impl<'ast> Visit<'ast> for Borrows {
     fn visit_type_reference(&mut self, ty: &'ast syn::TypeReference) {
         match &ty.lifetime {
             Some(lifetime) if lifetime.ident == "static" => visit::visit_type(self, &ty.elem),
-            _ => self.0 = Some(ty.span()),
+            _ => self.0 = true,
         }
     }
 
     fn visit_lifetime(&mut self, lifetime: &'ast syn::Lifetime) {
-        if lifetime.ident != "static" {
-            self.0 = Some(lifetime.span());
-        }
+        self.0 |= lifetime.ident != "static";
     }
 
     // These have lifetimes of their own.

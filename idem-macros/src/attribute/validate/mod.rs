@@ -61,7 +61,7 @@ pub(crate) fn validate<'f>(
         max_attempts,
         max_result_bytes,
         fail_open: fail_open.is_some(),
-        detach: detach.is_some(),
+        detach: detach.map(|Word(span)| span),
         terminal,
         store: store?,
         key: key?,

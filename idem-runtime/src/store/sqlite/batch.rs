@@ -181,9 +181,13 @@ impl<'c> Session<'c> {
 
     fn write<A>(&mut self, key: &RecordKey, step: Step<A>) -> Result<A, Failure> {
         if let Some(record) = &step.write {
-            rows::write(&mut self.put, key, record)?;
+            self.put(key, record)?;
         }
         Ok(step.answer)
+    }
+
+    pub(super) fn put(&mut self, key: &RecordKey, record: &Record) -> rusqlite::Result<()> {
+        rows::write(&mut self.put, key, record)
     }
 
     fn find(&mut self, key: &RecordKey) -> Result<Option<Record>, Failure> {

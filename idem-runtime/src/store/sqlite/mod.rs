@@ -11,6 +11,8 @@ mod queue;
 mod reader;
 mod rows;
 mod schema;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::fmt;
@@ -18,6 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
 
 use self::place::Place;
 use self::queue::{Answer, Op, Queue};
@@ -57,7 +61,9 @@ const PURGE_BATCH: usize = 512;
 /// Expired records are deleted by and by, in small batches; the room they leave is used again. The
 /// file is for nothing else: it is refused if it holds tables of another program. It can be looked
 /// at, also while it is in use, with the `sqlite3` tool (table `idem_records`). To copy it, use that
-/// tool's `.backup`; to move it, end its processes first.
+/// tool's `.backup`; to move it, end its processes first. A process that has it open must not open
+/// it as a plain file too: on Unix, closing that would end SQLite's locks. Never delete the `-wal`
+/// file beside it: it holds the newest operations.
 ///
 /// If the file is removed or replaced while it is in use, operations fail until it is back, or
 /// another database of idem is in its place; nothing is created in the meantime.
@@ -133,7 +139,11 @@ impl SqliteStoreBuilder {
         })?;
         let opening = Opening { create: true, until: Instant::now() + self.busy_timeout };
         let (connection, identity) = schema::open(&path, opening)?;
-        let place = Arc::new(Place::new(path, identity));
+        self.start(Place::new(path, identity), connection)
+    }
+
+    fn start(&self, place: Place, connection: Connection) -> Result<SqliteStore, StoreError> {
+        let place = Arc::new(place);
         let queue = Arc::new(Queue::default());
         let writer = Writer::new(queue.clone(), place.clone(), self.busy_timeout);
         let watched = queue.clone();
@@ -341,12 +351,14 @@ impl Drop for Inner {
         self.readers = None;
         self.queue.close();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        // An answer may drop the last handle on the thread that gives it, which then ends by itself.
+        let current = std::thread::current().id();
+        if threads.iter().any(|thread| thread.thread().id() == current) {
+            return;
+        }
         for thread in threads {
-            // An answer may drop the last handle on the thread that gives it.
-            if thread.thread().id() != std::thread::current().id() {
-                // It panicked, if at all, where nobody can be told.
-                let _ = thread.join();
-            }
+            // It panicked, if at all, where nobody can be told.
+            let _ = thread.join();
         }
     }
 }

@@ -10,6 +10,9 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::error::StoreError;
 
+/// The fewest bytes of a database that is laid out.
+pub(super) const SMALLEST: u64 = 512;
+
 /// What makes a file the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
@@ -35,7 +38,12 @@ impl Identity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// A file.
-    File(Identity),
+    File {
+        /// Which.
+        identity: Identity,
+        /// How many bytes are in it.
+        length: u64,
+    },
     /// Nothing, as far as can be seen.
     Nothing,
 }
@@ -47,19 +55,44 @@ pub(super) enum Found {
 /// A configuration error where it names something other than a file.
 pub(super) fn look(path: &Path) -> Result<Found, StoreError> {
     match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() => Ok(Found::File(Identity::of(&metadata))),
+        Ok(metadata) if metadata.is_file() => {
+            Ok(Found::File { identity: Identity::of(&metadata), length: metadata.len() })
+        }
         Ok(metadata) => Err(StoreError::configuration(format!(
             "{} is {}; give the path of a file",
             path.display(),
             if metadata.is_dir() { "a folder" } else { "not a regular file" }
         ))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename) =>
+        {
+            Err(StoreError::configuration("the path of the database is no path; give the path of a file")
+                .with_source(error))
+        }
         Err(error) => Err(StoreError::unavailable(format!(
-            "the file {} cannot be looked at; check the permissions of its folder",
+            "the file {} cannot be looked at; check its folder and the permissions of that",
             path.display()
         ))
         .with_source(error)),
     }
+}
+
+/// Whether there is a write-ahead log with something in it beside the file.
+pub(super) fn has_log(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
+}
+
+/// What became of the file that was opened.
+pub(super) enum Standing {
+    /// The path names it still.
+    Same,
+    /// The path names another.
+    Replaced,
+    /// The path names none.
+    Gone,
 }
 
 /// The path of the database, and which file it named when it was opened.
@@ -86,11 +119,20 @@ impl Place {
         *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = identity;
     }
 
-    /// Which file the path names, if any.
+    /// What became of the file the writer works on.
+    pub(super) fn standing(&self) -> Standing {
+        match self.now() {
+            Some(identity) if identity == self.opened() => Standing::Same,
+            Some(_) => Standing::Replaced,
+            None => Standing::Gone,
+        }
+    }
+
+    /// Which file the path names, if any; one that was emptied is none.
     pub(super) fn now(&self) -> Option<Identity> {
         match look(&self.path) {
-            Ok(Found::File(identity)) => Some(identity),
-            Ok(Found::Nothing) | Err(_) => None,
+            Ok(Found::File { identity, length }) if length >= SMALLEST => Some(identity),
+            Ok(_) | Err(_) => None,
         }
     }
 }

@@ -25,7 +25,6 @@ const BATCH_TIME: Duration = Duration::from_secs(4);
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
 /// What the writer is asked to do.
-#[derive(Clone)]
 pub(super) enum Op {
     Claim(RecordKey, Claim),
     Renew(RecordKey, Renew),
@@ -280,7 +279,7 @@ impl Queue {
     }
 
     fn answer_late(&self, running: Vec<Reply>, now: Instant) {
-        const STUCK: &str = "the disk did not finish a write in time; look into the system's log";
+        const STUCK: &str = "the disk did not finish what came before in time; look into the system's log, or ask for less at once";
         for reply in running {
             reply.send(Err(StoreError::outcome_unknown(STUCK)));
         }

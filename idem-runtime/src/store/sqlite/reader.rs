@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use rusqlite::Connection;
 
 use super::batch;
+use super::failure;
 use super::place::{Identity, Place};
 use super::rows::RowError;
 use super::schema;
@@ -61,8 +62,10 @@ impl Readers {
         match found {
             Ok(record) => Ok(record),
             Err(RowError::Unreadable(column)) => Err(Miss::Failed(batch::unreadable(key, column))),
-            Err(RowError::Sqlite(_)) => {
-                *slot = None;
+            Err(RowError::Sqlite(error)) => {
+                if !failure::is_busy(&error) {
+                    *slot = None;
+                }
                 Err(Miss::AskWriter)
             }
         }
@@ -96,7 +99,7 @@ impl Reader {
     }
 
     fn find(&mut self, key: &RecordKey) -> Result<Option<Record>, RowError> {
-        let mut statement = self.connection.prepare(&self.find)?;
+        let mut statement = self.connection.prepare_cached(&self.find)?;
         batch::find(&mut statement, key)
     }
 }

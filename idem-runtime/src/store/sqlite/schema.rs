@@ -9,7 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::failure;
-use super::place::{Found, Identity, look};
+use super::place::{Found, Identity, SMALLEST, has_log, look};
 use crate::error::StoreError;
 
 /// "idem" in ASCII, in the place of the file's header where SQLite keeps whose file it is.
@@ -138,25 +138,44 @@ fn foreign(path: &Path, reason: &str) -> StoreError {
     ))
 }
 
+/// SQLite would delete the log, and with it what may be the only copy of the last operations.
+fn orphaned_log(path: &Path) -> StoreError {
+    let path = path.display();
+    StoreError::unavailable(format!(
+        "the file {path} is gone or empty and its log {path}-wal is not; put the file back, or move the log away"
+    ))
+}
+
 fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refusal> {
+    // In this order: while a log has something in it, so has the file it belongs to.
+    let has_log = has_log(path);
     let before = look(path)?;
+    match before {
+        Found::Nothing | Found::File { length: 0, .. } if has_log => {
+            return Err(orphaned_log(path).into());
+        }
+        // SQLite takes a file of one byte for an empty one.
+        Found::File { length, .. } if (1..SMALLEST).contains(&length) => {
+            return Err(foreign(path, "it is no SQLite database").into());
+        }
+        _ => {}
+    }
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match before {
-        Found::File(_) => {}
+        Found::File { .. } => {}
         Found::Nothing if opening.create => flags |= OpenFlags::SQLITE_OPEN_CREATE,
         Found::Nothing => return Err(failure::gone(path).into()),
     }
     let connection = Connection::open_with_flags(path, flags)?;
-    let Found::File(identity) = look(path)? else {
+    let Found::File { identity, .. } = look(path)? else {
         return Err(Refusal::Moved);
     };
-    if matches!(before, Found::File(earlier) if earlier != identity) {
+    if matches!(before, Found::File { identity: earlier, .. } if earlier != identity) {
         return Err(Refusal::Moved);
     }
     connection.busy_timeout(opening.until.saturating_duration_since(Instant::now()))?;
-    // Closing must not move another program's log into its database, should it have left one.
-    let keep_log = has_log(path);
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep_log)?;
+    // Closing must not move another program's log into its database.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
     if connection.is_readonly("main")? {
         let error = StoreError::unavailable(format!(
             "the file {} cannot be written; check its permissions and how its disk is mounted",
@@ -168,12 +187,6 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
     prepare(&connection, path)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     Ok((connection, identity))
-}
-
-fn has_log(path: &Path) -> bool {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
 }
 
 /// What does not change the file.
@@ -197,6 +210,7 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), Refusal> {
             Ok(())
         })?;
     }
+    verify(connection, path)?;
     let mode: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(StoreError::configuration(format!(
@@ -206,7 +220,7 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), Refusal> {
         .into());
     }
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
-    verify(connection, path)
+    Ok(())
 }
 
 /// The version of the layout; 0 where there is none yet.

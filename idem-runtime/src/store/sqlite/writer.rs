@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use super::batch::{self, Failure, Session};
 use super::failure;
-use super::place::Place;
+use super::place::{Place, Standing};
 use super::queue::{Outcome, Queue, Reply, Ticket, Wake};
 use super::schema::{self, Opening};
 use crate::error::{StoreError, StoreErrorKind};
@@ -30,6 +30,8 @@ pub(super) struct Writer {
     busy_timeout: Duration,
     /// When to look for expired records again.
     purge_at: Instant,
+    /// Until when not to, after the purge itself failed.
+    no_purge_before: Instant,
 }
 
 /// Why a connection is not used any more.
@@ -38,6 +40,16 @@ enum Exit {
     Closed,
     /// The connection is to be opened anew.
     Reopen,
+}
+
+/// What a transaction failed at.
+enum Cause {
+    /// This one of its operations: the others are tried again without it.
+    Operation(usize),
+    /// The deletion of expired records: the operations are tried again without that.
+    Purge,
+    /// Something that is not to be left out.
+    Unknown,
 }
 
 /// Tells the queue that the thread ended, should it have ended by a panic.
@@ -51,7 +63,7 @@ impl Drop for Ending {
 
 impl Writer {
     pub(super) fn new(queue: Arc<Queue>, place: Arc<Place>, busy_timeout: Duration) -> Self {
-        Self { queue, place, busy_timeout, purge_at: Instant::now() }
+        Self { queue, place, busy_timeout, purge_at: Instant::now(), no_purge_before: Instant::now() }
     }
 
     /// Serves the queue until it is closed and empty.
@@ -68,7 +80,7 @@ impl Writer {
                 continue;
             };
             let exit = self.serve(&connection);
-            if self.place.now() == Some(self.place.opened()) {
+            if matches!(self.place.standing(), Standing::Same) {
                 drop(connection);
             } else {
                 schema::abandon(connection);
@@ -117,25 +129,16 @@ impl Writer {
         }
     }
 
-    /// Whether the path names the file this thread has open.
-    fn check_place(&self) -> Option<Exit> {
-        match self.place.now() {
-            Some(identity) if identity == self.place.opened() => None,
-            Some(_) => Some(Exit::Reopen),
-            None => {
-                // The file may come back as it was, so it stays open.
-                self.queue.fail_all(&failure::gone(self.place.path()));
-                Some(Exit::Closed)
-            }
-        }
-    }
-
     /// One transaction for all that wait.
     fn work(&mut self, connection: &Connection, session: &mut Session<'_>, until: Instant) -> Option<Exit> {
-        match self.check_place() {
-            None => {}
-            Some(Exit::Closed) => return None,
-            exit => return exit,
+        match self.place.standing() {
+            Standing::Same => {}
+            Standing::Replaced => return Some(Exit::Reopen),
+            Standing::Gone => {
+                // The file may come back as it was, so it stays open.
+                self.queue.fail_all(&failure::gone(self.place.path()));
+                return None;
+            }
         }
         let patience = until.saturating_duration_since(Instant::now()).min(self.busy_timeout);
         let begun = connection.busy_timeout(patience).and_then(|()| session.begin());
@@ -149,20 +152,23 @@ impl Writer {
                 Ok(answer) => Ok(answer),
                 Err(Failure::Own(error)) => Err(error),
                 Err(Failure::Sqlite(error)) => {
-                    let culprit = outcomes.len();
-                    return self.broken(connection, session, batch, Some(culprit), error);
+                    let cause = Cause::Operation(outcomes.len());
+                    return self.broken(connection, session, batch, &cause, error);
                 }
             };
             outcomes.push(outcome);
         }
-        if let Err(error) = self.tidy(session, batch.len()) {
-            self.purge_at = Instant::now() + PURGE_AT_LEAST;
-            return self.broken(connection, session, batch, None, error);
+        if let Err(error) = self.purge_with(session, batch.len()) {
+            self.put_off_purge();
+            return self.broken(connection, session, batch, &Cause::Purge, error);
+        }
+        if let Err(error) = session.write_floor() {
+            return self.broken(connection, session, batch, &Cause::Unknown, error);
         }
         if let Err(error) = session.commit() {
             return self.not_committed(connection, session, &batch, error);
         }
-        if self.place.now() != Some(self.place.opened()) {
+        if !matches!(self.place.standing(), Standing::Same) {
             // It was written, but into a file that others may never see.
             let error = StoreError::outcome_unknown(format!(
                 "the file {} was removed or replaced while it was written",
@@ -170,6 +176,7 @@ impl Writer {
             ));
             outcomes.iter_mut().for_each(|outcome| *outcome = Err(error.clone()));
         }
+        self.purge_soon();
         self.queue.finish();
         for (ticket, outcome) in batch.iter().zip(outcomes) {
             ticket.reply.send(outcome);
@@ -194,20 +201,20 @@ impl Writer {
         connection: &Connection,
         session: &mut Session<'_>,
         mut batch: Vec<Ticket>,
-        culprit: Option<usize>,
+        cause: &Cause,
         error: rusqlite::Error,
     ) -> Option<Exit> {
         let rolled_back = connection.is_autocommit() || session.rollback().is_ok();
         let suspect = failure::is_suspect(&error) || !rolled_back;
         let local = failure::is_local(&error);
         let error = failure::unavailable(self.place.path(), error);
-        match culprit {
-            Some(culprit) if local => {
-                let ticket = batch.remove(culprit);
+        match cause {
+            Cause::Operation(culprit) if local => {
+                let ticket = batch.remove(*culprit);
                 self.queue.put_back(batch);
                 ticket.reply.send(Err(error));
             }
-            None if local => self.queue.put_back(batch),
+            Cause::Purge if local => self.queue.put_back(batch),
             _ => {
                 self.queue.finish();
                 fail(batch.iter().map(|ticket| &ticket.reply), &error);
@@ -236,12 +243,23 @@ impl Writer {
         (suspect || !rolled_back).then_some(Exit::Reopen)
     }
 
-    /// Before a commit: some expired records leave with it, and the floor is written down.
-    fn tidy(&mut self, session: &mut Session<'_>, operations: usize) -> Result<(), rusqlite::Error> {
+    /// Something was written, so something may expire.
+    fn purge_soon(&mut self) {
+        let soon = (Instant::now() + PURGE_EVERY).max(self.no_purge_before);
+        self.purge_at = self.purge_at.min(soon);
+    }
+
+    fn put_off_purge(&mut self) {
+        self.no_purge_before = Instant::now() + PURGE_AT_LEAST;
+        self.purge_at = self.no_purge_before;
+    }
+
+    /// Before a commit: some expired records leave with it.
+    fn purge_with(&mut self, session: &mut Session<'_>, operations: usize) -> rusqlite::Result<()> {
         if Instant::now() >= self.purge_at {
             self.purge_some(session, PURGE + operations)?;
         }
-        session.write_floor()
+        Ok(())
     }
 
     fn purge_some(&mut self, session: &mut Session<'_>, limit: usize) -> Result<usize, rusqlite::Error> {
@@ -261,7 +279,7 @@ impl Writer {
     /// With nothing else to do: deletes expired records, if there are any.
     fn housekeep(&mut self, connection: &Connection, session: &mut Session<'_>) {
         self.purge_at = Instant::now() + PURGE_AT_LEAST;
-        if self.place.now() != Some(self.place.opened()) {
+        if !matches!(self.place.standing(), Standing::Same) {
             return;
         }
         let Ok(Some(expiry)) = session.next_expiry() else {
@@ -287,8 +305,11 @@ impl Writer {
                     // The next transaction cannot begin if this fails, and reopens.
                     let _ = session.rollback();
                 }
-                let again = if failure::is_busy(&error) { PURGE_EVERY } else { PURGE_AT_LEAST };
-                self.purge_at = Instant::now() + again;
+                if failure::is_busy(&error) {
+                    self.purge_at = Instant::now() + PURGE_EVERY;
+                } else {
+                    self.put_off_purge();
+                }
             }
         }
     }

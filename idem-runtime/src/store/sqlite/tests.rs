@@ -1,0 +1,236 @@
+//! What cannot be brought about from outside: a full disk, a stuck one, any record at all.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::place::Place;
+use super::queue::{Op, Queue};
+use super::schema::{self, Opening};
+use super::{SqliteStore, batch, rows};
+use crate::error::StoreErrorKind;
+use crate::key::{Key, RecordKey, Scope};
+use crate::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, OnCrash, Owner, Record, State,
+    StoredResult, Timestamp, Tombstone, Verdict,
+};
+use crate::store::Store;
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn key(key: &str) -> RecordKey {
+    RecordKey::new(Scope::new("test").unwrap(), Key::new(key).unwrap())
+}
+
+fn claim_request() -> Claim {
+    Claim {
+        owner: Owner::random(),
+        fingerprint: None,
+        lease: Duration::from_secs(30),
+        ttl: Duration::from_secs(3_600),
+        on_crash: OnCrash::Rerun,
+        max_attempts: None,
+    }
+}
+
+fn completion(owner: Owner, fence: Fence, size: usize) -> Complete {
+    Complete {
+        owner,
+        fence,
+        verdict: Verdict::Completed,
+        result: StoredResult::Value(vec![b'x'; size].into()),
+        ttl: Duration::from_secs(3_600),
+    }
+}
+
+fn open(folder: &TempDir) -> (Place, rusqlite::Connection) {
+    let path = folder.path().join("idem.db");
+    let opening = Opening { create: true, until: Instant::now() + Duration::from_secs(5) };
+    let (connection, identity) = schema::open(&path, opening).unwrap();
+    (Place::new(path, identity), connection)
+}
+
+#[test]
+fn a_commit_is_on_disk_when_it_is_answered() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let pragma = |name: &str| -> String {
+        connection
+            .query_row(&format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}"), (), |row| row.get(0))
+            .unwrap()
+    };
+    assert_eq!(pragma("journal_mode"), "wal");
+    assert_eq!(pragma("synchronous"), "2");
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_error_and_what_was_recorded_stays() {
+    let folder = folder();
+    let (place, connection) = open(&folder);
+    connection.query_row("PRAGMA max_page_count = 40", (), |_| Ok(())).unwrap();
+    let store = SqliteStore::builder(place.path()).start(place, connection).unwrap();
+    let mut recorded = Vec::new();
+    let error = loop {
+        let (name, request) = (format!("{}", recorded.len()), claim_request());
+        let grant = match store.claim(&key(&name), &request).await {
+            Ok(ClaimAnswer::Granted(grant)) => grant,
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => break error,
+        };
+        let completion = completion(request.owner, grant.fence, 10_000);
+        match store.complete(&key(&name), &completion).await {
+            Ok(CompleteAnswer::Done) => recorded.push(name),
+            Ok(CompleteAnswer::Lost) => panic!("lost"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("no room"), "{error}");
+    assert!(recorded.len() > 5);
+    for name in &recorded {
+        let answer = store.claim(&key(name), &claim_request()).await.unwrap();
+        assert!(matches!(answer, ClaimAnswer::Replay(_)), "{answer:?}");
+    }
+    // Room is made, and it goes on.
+    assert!(store.forget(&key(&recorded[0])).await.unwrap());
+    let answer = store.claim(&key("after"), &claim_request()).await.unwrap();
+    assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
+}
+
+#[test]
+fn what_waits_for_a_writer_that_is_stuck_is_answered_in_its_place() {
+    let queue = Arc::new(Queue::default());
+    let watched = queue.clone();
+    let watch = std::thread::spawn(move || watched.watch());
+    let started = Instant::now();
+    let running = queue.submit(Op::Forget(key("a")), Duration::from_millis(10));
+    assert_eq!(queue.take(10, 10).len(), 1);
+    let waiting = queue.submit(Op::Forget(key("b")), Duration::from_millis(10));
+    let error = waiting.blocking_recv().unwrap().err().unwrap();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    let error = running.blocking_recv().unwrap().err().unwrap();
+    assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown);
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    let last = queue.submit(Op::Forget(key("c")), Duration::from_secs(60));
+    queue.end();
+    assert!(last.blocking_recv().is_err());
+    let after = queue.submit(Op::Forget(key("d")), Duration::from_secs(60));
+    assert!(after.blocking_recv().is_err());
+    watch.join().unwrap();
+}
+
+/// Any instant SQLite can hold.
+fn instant() -> impl Strategy<Value = Timestamp> {
+    (0..=i64::MAX.unsigned_abs()).prop_map(Timestamp::from_micros)
+}
+
+fn result() -> impl Strategy<Value = StoredResult> {
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..200).prop_map(|bytes| StoredResult::Value(Bytes::from(bytes))),
+        Just(StoredResult::Tombstone(Tombstone::TooLarge)),
+        Just(StoredResult::Tombstone(Tombstone::NotEncodable)),
+        Just(StoredResult::Tombstone(Tombstone::Exhausted)),
+    ]
+}
+
+fn standing() -> impl Strategy<Value = (State, Option<StoredResult>, Option<Timestamp>)> {
+    prop_oneof![
+        Just((State::InFlight, None, None)),
+        Just((State::Released, None, None)),
+        Just((State::InDoubt, None, None)),
+        (result(), instant()).prop_map(|(result, at)| (State::Completed, Some(result), Some(at))),
+        (result(), instant()).prop_map(|(result, at)| (State::Failed, Some(result), Some(at))),
+    ]
+}
+
+prop_compose! {
+    fn record()(
+        (state, result, completed_at) in standing(),
+        owner: [u8; 16],
+        fence in 0..=i64::MAX.unsigned_abs(),
+        attempt: u32,
+        recovered: bool,
+        in_doubt: bool,
+        [lease_until, retry_at, created_at] in [instant(), instant(), instant()],
+        ttl in 0..=i64::MAX.unsigned_abs(),
+        fingerprint: Option<[u8; 32]>,
+        expires_at in prop::option::of(instant()),
+    ) -> Record {
+        Record {
+            state,
+            owner: Owner::from_bytes(owner),
+            fence: Fence::new(fence),
+            attempt,
+            recovered,
+            on_crash: if in_doubt { OnCrash::InDoubt } else { OnCrash::Rerun },
+            lease_until,
+            retry_at,
+            ttl: Duration::from_micros(ttl),
+            fingerprint: fingerprint.map(Fingerprint::from_bytes),
+            result,
+            created_at,
+            completed_at,
+            expires_at,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_record_under_any_key_comes_back_as_it_was(
+        records in prop::collection::vec(("[^ ]{1,20}", ".{1,20}", record()), 1..20)
+    ) {
+        let folder = folder();
+        let (_, connection) = open(&folder);
+        let mut session = batch::Session::prepare(&connection).unwrap();
+        let mut find = connection.prepare(&batch::find_sql()).unwrap();
+        let mut expected = std::collections::HashMap::new();
+        for (scope, name, record) in records {
+            prop_assume!(!scope.trim().is_empty());
+            let key = RecordKey::new(Scope::new(scope).unwrap(), Key::new(name).unwrap());
+            session.put(&key, &record).unwrap();
+            expected.insert(key, record);
+        }
+        for (key, record) in expected {
+            prop_assert_eq!(batch::find(&mut find, &key).unwrap(), Some(record));
+        }
+    }
+}
+
+#[test]
+fn what_is_beyond_the_integers_of_sqlite_is_the_last_of_them() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let mut session = batch::Session::prepare(&connection).unwrap();
+    let last = i64::MAX.unsigned_abs();
+    assert_eq!(rows::integer(u64::MAX), i64::MAX);
+    let record = Record {
+        state: State::Released,
+        owner: Owner::NOBODY,
+        fence: Fence::new(1),
+        attempt: u32::MAX,
+        recovered: true,
+        on_crash: OnCrash::Rerun,
+        lease_until: Timestamp::from_micros(u64::MAX),
+        retry_at: Timestamp::from_micros(u64::MAX),
+        ttl: Duration::MAX,
+        fingerprint: None,
+        result: None,
+        created_at: Timestamp::from_micros(0),
+        completed_at: None,
+        expires_at: Some(Timestamp::from_micros(u64::MAX)),
+    };
+    session.put(&key("a"), &record).unwrap();
+    let mut find = connection.prepare(&batch::find_sql()).unwrap();
+    let found = batch::find(&mut find, &key("a")).unwrap().unwrap();
+    assert_eq!(found.lease_until, Timestamp::from_micros(last));
+    assert_eq!(found.expires_at, Some(Timestamp::from_micros(last)));
+    assert_eq!(found.ttl, Duration::from_micros(last));
+}

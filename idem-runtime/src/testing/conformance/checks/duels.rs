@@ -1,0 +1,149 @@
+//! Two at once on one key: one of them comes first, and both are told so.
+
+use futures_util::future::join_all;
+
+use crate::error::StoreError;
+use crate::protocol::{Claim, ClaimAnswer, CompleteAnswer, ReleaseAnswer, ReleaseCause, RenewAnswer};
+use crate::store::Store;
+use crate::testing::conformance::stage::Stage;
+use crate::testing::conformance::trial::{Broken, Checked, Held, LONG, Trial, answered, same, that, value};
+use crate::testing::conformance::witness::Witness;
+
+/// On how many keys.
+const SOME: usize = 24;
+
+/// Lets two do something with the same key at once, on many keys.
+async fn duel<A, B, FA, FB>(
+    t: &Trial,
+    stage: Stage,
+    one: impl Fn(Witness, Held) -> FA,
+    other: impl Fn(Witness, Held) -> FB,
+) -> Checked<Vec<(Held, A, B)>>
+where
+    A: Send + 'static,
+    B: Send + 'static,
+    FA: Future<Output = Result<A, StoreError>> + Send + 'static,
+    FB: Future<Output = Result<B, StoreError>> + Send + 'static,
+{
+    let brought = (0..SOME).map(|number| async move { t.bring(&t.key(format!("{number}"))?, stage).await });
+    let held = join_all(brought).await.into_iter().collect::<Checked<Vec<_>>>()?;
+    let pairs = t
+        .race(SOME, |number, store| {
+            let held = held[number].clone();
+            let rival = t.handles[(number + 1) % t.handles.len()].clone();
+            let (one, other) = (one(store, held.clone()), other(rival, held.clone()));
+            async move {
+                let (one, other) = (tokio::spawn(one), tokio::spawn(other));
+                (held, one.await, other.await)
+            }
+        })
+        .await?;
+    let ended = |_| Broken("a task of the race ended early".into());
+    pairs
+        .into_iter()
+        .map(|(held, one, other)| {
+            Ok((held, answered(one.map_err(ended)?)?, answered(other.map_err(ended)?)?))
+        })
+        .collect()
+}
+
+async fn complete(store: Witness, held: Held, result: &'static str) -> Result<CompleteAnswer, StoreError> {
+    store.complete(&held.key, &held.completion(result)).await
+}
+
+async fn claim(store: Witness, held: Held, request: Claim) -> Result<ClaimAnswer, StoreError> {
+    store.claim(&held.key, &request).await
+}
+
+pub(crate) async fn a_late_result_and_a_takeover_exclude_each_other(t: &Trial) -> Checked {
+    let ended = duel(
+        t,
+        Stage::Lapsed,
+        |store, held| complete(store, held, "late"),
+        |store, held| claim(store, held, t.ask()),
+    );
+    for (held, completed, claimed) in ended.await? {
+        match (completed, &claimed) {
+            (CompleteAnswer::Done, ClaimAnswer::Replay(replay)) => {
+                same("result", &replay.result, &value("late"))?;
+            }
+            (CompleteAnswer::Lost, ClaimAnswer::Granted(grant)) => {
+                same("fence", t.record(&held.key).await?.fence, grant.fence)?;
+            }
+            _ => that(false, format!("complete was {completed:?} and the claim {claimed:?}"))?,
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_late_renewal_and_a_takeover_exclude_each_other(t: &Trial) -> Checked {
+    let ended = duel(
+        t,
+        Stage::Lapsed,
+        |store, held| async move { store.renew(&held.key, &held.renewal(LONG)).await },
+        |store, held| claim(store, held, t.ask()),
+    );
+    for (_, renewed, claimed) in ended.await? {
+        let agrees = matches!(
+            (renewed, &claimed),
+            (RenewAnswer::Held, ClaimAnswer::Busy { .. }) | (RenewAnswer::Lost, ClaimAnswer::Granted(_))
+        );
+        that(agrees, format!("renew was {renewed:?} and the claim {claimed:?}"))?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_result_and_a_release_exclude_each_other(t: &Trial) -> Checked {
+    let ended = duel(
+        t,
+        Stage::Running,
+        |store, held| complete(store, held, "r"),
+        |store, held| async move { store.release(&held.key, &held.release(ReleaseCause::Failed)).await },
+    );
+    for (held, completed, released) in ended.await? {
+        let done = t.record(&held.key).await?.result.is_some();
+        let agrees = match (completed, released) {
+            (CompleteAnswer::Done, ReleaseAnswer::Lost) => done,
+            (CompleteAnswer::Lost, ReleaseAnswer::Released) => !done,
+            _ => false,
+        };
+        that(agrees, format!("complete was {completed:?}, release {released:?}, a result is there: {done}"))?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_result_that_meets_its_removal_does_not_come_back(t: &Trial) -> Checked {
+    let ended = duel(
+        t,
+        Stage::Running,
+        |store, held| complete(store, held, "r"),
+        |store, held| async move { store.forget(&held.key).await },
+    );
+    for (held, completed, forgotten) in ended.await? {
+        same("forget", forgotten, true)?;
+        that(
+            t.get(&held.key).await?.is_none(),
+            format!("complete was {completed:?} and the record is back"),
+        )?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_purge_and_a_claim_of_an_expired_key_do_not_meet(t: &Trial) -> Checked {
+    let ended = duel(
+        t,
+        Stage::Expired,
+        |store, _| async move { store.purge(1_000).await },
+        |store, held| claim(store, held, t.ask()),
+    );
+    for (held, _, claimed) in ended.await? {
+        match claimed {
+            ClaimAnswer::Granted(grant) => {
+                that(grant.fence > held.grant.fence, "a new grant has a new fence")?;
+                same("fence", t.record(&held.key).await?.fence, grant.fence)?;
+            }
+            other => that(false, format!("an expired key was answered {other:?}"))?,
+        }
+    }
+    Ok(())
+}

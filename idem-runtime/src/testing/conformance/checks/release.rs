@@ -1,0 +1,187 @@
+//! Giving a claim up.
+
+use std::time::Duration;
+
+use crate::protocol::{Claim, ClaimAnswer, OnCrash, Record, Release, ReleaseAnswer, ReleaseCause, State};
+use crate::testing::conformance::stage::Stage;
+use crate::testing::conformance::trial::{Checked, DAY, LONG, Trial, print_of, same, that};
+
+const CAUSES: [ReleaseCause; 2] = [ReleaseCause::Failed, ReleaseCause::Abandoned];
+
+pub(crate) async fn an_owner_gives_its_claim_up(t: &Trial) -> Checked {
+    for cause in CAUSES {
+        let key = t.key(format!("{cause:?}"))?;
+        let held = t.take(&key).await?;
+        same("release", t.release(&held, cause).await?, ReleaseAnswer::Released)?;
+        same("state", t.record(&key).await?.state, State::Released)?;
+        same("attempt", t.take(&key).await?.grant.attempt, 2)?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_release_keeps_what_must_survive(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let request = Claim { fingerprint: Some(print_of(5)), ..t.ask() };
+    let held = t.grant(&key, &request).await?;
+    let before = t.record(&key).await?;
+    t.release(&held, ReleaseCause::Failed).await?;
+    let after = t.record(&key).await?;
+    let expected =
+        Record { state: State::Released, retry_at: after.retry_at, expires_at: after.expires_at, ..before };
+    same("record", after, expected)
+}
+
+pub(crate) async fn a_claim_abandoned_under_in_doubt_is_in_doubt(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let held = t.grant(&key, &t.ask_in_doubt()).await?;
+    same("release", t.release(&held, ReleaseCause::Abandoned).await?, ReleaseAnswer::InDoubt)?;
+    same("claim", t.claim(&key, &t.ask()).await?, ClaimAnswer::InDoubt)?;
+    same("state", t.record(&key).await?.state, State::InDoubt)
+}
+
+pub(crate) async fn a_claim_that_failed_under_in_doubt_is_released(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let held = t.grant(&key, &t.ask_in_doubt()).await?;
+    same("release", t.release(&held, ReleaseCause::Failed).await?, ReleaseAnswer::Released)?;
+    let record = t.record(&key).await?;
+    that(record.expires_at.is_some(), "a released record expires")?;
+    same("attempt", t.take(&key).await?.grant.attempt, 2)
+}
+
+pub(crate) async fn a_release_asked_again_is_answered_the_same(t: &Trial) -> Checked {
+    for cause in CAUSES {
+        let key = t.key(format!("{cause:?}"))?;
+        let held = t.take(&key).await?;
+        t.release(&held, cause).await?;
+        let before = t.get(&key).await?;
+        t.pass(t.short()).await;
+        let later = Release { retry_after: LONG, ..held.release(cause) };
+        same("release", t.release_with(&key, &later).await?, ReleaseAnswer::Released)?;
+        t.unchanged(&key, &before).await?;
+    }
+    let doubted = t.key("doubted")?;
+    let held = t.bring(&doubted, Stage::InDoubt).await?;
+    let before = t.get(&doubted).await?;
+    same("release", t.release(&held, ReleaseCause::Abandoned).await?, ReleaseAnswer::InDoubt)?;
+    t.unchanged(&doubted, &before).await
+}
+
+pub(crate) async fn a_key_in_doubt_is_not_released_as_failed(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let held = t.bring(&key, Stage::InDoubt).await?;
+    same("release", t.release(&held, ReleaseCause::Failed).await?, ReleaseAnswer::Lost)?;
+    same("claim", t.claim(&key, &t.ask()).await?, ClaimAnswer::InDoubt)
+}
+
+pub(crate) async fn a_lapsed_claim_can_still_be_given_up(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let held = t.bring(&key, Stage::Lapsed).await?;
+    same("release", t.release(&held, ReleaseCause::Failed).await?, ReleaseAnswer::Released)?;
+    let next = t.take(&key).await?.grant;
+    same("recovered", next.recovered, false)?;
+    let doubted = t.key("b")?;
+    let held = t.bring_with(&doubted, Stage::Lapsed, t.ask_in_doubt()).await?;
+    same("release", t.release(&held, ReleaseCause::Abandoned).await?, ReleaseAnswer::InDoubt)
+}
+
+pub(crate) async fn a_release_that_comes_too_late_is_lost_and_changes_nothing(t: &Trial) -> Checked {
+    let too_late = [
+        Stage::TakenOver,
+        Stage::Completed,
+        Stage::Failed,
+        Stage::Exhausted,
+        Stage::Forgotten,
+        Stage::Expired,
+        Stage::ExpiredInFlight,
+    ];
+    for stage in too_late {
+        let key = t.key(format!("{stage:?}"))?;
+        let held = t.bring(&key, stage).await?;
+        let before = t.get(&key).await?;
+        for cause in CAUSES {
+            same("release", t.release(&held, cause).await?, ReleaseAnswer::Lost)
+                .map_err(|broken| broken.at(stage))?;
+        }
+        t.unchanged(&key, &before).await.map_err(|broken| broken.at(stage))?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_release_does_not_free_the_next_owners_claim(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let first = t.bring(&key, Stage::Released).await?;
+    let next = t.take(&key).await?;
+    same("release", t.release(&first, ReleaseCause::Failed).await?, ReleaseAnswer::Lost)?;
+    t.busy(&key).await?;
+    let own = t.grant(&key, &Claim { owner: next.owner, ..t.ask() }).await?;
+    same("fence", own.grant.fence, next.grant.fence)
+}
+
+pub(crate) async fn nobody_releases_anothers_claim(t: &Trial) -> Checked {
+    for stage in Stage::ALL {
+        let key = t.key(format!("{stage:?}"))?;
+        let thief = t.bring(&key, stage).await?.with_another_owner();
+        let before = t.get(&key).await?;
+        for cause in CAUSES {
+            same("release", t.release(&thief, cause).await?, ReleaseAnswer::Lost)
+                .map_err(|broken| broken.at(stage))?;
+        }
+        t.unchanged(&key, &before).await.map_err(|broken| broken.at(stage))?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn nobody_releases_under_another_fence(t: &Trial) -> Checked {
+    for stage in Stage::ALL {
+        let key = t.key(format!("{stage:?}"))?;
+        let held = t.bring(&key, stage).await?;
+        let before = t.get(&key).await?;
+        for change in [-1, 1] {
+            let answer = t.release(&held.with_fence(change), ReleaseCause::Failed).await?;
+            same("release", answer, ReleaseAnswer::Lost).map_err(|broken| broken.at(stage))?;
+        }
+        t.unchanged(&key, &before).await.map_err(|broken| broken.at(stage))?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn releasing_an_absent_key_is_lost_and_makes_none(t: &Trial) -> Checked {
+    let held = t.take(&t.key("a")?).await?;
+    let absent = t.key("b")?;
+    let answer = t.release_with(&absent, &held.release(ReleaseCause::Failed)).await?;
+    same("release", answer, ReleaseAnswer::Lost)?;
+    same("record", t.get(&absent).await?, None)
+}
+
+pub(crate) async fn a_released_record_is_kept_from_when_it_is_due(t: &Trial) -> Checked {
+    for retry_after in [Duration::ZERO, LONG] {
+        let key = t.key(format!("{retry_after:?}"))?;
+        let held = t.grant(&key, &Claim { ttl: DAY * 2, ..t.ask() }).await?;
+        let release = Release { retry_after, ..held.release(ReleaseCause::Failed) };
+        t.release_with(&key, &release).await?;
+        let record = t.record(&key).await?;
+        same("expires_at", record.expires_at, Some(record.retry_at.after(DAY * 2)))?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_record_that_is_not_due_is_not_forgotten_first(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let held = t.grant(&key, &Claim { ttl: t.short(), ..t.ask() }).await?;
+    let release = Release { retry_after: LONG, ..held.release(ReleaseCause::Failed) };
+    t.release_with(&key, &release).await?;
+    t.pass(t.short() * 2).await;
+    t.purge(1_000).await?;
+    let answer = t.claim(&key, &t.ask()).await?;
+    that(
+        matches!(answer, ClaimAnswer::RetryAt { .. }),
+        format!("it is not due, and the answer is {answer:?}"),
+    )
+}
+
+pub(crate) async fn a_release_under_a_later_policy_goes_by_that(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    t.bring_with(&key, Stage::Released, t.ask_in_doubt()).await?;
+    let second = t.grant(&key, &Claim { on_crash: OnCrash::Rerun, ..t.ask() }).await?;
+    same("release", t.release(&second, ReleaseCause::Abandoned).await?, ReleaseAnswer::Released)
+}

@@ -1,0 +1,105 @@
+//! Any store, as one type: so that the checks are compiled once and not for every store.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use crate::error::StoreError;
+use crate::key::RecordKey;
+use crate::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
+    Resolution, ResolveAnswer,
+};
+use crate::store::{Store, Waiters};
+
+type Answering<'a, A> = BoxFuture<'a, Result<A, StoreError>>;
+
+/// [`Store`] with boxed futures.
+trait Erased: Send + Sync {
+    fn claim<'a>(&'a self, key: &'a RecordKey, request: &'a Claim) -> Answering<'a, ClaimAnswer>;
+    fn renew<'a>(&'a self, key: &'a RecordKey, request: &'a Renew) -> Answering<'a, RenewAnswer>;
+    fn complete<'a>(&'a self, key: &'a RecordKey, request: &'a Complete) -> Answering<'a, CompleteAnswer>;
+    fn release<'a>(&'a self, key: &'a RecordKey, request: &'a Release) -> Answering<'a, ReleaseAnswer>;
+    fn resolve<'a>(&'a self, key: &'a RecordKey, word: &'a Resolution) -> Answering<'a, ResolveAnswer>;
+    fn forget<'a>(&'a self, key: &'a RecordKey) -> Answering<'a, bool>;
+    fn get<'a>(&'a self, key: &'a RecordKey) -> Answering<'a, Option<Record>>;
+    fn purge(&self, limit: usize) -> Answering<'_, usize>;
+    fn max_result_bytes(&self) -> Option<usize>;
+    fn waiters(&self) -> &Waiters;
+}
+
+impl<S: Store> Erased for S {
+    fn claim<'a>(&'a self, key: &'a RecordKey, request: &'a Claim) -> Answering<'a, ClaimAnswer> {
+        Box::pin(Store::claim(self, key, request))
+    }
+    fn renew<'a>(&'a self, key: &'a RecordKey, request: &'a Renew) -> Answering<'a, RenewAnswer> {
+        Box::pin(Store::renew(self, key, request))
+    }
+    fn complete<'a>(&'a self, key: &'a RecordKey, request: &'a Complete) -> Answering<'a, CompleteAnswer> {
+        Box::pin(Store::complete(self, key, request))
+    }
+    fn release<'a>(&'a self, key: &'a RecordKey, request: &'a Release) -> Answering<'a, ReleaseAnswer> {
+        Box::pin(Store::release(self, key, request))
+    }
+    fn resolve<'a>(&'a self, key: &'a RecordKey, word: &'a Resolution) -> Answering<'a, ResolveAnswer> {
+        Box::pin(Store::resolve(self, key, word))
+    }
+    fn forget<'a>(&'a self, key: &'a RecordKey) -> Answering<'a, bool> {
+        Box::pin(Store::forget(self, key))
+    }
+    fn get<'a>(&'a self, key: &'a RecordKey) -> Answering<'a, Option<Record>> {
+        Box::pin(Store::get(self, key))
+    }
+    fn purge(&self, limit: usize) -> Answering<'_, usize> {
+        Box::pin(Store::purge(self, limit))
+    }
+    fn max_result_bytes(&self) -> Option<usize> {
+        Store::max_result_bytes(self)
+    }
+    fn waiters(&self) -> &Waiters {
+        Store::waiters(self)
+    }
+}
+
+/// Any store.
+#[derive(Clone)]
+pub(super) struct AnyStore(Arc<dyn Erased>);
+
+impl AnyStore {
+    pub(super) fn new<S: Store>(store: S) -> Self {
+        Self(Arc::new(store))
+    }
+}
+
+impl Store for AnyStore {
+    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
+        self.0.claim(key, request).await
+    }
+    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
+        self.0.renew(key, request).await
+    }
+    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
+        self.0.complete(key, request).await
+    }
+    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
+        self.0.release(key, request).await
+    }
+    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
+        self.0.resolve(key, resolution).await
+    }
+    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        self.0.forget(key).await
+    }
+    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        self.0.get(key).await
+    }
+    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        self.0.purge(limit).await
+    }
+    fn max_result_bytes(&self) -> Option<usize> {
+        self.0.max_result_bytes()
+    }
+    fn waiters(&self) -> &Waiters {
+        self.0.waiters()
+    }
+}

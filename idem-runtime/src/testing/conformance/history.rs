@@ -1,0 +1,112 @@
+//! What was asked and answered during one check, as text a person can read.
+//!
+//! Keys and results are the kit's own, so they may be shown; escaped and cut, as they are hostile.
+
+use std::fmt::{Debug, Write as _};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::key::RecordKey;
+use crate::protocol::Owner;
+
+/// How many of the last operations are shown.
+const SHOWN: usize = 60;
+/// How many characters of a key are shown.
+const KEY_SHOWN: usize = 48;
+
+/// What was asked and answered.
+#[derive(Default)]
+pub(super) struct History(Mutex<Log>);
+
+#[derive(Default)]
+struct Log {
+    owners: Vec<Owner>,
+    lines: Vec<Line>,
+}
+
+struct Line {
+    at: Duration,
+    asked: String,
+    answered: Option<String>,
+}
+
+/// The place of one operation in the history.
+#[derive(Clone, Copy)]
+pub(super) struct Asked(usize);
+
+impl History {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes down what is asked, with the owner and the key where there are such.
+    pub(super) fn asked(
+        &self,
+        at: Duration,
+        what: &str,
+        owner: Option<Owner>,
+        key: Option<&RecordKey>,
+    ) -> Asked {
+        let mut log = self.log();
+        let mut asked = String::new();
+        if let Some(owner) = owner {
+            asked.push_str(&log.name(owner));
+            asked.push_str(": ");
+        }
+        asked.push_str(what);
+        if let Some(key) = key {
+            let shown = key.key().as_str().chars().take(KEY_SHOWN).flat_map(char::escape_default);
+            // Writing to a `String` cannot fail.
+            let _ = write!(asked, " [key {}]", shown.collect::<String>());
+        }
+        log.lines.push(Line { at, asked, answered: None });
+        Asked(log.lines.len() - 1)
+    }
+
+    /// Writes down the answer.
+    pub(super) fn answered(&self, place: Asked, answer: &impl Debug) {
+        let mut log = self.log();
+        if let Some(line) = log.lines.get_mut(place.0) {
+            line.answered = Some(format!("{answer:?}"));
+        }
+    }
+
+    /// Writes down something else that matters.
+    pub(super) fn note(&self, at: Duration, what: String) {
+        self.log().lines.push(Line { at, asked: what, answered: Some(String::new()) });
+    }
+
+    /// The last of it, a line each.
+    pub(super) fn render(&self) -> String {
+        let log = self.log();
+        let skipped = log.lines.len().saturating_sub(SHOWN);
+        let mut text = String::new();
+        if skipped > 0 {
+            let _ = writeln!(text, "    .. {skipped} before these");
+        }
+        for (number, line) in log.lines.iter().enumerate().skip(skipped) {
+            let at = line.at.as_secs_f64();
+            let _ = write!(text, "    {:>4}  +{at:.6}s  {}", number + 1, line.asked);
+            let _ = match line.answered.as_deref() {
+                Some("") => writeln!(text),
+                Some(answer) => writeln!(text, " -> {answer}"),
+                None => writeln!(text, " -> (no answer)"),
+            };
+        }
+        text
+    }
+}
+
+impl Log {
+    /// A short name for an owner.
+    fn name(&mut self, owner: Owner) -> String {
+        let number = match self.owners.iter().position(|known| *known == owner) {
+            Some(number) => number,
+            None => {
+                self.owners.push(owner);
+                self.owners.len() - 1
+            }
+        };
+        format!("owner {}", number + 1)
+    }
+}

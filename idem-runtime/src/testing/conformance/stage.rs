@@ -1,0 +1,153 @@
+//! The states a key can be in, and how it comes there: what table-driven checks start from.
+
+use std::time::Duration;
+
+use super::trial::{Broken, Checked, DAY, Held, LONG, Trial, same};
+use crate::key::RecordKey;
+use crate::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Release, ReleaseAnswer, ReleaseCause, State,
+    Verdict,
+};
+
+/// Where a key stands, after somebody was granted it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The lease runs.
+    Running,
+    /// The lease is over, and nobody has noticed.
+    Lapsed,
+    /// The lease ran out and another has the claim.
+    TakenOver,
+    /// It was released and may be claimed.
+    Released,
+    /// It was released and is not due.
+    NotDue,
+    /// It is completed.
+    Completed,
+    /// It is failed.
+    Failed,
+    /// It is in doubt.
+    InDoubt,
+    /// Its attempts ran out.
+    Exhausted,
+    /// Its record was removed.
+    Forgotten,
+    /// Its result was kept as long as it should be.
+    Expired,
+    /// Its lease ran out, and it was kept as long as it should be.
+    ExpiredInFlight,
+}
+
+impl Stage {
+    pub(super) const ALL: [Self; 12] = [
+        Self::Running,
+        Self::Lapsed,
+        Self::TakenOver,
+        Self::Released,
+        Self::NotDue,
+        Self::Completed,
+        Self::Failed,
+        Self::InDoubt,
+        Self::Exhausted,
+        Self::Forgotten,
+        Self::Expired,
+        Self::ExpiredInFlight,
+    ];
+
+    /// The state of its record, if it has a live one.
+    pub(super) const fn state(self) -> Option<State> {
+        match self {
+            Self::Running | Self::Lapsed | Self::TakenOver => Some(State::InFlight),
+            Self::Released | Self::NotDue => Some(State::Released),
+            Self::Completed => Some(State::Completed),
+            Self::Failed | Self::Exhausted => Some(State::Failed),
+            Self::InDoubt => Some(State::InDoubt),
+            Self::Forgotten | Self::Expired | Self::ExpiredInFlight => None,
+        }
+    }
+
+    /// All stages that have a live record.
+    pub(super) fn live() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|stage| stage.state().is_some())
+    }
+}
+
+impl Broken {
+    /// Says in which stage of a table it was found.
+    pub(super) fn at(self, stage: Stage) -> Self {
+        Self(format!("with the key {stage:?}: {}", self.0))
+    }
+}
+
+impl Trial {
+    /// Brings a fresh key to a stage; the claim of the one who was granted it first.
+    pub(super) async fn bring(&self, key: &RecordKey, stage: Stage) -> Checked<Held> {
+        self.bring_with(key, stage, self.ask()).await
+    }
+
+    /// As [`bring`](Self::bring), with the fingerprint, policy and lifetime of this first claim.
+    pub(super) async fn bring_with(&self, key: &RecordKey, stage: Stage, claim: Claim) -> Checked<Held> {
+        let short = Claim { lease: self.short(), ..claim.clone() };
+        match stage {
+            Stage::Running => self.grant(key, &claim).await,
+            Stage::Lapsed => {
+                let held = self.grant(key, &short).await?;
+                self.pass(short.lease).await;
+                Ok(held)
+            }
+            Stage::TakenOver => {
+                let held = self.grant(key, &short).await?;
+                self.pass(short.lease).await;
+                let rival = Claim { owner: self.ask().owner, fingerprint: None, ..claim };
+                self.grant(key, &rival).await?;
+                Ok(held)
+            }
+            Stage::Released | Stage::NotDue => {
+                let held = self.grant(key, &claim).await?;
+                let retry_after = if stage == Stage::NotDue { LONG } else { Duration::ZERO };
+                let release = Release { retry_after, ..held.release(ReleaseCause::Failed) };
+                same("release", self.release_with(key, &release).await?, ReleaseAnswer::Released)?;
+                Ok(held)
+            }
+            Stage::Completed => self.finish(key, &claim, Verdict::Completed, DAY).await,
+            Stage::Failed => self.finish(key, &claim, Verdict::Failed, DAY).await,
+            Stage::InDoubt => {
+                let claim = Claim { on_crash: OnCrash::InDoubt, ..claim };
+                let held = self.grant(key, &claim).await?;
+                let answer = self.release(&held, ReleaseCause::Abandoned).await?;
+                same("release under the in_doubt policy", answer, ReleaseAnswer::InDoubt)?;
+                Ok(held)
+            }
+            Stage::Exhausted => {
+                let held = self.grant(key, &claim).await?;
+                self.release(&held, ReleaseCause::Failed).await?;
+                let last = Claim { fingerprint: claim.fingerprint, ..self.ask_at_most(1) };
+                let answer = self.claim(key, &last).await?;
+                same("claim without attempts left", answer, ClaimAnswer::Exhausted { attempts: 1 })?;
+                Ok(held)
+            }
+            Stage::Forgotten => {
+                let held = self.grant(key, &claim).await?;
+                same("forget", self.forget(key).await?, true)?;
+                Ok(held)
+            }
+            Stage::Expired => {
+                let held = self.finish(key, &claim, Verdict::Completed, self.short()).await?;
+                self.pass(self.short()).await;
+                Ok(held)
+            }
+            Stage::ExpiredInFlight => {
+                let held = self.grant(key, &Claim { ttl: self.short(), ..short }).await?;
+                self.pass(self.short() * 2).await;
+                Ok(held)
+            }
+        }
+    }
+
+    async fn finish(&self, key: &RecordKey, claim: &Claim, verdict: Verdict, ttl: Duration) -> Checked<Held> {
+        let held = self.grant(key, claim).await?;
+        let request = Complete { verdict, ttl, ..held.completion("first") };
+        same("complete", self.complete_with(key, &request).await?, CompleteAnswer::Done)?;
+        Ok(held)
+    }
+}

@@ -1,0 +1,9 @@
+use idem::{MemoryStore, idempotent};
+
+#[idempotent(key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    id += 1;
+    Ok(id)
+}
+
+fn main() {}

@@ -1,0 +1,7 @@
+use idem::{MemoryStore, idempotent};
+
+#[idempotent(key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+#![deny(dead_code)]
+
+use idem::{MemoryStore, idempotent};
+
+#[idempotent(key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+#![deny(unused_variables)]
+
+use idem::{MemoryStore, idempotent};
+
+#[idempotent(key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8, unused: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+
+fn main() {}

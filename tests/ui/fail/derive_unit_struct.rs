@@ -1,0 +1,6 @@
+use idem::KeyPart;
+
+#[derive(KeyPart)]
+struct Nothing;
+
+fn main() {}

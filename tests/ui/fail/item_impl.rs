@@ -1,0 +1,8 @@
+use idem::idempotent;
+
+struct Charge;
+
+#[idempotent(key = "{id}", store = store)]
+impl Charge {}
+
+fn main() {}

@@ -1,0 +1,6 @@
+use idem::idempotent;
+
+#[idempotent(key = "{id}", store = store)]
+mod charge {}
+
+fn main() {}

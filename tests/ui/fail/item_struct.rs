@@ -1,0 +1,6 @@
+use idem::idempotent;
+
+#[idempotent(key = "{id}", store = store)]
+struct Charge;
+
+fn main() {}

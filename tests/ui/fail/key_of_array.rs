@@ -1,0 +1,13 @@
+use idem::{MemoryStore, idempotent};
+
+struct Order {
+    id: u64,
+    part: [u8; 4],
+}
+
+#[idempotent(key = "{order.part}", store = store)]
+async fn charge(store: &MemoryStore, order: &Order) -> Result<u64, idem::Error> {
+    Ok(order.id)
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+use idem::{MemoryStore, idempotent};
+
+const NAME: &str = "payments";
+
+#[idempotent(scope = NAME, key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+
+fn main() {}
