@@ -4,6 +4,9 @@ mod support;
 
 use support::model::Bounded;
 use support::mutants::*;
+use support::promise::Promise;
+use support::protocol::OnCrash;
+use support::rules::Shipped;
 use support::setup::Setup;
 
 fn found_out<M: Mutant>() {
@@ -11,6 +14,26 @@ fn found_out<M: Mutant>() {
     println!("{report}");
     let found = report.broken.iter().any(|(promise, _)| *promise == M::BREAKS.name());
     assert!(found, "the mutant survives: nothing breaks \"{}\"", M::BREAKS.name());
+}
+
+#[test]
+fn the_shipped_rules_survive_where_the_mutants_are_found() {
+    for policy in [OnCrash::Rerun, OnCrash::InDoubt] {
+        let report = Bounded::<Shipped>::new(Setup::wide(policy)).explore_enough();
+        assert!(report.broken.is_empty(), "{report}");
+    }
+}
+
+macro_rules! promises {
+    ($($test:ident: $mutant:ident, $promise:ident, $policy:ident;)*) => { [$($mutant::BREAKS),*] };
+}
+
+#[test]
+fn each_promise_is_broken_by_a_mutant() {
+    let broken = for_each_mutant!(promises);
+    for promise in Promise::ALL {
+        assert!(broken.contains(&promise), "no mutant shows that the model watches \"{}\"", promise.name());
+    }
 }
 
 macro_rules! tests {

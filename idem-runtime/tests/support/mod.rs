@@ -11,5 +11,6 @@ pub mod rules;
 pub mod rules_store;
 pub mod setup;
 pub mod shadow;
+pub mod symmetry;
 pub mod worker;
 pub mod world;

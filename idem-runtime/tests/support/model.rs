@@ -12,7 +12,7 @@ use super::worker::Ending;
 use super::world::{Action, World};
 
 /// After so many steps without a breach, a mutant has survived.
-const ENOUGH: usize = 3_000_000;
+const ENOUGH: usize = 1_000_000;
 
 type Condition<R> = fn(&Bounded<R>, &World) -> bool;
 
@@ -71,6 +71,11 @@ impl<R: Rules> Bounded<R> {
     /// Explores until a promise is broken, or enough if it is not.
     pub fn explore_until_broken(self, promise: Promise) -> Report {
         self.run(1, HasDiscoveries::AllOf([promise.name()].into()), ENOUGH)
+    }
+
+    /// Explores as much as a mutant is given, whatever breaks.
+    pub fn explore_enough(self) -> Report {
+        self.run(1, HasDiscoveries::All, ENOUGH)
     }
 
     /// Goes on until `until`, or for `most` steps where that is not zero.

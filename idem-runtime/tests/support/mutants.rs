@@ -6,7 +6,8 @@
 use super::promise::Promise;
 use super::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, OnCrash, Owner, Record, Release,
-    ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, State, Step, Timestamp,
+    ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, State, Step, StoredResult,
+    Timestamp,
 };
 use super::rules::Rules;
 
@@ -30,6 +31,7 @@ macro_rules! for_each_mutant {
             fence_never_compared: FenceNeverCompared, OnlyTheHolderActs, Rerun;
             resolve_keeps_the_owner: ResolveKeepsTheOwner, OnlyTheHolderActs, InDoubt;
             last_completion_wins: LastCompletionWins, OneResult, Rerun;
+            replay_is_empty: ReplayIsEmpty, ReplaysAreTheResult, Rerun;
             lease_as_expiry: LeaseAsExpiry, NothingIsForgotten, Rerun;
             delete_on_failure: DeleteOnFailure, NothingIsForgotten, Rerun;
             delete_on_failure_by_anybody: DeleteOnFailureByAnybody, OnlyTheHolderActs, Rerun;
@@ -169,6 +171,16 @@ impl Rules for LastCompletionWins {
             }
             _ => protocol::complete(record, request, now),
         }
+    }
+}
+
+/// A duplicate is told that it is one, and nothing more.
+impl Rules for ReplayIsEmpty {
+    fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timestamp) -> Step<ClaimAnswer> {
+        let empty = || StoredResult::Value(Default::default());
+        let marked =
+            record.map(|record| Record { result: record.result.as_ref().map(|_| empty()), ..record.clone() });
+        protocol::claim(marked.as_ref(), floor, request, now)
     }
 }
 

@@ -53,8 +53,7 @@ impl Records {
 
 impl<R> RulesStore<R> {
     pub fn new() -> Self {
-        let inner =
-            Inner { start: Instant::now(), records: Mutex::default(), waiters: Waiters::default() };
+        let inner = Inner { start: Instant::now(), records: Mutex::default(), waiters: Waiters::default() };
         Self { inner: Arc::new(inner), rules: PhantomData }
     }
 
@@ -71,7 +70,6 @@ impl<R> RulesStore<R> {
         let step = rule(records.by_key.get(key), self.now());
         records.write(key, step)
     }
-
 }
 
 impl<R> Default for RulesStore<R> {

@@ -26,7 +26,7 @@ pub struct Setup {
     pub max_attempts: Option<NonZeroU32>,
     /// How many copies of requests may stay behind in the network and arrive late.
     pub late: usize,
-    /// Whether the last worker may come with other arguments.
+    /// Whether a claim may come with other arguments.
     pub other_arguments: bool,
     /// Whether bodies end in terminal errors too.
     pub failures: bool,
@@ -36,6 +36,9 @@ pub struct Setup {
     pub forgets: u8,
     /// How often the store's clock steps back.
     pub steps_back: u8,
+    /// Whether worlds that differ by the names of like workers count as one. The history of a
+    /// breach is then hard to read, as workers change places.
+    pub symmetric: bool,
 }
 
 impl Setup {
@@ -54,10 +57,11 @@ impl Setup {
             resolutions: 1,
             forgets: 0,
             steps_back: 0,
+            symmetric: true,
         }
     }
 
-    /// Two workers and everything that can happen to them.
+    /// Two workers and everything that can happen to them: far too much to be explored to the end.
     pub fn wide(policy: OnCrash) -> Self {
         Self {
             max_attempts: NonZeroU32::new(2),

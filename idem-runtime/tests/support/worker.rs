@@ -3,7 +3,6 @@
 //! Owns what a caller of the protocol does. Which answer it gets is the rules' affair.
 
 use super::one_key::OneKey;
-use super::promise::Promise;
 use super::protocol::{
     ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, Record, Release, ReleaseAnswer, ReleaseCause, Renew,
     RenewAnswer, StoredResult, Verdict,
@@ -93,6 +92,11 @@ pub const fn owner(worker: usize, life: u8) -> Owner {
     Owner::from_bytes(bytes)
 }
 
+/// The worker an owner belongs to; none for an operator's or the look-ahead's.
+pub fn worker_of(owner: Owner, workers: usize) -> Option<usize> {
+    usize::from(owner.as_bytes()[0]).checked_sub(1).filter(|worker| *worker < workers)
+}
+
 /// The store carries a request out. `seen` is what a claim read that is not one atomic step.
 pub fn apply<R: Rules>(
     key: &mut OneKey,
@@ -116,9 +120,8 @@ pub fn apply<R: Rules>(
         },
         Call::Complete { fence, failed } => {
             let verdict = if failed { Verdict::Failed } else { Verdict::Completed };
-            // No two attempts have the same result, so that a replay tells whose it is.
-            let result =
-                StoredResult::Value([&owner.as_bytes()[..2], &fence.get().to_be_bytes()].concat().into());
+            // No two grants have the same result, so that a replay tells whose it is.
+            let result = StoredResult::Value(fence.to_string().into());
             match key.complete::<R>(&Complete { owner, fence, verdict, result, ttl: TTL }) {
                 CompleteAnswer::Done => Reply::End(Ending::Completed),
                 CompleteAnswer::Lost => Reply::End(Ending::Lost),
@@ -144,9 +147,4 @@ fn claimed(answer: &ClaimAnswer) -> Reply {
         ClaimAnswer::InDoubt => Reply::End(Ending::InDoubt),
         ClaimAnswer::Exhausted { .. } => Reply::End(Ending::Exhausted),
     }
-}
-
-/// Whether the model goes no further from here.
-pub fn is_broken(key: &OneKey) -> bool {
-    Promise::ALL.into_iter().any(|promise| key.broken().has(promise))
 }

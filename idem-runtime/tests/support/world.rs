@@ -5,6 +5,7 @@ use super::one_key::OneKey;
 use super::protocol::{Owner, Resolution, State, StoredResult, Timestamp, Verdict};
 use super::rules::Rules;
 use super::setup::Setup;
+use super::symmetry;
 use super::worker::{self, Call, Doing, Ending, Worker, owner};
 
 /// One thing that happens.
@@ -42,7 +43,7 @@ pub enum Word {
 pub struct World {
     pub key: OneKey,
     pub workers: Vec<Worker>,
-    late: Vec<(usize, u8, Call)>,
+    pub late: Vec<(usize, u8, Call)>,
     pub resolutions: u8,
     forgets: u8,
     steps_back: u8,
@@ -61,7 +62,8 @@ impl World {
     }
 
     pub fn actions<R: Rules>(&self, setup: &Setup, actions: &mut Vec<Action>) {
-        if worker::is_broken(&self.key) {
+        // A history goes no further than its first breach.
+        if !self.key.broken().is_empty() {
             return;
         }
         for (index, worker) in self.workers.iter().enumerate() {
@@ -94,7 +96,7 @@ impl World {
             Doing::Ended(_) if worker.life + 1 >= setup.lives => return,
             Doing::Idle | Doing::Ended(_) => {
                 send(Call::Claim { other_arguments: false });
-                if setup.other_arguments && index + 1 == self.workers.len() {
+                if setup.other_arguments {
                     send(Call::Claim { other_arguments: true });
                 }
                 return;
@@ -162,6 +164,9 @@ impl World {
                 next.forgets -= 1;
                 next.key.forget();
             }
+        }
+        if setup.symmetric {
+            symmetry::sort(&mut next, setup);
         }
         Some(next)
     }
