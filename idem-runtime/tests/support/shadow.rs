@@ -104,6 +104,13 @@ impl Shadow {
         self.started = 0;
     }
 
+    /// Gives the owner another name.
+    pub fn rename(&mut self, name: impl FnOnce(Owner) -> Owner) {
+        if let Some(life) = &mut self.life {
+            life.last.0 = name(life.last.0);
+        }
+    }
+
     /// A claim was applied.
     pub fn claimed(&mut self, request: &Claim, answer: &ClaimAnswer, now: Timestamp) {
         let life = self.live(now).cloned();
@@ -285,6 +292,7 @@ impl Shadow {
                 }
                 self.judge(true, said);
                 self.demand(Promise::AnswersAreTrue, answer == expected || !said);
+                self.demand(Promise::InDoubtStartsOnce, !(doubtful && answer == ReleaseAnswer::Released));
             }
             Stage::Released { by_owner: true, .. } => {
                 self.demand(Promise::AskingAgainFindsTheTruth, answer == ReleaseAnswer::Released);
