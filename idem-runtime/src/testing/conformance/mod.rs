@@ -3,19 +3,25 @@
 //! Owns the checks and what a failure says. It knows the protocol's words and a store's face, and
 //! nothing of any store; expectations are written out here, not asked of the protocol's functions.
 //!
-//! A store's own tests make one test of each check:
+//! A store's own tests make one test of each check, or run them all by hand:
 //!
 //! ```
 //! # use idem_runtime as idem;
-//! # #[cfg(test)]
-//! mod conformance {
-//!     use idem::MemoryStore;
-//!     use idem::testing::conformance::{Profile, Subject};
+//! use idem::MemoryStore;
+//! use idem::testing::conformance::{self, Profile, Subject, Violation};
 //!
-//!     idem::testing::conformance_suite!(|| async {
-//!         Subject::new(MemoryStore::new(), Profile::tokio_clock())
-//!     });
+//! async fn subject() -> Subject {
+//!     Subject::new(MemoryStore::new(), Profile::tokio_clock())
 //! }
+//!
+//! idem::testing::conformance_suite!(subject);
+//!
+//! # fn main() -> Result<(), Violation> {
+//! for check in conformance::all().iter().filter(|check| check.theme() == "claim") {
+//!     check.run(subject)?;
+//! }
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! A check that fails says which rule is broken, and shows what was asked and answered until then.
@@ -28,6 +34,8 @@ mod list;
 mod runner;
 mod stage;
 mod subject;
+#[cfg(test)]
+mod tests;
 mod trial;
 mod witness;
 
