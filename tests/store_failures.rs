@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
@@ -49,6 +50,39 @@ async fn a_call_that_fails_open_runs_unprotected_and_says_so() {
     .await;
     assert_eq!(observed.value.unwrap(), 1);
     assert_eq!(observed.outcome, Some(Outcome::Unprotected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_does_not_take_a_call_within_the_body_for_the_one_it_observes() {
+    let (store, runs) = (faulty(), Runs::default());
+    store.next(OperationKind::Claim, Fault::FailBefore);
+    let observed = observe(operation().fail_open().run(&store, "outer", || async {
+        operation().run(&store, "inner", || async { Ok::<_, Failure>(runs.run()) }).await
+    }))
+    .await;
+    assert_eq!(observed.outcome, Some(Outcome::Unprotected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_whose_lease_is_lost_is_dropped_before_the_store_is_asked_again() {
+    let store = faulty();
+    store.always(OperationKind::Get, Fault::HangBefore);
+    let held = Arc::new(());
+    let body = held.clone();
+    let call = operation().run(&store, "k", || async move {
+        let _body = body;
+        std::future::pending::<Result<usize, Failure>>().await
+    });
+    let watching = async {
+        tokio::task::yield_now().await;
+        store.inner().forget(&record_key("k")).await.unwrap();
+        // The loss is found out at the next renewal; then the store hangs.
+        tokio::time::sleep(LEASE / 2).await;
+        Arc::strong_count(&held)
+    };
+    let (lost, held_by) = join(call, watching).await;
+    assert_eq!(lost.unwrap_err().kind(), "lease_lost");
+    assert_eq!(held_by, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,6 +148,16 @@ async fn a_grant_that_was_long_on_its_way_is_renewed_before_the_body_starts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_late_grant_is_renewed_as_often_as_it_takes() {
+    let store = faulty();
+    store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_millis(400)));
+    store.next_times(OperationKind::Renew, 5, Fault::HangBefore);
+    let call = operation().lease(Duration::from_millis(400));
+    call.run(&store, "k", || async { Ok::<_, Failure>(()) }).await.unwrap();
+    assert_eq!(store.applied(OperationKind::Renew), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_late_grant_whose_lease_another_has_taken_is_not_used() {
     let store = faulty();
     store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_secs(9)));
@@ -129,7 +173,9 @@ async fn a_late_grant_whose_lease_another_has_taken_is_not_used() {
             .await
     };
     let (slow, quick) = join(slow, quick).await;
-    assert_eq!(slow.unwrap_err().kind(), "in_flight");
+    let refused = slow.unwrap_err();
+    let Failure::Idem(Error::InFlight { retry_after, .. }) = refused else { panic!("{refused:?}") };
+    assert!(retry_after > LEASE / 2, "{retry_after:?} is what is left of the successor's lease");
     assert_eq!(quick.unwrap(), "quick");
 }
 

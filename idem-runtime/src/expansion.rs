@@ -17,6 +17,7 @@ use crate::store::Store;
 
 pub use crate::engine::{Codec as ResultCodec, Operation, Return, Site, Terminal, Values};
 pub use crate::fingerprint::{FingerprintError, fingerprint};
+pub use crate::key::missing::OptionalKey;
 pub use crate::key::{KeyBuilder, KeyPart};
 pub use crate::protocol::OnCrash;
 
@@ -109,6 +110,9 @@ where
     S: Store,
     B: Future<Output = R>,
 {
+    if key.is_plain() {
+        return engine::plainly(engine::polled(body)).await;
+    }
     let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
     R::from_result(engine::run(call, codec.codec, body).await)
 }
@@ -130,6 +134,8 @@ where
     S: Store,
     B: Future<Output = R> + Send + 'static,
 {
+    let plain = key.is_plain();
     let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
-    R::from_result(engine::run_detached(call, codec.codec, body).await)
+    let call = engine::run_detached(call, plain, codec.codec, body);
+    R::from_result(if plain { engine::plainly(call).await } else { call.await })
 }

@@ -11,7 +11,7 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{LitInt, LitStr};
 
-use super::model::{Length, Model, OnCrash, Scope};
+use super::model::{Length, MissingKey, Model, OnCrash, Scope};
 use crate::key::KeyPiece;
 use crate::key::expression::by_reference;
 use crate::runtime_path;
@@ -150,7 +150,15 @@ fn key(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
         KeyPiece::Literal(text) => setting("literal", text),
         KeyPiece::Part(part) => setting("part", part),
     });
-    quote_spanned!(Span::mixed_site()=> #runtime::KeyBuilder::new() #(#pieces)*)
+    let Some((missing, said)) = model.missing_key else {
+        return quote_spanned!(Span::mixed_site()=> #runtime::KeyBuilder::new() #(#pieces)*);
+    };
+    // Where it is said, for a key of which nothing can be missing.
+    let end = match missing {
+        MissingKey::Reject => quote_spanned!(beside(said)=> .reject_missing()),
+        MissingKey::Run => quote_spanned!(beside(said)=> .run_missing()),
+    };
+    quote_spanned!(Span::mixed_site()=> #runtime::OptionalKey::new() #(#pieces)* #end)
 }
 
 fn fingerprint(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {

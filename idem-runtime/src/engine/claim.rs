@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use backon::BackoffBuilder;
 use tokio::time::{Instant, sleep, timeout};
@@ -118,7 +117,10 @@ pub(super) async fn ask<S: Store>(call: &Arc<Prepared<S>>) -> Result<Asked<S>, S
         match answer {
             Ok(ClaimAnswer::Granted(grant)) => {
                 let attempt = Attempt::new(call, owner, grant, sent);
-                return confirm(attempt).await;
+                if let Some(confirmed) = confirm(attempt, sent + patience).await? {
+                    return Ok(Asked::Granted(confirmed));
+                }
+                // Somebody has it by now. Asking again tells how long.
             }
             Ok(answer) => return Ok(Asked::Refused(answer)),
             Err(error) if error.is_outcome_unknown() && sent.elapsed() < patience => {
@@ -130,26 +132,25 @@ pub(super) async fn ask<S: Store>(call: &Arc<Prepared<S>>) -> Result<Asked<S>, S
     }
 }
 
-/// A grant that was long on its way is renewed before the body starts.
-async fn confirm<S: Store>(attempt: Attempt<S>) -> Result<Asked<S>, StoreError> {
-    let lease = &attempt.claimed().lease;
-    let left = lease.held_until().saturating_duration_since(Instant::now());
-    if left > lease.length / 3 {
-        return Ok(Asked::Granted(attempt));
+/// A grant that was long on its way is renewed before the body starts, unless somebody has it by
+/// now.
+async fn confirm<S: Store>(attempt: Attempt<S>, until: Instant) -> Result<Option<Attempt<S>>, StoreError> {
+    let claimed = attempt.claimed();
+    let left = claimed.lease.held_until().saturating_duration_since(Instant::now());
+    if left > claimed.lease.length / 3 {
+        return Ok(Some(attempt));
     }
-    let renewed = attempt.claimed().clone().renew().await;
-    let lease = &attempt.claimed().lease;
-    if lease.is_lost() {
-        // Somebody has it; the lease left is not known here, and asking again will tell.
-        return Ok(Asked::Refused(ClaimAnswer::Busy { retry_after: Duration::ZERO }));
+    let mut pauses = backoff().build();
+    while !claimed.clone().renew().await {
+        let pause = pauses.next().unwrap_or(claimed.lease.length);
+        if Instant::now() + pause >= until {
+            return Err(StoreError::outcome_unknown(
+                "it granted the claim late and did not answer when asked to renew it",
+            ));
+        }
+        sleep(pause).await;
     }
-    if renewed {
-        Ok(Asked::Granted(attempt))
-    } else {
-        Err(StoreError::outcome_unknown(
-            "it granted the claim late and did not answer when asked to renew it",
-        ))
-    }
+    Ok(if claimed.lease.is_lost() { None } else { Some(attempt) })
 }
 
 type Answering = Pin<Box<dyn Future<Output = Result<ClaimAnswer, StoreError>> + Send>>;

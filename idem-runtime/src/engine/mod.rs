@@ -28,7 +28,7 @@ use std::task::Poll;
 
 use tracing::Instrument;
 
-use crate::context::{Context, Outcome};
+use crate::context::{Context, Observation, Outcome};
 use crate::error::Error;
 use crate::protocol::{Replay, StoredResult, Tombstone};
 use crate::store::Store;
@@ -89,8 +89,14 @@ where
     }
 }
 
-/// Makes a call in a task of its own, which goes on when the caller goes away.
-pub(crate) async fn run_detached<R, C, S, B>(call: Call<S>, codec: C, body: B) -> Result<R::Value, R::Error>
+/// Makes a call in a task of its own, which goes on when the caller goes away. One without a key can
+/// be made plainly.
+pub(crate) async fn run_detached<R, C, S, B>(
+    call: Call<S>,
+    plain: bool,
+    codec: C,
+    body: B,
+) -> Result<R::Value, R::Error>
 where
     R: Return,
     R::Value: Send + 'static,
@@ -102,8 +108,8 @@ where
     let runtime = call.runtime()?;
     let operation = call.operation_name();
     let task = async move {
-        let body = pin!(Some(body));
-        run(call, codec, body).await
+        let mut body = pin!(Some(body));
+        if plain { polled(body.as_mut()).await.into_result() } else { run(call, codec, body).await }
     };
     match runtime.spawn(task.in_current_span()).await {
         Ok(result) => result,
@@ -143,6 +149,21 @@ async fn drive<R: Return, S: Store, B: Future<Output = R>>(
         }
     })
     .await
+}
+
+/// Runs a body as if nothing guarded it, and tells who observes the call.
+pub(crate) async fn plainly<B: Future>(body: B) -> B::Output {
+    let observer = Observation::current();
+    let returned = body.await;
+    if let Some(observer) = observer {
+        observer.set(Outcome::Unprotected);
+    }
+    returned
+}
+
+/// The body's own future.
+pub(crate) async fn polled<B: Future>(mut body: Pin<&mut Option<B>>) -> B::Output {
+    poll_fn(|cx| body.as_mut().as_pin_mut().map_or(Poll::Pending, |running| running.poll(cx))).await
 }
 
 /// Runs the body without a claim.
