@@ -27,20 +27,15 @@ pub(crate) fn private(path: Option<&Path>) -> TokenStream {
     }
 }
 
-/// As [`private`], for code in a function: what must stand before it, and the path. A given one is
-/// imported, so that a path to nowhere is one fault and not one at each use.
+/// As [`private`], for code in a function: an import that stands before it, and the name. So a path to
+/// nowhere is one fault and not one at each use, and a use has no path that is linted where it is shown.
 pub(crate) fn imported(path: Option<&Path>) -> (TokenStream, TokenStream) {
     let module = private(path);
-    match path {
-        Some(_) => {
-            let name = Ident::new("__idem", Span::mixed_site());
-            (quote_spanned!(Span::mixed_site()=> use #module as #name;), name.to_token_stream())
-        }
-        None => (TokenStream::new(), module),
-    }
+    let name = Ident::new("__idem", Span::mixed_site());
+    (quote_spanned!(Span::mixed_site()=> use #module as #name;), name.to_token_stream())
 }
 
-/// The path, from [`imported`], as if it was written at `place`: what rustc has to say of a call is said
+/// The name, from [`imported`], as if it was written at `place`: what rustc has to say of a call is said
 /// there alone.
 pub(crate) fn shown_at(path: &TokenStream, place: Span) -> TokenStream {
     let shown = |mut token: TokenTree| {
