@@ -40,9 +40,10 @@ use report::Event;
 use upkeep::Upkeep;
 
 pub(crate) use call::Call;
-pub use codec::{Codec, Terminal, Values};
+pub(crate) use codec::{Codec, Terminal, Values, from_bytes, to_stored};
 pub use operation::{Operation, TerminalOperation};
-pub use returns::Return;
+pub use returns::Recordable;
+pub(crate) use returns::{Failure, Return, Unbound};
 pub use site::Site;
 
 /// Makes a call. `body` is pinned where it stands, and dropped there as soon as it is done or its
