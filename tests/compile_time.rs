@@ -4,8 +4,8 @@
 //! then each is to be read.
 
 #[test]
-fn every_valid_use_compiles() {
-    trybuild::TestCases::new().pass("tests/ui/pass/*.rs");
+fn every_valid_use_of_a_whole_crate_compiles() {
+    trybuild::TestCases::new().pass("tests/ui/pass/crates/*.rs");
 }
 
 #[test]

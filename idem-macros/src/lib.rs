@@ -40,6 +40,7 @@ use proc_macro::TokenStream;
 /// | `max_result_bytes = 65_536` | how large a result may be | the store's limit |
 /// | `fail_open` | run unprotected when the store is down | fail closed |
 /// | `detach` | finish and record even when the caller goes away | runs in the caller's task |
+/// | `missing_key = "reject"` or `"run"` | for a key with an `Option` in it: refuse a call without a value, or run its body unprotected | must be said |
 /// | `crate = ::path` | where the runtime is | `::idem` |
 ///
 /// Durations are integers with `ms`, `s`, `m`, `h`, `d` or `w`, or several: `"1h 30m"`.

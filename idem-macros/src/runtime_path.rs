@@ -2,8 +2,8 @@
 //!
 //! Owns that rule, for the attribute and the derive alike.
 
-use proc_macro2::{Span, TokenStream};
-use quote::{quote, quote_spanned};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprPath, Path};
 
 use crate::key::expression::ungrouped;
@@ -25,4 +25,22 @@ pub(crate) fn private(path: Option<&Path>) -> TokenStream {
         Some(path) => quote!(#path::__private),
         None => quote_spanned!(Span::mixed_site()=> ::idem::__private),
     }
+}
+
+/// As [`private`], for code in a function: an import that stands before it, and the name. So a path to
+/// nowhere is one fault and not one at each use, and a use has no path that is linted where it is shown.
+pub(crate) fn imported(path: Option<&Path>) -> (TokenStream, TokenStream) {
+    let module = private(path);
+    let name = Ident::new("__idem", Span::mixed_site());
+    (quote_spanned!(Span::mixed_site()=> use #module as #name;), name.to_token_stream())
+}
+
+/// The name, from [`imported`], as if it was written at `place`: what rustc has to say of a call is said
+/// there alone.
+pub(crate) fn shown_at(path: &TokenStream, place: Span) -> TokenStream {
+    let shown = |mut token: TokenTree| {
+        token.set_span(place);
+        token
+    };
+    path.clone().into_iter().map(shown).collect()
 }

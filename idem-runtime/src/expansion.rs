@@ -3,44 +3,139 @@
 //!
 //! Owns the small traits that let generated code stay short and rustc's messages be ours.
 
-use std::marker::PhantomData;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use serde::Serialize;
+use futures_util::FutureExt;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use crate::engine::{self, Call};
-use crate::protocol::Fingerprint;
-use crate::store::Store;
+use crate::engine::{self, Call, Codec as ResultCodec, Failure, Unbound, from_bytes, to_stored};
+use crate::error::Error;
+use crate::protocol::{Fingerprint, StoredResult, Verdict};
+use crate::store::{MemoryStore, Store};
 
-pub use crate::engine::{Codec as ResultCodec, Operation, Return, Site, Terminal, Values};
+pub use crate::engine::{Operation, Recordable, Site};
 pub use crate::fingerprint::{FingerprintError, fingerprint};
+pub use crate::key::missing::OptionalKey;
 pub use crate::key::{KeyBuilder, KeyPart};
 pub use crate::protocol::OnCrash;
 
-/// How the results of a function are kept; made by [`codec`].
+/// How the results of a function are kept.
+///
+/// It holds what the bounds on the return type promise, as functions. So they stand in one place, where
+/// the codec is made, and nothing that takes it asks again for what a type does not keep.
 #[derive(Debug)]
-pub struct Codec<R, C> {
-    codec: C,
-    returns: PhantomData<fn() -> R>,
+pub struct Codec<R, T, E, F = ()> {
+    into_result: fn(R) -> Result<T, E>,
+    from_result: fn(Result<T, E>) -> R,
+    error: fn(Error) -> E,
+    value: Format<T>,
+    terminal: Option<Terminal<E, F>>,
 }
 
-/// Only values are kept. The one place where the return type is bound.
+#[derive(Debug)]
+struct Terminal<E, F> {
+    function: F,
+    call: fn(&F, &E) -> bool,
+    error: Format<E>,
+}
+
+#[derive(Debug)]
+struct Format<T> {
+    encode: fn(&T, usize) -> StoredResult,
+    decode: fn(&[u8]) -> Option<T>,
+}
+
+impl<T: Serialize + DeserializeOwned> Format<T> {
+    const fn json() -> Self {
+        Self { encode: to_stored, decode: from_bytes }
+    }
+}
+
+/// Only values are kept.
 #[must_use]
-pub const fn codec<R: Return>() -> Codec<R, Values> {
-    Codec { codec: Values, returns: PhantomData }
+pub fn codec<R: Recordable>() -> Codec<R, R::Value, R::Error> {
+    Codec {
+        into_result: R::into_result,
+        from_result: R::from_result,
+        error: From::from,
+        value: Format::json(),
+        terminal: None,
+    }
 }
 
-impl<R: Return> Codec<R, Values> {
-    /// Errors for which `is_terminal` holds are kept too.
-    pub fn terminal<F>(self, is_terminal: F) -> Codec<R, Terminal<F>>
+/// As [`codec`], for a type that by its name is a response: in words of its own.
+#[must_use]
+pub fn response<R: RecordableResponse>() -> Codec<R, R::Value, R::Error> {
+    R::codec()
+}
+
+/// As [`Recordable`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` holds a response, and a response is not recorded",
+    label = "annotate the function that this handler calls, or use the HTTP layer",
+    note = "what is recorded is a `Result<T, E>` with `T: Serialize + DeserializeOwned` and `E: From<idem::Error>`"
+)]
+pub trait RecordableResponse: Sized {
+    /// The value that is recorded.
+    type Value;
+    /// The error that idem's own error becomes.
+    type Error;
+    /// As [`codec`] gives it.
+    fn codec() -> Codec<Self, Self::Value, Self::Error>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned, E: From<Error>> RecordableResponse for Result<T, E> {
+    type Value = T;
+    type Error = E;
+
+    fn codec() -> Codec<Self, T, E> {
+        codec()
+    }
+}
+
+impl<R, T, E> Codec<R, T, E> {
+    /// Errors for which `function` holds are kept too.
+    pub fn terminal<F>(self, function: F) -> Codec<R, T, E, F>
     where
-        F: Fn(&R::Error) -> bool,
-        R::Error: Serialize + DeserializeOwned,
+        F: Fn(&E) -> bool,
+        E: Serialize + for<'de> Deserialize<'de>,
     {
-        Codec { codec: Terminal(is_terminal), returns: PhantomData }
+        let Self { into_result, from_result, error, value, terminal: _ } = self;
+        let call = |function: &F, error: &E| function(error);
+        Codec {
+            into_result,
+            from_result,
+            error,
+            value,
+            terminal: Some(Terminal { function, call, error: Format::json() }),
+        }
+    }
+}
+
+impl<R, T, E, F> ResultCodec<T, Failure<E>> for Codec<R, T, E, F> {
+    fn encode(&self, result: &Result<T, Failure<E>>, max_bytes: usize) -> Option<(Verdict, StoredResult)> {
+        match (result, &self.terminal) {
+            (Ok(value), _) => Some((Verdict::Completed, (self.value.encode)(value, max_bytes))),
+            (Err(Failure::Body(error)), Some(terminal)) if (terminal.call)(&terminal.function, error) => {
+                Some((Verdict::Failed, (terminal.error.encode)(error, max_bytes)))
+            }
+            (Err(_), _) => None,
+        }
+    }
+
+    fn decode(&self, verdict: Verdict, bytes: &[u8]) -> Option<Result<T, Failure<E>>> {
+        match verdict {
+            Verdict::Completed => (self.value.decode)(bytes).map(Ok),
+            Verdict::Failed => {
+                let error = (self.terminal.as_ref()?.error.decode)(bytes)?;
+                Some(Err(Failure::Body(error)))
+            }
+        }
     }
 }
 
@@ -49,6 +144,11 @@ pub mod via {
     /// The store itself.
     #[derive(Debug)]
     pub struct Itself;
+    /// Never. That there are two rules for every type keeps rustc from taking one for the only way.
+    #[derive(Debug)]
+    pub struct Nothing;
+    /// A bound that never holds.
+    pub trait Never {}
     /// Through one pointer, and so on.
     #[derive(Debug)]
     pub struct Pointer<M>(M);
@@ -66,11 +166,21 @@ pub trait AsStore<Via> {
     fn as_store(&self) -> Self::Store;
 }
 
+#[diagnostic::do_not_recommend]
 impl<S: Store> AsStore<via::Itself> for S {
     type Store = S;
 
     fn as_store(&self) -> S {
         self.clone()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: via::Never + ?Sized> AsStore<via::Nothing> for S {
+    type Store = MemoryStore;
+
+    fn as_store(&self) -> MemoryStore {
+        MemoryStore::new()
     }
 }
 
@@ -95,8 +205,8 @@ pub fn store<M, S: AsStore<M> + ?Sized>(store: &S) -> S::Store {
 
 /// Makes one call of an annotated function. `body` is pinned where it stands, and dropped there as
 /// soon as it is done or its lease is lost.
-pub async fn run<R, C, S, B>(
-    codec: Codec<R, C>,
+pub async fn run<R, T, E, F, S, B>(
+    codec: Codec<R, T, E, F>,
     operation: Operation,
     store: S,
     key: KeyBuilder,
@@ -104,18 +214,35 @@ pub async fn run<R, C, S, B>(
     body: Pin<&mut Option<B>>,
 ) -> R
 where
-    R: Return,
-    C: ResultCodec<R::Value, R::Error>,
     S: Store,
     B: Future<Output = R>,
 {
+    if key.is_plain() {
+        return engine::plainly(engine::polled(body)).await;
+    }
+    let own = codec.own();
     let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
-    R::from_result(engine::run(call, codec.codec, body).await)
+    let body = pin!(Some(Lent { body, into_result: codec.into_result }));
+    own(engine::run(call, codec, body).await)
 }
 
+/// What a detached body may take with it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot go into a detached body",
+    label = "this is not `Send`",
+    note = "a detached body may run on another thread: take an argument that is `Send`, such as an `Arc` for an `Rc`"
+)]
+pub trait Detachable {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Send + ?Sized> Detachable for T {}
+
+/// That an argument can go into a detached body, said where its type stands.
+pub const fn detachable<T: Detachable + ?Sized>() {}
+
 /// As [`run`], in a task of its own that outlives the caller.
-pub async fn run_detached<R, C, S, B>(
-    codec: Codec<R, C>,
+pub async fn run_detached<R, T, E, F, S, B>(
+    codec: Codec<R, T, E, F>,
     operation: Operation,
     store: S,
     key: KeyBuilder,
@@ -123,13 +250,52 @@ pub async fn run_detached<R, C, S, B>(
     body: B,
 ) -> R
 where
-    R: Return,
-    R::Value: Send + 'static,
-    R::Error: Send + 'static,
-    C: ResultCodec<R::Value, R::Error> + Send + 'static,
+    R: 'static,
+    T: Send + 'static,
+    E: Send + 'static,
+    F: Send + 'static,
     S: Store,
     B: Future<Output = R> + Send + 'static,
 {
+    let plain = key.is_plain();
+    let own = codec.own();
+    let into_result = codec.into_result;
     let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
-    R::from_result(engine::run_detached(call, codec.codec, body).await)
+    let body = body.map(move |returned| Unbound(into_result(returned)));
+    let call = engine::run_detached(call, plain, codec, body);
+    own(if plain { engine::plainly(call).await } else { call.await })
+}
+
+impl<R, T, E, F> Codec<R, T, E, F> {
+    /// What makes the function's own type of a result.
+    fn own(&self) -> impl FnOnce(Result<T, Failure<E>>) -> R + use<R, T, E, F> {
+        let (from_result, own) = (self.from_result, self.error);
+        move |result| {
+            from_result(result.map_err(|failure| match failure {
+                Failure::Idem(error) => own(error),
+                Failure::Body(error) => error,
+            }))
+        }
+    }
+}
+
+/// A body that stands elsewhere.
+struct Lent<'b, B, R, T, E> {
+    body: Pin<&'b mut Option<B>>,
+    into_result: fn(R) -> Result<T, E>,
+}
+
+impl<R, T, E, B: Future<Output = R>> Future for Lent<'_, B, R, T, E> {
+    type Output = Unbound<T, E>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(body) = self.body.as_mut().as_pin_mut() else { return Poll::Pending };
+        body.poll(cx).map(|returned| Unbound((self.into_result)(returned)))
+    }
+}
+
+impl<B, R, T, E> Drop for Lent<'_, B, R, T, E> {
+    fn drop(&mut self) {
+        self.body.set(None);
+    }
 }

@@ -5,20 +5,21 @@
 
 use std::time::Duration;
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{LitInt, LitStr};
 
-use super::model::{Length, Model, OnCrash, Scope};
+use super::function::names_response;
+use super::model::{Length, MissingKey, Model, OnCrash, Scope};
 use crate::key::KeyPiece;
 use crate::key::expression::by_reference;
 use crate::runtime_path;
 
 /// The function with its body guarded.
 pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
-    let runtime = runtime_path::private(model.runtime.as_ref());
+    let (import, runtime) = runtime_path::imported(model.runtime.as_ref());
     let codec = codec(model, &runtime);
     let operation = operation(model, &runtime);
     let store = store(model, &runtime);
@@ -30,8 +31,11 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
         None => quote_spanned! {Span::mixed_site()=> ::core::pin::pin!(::core::option::Option::Some(#body)) },
     };
     let call = call(model, &runtime);
+    let detachable = detachable(model, &runtime);
     // `result` is bound so that in edition 2021 no temporary outlives the arguments.
     model.function.with_code(quote_spanned! {Span::mixed_site()=>
+        #import
+        #(#detachable)*
         let codec = #codec;
         let operation = #operation;
         let store = #store;
@@ -50,16 +54,39 @@ fn beside(user: Span) -> Span {
 
 fn store(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let span = beside(model.store.span());
+    let runtime = runtime_path::shown_at(runtime, span);
     let store = by_reference(&model.store);
     quote_spanned!(span=> #runtime::store(#store))
 }
 
-/// The only bound on the return type, and it stands at the return type.
+/// The only bound on the return type, and it stands at the return type. The call has exactly its place,
+/// as rustc says twice what it sees at two.
 fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
-    let returns = model.returns;
-    let span = beside(returns.span());
+    let returns = model.returns.to_token_stream();
+    let places: Vec<Span> = returns.clone().into_iter().map(|token| token.span()).collect();
+    let [begin, end] =
+        [places.first(), places.last()].map(|place| place.copied().unwrap_or_else(Span::call_site));
+    let runtime = runtime_path::shown_at(runtime, begin);
+    let codec = Ident::new(if names_response(model.returns) { "response" } else { "codec" }, begin);
+    let begin = quote_spanned!(begin=> #runtime::#codec::<);
+    let end = quote_spanned!(end=> >());
     let terminal = model.terminal.iter().map(|terminal| setting("terminal", terminal));
-    quote_spanned!(span=> #runtime::codec::<#returns>() #(#terminal)*)
+    quote_spanned!(Span::mixed_site()=> #begin #returns #end #(#terminal)*)
+}
+
+/// That each argument of a detached function can leave its caller, said at its type.
+fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
+    if model.detach.is_none() {
+        return Vec::new();
+    }
+    let types = model.function.named_types();
+    types
+        .map(|ty| {
+            let span = beside(ty.span());
+            let runtime = runtime_path::shown_at(runtime, span);
+            quote_spanned!(span=> #runtime::detachable::<#ty>();)
+        })
+        .collect()
 }
 
 /// The call of the runtime. What a detached body lacks is shown at the word that asks for it.
@@ -150,13 +177,22 @@ fn key(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
         KeyPiece::Literal(text) => setting("literal", text),
         KeyPiece::Part(part) => setting("part", part),
     });
-    quote_spanned!(Span::mixed_site()=> #runtime::KeyBuilder::new() #(#pieces)*)
+    let Some((missing, said)) = model.missing_key else {
+        return quote_spanned!(Span::mixed_site()=> #runtime::KeyBuilder::new() #(#pieces)*);
+    };
+    // Where it is said, for a key of which nothing can be missing.
+    let end = match missing {
+        MissingKey::Reject => quote_spanned!(beside(said)=> .reject_missing()),
+        MissingKey::Run => quote_spanned!(beside(said)=> .run_missing()),
+    };
+    quote_spanned!(Span::mixed_site()=> #runtime::OptionalKey::new() #(#pieces)* #end)
 }
 
 fn fingerprint(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     match &model.fingerprint {
         Some(places) => {
             let span = beside(places.span());
+            let runtime = runtime_path::shown_at(runtime, span);
             quote_spanned!(span=> ::core::option::Option::Some(#runtime::fingerprint(#places)))
         }
         None => quote_spanned!(Span::mixed_site()=> ::core::option::Option::None),
@@ -174,5 +210,13 @@ fn body(model: &Model<'_>) -> TokenStream {
             return never;
         }
     };
-    quote_spanned!(code.span()=> async move { #typed #code })
+    // Its braces keep the lints of what follows a return; on one line they would be unused ones.
+    let content = if is_on_one_line(code) { code.stream() } else { code.to_token_stream() };
+    quote_spanned!(code.span()=> async move { #typed #content })
+}
+
+fn is_on_one_line(code: &Group) -> bool {
+    let line = |span: Span| span.unwrap().line();
+    // Only rustc knows lines; the tests of this crate are without it.
+    proc_macro::is_available() && line(code.span_open()) == line(code.span_close())
 }

@@ -6,7 +6,10 @@
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::quote;
 use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, GenericArgument, PathArguments, Signature, Token, Type, TypeParamBound, Visibility};
+use syn::visit::Visit;
+use syn::{
+    Attribute, FnArg, GenericArgument, PathArguments, Signature, Token, Type, TypeParamBound, Visibility,
+};
 
 /// An async function, or what `#[async_trait]` has made of one.
 #[derive(Debug)]
@@ -46,6 +49,14 @@ impl Function {
     /// Whether calling it gives a future that this crate can look into.
     pub(crate) fn is_async(&self) -> bool {
         self.signature.asyncness.is_some() || self.body.boxed.is_some()
+    }
+
+    /// The types of the arguments, but for those without a name.
+    pub(crate) fn named_types(&self) -> impl Iterator<Item = &Type> {
+        self.signature.inputs.iter().filter_map(|input| match input {
+            FnArg::Typed(argument) if !is_opaque(&argument.ty) => Some(&*argument.ty),
+            FnArg::Typed(_) | FnArg::Receiver(_) => None,
+        })
     }
 
     /// The code to guard, with its braces.
@@ -90,10 +101,25 @@ impl Parse for Function {
                 "a method without a body has nothing to run: put `#[idempotent]` on it in the impls",
             ));
         }
-        let body: Group = input.parse()?;
+        let body = body(input)?;
         let body = Body::split(&body, signature.asyncness.is_some());
         Ok(Self { attributes, visibility, defaultness, signature, body })
     }
+}
+
+/// The braces with the body; `macro_rules!` puts a group without delimiters around a block.
+fn body(input: ParseStream<'_>) -> syn::Result<Group> {
+    let place = input.span();
+    let mut token: TokenTree = input.parse()?;
+    loop {
+        let TokenTree::Group(group) = token else { break };
+        match (group.delimiter(), group.stream().into_iter().next()) {
+            (Delimiter::Brace, _) => return Ok(group),
+            (Delimiter::None, Some(inside)) => token = inside,
+            _ => break,
+        }
+    }
+    Err(syn::Error::new(place, "expected the body of the function in braces"))
 }
 
 /// Says of another item what to do instead.
@@ -211,4 +237,35 @@ fn argument_of<'t>(ty: &'t Type, name: &str) -> Option<&'t Type> {
         GenericArgument::Type(ty) => Some(ty),
         _ => None,
     }
+}
+
+/// Whether the value in a return type is, by its name, a response of a web framework.
+pub(crate) fn names_response(returns: &Type) -> bool {
+    let Type::Path(result) = returns else { return false };
+    let Some(PathArguments::AngleBracketed(arguments)) =
+        result.path.segments.last().map(|last| &last.arguments)
+    else {
+        return false;
+    };
+    let Some(GenericArgument::Type(Type::Path(value))) = arguments.args.first() else { return false };
+    value.path.segments.last().is_some_and(|last| {
+        ["Json", "Html", "Form", "Redirect", "Response", "HttpResponse", "StatusCode"]
+            .iter()
+            .any(|name| last.ident == name)
+    })
+}
+
+/// Whether there is an `impl Trait` in a type.
+fn is_opaque(ty: &Type) -> bool {
+    struct Finder(bool);
+
+    impl<'ast> Visit<'ast> for Finder {
+        fn visit_type_impl_trait(&mut self, _: &'ast syn::TypeImplTrait) {
+            self.0 = true;
+        }
+    }
+
+    let mut finder = Finder(false);
+    finder.visit_type(ty);
+    finder.0
 }

@@ -38,4 +38,6 @@ pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream 
 }
 
 #[cfg(test)]
+mod snapshots;
+#[cfg(test)]
 mod tests;

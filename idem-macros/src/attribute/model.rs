@@ -28,6 +28,8 @@ pub(crate) struct Model<'f> {
     pub(crate) terminal: Option<Expr>,
     pub(crate) store: Expr,
     pub(crate) key: Vec<KeyPiece>,
+    /// What a missing value in the key means, and where that is said.
+    pub(crate) missing_key: Option<(MissingKey, Span)>,
     pub(crate) fingerprint: Option<TokenStream>,
 }
 
@@ -61,4 +63,13 @@ pub(crate) enum OnCrash {
     Rerun,
     /// Run nothing until somebody has looked.
     InDoubt,
+}
+
+/// What a missing value in the key means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MissingKey {
+    /// The call is refused.
+    Reject,
+    /// The body runs as if nothing guarded it.
+    Run,
 }

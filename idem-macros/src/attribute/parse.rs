@@ -14,7 +14,7 @@ use syn::{Expr, Ident, Meta, MetaNameValue, Token};
 use crate::diagnostics::{Faults, closest, list};
 use crate::key::expression::ungrouped;
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "key",
     "store",
     "ttl",
@@ -28,6 +28,7 @@ const NAMES: [&str; 14] = [
     "max_result_bytes",
     "fail_open",
     "detach",
+    "missing_key",
     "crate",
 ];
 
@@ -51,6 +52,7 @@ pub(crate) struct Options {
     pub(crate) max_result_bytes: Given<Value>,
     pub(crate) fail_open: Given<Word>,
     pub(crate) detach: Given<Word>,
+    pub(crate) missing_key: Given<Value>,
     #[darling(rename = "crate")]
     pub(crate) runtime: Given<Value>,
     /// The names seen, also those whose option did not parse.

@@ -30,28 +30,49 @@ fn all_faults_are_reported_together_and_the_function_is_kept() {
     assert_eq!(count(&messages), 9, "{messages}");
 }
 
+/// What an editor hands over while somebody types: every beginning that is balanced.
+fn beginnings(text: &str) -> Vec<TokenStream> {
+    text.char_indices().filter_map(|(end, _)| text[..end].parse().ok()).collect()
+}
+
 #[test]
 fn a_half_typed_body_gives_a_function() {
-    let item = quote!(async fn f(a: u8) -> Result<u8, E> { let x = ; a. });
-    let expanded = expand(quote!(key = "a", store = s), &item).to_string();
-    assert!(!expanded.contains("compile_error"), "{expanded}");
-    assert!(expanded.contains("{ let x = ; a . }"), "{expanded}");
+    let bodies =
+        beginnings("let order = store.get(id).await?; match order { Some(order) => order.charge().await, _");
+    assert!(bodies.len() > 20, "{}", bodies.len());
+    for body in bodies {
+        let item = quote!(async fn charge(a: u8) -> Result<u8, E> { #body });
+        let expanded = expand(quote!(key = "a", store = s), &item).to_string();
+        assert!(!expanded.contains("compile_error"), "{expanded}");
+        assert!(expanded.contains("async fn charge (a : u8) -> Result < u8 , E >"), "{expanded}");
+        assert!(expanded.contains(&quote!({ #body }).to_string()), "{expanded}");
+    }
 }
 
 #[test]
 fn a_half_typed_attribute_gives_the_function_as_it_was() {
-    for attribute in
-        ["", "key", "key =", "key = \"{a", "key = \"{a}\", st", "key = a, store = app.", "ttl = \""]
-    {
-        let Ok(attribute) = attribute.parse::<TokenStream>() else {
-            continue;
-        };
-        let item = quote!(
-            async fn f(a: u8) -> Result<u8, E> {
-                Ok(a)
-            }
-        );
+    let item = quote!(
+        async fn charge(a: u8) -> Result<u8, E> {
+            Ok(a)
+        }
+    );
+    let whole =
+        "ttl = \"24h\", key = (a, a.b()), wait = app.wait, terminal = |e| e.is_final(), detach, store";
+    let attributes = beginnings(whole);
+    assert!(attributes.len() > 20, "{}", attributes.len());
+    for attribute in attributes {
         assert!(count(&messages(attribute.clone(), &item)) >= 1, "{attribute}");
+    }
+}
+
+#[test]
+fn a_half_typed_signature_is_left_to_rustc() {
+    for item in
+        ["async fn", "async fn charge", "async fn charge(a: u8", "async fn charge(a: ) {}", "pub async"]
+    {
+        let Ok(item) = item.parse::<TokenStream>() else { continue };
+        let messages = messages(quote!(key = "a", store = s), &item);
+        assert!(count(&messages) >= 1, "{item}: {messages}");
     }
 }
 

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use crate::protocol::{StoredResult, Tombstone, Verdict};
 
 /// How the results of an operation are kept.
-pub trait Codec<T, E> {
+pub(crate) trait Codec<T, E> {
     /// What to record of a result; `None` if the key is to be released instead.
     fn encode(&self, result: &Result<T, E>, max_bytes: usize) -> Option<(Verdict, StoredResult)>;
 
@@ -22,7 +22,7 @@ pub trait Codec<T, E> {
 
 /// Values are kept, errors are not.
 #[derive(Clone, Copy, Debug)]
-pub struct Values;
+pub(crate) struct Values;
 
 impl<T: Serialize + DeserializeOwned, E> Codec<T, E> for Values {
     fn encode(&self, result: &Result<T, E>, max_bytes: usize) -> Option<(Verdict, StoredResult)> {
@@ -40,7 +40,7 @@ impl<T: Serialize + DeserializeOwned, E> Codec<T, E> for Values {
 
 /// Values are kept, and the errors for which the function holds.
 #[derive(Clone, Copy, Debug)]
-pub struct Terminal<F>(pub(crate) F);
+pub(crate) struct Terminal<F>(pub(crate) F);
 
 impl<T, E, F> Codec<T, E> for Terminal<F>
 where
@@ -64,7 +64,7 @@ where
     }
 }
 
-fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> StoredResult {
+pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> StoredResult {
     match catch_unwind(AssertUnwindSafe(|| serde_json::to_vec(value))) {
         Ok(Ok(bytes)) if bytes.len() > max_bytes => StoredResult::Tombstone(Tombstone::TooLarge),
         Ok(Ok(bytes)) => StoredResult::Value(Bytes::from(bytes)),
@@ -72,6 +72,6 @@ fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> StoredResult {
     }
 }
 
-fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     catch_unwind(AssertUnwindSafe(|| serde_json::from_slice(bytes))).ok()?.ok()
 }

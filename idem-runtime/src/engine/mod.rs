@@ -28,7 +28,7 @@ use std::task::Poll;
 
 use tracing::Instrument;
 
-use crate::context::{Context, Outcome};
+use crate::context::{Context, Observation, Outcome};
 use crate::error::Error;
 use crate::protocol::{Replay, StoredResult, Tombstone};
 use crate::store::Store;
@@ -40,9 +40,10 @@ use report::Event;
 use upkeep::Upkeep;
 
 pub(crate) use call::Call;
-pub use codec::{Codec, Terminal, Values};
+pub(crate) use codec::{Codec, Terminal, Values, from_bytes, to_stored};
 pub use operation::{Operation, TerminalOperation};
-pub use returns::Return;
+pub use returns::Recordable;
+pub(crate) use returns::{Failure, Return, Unbound};
 pub use site::Site;
 
 /// Makes a call. `body` is pinned where it stands, and dropped there as soon as it is done or its
@@ -50,7 +51,7 @@ pub use site::Site;
 pub(crate) async fn run<R, C, S, B>(
     call: Call<S>,
     codec: C,
-    mut body: Pin<&mut Option<B>>,
+    body: Pin<&mut Option<B>>,
 ) -> Result<R::Value, R::Error>
 where
     R: Return,
@@ -65,8 +66,10 @@ where
         Entry::Unprotected => return unprotected(&call, body).await.into_result(),
     };
     attempt.start();
-    let ended = drive(&attempt, body.as_mut()).await;
-    body.set(None);
+    // From here on dropped before the attempt: the key is not another's while this body is there.
+    let mut body = Body(body);
+    let ended = drive(&attempt, body.0.as_mut()).await;
+    drop(body);
     let result = match ended {
         Ended::Returned(result) => result,
         Ended::Panicked(payload) => {
@@ -89,8 +92,14 @@ where
     }
 }
 
-/// Makes a call in a task of its own, which goes on when the caller goes away.
-pub(crate) async fn run_detached<R, C, S, B>(call: Call<S>, codec: C, body: B) -> Result<R::Value, R::Error>
+/// Makes a call in a task of its own, which goes on when the caller goes away. One without a key can
+/// be made plainly.
+pub(crate) async fn run_detached<R, C, S, B>(
+    call: Call<S>,
+    plain: bool,
+    codec: C,
+    body: B,
+) -> Result<R::Value, R::Error>
 where
     R: Return,
     R::Value: Send + 'static,
@@ -102,8 +111,8 @@ where
     let runtime = call.runtime()?;
     let operation = call.operation_name();
     let task = async move {
-        let body = pin!(Some(body));
-        run(call, codec, body).await
+        let mut body = pin!(Some(body));
+        if plain { polled(body.as_mut()).await.into_result() } else { run(call, codec, body).await }
     };
     match runtime.spawn(task.in_current_span()).await {
         Ok(result) => result,
@@ -113,6 +122,15 @@ where
                 Err(Error::configuration(&operation, "the runtime was shut down during the call").into())
             }
         },
+    }
+}
+
+/// A body that goes when this does, and not when the frame goes that it is pinned in.
+struct Body<'a, B>(Pin<&'a mut Option<B>>);
+
+impl<B> Drop for Body<'_, B> {
+    fn drop(&mut self) {
+        self.0.set(None);
     }
 }
 
@@ -143,6 +161,21 @@ async fn drive<R: Return, S: Store, B: Future<Output = R>>(
         }
     })
     .await
+}
+
+/// Runs a body as if nothing guarded it, and tells who observes the call.
+pub(crate) async fn plainly<B: Future>(body: B) -> B::Output {
+    let observer = Observation::current();
+    let returned = body.await;
+    if let Some(observer) = observer {
+        observer.set(Outcome::Unprotected);
+    }
+    returned
+}
+
+/// The body's own future.
+pub(crate) async fn polled<B: Future>(mut body: Pin<&mut Option<B>>) -> B::Output {
+    poll_fn(|cx| body.as_mut().as_pin_mut().map_or(Poll::Pending, |running| running.poll(cx))).await
 }
 
 /// Runs the body without a claim.

@@ -1,16 +1,39 @@
-//! Which return types an idempotent function may have.
+//! Which return types an idempotent function may have, and how the engine sees them.
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+
+/// What the engine can take apart.
+pub(crate) trait Return {
+    /// The value that is recorded.
+    type Value;
+    /// The error that idem's own error becomes.
+    type Error: From<Error>;
+    /// As a plain `Result`.
+    ///
+    /// # Errors
+    ///
+    /// The body's own.
+    fn into_result(self) -> Result<Self::Value, Self::Error>;
+}
+
+impl<T, E: From<Error>> Return for Result<T, E> {
+    type Value = T;
+    type Error = E;
+
+    fn into_result(self) -> Self {
+        self
+    }
+}
 
 /// A return type whose value can be kept and replayed.
 #[diagnostic::on_unimplemented(
     message = "an idempotent function cannot return `{Self}`",
     label = "this must be a `Result<T, E>` with `T: Serialize + DeserializeOwned` and `E: From<idem::Error>`"
 )]
-pub trait Return {
+pub trait Recordable {
     /// The value that is recorded.
     type Value: Serialize + DeserializeOwned;
     /// The error that idem's own error becomes.
@@ -25,9 +48,10 @@ pub trait Return {
     fn from_result(result: Result<Self::Value, Self::Error>) -> Self;
 }
 
-impl<T, E> Return for Result<T, E>
+impl<T, E> Recordable for Result<T, E>
 where
-    T: Serialize + DeserializeOwned,
+    // Not `DeserializeOwned`: for this one serde says what to derive.
+    T: Serialize + for<'de> Deserialize<'de>,
     E: From<Error>,
 {
     type Value = T;
@@ -39,5 +63,30 @@ where
 
     fn from_result(result: Self) -> Self {
         result
+    }
+}
+
+/// A body's result as the engine sees it where nothing is asked of its types: idem's own error stays
+/// beside the body's.
+pub(crate) struct Unbound<T, E>(pub(crate) Result<T, E>);
+
+/// Why there is no value.
+pub(crate) enum Failure<E> {
+    Idem(Error),
+    Body(E),
+}
+
+impl<E> From<Error> for Failure<E> {
+    fn from(error: Error) -> Self {
+        Self::Idem(error)
+    }
+}
+
+impl<T, E> Return for Unbound<T, E> {
+    type Value = T;
+    type Error = Failure<E>;
+
+    fn into_result(self) -> Result<T, Failure<E>> {
+        self.0.map_err(Failure::Body)
     }
 }

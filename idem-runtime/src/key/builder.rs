@@ -25,6 +25,7 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').remove(b'
 pub struct KeyBuilder {
     pub(super) text: String,
     missing: bool,
+    plain: bool,
 }
 
 impl KeyBuilder {
@@ -58,6 +59,21 @@ impl KeyBuilder {
     /// Adds what stands between two values of one composite part.
     pub fn separator(&mut self) {
         self.text.push('/');
+    }
+
+    /// A key without a value that it needs.
+    pub(super) fn missing() -> Self {
+        Self { missing: true, ..Self::default() }
+    }
+
+    /// No key, where the call is then made as if nothing guarded it.
+    pub(super) fn plain() -> Self {
+        Self { plain: true, ..Self::missing() }
+    }
+
+    /// Whether the call is made as if nothing guarded it.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.plain
     }
 
     /// The key.

@@ -3,6 +3,7 @@
 //! Owns rendering and limits. Knows nothing of stores or of the protocol.
 
 mod builder;
+pub(crate) mod missing;
 mod part;
 
 use std::borrow::Cow;

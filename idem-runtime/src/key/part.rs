@@ -177,10 +177,15 @@ mod refused {
             [] f64;
         IsAlwaysThere(
             "this may be missing",
-            "all calls without a value would share one key: take the value out before the call, and decide \
-             there what a missing one means"
+            "all calls without a value would share one key: write `missing_key = \"reject\"` in the attribute to \
+             refuse them, or `missing_key = \"run\"` to run their body unprotected; elsewhere take the value out \
+             before the call"
         ):
             [T] Option<T>;
+        IsValue(
+            "this may be an error",
+            "all calls without a value would share one key: take the value out before the call"
+        ):
             [T, E] Result<T, E>;
         HasFixedLength(
             "a collection has no fixed number of values",

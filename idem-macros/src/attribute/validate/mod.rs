@@ -47,6 +47,7 @@ pub(crate) fn validate<'f>(
     let terminal = check(options.terminal, faults, value::terminal);
     let store = check(options.store, faults, value::store);
     let key = check_all(options.key, faults, |given| key::key(given, &arguments));
+    let missing_key = check(options.missing_key, faults, value::missing_key);
     let fingerprint = check_all(options.fingerprint, faults, |given| key::fingerprint(given, &arguments));
 
     Some(Model {
@@ -65,6 +66,7 @@ pub(crate) fn validate<'f>(
         terminal,
         store: store?,
         key: key?,
+        missing_key,
         fingerprint,
     })
 }

@@ -9,7 +9,7 @@ use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Lit, LitStr};
 
-use super::super::model::{Length, OnCrash};
+use super::super::model::{Length, MissingKey, OnCrash};
 use crate::diagnostics::closest;
 use crate::duration;
 
@@ -63,19 +63,33 @@ pub(super) fn scope(value: &Expr) -> Result<LitStr, String> {
 }
 
 pub(super) fn on_crash(value: &Expr) -> Result<(OnCrash, Span), String> {
-    const CHOICES: &str =
-        "write \"rerun\", to run the body again, or \"in_doubt\", to let an operator decide";
+    let words = "write \"rerun\", to run the body again, or \"in_doubt\", to let an operator decide";
+    choice(value, "on_crash", [("rerun", OnCrash::Rerun), ("in_doubt", OnCrash::InDoubt)], words)
+}
+
+pub(super) fn missing_key(value: &Expr) -> Result<(MissingKey, Span), String> {
+    let words = "write \"reject\", to refuse a call without a key, or \"run\", to run its body unprotected";
+    choice(value, "missing_key", [("reject", MissingKey::Reject), ("run", MissingKey::Run)], words)
+}
+
+/// One of two words.
+fn choice<T: Copy>(
+    value: &Expr,
+    option: &str,
+    choices: [(&str, T); 2],
+    words: &str,
+) -> Result<(T, Span), String> {
     let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = value else {
-        return Err(format!("this is no choice for `on_crash`: {CHOICES}"));
+        return Err(format!("this is no choice for `{option}`: {words}"));
     };
-    match text.value().as_str() {
-        "rerun" => Ok((OnCrash::Rerun, value.span())),
-        "in_doubt" => Ok((OnCrash::InDoubt, value.span())),
-        other => Err(match closest(other, ["rerun", "in_doubt"]) {
-            Some(meant) => format!("`{other}` is no choice for `on_crash`: did you mean \"{meant}\"?"),
-            None => format!("`{other}` is no choice for `on_crash`: {CHOICES}"),
-        }),
+    let given = text.value();
+    if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == given) {
+        return Ok((*choice, value.span()));
     }
+    Err(match closest(&given, choices.map(|(name, _)| name)) {
+        Some(meant) => format!("`{given}` is no choice for `{option}`: did you mean \"{meant}\"?"),
+        None => format!("`{given}` is no choice for `{option}`: {words}"),
+    })
 }
 
 /// A whole number above zero that fits a `T`, or an expression of that type.

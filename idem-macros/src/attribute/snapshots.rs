@@ -1,0 +1,53 @@
+//! What the attribute writes, for ten typical uses, as a person would read it: one file each in
+//! `expansions`, with the use above the line and what becomes of it below.
+//!
+//! `UPDATE_EXPANSIONS=1` writes them anew, and then each is to be read.
+
+use std::path::{Path, PathBuf};
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+use super::expand;
+
+const LINE: &str = "// becomes";
+
+/// A use that is longer than this is no typical one, or the expansion is too long.
+const MOST_LINES: usize = 45;
+
+fn files() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/attribute/expansions");
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// The use that `text` begins with, expanded.
+fn expanded(text: &str) -> String {
+    let mut tokens = text.parse::<TokenStream>().unwrap().into_iter().skip(1);
+    let Some(TokenTree::Group(brackets)) = tokens.next() else { panic!("no attribute") };
+    let attribute = brackets.stream().into_iter().find_map(|token| match token {
+        TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis => Some(group.stream()),
+        _ => None,
+    });
+    let file = syn::parse2(expand(attribute.unwrap(), &tokens.collect())).unwrap();
+    prettyplease::unparse(&file)
+}
+
+#[test]
+fn ten_typical_uses_become_what_their_files_say() {
+    let files = files();
+    assert_eq!(files.len(), 10);
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let input = text.split(LINE).next().unwrap().trim_end();
+        let now = format!("{input}\n\n{LINE}\n\n{}", expanded(input));
+        if std::env::var_os("UPDATE_EXPANSIONS").is_some() {
+            std::fs::write(&file, now).unwrap();
+            continue;
+        }
+        assert_eq!(text, now, "{}", file.display());
+        let lines = now.split(LINE).nth(1).unwrap().trim().lines().count();
+        assert!(lines <= MOST_LINES, "{} lines in {}", lines, file.display());
+    }
+}

@@ -1,0 +1,142 @@
+//! Uses of the attribute and the derive that say nothing themselves.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use idem::{Error, KeyPart, MemoryStore, Store};
+use serde::{Deserialize, Serialize};
+
+/// A part with a type parameter.
+#[derive(Clone, Debug, KeyPart)]
+pub struct Sku<T> {
+    warehouse: u16,
+    item: T,
+}
+
+/// A part with a lifetime.
+#[derive(Clone, Copy, Debug, KeyPart)]
+pub struct Name<'a>(&'a str, u8);
+
+/// A part of variants.
+#[derive(Clone, Copy, Debug, KeyPart)]
+pub enum Region {
+    /// Europe.
+    #[key_part(rename = "eu")]
+    Europe,
+    /// America.
+    America,
+}
+
+/// What a gateway says.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Failure(bool);
+
+impl Failure {
+    #[expect(clippy::trivially_copy_pass_by_ref)]
+    const fn is_final(&self) -> bool {
+        self.0
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(_: Error) -> Self {
+        Self(false)
+    }
+}
+
+const LEASE: Duration = Duration::from_secs(5);
+
+/// Durations and templates.
+///
+/// # Errors
+///
+/// Those of idem.
+#[idem::idempotent(key = "{sku}/{region}/{name.0}", ttl = "1h", lease = LEASE, store = store)]
+pub async fn template(
+    store: &MemoryStore,
+    sku: &Sku<String>,
+    region: Region,
+    name: Name<'_>,
+) -> Result<u8, Error> {
+    ready(()).await;
+    Ok(name.1)
+}
+
+/// Expressions, a fingerprint, a type parameter and an early return.
+///
+/// # Errors
+///
+/// Those of idem.
+#[idem::idempotent(
+    key = (id, sku.item.len(), { sku.warehouse + 1 }),
+    fingerprint = (sku.item, sku.warehouse),
+    store = store,
+    max_attempts = 3,
+    max_result_bytes = 1_000,
+)]
+pub async fn expression<S: Store, T: KeyPart + Sync + ToString>(
+    store: Arc<S>,
+    id: T,
+    sku: &Sku<String>,
+) -> Result<String, Error> {
+    let text = id.to_string();
+    ready(()).await;
+    if text.is_empty() {
+        return Ok("empty".to_owned());
+    }
+    Ok(text)
+}
+
+/// Options.
+///
+/// # Errors
+///
+/// A failure.
+#[idem::idempotent(key = "{id}/{part}", missing_key = "reject", terminal = Failure::is_final, wait = "5s", store = store)]
+pub async fn missing(store: &MemoryStore, id: u8, part: Option<&str>) -> Result<usize, Failure> {
+    ready(()).await;
+    part.map(str::len).ok_or(Failure(id > 0))
+}
+
+/// Where calls are made.
+#[derive(Clone, Debug, Default)]
+pub struct App {
+    store: MemoryStore,
+}
+
+impl App {
+    /// A method.
+    ///
+    /// # Errors
+    ///
+    /// Those of idem.
+    #[idem::idempotent(key = "{id}", store = self.store, on_crash = "in_doubt", scope = "method", crate = ::idem)]
+    pub async fn method(&self, id: u8) -> Result<u8, Error> {
+        ready(()).await;
+        Ok(id)
+    }
+
+    /// A detached method.
+    ///
+    /// # Errors
+    ///
+    /// A failure.
+    #[idem::idempotent(key = "{id}", missing_key = "run", store = self.store, detach, fail_open, terminal = |_| true)]
+    pub async fn detached(self: Arc<Self>, id: Option<u8>, names: Vec<String>) -> Result<usize, Failure> {
+        ready(()).await;
+        Ok(names.len() + id.map_or(0, usize::from))
+    }
+
+    /// Lints that are expected.
+    ///
+    /// # Errors
+    ///
+    /// Those of idem.
+    #[idem::idempotent(key = "{id}", store = self.store)]
+    #[expect(unused_variables)]
+    pub async fn expecting(&self, id: u8) -> Result<(), Error> {
+        let unused = 1;
+        Ok(())
+    }
+}

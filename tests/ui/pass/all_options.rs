@@ -1,0 +1,42 @@
+//! Every option that can stand beside the others.
+use idem::{Error, MemoryStore, idempotent};
+
+#[idempotent(
+    key = "{id}/{part}",
+    ttl = "7d",
+    lease = "1m",
+    scope = "payments.charge",
+    fingerprint = (amount, currency),
+    wait = "5s",
+    terminal = |_| false,
+    on_crash = "rerun",
+    max_attempts = 5,
+    max_result_bytes = 65_536,
+    fail_open,
+    detach,
+    missing_key = "reject",
+    crate = ::idem,
+    store = store,
+)]
+async fn charge(
+    store: MemoryStore,
+    id: u64,
+    part: Option<u8>,
+    amount: u32,
+    currency: String,
+) -> Result<u64, Failure> {
+    Ok(id + u64::from(amount))
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Failure;
+
+impl From<Error> for Failure {
+    fn from(_: Error) -> Self {
+        Self
+    }
+}
+
+pub(super) fn main() {
+    drop(charge(MemoryStore::new(), 1, None, 1, "EUR".into()));
+}

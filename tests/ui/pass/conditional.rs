@@ -1,0 +1,25 @@
+//! Under `cfg` and `cfg_attr`, and with `cfg` on arguments.
+use idem::{Error, MemoryStore, idempotent};
+
+#[cfg(not(any()))]
+#[idempotent(key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u64, #[cfg(any())] never: Never) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[cfg_attr(all(), idempotent(key = "{id}", store = store))]
+async fn refund(store: &MemoryStore, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[cfg(any())]
+#[idempotent(key = "{id}", store = store)]
+async fn absent(store: &MemoryStore, id: Never) -> Result<u64, Error> {
+    Ok(id)
+}
+
+pub(super) fn main() {
+    let store = MemoryStore::new();
+    drop(charge(&store, 1));
+    drop(refund(&store, 1));
+}

@@ -1,0 +1,32 @@
+//! Owned arguments, `self` by value or `Arc`, and static references.
+use idem::{Error, MemoryStore, idempotent};
+
+use std::sync::Arc;
+
+struct App(MemoryStore);
+
+impl App {
+    #[idempotent(key = "{id}/{name}", detach, store = self.0)]
+    async fn charge(self: Arc<Self>, id: u64, name: &'static str, call: fn(&str) -> u8) -> Result<u8, Error> {
+        Ok(call(name))
+    }
+}
+
+#[idempotent(key = "{id}", detach, store = store)]
+async fn refund<T: Send + 'static>(store: MemoryStore, id: u64, value: T) -> Result<u64, Error> {
+    drop(value);
+    Ok(id)
+}
+
+#[idempotent(key = "{id}", scope = "cancel", detach, store = store)]
+async fn cancel(store: MemoryStore, id: u64, value: impl Send + 'static) -> Result<u64, Error> {
+    drop(value);
+    Ok(id)
+}
+
+pub(super) fn main() {
+    let app = Arc::new(App(MemoryStore::new()));
+    drop(app.clone().charge(1, "a", |_| 1));
+    drop(refund(app.0.clone(), 1, "a"));
+    drop(cancel(app.0.clone(), 1, "a"));
+}

@@ -1,0 +1,25 @@
+//! A function that `macro_rules!` makes, of fragments of every kind.
+use idem::{Error, MemoryStore, idempotent};
+
+macro_rules! operation {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($argument:ident: $ty:ty) -> $returns:ty $body:block, $key:expr, $ttl:literal) => {
+        $(#[$meta])*
+        #[idempotent(key = $key, ttl = $ttl, store = store, fingerprint = $argument)]
+        $vis async fn $name(store: &MemoryStore, $argument: $ty) -> $returns $body
+    };
+}
+
+operation! {
+    /// Charges.
+    pub(crate) fn charge(id: u64) -> Result<u64, Error> { Ok(id) }, "{id}", "1h"
+}
+
+operation! {
+    fn refund(id: String) -> Result<usize, Error> { Ok(id.len()) }, (id, 1), "2h"
+}
+
+pub(super) fn main() {
+    let store = MemoryStore::new();
+    drop(charge(&store, 1));
+    drop(refund(&store, String::new()));
+}
