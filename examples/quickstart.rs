@@ -18,7 +18,6 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use idem::{Observed, Outcome, SqliteStore, StoreError, idempotent, observe};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 /// What `pay` needs: the store, and in this example the knobs of the command line.
 struct App {
@@ -155,9 +154,12 @@ async fn main() -> ExitCode {
             }
         },
         Ok(Cli { command: Some(Sub::Pay(arguments)) }) => {
-            let (line, code) = pay_once(arguments).await;
-            println!("{line}");
-            ExitCode::from(code)
+            let line = pay_once(arguments).await;
+            match serde_json::to_string(&line) {
+                Ok(text) => println!("{text}"),
+                Err(error) => eprintln!("{error}"),
+            }
+            ExitCode::from(line.exit_code())
         }
         Err(error) => {
             let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
@@ -174,43 +176,65 @@ async fn main() -> ExitCode {
     }
 }
 
-/// One call of [`pay`]: the line to print and the exit code.
-async fn pay_once(arguments: Pay) -> (Value, u8) {
+/// The line that `pay` prints.
+#[derive(Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+enum Line {
+    Executed(Paid),
+    Replayed(Paid),
+    InFlight { retry_after_ms: u128 },
+    Mismatch,
+    Failed { error: String, replayed: bool },
+    Error { kind: &'static str },
+}
+
+#[derive(Serialize)]
+struct Paid {
+    order: String,
+    amount: u64,
+    receipt: String,
+    attempt: u32,
+}
+
+impl Line {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Executed(_) | Self::Replayed(_) => 0,
+            Self::Failed { .. } => 1,
+            Self::Mismatch => 65,
+            Self::Error { .. } => 70,
+            Self::InFlight { .. } => 75,
+        }
+    }
+}
+
+/// One call of [`pay`].
+async fn pay_once(arguments: Pay) -> Line {
     let app = match App::new(&arguments) {
         Ok(app) => app,
         Err(error) => {
             eprintln!("{error}");
-            return (json!({"outcome": "error", "kind": "store"}), 70);
+            return Line::Error { kind: "store" };
         }
     };
     let Observed { value, outcome, .. } = observe(pay(&app, &arguments.order, arguments.amount)).await;
     let replayed = outcome.is_some_and(|outcome| outcome.is_replayed());
     match value {
         Ok(Receipt { receipt }) => {
-            let attempt = match outcome {
-                Some(Outcome::Executed { attempt, .. } | Outcome::Replayed { attempt, .. }) => attempt,
-                _ => 1,
-            };
-            let line = json!({
-                "outcome": if replayed { "replayed" } else { "executed" },
-                "order": arguments.order,
-                "amount": arguments.amount,
-                "receipt": receipt,
-                "attempt": attempt,
-            });
-            (line, 0)
+            let attempt = outcome.and_then(|outcome| outcome.attempt()).unwrap_or(1);
+            let paid = Paid { order: arguments.order, amount: arguments.amount, receipt, attempt };
+            if replayed { Line::Replayed(paid) } else { Line::Executed(paid) }
         }
+        // Rounded up: sleeping exactly that long is enough.
         Err(PayError::Idem(idem::Error::InFlight { retry_after, .. })) => {
-            // Rounded up: sleeping exactly that long is enough.
-            let millis = retry_after.as_micros().div_ceil(1_000) as u64;
-            (json!({"outcome": "in_flight", "retry_after_ms": millis}), 75)
+            Line::InFlight { retry_after_ms: retry_after.as_micros().div_ceil(1_000) }
         }
-        Err(PayError::Idem(idem::Error::Mismatch { .. })) => (json!({"outcome": "mismatch"}), 65),
+        Err(PayError::Idem(idem::Error::Mismatch { .. })) => Line::Mismatch,
         Err(PayError::Idem(error)) => {
             eprintln!("{error}");
-            (json!({"outcome": "error", "kind": error.kind()}), 70)
+            Line::Error { kind: error.kind() }
         }
-        Err(error) => (json!({"outcome": "failed", "error": error.to_string(), "replayed": replayed}), 1),
+        Err(error) => Line::Failed { error: error.to_string(), replayed },
     }
 }
 

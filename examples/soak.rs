@@ -268,7 +268,7 @@ async fn soak(options: Soak) -> Result<bool, Failure> {
         json!({
             "store": "sqlite", "seed": seed, "seconds": options.seconds, "keys": keys,
             "kills": disturbed.kills, "stops": disturbed.stops, "effects": report.effects,
-            "executed": report.executed, "replays": report.replays, "refused": report.refused, "unrecorded": report.unrecorded,
+            "executed": report.executed, "replays": report.replays, "refused": report.refused, "store_errors": report.store_errors, "unrecorded": report.unrecorded,
             "takeovers": report.takeovers, "violations": report.violations.len(),
         })
     );
@@ -327,6 +327,7 @@ struct Report {
     executed: usize,
     replays: usize,
     refused: usize,
+    store_errors: usize,
     unrecorded: usize,
     takeovers: usize,
     violations: Vec<String>,
@@ -375,6 +376,8 @@ fn judge(shared: &Shared, finals: &BTreeMap<u32, Result<String, idem::Error>>) -
             "executed" => report.executed += 1,
             "replayed" => report.replays += 1,
             "in_flight" | "lease_lost" => report.refused += 1,
+            // A process stopped while it holds the file's lock keeps the others waiting.
+            "store" => report.store_errors += 1,
             other => report.violations.push(format!("key {key} was answered {other}")),
         }
         let last = finals.get(&key.parse()?).and_then(|last| last.as_deref().ok());

@@ -47,6 +47,43 @@ async fn a_call_dropped_before_its_body_started_is_not_in_doubt() {
     assert_eq!(state(&store).await, None);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_dropped_call_drops_its_body_before_it_releases_its_key() {
+    /// Looks at the key when the body's values are dropped.
+    struct Look(MemoryStore, std::sync::Arc<std::sync::Mutex<Option<State>>>);
+    impl Drop for Look {
+        fn drop(&mut self) {
+            *self.1.lock().unwrap() = state(&self.0).now_or_never().unwrap();
+        }
+    }
+    let (store, seen) = (MemoryStore::new(), std::sync::Arc::default());
+    let look = Look(store.clone(), std::sync::Arc::clone(&seen));
+    let call = operation().run(&store, "k", || async move {
+        let _look = look;
+        std::future::pending::<Result<usize, Failure>>().await
+    });
+    assert!(tokio::time::timeout(Duration::from_millis(1), call).await.is_err());
+    assert_eq!(*seen.lock().unwrap(), Some(State::InFlight));
+    assert_eq!(state(&store).await, Some(State::Released));
+}
+
+#[test]
+fn a_call_dropped_after_its_runtime_was_shut_down_is_no_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = idem::SqliteStore::open(folder.path().join("idem.db")).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut call = Box::pin(
+        operation().run(&store, "k", || async { std::future::pending::<Result<usize, Failure>>().await }),
+    );
+    runtime.block_on(async {
+        assert!(tokio::time::timeout(Duration::from_millis(200), &mut call).await.is_err());
+    });
+    drop(runtime);
+    drop(call);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    assert_eq!(runtime.block_on(state(&store)), Some(State::Released));
+}
+
 #[tokio::test]
 async fn a_panic_releases_the_key_and_goes_on() {
     let (store, runs) = (MemoryStore::new(), Runs::default());

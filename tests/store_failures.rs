@@ -2,13 +2,14 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
 use idem::protocol::State;
 use idem::testing::{Fault, FaultStore, OperationKind};
-use idem::{Error, MemoryStore, Outcome, Store, StoreErrorKind, observe};
-use support::{Failure, LEASE, Runs, operation, record_key};
+use idem::{Error, MemoryStore, OnCrash, Outcome, Store, StoreErrorKind, observe};
+use support::{Failure, LEASE, Runs, crashed_worker, operation, record_key};
 use tokio::time::Instant;
 
 fn faulty() -> FaultStore<MemoryStore> {
@@ -49,6 +50,39 @@ async fn a_call_that_fails_open_runs_unprotected_and_says_so() {
     .await;
     assert_eq!(observed.value.unwrap(), 1);
     assert_eq!(observed.outcome, Some(Outcome::Unprotected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_does_not_take_a_call_within_the_body_for_the_one_it_observes() {
+    let (store, runs) = (faulty(), Runs::default());
+    store.next(OperationKind::Claim, Fault::FailBefore);
+    let observed = observe(operation().fail_open().run(&store, "outer", || async {
+        operation().run(&store, "inner", || async { Ok::<_, Failure>(runs.run()) }).await
+    }))
+    .await;
+    assert_eq!(observed.outcome, Some(Outcome::Unprotected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_whose_lease_is_lost_is_dropped_before_the_store_is_asked_again() {
+    let store = faulty();
+    store.always(OperationKind::Get, Fault::HangBefore);
+    let held = Arc::new(());
+    let body = held.clone();
+    let call = operation().run(&store, "k", || async move {
+        let _body = body;
+        std::future::pending::<Result<usize, Failure>>().await
+    });
+    let watching = async {
+        tokio::task::yield_now().await;
+        store.inner().forget(&record_key("k")).await.unwrap();
+        // The loss is found out at the next renewal; then the store hangs.
+        tokio::time::sleep(LEASE / 2).await;
+        Arc::strong_count(&held)
+    };
+    let (lost, held_by) = join(call, watching).await;
+    assert_eq!(lost.unwrap_err().kind(), "lease_lost");
+    assert_eq!(held_by, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,6 +136,91 @@ async fn a_grant_that_comes_after_its_caller_gave_up_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_whose_outcome_stays_unknown_is_found_out_and_given_back() {
+    // Granted, the answer lost, and then the store is down until the call has failed.
+    let (store, runs) = (faulty(), Runs::default());
+    store.next(OperationKind::Claim, Fault::FailAfter);
+    store.next(OperationKind::Claim, Fault::FailBefore);
+    let failed = operation().run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await;
+    assert_eq!(store_error(failed), StoreErrorKind::OutcomeUnknown);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(state(&store).await, Some(State::Released));
+
+    // The same where the caller goes away instead.
+    let (store, runs) = (faulty(), Runs::default());
+    store.next(OperationKind::Claim, Fault::FailAfter);
+    let call = operation().on_crash(OnCrash::InDoubt);
+    let call = call.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) });
+    assert!(tokio::time::timeout(Duration::from_millis(1), call).await.is_err());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(state(&store).await, Some(State::Released));
+    assert_eq!(runs.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_was_not_used_is_no_attempt() {
+    let (store, runs) = (faulty(), Runs::default());
+    let operation = operation().max_attempts(1);
+    for _ in 0..3 {
+        store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_secs(12)));
+        let failed = operation.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await;
+        assert_eq!(store_error(failed), StoreErrorKind::OutcomeUnknown);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    let call = operation.run(&store, "k", || async {
+        assert_eq!(idem::context().unwrap().attempt(), 1);
+        Ok::<_, Failure>(runs.run())
+    });
+    assert_eq!(call.await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unused_takeover_leaves_the_crash_to_be_seen_by_the_next() {
+    let (store, runs) = (faulty(), Runs::default());
+    crashed_worker(&store, "k", OnCrash::Rerun).await;
+    tokio::time::sleep(LEASE).await;
+    store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_secs(12)));
+    operation().run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await.unwrap_err();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let call = operation().run(&store, "k", || async {
+        let context = idem::context().unwrap();
+        assert_eq!((context.attempt(), context.recovered()), (2, true));
+        Ok::<_, Failure>(runs.run())
+    });
+    assert_eq!(call.await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_is_kept_though_its_attempts_were_declared_used_up_meanwhile() {
+    let (store, runs) = (faulty(), Runs::default());
+    let operation = operation().max_attempts(1);
+    store.always(OperationKind::Renew, Fault::FailBefore);
+    let slow = observe(operation.run(&store, "k", || async {
+        tokio::time::sleep(LEASE * 2).await;
+        Ok::<_, Failure>(runs.run())
+    }));
+    let rival = async {
+        tokio::time::sleep(LEASE + Duration::from_secs(1)).await;
+        operation.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await
+    };
+    let (slow, rival) = join(slow, rival).await;
+    assert_eq!(rival.unwrap_err().kind(), "exhausted");
+    assert_eq!(slow.value.unwrap(), 1);
+    assert!(matches!(slow.outcome, Some(Outcome::Unrecorded { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_whose_caller_goes_away_while_it_is_released_leaves_no_doubt() {
+    let store = faulty();
+    store.next(OperationKind::Release, Fault::HangBefore);
+    let operation = operation().on_crash(OnCrash::InDoubt);
+    let call = operation.run(&store, "k", || async { Err::<usize, _>(Failure::Transient) });
+    assert!(tokio::time::timeout(Duration::from_millis(1), call).await.is_err());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(state(&store).await, Some(State::Released));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_grant_that_was_long_on_its_way_is_renewed_before_the_body_starts() {
     let store = faulty();
     store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_secs(9)));
@@ -111,6 +230,16 @@ async fn a_grant_that_was_long_on_its_way_is_renewed_before_the_body_starts() {
         Ok::<_, Failure>(())
     });
     call.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_grant_is_renewed_as_often_as_it_takes() {
+    let store = faulty();
+    store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_millis(400)));
+    store.next_times(OperationKind::Renew, 5, Fault::HangBefore);
+    let call = operation().lease(Duration::from_millis(400));
+    call.run(&store, "k", || async { Ok::<_, Failure>(()) }).await.unwrap();
+    assert_eq!(store.applied(OperationKind::Renew), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,7 +258,9 @@ async fn a_late_grant_whose_lease_another_has_taken_is_not_used() {
             .await
     };
     let (slow, quick) = join(slow, quick).await;
-    assert_eq!(slow.unwrap_err().kind(), "in_flight");
+    let refused = slow.unwrap_err();
+    let Failure::Idem(Error::InFlight { retry_after, .. }) = refused else { panic!("{refused:?}") };
+    assert!(retry_after > LEASE / 2, "{retry_after:?} is what is left of the successor's lease");
     assert_eq!(quick.unwrap(), "quick");
 }
 

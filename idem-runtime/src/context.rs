@@ -149,7 +149,8 @@ pub enum Outcome {
         /// Which attempt it was; from 1.
         attempt: u32,
     },
-    /// Its body ran without protection, because the store was down and the operation fails open.
+    /// Its body ran without protection: the store was down and the operation fails open, or the call
+    /// had no key and `missing_key = "run"`.
     Unprotected,
 }
 
@@ -158,6 +159,17 @@ impl Outcome {
     #[must_use]
     pub const fn is_replayed(&self) -> bool {
         matches!(self, Self::Replayed { .. })
+    }
+
+    /// The attempt that made the value; `None` where the body ran without a claim.
+    #[must_use]
+    pub const fn attempt(&self) -> Option<u32> {
+        match self {
+            Self::Executed { attempt, .. }
+            | Self::Replayed { attempt, .. }
+            | Self::Unrecorded { attempt } => Some(*attempt),
+            Self::Unprotected => None,
+        }
     }
 
     pub(crate) fn replayed(replay: &Replay) -> Self {

@@ -235,6 +235,36 @@ async fn another_database_of_idem_in_its_place_is_used_from_then_on() {
 }
 
 #[tokio::test]
+async fn the_log_of_the_file_before_is_not_played_into_the_one_in_its_place() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let backup = folder.path().join("backup.db");
+    let store = impatient(&backup);
+    complete(&store, &key("in backup"), b"backup").await;
+    drop(store);
+    let before = fs::read(&backup).unwrap();
+
+    let store = impatient(&path);
+    complete(&store, &key("in first"), b"first").await;
+    // As an operator does who forgets the log.
+    fs::rename(&path, folder.path().join("kept.db")).unwrap();
+    fs::rename(&backup, &path).unwrap();
+    all_operations_are_unavailable(&store).await;
+    assert_eq!(fs::read(&path).unwrap(), before);
+
+    for suffix in ["-wal", "-shm"] {
+        let name = |stem: &str| folder.path().join(format!("{stem}.db{suffix}"));
+        fs::rename(name("idem"), name("kept")).unwrap();
+    }
+    assert_eq!(replayed(&store, &key("in backup")).await, b"backup");
+    complete(&store, &key("later"), b"later").await;
+    drop(store);
+    assert_eq!(integrity(&path), "ok");
+    let kept = impatient(&folder.path().join("kept.db"));
+    assert_eq!(replayed(&kept, &key("in first")).await, b"first");
+}
+
+#[tokio::test]
 async fn another_file_in_its_place_is_left_alone_until_the_database_is_back() {
     let folder = folder();
     let path = folder.path().join("idem.db");

@@ -48,6 +48,8 @@ enum Phase {
     Unused,
     /// The body may run.
     Running,
+    /// The body is done, without a result.
+    Releasing(ReleaseCause),
     /// The body is done; this must be recorded.
     Recording(Complete),
     /// Nothing is left to do.
@@ -111,6 +113,7 @@ impl<S: Store> Attempt<S> {
     }
 
     async fn give_up(&mut self, cause: ReleaseCause) {
+        self.phase = Phase::Releasing(cause);
         if let Err(error) = self.claimed.release(cause).await {
             // The caller is not kept for it; what is left to do is done behind it.
             self.report(Event::ReleaseFailed(&error));
@@ -138,6 +141,10 @@ impl<S: Store> Attempt<S> {
         let ours = |record: &Record| record.fence == self.claimed.grant.fence;
         match self.claimed.look().await {
             Ok(Some(record)) => match record.replay() {
+                // Attempts that ran out are nobody's result.
+                Some(replay) if replay.result == StoredResult::Tombstone(Tombstone::Exhausted) => {
+                    self.unrecorded(None)
+                }
                 Some(replay) => Recorded::Superseded(replay),
                 // In doubt, or released by an operator: no other result is there or on its way.
                 None if ours(&record) => self.unrecorded(None),
@@ -176,8 +183,9 @@ impl<S: Store> Drop for Attempt<S> {
         claimed.lease.end();
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Over => {}
-            Phase::Unused => claimed.release_behind(ReleaseCause::Failed),
+            Phase::Unused => claimed.release_behind(ReleaseCause::Unused),
             Phase::Running => claimed.release_behind(ReleaseCause::Abandoned),
+            Phase::Releasing(cause) => claimed.release_behind(cause),
             Phase::Recording(request) => {
                 let work = claimed.clone().complete_behind(request);
                 background::finish(&claimed.call.runtime, Box::pin(work));

@@ -1,5 +1,6 @@
 //! What must still happen when the caller has gone away.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -12,8 +13,11 @@ use tokio::runtime::Handle;
 pub(super) fn finish(runtime: &Handle, mut work: Pin<Box<dyn Future<Output = ()> + Send>>) {
     if !std::thread::panicking() {
         let _entered = runtime.enter();
-        if let Poll::Ready(()) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return;
+        let mut cx = Context::from_waker(Waker::noop());
+        // A timer panics where the runtime was shut down; the store has its order by then.
+        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut cx))) {
+            Ok(Poll::Pending) => {}
+            Ok(Poll::Ready(())) | Err(_) => return,
         }
     }
     runtime.spawn(work);

@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use backon::BackoffBuilder;
 use tokio::time::{Instant, sleep, timeout};
@@ -13,7 +12,7 @@ use super::call::Prepared;
 use super::report::Event;
 use super::wait::{self, backoff};
 use crate::error::{Error, StoreError, StoreErrorKind};
-use crate::protocol::{Claim, ClaimAnswer, Owner, Replay};
+use crate::protocol::{Claim, ClaimAnswer, Grant, Owner, Replay};
 use crate::store::Store;
 
 /// What a call may do.
@@ -102,81 +101,147 @@ fn conclude<S: Store>(call: &Arc<Prepared<S>>, asked: Asked<S>) -> Result<Entry<
 
 /// Claims the key once. A lost answer is asked again by the same owner within the store's timeout.
 pub(super) async fn ask<S: Store>(call: &Arc<Prepared<S>>) -> Result<Asked<S>, StoreError> {
-    let owner = Owner::random();
-    let sent = Instant::now();
+    let asking = Asking { call: call.clone(), owner: Owner::random(), sent: Instant::now() };
     let patience = call.policy.store_timeout;
     let mut pauses = backoff().build();
+    let mut doubt = Doubt { asking: asking.clone(), open: None };
     loop {
-        let left = patience.saturating_sub(sent.elapsed());
-        let mut pending = PendingClaim::new(call, owner, sent);
+        let left = patience.saturating_sub(asking.sent.elapsed());
+        let mut pending = PendingClaim::new(&asking);
         let answer = match timeout(left, pending.answer()).await {
             Ok(answer) => answer,
             // Not asked again: the first question goes on in the background, to give up what it
             // may still be granted.
-            Err(_) => return Err(unanswered("the claim", patience)),
+            Err(_) => return Err(doubt.open.clone().unwrap_or_else(|| unanswered("the claim", patience))),
         };
         match answer {
             Ok(ClaimAnswer::Granted(grant)) => {
-                let attempt = Attempt::new(call, owner, grant, sent);
-                return confirm(attempt).await;
+                doubt.open = None;
+                let attempt = asking.attempt(grant);
+                if let Some(confirmed) = confirm(attempt, asking.sent + patience).await? {
+                    return Ok(Asked::Granted(confirmed));
+                }
+                // Somebody has it by now. Asking again tells how long.
             }
-            Ok(answer) => return Ok(Asked::Refused(answer)),
-            Err(error) if error.is_outcome_unknown() && sent.elapsed() < patience => {
-                let pause = pauses.next().unwrap_or(patience);
-                sleep(pause.min(patience.saturating_sub(sent.elapsed()))).await;
+            Ok(answer) => {
+                doubt.open = None;
+                return Ok(Asked::Refused(answer));
             }
-            Err(error) => return Err(error),
+            Err(error) if error.is_outcome_unknown() => {
+                let open = doubt.open.get_or_insert(error).clone();
+                let left = patience.saturating_sub(asking.sent.elapsed());
+                if left.is_zero() {
+                    return Err(open);
+                }
+                sleep(pauses.next().unwrap_or(left).min(left)).await;
+            }
+            Err(error) => return Err(doubt.open.clone().unwrap_or(error)),
         }
     }
 }
 
-/// A grant that was long on its way is renewed before the body starts.
-async fn confirm<S: Store>(attempt: Attempt<S>) -> Result<Asked<S>, StoreError> {
-    let lease = &attempt.claimed().lease;
-    let left = lease.held_until().saturating_duration_since(Instant::now());
-    if left > lease.length / 3 {
-        return Ok(Asked::Granted(attempt));
+/// A grant that was long on its way is renewed before the body starts, unless somebody has it by
+/// now.
+async fn confirm<S: Store>(attempt: Attempt<S>, until: Instant) -> Result<Option<Attempt<S>>, StoreError> {
+    let claimed = attempt.claimed();
+    let left = claimed.lease.held_until().saturating_duration_since(Instant::now());
+    if left > claimed.lease.length / 3 {
+        return Ok(Some(attempt));
     }
-    let renewed = attempt.claimed().clone().renew().await;
-    let lease = &attempt.claimed().lease;
-    if lease.is_lost() {
-        // Somebody has it; the lease left is not known here, and asking again will tell.
-        return Ok(Asked::Refused(ClaimAnswer::Busy { retry_after: Duration::ZERO }));
+    let mut pauses = backoff().build();
+    while !claimed.clone().renew().await {
+        let pause = pauses.next().unwrap_or(claimed.lease.length);
+        if Instant::now() + pause >= until {
+            return Err(StoreError::outcome_unknown(
+                "it granted the claim late and did not answer when asked to renew it",
+            ));
+        }
+        sleep(pause).await;
     }
-    if renewed {
-        Ok(Asked::Granted(attempt))
-    } else {
-        Err(StoreError::outcome_unknown(
-            "it granted the claim late and did not answer when asked to renew it",
-        ))
-    }
+    Ok(if claimed.lease.is_lost() { None } else { Some(attempt) })
 }
 
 type Answering = Pin<Box<dyn Future<Output = Result<ClaimAnswer, StoreError>> + Send>>;
 
-/// A claim whose answer is awaited. If the caller goes away first, the answer is still awaited, and
-/// a grant that nobody wants is given back.
-struct PendingClaim<S: Store> {
+/// Who asks for what, and since when.
+struct Asking<S: Store> {
     call: Arc<Prepared<S>>,
     owner: Owner,
     sent: Instant,
-    answering: Option<Answering>,
 }
 
-impl<S: Store> PendingClaim<S> {
-    fn new(call: &Arc<Prepared<S>>, owner: Owner, sent: Instant) -> Self {
-        let policy = &call.policy;
+impl<S: Store> Clone for Asking<S> {
+    fn clone(&self) -> Self {
+        Self { call: self.call.clone(), ..*self }
+    }
+}
+
+impl<S: Store> Asking<S> {
+    fn claim(&self) -> Answering {
+        let policy = &self.call.policy;
         let request = Claim {
-            owner,
-            fingerprint: call.fingerprint,
+            owner: self.owner,
+            fingerprint: self.call.fingerprint,
             lease: policy.lease,
             ttl: policy.ttl,
             on_crash: policy.on_crash,
             max_attempts: policy.max_attempts,
         };
-        let asked = call.clone();
-        let answering: Answering = Box::pin(async move { asked.store.claim(&asked.key, &request).await });
-        Self { call: call.clone(), owner, sent, answering: Some(answering) }
+        let call = self.call.clone();
+        Box::pin(async move { call.store.claim(&call.key, &request).await })
+    }
+
+    fn attempt(&self, grant: Grant) -> Attempt<S> {
+        Attempt::new(&self.call, self.owner, grant, self.sent)
+    }
+
+    /// Finds out what was granted to a caller that went away, and gives it back. With `answering`
+    /// only that question was asked; without, an earlier answer left it open.
+    async fn give_back(self, answering: Option<Answering>) {
+        let policy = &self.call.policy;
+        let doubtful = answering.is_none();
+        let mut answering = answering.unwrap_or_else(|| self.claim());
+        let mut pauses = backoff().build();
+        loop {
+            match timeout(policy.store_timeout, answering).await {
+                // An attempt that is not used is given up when it is dropped.
+                Ok(Ok(ClaimAnswer::Granted(grant))) => return drop(self.attempt(grant)),
+                Ok(Ok(_)) => return,
+                Ok(Err(error)) if !doubtful && !error.is_outcome_unknown() => return,
+                Ok(Err(_)) | Err(_) if self.sent.elapsed() > policy.lease => return,
+                Ok(Err(_)) | Err(_) => sleep(pauses.next().unwrap_or(policy.store_timeout)).await,
+            }
+            answering = self.claim();
+        }
+    }
+}
+
+/// An answer that left open whether the claim was granted. Unless a later one settles it, it is
+/// settled behind the caller.
+struct Doubt<S: Store> {
+    asking: Asking<S>,
+    open: Option<StoreError>,
+}
+
+impl<S: Store> Drop for Doubt<S> {
+    fn drop(&mut self) {
+        if self.open.is_some() {
+            let give_back = self.asking.clone().give_back(None);
+            background::finish(&self.asking.call.runtime, Box::pin(give_back));
+        }
+    }
+}
+
+/// A claim whose answer is awaited. If the caller goes away first, the answer is still awaited, and
+/// a grant that nobody wants is given back.
+struct PendingClaim<S: Store> {
+    asking: Asking<S>,
+    answering: Option<Answering>,
+}
+
+impl<S: Store> PendingClaim<S> {
+    fn new(asking: &Asking<S>) -> Self {
+        Self { asking: asking.clone(), answering: Some(asking.claim()) }
     }
 
     async fn answer(&mut self) -> Result<ClaimAnswer, StoreError> {
@@ -191,14 +256,9 @@ impl<S: Store> PendingClaim<S> {
 
 impl<S: Store> Drop for PendingClaim<S> {
     fn drop(&mut self) {
-        let Some(answering) = self.answering.take() else { return };
-        let (call, owner, sent) = (self.call.clone(), self.owner, self.sent);
-        let give_back = async move {
-            if let Ok(ClaimAnswer::Granted(grant)) = answering.await {
-                // An attempt that is not used is given up when it is dropped.
-                drop(Attempt::new(&call, owner, grant, sent));
-            }
-        };
-        background::finish(&self.call.runtime, Box::pin(give_back));
+        if let Some(answering) = self.answering.take() {
+            let give_back = self.asking.clone().give_back(Some(answering));
+            background::finish(&self.asking.call.runtime, Box::pin(give_back));
+        }
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,8 @@ type Due = (Instant, u64);
 
 #[derive(Default)]
 struct Watched {
-    leases: BTreeMap<Due, Arc<dyn Kept>>,
+    /// Not held by the keeper: a call that has ended is gone.
+    leases: BTreeMap<Due, Weak<dyn Kept>>,
     next_number: u64,
     running: bool,
 }
@@ -50,7 +51,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn over(lease: Arc<dyn Kept>) -> Self {
-        let due = KEEPER.watch(lease.clone());
+        let due = KEEPER.watch(&lease);
         Self { lease, due }
     }
 }
@@ -68,7 +69,7 @@ impl Keeper {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn watch(&self, lease: Arc<dyn Kept>) -> Due {
+    fn watch(&self, lease: &Arc<dyn Kept>) -> Due {
         let at = lease.lease().keep_at();
         let mut watched = self.watched();
         if !watched.running {
@@ -77,7 +78,7 @@ impl Keeper {
         let due = (at, watched.next_number);
         watched.next_number = watched.next_number.wrapping_add(1);
         let first = watched.leases.first_key_value().is_none_or(|(first, _)| due < *first);
-        watched.leases.insert(due, lease);
+        watched.leases.insert(due, Arc::downgrade(lease));
         drop(watched);
         if first {
             self.earlier.notify_one();
@@ -86,7 +87,7 @@ impl Keeper {
     }
 
     /// The leases to look at now, and when to look again.
-    fn take_due(&self) -> (Vec<Arc<dyn Kept>>, Option<Instant>) {
+    fn take_due(&self) -> (Vec<Weak<dyn Kept>>, Option<Instant>) {
         let mut watched = self.watched();
         let now = (Instant::now(), u64::MAX);
         let later = watched.leases.split_off(&now);
@@ -95,16 +96,25 @@ impl Keeper {
     }
 }
 
+/// Lets the next lease start the thread again, however it ended.
+struct Ending;
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        KEEPER.watched().running = false;
+    }
+}
+
 /// The thread.
 fn keep() {
+    let _ending = Ending;
     let Ok(runtime) = Builder::new_current_thread().enable_time().build() else {
-        KEEPER.watched().running = false;
         return;
     };
     runtime.block_on(async {
         loop {
             let (due, next) = KEEPER.take_due();
-            for lease in due {
+            for lease in due.iter().filter_map(Weak::upgrade) {
                 look_at(lease);
             }
             // What was just put back may be due earlier; `watch` has rung for it then.
@@ -123,7 +133,7 @@ fn look_at(lease: Arc<dyn Kept>) {
         return;
     }
     if lease.lease().keep_at() > Instant::now() {
-        KEEPER.watch(lease);
+        KEEPER.watch(&lease);
         return;
     }
     tokio::spawn(async move {
@@ -138,7 +148,7 @@ fn look_at(lease: Arc<dyn Kept>) {
             tokio::time::sleep((lease.lease().length / 12).min(Duration::from_secs(1))).await;
         }
         if !lease.lease().is_over() {
-            KEEPER.watch(lease);
+            KEEPER.watch(&lease);
         }
     });
 }

@@ -51,7 +51,7 @@ pub use site::Site;
 pub(crate) async fn run<R, C, S, B>(
     call: Call<S>,
     codec: C,
-    mut body: Pin<&mut Option<B>>,
+    body: Pin<&mut Option<B>>,
 ) -> Result<R::Value, R::Error>
 where
     R: Return,
@@ -66,8 +66,10 @@ where
         Entry::Unprotected => return unprotected(&call, body).await.into_result(),
     };
     attempt.start();
-    let ended = drive(&attempt, body.as_mut()).await;
-    body.set(None);
+    // From here on dropped before the attempt: the key is not another's while this body is there.
+    let mut body = Body(body);
+    let ended = drive(&attempt, body.0.as_mut()).await;
+    drop(body);
     let result = match ended {
         Ended::Returned(result) => result,
         Ended::Panicked(payload) => {
@@ -120,6 +122,15 @@ where
                 Err(Error::configuration(&operation, "the runtime was shut down during the call").into())
             }
         },
+    }
+}
+
+/// A body that goes when this does, and not when the frame goes that it is pinned in.
+struct Body<'a, B>(Pin<&'a mut Option<B>>);
+
+impl<B> Drop for Body<'_, B> {
+    fn drop(&mut self) {
+        self.0.set(None);
     }
 }
 

@@ -23,6 +23,7 @@
 //! | [`complete`] | in flight and mine, even if the lease is over | completed or failed | `Done` |
 //! | | already completed by me (my answer was lost) | | `Done` |
 //! | [`release`] | in flight and mine | released; in doubt if abandoned under that policy | `Released`, `InDoubt` |
+//! | | in flight and mine, and the body was not started | as before the grant | `Released` |
 //! | | already released by me (my answer was lost) | | the same again |
 //! | renew, complete, release | anything else | | `Lost` |
 //! | [`resolve`] | in doubt | completed, failed or released | `Resolved` |

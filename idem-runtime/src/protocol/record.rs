@@ -225,7 +225,8 @@ pub struct Record {
     pub owner: Owner,
     /// The fence of the last grant.
     pub fence: Fence,
-    /// How often the body was started, this time included; from 1.
+    /// How often the body was started, this time included; from 1 (0 where the only grant was given back
+    /// unused).
     pub attempt: u32,
     /// Whether the last grant took over from a lapsed lease.
     pub recovered: bool,

@@ -127,6 +127,8 @@ pub enum ReleaseCause {
     Failed,
     /// The body panicked or was dropped: what happened is not known.
     Abandoned,
+    /// The body was not started, so the attempt does not count.
+    Unused,
 }
 
 /// Gives a claim up without a result.

@@ -1,6 +1,8 @@
 //! The transitions. Each takes what the store holds, what is asked and the store's now, and says
 //! what to write and what to answer.
 
+use std::time::Duration;
+
 use super::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, OnCrash, Owner, Record, Release,
     ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, State, StoredResult,
@@ -114,7 +116,7 @@ fn grant(
     )
 }
 
-fn in_flight_until(on_crash: OnCrash, lease_until: Timestamp, ttl: std::time::Duration) -> Option<Timestamp> {
+fn in_flight_until(on_crash: OnCrash, lease_until: Timestamp, ttl: Duration) -> Option<Timestamp> {
     match on_crash {
         OnCrash::Rerun => Some(lease_until.after(ttl)),
         // Forgetting it would start the body a second time.
@@ -165,13 +167,26 @@ fn terminal(record: &Record, owner: Owner, verdict: Verdict, result: StoredResul
     }
 }
 
-fn released(record: &Record, retry_at: Timestamp, now: Timestamp) -> Record {
+fn released(record: &Record, retry_after: Duration, now: Timestamp) -> Record {
+    // Due at once is due by any clock, also one that is set back meanwhile.
+    let retry_at = if retry_after.is_zero() { Timestamp::default() } else { now.after(retry_after) };
     Record {
         state: State::Released,
         retry_at,
         // A record that is not due must not be forgotten first, or its attempts would be too.
         expires_at: Some(now.max(retry_at).after(record.ttl)),
         ..record.clone()
+    }
+}
+
+/// As if the grant had not been: a lapsed lease that it took over from is lapsed again.
+fn unused(record: &Record, now: Timestamp) -> Record {
+    let before =
+        Record { attempt: record.attempt.saturating_sub(1), ..released(record, Duration::ZERO, now) };
+    if record.recovered {
+        Record { state: State::InFlight, owner: Owner::NOBODY, lease_until: now, ..before }
+    } else {
+        before
     }
 }
 
@@ -221,7 +236,10 @@ pub fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> St
             (ReleaseCause::Abandoned, OnCrash::InDoubt) => {
                 Step::put(in_doubt(record), ReleaseAnswer::InDoubt)
             }
-            _ => Step::put(released(record, now.after(request.retry_after), now), ReleaseAnswer::Released),
+            (ReleaseCause::Unused, _) => Step::put(unused(record, now), ReleaseAnswer::Released),
+            (ReleaseCause::Failed | ReleaseCause::Abandoned, _) => {
+                Step::put(released(record, request.retry_after, now), ReleaseAnswer::Released)
+            }
         },
         State::Released => Step::keep(ReleaseAnswer::Released),
         State::InDoubt if request.cause == ReleaseCause::Abandoned => Step::keep(ReleaseAnswer::InDoubt),
@@ -241,7 +259,7 @@ pub fn resolve(record: Option<&Record>, resolution: &Resolution, now: Timestamp)
     let new = match resolution {
         Resolution::Record(verdict, result) => terminal(record, Owner::NOBODY, *verdict, result.clone(), now),
         // The owner goes too: the worker in doubt must not take the release for its own.
-        Resolution::Release => Record { owner: Owner::NOBODY, ..released(record, now, now) },
+        Resolution::Release => Record { owner: Owner::NOBODY, ..released(record, Duration::ZERO, now) },
     };
     Step::put(new, ResolveAnswer::Resolved)
 }

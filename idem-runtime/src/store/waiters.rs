@@ -5,7 +5,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 use tokio::time::Instant;
@@ -31,6 +33,8 @@ struct Shards {
 /// What the waiters for one key and one fingerprint share.
 pub(crate) struct Place {
     fingerprint: Option<Fingerprint>,
+    /// How many sit here.
+    seats: AtomicUsize,
     /// Held by the one that polls.
     pub(crate) turn: AsyncMutex<()>,
     /// Rung when something happened to the key in this process.
@@ -41,26 +45,31 @@ pub(crate) struct Place {
 
 /// What the one that polls saw.
 pub(crate) enum Seen {
-    /// The key was busy, until then if its lease is not renewed.
-    Busy(Instant),
+    /// The key was busy when it was asked about, until then if its lease is not renewed.
+    Busy { asked: Instant, until: Instant },
     /// The key has a result.
     Replay(Replay),
 }
 
 impl Place {
-    pub(crate) fn saw_busy_until(&self, until: Instant) {
+    pub(crate) fn saw_busy(&self, retry_after: Duration) {
+        let asked = Instant::now();
+        let until = asked.checked_add(retry_after).unwrap_or(asked);
         self.seen.send_if_modified(|seen| {
-            if let Seen::Busy(seen) = seen {
-                *seen = until;
+            if let Seen::Busy { .. } = seen {
+                *seen = Seen::Busy { asked, until };
             }
             false
         });
     }
 
-    pub(crate) fn busy_until(&self) -> Instant {
+    /// How long the key is busy yet, by an answer not older than `age`.
+    pub(crate) fn busy_for(&self, age: Duration) -> Option<Duration> {
         match &*self.seen.borrow() {
-            Seen::Busy(until) => *until,
-            Seen::Replay(_) => Instant::now(),
+            Seen::Busy { asked, until } if asked.elapsed() <= age => {
+                Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+            }
+            Seen::Busy { .. } | Seen::Replay(_) => None,
         }
     }
 }
@@ -80,14 +89,16 @@ impl Waiters {
             None => {
                 let place = Arc::new(Place {
                     fingerprint,
+                    seats: AtomicUsize::new(0),
                     turn: AsyncMutex::new(()),
                     bell: Notify::new(),
-                    seen: watch::Sender::new(Seen::Busy(Instant::now())),
+                    seen: watch::Sender::new(Seen::Busy { asked: Instant::now(), until: Instant::now() }),
                 });
                 places.push(place.clone());
                 place
             }
         };
+        place.seats.fetch_add(1, Ordering::Relaxed);
         drop(shard);
         Seat { waiters: self.clone(), key: key.clone(), place }
     }
@@ -141,8 +152,9 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // The list's own and this seat's: nobody else sits here, and joining takes the lock.
-        let last = |place: &Arc<Place>| Arc::ptr_eq(place, &self.place) && Arc::strong_count(place) == 2;
-        self.waiters.leave(&self.key, last);
+        self.waiters.leave(&self.key, |place| {
+            // Counted under the lock that joining takes.
+            Arc::ptr_eq(place, &self.place) && place.seats.fetch_sub(1, Ordering::Relaxed) == 1
+        });
     }
 }

@@ -9,6 +9,7 @@ pub mod conformance;
 mod fault;
 mod seed;
 
+pub use conformance::differential;
 pub use fault::{Fault, FaultStore, OperationKind, Rates};
 pub use seed::seed;
 

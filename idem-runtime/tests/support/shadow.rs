@@ -66,9 +66,11 @@ impl Life {
         };
     }
 
-    fn release(&mut self, retry_at: Timestamp, by_owner: bool) {
+    fn release(&mut self, retry_after: Duration, by_owner: bool, now: Timestamp) {
+        // Due at once is due whatever the clock says later.
+        let retry_at = if retry_after.is_zero() { Timestamp::default() } else { now.after(retry_after) };
         self.stage = Stage::Released { retry_at, by_owner };
-        self.until = Some(retry_at.after(self.ttl));
+        self.until = Some(now.max(retry_at).after(self.ttl));
     }
 
     fn doubt(&mut self, by_owner: bool) {
@@ -102,6 +104,13 @@ impl Shadow {
     fn clean_slate(&mut self) {
         self.at_stake.clear();
         self.started = 0;
+    }
+
+    /// Gives the owner another name.
+    pub fn rename(&mut self, name: impl FnOnce(Owner) -> Owner) {
+        if let Some(life) = &mut self.life {
+            life.last.0 = name(life.last.0);
+        }
     }
 
     /// A claim was applied.
@@ -277,7 +286,7 @@ impl Shadow {
                     life.doubt(true);
                     ReleaseAnswer::InDoubt
                 } else {
-                    life.release(now.after(request.retry_after), true);
+                    life.release(request.retry_after, true, now);
                     ReleaseAnswer::Released
                 };
                 if request.cause == ReleaseCause::Failed {
@@ -285,6 +294,7 @@ impl Shadow {
                 }
                 self.judge(true, said);
                 self.demand(Promise::AnswersAreTrue, answer == expected || !said);
+                self.demand(Promise::InDoubtStartsOnce, !(doubtful && answer == ReleaseAnswer::Released));
             }
             Stage::Released { by_owner: true, .. } => {
                 self.demand(Promise::AskingAgainFindsTheTruth, answer == ReleaseAnswer::Released);
@@ -304,7 +314,7 @@ impl Shadow {
             Some(life) => {
                 match word {
                     Resolution::Record(verdict, result) => life.record(*verdict, result.clone(), false, now),
-                    Resolution::Release => life.release(now, false),
+                    Resolution::Release => life.release(Duration::ZERO, false, now),
                 }
                 self.clean_slate();
                 ResolveAnswer::Resolved

@@ -127,13 +127,46 @@ fn the_holder_releases_even_if_the_lease_is_over() {
             assert_eq!(step.answer, ReleaseAnswer::Released);
             let expected = Record {
                 state: State::Released,
-                retry_at: at(now + wait),
+                retry_at: if wait == 0 { Timestamp::default() } else { at(now + wait) },
                 expires_at: Some(at(now + wait + TTL)),
                 ..record
             };
             assert_eq!(written(step), expected, "attempt and fence survive");
         }
     }
+}
+
+#[test]
+fn a_key_that_is_released_at_once_is_due_even_if_the_clock_is_set_back() {
+    let record = written(release(Some(&in_flight()), &giving_up(ReleaseCause::Failed), at(START)));
+    assert_eq!(granted(&claim(Some(&record), NO_FLOOR, &claim_of(BOB), at(START - 40))).attempt, 3);
+}
+
+#[test]
+fn a_grant_that_was_not_used_is_as_if_it_had_not_been() {
+    let unused = giving_up(ReleaseCause::Unused);
+    let fresh = Record { attempt: 1, ..in_flight() };
+    let step = release(Some(&fresh), &unused, at(START));
+    assert_eq!(step.answer, ReleaseAnswer::Released);
+    let given_back = written(step);
+    let claimed = claim(Some(&given_back), NO_FLOOR, &at_most(1, BOB), at(START));
+    assert_eq!((granted(&claimed).attempt, granted(&claimed).recovered), (1, false));
+    assert!(granted(&claimed).fence > fresh.fence);
+
+    // Not even under the policy that takes an abandoned one for a crash.
+    assert_eq!(written(release(Some(&cautious()), &unused, at(START))).state, State::Released);
+}
+
+#[test]
+fn a_takeover_that_was_not_used_leaves_the_lapsed_lease_to_the_next() {
+    let takeover = Record { recovered: true, ..in_flight() };
+    let given_back = written(release(Some(&takeover), &giving_up(ReleaseCause::Unused), at(START)));
+    let claimed = claim(Some(&given_back), NO_FLOOR, &claim_of(BOB), at(START));
+    assert_eq!((granted(&claimed).attempt, granted(&claimed).recovered), (takeover.attempt, true));
+    assert_kept(&renew(Some(&given_back), &renewal(), at(START)), RenewAnswer::Lost);
+
+    let cautious = Claim { on_crash: OnCrash::InDoubt, ..claim_of(BOB) };
+    assert_eq!(claim(Some(&given_back), NO_FLOOR, &cautious, at(START)).answer, ClaimAnswer::InDoubt);
 }
 
 #[test]

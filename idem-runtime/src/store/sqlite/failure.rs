@@ -14,6 +14,15 @@ pub(super) fn code(error: &Error) -> Option<ErrorCode> {
     }
 }
 
+/// The error of a file that was replaced while the log of the one before lies beside it.
+pub(super) fn log_left(path: &Path) -> StoreError {
+    let path = path.display();
+    StoreError::unavailable(format!(
+        "the file {path} was replaced and the log {path}-wal of the one before lies beside it, which SQLite \
+         would play into the new one; put the old file back, or move {path}-wal and {path}-shm away"
+    ))
+}
+
 /// Whether another connection was in the way.
 pub(super) fn is_busy(error: &Error) -> bool {
     matches!(code(error), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))

@@ -66,7 +66,9 @@ const PURGE_BATCH: usize = 512;
 /// file beside it: it holds the newest operations.
 ///
 /// If the file is removed or replaced while it is in use, operations fail until it is back, or
-/// another database of idem is in its place; nothing is created in the meantime.
+/// another database of idem is in its place and the log of the one before is not; nothing is created
+/// in the meantime. A process that opens the file anew cannot tell whose log lies beside it: to put a
+/// backup in its place, end all processes and move `-wal` and `-shm` away first.
 ///
 /// A handle is cheap to clone. When the last one is dropped, what was asked is done, which blocks
 /// for a flush to disk, or at most for the busy timeout if another program holds a lock.

@@ -80,9 +80,14 @@ pub(super) fn look(path: &Path) -> Result<Found, StoreError> {
 
 /// Whether there is a write-ahead log with something in it beside the file.
 pub(super) fn has_log(path: &Path) -> bool {
+    log_of(path).is_some()
+}
+
+/// The write-ahead log beside the file, if there is something in it.
+fn log_of(path: &Path) -> Option<Identity> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
-    std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
+    std::fs::metadata(log).ok().filter(|log| log.len() > 0).map(|log| Identity::of(&log))
 }
 
 /// What became of the file that was opened.
@@ -99,11 +104,13 @@ pub(super) enum Standing {
 pub(super) struct Place {
     path: PathBuf,
     opened: Mutex<Identity>,
+    /// The log that the writer's last transaction went to.
+    log: Mutex<Option<Identity>>,
 }
 
 impl Place {
     pub(super) const fn new(path: PathBuf, opened: Identity) -> Self {
-        Self { path, opened: Mutex::new(opened) }
+        Self { path, opened: Mutex::new(opened), log: Mutex::new(None) }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -117,6 +124,18 @@ impl Place {
 
     pub(super) fn set_opened(&self, identity: Identity) {
         *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+    }
+
+    /// Remembers which log belongs to the file the writer works on.
+    pub(super) fn note_log(&self) {
+        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = log_of(&self.path);
+    }
+
+    /// Whether the log of the file the writer worked on lies beside the file that replaced it. SQLite
+    /// would play it into that: a log does not say which file it belongs to.
+    pub(super) fn log_is_left(&self) -> bool {
+        let noted = *self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.is_some() && noted == log_of(&self.path) && self.now() != Some(self.opened())
     }
 
     /// What became of the file the writer works on.

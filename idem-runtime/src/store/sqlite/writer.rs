@@ -93,6 +93,10 @@ impl Writer {
 
     /// Opens what is at the path now, if it is an idem database; else all that wait are told.
     fn reopen(&self, until: Instant) -> Option<Connection> {
+        if self.place.log_is_left() {
+            self.queue.fail_all(&failure::log_left(self.place.path()));
+            return None;
+        }
         let opening = Opening { create: false, until };
         match schema::open(self.place.path(), opening) {
             Ok((connection, identity)) => {
@@ -176,6 +180,7 @@ impl Writer {
             ));
             outcomes.iter_mut().for_each(|outcome| *outcome = Err(error.clone()));
         }
+        self.place.note_log();
         self.purge_soon();
         self.queue.finish();
         for (ticket, outcome) in batch.iter().zip(outcomes) {

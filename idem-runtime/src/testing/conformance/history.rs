@@ -2,6 +2,7 @@
 //!
 //! Keys and results are the kit's own, so they may be shown; escaped and cut, as they are hostile.
 
+use std::collections::VecDeque;
 use std::fmt::{Debug, Write as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,6 +12,8 @@ use crate::protocol::Owner;
 
 /// How many of the last operations are shown.
 const SHOWN: usize = 60;
+/// How many are kept: those that are not answered yet are not always the last.
+const KEPT: usize = 1_000;
 /// How many characters of a key are shown.
 const KEY_SHOWN: usize = 48;
 
@@ -21,7 +24,10 @@ pub(super) struct History(Mutex<Log>);
 #[derive(Default)]
 struct Log {
     owners: Vec<Owner>,
-    lines: Vec<Line>,
+    lines: VecDeque<Line>,
+    /// How many lines are not kept any more.
+    gone: usize,
+    closed: bool,
 }
 
 struct Line {
@@ -59,21 +65,30 @@ impl History {
             // Writing to a `String` cannot fail.
             let _ = write!(asked, " [key {}]", shown.collect::<String>());
         }
-        log.lines.push(Line { at, asked, answered: None });
-        Asked(log.lines.len() - 1)
+        log.push(Line { at, asked, answered: None })
     }
 
     /// Writes down the answer.
     pub(super) fn answered(&self, place: Asked, answer: &impl Debug) {
         let mut log = self.log();
-        if let Some(line) = log.lines.get_mut(place.0) {
+        let place = place.0.checked_sub(log.gone);
+        if let Some(line) = place.and_then(|place| log.lines.get_mut(place)) {
             line.answered = Some(format!("{answer:?}"));
         }
     }
 
     /// Writes down something else that matters.
     pub(super) fn note(&self, at: Duration, what: String) {
-        self.log().lines.push(Line { at, asked: what, answered: Some(String::new()) });
+        self.log().push(Line { at, asked: what, answered: Some(String::new()) });
+    }
+
+    /// Ends the history: whatever is asked from now on is never answered.
+    pub(super) fn close(&self) {
+        self.log().closed = true;
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.log().closed
     }
 
     /// The last of it, a line each.
@@ -81,12 +96,12 @@ impl History {
         let log = self.log();
         let skipped = log.lines.len().saturating_sub(SHOWN);
         let mut text = String::new();
-        if skipped > 0 {
-            let _ = writeln!(text, "    .. {skipped} before these");
+        if skipped + log.gone > 0 {
+            let _ = writeln!(text, "    .. {} before these", skipped + log.gone);
         }
         for (number, line) in log.lines.iter().enumerate().skip(skipped) {
             let at = line.at.as_secs_f64();
-            let _ = write!(text, "    {:>4}  +{at:.6}s  {}", number + 1, line.asked);
+            let _ = write!(text, "    {:>4}  +{at:.6}s  {}", log.gone + number + 1, line.asked);
             let _ = match line.answered.as_deref() {
                 Some("") => writeln!(text),
                 Some(answer) => writeln!(text, " -> {answer}"),
@@ -98,6 +113,15 @@ impl History {
 }
 
 impl Log {
+    fn push(&mut self, line: Line) -> Asked {
+        if self.lines.len() == KEPT {
+            self.lines.pop_front();
+            self.gone += 1;
+        }
+        self.lines.push_back(line);
+        Asked(self.gone + self.lines.len() - 1)
+    }
+
     /// A short name for an owner.
     fn name(&mut self, owner: Owner) -> String {
         let number = match self.owners.iter().position(|known| *known == owner) {

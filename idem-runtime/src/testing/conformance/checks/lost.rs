@@ -181,7 +181,7 @@ pub(crate) async fn what_failed_before_it_was_applied_did_not_happen(t: &Trial) 
 
 /// Waits until an operation of this kind that was late has arrived.
 async fn arrives(t: &Trial, kind: OperationKind, number: u64) -> Checked {
-    for _ in 0..1_000 {
+    for _ in 0..100 {
         t.pass(t.short()).await;
         tokio::task::yield_now().await;
         if t.store.faults.applied(kind) >= number {

@@ -184,7 +184,7 @@ pub(crate) async fn a_release_that_failed_is_made_up_for(t: &Trial) -> Checked {
     failing(t, &operation, Fault::FailBefore).await?;
     t.store.faults.always(OperationKind::Release, None);
     let key = t.key(KEY)?;
-    for _ in 0..1_000 {
+    for _ in 0..200 {
         if t.record(&key).await?.state == State::Released {
             break;
         }

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, Owner, ReleaseAnswer, ReleaseCause,
-    Resolution, ResolveAnswer, Verdict,
+    Resolution, ResolveAnswer, StoredResult, Verdict,
 };
 use crate::store::Store;
 use crate::testing::conformance::stage::Stage;
@@ -18,6 +19,19 @@ use crate::testing::conformance::trial::{
 use crate::testing::conformance::witness::Witness;
 
 const MANY: usize = 300;
+
+/// How long one of many tries before it says that nothing moves.
+struct Patience(Instant);
+
+impl Patience {
+    fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    fn check(&self) -> Checked {
+        that(self.0.elapsed() < Duration::from_secs(30), "a race does not come to its end")
+    }
+}
 
 /// The grants among the answers; all others must be busy.
 fn grants(answers: Vec<Result<ClaimAnswer, StoreError>>) -> Checked<Vec<Grant>> {
@@ -199,39 +213,67 @@ pub(crate) async fn of_many_operators_one_resolves(t: &Trial) -> Checked {
     same("result", Some(t.replay(&key).await?.result), resolved.pop())
 }
 
-/// Lets some workers claim and release one key until `enough` grants were made.
-async fn churn(t: &Trial, key: &RecordKey, most: Option<u32>, enough: usize) -> Checked<Vec<Grant>> {
-    let (made, inside) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let work = |_, store: Witness| {
-        let (key, made, inside) = (key.clone(), made.clone(), inside.clone());
-        let template = most.map_or_else(|| t.ask(), |most| t.ask_at_most(most));
-        async move {
-            let mut grants = Vec::new();
-            while made.load(Ordering::SeqCst) < enough {
-                let request = Claim { owner: Owner::random(), ..template.clone() };
-                let grant = match answered(store.claim(&key, &request).await)? {
-                    ClaimAnswer::Granted(grant) => grant,
-                    ClaimAnswer::Exhausted { .. } => break,
-                    _ => {
-                        tokio::task::yield_now().await;
-                        continue;
-                    }
-                };
-                same("how many hold the key", inside.fetch_add(1, Ordering::SeqCst), 0)?;
-                made.fetch_add(1, Ordering::SeqCst);
-                grants.push(grant);
-                tokio::task::yield_now().await;
-                inside.fetch_sub(1, Ordering::SeqCst);
-                let held = Held { key: key.clone(), owner: request.owner, grant };
-                let released = store.release(&key, &held.release(ReleaseCause::Failed)).await;
-                same("release", answered(released)?, ReleaseAnswer::Released)?;
-            }
-            Ok(grants)
+/// What the workers of one churn share.
+#[derive(Default)]
+struct Churn {
+    made: AtomicUsize,
+    inside: AtomicUsize,
+}
+
+impl Churn {
+    /// Claims and releases one key, by a new owner each time, until `enough` grants were made.
+    async fn work(
+        &self,
+        key: &RecordKey,
+        store: &Witness,
+        like: Claim,
+        enough: usize,
+    ) -> Checked<Vec<Grant>> {
+        let (mut grants, patience) = (Vec::new(), Patience::start());
+        while self.made.load(Ordering::SeqCst) < enough {
+            patience.check()?;
+            let request = Claim { owner: Owner::random(), ..like.clone() };
+            let grant = match answered(store.claim(key, &request).await)? {
+                ClaimAnswer::Granted(grant) => grant,
+                ClaimAnswer::Exhausted { .. } => break,
+                _ => {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+            };
+            same("how many others hold the key", self.inside.fetch_add(1, Ordering::SeqCst), 0)?;
+            self.made.fetch_add(1, Ordering::SeqCst);
+            grants.push(grant);
+            tokio::task::yield_now().await;
+            self.inside.fetch_sub(1, Ordering::SeqCst);
+            let held = Held { key: key.clone(), owner: request.owner, grant };
+            let released = store.release(key, &held.release(ReleaseCause::Failed)).await;
+            same("release", answered(released)?, ReleaseAnswer::Released)?;
         }
-    };
+        Ok(grants)
+    }
+}
+
+/// Lets some workers claim and release one key until `enough` grants were made: these, by attempt.
+async fn churn(t: &Trial, key: &RecordKey, most: Option<u32>, enough: usize) -> Checked<Vec<Grant>> {
+    let shared = Arc::new(Churn::default());
+    let ended = t
+        .race(8, |_, store| {
+            let (key, shared) = (key.clone(), shared.clone());
+            let like = most.map_or_else(|| t.ask(), |most| t.ask_at_most(most));
+            async move {
+                let grants = shared.work(&key, &store, like, enough).await;
+                if grants.is_err() {
+                    // The others need not go on.
+                    shared.made.store(enough, Ordering::SeqCst);
+                }
+                grants
+            }
+        })
+        .await?;
     let mut grants = Vec::new();
-    for made in t.race(8, work).await? {
-        grants.extend::<Vec<Grant>>(made?);
+    for made in ended {
+        grants.extend(made?);
     }
     grants.sort_by_key(|grant| grant.attempt);
     Ok(grants)
@@ -248,7 +290,7 @@ pub(crate) async fn a_key_is_never_held_twice_and_its_fences_rise(t: &Trial) -> 
 
 pub(crate) async fn racing_claimers_do_not_exceed_a_limit_of_attempts(t: &Trial) -> Checked {
     let key = t.key("a")?;
-    let grants = churn(t, &key, Some(20), usize::MAX).await?;
+    let grants = churn(t, &key, Some(20), 1_000).await?;
     let attempts: Vec<u32> = grants.iter().map(|grant| grant.attempt).collect();
     same("attempts", attempts, (1..=20).collect())?;
     same("claim", t.claim(&key, &t.ask()).await?, ClaimAnswer::Exhausted { attempts: 20 })
@@ -260,7 +302,9 @@ pub(crate) async fn all_that_wait_for_a_result_get_the_same(t: &Trial) -> Checke
         .race(64, |number, store| {
             let (key, request) = (key.clone(), t.ask());
             async move {
+                let patience = Patience::start();
                 loop {
+                    patience.check()?;
                     match answered(store.claim(&key, &request).await)? {
                         ClaimAnswer::Granted(grant) => {
                             let held = Held { key: key.clone(), owner: request.owner, grant };
@@ -282,39 +326,53 @@ pub(crate) async fn all_that_wait_for_a_result_get_the_same(t: &Trial) -> Checke
     Ok(())
 }
 
+/// Records results, of which every second is past its lifetime at once; the others.
+async fn fill(store: Witness, like: Claim, keys: Vec<RecordKey>) -> Checked<Vec<(RecordKey, StoredResult)>> {
+    let mut kept = Vec::new();
+    for (place, key) in keys.into_iter().enumerate() {
+        let request = Claim { owner: Owner::random(), ..like.clone() };
+        let ClaimAnswer::Granted(grant) = answered(store.claim(&key, &request).await)? else {
+            return Err(Broken("a fresh key was not granted".into()));
+        };
+        let held = Held { key: key.clone(), owner: request.owner, grant };
+        let done = held.completion(format!("{place}"));
+        if place % 2 == 0 {
+            answered(store.complete(&key, &done).await)?;
+            kept.push((key, done.result));
+        } else {
+            let ttl = Duration::from_millis(1);
+            answered(store.complete(&key, &Complete { ttl, ..done }).await)?;
+        }
+    }
+    Ok(kept)
+}
+
+/// Purges for as long as others write.
+async fn sweep(store: Witness, writing: &AtomicUsize) -> Checked {
+    let patience = Patience::start();
+    while writing.load(Ordering::SeqCst) > 0 {
+        patience.check()?;
+        answered(store.purge(16).await)?;
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
 pub(crate) async fn a_purge_under_load_touches_no_live_record(t: &Trial) -> Checked {
-    let over = Arc::new(AtomicBool::new(false));
-    let writers = 6;
+    const WRITERS: usize = 6;
+    let writing = Arc::new(AtomicUsize::new(WRITERS));
+    let keys = |number| (0..60).map(|place| t.key(format!("{number} {place}"))).collect::<Checked<Vec<_>>>();
     let ended = t
-        .race(writers + 2, |number, store| {
-            let (over, short) = (over.clone(), t.short());
-            let keys: Vec<_> = (0..40).map(|place| t.key(format!("{number} {place}"))).collect();
-            let request = t.ask();
+        .race(WRITERS + 2, |number, store| {
+            let (writing, keys, like) = (writing.clone(), keys(number), t.ask());
             async move {
-                if number >= writers {
-                    while !over.load(Ordering::SeqCst) {
-                        answered(store.purge(16).await)?;
-                        tokio::task::yield_now().await;
-                    }
-                    return Ok(Vec::new());
+                if number < WRITERS {
+                    let kept = fill(store, like, keys?).await;
+                    writing.fetch_sub(1, Ordering::SeqCst);
+                    kept
+                } else {
+                    sweep(store, &writing).await.map(|()| Vec::new())
                 }
-                let mut kept = Vec::new();
-                for (place, key) in keys.into_iter().enumerate() {
-                    let (key, request) = (key?, Claim { owner: Owner::random(), ..request.clone() });
-                    let ClaimAnswer::Granted(grant) = answered(store.claim(&key, &request).await)? else {
-                        return Err(Broken("a fresh key was not granted".into()));
-                    };
-                    let held = Held { key: key.clone(), owner: request.owner, grant };
-                    let done = held.completion(format!("{number} {place}"));
-                    if place % 2 == 0 {
-                        answered(store.complete(&key, &done).await)?;
-                        kept.push((key, done.result));
-                    } else {
-                        answered(store.complete(&key, &Complete { ttl: short, ..done }).await)?;
-                    }
-                }
-                over.store(true, Ordering::SeqCst);
-                Ok(kept)
             }
         })
         .await?;

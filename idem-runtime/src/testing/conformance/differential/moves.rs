@@ -1,0 +1,242 @@
+//! What is asked: drawn from a seed, so that most of it meets a key in an interesting state.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+use super::oracle::{Answer, Oracle};
+use crate::error::StoreError;
+use crate::key::RecordKey;
+use crate::protocol::{
+    Claim, Complete, Fence, Fingerprint, OnCrash, Owner, Record, Release, ReleaseCause, Renew, Resolution,
+    State, StoredResult, Tombstone, Verdict,
+};
+use crate::store::Store;
+use crate::testing::{Fault, OperationKind};
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// Any operation.
+#[derive(Clone, Debug)]
+pub(super) enum Ask {
+    Claim(Claim),
+    Renew(Renew),
+    Complete(Complete),
+    Release(Release),
+    Resolve(Resolution),
+    Forget,
+    Get,
+    Purge(usize),
+}
+
+impl Ask {
+    pub(super) const fn kind(&self) -> OperationKind {
+        match self {
+            Self::Claim(_) => OperationKind::Claim,
+            Self::Renew(_) => OperationKind::Renew,
+            Self::Complete(_) => OperationKind::Complete,
+            Self::Release(_) => OperationKind::Release,
+            Self::Resolve(_) => OperationKind::Resolve,
+            Self::Forget => OperationKind::Forget,
+            Self::Get => OperationKind::Get,
+            Self::Purge(_) => OperationKind::Purge,
+        }
+    }
+
+    /// Asks a store.
+    pub(super) async fn of<S: Store>(&self, store: &S, key: &RecordKey) -> Result<Answer, StoreError> {
+        Ok(match self {
+            Self::Claim(request) => Answer::Claim(store.claim(key, request).await?),
+            Self::Renew(request) => Answer::Renew(store.renew(key, request).await?),
+            Self::Complete(request) => Answer::Complete(store.complete(key, request).await?),
+            Self::Release(request) => Answer::Release(store.release(key, request).await?),
+            Self::Resolve(word) => Answer::Resolve(store.resolve(key, word).await?),
+            Self::Forget => Answer::Forget(store.forget(key).await?),
+            // The record itself is compared after every operation.
+            Self::Get => store.get(key).await.map(|_| Answer::Get)?,
+            Self::Purge(limit) => Answer::Purge(store.purge(*limit).await?),
+        })
+    }
+}
+
+/// Draws operations.
+pub(super) struct Gambler {
+    rng: Xoshiro256PlusPlus,
+    keys: Vec<RecordKey>,
+    owners: Vec<Owner>,
+    /// Grants that were seen, newest last: whose requests may come late.
+    grants: Vec<(RecordKey, Owner, Fence)>,
+    /// Whether time passes only in [`pause`](Self::pause).
+    exact: bool,
+}
+
+impl Gambler {
+    pub(super) fn new(seed: u64, keys: Vec<RecordKey>, exact: bool) -> Self {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let owners = (0..5).map(|_| Owner::from_bytes(rng.random())).collect();
+        Self { rng, keys, owners, grants: Vec::new(), exact }
+    }
+
+    pub(super) fn below(&mut self, count: usize) -> usize {
+        self.rng.random_range(0..count)
+    }
+
+    fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())].clone()
+    }
+
+    fn chance(&mut self, one_in: usize) -> bool {
+        self.below(one_in) == 0
+    }
+
+    /// Remembers whose a key is.
+    pub(super) fn learn(&mut self, key: &RecordKey, record: &Record) {
+        let grant = (key.clone(), record.owner, record.fence);
+        if self.grants.last() != Some(&grant) {
+            self.grants.retain(|known| *known != grant);
+            self.grants.push(grant);
+        }
+        if self.grants.len() > 24 {
+            self.grants.remove(0);
+        }
+    }
+
+    /// How much time passes: nothing, little, much, or just to an edge, before or after it.
+    pub(super) fn pause(&mut self, edges: &[Duration]) -> Duration {
+        let micro = Duration::from_micros(1);
+        match self.below(8) {
+            0..=2 => Duration::ZERO,
+            3 => micro,
+            4 => Duration::from_secs(self.rng.random_range(0..30)),
+            5 => HOUR,
+            _ if edges.is_empty() => micro,
+            _ => {
+                // Mostly the nearest.
+                let nearest = self.rng.random_range(0..edges.len().min(3));
+                let edge = edges[nearest];
+                self.one_of(&[edge, edge, edge.saturating_sub(micro), edge + micro])
+            }
+        }
+    }
+
+    /// What goes wrong with the operation, mostly nothing.
+    pub(super) fn fault(&mut self) -> Option<Fault> {
+        match self.below(20) {
+            0 => Some(Fault::FailBefore),
+            1 | 2 => Some(Fault::FailAfter),
+            _ => None,
+        }
+    }
+
+    /// A time something lasts. On a real clock it is over at once or not at all.
+    fn length(&mut self) -> Duration {
+        if self.exact {
+            let seconds = self.one_of(&[0, 1, 5, 20, 3_600]);
+            Duration::from_secs(seconds) + Duration::from_micros(self.rng.random_range(0..2))
+        } else if self.chance(3) {
+            Duration::ZERO
+        } else {
+            HOUR * self.rng.random_range(1..6)
+        }
+    }
+
+    /// A time a record is kept, mostly longer than anything else.
+    fn lifetime(&mut self) -> Duration {
+        match self.below(4) {
+            0 if self.exact => self.length(),
+            0 => Duration::ZERO,
+            _ => HOUR * self.rng.random_range(24..30),
+        }
+    }
+
+    pub(super) fn draw(&mut self, oracle: &Oracle) -> (RecordKey, Ask) {
+        let keys = self.keys.clone();
+        let mut key = self.one_of(&keys);
+        let state = oracle.record(&key).map(|record| record.state);
+        let ask = match self.below(40) {
+            // What is in doubt or done stays so; the more interesting states are before that.
+            _ if state == Some(State::InDoubt) && self.chance(3) => Ask::Resolve(self.word()),
+            _ if matches!(state, Some(State::Completed | State::Failed)) && self.chance(5) => Ask::Forget,
+            0..=15 => Ask::Claim(self.claim()),
+            16..=35 => {
+                let (of, owner, fence) = self.grant(&key, oracle);
+                key = of;
+                self.by_owner(owner, fence)
+            }
+            36 => Ask::Resolve(self.word()),
+            37 => Ask::Forget,
+            38 => Ask::Get,
+            _ => Ask::Purge(self.one_of(&[0, 1, 2, 100])),
+        };
+        (key, ask)
+    }
+
+    fn claim(&mut self) -> Claim {
+        let owners = self.owners.clone();
+        let owner = if self.chance(3) { self.one_of(&owners) } else { Owner::from_bytes(self.rng.random()) };
+        Claim {
+            owner,
+            fingerprint: self
+                .one_of(&[None, None, Some(1), Some(1), Some(1), Some(2)])
+                .map(|byte| Fingerprint::from_bytes([byte; 32])),
+            lease: self.length(),
+            ttl: self.lifetime(),
+            on_crash: self.one_of(&[OnCrash::Rerun, OnCrash::Rerun, OnCrash::Rerun, OnCrash::InDoubt]),
+            max_attempts: self.one_of(&[None, None, None, NonZeroU32::new(2), NonZeroU32::new(4)]),
+        }
+    }
+
+    /// Whose request it is: mostly the current owner's, sometimes an old one's or a wrong one.
+    fn grant(&mut self, key: &RecordKey, oracle: &Oracle) -> (RecordKey, Owner, Fence) {
+        let current = oracle.record(key).map(|record| (key.clone(), record.owner, record.fence));
+        let grants = self.grants.clone();
+        let (key, owner, fence) = match current {
+            Some(current) if !self.chance(4) => current,
+            _ if grants.is_empty() => (key.clone(), Owner::from_bytes([1; 16]), Fence::new(1)),
+            _ => self.one_of(&grants),
+        };
+        match self.below(20) {
+            0 => (key, Owner::from_bytes(self.rng.random()), fence),
+            1 => (key, owner, Fence::new(fence.get().saturating_add(1))),
+            2 => (key, owner, Fence::new(fence.get().saturating_sub(1))),
+            _ => (key, owner, fence),
+        }
+    }
+
+    fn by_owner(&mut self, owner: Owner, fence: Fence) -> Ask {
+        match self.below(6) {
+            0 | 1 => Ask::Renew(Renew { owner, fence, lease: self.length() }),
+            2 | 3 => Ask::Complete(Complete {
+                owner,
+                fence,
+                verdict: self.one_of(&[Verdict::Completed, Verdict::Failed]),
+                result: self.result(),
+                ttl: self.lifetime(),
+            }),
+            _ => Ask::Release(Release {
+                owner,
+                fence,
+                cause: self.one_of(&[ReleaseCause::Failed, ReleaseCause::Abandoned]),
+                retry_after: if self.chance(2) { Duration::ZERO } else { self.length() },
+            }),
+        }
+    }
+
+    fn result(&mut self) -> StoredResult {
+        if self.chance(6) {
+            return StoredResult::Tombstone(self.one_of(&[Tombstone::TooLarge, Tombstone::NotEncodable]));
+        }
+        let length = self.one_of(&[0, 1, 16, 300]);
+        StoredResult::Value((0..length).map(|_| self.rng.random::<u8>()).collect())
+    }
+
+    fn word(&mut self) -> Resolution {
+        if self.chance(2) {
+            return Resolution::Release;
+        }
+        let verdict = self.one_of(&[Verdict::Completed, Verdict::Failed]);
+        Resolution::Record(verdict, self.result())
+    }
+}

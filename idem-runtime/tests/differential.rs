@@ -1,0 +1,56 @@
+//! Long random histories: every store answers as the pure protocol does.
+//!
+//! The seed is printed, and `IDEM_SEED=.. cargo test` has the same histories again.
+
+use std::collections::BTreeMap;
+
+use idem_runtime::MemoryStore;
+use idem_runtime::testing::conformance::{Profile, Subject, Violation};
+use idem_runtime::testing::differential::{self, Answers};
+use idem_runtime::testing::seed;
+
+/// How many kinds of answers there are, lost ones included, and a purge that found something not: a
+/// store may have deleted it before.
+const KINDS: usize = 24;
+
+/// Fails if the histories did not meet every kind of answer.
+fn complete(answers: &Answers) {
+    let met = answers.keys().filter(|answer| **answer != "purge: some").count();
+    assert_eq!(met, KINDS, "{answers:#?}");
+}
+
+#[test]
+fn memory_store_answers_as_the_protocol_does() -> Result<(), Violation> {
+    let seed = seed();
+    let mut met = BTreeMap::new();
+    for history in 0..12 {
+        let answers = differential::run(seed.wrapping_add(history), 8_000, || async {
+            Subject::new(MemoryStore::new(), Profile::tokio_clock())
+        })?;
+        for (answer, count) in answers {
+            *met.entry(answer).or_default() += count;
+        }
+    }
+    complete(&met);
+    Ok(())
+}
+
+#[test]
+fn memory_store_answers_as_the_protocol_does_on_a_running_clock() -> Result<(), Violation> {
+    let subject = || async { Subject::new(MemoryStore::new(), Profile::real_clock()) };
+    complete(&differential::run(seed(), 20_000, subject)?);
+    Ok(())
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn two_sqlite_stores_on_one_file_answer_as_the_protocol_does() -> Result<(), Violation> {
+    let subject = || async {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("idem.db");
+        let open = || idem_runtime::SqliteStore::open(&path).unwrap();
+        Subject::new(open(), Profile::real_clock()).handle(open()).keep(folder)
+    };
+    complete(&differential::run(seed(), 8_000, subject)?);
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Worlds that differ only by which of several like workers is which are one world.
+//!
+//! Sound because the protocol compares owners for equality and does nothing else with them, and
+//! like workers have the same policy, the same arguments and the same number of lives.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::protocol::{OnCrash, Owner};
+use super::setup::Setup;
+use super::worker::{owner, worker_of};
+use super::world::World;
+
+/// Puts like workers in an order that depends on what they do and not on their names.
+pub fn sort(world: &mut World, setup: &Setup) {
+    let count = world.workers.len();
+    let mut order: Vec<usize> = (0..count).collect();
+    // The policies of a setup stand in this order too, so that each worker keeps its own.
+    order.sort_by_cached_key(|index| (setup.workers[*index] == OnCrash::InDoubt, look(world, *index)));
+    if order.is_sorted() {
+        return;
+    }
+    let mut place = vec![0; count];
+    for (new, old) in order.iter().enumerate() {
+        place[*old] = new;
+    }
+    let name = |old: Owner| match worker_of(old, count) {
+        Some(worker) => owner(place[worker], old.as_bytes()[1]),
+        None => old,
+    };
+    world.workers = order.iter().map(|old| world.workers[*old].clone()).collect();
+    if let Some(record) = &mut world.key.record {
+        record.owner = name(record.owner);
+    }
+    world.key.shadow.rename(name);
+    for late in &mut world.late {
+        late.0 = place[late.0];
+    }
+    world.late.sort_unstable();
+}
+
+fn look(world: &World, index: usize) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    world.workers[index].hash(&mut hasher);
+    let record = world.key.record.as_ref();
+    let holder = record.and_then(|record| worker_of(record.owner, world.workers.len()));
+    (holder == Some(index)).hash(&mut hasher);
+    hasher.finish()
+}

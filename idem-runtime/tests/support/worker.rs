@@ -1,0 +1,150 @@
+//! A worker as the model sees it: what it waits for, what it makes of an answer, where it ends.
+//!
+//! Owns what a caller of the protocol does. Which answer it gets is the rules' affair.
+
+use super::one_key::OneKey;
+use super::protocol::{
+    ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, Record, Release, ReleaseAnswer, ReleaseCause, Renew,
+    RenewAnswer, StoredResult, Verdict,
+};
+use super::rules::Rules;
+use super::setup::{LEASE, RETRY, Setup, TTL};
+
+/// One request of a worker, as it travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Call {
+    Claim { other_arguments: bool },
+    Renew { fence: Fence },
+    Complete { fence: Fence, failed: bool },
+    Release { fence: Fence, abandoned: bool },
+}
+
+/// What of an answer makes a difference to a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reply {
+    Run(Fence),
+    NotNow,
+    Held,
+    End(Ending),
+}
+
+/// How a call of a worker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ending {
+    Crashed,
+    Replayed,
+    Mismatch,
+    InDoubt,
+    Exhausted,
+    Completed,
+    Released,
+    /// It held the claim once and was told that it does not any more.
+    Lost,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Doing {
+    /// Before its claim, or between two of them.
+    Idle,
+    /// Its request is under way; its answer too, once there is one.
+    Waiting {
+        call: Call,
+        /// What a claim saw that is not one atomic step.
+        seen: Option<Option<Record>>,
+        reply: Option<Reply>,
+    },
+    /// The body runs.
+    Running(Fence),
+    Ended(Ending),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Worker {
+    /// Which call this is; each is made by a new owner.
+    pub life: u8,
+    pub doing: Doing,
+}
+
+impl Worker {
+    pub const fn new() -> Self {
+        Self { life: 0, doing: Doing::Idle }
+    }
+
+    pub const fn waits(call: Call) -> Doing {
+        Doing::Waiting { call, seen: None, reply: None }
+    }
+
+    /// The answer arrives.
+    pub fn take(&mut self, call: Call, reply: Reply) {
+        self.doing = match (call, reply) {
+            (_, Reply::Run(fence)) | (Call::Renew { fence }, Reply::Held) => Doing::Running(fence),
+            (_, Reply::NotNow | Reply::Held) => Doing::Idle,
+            (_, Reply::End(ending)) => Doing::Ended(ending),
+        };
+    }
+}
+
+/// The owner of a call: which worker, and which of its lives.
+pub const fn owner(worker: usize, life: u8) -> Owner {
+    let mut bytes = [0; 16];
+    bytes[0] = worker as u8 + 1;
+    bytes[1] = life;
+    Owner::from_bytes(bytes)
+}
+
+/// The worker an owner belongs to; none for an operator's or the look-ahead's.
+pub fn worker_of(owner: Owner, workers: usize) -> Option<usize> {
+    usize::from(owner.as_bytes()[0]).checked_sub(1).filter(|worker| *worker < workers)
+}
+
+/// The store carries a request out. `seen` is what a claim read that is not one atomic step.
+pub fn apply<R: Rules>(
+    key: &mut OneKey,
+    setup: &Setup,
+    owner: Owner,
+    call: Call,
+    seen: Option<Option<Record>>,
+) -> Reply {
+    match call {
+        Call::Claim { other_arguments } => {
+            let request = setup.claim(owner, other_arguments);
+            let answer = match seen {
+                Some(seen) => key.claim_as_seen::<R>(seen.as_ref(), &request),
+                None => key.claim::<R>(&request),
+            };
+            claimed(&answer)
+        }
+        Call::Renew { fence } => match key.renew::<R>(&Renew { owner, fence, lease: LEASE }) {
+            RenewAnswer::Held => Reply::Held,
+            RenewAnswer::Lost => Reply::End(Ending::Lost),
+        },
+        Call::Complete { fence, failed } => {
+            let verdict = if failed { Verdict::Failed } else { Verdict::Completed };
+            // No two grants have the same result, so that a replay tells whose it is.
+            let result = StoredResult::Value(fence.to_string().into());
+            match key.complete::<R>(&Complete { owner, fence, verdict, result, ttl: TTL }) {
+                CompleteAnswer::Done => Reply::End(Ending::Completed),
+                CompleteAnswer::Lost => Reply::End(Ending::Lost),
+            }
+        }
+        Call::Release { fence, abandoned } => {
+            let cause = if abandoned { ReleaseCause::Abandoned } else { ReleaseCause::Failed };
+            match key.release::<R>(&Release { owner, fence, cause, retry_after: RETRY }) {
+                ReleaseAnswer::Released => Reply::End(Ending::Released),
+                ReleaseAnswer::InDoubt => Reply::End(Ending::InDoubt),
+                ReleaseAnswer::Lost => Reply::End(Ending::Lost),
+            }
+        }
+    }
+}
+
+fn claimed(answer: &ClaimAnswer) -> Reply {
+    match answer {
+        ClaimAnswer::Granted(grant) => Reply::Run(grant.fence),
+        ClaimAnswer::Busy { .. } | ClaimAnswer::RetryAt { .. } => Reply::NotNow,
+        ClaimAnswer::Replay(_) => Reply::End(Ending::Replayed),
+        ClaimAnswer::Mismatch => Reply::End(Ending::Mismatch),
+        ClaimAnswer::InDoubt => Reply::End(Ending::InDoubt),
+        ClaimAnswer::Exhausted { .. } => Reply::End(Ending::Exhausted),
+    }
+}
