@@ -92,3 +92,7 @@ pub use idem_runtime::__private;
 #[cfg(all(doctest, feature = "macros", feature = "sqlite"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(all(doctest, feature = "macros"))]
+#[doc = include_str!("../docs/attribute.md")]
+struct AttributePage;

@@ -204,26 +204,30 @@ pub fn store<M, S: AsStore<M> + ?Sized>(store: &S) -> S::Store {
 }
 
 /// Makes one call of an annotated function. `body` is pinned where it stands, and dropped there as
-/// soon as it is done or its lease is lost.
-pub async fn run<R, T, E, F, S, B>(
+/// soon as it is done or its lease is lost. What is not the body is in a box, so that the function's
+/// future is hardly larger than its body's.
+pub fn run<'b, R, T, E, F, S, B>(
     codec: Codec<R, T, E, F>,
     operation: Operation,
     store: S,
     key: KeyBuilder,
     fingerprint: Option<Result<Fingerprint, FingerprintError>>,
-    body: Pin<&mut Option<B>>,
-) -> R
+    body: Pin<&'b mut Option<B>>,
+) -> Pin<Box<impl Future<Output = R> + use<'b, R, T, E, F, S, B>>>
 where
     S: Store,
     B: Future<Output = R>,
 {
-    if key.is_plain() {
-        return engine::plainly(engine::polled(body)).await;
-    }
+    let plain = key.is_plain();
     let own = codec.own();
     let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
-    let body = pin!(Some(Lent { body, into_result: codec.into_result }));
-    own(engine::run(call, codec, body).await)
+    Box::pin(async move {
+        if plain {
+            return engine::plainly(engine::polled(body)).await;
+        }
+        let body = pin!(Some(Lent { body, into_result: codec.into_result }));
+        own(engine::run(call, codec, body).await)
+    })
 }
 
 /// What a detached body may take with it.

@@ -1,0 +1,103 @@
+//! What the attribute costs to compile: the same functions annotated, written by hand with
+//! `Operation::run`, and under the macro of `cached`. Prints build time (processor seconds, so that what
+//! else runs on the machine counts little), size of the binary, and sizes of the futures.
+//!
+//! `cargo run -p idem-compile-cost [FUNCTIONS [ROUNDS]] [--release]`; 500 functions and 3 rounds unless
+//! said. It needs bash, and the network once, for `cached`.
+
+mod forms;
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use forms::Form;
+
+type Anything<T> = Result<T, Box<dyn Error>>;
+
+/// What was measured of one form.
+struct Cost {
+    form: Form,
+    seconds: f64,
+    bytes: u64,
+    future: String,
+}
+
+fn main() -> Anything<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let release = arguments.iter().any(|argument| argument == "--release");
+    let mut numbers = arguments.iter().filter_map(|argument| argument.parse::<usize>().ok());
+    let functions = numbers.next().unwrap_or(500);
+    let rounds = numbers.next().unwrap_or(3).max(1);
+
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
+    let folder = root.join("target/compile-cost");
+    let mut costs = Vec::new();
+    for form in Form::ALL {
+        let package = folder.join(form.name());
+        // First without functions, so that the dependencies are built and not measured.
+        forms::write(form, &package, &root, 0)?;
+        build(&package, release)?;
+        forms::write(form, &package, &root, functions)?;
+        costs.push(Cost { form, seconds: f64::MAX, bytes: 0, future: String::new() });
+    }
+    for round in 1..=rounds {
+        for cost in &mut costs {
+            let package = folder.join(cost.form.name());
+            forms::touch(&package)?;
+            let seconds = build(&package, release)?;
+            println!("round {round}: {} in {seconds:.1} s", cost.form.name());
+            cost.seconds = cost.seconds.min(seconds);
+        }
+    }
+    for cost in &mut costs {
+        let binary = binary(&folder, cost.form, release);
+        cost.bytes = std::fs::metadata(&binary)?.len();
+        cost.future = String::from_utf8(Command::new(&binary).output()?.stdout)?.trim().to_owned();
+    }
+    print(&costs, functions);
+    Ok(())
+}
+
+fn binary(folder: &Path, form: Form, release: bool) -> PathBuf {
+    let profile = if release { "release" } else { "debug" };
+    folder.join("target").join(profile).join(format!("cost-{}", form.name().replace('_', "-")))
+}
+
+/// Builds a package, and says how many processor seconds that took.
+fn build(package: &Path, release: bool) -> Anything<f64> {
+    let release = if release { "--release" } else { "" };
+    let script = format!("TIMEFORMAT='%U %S'; time cargo build --quiet {release} 1>&2");
+    let output = Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(package)
+        .env("CARGO_TARGET_DIR", package.with_file_name("target"))
+        .env("CARGO_INCREMENTAL", "0")
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let beginning: Vec<&str> = said.lines().take(20).collect();
+        return Err(format!("{} does not build:\n{}", package.display(), beginning.join("\n")).into());
+    }
+    let times = said.lines().last().unwrap_or_default();
+    Ok(times.split(' ').filter_map(|time| time.parse::<f64>().ok()).sum())
+}
+
+fn print(costs: &[Cost], functions: usize) {
+    let by_hand = costs.iter().find(|cost| cost.form == Form::ByHand);
+    println!(
+        "\n{functions} functions   processor s   ratio   binary kB   ratio   bytes of a future (of its body)"
+    );
+    for cost in costs {
+        let against = by_hand.unwrap_or(cost);
+        println!(
+            "{:<14} {:>13.1} {:>7.2} {:>11} {:>7.2}   {}",
+            cost.form.name(),
+            cost.seconds,
+            cost.seconds / against.seconds,
+            cost.bytes / 1_000,
+            cost.bytes as f64 / against.bytes as f64,
+            cost.future,
+        );
+    }
+}
