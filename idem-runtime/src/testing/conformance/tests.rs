@@ -63,9 +63,14 @@ fn a_differential_run_finds_a_store_that_cannot_renew() {
 
 #[test]
 fn the_same_seed_has_the_same_history() {
-    let once = differential::run(7, 500, memory).unwrap();
-    assert_eq!(once, differential::run(7, 500, memory).unwrap());
-    assert_ne!(once, differential::run(8, 500, memory).unwrap());
+    // Which of the expired records a purge finds first is the store's own affair.
+    let history = |seed| {
+        let mut history = differential::run(seed, 500, memory).unwrap();
+        history.retain(|what, _| !what.starts_with("purge"));
+        history
+    };
+    assert_eq!(history(7), history(7));
+    assert_ne!(history(7), history(8));
 }
 
 #[test]
