@@ -56,8 +56,8 @@ pub(crate) async fn a_resolved_record_belongs_to_nobody_and_expires(t: &Trial) -
         t.resolve(&key, word).await?;
         let record = t.record(&key).await?;
         same("owner", record.owner, Owner::NOBODY)?;
-        let from = record.completed_at.unwrap_or(record.retry_at);
-        same("expires_at", record.expires_at, Some(from.after(record.ttl)))?;
+        let from = record.completed_at.unwrap_or(record.created_at);
+        t.dated("expires_at", record.expires_at, from.after(record.ttl))?;
         same("completed_at", record.completed_at.is_some(), *word != Resolution::Release)?;
     }
     Ok(())
