@@ -178,6 +178,12 @@ macro_rules! __conformance_checks {
                 "release of a claim abandoned under the in_doubt policy: InDoubt" {
                     a_claim_abandoned_under_in_doubt_is_in_doubt,
                 }
+                "release of a claim whose body was not started: as before the grant, but for the fence" {
+                    a_claim_given_back_unused_counts_no_attempt, a_claim_given_back_unused_is_its_owners_no_more,
+                    a_claim_given_back_unused_is_not_in_doubt,
+                    a_takeover_given_back_unused_leaves_a_lapsed_lease,
+                    a_takeover_given_back_unused_is_nobodys,
+                }
                 "release of what this owner and fence released already: the same answer, and nothing changes" {
                     a_release_asked_again_is_answered_the_same,
                 }

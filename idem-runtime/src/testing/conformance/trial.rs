@@ -17,7 +17,7 @@ use crate::key::{Key, RecordKey, Scope};
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Grant, OnCrash, Owner, Record, Release,
     ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, StoredResult,
-    Verdict,
+    Timestamp, Verdict,
 };
 use crate::store::Store;
 
@@ -179,6 +179,13 @@ impl Trial {
         let close = got <= wanted && got + TOLERANCE >= wanted;
         let right = if self.is_exact() { got == wanted } else { close };
         that(right, format!("{what}: {wanted:?} should be left, and it says {got:?}"))
+    }
+
+    /// Checks a time that follows from another: exactly, or roughly on a real clock.
+    pub(super) fn dated(&self, what: &str, got: Option<Timestamp>, wanted: Timestamp) -> Checked {
+        let tolerance = if self.is_exact() { Duration::ZERO } else { TOLERANCE };
+        let right = got.is_some_and(|got| got >= wanted && got <= wanted.after(tolerance));
+        that(right, format!("{what} should be {wanted:?}, and is {got:?}"))
     }
 
     pub(super) async fn claim(&self, key: &RecordKey, request: &Claim) -> Checked<ClaimAnswer> {

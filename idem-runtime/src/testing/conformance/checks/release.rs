@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use crate::protocol::{Claim, ClaimAnswer, OnCrash, Record, Release, ReleaseAnswer, ReleaseCause, State};
+use crate::protocol::{
+    Claim, ClaimAnswer, CompleteAnswer, Fence, OnCrash, Owner, Record, Release, ReleaseAnswer, ReleaseCause,
+    RenewAnswer, State,
+};
 use crate::testing::conformance::stage::Stage;
-use crate::testing::conformance::trial::{Checked, DAY, LONG, Trial, print_of, same, that};
+use crate::testing::conformance::trial::{Checked, DAY, Held, LONG, Trial, print_of, same, that};
 
-const CAUSES: [ReleaseCause; 2] = [ReleaseCause::Failed, ReleaseCause::Abandoned];
+const CAUSES: [ReleaseCause; 3] = [ReleaseCause::Failed, ReleaseCause::Abandoned, ReleaseCause::Unused];
 
 pub(crate) async fn an_owner_gives_its_claim_up(t: &Trial) -> Checked {
     for cause in CAUSES {
@@ -14,7 +17,8 @@ pub(crate) async fn an_owner_gives_its_claim_up(t: &Trial) -> Checked {
         let held = t.take(&key).await?;
         same("release", t.release(&held, cause).await?, ReleaseAnswer::Released)?;
         same("state", t.record(&key).await?.state, State::Released)?;
-        same("attempt", t.take(&key).await?.grant.attempt, 2)?;
+        let attempt = if cause == ReleaseCause::Unused { 1 } else { 2 };
+        same("attempt", t.take(&key).await?.grant.attempt, attempt)?;
     }
     Ok(())
 }
@@ -160,9 +164,7 @@ pub(crate) async fn a_released_record_is_kept_from_when_it_is_due(t: &Trial) -> 
         let release = Release { retry_after, ..held.release(ReleaseCause::Failed) };
         t.release_with(&key, &release).await?;
         let record = t.record(&key).await?;
-        // One that is due at once may say so by any instant that is over.
-        let from = record.retry_at.max(record.created_at);
-        that(record.expires_at >= Some(from.after(DAY * 2)), "the time to live counts from when it is due")?;
+        t.dated("expires_at", record.expires_at, record.created_at.after(retry_after + DAY * 2))?;
     }
     Ok(())
 }
@@ -186,4 +188,73 @@ pub(crate) async fn a_release_under_a_later_policy_goes_by_that(t: &Trial) -> Ch
     t.bring_with(&key, Stage::Released, t.ask_in_doubt()).await?;
     let second = t.grant(&key, &Claim { on_crash: OnCrash::Rerun, ..t.ask() }).await?;
     same("release", t.release(&second, ReleaseCause::Abandoned).await?, ReleaseAnswer::Released)
+}
+
+pub(crate) async fn a_claim_given_back_unused_counts_no_attempt(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let mut last = Fence::default();
+    for _ in 0..3 {
+        let unused = t.take(&key).await?;
+        same("attempt", unused.grant.attempt, 1)?;
+        that(unused.grant.fence > last, "a new grant has a new fence, used or not")?;
+        last = unused.grant.fence;
+        same("release", t.release(&unused, ReleaseCause::Unused).await?, ReleaseAnswer::Released)?;
+    }
+    let first = t.grant(&key, &t.ask_at_most(1)).await?;
+    t.release(&first, ReleaseCause::Failed).await?;
+    let second = t.take(&key).await?;
+    same("attempt", second.grant.attempt, 2)?;
+    t.release(&second, ReleaseCause::Unused).await?;
+    same("attempt", t.take(&key).await?.grant.attempt, 2)
+}
+
+pub(crate) async fn a_claim_given_back_unused_is_its_owners_no_more(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let held = t.take(&key).await?;
+    t.release(&held, ReleaseCause::Unused).await?;
+    let before = t.get(&key).await?;
+    same("release", t.release(&held, ReleaseCause::Unused).await?, ReleaseAnswer::Released)?;
+    same("complete", t.complete(&held, b"late").await?, CompleteAnswer::Lost)?;
+    same("renew", t.renew(&held, LONG).await?, RenewAnswer::Lost)?;
+    t.unchanged(&key, &before).await
+}
+
+pub(crate) async fn a_claim_given_back_unused_is_not_in_doubt(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let held = t.grant(&key, &t.ask_in_doubt()).await?;
+    same("release", t.release(&held, ReleaseCause::Unused).await?, ReleaseAnswer::Released)?;
+    let next = t.grant(&key, &t.ask_in_doubt()).await?.grant;
+    same("attempt", next.attempt, 1)?;
+    same("recovered", next.recovered, false)
+}
+
+/// A key whose lease lapsed, was taken over, and given back unused.
+async fn given_back(t: &Trial, name: &str) -> Checked<Held> {
+    let key = t.key(name)?;
+    t.bring(&key, Stage::Lapsed).await?;
+    let unused = t.take(&key).await?;
+    same("release", t.release(&unused, ReleaseCause::Unused).await?, ReleaseAnswer::Released)?;
+    Ok(unused)
+}
+
+pub(crate) async fn a_takeover_given_back_unused_leaves_a_lapsed_lease(t: &Trial) -> Checked {
+    let unused = given_back(t, "taken over again").await?;
+    let next = t.take(&unused.key).await?.grant;
+    same("attempt", next.attempt, 2)?;
+    same("recovered", next.recovered, true)?;
+    that(next.fence > unused.grant.fence, "a new grant has a new fence")?;
+    let unused = given_back(t, "in doubt").await?;
+    same("claim", t.claim(&unused.key, &t.ask_in_doubt()).await?, ClaimAnswer::InDoubt)?;
+    let unused = given_back(t, "exhausted").await?;
+    let answer = t.claim(&unused.key, &t.ask_at_most(1)).await?;
+    same("claim", answer, ClaimAnswer::Exhausted { attempts: 1 })
+}
+
+pub(crate) async fn a_takeover_given_back_unused_is_nobodys(t: &Trial) -> Checked {
+    let unused = given_back(t, "a").await?;
+    let before = t.get(&unused.key).await?;
+    same("owner", before.as_ref().map(|record| record.owner), Some(Owner::NOBODY))?;
+    same("complete", t.complete(&unused, b"late").await?, CompleteAnswer::Lost)?;
+    same("renew", t.renew(&unused, LONG).await?, RenewAnswer::Lost)?;
+    t.unchanged(&unused.key, &before).await
 }

@@ -57,10 +57,7 @@ pub(crate) async fn a_resolved_record_belongs_to_nobody_and_expires(t: &Trial) -
         let record = t.record(&key).await?;
         same("owner", record.owner, Owner::NOBODY)?;
         let from = record.completed_at.unwrap_or(record.created_at);
-        that(
-            record.expires_at >= Some(from.after(record.ttl)),
-            "the time to live counts from the operator's word",
-        )?;
+        t.dated("expires_at", record.expires_at, from.after(record.ttl))?;
         same("completed_at", record.completed_at.is_some(), *word != Resolution::Release)?;
     }
     Ok(())

@@ -224,7 +224,7 @@ impl Gambler {
             _ => Ask::Release(Release {
                 owner,
                 fence,
-                cause: self.one_of(&[ReleaseCause::Failed, ReleaseCause::Abandoned]),
+                cause: self.one_of(&[ReleaseCause::Failed, ReleaseCause::Abandoned, ReleaseCause::Unused]),
                 retry_after: if self.chance(2) { Duration::ZERO } else { self.length() },
             }),
         }
