@@ -216,7 +216,9 @@ fn body(model: &Model<'_>) -> TokenStream {
 }
 
 fn is_on_one_line(code: &Group) -> bool {
-    let line = |span: Span| span.unwrap().line();
     // Only rustc knows lines; the tests of this crate are without it.
-    proc_macro::is_available() && line(code.span_open()) == line(code.span_close())
+    proc_macro::is_available() && {
+        let braces = code.span().unwrap();
+        braces.start().line() == braces.end().line()
+    }
 }
