@@ -69,9 +69,9 @@
 
 #[doc(inline)]
 pub use idem_runtime::{
-    CallId, Context, Error, Fence, Fingerprint, Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES,
-    MAX_SCOPE_BYTES, MemoryStore, NotStored, Observed, OnCrash, Operation, Outcome, RecordKey, Scope, Store,
-    StoreError, StoreErrorKind, TerminalOperation, Waiters, context, observe, protocol,
+    CallId, Context, DynStore, Error, Fence, Fingerprint, Key, KeyBuilder, KeyDigest, KeyError, KeyPart,
+    MAX_KEY_BYTES, MAX_SCOPE_BYTES, MemoryStore, NotStored, Observed, OnCrash, Operation, Outcome, RecordKey,
+    Scope, Store, StoreError, StoreErrorKind, TerminalOperation, Waiters, context, observe, protocol,
 };
 
 #[cfg(feature = "macros")]

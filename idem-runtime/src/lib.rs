@@ -23,7 +23,7 @@ pub use key::{
     Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES, RecordKey, Scope,
 };
 pub use protocol::{Fence, Fingerprint, OnCrash};
-pub use store::{MemoryStore, Store, Waiters};
+pub use store::{DynStore, MemoryStore, Store, Waiters};
 #[cfg(feature = "sqlite")]
 pub use store::{SqliteStore, SqliteStoreBuilder};
 

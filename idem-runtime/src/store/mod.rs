@@ -3,7 +3,12 @@
 //! Owns the [`Store`] trait and the stores. A store knows the protocol and its own client; it knows
 //! nothing of the engine, of bodies or of results beyond their bytes.
 
+mod dynamic;
 mod memory;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod own_runtime;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod retry;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod waiters;
@@ -15,6 +20,7 @@ use crate::protocol::{
     Resolution, ResolveAnswer,
 };
 
+pub use dynamic::DynStore;
 pub use memory::MemoryStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteStore, SqliteStoreBuilder};

@@ -28,7 +28,6 @@
 
 mod checks;
 pub mod differential;
-mod erased;
 mod history;
 mod list;
 mod runner;

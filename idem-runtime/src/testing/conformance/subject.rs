@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
-use super::erased::AnyStore;
+use crate::store::DynStore;
 use crate::store::Store;
 
 /// Whose clock a store judges by, and so how the kit lets time pass.
@@ -71,7 +71,7 @@ impl Profile {
 /// One store to judge, as a factory makes it for each check.
 #[must_use]
 pub struct Subject {
-    pub(super) handles: Vec<AnyStore>,
+    pub(super) handles: Vec<DynStore>,
     pub(super) profile: Profile,
     pub(super) kept: Vec<Box<dyn Any + Send>>,
 }
@@ -79,13 +79,13 @@ pub struct Subject {
 impl Subject {
     /// This store, which must be fresh: it holds no record, or none of the kit's.
     pub fn new<S: Store>(store: S, profile: Profile) -> Self {
-        Self { handles: vec![AnyStore::new(store)], profile, kept: Vec::new() }
+        Self { handles: vec![DynStore::new(store)], profile, kept: Vec::new() }
     }
 
     /// Another way to the same records, such as a second connection: the checks that race use all
     /// of them.
     pub fn handle<S: Store>(mut self, another: S) -> Self {
-        self.handles.push(AnyStore::new(another));
+        self.handles.push(DynStore::new(another));
         self
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::erased::AnyStore;
 use super::history::History;
 use crate::error::StoreError;
 use crate::key::RecordKey;
@@ -13,19 +12,20 @@ use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
     Resolution, ResolveAnswer,
 };
+use crate::store::DynStore;
 use crate::store::{Store, Waiters};
 use crate::testing::FaultStore;
 
 /// A store that is watched.
 #[derive(Clone)]
 pub(super) struct Witness {
-    pub(super) faults: FaultStore<AnyStore>,
+    pub(super) faults: FaultStore<DynStore>,
     history: Arc<History>,
     started: Instant,
 }
 
 impl Witness {
-    pub(super) fn new(store: AnyStore, history: &Arc<History>) -> Self {
+    pub(super) fn new(store: DynStore, history: &Arc<History>) -> Self {
         Self { faults: FaultStore::new(store), history: history.clone(), started: Instant::now() }
     }
 

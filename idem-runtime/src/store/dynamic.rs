@@ -1,16 +1,19 @@
-//! Any store, as one type: so that the checks are compiled once and not for every store.
+//! A store that is chosen when the program runs.
+//!
+//! Owns [`DynStore`]. It knows of a store no more than its face.
 
+use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
+use super::{Store, Waiters};
 use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
     Resolution, ResolveAnswer,
 };
-use crate::store::{Store, Waiters};
 
 type Answering<'a, A> = BoxFuture<'a, Result<A, StoreError>>;
 
@@ -61,17 +64,40 @@ impl<S: Store> Erased for S {
     }
 }
 
-/// Any store.
+/// Any [`Store`], as one type: for a program that takes its store from its configuration.
+///
+/// Clones share the store. Each operation costs one allocation and one virtual call more than the
+/// store itself.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// use idem::{DynStore, MemoryStore};
+///
+/// let chosen = "memory";
+/// let store = match chosen {
+///     "memory" => DynStore::new(MemoryStore::new()),
+///     other => panic!("there is no store {other}"),
+/// };
+/// # let _ = store;
+/// ```
 #[derive(Clone)]
-pub(super) struct AnyStore(Arc<dyn Erased>);
+pub struct DynStore(Arc<dyn Erased>);
 
-impl AnyStore {
-    pub(super) fn new<S: Store>(store: S) -> Self {
+impl DynStore {
+    /// This store, behind a type that says nothing of it.
+    #[must_use]
+    pub fn new<S: Store>(store: S) -> Self {
         Self(Arc::new(store))
     }
 }
 
-impl Store for AnyStore {
+impl fmt::Debug for DynStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DynStore")
+    }
+}
+
+impl Store for DynStore {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
         self.0.claim(key, request).await
     }

@@ -1,0 +1,52 @@
+//! Real servers for tests and demos: each on a free port of 127.0.0.1, in a folder of its own, ended
+//! when it is dropped or the process that started it is gone.
+//!
+//! Owns processes, ports and folders; it knows no client library. All calls block.
+
+#![allow(clippy::missing_panics_doc, reason = "a server that cannot be started fails the test")]
+
+mod postgres;
+mod process;
+mod redis;
+
+pub use postgres::Postgres;
+pub use process::{Server, free_port, until};
+pub use redis::Redis;
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+    use std::path::Path;
+
+    use super::{Postgres, Redis, until};
+
+    #[test]
+    fn a_postgres_server_answers_survives_a_kill_and_ends_with_its_owner() {
+        let mut postgres = Postgres::start();
+        assert_eq!(postgres.sql("create table t (x int); insert into t values (7); select x from t"), "7");
+        postgres.server().kill();
+        postgres.restart();
+        assert_eq!(postgres.sql("select x from t"), "7");
+        postgres.server().stop("-INT");
+        postgres.restart();
+        let (id, port) = (postgres.server().id().unwrap(), postgres.server().port());
+        drop(postgres);
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+        assert!(!Path::new(&format!("/proc/{id}")).exists());
+    }
+
+    #[test]
+    fn a_redis_server_ends_with_its_owner() {
+        let mut redis = Redis::with(&["--appendonly", "yes"]);
+        let (id, port) = (redis.server().id().unwrap(), redis.server().port());
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
+        redis.server().kill();
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+        redis.server().restart();
+        redis.server().stop("-TERM");
+        redis.server().restart();
+        drop(redis);
+        until("it is gone", || TcpStream::connect(("127.0.0.1", port)).is_err());
+        assert!(!Path::new(&format!("/proc/{id}")).exists());
+    }
+}
