@@ -4,14 +4,18 @@
 //! nothing of the engine, of bodies or of results beyond their bytes.
 
 mod dynamic;
+#[cfg(feature = "dynamodb")]
+mod dynamodb;
 mod memory;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
 mod own_runtime;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
 mod retry;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod waiters;
+#[cfg(any(feature = "sqlite", feature = "dynamodb"))]
+mod words;
 
 use crate::error::StoreError;
 use crate::key::RecordKey;
@@ -21,6 +25,8 @@ use crate::protocol::{
 };
 
 pub use dynamic::DynStore;
+#[cfg(feature = "dynamodb")]
+pub use dynamodb::{DynamoDbStore, DynamoDbStoreBuilder};
 pub use memory::MemoryStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteStore, SqliteStoreBuilder};

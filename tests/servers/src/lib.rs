@@ -5,10 +5,12 @@
 
 #![allow(clippy::missing_panics_doc, reason = "a server that cannot be started fails the test")]
 
+mod aws;
 mod postgres;
 mod process;
 mod redis;
 
+pub use aws::Aws;
 pub use postgres::Postgres;
 pub use process::{Server, free_port, until};
 pub use redis::Redis;

@@ -1,0 +1,18 @@
+//! A client of the emulator.
+#![allow(dead_code, unreachable_pub)]
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_smithy_http_client::Builder;
+use idem_test_servers::Aws;
+
+/// A client with connections of its own.
+pub fn client(aws: &Aws) -> Client {
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .endpoint_url(aws.url())
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
+        .http_client(Builder::new().build_http());
+    Client::from_conf(config.build())
+}
