@@ -78,6 +78,10 @@ pub use idem_runtime::{
 #[doc(inline)]
 pub use idem_macros::{KeyPart, idempotent};
 
+#[cfg(feature = "zstd")]
+#[doc(inline)]
+pub use idem_runtime::Compressed;
+
 #[cfg(feature = "dynamodb")]
 #[doc(inline)]
 pub use idem_runtime::{DynamoDbStore, DynamoDbStoreBuilder};

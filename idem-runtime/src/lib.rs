@@ -23,6 +23,8 @@ pub use key::{
     Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES, RecordKey, Scope,
 };
 pub use protocol::{Fence, Fingerprint, OnCrash};
+#[cfg(feature = "zstd")]
+pub use store::Compressed;
 pub use store::{DynStore, MemoryStore, Store, Waiters};
 #[cfg(feature = "dynamodb")]
 pub use store::{DynamoDbStore, DynamoDbStoreBuilder};

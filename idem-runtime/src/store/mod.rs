@@ -3,6 +3,8 @@
 //! Owns the [`Store`] trait and the stores. A store knows the protocol and its own client; it knows
 //! nothing of the engine, of bodies or of results beyond their bytes.
 
+#[cfg(feature = "zstd")]
+mod compressed;
 mod dynamic;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
@@ -24,6 +26,8 @@ use crate::protocol::{
     Resolution, ResolveAnswer,
 };
 
+#[cfg(feature = "zstd")]
+pub use compressed::Compressed;
 pub use dynamic::DynStore;
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::{DynamoDbStore, DynamoDbStoreBuilder};
@@ -120,4 +124,20 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Where the callers of this process meet that wait for a key. A store makes one
     /// [`Waiters::default`] when it is made, and its clones share it.
     fn waiters(&self) -> &Waiters;
+
+    /// This store, with results kept compressed where that makes them smaller: see [`Compressed`]. A
+    /// result is at most 16 MiB before it is compressed.
+    #[cfg(feature = "zstd")]
+    #[must_use]
+    fn compressed(self) -> Compressed<Self> {
+        self.compressed_up_to(16 << 20)
+    }
+
+    /// As [`compressed`](Self::compressed), for results of at most `bytes` before they are compressed. It
+    /// bounds the memory that reading a result takes.
+    #[cfg(feature = "zstd")]
+    #[must_use]
+    fn compressed_up_to(self, bytes: usize) -> Compressed<Self> {
+        Compressed::new(self, bytes)
+    }
 }

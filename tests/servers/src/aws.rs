@@ -1,4 +1,4 @@
-//! DynamoDB and SQS, by the emulator `ministack` that `scripts/test` installs from PyPI.
+//! DynamoDB and SQS, by the emulator `ministack` that `scripts/test` installs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -61,7 +61,6 @@ impl DynamoDbStore {
     }
 
     /// The same, with choices.
-    #[must_use]
     pub fn builder(client: Client, table: &str) -> DynamoDbStoreBuilder {
         DynamoDbStoreBuilder::new(client, table)
     }
@@ -73,7 +72,7 @@ impl DynamoDbStore {
         F: Future<Output = Result<A, StoreError>> + Send + 'static,
     {
         let time = self.table.timeout();
-        let work = work(self.table.clone());
+        let work = Box::pin(work(self.table.clone()));
         own_runtime::apart(async move {
             let late = |_| StoreError::outcome_unknown(format!("no answer within {time:?}"));
             tokio::time::timeout(time, work).await.map_err(late)?
