@@ -8,7 +8,7 @@
 //! | 0 | version, 1 |
 //! | 1 | state: `I` in flight, `C` completed, `F` failed, `R` released, `D` in doubt |
 //! | 2 | result: 0 none, 1 a value, 2 too large, 3 not encodable, 4 attempts ran out |
-//! | 3 | flags: 1 recovered, 2 claimed under in_doubt, 4 has a fingerprint |
+//! | 3 | flags: 1 recovered, 2 claimed under `in_doubt`, 4 has a fingerprint |
 //! | 4..20 | owner |
 //! | 20..28 | fence |
 //! | 28..32 | attempt |
