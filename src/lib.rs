@@ -85,6 +85,9 @@ pub use idem_runtime::Compressed;
 #[cfg(feature = "dynamodb")]
 #[doc(inline)]
 pub use idem_runtime::{DynamoDbStore, DynamoDbStoreBuilder};
+#[cfg(feature = "redis")]
+#[doc(inline)]
+pub use idem_runtime::{RedisStore, RedisStoreBuilder};
 
 #[cfg(feature = "sqlite")]
 #[doc(inline)]

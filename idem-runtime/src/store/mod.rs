@@ -11,6 +11,8 @@ mod dynamodb;
 mod memory;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
 mod own_runtime;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
 mod retry;
 #[cfg(feature = "sqlite")]
@@ -32,6 +34,8 @@ pub use dynamic::DynStore;
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::{DynamoDbStore, DynamoDbStoreBuilder};
 pub use memory::MemoryStore;
+#[cfg(feature = "redis")]
+pub use redis::{RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteStore, SqliteStoreBuilder};
 pub use waiters::Waiters;
