@@ -78,6 +78,10 @@ pub use idem_runtime::{
 #[doc(inline)]
 pub use idem_macros::{KeyPart, idempotent};
 
+#[cfg(feature = "postgres")]
+#[doc(inline)]
+pub use idem_runtime::{PostgresStore, PostgresStoreBuilder};
+
 #[cfg(feature = "sqlite")]
 #[doc(inline)]
 pub use idem_runtime::{SqliteStore, SqliteStoreBuilder};

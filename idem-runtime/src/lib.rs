@@ -24,6 +24,8 @@ pub use key::{
 };
 pub use protocol::{Fence, Fingerprint, OnCrash};
 pub use store::{DynStore, MemoryStore, Store, Waiters};
+#[cfg(feature = "postgres")]
+pub use store::{PostgresStore, PostgresStoreBuilder};
 #[cfg(feature = "sqlite")]
 pub use store::{SqliteStore, SqliteStoreBuilder};
 

@@ -54,3 +54,16 @@ fn two_sqlite_stores_on_one_file_answer_as_the_protocol_does() -> Result<(), Vio
     complete(&differential::run(seed(), 8_000, subject)?);
     Ok(())
 }
+
+#[cfg(feature = "postgres")]
+#[test]
+fn two_postgres_stores_on_one_table_answer_as_the_protocol_does() -> Result<(), Violation> {
+    let server = idem_test_servers::Postgres::start();
+    let url = server.url();
+    let subject = || async move {
+        let open = || idem_runtime::PostgresStore::connect(&url);
+        Subject::new(open().await.unwrap(), Profile::real_clock()).handle(open().await.unwrap())
+    };
+    complete(&differential::run(seed(), 20_000, subject)?);
+    Ok(())
+}
