@@ -85,6 +85,9 @@ pub use idem_runtime::Compressed;
 #[cfg(feature = "dynamodb")]
 #[doc(inline)]
 pub use idem_runtime::{DynamoDbStore, DynamoDbStoreBuilder};
+#[cfg(feature = "postgres")]
+#[doc(inline)]
+pub use idem_runtime::{PostgresStore, PostgresStoreBuilder};
 #[cfg(feature = "redis")]
 #[doc(inline)]
 pub use idem_runtime::{RedisStore, RedisStoreBuilder};

@@ -28,6 +28,8 @@ pub use store::Compressed;
 pub use store::{DynStore, MemoryStore, Store, Waiters};
 #[cfg(feature = "dynamodb")]
 pub use store::{DynamoDbStore, DynamoDbStoreBuilder};
+#[cfg(feature = "postgres")]
+pub use store::{PostgresStore, PostgresStoreBuilder};
 #[cfg(feature = "redis")]
 pub use store::{RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite")]

@@ -11,6 +11,8 @@ mod dynamodb;
 mod memory;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
 mod own_runtime;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
@@ -34,6 +36,8 @@ pub use dynamic::DynStore;
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::{DynamoDbStore, DynamoDbStoreBuilder};
 pub use memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresStore, PostgresStoreBuilder};
 #[cfg(feature = "redis")]
 pub use redis::{RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite")]
