@@ -82,6 +82,10 @@ pub use idem_macros::{KeyPart, idempotent};
 #[doc(inline)]
 pub use idem_runtime::{SqliteStore, SqliteStoreBuilder};
 
+#[cfg(feature = "http")]
+#[doc(inline)]
+pub use idem_runtime::http;
+
 #[cfg(feature = "testing")]
 #[doc(inline)]
 pub use idem_runtime::testing;
