@@ -49,9 +49,9 @@ struct Options {
     /// Where to listen; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:3000")]
     addr: String,
-    /// `memory`, `sqlite:FILE`, `redis://..` or `postgres://..`.
-    #[arg(long, default_value = "memory")]
-    store: String,
+    /// Where responses are kept.
+    #[arg(long, default_value = "memory", value_name = store::FORMS)]
+    store: store::Choice,
     /// How long the key of a process that died stays taken.
     #[arg(long, default_value_t = 30_000)]
     lease_ms: u64,
@@ -125,7 +125,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(std::io::stderr)
         .init();
-    let layer = guard(&options, store::open(&options.store).await?)?;
+    let layer = guard(&options, options.store.open().await?)?;
     let running = layer.running();
     let app = api(layer, options.max_body);
     let listener = TcpListener::bind(&options.addr).await?;

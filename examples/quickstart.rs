@@ -1,12 +1,15 @@
-//! The main job on the embedded store.
+//! The main job.
 //!
 //! `cargo run --example quickstart` tells the story on a fresh SQLite file.
 //!
-//! `cargo run --example quickstart -- pay --db FILE --order ID --amount CENTS [--work-ms N]
-//! [--lease-ms N] [--wait-ms N] [--ledger FILE] [--fail transient|final|panic]` makes one call of
+//! `cargo run --example quickstart -- pay --store sqlite:FILE|redis://..|memory --order ID --amount CENTS
+//! [--work-ms N] [--lease-ms N] [--wait-ms N] [--ledger FILE] [--fail transient|final|panic]` makes one call of
 //! the annotated function below, prints one line of JSON and ends with 0 (executed or replayed), 1
 //! (the payment failed), 64 (wrong arguments), 65 (another amount under the same order), 70 (any
 //! other error of idem) or 75 (in flight elsewhere).
+
+#[path = "shared/store.rs"]
+mod store;
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -16,12 +19,12 @@ use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use idem::{Observed, Outcome, SqliteStore, StoreError, idempotent, observe};
+use idem::{DynStore, Observed, Outcome, StoreError, idempotent, observe};
 use serde::{Deserialize, Serialize};
 
 /// What `pay` needs: the store, and in this example the knobs of the command line.
 struct App {
-    store: SqliteStore,
+    store: DynStore,
     ledger: Option<PathBuf>,
     work: Duration,
     lease: Duration,
@@ -88,8 +91,8 @@ fn append(ledger: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(ledger)?.write_all(line.as_bytes())
 }
 
-const USAGE: &str = "Usage: quickstart [pay --db FILE --order ID --amount CENTS [--work-ms N] [--lease-ms N] \
-                     [--wait-ms N] [--ledger FILE] [--fail transient|final|panic]]";
+const USAGE: &str = "Usage: quickstart [pay --store sqlite:FILE|redis://..|memory --order ID --amount CENTS [--work-ms N] \
+                     [--lease-ms N] [--wait-ms N] [--ledger FILE] [--fail transient|final|panic]]";
 
 #[derive(Parser)]
 #[command(name = "quickstart", about = "Tells the story, or makes one payment")]
@@ -106,9 +109,12 @@ enum Sub {
 
 #[derive(Args)]
 struct Pay {
-    /// The SQLite file.
+    /// The store: sqlite:FILE, redis://.. or memory.
+    #[arg(long, value_name = "STORE", required_unless_present = "db", conflicts_with = "db")]
+    store: Option<store::Choice>,
+    /// The same as `--store sqlite:FILE`.
     #[arg(long, value_name = "FILE")]
-    db: PathBuf,
+    db: Option<PathBuf>,
     /// The order to pay.
     #[arg(long, value_name = "ID")]
     order: String,
@@ -210,7 +216,7 @@ impl Line {
 
 /// One call of [`pay`].
 async fn pay_once(arguments: Pay) -> Line {
-    let app = match App::new(&arguments) {
+    let app = match App::new(&arguments).await {
         Ok(app) => app,
         Err(error) => {
             eprintln!("{error}");
@@ -239,9 +245,14 @@ async fn pay_once(arguments: Pay) -> Line {
 }
 
 impl App {
-    fn new(arguments: &Pay) -> Result<Self, StoreError> {
+    async fn new(arguments: &Pay) -> Result<Self, StoreError> {
+        let choice = match (&arguments.store, &arguments.db) {
+            (Some(choice), _) => choice.clone(),
+            (None, Some(file)) => store::Choice::Sqlite(file.clone()),
+            (None, None) => store::Choice::Memory,
+        };
         Ok(Self {
-            store: SqliteStore::open(&arguments.db)?,
+            store: choice.open().await?,
             ledger: arguments.ledger.clone(),
             work: Duration::from_millis(arguments.work_ms),
             lease: Duration::from_millis(arguments.lease_ms),
@@ -257,7 +268,7 @@ async fn story() -> Result<(), Box<dyn std::error::Error>> {
     let ledger = folder.path().join("ledger.txt");
     let db = folder.path().join("idem.db");
     let app = App {
-        store: SqliteStore::open(&db)?,
+        store: store::Choice::Sqlite(db.clone()).open().await?,
         ledger: Some(ledger.clone()),
         work: Duration::from_millis(50),
         lease: Duration::from_secs(30),

@@ -78,6 +78,10 @@ pub use idem_runtime::{
 #[doc(inline)]
 pub use idem_macros::{KeyPart, idempotent};
 
+#[cfg(feature = "redis")]
+#[doc(inline)]
+pub use idem_runtime::{RedisStore, RedisStoreBuilder};
+
 #[cfg(feature = "sqlite")]
 #[doc(inline)]
 pub use idem_runtime::{SqliteStore, SqliteStoreBuilder};

@@ -6,14 +6,14 @@ mod pay;
 #[path = "support/web.rs"]
 mod web;
 
+use std::any::Any;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use idem_test_servers::Server;
-use tempfile::TempDir;
+use idem_test_servers::{Redis, Server};
 use web::{Answer, Request};
 
 const PAYMENT: &str = r#"{"amount":1999,"currency":"EUR"}"#;
@@ -21,14 +21,17 @@ const PAYMENT: &str = r#"{"amount":1999,"currency":"EUR"}"#;
 /// A store that several servers share, and what goes with it when the test ends.
 struct Shared {
     url: String,
-    _folder: TempDir,
+    _owner: Box<dyn Any>,
 }
 
 /// One of every kind.
 fn stores() -> Vec<Shared> {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}", folder.path().join("payments.db").display());
-    vec![Shared { url, _folder: folder }]
+    let (folder, redis) = (tempfile::tempdir().unwrap(), Redis::start());
+    let sqlite = format!("sqlite:{}", folder.path().join("payments.db").display());
+    vec![
+        Shared { url: sqlite, _owner: Box::new(folder) },
+        Shared { url: redis.url(), _owner: Box::new(redis) },
+    ]
 }
 
 /// One server process.

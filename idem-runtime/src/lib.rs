@@ -26,6 +26,8 @@ pub use key::{
 };
 pub use protocol::{Fence, Fingerprint, OnCrash};
 pub use store::{DynStore, MemoryStore, Store, Waiters};
+#[cfg(feature = "redis")]
+pub use store::{RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite")]
 pub use store::{SqliteStore, SqliteStoreBuilder};
 

@@ -54,3 +54,20 @@ fn two_sqlite_stores_on_one_file_answer_as_the_protocol_does() -> Result<(), Vio
     complete(&differential::run(seed(), 8_000, subject)?);
     Ok(())
 }
+
+#[cfg(feature = "redis")]
+#[test]
+fn two_redis_stores_on_one_server_answer_as_the_protocol_does() -> Result<(), Violation> {
+    let subject = || async {
+        let redis = idem_test_servers::Redis::start();
+        let (one, another) = (redis_store(&redis).await, redis_store(&redis).await);
+        Subject::new(one, Profile::real_clock()).handle(another).keep(redis)
+    };
+    complete(&differential::run(seed(), 20_000, subject)?);
+    Ok(())
+}
+
+#[cfg(feature = "redis")]
+async fn redis_store(redis: &idem_test_servers::Redis) -> idem_runtime::RedisStore {
+    idem_runtime::RedisStore::connect(redis.url()).await.unwrap()
+}

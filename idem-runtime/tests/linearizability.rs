@@ -314,6 +314,14 @@ async fn histories_on_the_sqlite_store_are_linearizable() {
     assert_none(violation(store, histories(150), seed()).await);
 }
 
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn histories_on_the_redis_store_are_linearizable() {
+    let redis = idem_test_servers::Redis::start();
+    let store = idem_runtime::RedisStore::connect(redis.url()).await.unwrap();
+    assert_none(violation(store, histories(300), seed()).await);
+}
+
 /// A store whose claim looks first and writes later.
 #[derive(Clone)]
 struct GetThenSet(MemoryStore);

@@ -7,6 +7,8 @@ mod dynamic;
 mod memory;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod own_runtime;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod retry;
 #[cfg(feature = "sqlite")]
@@ -22,6 +24,8 @@ use crate::protocol::{
 
 pub use dynamic::DynStore;
 pub use memory::MemoryStore;
+#[cfg(feature = "redis")]
+pub use redis::{RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteStore, SqliteStoreBuilder};
 pub use waiters::Waiters;

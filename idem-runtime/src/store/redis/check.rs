@@ -1,0 +1,136 @@
+//! What is looked at when a store connects: that the server can keep what it is given.
+//!
+//! What cannot be asked (a managed service, an ACL) is said, and is no fault.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redis::{Value, cmd};
+use tracing::{debug, warn};
+
+use super::link::Link;
+use super::scripts::Request;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::store::retry::retried;
+
+/// The oldest server: `PXAT`, and error codes that come through a script.
+const OLDEST: u32 = 7;
+
+/// Looks at the server, or at each master of a cluster.
+pub(super) async fn server(link: &Link, time: Duration) -> Result<(), StoreError> {
+    let ping = Request::plain(cmd("PING"));
+    retried(time, || link.ask(&ping)).await?;
+    let mut info = cmd("INFO");
+    info.arg("everything");
+    let Some(answer) = allowed("INFO", link, Request::plain(info)).await? else { return Ok(()) };
+    let mut save = cmd("CONFIG");
+    save.arg("GET").arg("save");
+    let save = allowed("CONFIG GET", link, Request::plain(save)).await?.map(|answer| has_save(&answer));
+    for node in nodes(answer) {
+        node_is_fit(&fields(&node), save)?;
+    }
+    Ok(())
+}
+
+/// The answer, or nothing where the server does not give it to this user.
+async fn allowed(what: &str, link: &Link, request: Request) -> Result<Option<Value>, StoreError> {
+    match link.ask(&request).await {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.kind() == StoreErrorKind::Configuration => {
+            debug!(
+                target: "idem",
+                event = "unchecked",
+                "the Redis server does not answer {what}: that it keeps records is for you to check"
+            );
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The text of each node: a cluster's answer is a map from addresses.
+fn nodes(answer: Value) -> Vec<String> {
+    match answer {
+        Value::BulkString(text) => vec![String::from_utf8_lossy(&text).into_owned()],
+        Value::VerbatimString { text, .. } => vec![text],
+        Value::Map(nodes) => nodes.into_iter().flat_map(|(_, answer)| self::nodes(answer)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn fields(info: &str) -> BTreeMap<&str, &str> {
+    info.lines().filter_map(|line| line.trim_end().split_once(':')).collect()
+}
+
+/// Whether snapshots are configured. `CONFIG GET save` is a name and a value, in a cluster for a node each.
+fn has_save(answer: &Value) -> bool {
+    match answer {
+        Value::Array(items) => items.iter().any(has_save),
+        Value::Map(items) => items.iter().any(|(_, value)| has_save(value)),
+        Value::BulkString(text) => text.first().is_some_and(u8::is_ascii_digit),
+        _ => false,
+    }
+}
+
+fn node_is_fit(info: &BTreeMap<&str, &str>, save: Option<bool>) -> Result<(), StoreError> {
+    if let Some(version) = info.get("redis_version")
+        && version
+            .split('.')
+            .next()
+            .and_then(|major| major.parse().ok())
+            .is_some_and(|major: u32| major < OLDEST)
+    {
+        return Err(StoreError::configuration(format!(
+            "the Redis server is version {version} and must be {OLDEST}.0 or newer"
+        )));
+    }
+    if info.get("role") == Some(&"slave") {
+        return Err(StoreError::configuration("the Redis server is a replica; connect to its master"));
+    }
+    if let Some(policy) = info.get("maxmemory_policy").filter(|policy| **policy != "noeviction") {
+        warn!(
+            target: "idem",
+            event = "may_evict",
+            policy = *policy,
+            "the Redis server may evict records when its memory is full, and their bodies would run again: set \
+             `maxmemory-policy noeviction`"
+        );
+    }
+    if info.get("aof_enabled") == Some(&"0") && save != Some(true) {
+        warn!(
+            target: "idem",
+            event = "not_persistent",
+            "the Redis server keeps nothing on disk, and after a restart every body would run again: set \
+             `appendonly yes`"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_server_and_a_replica_are_refused() {
+        for (info, fit) in [
+            ("redis_version:6.2.14\r\nrole:master\r\n", false),
+            ("redis_version:7.0.0\r\nrole:slave\r\n", false),
+            ("redis_version:7.0.0\r\nrole:master\r\n", true),
+            ("redis_version:10.0.0\r\n", true),
+            ("", true),
+        ] {
+            let found = node_is_fit(&fields(info), Some(true));
+            assert_eq!(found.is_ok(), fit, "{info:?}");
+            assert!(found.is_ok() || found.unwrap_err().kind() == StoreErrorKind::Configuration);
+        }
+    }
+
+    #[test]
+    fn snapshots_are_seen_in_what_config_get_answers() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        assert!(has_save(&Value::Array(vec![text("save"), text("3600 1 300 100")])));
+        assert!(!has_save(&Value::Array(vec![text("save"), text("")])));
+        assert!(has_save(&Value::Map(vec![(text("save"), text("60 1"))])));
+    }
+}

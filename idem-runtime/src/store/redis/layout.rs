@@ -1,0 +1,214 @@
+//! The packed record: how one record lies in one string.
+//!
+//! Owns the bytes, in both directions; the scripts beside it know the same places. It knows neither
+//! connections nor rules.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0 | version, 1 |
+//! | 1 | state: `I` in flight, `C` completed, `F` failed, `R` released, `D` in doubt |
+//! | 2 | result: 0 none, 1 a value, 2 too large, 3 not encodable, 4 attempts ran out |
+//! | 3 | flags: 1 recovered, 2 claimed under `in_doubt`, 4 has a fingerprint |
+//! | 4..20 | owner |
+//! | 20..28 | fence |
+//! | 28..32 | attempt |
+//! | 32..40, 40..48, 48..56 | lease until, retry at, created at |
+//! | 56..64 | ttl |
+//! | 64..72, 72..80 | completed at, expires at; 0 for never |
+//! | 80..112 | fingerprint, where there is one |
+//! | the rest | the value |
+//!
+//! Numbers are big-endian; instants and durations are microseconds.
+
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+
+use crate::error::StoreError;
+use crate::protocol::{
+    Fence, Fingerprint, OnCrash, Owner, Record, State, StoredResult, Timestamp, Tombstone, Verdict,
+};
+
+const VERSION: u8 = 1;
+const HEADER: usize = 80;
+const RECOVERED: u8 = 1;
+const IN_DOUBT: u8 = 2;
+const HAS_FINGERPRINT: u8 = 4;
+
+/// The record in `bytes`.
+pub(super) fn decode(bytes: Vec<u8>) -> Result<Record, StoreError> {
+    if bytes.first().is_some_and(|version| *version != VERSION) {
+        return Err(StoreError::corrupt_record(
+            "it is not a record of idem, or was written by a newer version: see `docs/operations.md` to look at \
+             it; no call with this key runs until it is gone",
+        ));
+    }
+    decode_first(Bytes::from(bytes)).ok_or_else(damaged)
+}
+
+/// What is said of a value that no script takes for a record.
+pub(super) fn damaged() -> StoreError {
+    StoreError::corrupt_record(
+        "the value under this key is not a whole record: see `docs/operations.md` to look at it; no call with \
+         this key runs until it is gone",
+    )
+}
+
+fn decode_first(mut bytes: Bytes) -> Option<Record> {
+    if bytes.len() < HEADER {
+        return None;
+    }
+    bytes.advance(1);
+    let state = state(bytes.get_u8())?;
+    let kind = bytes.get_u8();
+    let flags = bytes.get_u8();
+    let mut owner = [0; 16];
+    bytes.copy_to_slice(&mut owner);
+    let fence = Fence::new(bytes.get_u64());
+    let attempt = bytes.get_u32();
+    let [lease_until, retry_at, created_at] = [(); 3].map(|()| Timestamp::from_micros(bytes.get_u64()));
+    let ttl = Duration::from_micros(bytes.get_u64());
+    let [completed_at, expires_at] = [(); 2].map(|()| Some(bytes.get_u64()).filter(|micros| *micros != 0));
+    let mut fingerprint = None;
+    if flags & HAS_FINGERPRINT != 0 {
+        let mut digest = [0; 32];
+        bytes.try_copy_to_slice(&mut digest).ok()?;
+        fingerprint = Some(Fingerprint::from_bytes(digest));
+    }
+    let result = match kind {
+        0 => None,
+        1 => Some(StoredResult::Value(bytes)),
+        2 => Some(StoredResult::Tombstone(Tombstone::TooLarge)),
+        3 => Some(StoredResult::Tombstone(Tombstone::NotEncodable)),
+        4 => Some(StoredResult::Tombstone(Tombstone::Exhausted)),
+        _ => return None,
+    };
+    let is_terminal = matches!(state, State::Completed | State::Failed);
+    if is_terminal != result.is_some() || is_terminal != completed_at.is_some() {
+        return None;
+    }
+    Some(Record {
+        state,
+        owner: Owner::from_bytes(owner),
+        fence,
+        attempt,
+        recovered: flags & RECOVERED != 0,
+        on_crash: if flags & IN_DOUBT != 0 { OnCrash::InDoubt } else { OnCrash::Rerun },
+        lease_until,
+        retry_at,
+        ttl,
+        fingerprint,
+        result,
+        created_at,
+        completed_at: completed_at.map(Timestamp::from_micros),
+        expires_at: expires_at.map(Timestamp::from_micros),
+    })
+}
+
+/// The state that this byte stands for.
+pub(super) const fn state(byte: u8) -> Option<State> {
+    Some(match byte {
+        b'I' => State::InFlight,
+        b'C' => State::Completed,
+        b'F' => State::Failed,
+        b'R' => State::Released,
+        b'D' => State::InDoubt,
+        _ => return None,
+    })
+}
+
+/// State and kind of a result, as the scripts take them, and its bytes.
+pub(super) fn terminal(verdict: Verdict, result: &StoredResult) -> ([u8; 2], &[u8]) {
+    let state = match verdict {
+        Verdict::Completed => b'C',
+        Verdict::Failed => b'F',
+    };
+    match result {
+        StoredResult::Value(bytes) => ([state, 1], bytes),
+        StoredResult::Tombstone(Tombstone::TooLarge) => ([state, 2], &[]),
+        StoredResult::Tombstone(Tombstone::NotEncodable) => ([state, 3], &[]),
+        StoredResult::Tombstone(Tombstone::Exhausted) => ([state, 4], &[]),
+    }
+}
+
+/// Owner and fence as they lie in a record.
+pub(super) fn holder(owner: &Owner, fence: Fence) -> [u8; 24] {
+    let mut bytes = [0; 24];
+    bytes[..16].copy_from_slice(owner.as_bytes());
+    bytes[16..].copy_from_slice(&fence.get().to_be_bytes());
+    bytes
+}
+
+/// A duration as the scripts take it: whole microseconds, rounded up.
+pub(super) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::StoreErrorKind;
+
+    fn packed(state: u8, kind: u8, flags: u8, rest: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![VERSION, state, kind, flags];
+        bytes.extend([7; 16]);
+        for number in [5_u64] {
+            bytes.extend(number.to_be_bytes());
+        }
+        bytes.extend(2_u32.to_be_bytes());
+        let completed = u64::from(kind != 0) * 40;
+        for number in [10_u64, 20, 30, 99, completed, 50] {
+            bytes.extend(number.to_be_bytes());
+        }
+        bytes.extend(rest);
+        bytes
+    }
+
+    #[test]
+    fn every_field_is_read_from_its_place() {
+        let mut rest = vec![9; 32];
+        rest.extend(b"\0result");
+        let record = decode(packed(b'F', 1, 7, &rest)).unwrap();
+        assert_eq!(
+            record,
+            Record {
+                state: State::Failed,
+                owner: Owner::from_bytes([7; 16]),
+                fence: Fence::new(5),
+                attempt: 2,
+                recovered: true,
+                on_crash: OnCrash::InDoubt,
+                lease_until: Timestamp::from_micros(10),
+                retry_at: Timestamp::from_micros(20),
+                ttl: Duration::from_micros(99),
+                fingerprint: Some(Fingerprint::from_bytes([9; 32])),
+                result: Some(StoredResult::Value(Bytes::from_static(b"\0result"))),
+                created_at: Timestamp::from_micros(30),
+                completed_at: Some(Timestamp::from_micros(40)),
+                expires_at: Some(Timestamp::from_micros(50)),
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_not_a_whole_record_is_corrupt() {
+        let whole = packed(b'I', 0, HAS_FINGERPRINT, &[1; 32]);
+        assert!(decode(whole.clone()).is_ok());
+        let mut newer = whole.clone();
+        newer[0] = 2;
+        let cases = [
+            Vec::new(),
+            b"OK".to_vec(),
+            newer,
+            whole[..HEADER + 31].to_vec(),
+            whole[..HEADER - 1].to_vec(),
+            packed(b'X', 0, 0, &[]),
+            packed(b'I', 1, 0, b"a result in flight"),
+            packed(b'C', 0, 0, &[]),
+            packed(b'C', 9, 0, &[]),
+        ];
+        for bytes in cases {
+            assert_eq!(decode(bytes.clone()).unwrap_err().kind(), StoreErrorKind::CorruptRecord, "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The way to the server.
+//!
+//! Owns connections and when to make a new one; it knows nothing of records. Everything here runs in
+//! the stores' own runtime, so a caller whose thread is blocked or whose runtime ended holds up nobody.
+//!
+//! The client's own `ConnectionManager` is not used: it keeps a connection that does not answer any more
+//! or that leads to a master which became a replica, and it asks again by itself, on top of `retried`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value,
+};
+use tokio::sync::Mutex;
+
+use super::failure;
+use super::scripts::Request;
+use crate::error::StoreError;
+
+/// How many requests may stand in line for the connection before their callers wait for room.
+const QUEUE: usize = 1_024;
+
+/// Where connections come from.
+pub(super) enum Source {
+    /// One server.
+    Server(Box<Client>),
+    /// The master that the sentinels name.
+    #[cfg(feature = "redis-sentinel")]
+    Sentinel(Box<Mutex<redis::sentinel::SentinelClient>>),
+}
+
+/// The way to the server or cluster. Cheap to clone.
+#[derive(Clone)]
+pub(super) enum Link {
+    Own(Arc<Own>),
+    Given(Arc<dyn Given>),
+}
+
+/// A connection that somebody else made, and keeps alive.
+pub(super) trait Given: Send + Sync {
+    fn ask<'a>(&self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>>;
+    /// All of them on one connection, in this order and nothing between; for a cluster, on the node of
+    /// this key.
+    fn ask_all<'a>(
+        &self,
+        commands: &'a Pipeline,
+        count: usize,
+        key: &'a [u8],
+    ) -> BoxFuture<'a, RedisResult<Vec<Value>>>;
+}
+
+/// Any connection that is not a cluster's.
+pub(super) struct Single<C>(pub(super) C);
+
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> Given for Single<C> {
+    fn ask<'a>(&self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>> {
+        let mut connection = self.0.clone();
+        Box::pin(async move { connection.req_packed_command(command).await })
+    }
+
+    fn ask_all<'a>(
+        &self,
+        commands: &'a Pipeline,
+        count: usize,
+        _: &'a [u8],
+    ) -> BoxFuture<'a, RedisResult<Vec<Value>>> {
+        let mut connection = self.0.clone();
+        Box::pin(async move { connection.req_packed_commands(commands, 0, count).await })
+    }
+}
+
+#[cfg(feature = "redis-cluster")]
+impl Given for redis::cluster_async::ClusterConnection {
+    fn ask<'a>(&self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>> {
+        let mut connection = self.clone();
+        Box::pin(async move { connection.req_packed_command(command).await })
+    }
+
+    fn ask_all<'a>(
+        &self,
+        commands: &'a Pipeline,
+        count: usize,
+        key: &'a [u8],
+    ) -> BoxFuture<'a, RedisResult<Vec<Value>>> {
+        use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr, get_slot};
+
+        let mut connection = self.clone();
+        let node = SingleNodeRoutingInfo::SpecificNode(Route::new(get_slot(key), SlotAddr::Master));
+        Box::pin(async move { connection.route_pipeline(commands.clone(), 0, count, node).await })
+    }
+}
+
+/// Connections to one server: one at a time, a new one when it is of no use any more.
+pub(super) struct Own {
+    source: Source,
+    config: AsyncConnectionConfig,
+    slot: StdMutex<Slot>,
+    /// Held by the one that connects.
+    connecting: Mutex<Option<StoreError>>,
+    /// How many attempts to connect there were.
+    attempts: AtomicU64,
+}
+
+#[derive(Default)]
+struct Slot {
+    number: u64,
+    connection: Option<MultiplexedConnection>,
+}
+
+impl Own {
+    pub(super) fn new(source: Source, answer_within: Duration) -> Self {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(answer_within))
+            .set_response_timeout(Some(answer_within))
+            .set_pipeline_buffer_size(QUEUE);
+        let (slot, connecting) = (StdMutex::default(), Mutex::default());
+        Self { source, config, slot, connecting, attempts: AtomicU64::new(0) }
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current(&self) -> Option<(u64, MultiplexedConnection)> {
+        let slot = self.slot();
+        Some((slot.number, slot.connection.clone()?))
+    }
+
+    /// A connection and its number. Who waits while another connects shares what comes of it.
+    async fn connection(&self) -> Result<(u64, MultiplexedConnection), StoreError> {
+        if let Some(current) = self.current() {
+            return Ok(current);
+        }
+        let seen = self.attempts.load(Ordering::Acquire);
+        let mut failed = self.connecting.lock().await;
+        if let Some(current) = self.current() {
+            return Ok(current);
+        }
+        if self.attempts.load(Ordering::Acquire) != seen
+            && let Some(error) = &*failed
+        {
+            return Err(error.clone());
+        }
+        let made = self.connect().await;
+        self.attempts.fetch_add(1, Ordering::AcqRel);
+        match made {
+            Ok(connection) => {
+                *failed = None;
+                let mut slot = self.slot();
+                slot.number += 1;
+                slot.connection = Some(connection.clone());
+                Ok((slot.number, connection))
+            }
+            Err(error) => {
+                let error = failure::connecting(error);
+                *failed = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+        match &self.source {
+            Source::Server(client) => client.get_multiplexed_async_connection_with_config(&self.config).await,
+            #[cfg(feature = "redis-sentinel")]
+            Source::Sentinel(client) => {
+                client.lock().await.get_async_connection_with_config(&self.config).await
+            }
+        }
+    }
+
+    /// Takes a connection out of use, unless that was done.
+    fn leave(&self, number: u64) {
+        let mut slot = self.slot();
+        if slot.number == number {
+            slot.connection = None;
+        }
+    }
+
+    /// Asks on the connection there is, and leaves it if the error says that it is of no use.
+    async fn on<T>(
+        &self,
+        ask: impl AsyncFnOnce(MultiplexedConnection) -> RedisResult<T>,
+    ) -> Result<RedisResult<T>, StoreError> {
+        let (number, connection) = self.connection().await?;
+        let answer = ask(connection).await;
+        if let Err(error) = &answer
+            && is_of_no_use(error)
+        {
+            self.leave(number);
+        }
+        Ok(answer)
+    }
+}
+
+/// Broken, silent, or to a server that is not the master any more.
+fn is_of_no_use(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Io | ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
+    ) || error.is_unrecoverable_error()
+}
+
+impl Link {
+    async fn send(&self, command: &Cmd) -> Result<RedisResult<Value>, StoreError> {
+        match self {
+            Self::Own(own) => {
+                own.on(async |mut connection| connection.req_packed_command(command).await).await
+            }
+            Self::Given(given) => Ok(given.ask(command).await),
+        }
+    }
+
+    async fn send_all(
+        &self,
+        commands: &Pipeline,
+        count: usize,
+        key: &[u8],
+    ) -> Result<RedisResult<Vec<Value>>, StoreError> {
+        match self {
+            Self::Own(own) => {
+                own.on(async |mut connection| connection.req_packed_commands(commands, 0, count).await).await
+            }
+            Self::Given(given) => Ok(given.ask_all(commands, count, key).await),
+        }
+    }
+
+    /// Asks once. A script that the server does not know is loaded, and asked for again.
+    pub(super) async fn ask(&self, request: &Request) -> Result<Value, StoreError> {
+        let answer = flat(self.send(&request.command).await?);
+        let answer = match (answer, request.script) {
+            (Err(error), Some(script)) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                flat(self.send(&script.load()).await?).map_err(|error| self.failed(error))?;
+                flat(self.send(&request.command).await?)
+            }
+            (answer, _) => answer,
+        };
+        answer.map_err(|error| self.failed(error))
+    }
+
+    /// Asks once, and whether `replicas` have it within `time`: all on one connection, which answers
+    /// nothing else meanwhile.
+    pub(super) async fn ask_replicated(
+        &self,
+        request: &Request,
+        key: &[u8],
+        replicas: u32,
+        time: Duration,
+    ) -> Result<(Value, u32), StoreError> {
+        let mut both = Pipeline::new();
+        both.add_command((*request.command).clone());
+        both.cmd("WAIT").arg(replicas).arg(u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1));
+        let mut answers = flat_all(self.send_all(&both, 2, key).await?);
+        if let (Err(error), Some(script)) = (&answers, request.script)
+            && error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+        {
+            flat(self.send(&script.load()).await?).map_err(|error| self.failed(error))?;
+            answers = flat_all(self.send_all(&both, 2, key).await?);
+        }
+        let answers = answers.map_err(|error| self.failed(error))?;
+        match <[Value; 2]>::try_from(answers) {
+            Ok([answer, Value::Int(count)]) => Ok((answer, u32::try_from(count).unwrap_or(0))),
+            _ => Err(StoreError::outcome_unknown("the Redis server's answer to WAIT was not understood")),
+        }
+    }
+
+    /// What an error means. A connection of a cluster, and maybe a given one, asks again by itself: the
+    /// last answer says nothing of the tries before.
+    fn failed(&self, error: RedisError) -> StoreError {
+        let error = failure::asking(error);
+        match self {
+            Self::Given(_) if error.is_transient() && !error.is_outcome_unknown() => {
+                StoreError::outcome_unknown(error.to_string())
+            }
+            _ => error,
+        }
+    }
+}
+
+fn flat_all(answers: RedisResult<Vec<Value>>) -> RedisResult<Vec<Value>> {
+    answers?.into_iter().map(Value::extract_error).collect()
+}
+
+/// A server's error is an error.
+fn flat(answer: RedisResult<Value>) -> RedisResult<Value> {
+    answer.and_then(Value::extract_error)
+}

@@ -1,0 +1,278 @@
+//! `RedisStore`: Redis and Valkey; one server, a cluster, or a master that sentinels name.
+//!
+//! Owns the public face. Below it, `builder` makes one and `check` looks at the server, `link` keeps the
+//! connection, `name` names a key, `layout` packs a record, `scripts` restate the protocol on the
+//! server, and `failure` says what an error means. Answers that change nothing are the protocol's own,
+//! made here from the record and the server's time.
+
+mod builder;
+mod check;
+#[cfg(feature = "redis-cluster")]
+mod cluster;
+mod failure;
+mod layout;
+mod link;
+mod name;
+mod scripts;
+#[cfg(feature = "redis-sentinel")]
+mod sentinel;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Value, cmd};
+
+pub use self::builder::RedisStoreBuilder;
+use self::link::Link;
+use self::name::Prefix;
+use self::scripts::{CLAIM, COMPLETE, RELEASE, RENEW, RESOLVE, Request};
+use super::own_runtime::apart;
+use super::retry::retried;
+use super::{Store, Waiters};
+use crate::error::StoreError;
+use crate::key::RecordKey;
+use crate::protocol::{
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, OnCrash, Record, Release, ReleaseAnswer,
+    ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult, Timestamp,
+};
+
+/// Keeps records on a Redis or Valkey server, one packed string a record.
+///
+/// Each step is one script under one key, so one round trip; the server's clock is the judge. A record's
+/// expiry on the server is its retention and never its lease: a record is there until its `expires_at`,
+/// up to the server's millisecond, and a key in doubt or in flight under that
+/// policy has none.
+///
+/// What an acknowledged step survives is what the server survives: without a disk (`appendonly`) not a
+/// restart, and without [`wait_replicas`](RedisStoreBuilder::wait_replicas) not the loss of its master.
+/// `docs/operations.md` in the repository says how to run a server for this. Connecting looks at the
+/// server, and says what is not right in events of the target `idem`.
+///
+/// The connection lives in a thread of the stores' own: callers of several runtimes may share a store, and a
+/// body that blocks its thread keeps its claim. Operations are asked again until there is an answer or the
+/// operation timeout is over; [`forget`](Store::forget) is not asked again once it may have been applied.
+///
+/// ```no_run
+/// # use idem_runtime as idem;
+/// # async fn example() -> Result<(), idem::StoreError> {
+/// let store = idem::RedisStore::connect("redis://127.0.0.1/").await?;
+/// # let _ = store;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisStore(Arc<Inner>);
+
+struct Inner {
+    link: Link,
+    prefix: Prefix,
+    operation_timeout: Duration,
+    max_result_bytes: usize,
+    replicas: Option<Replicas>,
+    waiters: Waiters,
+}
+
+/// How many replicas must have a claim and a result, and how long they are waited for.
+#[derive(Clone, Copy, Debug)]
+struct Replicas {
+    count: u32,
+    timeout: Duration,
+}
+
+impl RedisStore {
+    /// Connects to the server at `url`, `redis://[user:password@]host[:port][/db]`, with the settings a
+    /// [`builder`](Self::builder) has at first.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisStoreBuilder::connect`].
+    pub async fn connect(url: impl AsRef<str>) -> Result<Self, StoreError> {
+        Self::builder(url).connect().await
+    }
+
+    async fn ask(&self, request: Request) -> Result<Value, StoreError> {
+        let (link, time) = (self.0.link.clone(), self.0.operation_timeout);
+        apart(async move { retried(time, || link.ask(&request)).await }).await
+    }
+
+    /// As `ask`, and enough replicas have what the answer rests on.
+    async fn ask_replicated(&self, key: Vec<u8>, request: Request) -> Result<Value, StoreError> {
+        let Some(Replicas { count, timeout }) = self.0.replicas else {
+            return self.ask(request).await;
+        };
+        let (link, time) = (self.0.link.clone(), self.0.operation_timeout);
+        apart(async move {
+            retried(time, || async {
+                let (answer, have) = link.ask_replicated(&request, &key, count, timeout).await?;
+                if have < count {
+                    return Err(StoreError::outcome_unknown(format!(
+                        "{have} of {count} replicas acknowledged it within {timeout:?}"
+                    )));
+                }
+                Ok(answer)
+            })
+            .await
+        })
+        .await
+    }
+
+    fn check_size(&self, result: &StoredResult) -> Result<(), StoreError> {
+        match result {
+            StoredResult::Value(bytes) if bytes.len() > self.0.max_result_bytes => {
+                Err(StoreError::too_large(bytes.len(), self.0.max_result_bytes))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A script's answer that is a number.
+fn number(answer: &Value) -> Result<i64, StoreError> {
+    match answer {
+        Value::Int(-1) => Err(layout::damaged()),
+        Value::Int(number) => Ok(*number),
+        _ => Err(misunderstood()),
+    }
+}
+
+fn misunderstood() -> StoreError {
+    StoreError::outcome_unknown("the answer of the Redis server was not understood")
+}
+
+/// The answer to a claim, by the protocol itself, from what the script found and when.
+fn claimed(answer: Value, request: &Claim) -> Result<ClaimAnswer, StoreError> {
+    let (record, now) = match answer {
+        Value::Int(now) => (None, now),
+        // Completed, failed or in doubt, and there: no clock changes the answer.
+        Value::BulkString(record) => (Some(layout::decode(record)?), 0),
+        Value::Array(found) => match <[Value; 2]>::try_from(found) {
+            Ok([Value::BulkString(record), Value::Int(now)]) => (Some(layout::decode(record)?), now),
+            _ => return Err(misunderstood()),
+        },
+        _ => return Err(misunderstood()),
+    };
+    let now = Timestamp::from_micros(u64::try_from(now).map_err(|_| misunderstood())?);
+    Ok(protocol::claim(record.as_ref(), Fence::default(), request, now).answer)
+}
+
+impl Store for RedisStore {
+    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
+        let name = self.0.prefix.name(key);
+        let mut call = CLAIM.call(&name, 160);
+        call.arg(request.owner.as_bytes());
+        call.arg(request.fingerprint.as_ref().map_or(&[][..], |fingerprint| fingerprint.as_bytes()));
+        call.arg(layout::micros(request.lease)).arg(layout::micros(request.ttl));
+        call.arg(u8::from(request.on_crash == OnCrash::InDoubt));
+        call.arg(request.max_attempts.map_or(0, std::num::NonZeroU32::get));
+        claimed(self.ask_replicated(name, Request::of(&CLAIM, call)).await?, request)
+    }
+
+    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
+        let mut call = RENEW.call(&self.0.prefix.name(key), 64);
+        call.arg(&layout::holder(&request.owner, request.fence)).arg(layout::micros(request.lease));
+        match number(&self.ask(Request::of(&RENEW, call)).await?)? {
+            1 => Ok(RenewAnswer::Held),
+            _ => Ok(RenewAnswer::Lost),
+        }
+    }
+
+    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
+        self.check_size(&request.result)?;
+        let name = self.0.prefix.name(key);
+        let (kind, result) = layout::terminal(request.verdict, &request.result);
+        let mut call = COMPLETE.call(&name, 96 + result.len());
+        call.arg(&layout::holder(&request.owner, request.fence)).arg(&kind);
+        call.arg(layout::micros(request.ttl)).arg(result);
+        match number(&self.ask_replicated(name, Request::of(&COMPLETE, call)).await?)? {
+            1 => Ok(CompleteAnswer::Done),
+            _ => Ok(CompleteAnswer::Lost),
+        }
+    }
+
+    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
+        let cause = match request.cause {
+            ReleaseCause::Failed => "F",
+            ReleaseCause::Abandoned => "A",
+            ReleaseCause::Unused => "U",
+        };
+        let mut call = RELEASE.call(&self.0.prefix.name(key), 64);
+        call.arg(&layout::holder(&request.owner, request.fence)).arg(cause);
+        call.arg(layout::micros(request.retry_after));
+        match number(&self.ask(Request::of(&RELEASE, call)).await?)? {
+            1 => Ok(ReleaseAnswer::Released),
+            2 => Ok(ReleaseAnswer::InDoubt),
+            _ => Ok(ReleaseAnswer::Lost),
+        }
+    }
+
+    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
+        let name = self.0.prefix.name(key);
+        let mut call = RESOLVE.call(&name, 64);
+        match resolution {
+            Resolution::Record(verdict, result) => {
+                self.check_size(result)?;
+                let (kind, result) = layout::terminal(*verdict, result);
+                call.arg(&kind).arg(result);
+            }
+            Resolution::Release => {
+                call.arg("").arg("");
+            }
+        }
+        match number(&self.ask_replicated(name, Request::of(&RESOLVE, call)).await?)? {
+            0 => Ok(ResolveAnswer::Absent),
+            1 => Ok(ResolveAnswer::Resolved),
+            state => u8::try_from(state)
+                .ok()
+                .and_then(layout::state)
+                .map(ResolveAnswer::NotInDoubt)
+                .ok_or_else(layout::damaged),
+        }
+    }
+
+    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        let mut delete = cmd("DEL");
+        delete.arg(self.0.prefix.name(key));
+        let (request, link, time) = (Request::plain(delete), self.0.link.clone(), self.0.operation_timeout);
+        // Asked again, it might delete the record of a claim that came in between.
+        let asked = apart(async move {
+            retried(time, || async {
+                match link.ask(&request).await {
+                    Err(error) if error.is_outcome_unknown() => Ok(Err(error)),
+                    answer => answer.map(Ok),
+                }
+            })
+            .await
+        });
+        Ok(number(&asked.await??)? > 0)
+    }
+
+    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        let mut get = cmd("GET");
+        get.arg(self.0.prefix.name(key));
+        match self.ask(Request::plain(get)).await? {
+            Value::Nil => Ok(None),
+            Value::BulkString(record) => layout::decode(record).map(Some),
+            _ => Err(misunderstood()),
+        }
+    }
+
+    /// Nothing is left to do: the server deletes a record when it expires.
+    async fn purge(&self, _limit: usize) -> Result<usize, StoreError> {
+        Ok(0)
+    }
+
+    fn max_result_bytes(&self) -> Option<usize> {
+        Some(self.0.max_result_bytes)
+    }
+
+    fn waiters(&self) -> &Waiters {
+        &self.0.waiters
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").field("prefix", &self.0.prefix).finish_non_exhaustive()
+    }
+}

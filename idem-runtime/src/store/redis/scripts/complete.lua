@@ -1,0 +1,22 @@
+-- KEYS[1] the record. ARGV: owner and fence, new state and kind of result, ttl in microseconds, result.
+-- Gives 1 done, 0 lost, -1 no record of ours.
+local old = redis.call('GET', KEYS[1])
+if not old then return 0 end
+local version, state = string.byte(old, 1, 2)
+if version ~= 1 or #old < 80 then return -1 end
+if string.sub(old, 5, 28) ~= ARGV[1] then return 0 end
+if state ~= 73 then return (state == 67 or state == 70) and 1 or 0 end
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local ends = struct.unpack('>I8', old, 73)
+if ends ~= 0 and ends <= now then return 0 end
+local last = 18446744073709549568
+local ttl = math.min(tonumber(ARGV[3]), last)
+if ttl == 0 then
+  redis.call('DEL', KEYS[1])
+  return 1
+end
+local expires = math.min(now + ttl, last)
+redis.call('SET', KEYS[1], '\1' .. ARGV[2] .. string.sub(old, 4, 56) .. struct.pack('>I8I8I8', ttl, now, expires)
+  .. string.sub(old, 81) .. ARGV[4], 'PXAT', math.max(math.ceil(expires / 1000), math.floor(now / 1000) + 2) - 1)
+return 1

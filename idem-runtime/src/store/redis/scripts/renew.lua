@@ -1,0 +1,22 @@
+-- KEYS[1] the record. ARGV: owner and fence, lease in microseconds. Gives 1 held, 0 lost, -1 no record of ours.
+local old = redis.call('GET', KEYS[1])
+if not old then return 0 end
+local version, state = string.byte(old, 1, 2)
+if version ~= 1 or #old < 80 then return -1 end
+if state ~= 73 or string.sub(old, 5, 28) ~= ARGV[1] then return 0 end
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local ttl, _, ends = struct.unpack('>I8I8I8', old, 57)
+if ends ~= 0 and ends <= now then return 0 end
+local last = 18446744073709549568
+local lease_until = math.min(now + ARGV[2], last)
+local head = string.sub(old, 1, 32) .. struct.pack('>I8', lease_until) .. string.sub(old, 41, 72)
+if string.byte(old, 4) % 4 >= 2 then
+  redis.call('SET', KEYS[1], head .. '\0\0\0\0\0\0\0\0' .. string.sub(old, 81))
+elseif lease_until + ttl <= now then
+  redis.call('DEL', KEYS[1])
+else
+  local expires = math.min(lease_until + ttl, last)
+  redis.call('SET', KEYS[1], head .. struct.pack('>I8', expires) .. string.sub(old, 81), 'PXAT', math.max(math.ceil(expires / 1000), math.floor(now / 1000) + 2) - 1)
+end
+return 1
