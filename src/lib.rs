@@ -96,6 +96,10 @@ pub use idem_runtime::{RedisStore, RedisStoreBuilder};
 #[doc(inline)]
 pub use idem_runtime::{SqliteStore, SqliteStoreBuilder};
 
+#[cfg(feature = "http")]
+#[doc(inline)]
+pub use idem_runtime::http;
+
 #[cfg(feature = "testing")]
 #[doc(inline)]
 pub use idem_runtime::testing;

@@ -11,6 +11,8 @@ mod engine;
 mod error;
 mod expansion;
 mod fingerprint;
+#[cfg(feature = "http")]
+pub mod http;
 mod key;
 mod store;
 #[cfg(feature = "testing")]

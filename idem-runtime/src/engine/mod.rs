@@ -59,8 +59,45 @@ where
     S: Store,
     B: Future<Output = R>,
 {
+    let entered = Box::pin(enter(call)).await?;
+    finish(entered, codec, body).await
+}
+
+/// A call whose key was claimed, or need not be.
+pub(crate) struct Entered<S: Store> {
+    call: Arc<Prepared<S>>,
+    entry: Entry<S>,
+}
+
+impl<S: Store> Entered<S> {
+    /// Whether [`finish`] runs the body.
+    #[cfg(feature = "http")]
+    pub(crate) const fn runs_body(&self) -> bool {
+        !matches!(self.entry, Entry::Replay(_))
+    }
+}
+
+/// The first half of a call: all that comes before its body. Dropping what it gives gives the key back.
+pub(crate) async fn enter<S: Store>(call: Call<S>) -> Result<Entered<S>, Error> {
     let call = Arc::new(call.prepare()?);
-    let mut attempt = match Box::pin(claim::enter(&call).instrument(call.span.clone())).await? {
+    let entry = claim::enter(&call).instrument(call.span.clone()).await?;
+    Ok(Entered { call, entry })
+}
+
+/// The second half: runs the body and records its result, or gives the recorded one.
+pub(crate) async fn finish<R, C, S, B>(
+    entered: Entered<S>,
+    codec: C,
+    body: Pin<&mut Option<B>>,
+) -> Result<R::Value, R::Error>
+where
+    R: Return,
+    C: Codec<R::Value, R::Error>,
+    S: Store,
+    B: Future<Output = R>,
+{
+    let Entered { call, entry } = entered;
+    let mut attempt = match entry {
         Entry::Run(attempt) => attempt,
         Entry::Replay(replay) => return decode(&call, &codec, &replay),
         Entry::Unprotected => return unprotected(&call, body).await.into_result(),

@@ -220,6 +220,17 @@ impl Operation {
         call(self.clone(), store.clone(), KeyBuilder::new().part(&key).finish(), Values, body)
     }
 
+    #[cfg(feature = "http")]
+    pub(crate) fn scoped(self, scope: Cow<'static, str>) -> Self {
+        Self { scope: ScopeSource::Named(scope), ..self }
+    }
+
+    /// What [`run`](Self::run) would refuse, said earlier.
+    #[cfg(feature = "http")]
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        self.clone().check().map(drop)
+    }
+
     pub(super) fn name(&self) -> &str {
         match &self.scope {
             ScopeSource::Named(name) => name,

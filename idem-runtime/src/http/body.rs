@@ -1,0 +1,330 @@
+//! The body that goes to the handler and to the client, and how a body is gathered up to a limit.
+//!
+//! Owns the rule that no byte and no trailer is lost. Knows nothing of keys or of what is kept.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
+use pin_project_lite::pin_project;
+
+/// Any error of a body.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A body of a request or a response that went through the layer: whole in memory, or streaming.
+///
+/// A service that takes only its own type of body gets it by a mapping, such as
+/// `ServiceBuilder::new().layer(layer).map_request(|request: Request<idem::http::Body>| request.map(axum::body::Body::new))`.
+/// axum's `Router` takes any type of body and needs none.
+pub struct Body(Kind);
+
+enum Kind {
+    Whole {
+        data: Bytes,
+        trailers: Option<Box<HeaderMap>>,
+    },
+    /// Frames that were read already, and what follows them.
+    Stream {
+        read: VecDeque<Result<Frame<Bytes>, BoxError>>,
+        rest: Option<UnsyncBoxBody<Bytes, BoxError>>,
+    },
+}
+
+impl Body {
+    /// A body that is passed on as it comes.
+    #[must_use]
+    pub fn new<B>(body: B) -> Self
+    where
+        B: http_body::Body + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let body = UnsyncBoxBody::new(Plain { body });
+        Self(Kind::Stream { read: VecDeque::new(), rest: Some(body) })
+    }
+
+    pub(super) fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self(Kind::Whole { data, trailers: trailers.map(Box::new) })
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(data: Bytes) -> Self {
+        Self::whole(data, None)
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Whole { data, .. } => write!(f, "Body({} bytes)", data.len()),
+            Kind::Stream { .. } => f.write_str("Body(stream)"),
+        }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut self.0 {
+            Kind::Whole { data, .. } if !data.is_empty() => {
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(data)))))
+            }
+            Kind::Whole { trailers, .. } => {
+                Poll::Ready(trailers.take().map(|trailers| Ok(Frame::trailers(*trailers))))
+            }
+            Kind::Stream { read, rest } => match (read.pop_front(), rest) {
+                (Some(frame), _) => Poll::Ready(Some(frame)),
+                (None, Some(rest)) => Pin::new(rest).poll_frame(cx),
+                (None, None) => Poll::Ready(None),
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Whole { data, trailers } => data.is_empty() && trailers.is_none(),
+            Kind::Stream { read, rest } => {
+                read.is_empty() && rest.as_ref().is_none_or(http_body::Body::is_end_stream)
+            }
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Whole { data, trailers: None } => SizeHint::with_exact(data.len() as u64),
+            // A server that knows the length sends it ahead, and then no trailers.
+            Kind::Whole { .. } => SizeHint::default(),
+            Kind::Stream { read, rest } => {
+                let known = |frame: &Result<Frame<Bytes>, BoxError>| {
+                    frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, |data| data.len() as u64)
+                };
+                let read: u64 = read.iter().map(known).sum();
+                let rest = rest.as_ref().map(http_body::Body::size_hint).unwrap_or_default();
+                let mut hint = SizeHint::new();
+                hint.set_lower(rest.lower().saturating_add(read));
+                if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(read)) {
+                    hint.set_upper(upper);
+                }
+                hint
+            }
+        }
+    }
+}
+
+pin_project! {
+    /// A body with plain bytes and errors, and its own length.
+    struct Plain<B> {
+        #[pin]
+        body: B,
+    }
+}
+
+impl<B> http_body::Body for Plain<B>
+where
+    B: http_body::Body,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let plain = |frame: Frame<B::Data>| frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
+        self.project().body.poll_frame(cx).map_ok(plain).map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// What came of gathering a body.
+pub(super) enum Gathered {
+    /// It ended within the limit.
+    Whole(Bytes, Option<HeaderMap>),
+    /// It is larger than the limit; nothing of it is lost.
+    TooLarge(Body),
+    /// It broke off; the last frame is its error.
+    Broken(Body),
+}
+
+/// Reads `body` to its end, but not further than the first frame beyond `limit` bytes.
+pub(super) async fn gather<B>(body: B, limit: usize) -> Gathered
+where
+    B: http_body::Body + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let mut body = Body::new(body);
+    if http_body::Body::size_hint(&body).lower() > limit as u64 {
+        return Gathered::TooLarge(body);
+    }
+    let mut data = Gathering::default();
+    let mut trailers: Option<HeaderMap> = None;
+    loop {
+        match body.frame().await {
+            None => return Gathered::Whole(data.finish(), trailers),
+            Some(Err(error)) => return Gathered::Broken(rest([data.finish()], Err(error), None)),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(more) if data.len() + more.len() > limit => {
+                    return Gathered::TooLarge(rest([data.finish()], Ok(Frame::data(more)), Some(body)));
+                }
+                Ok(more) => data.add(more),
+                Err(frame) => {
+                    if let Ok(more) = frame.into_trailers() {
+                        trailers.get_or_insert_default().extend(more);
+                    }
+                }
+            },
+        }
+    }
+}
+
+/// A body of what was read, the frame that came last, and what follows.
+fn rest<const N: usize>(
+    read: [Bytes; N],
+    last: Result<Frame<Bytes>, BoxError>,
+    following: Option<Body>,
+) -> Body {
+    let read = read.into_iter().filter(|data| !data.is_empty()).map(|data| Ok(Frame::data(data)));
+    let rest = following.and_then(|body| match body.0 {
+        Kind::Stream { rest, .. } => rest,
+        Kind::Whole { .. } => None,
+    });
+    Body(Kind::Stream { read: read.chain([last]).collect(), rest })
+}
+
+/// Bytes that came in pieces. Small pieces are copied together: one that is held keeps the whole buffer
+/// of the connection that it was read into.
+#[derive(Default)]
+enum Gathering {
+    #[default]
+    Nothing,
+    One(Bytes),
+    Many(BytesMut),
+}
+
+impl Gathering {
+    fn len(&self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::One(data) => data.len(),
+            Self::Many(data) => data.len(),
+        }
+    }
+
+    fn add(&mut self, more: Bytes) {
+        *self = match std::mem::take(self) {
+            Self::Nothing => Self::One(more),
+            Self::One(first) => {
+                let mut data = BytesMut::with_capacity(first.len() + more.len());
+                data.extend_from_slice(&first);
+                data.extend_from_slice(&more);
+                Self::Many(data)
+            }
+            Self::Many(mut data) => {
+                data.extend_from_slice(&more);
+                Self::Many(data)
+            }
+        };
+    }
+
+    fn finish(self) -> Bytes {
+        match self {
+            Self::Nothing => Bytes::new(),
+            Self::One(data) => data,
+            Self::Many(data) => data.freeze(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use http::{HeaderName, HeaderValue};
+    use http_body::Body as _;
+    use http_body_util::{Full, StreamBody};
+
+    use super::*;
+
+    type Piece = Result<Frame<Bytes>, BoxError>;
+
+    fn pieces(pieces: Vec<Piece>) -> StreamBody<stream::Iter<std::vec::IntoIter<Piece>>> {
+        StreamBody::new(stream::iter(pieces))
+    }
+
+    fn data(text: &'static str) -> Piece {
+        Ok(Frame::data(Bytes::from_static(text.as_bytes())))
+    }
+
+    fn checksum() -> HeaderMap {
+        [(HeaderName::from_static("checksum"), HeaderValue::from_static("1"))].into_iter().collect()
+    }
+
+    #[tokio::test]
+    async fn a_body_within_the_limit_is_whole_with_its_trailers() {
+        let body = pieces(vec![data("ab"), data(""), data("cde"), Ok(Frame::trailers(checksum()))]);
+        let Gathered::Whole(bytes, trailers) = gather(body, 5).await else { panic!("not whole") };
+        assert_eq!((&bytes[..], trailers.clone()), (&b"abcde"[..], Some(checksum())));
+
+        let again = Body::whole(bytes, trailers);
+        assert_eq!(again.size_hint().exact(), None);
+        let collected = again.collect().await.unwrap();
+        assert_eq!(collected.trailers(), Some(&checksum()));
+        assert_eq!(collected.to_bytes(), "abcde");
+    }
+
+    #[tokio::test]
+    async fn a_body_beyond_the_limit_goes_on_with_every_byte_and_trailer() {
+        let body = pieces(vec![data("ab"), data("cd"), data("ef"), Ok(Frame::trailers(checksum()))]);
+        let Gathered::TooLarge(body) = gather(body, 3).await else { panic!("not too large") };
+        assert_eq!(body.size_hint().lower(), 4);
+        let collected = body.collect().await.unwrap();
+        assert_eq!(collected.trailers(), Some(&checksum()));
+        assert_eq!(collected.to_bytes(), "abcdef");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_says_its_length_is_not_read_beyond_the_limit() {
+        let Gathered::TooLarge(body) = gather(Full::new(Bytes::from_static(b"abcd")), 3).await else {
+            panic!("not too large")
+        };
+        assert_eq!(body.size_hint().exact(), Some(4));
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "abcd");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_breaks_off_gives_what_it_had_and_then_its_error() {
+        let Gathered::Broken(mut body) = gather(pieces(vec![data("ab"), Err("gone".into())]), 9).await else {
+            panic!("not broken")
+        };
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "ab");
+        assert_eq!(body.frame().await.unwrap().unwrap_err().to_string(), "gone");
+        assert!(body.frame().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_body_at_the_limit_is_whole() {
+        let full: Full<Bytes> = Full::new(Bytes::from_static(b"abc"));
+        assert!(matches!(gather(full, 3).await, Gathered::Whole(bytes, None) if bytes == "abc"));
+        assert!(
+            matches!(gather(Full::new(Bytes::new()), 0).await, Gathered::Whole(bytes, None) if bytes.is_empty())
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! What a layer goes by, once it was built.
+//!
+//! Owns how a request's key and tenant become a record's key, and which responses are kept.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderName, Method, StatusCode, request, response};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::fingerprint::RequestFingerprint;
+use super::key::Syntax;
+use super::problem::Answers;
+use super::recording::HeaderRules;
+use super::running::Running;
+use crate::engine::Operation;
+use crate::key::{Key, KeyError, MAX_KEY_BYTES, framed_digest};
+
+pub(super) type Tenant = Arc<dyn Fn(&request::Parts) -> Option<String> + Send + Sync>;
+pub(super) type KeepIf = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
+
+/// What stands in a record's key instead of a text that is too long or too private for it.
+const DIGEST: &str = "sha256:";
+
+/// The longest tenant, encoded, that stands in a record's key as it is: as long as a digest.
+const LONGEST_TENANT: usize = DIGEST.len() + 64;
+
+/// The longest key that always fits into a record's key, behind any tenant.
+pub(super) const LONGEST_KEY: usize = MAX_KEY_BYTES - LONGEST_TENANT - 1;
+
+/// What a handler says about its response, by an extension of it.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// use http::Response;
+/// use idem::http::Recording;
+///
+/// let mut response = Response::new("try again");
+/// response.extensions_mut().insert(Recording::Release);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Recording {
+    /// Do not keep it: the key is free again, and the next request with it runs the handler.
+    Release,
+    /// Do not hold it back to keep it, as it is a stream: a retry is told that it was processed and that
+    /// its response is not kept.
+    PassThrough,
+}
+
+/// What a layer goes by.
+pub(super) struct Config<St> {
+    pub(super) store: St,
+    pub(super) operation: Operation,
+    pub(super) methods: HashSet<Method>,
+    pub(super) header: HeaderName,
+    pub(super) required: bool,
+    pub(super) syntax: Syntax,
+    pub(super) max_key_bytes: usize,
+    pub(super) tenant: Option<Tenant>,
+    pub(super) digest_keys: bool,
+    pub(super) fingerprint: RequestFingerprint,
+    pub(super) statuses: HashMap<StatusCode, bool>,
+    pub(super) keep_if: Option<KeepIf>,
+    pub(super) headers: HeaderRules,
+    pub(super) max_request_bytes: usize,
+    pub(super) max_response_bytes: usize,
+    pub(super) marker: HeaderName,
+    pub(super) answers: Answers,
+    pub(super) running: Running,
+}
+
+impl<St> Config<St> {
+    /// Whether a response is kept, unless it is too large or streams.
+    pub(super) fn keeps(&self, response: &response::Parts) -> bool {
+        if response.extensions.get() == Some(&Recording::Release) {
+            return false;
+        }
+        match (&self.keep_if, self.statuses.get(&response.status)) {
+            (Some(keep_if), _) => keep_if(response),
+            (None, Some(kept)) => *kept,
+            (None, None) => is_kept(response.status),
+        }
+    }
+
+    /// The key of the record.
+    pub(super) fn record_key(&self, tenant: Option<&str>, key: &str) -> Result<Key, KeyError> {
+        if self.digest_keys {
+            let parts: &[&str] = &["idem http key", key, tenant.unwrap_or_default()];
+            return Key::new(digest(if tenant.is_some() { parts } else { &parts[..2] }));
+        }
+        let tenant = tenant.map(|tenant| {
+            let encoded: Cow<'_, str> = utf8_percent_encode(tenant, NON_ALPHANUMERIC).into();
+            // No encoded text has a colon, so that no tenant passes for the digest of another.
+            if encoded.len() > LONGEST_TENANT {
+                digest(&["idem http tenant", tenant]).into()
+            } else {
+                encoded
+            }
+        });
+        // What is encoded has no slash, so that the key can stand as it is.
+        Key::new(format!("{}/{key}", tenant.unwrap_or_default()))
+    }
+}
+
+fn digest(parts: &[&str]) -> String {
+    framed_digest(parts).iter().fold(DIGEST.to_owned(), |mut text, byte| {
+        // Writing to a `String` cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Whether a response of this status is the answer to its request for good: not where the server asks
+/// for another try (408, 425, 429) or failed (5xx).
+const fn is_kept(status: StatusCode) -> bool {
+    !matches!(status.as_u16(), 408 | 425 | 429 | 500..)
+}
+
+/// Whether a response is not to be held back: it streams, or the connection changes its protocol.
+pub(super) fn streams(response: &response::Parts) -> bool {
+    let value = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = value.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("text/event-stream")
+        || response.status.is_informational()
+        || response.extensions.get() == Some(&Recording::PassThrough)
+}

@@ -1,0 +1,255 @@
+//! One guarded request: from its key to its response.
+//!
+//! Owns the order of things: whose key, the whole request, the fingerprint, the engine's call, the
+//! answer. The protocol is the engine's.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use tokio::runtime::Handle;
+use tower_service::Service;
+
+use super::body::{Body, BoxError, Gathered, gather};
+use super::config::{Config, streams};
+use super::problem::{Problem, Refusal};
+use super::recording;
+use crate::engine::{self, Call, Codec, Entered, Failure, Unbound};
+use crate::error::Error;
+use crate::protocol::{StoredResult, Tombstone, Verdict};
+use crate::store::Store;
+
+/// A request that has a key.
+pub(super) struct Exchange<S, St> {
+    pub(super) config: Arc<Config<St>>,
+    /// The service that is ready.
+    pub(super) inner: S,
+    pub(super) key: String,
+}
+
+/// A response, and what is to be recorded of it.
+struct Served {
+    response: Response<Body>,
+    record: Record,
+}
+
+enum Record {
+    /// It is a replay, or the key is to be free again.
+    Nothing,
+    /// These bytes.
+    Whole(Bytes),
+    /// That there was one.
+    Tombstone,
+}
+
+impl<S, St, R> Exchange<S, St>
+where
+    St: Store,
+    S: Service<Request<Body>, Response = Response<R>, Error: Send, Future: Send> + Clone + Send + 'static,
+    S::Error: 'static,
+    S::Future: 'static,
+    R: http_body::Body + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    pub(super) async fn answer<B>(self, request: Request<B>) -> Result<Response<Body>, S::Error>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let config = self.config.clone();
+        let refused = |refusal: Refusal| Ok(config.answers.answer(&refusal));
+        let (call, request) = match prepare(&config, &self.key, request).await {
+            Ok(prepared) => prepared,
+            Err(refusal) => return refused(refusal),
+        };
+        let entered = match engine::enter(call).await {
+            Ok(entered) => entered,
+            Err(error) => return refused(refusal(&error)),
+        };
+        match self.run(entered, request).await {
+            Ok(served) => Ok(served.response),
+            Err(Failed::Refused(refusal)) => refused(refusal),
+            Err(Failed::Inner(error)) => Err(error),
+        }
+    }
+
+    /// Replays, or runs the handler in a task of its own, which goes on when the client goes away.
+    async fn run(self, entered: Entered<St>, request: Request<Body>) -> Result<Served, Failed<S::Error>> {
+        let codec = Responses { config: self.config.clone() };
+        let Self { config, mut inner, .. } = self;
+        let serving = config.clone();
+        let body = async move {
+            Unbound(match inner.call(request).await {
+                Ok(response) => Ok(serve(&serving, response).await),
+                Err(error) => Err(error),
+            })
+        };
+        let runs_body = entered.runs_body();
+        let call = async move {
+            let body = pin!(Some(body));
+            engine::finish(entered, codec, body).await
+        };
+        let called = if runs_body {
+            let runtime = Handle::try_current().map_err(|_| Failed::Refused(no_runtime()))?;
+            match config.running.spawn(&runtime, call).await {
+                Ok(called) => called,
+                Err(ended) => return Err(Failed::Refused(handler_failed(ended.is_panic()))),
+            }
+        } else {
+            call.await
+        };
+        called.map_err(|failure| match failure {
+            Failure::Idem(error) => Failed::Refused(refusal(&error)),
+            Failure::Body(error) => Failed::Inner(error),
+        })
+    }
+}
+
+/// Why there is no response of the handler's.
+enum Failed<E> {
+    Refused(Refusal),
+    Inner(E),
+}
+
+/// All that can be wrong with a request before the store is asked.
+async fn prepare<St, B>(
+    config: &Config<St>,
+    key: &str,
+    request: Request<B>,
+) -> Result<(Call<St>, Request<Body>), Refusal>
+where
+    St: Store,
+    B: http_body::Body + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let (parts, body) = request.into_parts();
+    let tenant = match &config.tenant {
+        None => None,
+        Some(tenant) => Some(tenant(&parts).filter(|tenant| !tenant.is_empty()).ok_or_else(|| {
+            Refusal::new(Problem::TenantMissing, "Whose idempotency key it is cannot be told.")
+        })?),
+    };
+    let (data, trailers) = whole(body, config.max_request_bytes).await?;
+    let fingerprint = config.fingerprint.of(&parts, &data);
+    let operation = config.operation.clone().with_fingerprint(Some(Ok(fingerprint)));
+    let key = config.record_key(tenant.as_deref(), key);
+    let call = Call::new(operation, config.store.clone(), key);
+    Ok((call, Request::from_parts(parts, Body::whole(data, trailers))))
+}
+
+/// The whole body of a request.
+async fn whole<B>(body: B, limit: usize) -> Result<(Bytes, Option<HeaderMap>), Refusal>
+where
+    B: http_body::Body + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    match gather(body, limit).await {
+        Gathered::Whole(data, trailers) => Ok((data, trailers)),
+        Gathered::TooLarge(_) => Err(Refusal::new(
+            Problem::RequestTooLarge,
+            format!("The body of the request is larger than {limit} bytes. Nothing was processed."),
+        )),
+        Gathered::Broken(_) => Err(Refusal::new(
+            Problem::RequestIncomplete,
+            "The body of the request ended early or is malformed. Nothing was processed.",
+        )),
+    }
+}
+
+/// What goes to the client of a handler's response, and what is recorded.
+async fn serve<St, R>(config: &Config<St>, response: Response<R>) -> Served
+where
+    R: http_body::Body + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let (mut parts, body) = response.into_parts();
+    // Only a replay is marked as one.
+    parts.headers.remove(&config.marker);
+    let untouched = |parts, body, record| Served { response: Response::from_parts(parts, body), record };
+    if !config.keeps(&parts) {
+        return untouched(parts, Body::new(body), Record::Nothing);
+    }
+    if streams(&parts) {
+        return untouched(parts, Body::new(body), Record::Tombstone);
+    }
+    match gather(body, config.max_response_bytes).await {
+        Gathered::Whole(data, trailers) => {
+            let bytes =
+                recording::encode(&config.headers, parts.status, &parts.headers, &data, trailers.as_ref());
+            untouched(parts, Body::whole(data, trailers), Record::Whole(bytes))
+        }
+        Gathered::TooLarge(body) => untouched(parts, body, Record::Tombstone),
+        // Nobody has had this response whole: it failed.
+        Gathered::Broken(body) => untouched(parts, body, Record::Nothing),
+    }
+}
+
+/// How responses are kept.
+struct Responses<St> {
+    config: Arc<Config<St>>,
+}
+
+impl<St, E> Codec<Served, Failure<E>> for Responses<St> {
+    fn encode(&self, result: &Result<Served, Failure<E>>, _: usize) -> Option<(Verdict, StoredResult)> {
+        let stored = match &result.as_ref().ok()?.record {
+            Record::Nothing => return None,
+            Record::Whole(bytes) => StoredResult::Value(bytes.clone()),
+            Record::Tombstone => StoredResult::Tombstone(Tombstone::TooLarge),
+        };
+        Some((Verdict::Completed, stored))
+    }
+
+    fn decode(&self, _: Verdict, bytes: &[u8]) -> Option<Result<Served, Failure<E>>> {
+        let mut response = recording::decode(bytes)?;
+        response.headers_mut().insert(self.config.marker.clone(), HeaderValue::from_static("true"));
+        Some(Ok(Served { response, record: Record::Nothing }))
+    }
+}
+
+/// What the client is told instead of the engine's error.
+fn refusal(error: &Error) -> Refusal {
+    match error {
+        Error::InFlight { retry_after, .. } | Error::NotDue { retry_after, .. } => {
+            Refusal::in_flight(Some(*retry_after))
+        }
+        // Another attempt has taken over, and nothing is known of it yet.
+        Error::LeaseLost { .. } => Refusal::in_flight(None),
+        Error::Mismatch { .. } => Refusal::new(
+            Problem::KeyReused,
+            "The idempotency key was used before with another request. Use a new key for a new request, or \
+             send the first request again as it was.",
+        ),
+        Error::ResultNotStored { .. } | Error::Undecodable { .. } => Refusal::new(
+            Problem::ResponseNotStored,
+            "A request with this idempotency key was processed, and its response was too large to keep or a \
+             stream. It is not processed again. Look up what it did.",
+        ),
+        Error::InDoubt { .. } | Error::Exhausted { .. } => Refusal::new(
+            Problem::InDoubt,
+            "A request with this idempotency key was begun and never finished. It is not processed again \
+             before somebody has found out what it did.",
+        ),
+        Error::Store { .. } => Refusal::new(
+            Problem::StoreUnavailable,
+            "Idempotency keys cannot be checked now. Nothing was processed; send the same request with the \
+             same key again after the time in `Retry-After`.",
+        ),
+        Error::MissingKey { .. } | Error::InvalidKey { .. } | Error::Configuration { .. } => Refusal::new(
+            Problem::Misconfigured,
+            "The server cannot check idempotency keys. Nothing was processed.",
+        ),
+    }
+}
+
+fn no_runtime() -> Refusal {
+    Refusal::new(Problem::Misconfigured, "The server cannot process requests with idempotency keys.")
+}
+
+fn handler_failed(panicked: bool) -> Refusal {
+    let how = if panicked { "failed unexpectedly" } else { "was ended with the server" };
+    Refusal::new(
+        Problem::HandlerFailed,
+        format!("The processing of the request {how}. Send the same request with the same key again."),
+    )
+}

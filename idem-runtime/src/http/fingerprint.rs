@@ -1,0 +1,289 @@
+//! What must not change under one key: the fingerprint of a request.
+//!
+//! Owns which parts count and how they are framed, so that no two requests differ only by where a
+//! boundary lies.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::json;
+use crate::protocol::Fingerprint;
+
+/// What comes first in every fingerprint, so that another kind never equals one.
+const KIND: &[u8] = b"idem http request 1";
+
+type Route = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
+
+/// Which parts of a request must be the same under one key: method, path, query, content type and
+/// body, unless parts are left out.
+///
+/// The path is the concrete one of the request's URI. A JSON body (`application/json`, `+json`) counts
+/// by its canonical form (RFC 8785), so that order of members and white space do not matter, if it is
+/// unambiguous: without two members of one name, numbers that a double does not carry, and lone
+/// surrogates. Any other body counts by its bytes.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// use idem::http::RequestFingerprint;
+///
+/// let fingerprint = RequestFingerprint::new().without_member("/client/sent_at").without_query();
+/// # let _ = fingerprint;
+/// ```
+#[derive(Clone)]
+pub struct RequestFingerprint {
+    method: bool,
+    path: bool,
+    route: Option<Route>,
+    query: bool,
+    content_type: bool,
+    body: bool,
+    left_out: Vec<Member>,
+}
+
+impl Default for RequestFingerprint {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RequestFingerprint {
+    /// All parts.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            method: true,
+            path: true,
+            route: None,
+            query: true,
+            content_type: true,
+            body: true,
+            left_out: Vec::new(),
+        }
+    }
+
+    /// The method does not count.
+    #[must_use]
+    pub const fn without_method(mut self) -> Self {
+        self.method = false;
+        self
+    }
+
+    /// The path does not count.
+    #[must_use]
+    pub const fn without_path(mut self) -> Self {
+        self.path = false;
+        self
+    }
+
+    /// What counts instead of the path: for a router that takes a prefix away before the layer sees
+    /// the path, or where several paths name one thing.
+    #[must_use]
+    pub fn route(mut self, route: impl Fn(&Parts) -> String + Send + Sync + 'static) -> Self {
+        self.route = Some(Arc::new(route));
+        self
+    }
+
+    /// The query does not count.
+    #[must_use]
+    pub const fn without_query(mut self) -> Self {
+        self.query = false;
+        self
+    }
+
+    /// The content type does not count. A body then is JSON still only if the content type says so.
+    #[must_use]
+    pub const fn without_content_type(mut self) -> Self {
+        self.content_type = false;
+        self
+    }
+
+    /// The body does not count.
+    #[must_use]
+    pub const fn without_body(mut self) -> Self {
+        self.body = false;
+        self
+    }
+
+    /// This member of a JSON body does not count. `pointer` is a JSON pointer (RFC 6901), such as
+    /// `/client/sent_at`; it may lead through arrays (`/items/0/seen`) and must end at a member.
+    #[must_use]
+    pub fn without_member(mut self, pointer: impl Into<String>) -> Self {
+        self.left_out.push(Member(pointer.into()));
+        self
+    }
+
+    /// What is wrong with it, if anything is.
+    pub(super) fn fault(&self) -> Option<&'static str> {
+        let wrong = |member: &Member| !member.0.starts_with('/');
+        self.left_out
+            .iter()
+            .any(wrong)
+            .then_some("a member that is left out of the fingerprint is a JSON pointer such as \"/sent_at\"")
+    }
+
+    pub(super) fn of(&self, parts: &Parts, body: &[u8]) -> Fingerprint {
+        let mut hash = Sha256::new();
+        hash.update(KIND);
+        let mut add = |label: u8, part: &[u8]| {
+            hash.update([label]);
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        };
+        if self.method {
+            add(b'm', parts.method.as_str().as_bytes());
+        }
+        match &self.route {
+            Some(route) if self.path => add(b'r', route(parts).as_bytes()),
+            None if self.path => add(b'p', parts.uri.path().as_bytes()),
+            _ => {}
+        }
+        if let Some(query) = parts.uri.query().filter(|_| self.query) {
+            add(b'q', query.as_bytes());
+        }
+        if self.content_type {
+            for value in parts.headers.get_all(CONTENT_TYPE) {
+                add(b't', value.as_bytes());
+            }
+        }
+        if self.body {
+            match is_json(parts).then(|| json::canonical(body, &self.left_out)).flatten() {
+                Some(canonical) => add(b'j', &canonical),
+                None => add(b'b', body),
+            }
+        }
+        Fingerprint::from_bytes(hash.finalize().into())
+    }
+}
+
+impl fmt::Debug for RequestFingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestFingerprint")
+            .field("method", &self.method)
+            .field("path", &self.path)
+            .field("route", &self.route.is_some())
+            .field("query", &self.query)
+            .field("content_type", &self.content_type)
+            .field("body", &self.body)
+            .field("left_out", &self.left_out)
+            .finish()
+    }
+}
+
+fn is_json(parts: &Parts) -> bool {
+    let value = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || essence.ends_with("+json")
+}
+
+/// A member of a JSON document, by its pointer.
+#[derive(Clone, Debug)]
+pub(super) struct Member(String);
+
+impl Member {
+    pub(super) fn remove_from(&self, document: &mut Value) {
+        let Some((parent, name)) = self.0.rsplit_once('/') else { return };
+        if let Some(Value::Object(members)) = document.pointer_mut(parent) {
+            members.remove(&name.replace("~1", "/").replace("~0", "~"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn parts(method: &str, uri: &str, content_type: Option<&str>) -> Parts {
+        let mut request = Request::builder().method(method).uri(uri);
+        if let Some(value) = content_type {
+            request = request.header(CONTENT_TYPE, value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn of(method: &str, uri: &str, content_type: Option<&str>, body: &str) -> Fingerprint {
+        RequestFingerprint::new().of(&parts(method, uri, content_type), body.as_bytes())
+    }
+
+    #[test]
+    fn no_two_requests_differ_only_by_where_a_boundary_lies() {
+        let mut seen = std::collections::HashSet::new();
+        for (method, uri, content_type, body) in [
+            ("POST", "/ab?c", Some("d"), "e"),
+            ("POST", "/a?bc", Some("d"), "e"),
+            ("POST", "/ab?cd", None, "e"),
+            ("POST", "/ab?c", Some("de"), ""),
+            ("POST", "/ab?c", None, "de"),
+            ("POST", "/ab", Some("d"), "e"),
+            ("POST", "/ab?", Some("d"), "e"),
+            ("POST", "/abc", Some("d"), "e"),
+            ("PATCH", "/ab?c", Some("d"), "e"),
+            ("POST", "/ab?c", Some("d"), "e "),
+        ] {
+            assert!(
+                seen.insert(of(method, uri, content_type, body)),
+                "{method} {uri} {content_type:?} {body}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_json_body_counts_by_its_meaning_and_any_other_by_its_bytes() {
+        let json = Some("application/json");
+        let (one, other) = (r#"{"a":1,"b":2}"#, r#"{ "b": 2, "a": 1.0 }"#);
+        assert_eq!(of("POST", "/", json, one), of("POST", "/", json, other));
+        let vendor = Some("Application/vnd.x+JSON ; charset=utf-8");
+        assert_eq!(of("POST", "/", vendor, one), of("POST", "/", vendor, other));
+        let text = Some("text/plain");
+        assert_ne!(of("POST", "/", text, one), of("POST", "/", text, other));
+        let twice = |second| format!(r#"{{"a":{second},"a":1}}"#);
+        assert_ne!(of("POST", "/", json, &twice(1)), of("POST", "/", json, &twice(2)));
+        let large = |last| format!("[900719925474099{last}]");
+        assert_ne!(of("POST", "/", json, &large(2)), of("POST", "/", json, &large(3)));
+    }
+
+    #[test]
+    fn a_member_that_is_left_out_may_change_and_every_other_may_not() {
+        let left_out = RequestFingerprint::new()
+            .without_member("/sent_at")
+            .without_member("/client/a~1b~0c")
+            .without_member("/items/0/seen");
+        let of = |body: &str| left_out.of(&parts("POST", "/", Some("application/json")), body.as_bytes());
+        let body = |at, ab, seen, amount| {
+            format!(
+                r#"{{"sent_at":{at},"client":{{"a/b~c":{ab}}},"items":[{{"seen":{seen}}}],"amount":{amount}}}"#
+            )
+        };
+        assert_eq!(of(&body(1, 1, 1, 1)), of(&body(2, 3, 4, 1)));
+        assert_eq!(of(&body(1, 1, 1, 1)), of(r#"{"client":{},"items":[{}],"amount":1}"#));
+        assert_ne!(of(&body(1, 1, 1, 1)), of(&body(1, 1, 1, 2)));
+        assert!(RequestFingerprint::new().without_member("sent_at").fault().is_some());
+        assert!(left_out.fault().is_none());
+    }
+
+    #[test]
+    fn parts_that_are_left_out_do_not_count() {
+        let one = parts("POST", "/a?b", Some("c"));
+        let other = parts("PATCH", "/x?y", Some("z"));
+        let none = RequestFingerprint::new()
+            .without_method()
+            .without_path()
+            .without_query()
+            .without_content_type()
+            .without_body();
+        assert_eq!(none.of(&one, b"d"), none.of(&other, b"w"));
+        let routed = RequestFingerprint::new().route(|_| "/{id}".to_owned());
+        let same_but_path = parts("POST", "/x?b", Some("c"));
+        assert_eq!(routed.of(&one, b""), routed.of(&same_but_path, b""));
+        assert_ne!(
+            RequestFingerprint::new().of(&one, b""),
+            RequestFingerprint::new().of(&same_but_path, b"")
+        );
+    }
+}

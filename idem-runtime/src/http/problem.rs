@@ -1,0 +1,174 @@
+//! What the layer itself answers: problem details (RFC 9457).
+//!
+//! Owns [`Problem`] and how one becomes a response. No text here holds a key.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_LANGUAGE, CONTENT_TYPE, LINK, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+use serde_json::json;
+
+use super::body::Body;
+
+/// How long a client is asked to wait where nobody can know how long it takes.
+const SOON: Duration = Duration::from_secs(1);
+
+/// What a request was refused for. Its [`name`](Self::name) ends the problem's `type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Problem {
+    /// 400: the operation requires a key and the request has none.
+    KeyMissing,
+    /// 400: the header is there and holds no key.
+    KeyMalformed,
+    /// 400: the request does not say whose key it is.
+    TenantMissing,
+    /// 400: the request's body ended early.
+    RequestIncomplete,
+    /// 413: the request's body is larger than is taken.
+    RequestTooLarge,
+    /// 409, with `Retry-After`: the first request with this key is not answered yet.
+    InFlight,
+    /// 422: the key was used with another request.
+    KeyReused,
+    /// 409: the request was processed, and its response was too large or a stream, so it is not kept.
+    ResponseNotStored,
+    /// 409: the request may have been processed; somebody must find out.
+    InDoubt,
+    /// 503, with `Retry-After`: the store of the keys cannot be asked.
+    StoreUnavailable,
+    /// 500: the handler panicked.
+    HandlerFailed,
+    /// 500: the layer is set up in a way that cannot work.
+    Misconfigured,
+}
+
+impl Problem {
+    /// The stable word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::KeyMissing => "key-missing",
+            Self::KeyMalformed => "key-malformed",
+            Self::TenantMissing => "tenant-missing",
+            Self::RequestIncomplete => "request-incomplete",
+            Self::RequestTooLarge => "request-too-large",
+            Self::InFlight => "in-flight",
+            Self::KeyReused => "key-reused",
+            Self::ResponseNotStored => "response-not-stored",
+            Self::InDoubt => "in-doubt",
+            Self::StoreUnavailable => "store-unavailable",
+            Self::HandlerFailed => "handler-failed",
+            Self::Misconfigured => "misconfigured",
+        }
+    }
+
+    /// The status it is answered with.
+    #[must_use]
+    pub const fn status(self) -> StatusCode {
+        match self {
+            Self::KeyMissing | Self::KeyMalformed | Self::TenantMissing | Self::RequestIncomplete => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::RequestTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::InFlight | Self::ResponseNotStored | Self::InDoubt => StatusCode::CONFLICT,
+            Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::HandlerFailed | Self::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::KeyMissing => "The idempotency key is missing",
+            Self::KeyMalformed => "The idempotency key is malformed",
+            Self::TenantMissing => "The request does not say whose idempotency key it is",
+            Self::RequestIncomplete => "The request is incomplete",
+            Self::RequestTooLarge => "The request is too large",
+            Self::InFlight => "A request with this idempotency key is being processed",
+            Self::KeyReused => "The idempotency key was used with another request",
+            Self::ResponseNotStored => "The request was processed and its response is not kept",
+            Self::InDoubt => "It is not known whether the request was processed",
+            Self::StoreUnavailable => "Idempotency keys cannot be checked now",
+            Self::HandlerFailed => "The request failed",
+            Self::Misconfigured => "The server is misconfigured",
+        }
+    }
+}
+
+/// One refusal.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    problem: Problem,
+    detail: String,
+    retry_after: Option<Duration>,
+}
+
+impl Refusal {
+    pub(super) fn new(problem: Problem, detail: impl Into<String>) -> Self {
+        let retry_after = (problem == Problem::StoreUnavailable).then_some(SOON);
+        Self { problem, detail: detail.into(), retry_after }
+    }
+
+    pub(super) fn in_flight(left: Option<Duration>) -> Self {
+        let detail = "A request with the same idempotency key is being processed. Send the same request with \
+                      the same key again after the time in `Retry-After`.";
+        Self { retry_after: Some(left.unwrap_or(SOON)), ..Self::new(Problem::InFlight, detail) }
+    }
+}
+
+/// How the layer's own answers look.
+#[derive(Clone, Debug)]
+pub(super) struct Answers {
+    /// What comes before a problem's name in its `type`.
+    pub(super) base: String,
+    /// The `type` of single problems.
+    pub(super) types: HashMap<Problem, String>,
+    /// The value of `Link`.
+    pub(super) link: HeaderValue,
+}
+
+impl Answers {
+    pub(super) fn answer(&self, refusal: &Refusal) -> Response<Body> {
+        let Refusal { problem, detail, retry_after } = refusal;
+        let kind = self.types.get(problem).cloned();
+        let document = json!({
+            "type": kind.unwrap_or_else(|| format!("{}{}", self.base, problem.name())),
+            "title": problem.title(),
+            "status": problem.status().as_u16(),
+            "detail": detail,
+        });
+        let mut response = Response::new(Body::from(Bytes::from(document.to_string())));
+        *response.status_mut() = problem.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CONTENT_LANGUAGE, HeaderValue::from_static("en"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(LINK, self.link.clone());
+        if let Some(time) = retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds(*time)));
+        }
+        response
+    }
+}
+
+/// Whole seconds that are enough: `Retry-After` knows no smaller unit. At least one, as zero would ask
+/// for a retry at once.
+fn seconds(time: Duration) -> u64 {
+    let rounded = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    rounded.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_to_wait_is_rounded_up_to_the_next_second_and_no_further() {
+        for (millis, expected) in [(0, 1), (1, 1), (999, 1), (1_000, 1), (1_001, 2), (30_000, 30)] {
+            assert_eq!(seconds(Duration::from_millis(millis)), expected, "{millis} ms");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! A response as it is kept: its form in bytes, and which headers it keeps.
+//!
+//! Owns both. Knows nothing of bodies that stream, or of what decides whether a response is kept.
+
+use std::collections::HashSet;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::header::{
+    CONNECTION, DATE, HeaderName, PROXY_AUTHENTICATE, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE,
+    WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use super::body::Body;
+
+/// The form of the bytes; another one is another number.
+const VERSION: u8 = 1;
+
+/// Never kept: what is for one connection (RFC 9110, section 7.6.1), for one moment, or for one client's
+/// eyes. The fields that have no constant in the crate `http` stand in [`is_never_kept`].
+const NEVER: [HeaderName; 8] =
+    [CONNECTION, TE, TRANSFER_ENCODING, UPGRADE, DATE, SET_COOKIE, WWW_AUTHENTICATE, PROXY_AUTHENTICATE];
+
+fn is_never_kept(name: &HeaderName) -> bool {
+    NEVER.contains(name)
+        || matches!(
+            name.as_str(),
+            "keep-alive"
+                | "proxy-connection"
+                | "set-cookie2"
+                | "authentication-info"
+                | "proxy-authentication-info"
+        )
+}
+
+/// Which headers of a response are kept, beside those that never are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HeaderRules {
+    /// Only these, if there is a list.
+    pub(super) allowed: Option<HashSet<HeaderName>>,
+    pub(super) denied: HashSet<HeaderName>,
+}
+
+impl HeaderRules {
+    fn kept<'a>(
+        &'a self,
+        headers: &'a HeaderMap,
+        of_connection: &'a HashSet<HeaderName>,
+    ) -> impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)> {
+        headers.iter().filter(|(name, _)| {
+            !is_never_kept(name)
+                && !of_connection.contains(*name)
+                && !self.denied.contains(*name)
+                && self.allowed.as_ref().is_none_or(|allowed| allowed.contains(*name))
+        })
+    }
+}
+
+/// The headers that `Connection` says are for this connection.
+fn named_by_connection(headers: &HeaderMap) -> HashSet<HeaderName> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .collect()
+}
+
+/// The bytes of a response.
+pub(super) fn encode(
+    rules: &HeaderRules,
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+    trailers: Option<&HeaderMap>,
+) -> Bytes {
+    let of_connection = named_by_connection(headers);
+    let mut out = BytesMut::with_capacity(body.len() + 64 * headers.len() + 16);
+    out.put_u8(VERSION);
+    out.put_u16(status.as_u16());
+    for fields in [Some(headers), trailers] {
+        let kept: Vec<_> = fields.into_iter().flat_map(|fields| rules.kept(fields, &of_connection)).collect();
+        put_length(&mut out, kept.len());
+        for (name, value) in kept {
+            put_text(&mut out, name.as_str().as_bytes());
+            put_text(&mut out, value.as_bytes());
+        }
+    }
+    out.put_slice(body);
+    out.freeze()
+}
+
+/// The response of these bytes; `None` if they are none.
+pub(super) fn decode(mut bytes: &[u8]) -> Option<Response<Body>> {
+    let input = &mut bytes;
+    let (&version, rest) = input.split_first()?;
+    *input = rest;
+    if version != VERSION {
+        return None;
+    }
+    let status = StatusCode::from_u16(u16::from_be_bytes(*take_array(input)?)).ok()?;
+    let headers = take_fields(input)?;
+    let trailers = Some(take_fields(input)?).filter(|trailers| !trailers.is_empty());
+    let mut response = Response::new(Body::whole(Bytes::copy_from_slice(input), trailers));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Some(response)
+}
+
+/// Nothing here comes near four gigabytes: a server limits what it takes and sends.
+fn put_length(out: &mut BytesMut, length: usize) {
+    out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+}
+
+fn put_text(out: &mut BytesMut, text: &[u8]) {
+    put_length(out, text.len());
+    out.put_slice(text);
+}
+
+fn take_array<'a, const N: usize>(input: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (taken, rest) = input.split_first_chunk()?;
+    *input = rest;
+    Some(taken)
+}
+
+fn take_text<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = u32::from_be_bytes(*take_array(input)?);
+    let (taken, rest) = input.split_at_checked(usize::try_from(length).ok()?)?;
+    *input = rest;
+    Some(taken)
+}
+
+fn take_fields(input: &mut &[u8]) -> Option<HeaderMap> {
+    let count = u32::from_be_bytes(*take_array(input)?);
+    let mut fields = HeaderMap::new();
+    for _ in 0..count {
+        let name = HeaderName::from_bytes(take_text(input)?).ok()?;
+        let value = HeaderValue::from_bytes(take_text(input)?).ok()?;
+        fields.try_append(name, value).ok()?;
+    }
+    Some(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn fields(pairs: &[(&str, &[u8])]) -> HeaderMap {
+        let pair = |(name, value): &(&str, &[u8])| {
+            (HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_bytes(value).unwrap())
+        };
+        let mut fields = HeaderMap::new();
+        for (name, value) in pairs.iter().map(pair) {
+            fields.append(name, value);
+        }
+        fields
+    }
+
+    fn there_and_back(rules: &HeaderRules, headers: &HeaderMap) -> HeaderMap {
+        let bytes = encode(rules, StatusCode::CREATED, headers, b"", None);
+        decode(&bytes).unwrap().headers().clone()
+    }
+
+    #[tokio::test]
+    async fn a_response_comes_back_as_it_was() {
+        let headers = fields(&[("link", b"<a>"), ("etag", b"\"\xff\xfe\""), ("link", b"<b>"), ("x", b"")]);
+        let trailers = fields(&[("checksum", b"1")]);
+        let bytes =
+            encode(&HeaderRules::default(), StatusCode::IM_A_TEAPOT, &headers, b"\0\xff", Some(&trailers));
+        let response = decode(&bytes).unwrap();
+        assert_eq!((response.status(), response.headers()), (StatusCode::IM_A_TEAPOT, &headers));
+        let body = response.into_body().collect().await.unwrap();
+        assert_eq!(body.trailers(), Some(&trailers));
+        assert_eq!(&body.to_bytes()[..], b"\0\xff");
+    }
+
+    #[test]
+    fn what_is_for_one_connection_one_moment_or_one_client_is_not_kept() {
+        let headers = fields(&[
+            ("connection", b"close, X-Hop"),
+            ("connection", b" x-other "),
+            ("x-hop", b"1"),
+            ("x-other", b"1"),
+            ("keep-alive", b"1"),
+            ("proxy-connection", b"1"),
+            ("te", b"trailers"),
+            ("transfer-encoding", b"chunked"),
+            ("upgrade", b"h2c"),
+            ("date", b"now"),
+            ("set-cookie", b"a=b"),
+            ("www-authenticate", b"Basic"),
+            ("proxy-authenticate", b"Basic"),
+            ("authentication-info", b"nextnonce=1"),
+            ("location", b"/1"),
+        ]);
+        assert_eq!(there_and_back(&HeaderRules::default(), &headers), fields(&[("location", b"/1")]));
+    }
+
+    #[test]
+    fn the_lists_narrow_what_is_kept_and_widen_nothing() {
+        let headers = fields(&[("a", b"1"), ("b", b"2"), ("c", b"3"), ("set-cookie", b"x=y")]);
+        let names =
+            |names: &[&'static str]| names.iter().map(|&name| HeaderName::from_static(name)).collect();
+        let rules = HeaderRules { allowed: None, denied: names(&["a"]) };
+        assert_eq!(there_and_back(&rules, &headers), fields(&[("b", b"2"), ("c", b"3")]));
+        let rules = HeaderRules { allowed: Some(names(&["a", "b", "set-cookie"])), denied: names(&["a"]) };
+        assert_eq!(there_and_back(&rules, &headers), fields(&[("b", b"2")]));
+    }
+
+    #[test]
+    fn bytes_of_another_form_are_no_response() {
+        let bytes = encode(&HeaderRules::default(), StatusCode::OK, &fields(&[("a", b"1")]), b"", None);
+        for length in 0..bytes.len() {
+            assert!(decode(&bytes[..length]).is_none(), "{length}");
+        }
+        let mut other = bytes.to_vec();
+        other[0] = 2;
+        assert!(decode(&other).is_none());
+        assert!(decode(br#"{"json":true}"#).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_decoder_panic(bytes: Vec<u8>) {
+            let _ = decode(&bytes);
+            let mut versioned = vec![VERSION];
+            versioned.extend(bytes);
+            let _ = decode(&versioned);
+        }
+    }
+}
