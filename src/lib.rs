@@ -72,6 +72,7 @@ pub use idem_runtime::{
     CallId, Context, DynStore, Error, Fence, Fingerprint, Key, KeyBuilder, KeyDigest, KeyError, KeyPart,
     MAX_KEY_BYTES, MAX_SCOPE_BYTES, MemoryStore, NotStored, Observed, OnCrash, Operation, Outcome, RecordKey,
     Scope, Store, StoreError, StoreErrorKind, TerminalOperation, Waiters, context, observe, protocol,
+    with_deadline,
 };
 
 #[cfg(feature = "macros")]
@@ -99,6 +100,14 @@ pub use idem_runtime::{SqliteStore, SqliteStoreBuilder};
 #[cfg(feature = "http")]
 #[doc(inline)]
 pub use idem_runtime::http;
+
+#[cfg(feature = "lambda")]
+#[doc(inline)]
+pub use idem_runtime::lambda;
+
+#[cfg(feature = "message")]
+#[doc(inline)]
+pub use idem_runtime::message;
 
 #[cfg(feature = "testing")]
 #[doc(inline)]

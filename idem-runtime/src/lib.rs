@@ -14,11 +14,15 @@ mod fingerprint;
 #[cfg(feature = "http")]
 pub mod http;
 mod key;
+#[cfg(feature = "lambda")]
+pub mod lambda;
+#[cfg(feature = "message")]
+pub mod message;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use context::{Context, Observed, Outcome, context, observe};
+pub use context::{Context, Observed, Outcome, context, observe, with_deadline};
 pub use engine::{Operation, TerminalOperation};
 pub use error::{CallId, Error, NotStored, StoreError, StoreErrorKind};
 pub use key::{
