@@ -293,8 +293,14 @@ pub async fn observe<F: Future>(call: F) -> Observed<F::Output> {
 
 /// As [`observe`], and how the call ended if it gave no value.
 pub(crate) async fn observed<F: Future>(call: F) -> (F::Output, Option<Outcome>, Option<Ending>) {
+    let outer = Observation::current();
     let observation = Arc::new(Observation::default());
     let value = OBSERVER.scope(Some(observation.clone()), call).await;
     let (outcome, ending) = observation.take();
+    // Who observes the observer's call sees as much.
+    if let Some(outer) = outer {
+        outcome.into_iter().for_each(|outcome| outer.set(outcome));
+        ending.clone().into_iter().for_each(|ending| outer.end(ending));
+    }
     (value, outcome, ending)
 }

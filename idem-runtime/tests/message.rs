@@ -168,3 +168,16 @@ async fn what_is_no_idempotent_call_is_acknowledged_only_where_it_succeeds() {
     let settled = settle(async { Err::<u8, _>(Failure::Transient) }).await;
     assert_eq!(retry(settled.disposition), Duration::from_secs(1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_observed_inside_tells_as_much_outside() {
+    let store = MemoryStore::new();
+    let operation = operation().terminal(|error: &Failure| matches!(error, Failure::Final));
+    let observed = async {
+        let call = operation.run(&store, "a", async || Err::<u8, _>(Failure::Final));
+        idem_runtime::observe(call).await.value
+    };
+    let settled = idem_runtime::observe(settle(observed)).await;
+    assert_eq!(reason(settled.value.disposition), Reason::Terminal);
+    assert_eq!(settled.outcome.and_then(|outcome| outcome.attempt()), Some(1));
+}
