@@ -37,6 +37,12 @@ impl Redis {
         format!("redis://127.0.0.1:{}/", self.0.port())
     }
 
+    /// Where it listens.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.0.port()
+    }
+
     /// Its process.
     #[must_use]
     pub const fn server(&mut self) -> &mut Server {

@@ -102,19 +102,14 @@ impl RedisStore {
             return self.ask(request).await;
         };
         let (link, time) = (self.0.link.clone(), self.0.operation_timeout);
-        apart(async move {
-            retried(time, || async {
-                let (answer, have) = link.ask_replicated(&request, &key, count, timeout).await?;
-                if have < count {
-                    return Err(StoreError::outcome_unknown(format!(
-                        "{have} of {count} replicas acknowledged it within {timeout:?}"
-                    )));
-                }
-                Ok(answer)
-            })
-            .await
-        })
-        .await
+        let asked =
+            apart(async move { retried(time, || link.ask_replicated(&request, &key, count, timeout)).await });
+        match asked.await? {
+            (answer, have) if have >= count => Ok(answer),
+            (_, have) => Err(StoreError::outcome_unknown(format!(
+                "{have} of {count} replicas acknowledged it within {timeout:?}"
+            ))),
+        }
     }
 
     fn check_size(&self, result: &StoredResult) -> Result<(), StoreError> {
@@ -163,7 +158,7 @@ impl Store for RedisStore {
         call.arg(request.owner.as_bytes());
         call.arg(request.fingerprint.as_ref().map_or(&[][..], |fingerprint| fingerprint.as_bytes()));
         call.arg(layout::micros(request.lease)).arg(layout::micros(request.ttl));
-        call.arg(u8::from(request.on_crash == OnCrash::InDoubt));
+        call.arg(if request.on_crash == OnCrash::InDoubt { 2 } else { 0 });
         call.arg(request.max_attempts.map_or(0, std::num::NonZeroU32::get));
         claimed(self.ask_replicated(name, Request::of(&CLAIM, call)).await?, request)
     }
