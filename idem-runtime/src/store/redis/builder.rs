@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::aio::ConnectionLike;
 use redis::{Client, RedisError};
 
+use super::hints::Hints;
 use super::link::{Given, Link, Own, Single, Source};
 use super::name::Prefix;
 use super::{Inner, RedisStore, Replicas, check};
@@ -156,6 +157,8 @@ impl RedisStoreBuilder {
         apart(async move { check::look(&looked_at, time).await }).await?.judge()?;
         Ok(RedisStore(Arc::new(Inner {
             link,
+            lanes: Arc::default(),
+            hints: Hints::new(),
             prefix,
             operation_timeout: self.operation_timeout,
             max_result_bytes: self.max_result_bytes,

@@ -153,9 +153,7 @@ mod tests {
     fn packed(state: u8, kind: u8, flags: u8, rest: &[u8]) -> Vec<u8> {
         let mut bytes = vec![VERSION, state, kind, flags];
         bytes.extend([7; 16]);
-        for number in [5_u64] {
-            bytes.extend(number.to_be_bytes());
-        }
+        bytes.extend(5_u64.to_be_bytes());
         bytes.extend(2_u32.to_be_bytes());
         let completed = u64::from(kind != 0) * 40;
         for number in [10_u64, 20, 30, 99, completed, 50] {
