@@ -21,7 +21,7 @@ mod sentinel;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Value, cmd};
 
@@ -101,19 +101,25 @@ impl RedisStore {
     /// Asks in the stores' own runtime, until there is an answer or the time is over: for what must get
     /// through though the caller's runtime is blocked or gone.
     async fn ask_apart(&self, request: Request) -> Result<Value, StoreError> {
-        let (link, time) = (self.0.link.clone(), self.0.operation_timeout);
+        self.ask_for(self.0.operation_timeout, request).await
+    }
+
+    async fn ask_for(&self, time: Duration, request: Request) -> Result<Value, StoreError> {
+        let link = self.0.link.clone();
         apart(async move { retried(time, || link.ask(&request)).await }).await
     }
 
     /// Asks once where the caller is, and if there is no answer apart.
     async fn ask(&self, request: Request) -> Result<Value, StoreError> {
         let Link::Own(own) = &self.0.link else { return self.ask_apart(request).await };
+        let begin = Instant::now();
         let error = match self.0.lanes.ask(own, &request.command).await {
             Some(Ok(answer)) => return Ok(answer),
             Some(Err(error)) => Some(failure::asking(error)),
             None => None,
         };
-        let answer = self.ask_apart(request).await;
+        let left = self.0.operation_timeout.saturating_sub(begin.elapsed());
+        let answer = self.ask_for(left, request).await;
         match (answer, error) {
             // What was asked first may have been applied, whatever is said of the later ones.
             (Err(later), Some(first)) if later.is_transient() && first.is_outcome_unknown() => Err(first),
