@@ -159,10 +159,8 @@ async fn many_callers_share_two_connections() {
 #[tokio::test]
 async fn what_one_process_recorded_another_may_forget_and_run_again() {
     let redis = Redis::start();
-    let (one, other) = (
-        RedisStore::connect(redis.url()).await.unwrap(),
-        RedisStore::connect(redis.url()).await.unwrap(),
-    );
+    let (one, other) =
+        (RedisStore::connect(redis.url()).await.unwrap(), RedisStore::connect(redis.url()).await.unwrap());
     for result in [b"first", b"other"] {
         complete(&one, &key("a"), result).await;
         assert_eq!(replayed(&one, &key("a")).await, result);

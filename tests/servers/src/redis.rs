@@ -50,6 +50,6 @@ impl Redis {
     }
 }
 
-fn program() -> String {
+pub(crate) fn program() -> String {
     std::env::var("IDEM_REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
 }

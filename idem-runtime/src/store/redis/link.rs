@@ -87,10 +87,10 @@ impl Given for redis::cluster_async::ClusterConnection {
         count: usize,
         key: &'a [u8],
     ) -> BoxFuture<'a, RedisResult<Vec<Value>>> {
-        use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr, get_slot};
+        use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
 
         let mut connection = self.clone();
-        let node = SingleNodeRoutingInfo::SpecificNode(Route::new(get_slot(key), SlotAddr::Master));
+        let node = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
         Box::pin(async move { connection.route_pipeline(commands.clone(), 0, count, node).await })
     }
 }
