@@ -9,11 +9,13 @@ mod aws;
 mod postgres;
 mod process;
 mod redis;
+mod redis_group;
 
 pub use aws::Aws;
 pub use postgres::Postgres;
 pub use process::{Server, free_port, until};
 pub use redis::Redis;
+pub use redis_group::{RedisCluster, RedisSentinel};
 
 #[cfg(test)]
 mod tests {
