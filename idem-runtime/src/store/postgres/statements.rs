@@ -43,7 +43,7 @@ fn columns(before: &str) -> String {
     COLUMNS.map(|column| format!("{before}{column}")).join(", ")
 }
 
-/// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 on_crash, $8 max_attempts: arrays
+/// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 `on_crash`, $8 `max_attempts`: arrays
 /// of one length, sorted by scope and key, no key twice.
 ///
 /// Rows of kind 0, one a claim: its number, now, and the row as it was. Of kind 1: scope, key and fence
@@ -149,7 +149,7 @@ fn read(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3..$7 of the row that was read: state, owner, fence, lease_until, expires_at, which
+/// $1 scope, $2 key, $3..$7 of the row that was read: state, owner, fence, `lease_until`, `expires_at`, which
 /// no two rows of one key have in common; then the new columns. The numbers of those that were written.
 fn swap(names: &Names) -> String {
     let records = &names.records;
