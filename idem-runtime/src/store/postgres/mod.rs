@@ -261,7 +261,12 @@ impl PostgresStore {
     /// Sets up how to connect to the database of this URL. Its parameters, such as `sslmode`, are
     /// [`PgConnectOptions`]'s.
     pub fn builder(url: &str) -> PostgresStoreBuilder {
-        let options = PgConnectOptions::from_str(url).map_err(|error| failure::of_connect(&error));
+        // The driver takes any scheme. What is there instead may be a password, so it is not repeated.
+        let options = if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            PgConnectOptions::from_str(url).map_err(|error| failure::of_connect(&error))
+        } else {
+            Err(StoreError::configuration("the URL of the database must begin with `postgres://`"))
+        };
         PostgresStoreBuilder::new(options)
     }
 
