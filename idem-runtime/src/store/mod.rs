@@ -13,6 +13,7 @@ mod postgres;
 mod retry;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+pub(crate) mod transaction;
 mod waiters;
 
 use crate::error::StoreError;

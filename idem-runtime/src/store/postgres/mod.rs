@@ -2,7 +2,7 @@
 //!
 //! Owns the public face. Below it, `schema` makes the layout, `names` and `statements` say it in SQL,
 //! `queue` holds what waits, a `worker` with a `session` of its own carries it out in `claims`,
-//! `holding`, `judged` and `single`, `rows` translates, and `failure` says what went wrong.
+//! `holding`, `judged` and `single`, `within` works in a caller's transaction, `rows` translates, and `failure` says what went wrong.
 
 mod claims;
 mod failure;
@@ -15,6 +15,7 @@ mod schema;
 mod session;
 mod single;
 mod statements;
+mod within;
 mod worker;
 
 use std::fmt;
@@ -78,6 +79,7 @@ pub struct PostgresStore(Arc<Inner>);
 struct Inner {
     queues: Arc<Queues>,
     place: String,
+    table: String,
     max_result_bytes: usize,
     waiters: Waiters,
 }
@@ -172,6 +174,7 @@ impl PostgresStoreBuilder {
         Ok(PostgresStore(Arc::new(Inner {
             queues: Arc::new(Queues::new(setting)),
             place,
+            table: names.records,
             max_result_bytes: self.max_result_bytes,
             waiters: Waiters::default(),
         })))
