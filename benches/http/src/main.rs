@@ -94,7 +94,8 @@ fn routes() -> Router {
 /// The same with the crate's layer, as its documentation sets it up. It keeps responses in a session,
 /// so there must be one.
 fn axum_idempotent() -> Router {
-    let store = Arc::new(MokaStore::builder().build());
+    // None is thrown away while it is measured.
+    let store = Arc::new(MokaStore::builder().max_capacity(10_000_000).build());
     let options = IdempotentOptions::default()
         .use_idempotency_key_header(Some("Idempotency-Key"), true)
         .expire_after(SECONDS_A_DAY);
