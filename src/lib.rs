@@ -31,6 +31,7 @@
 //!
 //! * `#[idempotent]` (feature `macros`) and [`Operation`], the same policy without the attribute.
 //! * [`MemoryStore`], `SqliteStore` (feature `sqlite`), and [`Store`] to write another.
+//! * `http` (feature `http`): the `Idempotency-Key` header as a tower layer.
 //! * [`context`] for a running body, [`observe`] for a caller.
 //! * [`protocol`]: the rules, as pure functions.
 //! * `testing` (feature `testing`): a store that fails on purpose, and the conformance kit.
@@ -123,3 +124,7 @@ struct Readme;
 #[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../docs/attribute.md")]
 struct AttributePage;
+
+#[cfg(all(doctest, feature = "http"))]
+#[doc = include_str!("../docs/http.md")]
+struct HttpPage;

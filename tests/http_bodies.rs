@@ -108,6 +108,34 @@ async fn a_request_beyond_the_limit_is_413_and_takes_no_key() {
 }
 
 #[tokio::test]
+async fn a_client_that_reads_only_when_it_has_sent_all_is_told_why_it_was_refused() {
+    let (server, runs) = echo().await;
+    // More than the buffers of a connection hold.
+    let large = vec![b'x'; 12 << 20];
+    for (request, status) in [
+        (Request::post("/echo", "k").body(&large), 413),
+        (Request::post("/echo", "k").body(&large).chunks(1 << 16), 413),
+        (Request::new("POST", "/echo").body(&large), 400),
+        (Request::post("/echo", "\\").body(&large), 400),
+    ] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(&request.bytes()).await.unwrap();
+        assert_eq!(Answer::read(&mut stream).await.status, status);
+    }
+    assert_eq!(runs.count(), 0);
+}
+
+#[tokio::test]
+async fn a_client_that_asks_whether_to_send_a_large_body_is_told_not_to() {
+    let (server, _) = echo().await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let head = "POST /echo HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"k\"\r\nExpect: 100-continue\r\n\
+        Content-Length: 100000\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(Answer::read(&mut stream).await.status, 413);
+}
+
+#[tokio::test]
 async fn a_body_without_end_is_refused_at_the_limit() {
     let (server, runs) = echo().await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();

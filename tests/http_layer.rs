@@ -404,6 +404,43 @@ async fn a_handler_knows_its_call_and_has_a_key_for_the_next_service() {
     assert_eq!(server.ask(Request::post("/pay", "k")).await.body, b"http 1 32");
 }
 
+#[tokio::test]
+async fn the_openapi_fragment_says_what_is_answered() {
+    let fragment: serde_json::Value =
+        serde_json::from_str(include_str!("../docs/idempotency.openapi.json")).unwrap();
+    let components = &fragment["components"];
+    let parameter = &components["parameters"]["IdempotencyKey"];
+    assert_eq!(
+        (&parameter["name"], &parameter["schema"]["maxLength"]),
+        (&"Idempotency-Key".into(), &255.into())
+    );
+    let types =
+        components["schemas"]["IdempotencyProblem"]["properties"]["type"]["pattern"].as_str().unwrap();
+    for problem in [
+        Problem::KeyMissing,
+        Problem::KeyMalformed,
+        Problem::TenantMissing,
+        Problem::RequestIncomplete,
+        Problem::RequestTooLarge,
+        Problem::InFlight,
+        Problem::KeyReused,
+        Problem::ResponseNotStored,
+        Problem::InDoubt,
+        Problem::StoreUnavailable,
+        Problem::HandlerFailed,
+        Problem::Misconfigured,
+    ] {
+        assert!(types.contains(problem.name()), "{problem:?}");
+        let described = components["responses"].to_string().contains(&format!("`{}`", problem.name()));
+        assert_eq!(described, problem.status() != 500, "{problem:?}");
+    }
+    let (server, _) = with(|builder| builder).await;
+    let problem = server.ask(Request::new("POST", "/pay")).await;
+    for required in components["schemas"]["IdempotencyProblem"]["required"].as_array().unwrap() {
+        assert!(problem.json().get(required.as_str().unwrap()).is_some(), "{required}");
+    }
+}
+
 #[test]
 fn options_that_cannot_work_are_refused_when_the_layer_is_built() {
     let faults: [fn(Builder<MemoryStore>) -> Builder<MemoryStore>; 9] = [

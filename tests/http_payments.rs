@@ -189,6 +189,33 @@ async fn a_server_that_is_asked_to_end_finishes_a_payment_whose_client_is_gone()
 }
 
 #[tokio::test]
+async fn a_store_that_goes_down_is_503_in_time_or_runs_unprotected_and_all_is_well_when_it_is_back() {
+    let mut redis = Redis::with(&["--appendonly", "yes"]);
+    let (closed, open) = (Payments::start(&redis.url(), ""), Payments::start(&redis.url(), "--fail-open"));
+    let first = closed.ask(&payment("before")).await;
+    redis.server().kill();
+    let begin = Instant::now();
+    let refused = closed.ask(&payment("down")).await;
+    assert_eq!((refused.status, refused.problem()), (503, "store-unavailable".into()));
+    assert!(refused.retry_after() >= 1 && begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    for _ in 0..2 {
+        let answer = open.ask(&payment("down")).await;
+        assert_eq!((answer.status, answer.is_replay()), (201, false));
+    }
+    assert_eq!((closed.executions("POST /payments").await, open.executions("POST /payments").await), (1, 2));
+    redis.server().restart();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let again = loop {
+        let again = closed.ask(&payment("before")).await;
+        if again.status != 503 {
+            break again;
+        }
+        assert!(Instant::now() < deadline, "the server did not find its store again");
+    };
+    assert_eq!((again.is_replay(), again.lasting()), (true, first.lasting()));
+}
+
+#[tokio::test]
 async fn every_route_does_what_the_example_says() {
     let server = Payments::start("memory", "--max-body 2000 --max-response 1000");
     let patch = Request::new("PATCH", "/payments/7").header("Idempotency-Key", "p").json(PAYMENT);

@@ -114,14 +114,17 @@ impl Request {
     }
 }
 
+/// The fields of a message, in order, with names in lower case.
+type Fields = Vec<(String, Vec<u8>)>;
+
 /// An answer, whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
     /// In order, names in lower case.
-    pub headers: Vec<(String, Vec<u8>)>,
+    pub headers: Fields,
     pub body: Vec<u8>,
-    pub trailers: Vec<(String, Vec<u8>)>,
+    pub trailers: Fields,
     /// Whether the body came to its end.
     pub complete: bool,
 }
@@ -206,7 +209,7 @@ impl Answer {
 
     /// What a replay must share with the first answer: everything but what is for one connection, one
     /// moment or one client.
-    pub fn lasting(&self) -> (u16, Vec<(String, Vec<u8>)>, Vec<u8>) {
+    pub fn lasting(&self) -> (u16, Fields, Vec<u8>) {
         let passing = [
             "date",
             "set-cookie",
@@ -228,7 +231,7 @@ async fn line(stream: &mut BufReader<&mut TcpStream>) -> Option<Vec<u8>> {
     line.strip_suffix(b"\r\n").map(<[u8]>::to_vec)
 }
 
-async fn fields(stream: &mut BufReader<&mut TcpStream>) -> Option<Vec<(String, Vec<u8>)>> {
+async fn fields(stream: &mut BufReader<&mut TcpStream>) -> Option<Fields> {
     let mut fields = Vec::new();
     loop {
         let line = line(stream).await?;

@@ -32,6 +32,8 @@ struct Watched {
     /// Not held by the keeper: a call that has ended is gone.
     leases: BTreeMap<Due, Weak<dyn Kept>>,
     next_number: u64,
+    /// When the thread looks by itself; `None` where only the bell makes it.
+    next_look: Option<Instant>,
     running: bool,
 }
 
@@ -77,10 +79,15 @@ impl Keeper {
         }
         let due = (at, watched.next_number);
         watched.next_number = watched.next_number.wrapping_add(1);
-        let first = watched.leases.first_key_value().is_none_or(|(first, _)| due < *first);
         watched.leases.insert(due, Arc::downgrade(lease));
+        // Compared with what the thread waits for, not with what is watched: short calls one after another,
+        // each the only one, would wake it each time.
+        let earlier = watched.next_look.is_none_or(|next| at < next);
+        if earlier {
+            watched.next_look = Some(at);
+        }
         drop(watched);
-        if first {
+        if earlier {
             self.earlier.notify_one();
         }
         due
@@ -92,7 +99,8 @@ impl Keeper {
         let now = (Instant::now(), u64::MAX);
         let later = watched.leases.split_off(&now);
         let due = std::mem::replace(&mut watched.leases, later);
-        (due.into_values().collect(), watched.leases.first_key_value().map(|(due, _)| due.0))
+        watched.next_look = watched.leases.first_key_value().map(|(due, _)| due.0);
+        (due.into_values().collect(), watched.next_look)
     }
 }
 
@@ -101,7 +109,9 @@ struct Ending;
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        KEEPER.watched().running = false;
+        let mut watched = KEEPER.watched();
+        watched.running = false;
+        watched.next_look = None;
     }
 }
 
@@ -151,4 +161,49 @@ fn look_at(lease: Arc<dyn Kept>) {
             KEEPER.watch(&lease);
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    struct Call(Lease, Handle);
+
+    impl Kept for Call {
+        fn lease(&self) -> &Lease {
+            &self.0
+        }
+
+        fn runtime(&self) -> &Handle {
+            &self.1
+        }
+
+        fn renew_from_outside(self: Arc<Self>) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+            Box::pin(std::future::ready(true))
+        }
+    }
+
+    #[tokio::test]
+    async fn the_thread_is_woken_for_a_lease_that_is_due_before_its_next_look_and_for_no_other() {
+        let watched = Watched { running: true, ..Watched::default() };
+        let keeper = Keeper { watched: Mutex::new(watched), earlier: Notify::new() };
+        let call = |seconds| -> Arc<dyn Kept> {
+            let length = Duration::from_secs(seconds);
+            Arc::new(Call(Lease::new(length, length, tokio::time::Instant::now()), Handle::current()))
+        };
+        let woken_for = |lease: &Arc<dyn Kept>| {
+            let due = keeper.watch(lease);
+            (due, keeper.earlier.notified().now_or_never().is_some())
+        };
+        let (due, woken) = woken_for(&call(30));
+        assert!(woken, "nothing was watched");
+        keeper.watched().leases.remove(&due);
+        assert!(!woken_for(&call(30)).1, "it looks anyway before that");
+        assert!(woken_for(&call(1)).1, "it would look too late");
+        keeper.watched().leases.clear();
+        assert_eq!(keeper.take_due().1, None);
+        assert!(woken_for(&call(30)).1, "it waits for nothing else");
+    }
 }

@@ -6,13 +6,23 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
+use http::header::EXPECT;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use pin_project_lite::pin_project;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+/// How much of a refused request's body is read.
+const MOST_DISCARDED: usize = 64 * 1024 * 1024;
+
+/// For how long.
+const LONGEST_DISCARDING: Duration = Duration::from_secs(10);
 
 /// Any error of a body.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -193,6 +203,28 @@ where
                 }
             },
         }
+    }
+}
+
+/// Reads what is left of the body of a refused request, behind its answer, and throws it away.
+///
+/// A client that reads its answer only when it has sent everything would else find its connection reset
+/// instead. One that asked whether to send (`Expect`) has sent nothing.
+pub(super) fn discard(headers: &HeaderMap, mut body: Body) {
+    if headers.contains_key(EXPECT) || http_body::Body::is_end_stream(&body) {
+        return;
+    }
+    let discarding = async move {
+        let mut left = MOST_DISCARDED;
+        while let Some(Ok(frame)) = body.frame().await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(timeout(LONGEST_DISCARDING, discarding));
     }
 }
 

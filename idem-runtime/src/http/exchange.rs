@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use tokio::runtime::Handle;
 use tower_service::Service;
 
-use super::body::{Body, BoxError, Gathered, gather};
+use super::body::{Body, BoxError, Gathered, discard, gather};
 use super::config::{Config, streams};
 use super::problem::{Problem, Refusal};
 use super::recording;
@@ -124,13 +124,15 @@ where
     B::Error: Into<BoxError>,
 {
     let (parts, body) = request.into_parts();
-    let tenant = match &config.tenant {
+    let tenant = match config.tenant.as_ref().map(|tenant| tenant(&parts)) {
         None => None,
-        Some(tenant) => Some(tenant(&parts).filter(|tenant| !tenant.is_empty()).ok_or_else(|| {
-            Refusal::new(Problem::TenantMissing, "Whose idempotency key it is cannot be told.")
-        })?),
+        Some(Some(tenant)) if !tenant.is_empty() => Some(tenant),
+        Some(_) => {
+            discard(&parts.headers, Body::new(body));
+            return Err(Refusal::new(Problem::TenantMissing, "Whose idempotency key it is cannot be told."));
+        }
     };
-    let (data, trailers) = whole(body, config.max_request_bytes).await?;
+    let (data, trailers) = whole(&parts.headers, body, config.max_request_bytes).await?;
     let fingerprint = config.fingerprint.of(&parts, &data);
     let operation = config.operation.clone().with_fingerprint(Some(Ok(fingerprint)));
     let key = config.record_key(tenant.as_deref(), key);
@@ -139,17 +141,20 @@ where
 }
 
 /// The whole body of a request.
-async fn whole<B>(body: B, limit: usize) -> Result<(Bytes, Option<HeaderMap>), Refusal>
+async fn whole<B>(headers: &HeaderMap, body: B, limit: usize) -> Result<(Bytes, Option<HeaderMap>), Refusal>
 where
     B: http_body::Body + Send + 'static,
     B::Error: Into<BoxError>,
 {
     match gather(body, limit).await {
         Gathered::Whole(data, trailers) => Ok((data, trailers)),
-        Gathered::TooLarge(_) => Err(Refusal::new(
-            Problem::RequestTooLarge,
-            format!("The body of the request is larger than {limit} bytes. Nothing was processed."),
-        )),
+        Gathered::TooLarge(rest) => {
+            discard(headers, rest);
+            Err(Refusal::new(
+                Problem::RequestTooLarge,
+                format!("The body of the request is larger than {limit} bytes. Nothing was processed."),
+            ))
+        }
         Gathered::Broken(_) => Err(Refusal::new(
             Problem::RequestIncomplete,
             "The body of the request ended early or is malformed. Nothing was processed.",

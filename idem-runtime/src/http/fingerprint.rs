@@ -225,6 +225,11 @@ mod tests {
             ("POST", "/abc", Some("d"), "e"),
             ("PATCH", "/ab?c", Some("d"), "e"),
             ("POST", "/ab?c", Some("d"), "e "),
+            ("POST", "/abqc", Some("d"), "e"),
+            ("POST", "/ab?ctd", None, "e"),
+            ("POST", "/ab?c", Some("dbe"), ""),
+            ("POST", "/ab?c", None, "e"),
+            ("POST", "/abqctdbe", None, ""),
         ] {
             assert!(
                 seen.insert(of(method, uri, content_type, body)),

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower_service::Service;
 
-use super::body::{Body, BoxError};
+use super::body::{Body, BoxError, discard};
 use super::config::Config;
 use super::exchange::Exchange;
 use super::future::ResponseFuture;
@@ -73,6 +73,8 @@ where
             ),
         };
         let response = config.answers.answer(&refusal);
+        let (parts, body) = request.into_parts();
+        discard(&parts.headers, Body::new(body));
         ResponseFuture::guarded(Box::pin(std::future::ready(Ok(response))))
     }
 }
