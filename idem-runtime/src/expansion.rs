@@ -235,11 +235,12 @@ where
 }
 
 /// As [`store`], of one that records in a transaction of the caller's.
-pub fn transaction_store<M, S>(store: &S) -> S::Store
+pub fn transaction_store<M, S>(store: &S) -> <S::Store as TransactionStore>::Itself
 where
-    S: AsStore<M, Store: TransactionStore> + ?Sized,
+    S: AsStore<M> + ?Sized,
+    S::Store: TransactionStore,
 {
-    store.as_store()
+    store.as_store().itself()
 }
 
 /// One call of an annotated function in a transaction that `P` carries.

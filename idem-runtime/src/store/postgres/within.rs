@@ -112,10 +112,15 @@ fn bound(text: &Arc<str>, key: &RecordKey, record: &Record, begun: Timestamp) ->
 }
 
 impl TransactionStore for PostgresStore {
+    type Itself = Self;
     type Connection = PgConnection;
 
     fn is_open(connection: &PgConnection) -> bool {
         connection.is_in_transaction()
+    }
+
+    fn itself(self) -> Self {
+        self
     }
 
     async fn take(
