@@ -30,7 +30,8 @@
 //! # What is here
 //!
 //! * `#[idempotent]` (feature `macros`) and [`Operation`], the same policy without the attribute.
-//! * [`MemoryStore`], `SqliteStore` (feature `sqlite`), and [`Store`] to write another.
+//! * [`MemoryStore`], `SqliteStore` (feature `sqlite`), `PostgresStore` (feature `postgres`), and [`Store`]
+//!   to write another.
 //! * [`context`] for a running body, [`observe`] for a caller.
 //! * [`protocol`]: the rules, as pure functions.
 //! * `testing` (feature `testing`): a store that fails on purpose, and the conformance kit.
@@ -41,6 +42,7 @@
 //! |---|---|---|---|
 //! | `#[idempotent(..)]` | once, and once more after each crash | exactly one; every caller sees it | at least once; exactly once where the downstream takes our derived key |
 //! | `on_crash = "in_doubt"` | at most once | at most one | at most once; a crash is reported, never repeated |
+//! | `transaction = tx` | as the first row | exactly one, in the caller's transaction | exactly once, for what is written through `tx` |
 //!
 //! `docs/guarantees.md` in the repository says what stands behind these words and what they do not
 //! cover.

@@ -68,7 +68,7 @@ pub trait TransactionStore: Store {
 #[derive(Debug)]
 pub enum Taking {
     /// It is this transaction's.
-    Taken(Taken),
+    Taken(Box<Taken>),
     /// It is not to be had; why.
     Refused(ClaimAnswer),
 }

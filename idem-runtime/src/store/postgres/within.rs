@@ -142,7 +142,14 @@ impl TransactionStore for PostgresStore {
                     if has_lock {
                         // However long the transaction takes: nobody can see the claim expire.
                         let new = Record { expires_at: None, ..new };
-                        return Ok(Taking::Taken(Taken { grant, old: record, new, begun, at: now, since }));
+                        return Ok(Taking::Taken(Box::new(Taken {
+                            grant,
+                            old: record,
+                            new,
+                            begun,
+                            at: now,
+                            since,
+                        })));
                     }
                     // The row may have been read before who had the lock committed: once more.
                     has_lock = true;
