@@ -173,9 +173,9 @@ async fn a_rollback_leaves_nothing_and_the_next_call_runs() {
         let mut tx = bank.begin().await;
         pay(&bank.store, &mut tx, "1", Then::Return).await.unwrap();
         if drop_it {
-            drop(tx)
+            drop(tx);
         } else {
-            tx.rollback().await.unwrap()
+            tx.rollback().await.unwrap();
         }
         assert_eq!((bank.effects(), bank.records().as_str()), (0, ""));
     }
@@ -341,7 +341,7 @@ async fn a_body_that_ends_the_transaction_itself_is_not_recorded() {
         let records = bank.server.sql("select count(*) from idem_records");
         assert_eq!(records, "0", "{statement}");
         // The pool's connection is as good as before.
-        assert_eq!(bank.pool.acquire().await.unwrap().is_in_transaction(), false);
+        assert!(!bank.pool.acquire().await.unwrap().is_in_transaction());
     }
 }
 
@@ -377,10 +377,8 @@ async fn a_connection_without_a_transaction_is_refused() {
 #[tokio::test]
 async fn a_session_or_server_that_ends_in_the_midst_leaves_nothing() {
     let bank = Bank::open().await;
-    for (order, statement) in [
-        ("1", "SELECT pg_terminate_backend(pg_backend_pid())"),
-        ("2", "SELECT pg_terminate_backend(pg_backend_pid())"),
-    ] {
+    for order in ["1", "2"] {
+        let statement = "SELECT pg_terminate_backend(pg_backend_pid())";
         let mut tx = bank.begin().await;
         let error = pay(&bank.store, &mut tx, order, Then::Run(statement)).await.unwrap_err();
         assert_eq!(error.kind(), "not_recorded");

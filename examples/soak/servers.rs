@@ -2,7 +2,12 @@
 
 use std::path::Path;
 
-#[cfg(any(feature = "redis", feature = "redis-cluster", feature = "redis-sentinel", feature = "dynamodb"))]
+#[cfg(any(
+    feature = "redis",
+    feature = "redis-cluster",
+    feature = "redis-sentinel",
+    feature = "dynamodb"
+))]
 use idem_test_servers as start;
 
 /// What the soak started.
@@ -63,7 +68,9 @@ impl Servers {
                 Ok(_) if given != "memory" => (Self::None("given"), given.to_owned()),
                 Ok(_) => return Err("several processes cannot share a memory".to_owned()),
                 Err(error) => {
-                    return Err(format!("{error} | sqlite | redis | redis-cluster | redis-sentinel | dynamodb"));
+                    return Err(format!(
+                        "{error} | sqlite | redis | redis-cluster | redis-sentinel | dynamodb"
+                    ));
                 }
             },
         })

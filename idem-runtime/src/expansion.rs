@@ -254,11 +254,12 @@ where
 }
 
 /// As [`store`], of one that records in a transaction of the caller's.
-pub fn transaction_store<M, S>(store: &S) -> S::Store
+pub fn transaction_store<M, S>(store: &S) -> <S::Store as TransactionStore>::Itself
 where
-    S: AsStore<M, Store: TransactionStore> + ?Sized,
+    S: AsStore<M> + ?Sized,
+    S::Store: TransactionStore,
 {
-    store.as_store()
+    store.as_store().itself()
 }
 
 /// One call of an annotated function in a transaction that `P` carries.
@@ -276,33 +277,32 @@ pub struct Running<R, T, E> {
 /// How such a body ended.
 pub struct BodyEnded<T, E>(Ended<Result<T, Failure<E>>>);
 
+/// What the function returns if its body does not run, or what there is to run it in.
+type Begun<'t, R, T, E, F, S, P> = Result<InTransaction<'t, R, T, E, F, S, P>, R>;
+
 /// Begins a call in the transaction that `carrier` carries, or gives its result.
 ///
 /// # Errors
 ///
 /// What the function returns without running its body.
-pub fn enter<'t, R, T, E, F, S, P, V>(
+pub async fn enter<'t, R, T, E, F, S, P, V>(
     codec: Codec<R, T, E, F>,
     operation: Operation,
     store: S,
     key: KeyBuilder,
     fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     carrier: &'t mut P,
-) -> Pin<
-    Box<impl Future<Output = Result<InTransaction<'t, R, T, E, F, S, P>, R>> + use<'t, R, T, E, F, S, P, V>>,
->
+) -> Begun<'t, R, T, E, F, S, P>
 where
     S: TransactionStore,
     P: Carries<S::Connection, V>,
 {
     let plain = key.is_plain();
     let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
-    Box::pin(async move {
-        match engine::enter_transaction(call, plain, &codec, carrier).await {
-            EnteredTransaction::Run(within) => Ok(InTransaction { codec, within }),
-            EnteredTransaction::Done(result) => Err(codec.own()(result)),
-        }
-    })
+    match Box::pin(engine::enter_transaction(call, plain, &codec, carrier)).await {
+        EnteredTransaction::Run(within) => Ok(InTransaction { codec, within }),
+        EnteredTransaction::Done(result) => Err(codec.own()(result)),
+    }
 }
 
 impl<R, T, E, F, S: TransactionStore, P> InTransaction<'_, R, T, E, F, S, P> {

@@ -76,15 +76,15 @@ fn conclude<S: Store>(call: &Arc<Prepared<S>>, asked: Asked<S>) -> Result<Entry<
     };
     match answer {
         ClaimAnswer::Replay(replay) => Ok(Entry::Replay(replay)),
-        refusal => Err(call.refusal(refusal)),
+        refusal => Err(call.refusal(&refusal)),
     }
 }
 
 impl<S: Store> Prepared<S> {
     /// The error of a call that gets neither the key nor a result.
-    pub(super) fn refusal(&self, answer: ClaimAnswer) -> Error {
+    pub(super) fn refusal(&self, answer: &ClaimAnswer) -> Error {
         let id = || self.id();
-        match answer {
+        match *answer {
             ClaimAnswer::Busy { retry_after } => {
                 self.report(Event::Busy, 0);
                 Error::InFlight { call: id(), retry_after }

@@ -135,14 +135,14 @@ async fn take<S: TransactionStore>(
     loop {
         let taking = call.store.take(connection, &call.key, &request).await;
         let refusal = match taking.map_err(|error| refused_by_store(call, error))? {
-            Taking::Taken(taken) => return Ok(Ok(taken)),
+            Taking::Taken(taken) => return Ok(Ok(*taken)),
             Taking::Refused(ClaimAnswer::Replay(replay)) => return Ok(Err(replay)),
             Taking::Refused(refusal) => refusal,
         };
         let left = policy.wait.saturating_sub(begin.elapsed());
         let waits = matches!(refusal, ClaimAnswer::Busy { .. } | ClaimAnswer::RetryAt { .. });
         if !waits || left.is_zero() {
-            return Err(call.refusal(refusal));
+            return Err(call.refusal(&refusal));
         }
         sleep(pauses.next().unwrap_or(Duration::from_millis(100)).min(left)).await;
     }

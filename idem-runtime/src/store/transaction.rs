@@ -18,8 +18,14 @@ use crate::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Recor
     label = "with `transaction`, this must be a `PostgresStore`"
 )]
 pub trait TransactionStore: Store {
+    /// The same store: a type that nothing else has, so that rustc says once of a store that is none.
+    type Itself: TransactionStore;
+
     /// What carries the transaction.
     type Connection: Send;
+
+    /// The same store.
+    fn itself(self) -> Self::Itself;
 
     /// Whether a transaction is open on it.
     fn is_open(connection: &Self::Connection) -> bool;
@@ -62,7 +68,7 @@ pub trait TransactionStore: Store {
 #[derive(Debug)]
 pub enum Taking {
     /// It is this transaction's.
-    Taken(Taken),
+    Taken(Box<Taken>),
     /// It is not to be had; why.
     Refused(ClaimAnswer),
 }

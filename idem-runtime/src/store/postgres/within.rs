@@ -112,10 +112,15 @@ fn bound(text: &Arc<str>, key: &RecordKey, record: &Record, begun: Timestamp) ->
 }
 
 impl TransactionStore for PostgresStore {
+    type Itself = Self;
     type Connection = PgConnection;
 
     fn is_open(connection: &PgConnection) -> bool {
         connection.is_in_transaction()
+    }
+
+    fn itself(self) -> Self {
+        self
     }
 
     async fn take(
@@ -137,7 +142,14 @@ impl TransactionStore for PostgresStore {
                     if has_lock {
                         // However long the transaction takes: nobody can see the claim expire.
                         let new = Record { expires_at: None, ..new };
-                        return Ok(Taking::Taken(Taken { grant, old: record, new, begun, at: now, since }));
+                        return Ok(Taking::Taken(Box::new(Taken {
+                            grant,
+                            old: record,
+                            new,
+                            begun,
+                            at: now,
+                            since,
+                        })));
                     }
                     // The row may have been read before who had the lock committed: once more.
                     has_lock = true;
