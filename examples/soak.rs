@@ -2,6 +2,11 @@
 //!
 //! `cargo run --release --example soak -- --store sqlite --seconds 60 --seed 1`
 //!
+//! `--store` takes what the quickstart takes, a store that is there; or `sqlite`, `redis`, `redis-cluster` or
+//! `redis-sentinel` (with those features), which it makes itself and disturbs too: Redis is killed and started
+//! again on its log, the cluster's slots are moved, the sentinels' master is killed once and its replica
+//! promoted, with claims and results waiting for one replica.
+//!
 //! Starts worker processes that call one annotated function for random keys, each effect a line in
 //! a ledger and each answer a line in a log; ends some by `kill -9`, stops others past their lease
 //! and continues them; then asks for every key once more. Prints one line of JSON and ends with 1
@@ -9,8 +14,13 @@
 //!
 //! * two answers to one key that differ, or an answer that the store does not give again;
 //! * one attempt of one key started twice, or a lower fence after a higher;
-//! * more bodies started again than workers in flight were killed or stopped;
+//! * more bodies started again than workers in flight were killed, stopped or without their server;
 //! * a key without a result at the end.
+
+#[path = "soak/servers.rs"]
+mod servers;
+#[path = "shared/store.rs"]
+mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -19,12 +29,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use futures_util::future::join_all;
-use idem::{Outcome, SqliteStore, idempotent, observe};
+use idem::{DynStore, Outcome, SqliteStore, idempotent, observe};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
+use servers::Servers;
 
 const LEASE: Duration = Duration::from_millis(400);
 
@@ -43,9 +54,9 @@ struct Cli {
 
 #[derive(Args)]
 struct Soak {
-    /// The kind of store.
-    #[arg(long, value_enum, default_value = "sqlite")]
-    store: Kind,
+    /// The store: sqlite, redis, redis-cluster or redis-sentinel to make one, or which one.
+    #[arg(long, default_value = "sqlite")]
+    store: String,
     /// How long the workers are disturbed.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
@@ -64,35 +75,30 @@ struct Soak {
     folder: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Kind {
-    Sqlite,
-}
-
 #[derive(Subcommand)]
 enum Sub {
     /// One worker; started by the soak itself.
     #[command(hide = true)]
-    Worker { folder: PathBuf, name: u64, seed: u64, keys: u32, begin: u64, millis: u64 },
+    Worker { folder: PathBuf, store: store::Choice, name: u64, seed: u64, keys: u32, begin: u64, millis: u64 },
 }
 
 /// The files that the processes share.
 struct Shared {
-    store: SqliteStore,
+    store: DynStore,
     ledger: PathBuf,
     answers: PathBuf,
 }
 
 impl Shared {
-    fn open(folder: &Path) -> Result<Self, idem::StoreError> {
-        Ok(Self {
+    async fn open(folder: &Path, store: &store::Choice) -> Result<Self, idem::StoreError> {
+        let store = match store {
             // Twenty processes on two cores may keep one waiting for long.
-            store: SqliteStore::builder(folder.join("idem.db"))
-                .busy_timeout(Duration::from_secs(8))
-                .open()?,
-            ledger: folder.join("ledger.txt"),
-            answers: folder.join("answers.txt"),
-        })
+            store::Choice::Sqlite(file) => {
+                DynStore::new(SqliteStore::builder(file).busy_timeout(Duration::from_secs(8)).open()?)
+            }
+            other => other.open().await?,
+        };
+        Ok(Self { store, ledger: folder.join("ledger.txt"), answers: folder.join("answers.txt") })
     }
 }
 
@@ -135,8 +141,8 @@ const fn amount(key: u32) -> u64 {
 async fn main() -> ExitCode {
     let cli = Cli::parse();
     let ended = match cli.worker {
-        Some(Sub::Worker { folder, name, seed, keys, begin, millis }) => {
-            worker(&folder, name, seed, &Window { keys, begin, millis }).await.map(|()| true)
+        Some(Sub::Worker { folder, store, name, seed, keys, begin, millis }) => {
+            worker(&folder, &store, name, seed, &Window { keys, begin, millis }).await.map(|()| true)
         }
         None => soak(cli.soak).await,
     };
@@ -176,8 +182,14 @@ fn unix_millis() -> u64 {
 }
 
 /// Calls for random keys, several at once, until it is killed.
-async fn worker(folder: &Path, name: u64, seed: u64, window: &Window) -> Result<(), Failure> {
-    let shared = Shared::open(folder)?;
+async fn worker(
+    folder: &Path,
+    store: &store::Choice,
+    name: u64,
+    seed: u64,
+    window: &Window,
+) -> Result<(), Failure> {
+    let shared = connected(folder, store).await?;
     let lanes = (0..LANES).map(|lane| {
         let shared = &shared;
         let mut random = SmallRng::seed_from_u64(seed ^ (name << 8) ^ lane as u64);
@@ -206,6 +218,19 @@ async fn worker(folder: &Path, name: u64, seed: u64, window: &Window) -> Result<
     ended.into_iter().collect::<io::Result<()>>().map_err(Into::into)
 }
 
+/// The store, which may be away for a moment: that is what the soak is about.
+async fn connected(folder: &Path, store: &store::Choice) -> Result<Shared, Failure> {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        match Shared::open(folder, store).await {
+            Err(error) if error.is_transient() && Instant::now() < end => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            opened => return Ok(opened?),
+        }
+    }
+}
+
 /// A worker process that does not outlive the soak.
 struct Worker {
     process: Child,
@@ -213,10 +238,11 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(folder: &Path, name: u64, seed: u64, window: &Window) -> Result<Self, Failure> {
+    fn start(folder: &Path, store: &str, name: u64, seed: u64, window: &Window) -> Result<Self, Failure> {
         let process = Command::new(std::env::current_exe()?)
             .arg("worker")
             .arg(folder)
+            .arg(store)
             .args(
                 [name, seed, u64::from(window.keys), window.begin, window.millis]
                     .map(|number| number.to_string()),
@@ -243,6 +269,7 @@ impl Drop for Worker {
 struct Disturbed {
     kills: u64,
     stops: u64,
+    servers: u64,
 }
 
 async fn soak(options: Soak) -> Result<bool, Failure> {
@@ -254,20 +281,22 @@ async fn soak(options: Soak) -> Result<bool, Failure> {
     let keys =
         options.keys.unwrap_or_else(|| u32::try_from(options.seconds * 200).unwrap_or(u32::MAX)).max(1);
     let window = Window { keys, begin: unix_millis(), millis: options.seconds * 1_000 };
-    let disturbed = disturb(&options, folder, seed, &window).await?;
-    let shared = Shared::open(folder)?;
+    let (mut servers, url) = Servers::start(&options.store, folder)?;
+    let disturbed = disturb(&options, folder, (&mut servers, &url), seed, &window).await?;
+    let shared = connected(folder, &url.parse::<store::Choice>()?).await?;
     let finals = settle(&shared, keys).await;
     let mut report = judge(&shared, &finals)?;
     let disturbances = usize::try_from(disturbed.kills + disturbed.stops)? + options.workers;
+    // Without its server no worker can renew.
+    let disturbances = disturbances + usize::try_from(disturbed.servers)? * options.workers;
     if report.takeovers > disturbances * LANES {
         report.violations.push(format!("{} takeovers of {disturbances} workers", report.takeovers));
     }
-    let Kind::Sqlite = options.store;
     println!(
         "{}",
         json!({
-            "store": "sqlite", "seed": seed, "seconds": options.seconds, "keys": keys,
-            "kills": disturbed.kills, "stops": disturbed.stops, "effects": report.effects,
+            "store": servers.name(), "seed": seed, "seconds": options.seconds, "keys": keys,
+            "kills": disturbed.kills, "stops": disturbed.stops, "servers": disturbed.servers, "effects": report.effects,
             "executed": report.executed, "replays": report.replays, "refused": report.refused, "store_errors": report.store_errors, "unrecorded": report.unrecorded,
             "takeovers": report.takeovers, "violations": report.violations.len(),
         })
@@ -279,13 +308,20 @@ async fn soak(options: Soak) -> Result<bool, Failure> {
 }
 
 /// Runs the workers, and kills, stops and continues them.
-async fn disturb(options: &Soak, folder: &Path, seed: u64, window: &Window) -> Result<Disturbed, Failure> {
+async fn disturb(
+    options: &Soak,
+    folder: &Path,
+    (servers, store): (&mut Servers, &str),
+    seed: u64,
+    window: &Window,
+) -> Result<Disturbed, Failure> {
     let mut random = SmallRng::seed_from_u64(seed);
     let mut names = 0..;
-    let mut start = || Worker::start(folder, names.next().unwrap_or_default(), seed, window);
+    let mut start = || Worker::start(folder, store, names.next().unwrap_or_default(), seed, window);
     let mut workers = (0..options.workers).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
     let mut disturbed = Disturbed::default();
-    let end = Instant::now() + Duration::from_secs(options.seconds);
+    let begin = Instant::now();
+    let end = begin + Duration::from_secs(options.seconds);
     while Instant::now() < end {
         tokio::time::sleep(Duration::from_millis(random.random_range(20..120))).await;
         for worker in &mut workers {
@@ -297,6 +333,7 @@ async fn disturb(options: &Soak, folder: &Path, seed: u64, window: &Window) -> R
                 worker.stopped_until = None;
             }
         }
+        disturbed.servers += servers.disturb(begin.elapsed().as_secs_f64() / options.seconds as f64);
         let chosen = random.random_range(0..workers.len());
         if random.random_bool(0.6) {
             workers[chosen] = start()?;
@@ -308,6 +345,7 @@ async fn disturb(options: &Soak, folder: &Path, seed: u64, window: &Window) -> R
             disturbed.stops += 1;
         }
     }
+    servers.settle();
     Ok(disturbed)
 }
 

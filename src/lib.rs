@@ -73,12 +73,23 @@ pub use idem_runtime::{
     CallId, Context, DynStore, Error, Fence, Fingerprint, Key, KeyBuilder, KeyDigest, KeyError, KeyPart,
     MAX_KEY_BYTES, MAX_SCOPE_BYTES, MemoryStore, NotStored, Observed, OnCrash, Operation, Outcome, RecordKey,
     Scope, Store, StoreError, StoreErrorKind, TerminalOperation, Waiters, context, observe, protocol,
+    with_deadline,
 };
 
 #[cfg(feature = "macros")]
 #[doc(inline)]
 pub use idem_macros::{KeyPart, idempotent};
 
+#[cfg(feature = "zstd")]
+#[doc(inline)]
+pub use idem_runtime::Compressed;
+
+#[cfg(feature = "dynamodb")]
+#[doc(inline)]
+pub use idem_runtime::{DynamoDbStore, DynamoDbStoreBuilder};
+#[cfg(feature = "postgres")]
+#[doc(inline)]
+pub use idem_runtime::{PostgresStore, PostgresStoreBuilder};
 #[cfg(feature = "redis")]
 #[doc(inline)]
 pub use idem_runtime::{RedisStore, RedisStoreBuilder};
@@ -90,6 +101,14 @@ pub use idem_runtime::{SqliteStore, SqliteStoreBuilder};
 #[cfg(feature = "http")]
 #[doc(inline)]
 pub use idem_runtime::http;
+
+#[cfg(feature = "lambda")]
+#[doc(inline)]
+pub use idem_runtime::lambda;
+
+#[cfg(feature = "message")]
+#[doc(inline)]
+pub use idem_runtime::message;
 
 #[cfg(feature = "testing")]
 #[doc(inline)]

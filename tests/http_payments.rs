@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use idem_test_servers::{Redis, Server};
+use idem_test_servers::{Postgres, Redis, Server};
 use web::{Answer, Request};
 
 const PAYMENT: &str = r#"{"amount":1999,"currency":"EUR"}"#;
@@ -26,11 +26,12 @@ struct Shared {
 
 /// One of every kind.
 fn stores() -> Vec<Shared> {
-    let (folder, redis) = (tempfile::tempdir().unwrap(), Redis::start());
+    let (folder, redis, postgres) = (tempfile::tempdir().unwrap(), Redis::start(), Postgres::start());
     let sqlite = format!("sqlite:{}", folder.path().join("payments.db").display());
     vec![
         Shared { url: sqlite, _owner: Box::new(folder) },
         Shared { url: redis.url(), _owner: Box::new(redis) },
+        Shared { url: postgres.url(), _owner: Box::new(postgres) },
     ]
 }
 

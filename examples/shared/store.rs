@@ -6,7 +6,7 @@ use std::str::FromStr;
 use idem::{DynStore, MemoryStore, SqliteStore, StoreError};
 
 /// What a user may write.
-pub(crate) const FORMS: &str = "sqlite:FILE | redis://.. | memory";
+pub(crate) const FORMS: &str = "sqlite:FILE | redis://.. | postgres://.. | memory";
 
 /// A store by name, not open yet. It has no `Debug`: a URL may hold a password.
 #[derive(Clone)]
@@ -18,9 +18,15 @@ pub(crate) enum Choice {
     /// `redis-cluster://host:port,host:port`.
     #[cfg(feature = "redis-cluster")]
     RedisCluster(Vec<String>),
-    /// `redis-sentinel://SERVICE@host:port,host:port`.
+    /// `redis-sentinel://SERVICE@host:port,host:port`, with `?replicas=N` to wait for N replicas.
     #[cfg(feature = "redis-sentinel")]
-    RedisSentinel(String, Vec<String>),
+    RedisSentinel {
+        service: String,
+        sentinels: Vec<String>,
+        replicas: u32,
+    },
+    #[cfg(feature = "postgres")]
+    Postgres(String),
 }
 
 impl FromStr for Choice {
@@ -36,10 +42,15 @@ impl FromStr for Choice {
             #[cfg(feature = "redis-cluster")]
             "redis-cluster" => Ok(Self::RedisCluster(urls(rest))),
             #[cfg(feature = "redis-sentinel")]
-            "redis-sentinel" => match rest.trim_start_matches("//").split_once('@') {
-                Some((service, nodes)) => Ok(Self::RedisSentinel(service.to_owned(), urls(nodes))),
-                None => Err("write redis-sentinel://SERVICE@host:port,..".to_owned()),
-            },
+            "redis-sentinel" => {
+                let wrong = || "write redis-sentinel://SERVICE@host:port,..[?replicas=N]".to_owned();
+                let (rest, replicas) = rest.split_once("?replicas=").unwrap_or((rest, "0"));
+                let (service, nodes) = rest.trim_start_matches("//").split_once('@').ok_or_else(wrong)?;
+                let replicas = replicas.parse().map_err(|_| wrong())?;
+                Ok(Self::RedisSentinel { service: service.to_owned(), sentinels: urls(nodes), replicas })
+            }
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => Ok(Self::Postgres(text.to_owned())),
             _ if kind.starts_with("redis") => Err(format!(
                 "write one of {FORMS}; a program built without the feature `redis` takes no Redis"
             )),
@@ -64,9 +75,14 @@ impl Choice {
             #[cfg(feature = "redis-cluster")]
             Self::RedisCluster(nodes) => DynStore::new(idem::RedisStore::cluster(nodes).connect().await?),
             #[cfg(feature = "redis-sentinel")]
-            Self::RedisSentinel(service, nodes) => {
-                DynStore::new(idem::RedisStore::sentinel(service, nodes).connect().await?)
+            Self::RedisSentinel { service, sentinels, replicas } => {
+                let builder = idem::RedisStore::sentinel(service, sentinels);
+                let within = std::time::Duration::from_millis(500);
+                let builder = if *replicas > 0 { builder.wait_replicas(*replicas, within) } else { builder };
+                DynStore::new(builder.connect().await?)
             }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(url) => DynStore::new(idem::PostgresStore::connect(url).await?),
         })
     }
 }

@@ -6,12 +6,16 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::time::Instant;
+
+use crate::error::Error;
 use crate::key::{Key, RecordKey, framed_digest};
 use crate::protocol::{Fence, Grant, Replay};
 
 tokio::task_local! {
     static CONTEXT: Context;
     static OBSERVER: Option<Arc<Observation>>;
+    static DEADLINE: Instant;
 }
 
 /// What a running body can learn of its call: see [`context`].
@@ -192,9 +196,26 @@ pub struct Observed<T> {
     pub outcome: Option<Outcome>,
 }
 
+/// How a call ended that gave no value.
+#[derive(Clone, Debug)]
+pub(crate) enum Ending {
+    /// It was refused, or its result is not to be had.
+    Refused(Error),
+    /// Its body failed in a way worth retrying.
+    Released {
+        /// Which attempt it was.
+        attempt: u32,
+    },
+    /// Its body failed for good, now or when the result was recorded.
+    Terminal,
+}
+
 /// Where the outcome of an observed call is put down.
 #[derive(Default)]
-pub(crate) struct Observation(Mutex<Option<Outcome>>);
+pub(crate) struct Observation {
+    outcome: Mutex<Option<Outcome>>,
+    ending: Mutex<Option<Ending>>,
+}
 
 impl Observation {
     /// The observer of the calls of this task, if there is one.
@@ -203,8 +224,47 @@ impl Observation {
     }
 
     pub(crate) fn set(&self, outcome: Outcome) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
     }
+
+    pub(crate) fn end(&self, ending: Ending) {
+        *self.ending.lock().unwrap_or_else(PoisonError::into_inner) = Some(ending);
+    }
+
+    fn take(&self) -> (Option<Outcome>, Option<Ending>) {
+        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
+        (outcome, self.ending.lock().unwrap_or_else(PoisonError::into_inner).take())
+    }
+}
+
+/// Makes calls of which no lease reaches beyond `deadline`: for a process that is ended then, such as a
+/// function that has so much time left. Who calls again after the deadline need not wait for the lease of
+/// a worker that cannot be there any more.
+///
+/// The calls are not ended at the deadline; their claims are then free to be taken over.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), idem::Error> {
+/// use std::time::Duration;
+/// use idem::{MemoryStore, Operation};
+///
+/// let store = MemoryStore::new();
+/// let charge = Operation::new("payments.charge").lease(Duration::from_secs(300));
+/// let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+/// let call = charge.run(&store, "order-42", || async { Ok::<_, idem::Error>(7) });
+/// assert_eq!(idem::with_deadline(deadline, call).await?, 7);
+/// # Ok(())
+/// # }
+/// ```
+pub async fn with_deadline<F: Future>(deadline: Instant, calls: F) -> F::Output {
+    DEADLINE.scope(deadline, calls).await
+}
+
+/// The deadline of the calls of this task, if there is one.
+pub(crate) fn deadline() -> Option<Instant> {
+    DEADLINE.try_with(|deadline| *deadline).ok()
 }
 
 /// Makes a call and tells whether its body ran or its result was replayed.
@@ -227,8 +287,20 @@ impl Observation {
 /// # }
 /// ```
 pub async fn observe<F: Future>(call: F) -> Observed<F::Output> {
+    let (value, outcome, _) = observed(call).await;
+    Observed { value, outcome }
+}
+
+/// As [`observe`], and how the call ended if it gave no value.
+pub(crate) async fn observed<F: Future>(call: F) -> (F::Output, Option<Outcome>, Option<Ending>) {
+    let outer = Observation::current();
     let observation = Arc::new(Observation::default());
     let value = OBSERVER.scope(Some(observation.clone()), call).await;
-    let outcome = observation.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-    Observed { value, outcome }
+    let (outcome, ending) = observation.take();
+    // Who observes the observer's call sees as much.
+    if let Some(outer) = outer {
+        outcome.into_iter().for_each(|outcome| outer.set(outcome));
+        ending.clone().into_iter().for_each(|ending| outer.end(ending));
+    }
+    (value, outcome, ending)
 }

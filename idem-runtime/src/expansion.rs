@@ -218,15 +218,34 @@ where
     S: Store,
     B: Future<Output = R>,
 {
-    let plain = key.is_plain();
     let own = codec.own();
     let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
     Box::pin(async move {
-        if plain {
-            return engine::plainly(engine::polled(body)).await;
-        }
         let body = pin!(Some(Lent { body, into_result: codec.into_result }));
         own(engine::run(call, codec, body).await)
+    })
+}
+
+/// As [`run`], where a missing key means that the body runs as if it were not annotated. A function of
+/// its own, so that only who may miss a key has a second way through the body compiled.
+pub fn run_or_plainly<'b, R, T, E, F, S, B>(
+    codec: Codec<R, T, E, F>,
+    operation: Operation,
+    store: S,
+    key: KeyBuilder,
+    fingerprint: Option<Result<Fingerprint, FingerprintError>>,
+    body: Pin<&'b mut Option<B>>,
+) -> Pin<Box<impl Future<Output = R> + use<'b, R, T, E, F, S, B>>>
+where
+    S: Store,
+    B: Future<Output = R>,
+{
+    Box::pin(async move {
+        if key.is_plain() {
+            engine::plainly(engine::polled(body)).await
+        } else {
+            run(codec, operation, store, key, fingerprint, body).await
+        }
     })
 }
 

@@ -14,18 +14,28 @@ mod fingerprint;
 #[cfg(feature = "http")]
 pub mod http;
 mod key;
+#[cfg(feature = "lambda")]
+pub mod lambda;
+#[cfg(feature = "message")]
+pub mod message;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use context::{Context, Observed, Outcome, context, observe};
+pub use context::{Context, Observed, Outcome, context, observe, with_deadline};
 pub use engine::{Operation, TerminalOperation};
 pub use error::{CallId, Error, NotStored, StoreError, StoreErrorKind};
 pub use key::{
     Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES, RecordKey, Scope,
 };
 pub use protocol::{Fence, Fingerprint, OnCrash};
+#[cfg(feature = "zstd")]
+pub use store::Compressed;
 pub use store::{DynStore, MemoryStore, Store, Waiters};
+#[cfg(feature = "dynamodb")]
+pub use store::{DynamoDbStore, DynamoDbStoreBuilder};
+#[cfg(feature = "postgres")]
+pub use store::{PostgresStore, PostgresStoreBuilder};
 #[cfg(feature = "redis")]
 pub use store::{RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite")]

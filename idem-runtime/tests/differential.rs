@@ -67,6 +67,19 @@ fn two_redis_stores_on_one_server_answer_as_the_protocol_does() -> Result<(), Vi
     Ok(())
 }
 
+#[cfg(feature = "postgres")]
+#[test]
+fn two_postgres_stores_on_one_table_answer_as_the_protocol_does() -> Result<(), Violation> {
+    let server = idem_test_servers::Postgres::start();
+    let url = server.url();
+    let subject = || async move {
+        let open = || idem_runtime::PostgresStore::connect(&url);
+        Subject::new(open().await.unwrap(), Profile::real_clock()).handle(open().await.unwrap())
+    };
+    complete(&differential::run(seed(), 20_000, subject)?);
+    Ok(())
+}
+
 #[cfg(feature = "redis")]
 async fn redis_store(redis: &idem_test_servers::Redis) -> idem_runtime::RedisStore {
     idem_runtime::RedisStore::connect(redis.url()).await.unwrap()

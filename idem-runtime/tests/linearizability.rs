@@ -322,6 +322,14 @@ async fn histories_on_the_redis_store_are_linearizable() {
     assert_none(violation(store, histories(300), seed()).await);
 }
 
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn histories_on_the_postgres_store_are_linearizable() {
+    let server = idem_test_servers::Postgres::start();
+    let store = idem_runtime::PostgresStore::connect(&server.url()).await.unwrap();
+    assert_none(violation(store, histories(150), seed()).await);
+}
+
 /// A store whose claim looks first and writes later.
 #[derive(Clone)]
 struct GetThenSet(MemoryStore);

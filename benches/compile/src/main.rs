@@ -1,6 +1,7 @@
 //! What the attribute costs to compile: the same functions annotated, written by hand with
 //! `Operation::run`, and under the macro of `cached`. Prints build time (processor seconds, so that what
-//! else runs on the machine counts little), size of the binary, and sizes of the futures.
+//! else runs on the machine counts little), size of the binary, LLVM lines (where `cargo llvm-lines` is
+//! installed), and sizes of the futures.
 //!
 //! `cargo run -p idem-compile-cost [FUNCTIONS [ROUNDS]] [--release]`; 500 functions and 3 rounds unless
 //! said. It needs bash, and the network once, for `cached`.
@@ -20,6 +21,8 @@ struct Cost {
     form: Form,
     seconds: f64,
     bytes: u64,
+    /// Of the unoptimized LLVM code, where `cargo llvm-lines` is installed.
+    lines: Option<u64>,
     future: String,
 }
 
@@ -39,7 +42,7 @@ fn main() -> Anything<()> {
         forms::write(form, &package, &root, 0)?;
         build(&package, release)?;
         forms::write(form, &package, &root, functions)?;
-        costs.push(Cost { form, seconds: f64::MAX, bytes: 0, future: String::new() });
+        costs.push(Cost { form, seconds: f64::MAX, bytes: 0, lines: None, future: String::new() });
     }
     for round in 1..=rounds {
         for cost in &mut costs {
@@ -52,6 +55,7 @@ fn main() -> Anything<()> {
     }
     for cost in &mut costs {
         let binary = binary(&folder, cost.form, release);
+        cost.lines = llvm_lines(&folder.join(cost.form.name()), release);
         cost.bytes = std::fs::metadata(&binary)?.len();
         cost.future = String::from_utf8(Command::new(&binary).output()?.stdout)?.trim().to_owned();
     }
@@ -62,6 +66,13 @@ fn main() -> Anything<()> {
 fn binary(folder: &Path, form: Form, release: bool) -> PathBuf {
     let profile = if release { "release" } else { "debug" };
     folder.join("target").join(profile).join(format!("cost-{}", form.name().replace('_', "-")))
+}
+
+fn ratio(lines: Option<u64>, against: Option<u64>) -> String {
+    match (lines, against) {
+        (Some(lines), Some(against)) => format!("{:.2}", lines as f64 / against as f64),
+        _ => "-".into(),
+    }
 }
 
 /// Builds a package, and says how many processor seconds that took.
@@ -83,20 +94,32 @@ fn build(package: &Path, release: bool) -> Anything<f64> {
     Ok(times.split(' ').filter_map(|time| time.parse::<f64>().ok()).sum())
 }
 
+/// The lines of LLVM code of a package, with all it makes anew of its dependencies' generics.
+fn llvm_lines(package: &Path, release: bool) -> Option<u64> {
+    let mut command = Command::new("cargo");
+    command.arg("llvm-lines").args(release.then_some("--release")).current_dir(package);
+    let output = command.env("CARGO_TARGET_DIR", package.with_file_name("target")).output().ok()?;
+    let table = String::from_utf8(output.stdout).ok()?;
+    let total = table.lines().find(|line| line.contains("(TOTAL)"))?;
+    total.split_whitespace().next()?.parse().ok()
+}
+
 fn print(costs: &[Cost], functions: usize) {
     let by_hand = costs.iter().find(|cost| cost.form == Form::ByHand);
     println!(
-        "\n{functions} functions   processor s   ratio   binary kB   ratio   bytes of a future (of its body)"
+        "\n{functions} functions   processor s   ratio   binary kB   ratio   LLVM lines   ratio   bytes of a future (of its body)"
     );
     for cost in costs {
         let against = by_hand.unwrap_or(cost);
         println!(
-            "{:<14} {:>13.1} {:>7.2} {:>11} {:>7.2}   {}",
+            "{:<14} {:>13.1} {:>7.2} {:>11} {:>7.2} {:>12} {:>7}   {}",
             cost.form.name(),
             cost.seconds,
             cost.seconds / against.seconds,
             cost.bytes / 1_000,
             cost.bytes as f64 / against.bytes as f64,
+            cost.lines.map_or("-".into(), |lines| lines.to_string()),
+            ratio(cost.lines, against.lines),
             cost.future,
         );
     }

@@ -91,9 +91,10 @@ fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
 
 /// The call of the runtime. What a detached body lacks is shown at the word that asks for it.
 fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
-    let (run, span) = match model.detach {
-        Some(word) => ("run_detached", beside(word)),
-        None => ("run", Span::mixed_site()),
+    let (run, span) = match (model.detach, &model.missing_key) {
+        (Some(word), _) => ("run_detached", beside(word)),
+        (None, Some((MissingKey::Run, _))) => ("run_or_plainly", Span::mixed_site()),
+        (None, _) => ("run", Span::mixed_site()),
     };
     let run = Ident::new(run, Span::mixed_site());
     let body = Ident::new("body", span);

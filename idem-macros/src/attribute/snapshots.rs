@@ -1,10 +1,11 @@
 //! What the attribute writes, for ten typical uses, as a person would read it: one file each in
 //! `expansions`, with the use above the line and what becomes of it below.
 //!
-//! `UPDATE_EXPANSIONS=1` writes them anew, and then each is to be read.
+//! `UPDATE_EXPECT=1` writes them anew, and then each is to be read.
 
 use std::path::{Path, PathBuf};
 
+use expect_test::expect_file;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::expand;
@@ -42,11 +43,7 @@ fn ten_typical_uses_become_what_their_files_say() {
         let text = std::fs::read_to_string(&file).unwrap();
         let input = text.split(LINE).next().unwrap().trim_end();
         let now = format!("{input}\n\n{LINE}\n\n{}", expanded(input));
-        if std::env::var_os("UPDATE_EXPANSIONS").is_some() {
-            std::fs::write(&file, now).unwrap();
-            continue;
-        }
-        assert_eq!(text, now, "{}", file.display());
+        expect_file![&file].assert_eq(&now);
         let lines = now.split(LINE).nth(1).unwrap().trim().lines().count();
         assert!(lines <= MOST_LINES, "{} lines in {}", lines, file.display());
     }

@@ -17,7 +17,7 @@ use super::keeper::Kept;
 use super::lease::Lease;
 use super::report::{self, Event};
 use super::wait::backoff;
-use crate::context::Outcome;
+use crate::context::{Ending, Outcome};
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::protocol::{
     Complete, CompleteAnswer, Grant, Owner, Record, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer,
@@ -104,6 +104,7 @@ impl<S: Store> Attempt<S> {
     /// The body failed in a way worth retrying.
     pub(super) async fn release(&mut self) {
         self.body_ended();
+        self.call().end(Ending::Released { attempt: self.claimed.grant.attempt });
         self.give_up(ReleaseCause::Failed).await;
     }
 
@@ -125,6 +126,9 @@ impl<S: Store> Attempt<S> {
     /// The body is done; records its result.
     pub(super) async fn record(&mut self, verdict: Verdict, result: StoredResult) -> Recorded {
         self.body_ended();
+        if verdict == Verdict::Failed {
+            self.call().end(Ending::Terminal);
+        }
         let request = self.claimed.complete_request(verdict, result);
         self.phase = Phase::Recording(request.clone());
         let completed = self.claimed.complete(request).await;
@@ -163,7 +167,7 @@ impl<S: Store> Attempt<S> {
 
     fn lost(&self) -> Error {
         self.report(Event::LeaseLost);
-        Error::LeaseLost { call: self.call().id() }
+        self.call().refuse(Error::LeaseLost { call: self.call().id() })
     }
 
     /// The lease was lost while the body ran: the result of who has taken over, if there is one.
@@ -202,7 +206,7 @@ impl<S: Store> Claimed<S> {
     /// Renews the lease once, and says whether that was answered.
     pub(super) async fn renew(self: Arc<Self>) -> bool {
         let policy = &self.call.policy;
-        let request = Renew { owner: self.owner, fence: self.grant.fence, lease: policy.lease };
+        let request = Renew { owner: self.owner, fence: self.grant.fence, lease: self.call.lease() };
         let sent = (Instant::now(), std::time::Instant::now());
         let patience = (policy.lease / 3).max(Duration::from_millis(50)).min(policy.store_timeout);
         let answer = match timeout(patience, self.call.store.renew(&self.call.key, &request)).await {

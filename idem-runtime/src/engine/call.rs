@@ -2,13 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tracing::Span;
 
-use super::operation::{Operation, Policy, RenderedKey};
+use super::operation::{Operation, Policy, RenderedKey, SHORTEST_LEASE};
 use super::report::{self, Event};
-use crate::context::{Observation, Outcome};
+use crate::context::{self, Ending, Observation, Outcome};
 use crate::error::{CallId, Error};
 use crate::key::RecordKey;
 use crate::protocol::Fingerprint;
@@ -44,6 +46,15 @@ impl<S: Store> Call<S> {
 
     /// Checks everything that can be wrong before the store is asked.
     pub(super) fn prepare(self) -> Result<Prepared<S>, Error> {
+        let observer = self.observer.clone();
+        self.checked().inspect_err(|error| {
+            if let Some(observer) = &observer {
+                observer.end(Ending::Refused(error.clone()));
+            }
+        })
+    }
+
+    fn checked(self) -> Result<Prepared<S>, Error> {
         let runtime = self.runtime()?;
         let Self { operation, store, key, observer } = self;
         let checked = operation.check()?;
@@ -55,10 +66,13 @@ impl<S: Store> Call<S> {
             key = %key.digest(),
             attempt = tracing::field::Empty,
         );
+        let deadline = context::deadline();
+        let policy = Policy { lease: until(deadline, checked.policy.lease), ..checked.policy };
         Ok(Prepared {
             store,
             key,
-            policy: checked.policy,
+            policy,
+            deadline,
             fingerprint: checked.fingerprint,
             runtime,
             span,
@@ -73,11 +87,18 @@ impl<S> fmt::Debug for Call<S> {
     }
 }
 
+/// A lease that does not reach beyond the deadline.
+fn until(deadline: Option<Instant>, lease: Duration) -> Duration {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    left.map_or(lease, |left| lease.min(left).max(SHORTEST_LEASE))
+}
+
 /// One call that can be made.
 pub(super) struct Prepared<S> {
     pub(super) store: S,
     pub(super) key: RecordKey,
     pub(super) policy: Policy,
+    deadline: Option<Instant>,
     pub(super) fingerprint: Option<Fingerprint>,
     pub(super) runtime: Handle,
     pub(super) span: Span,
@@ -87,6 +108,24 @@ pub(super) struct Prepared<S> {
 impl<S: Store> Prepared<S> {
     pub(super) fn id(&self) -> CallId {
         (&self.key).into()
+    }
+
+    /// How long the lease is to be from now.
+    pub(super) fn lease(&self) -> Duration {
+        until(self.deadline, self.policy.lease)
+    }
+
+    /// Puts down how the call ended, for who observes it.
+    pub(super) fn end(&self, ending: Ending) {
+        if let Some(observer) = &self.observer {
+            observer.end(ending);
+        }
+    }
+
+    /// The same, for an error that is given to the caller.
+    pub(super) fn refuse(&self, error: Error) -> Error {
+        self.end(Ending::Refused(error.clone()));
+        error
     }
 
     pub(super) fn observe(&self, outcome: Outcome) {

@@ -182,7 +182,7 @@ impl<S: Store> Asking<S> {
         let request = Claim {
             owner: self.owner,
             fingerprint: self.call.fingerprint,
-            lease: policy.lease,
+            lease: self.call.lease(),
             ttl: policy.ttl,
             on_crash: policy.on_crash,
             max_attempts: policy.max_attempts,

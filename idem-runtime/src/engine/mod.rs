@@ -28,9 +28,9 @@ use std::task::Poll;
 
 use tracing::Instrument;
 
-use crate::context::{Context, Observation, Outcome};
+use crate::context::{Context, Ending, Observation, Outcome};
 use crate::error::Error;
-use crate::protocol::{Replay, StoredResult, Tombstone};
+use crate::protocol::{Replay, StoredResult, Tombstone, Verdict};
 use crate::store::Store;
 
 use attempt::{Attempt, Recorded};
@@ -80,7 +80,8 @@ impl<S: Store> Entered<S> {
 /// The first half of a call: all that comes before its body. Dropping what it gives gives the key back.
 pub(crate) async fn enter<S: Store>(call: Call<S>) -> Result<Entered<S>, Error> {
     let call = Arc::new(call.prepare()?);
-    let entry = claim::enter(&call).instrument(call.span.clone()).await?;
+    let entered = claim::enter(&call).instrument(call.span.clone()).await;
+    let entry = entered.map_err(|error| call.refuse(error))?;
     Ok(Entered { call, entry })
 }
 
@@ -240,20 +241,23 @@ where
             Some(result) => {
                 call.observe(Outcome::replayed(replay));
                 call.report(Event::Replayed, replay.attempt);
+                if replay.verdict == Verdict::Failed {
+                    call.end(Ending::Terminal);
+                }
                 result
             }
             None => {
                 call.report(Event::Undecodable, replay.attempt);
-                Err(Error::Undecodable { call: id() }.into())
+                Err(call.refuse(Error::Undecodable { call: id() }).into())
             }
         },
         StoredResult::Tombstone(Tombstone::Exhausted) => {
-            Err(Error::Exhausted { call: id(), attempts: replay.attempt }.into())
+            Err(call.refuse(Error::Exhausted { call: id(), attempts: replay.attempt }).into())
         }
         StoredResult::Tombstone(reason) => {
             call.observe(Outcome::replayed(replay));
             call.report(Event::Replayed, replay.attempt);
-            Err(Error::ResultNotStored { call: id(), reason: (*reason).into() }.into())
+            Err(call.refuse(Error::ResultNotStored { call: id(), reason: (*reason).into() }).into())
         }
     }
 }

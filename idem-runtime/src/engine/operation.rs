@@ -22,7 +22,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60 + 25 * 24 * 60 * 60);
 
 /// The shortest lease: below it, upkeep would be all a process does.
-const SHORTEST_LEASE: Duration = Duration::from_millis(1);
+pub(super) const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 
 /// The policy of an operation, and the way to call it without the attribute.
 ///

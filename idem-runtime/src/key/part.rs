@@ -167,6 +167,15 @@ mod refused {
 
     use super::{Key, KeyBuilder, KeyPart};
 
+    #[cfg(feature = "secrecy")]
+    refused! {
+        IsNoSecret(
+            "a secret is not kept in a store",
+            "a key is kept as it is, for as long as its record: use an identifier of what the secret belongs to"
+        ):
+            [S: secrecy::zeroize::Zeroize + ?Sized] secrecy::SecretBox<S>;
+    }
+
     refused! {
         IsNoFloat(
             "a float has no one rendering",

@@ -34,6 +34,14 @@ impl Timestamp {
         Self(self.0.saturating_add(u64::try_from(micros).unwrap_or(u64::MAX)))
     }
 
+    /// This instant and `duration` less, rounded down to the microsecond; the epoch where that does not
+    /// fit.
+    #[must_use]
+    pub fn before(self, duration: Duration) -> Self {
+        let micros = duration.as_nanos().div_ceil(1_000);
+        Self(self.0.saturating_sub(u64::try_from(micros).unwrap_or(u64::MAX)))
+    }
+
     /// How long from `earlier` to this instant; zero where it is not earlier.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {

@@ -3,17 +3,25 @@
 //! Owns the [`Store`] trait and the stores. A store knows the protocol and its own client; it knows
 //! nothing of the engine, of bodies or of results beyond their bytes.
 
+#[cfg(feature = "zstd")]
+mod compressed;
 mod dynamic;
+#[cfg(feature = "dynamodb")]
+mod dynamodb;
 mod memory;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
 mod own_runtime;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
 mod retry;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod waiters;
+#[cfg(any(feature = "sqlite", feature = "dynamodb"))]
+mod words;
 
 use crate::error::StoreError;
 use crate::key::RecordKey;
@@ -22,8 +30,14 @@ use crate::protocol::{
     Resolution, ResolveAnswer,
 };
 
+#[cfg(feature = "zstd")]
+pub use compressed::Compressed;
 pub use dynamic::DynStore;
+#[cfg(feature = "dynamodb")]
+pub use dynamodb::{DynamoDbStore, DynamoDbStoreBuilder};
 pub use memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresStore, PostgresStoreBuilder};
 #[cfg(feature = "redis")]
 pub use redis::{RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite")]
@@ -118,4 +132,20 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Where the callers of this process meet that wait for a key. A store makes one
     /// [`Waiters::default`] when it is made, and its clones share it.
     fn waiters(&self) -> &Waiters;
+
+    /// This store, with results kept compressed where that makes them smaller: see [`Compressed`]. A
+    /// result is at most 16 MiB before it is compressed.
+    #[cfg(feature = "zstd")]
+    #[must_use]
+    fn compressed(self) -> Compressed<Self> {
+        self.compressed_up_to(16 << 20)
+    }
+
+    /// As [`compressed`](Self::compressed), for results of at most `bytes` before they are compressed. It
+    /// bounds the memory that reading a result takes.
+    #[cfg(feature = "zstd")]
+    #[must_use]
+    fn compressed_up_to(self, bytes: usize) -> Compressed<Self> {
+        Compressed::new(self, bytes)
+    }
 }

@@ -5,13 +5,17 @@
 
 #![allow(clippy::missing_panics_doc, reason = "a server that cannot be started fails the test")]
 
+mod aws;
 mod postgres;
 mod process;
 mod redis;
+mod redis_group;
 
+pub use aws::Aws;
 pub use postgres::Postgres;
 pub use process::{Server, free_port, until};
 pub use redis::Redis;
+pub use redis_group::{RedisCluster, RedisSentinel};
 
 #[cfg(test)]
 mod tests {

@@ -37,6 +37,12 @@ impl Redis {
         format!("redis://127.0.0.1:{}/", self.0.port())
     }
 
+    /// Where it listens.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.0.port()
+    }
+
     /// Its process.
     #[must_use]
     pub const fn server(&mut self) -> &mut Server {
@@ -44,6 +50,6 @@ impl Redis {
     }
 }
 
-fn program() -> String {
+pub(crate) fn program() -> String {
     std::env::var("IDEM_REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
 }

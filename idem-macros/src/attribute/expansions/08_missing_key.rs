@@ -30,6 +30,7 @@ async fn notify(app: &App, tenant: u8, note: &Note) -> Result<(), Error> {
         ::core::option::Option::Some(never) = ::core::option::Option::None:: < Result <
         (), Error > > { return never; } { app.mail.send(note). await } })
     );
-    let result = __idem::run(codec, operation, store, key, fingerprint, body).await;
+    let result = __idem::run_or_plainly(codec, operation, store, key, fingerprint, body)
+        .await;
     result
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::aio::ConnectionLike;
 use redis::{Client, RedisError};
 
+use super::hints::Hints;
 use super::link::{Given, Link, Own, Single, Source};
 use super::name::Prefix;
 use super::{Inner, RedisStore, Replicas, check};
@@ -113,8 +114,8 @@ impl RedisStoreBuilder {
     }
 
     /// Lets a claim count as granted, and a result as recorded or replayed, only once `count` replicas have
-    /// acknowledged it within `timeout` (`WAIT`), rounded up to milliseconds. Too few are an
-    /// [`OutcomeUnknown`](crate::StoreErrorKind::OutcomeUnknown), after the operation timeout.
+    /// acknowledged it within `timeout` (`WAIT`), of whole milliseconds. Too few are an
+    /// [`OutcomeUnknown`](crate::StoreErrorKind::OutcomeUnknown): the same owner may ask again.
     ///
     /// The connection answers nothing else while it waits, so that throughput falls. A replica that
     /// acknowledged may still not be the one that is promoted: this narrows what failover can lose, and
@@ -152,9 +153,12 @@ impl RedisStoreBuilder {
             Target::Given(connection) => Link::Given(connection),
         };
         let looked_at = link.clone();
-        apart(async move { check::server(&looked_at, time).await }).await?;
+        // Judged here, where the caller's own subscriber hears it.
+        apart(async move { check::look(&looked_at, time).await }).await?.judge()?;
         Ok(RedisStore(Arc::new(Inner {
             link,
+            lanes: Arc::default(),
+            hints: Hints::new(),
             prefix,
             operation_timeout: self.operation_timeout,
             max_result_bytes: self.max_result_bytes,

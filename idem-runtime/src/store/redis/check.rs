@@ -16,34 +16,53 @@ use crate::store::retry::retried;
 /// The oldest server: `PXAT`, and error codes that come through a script.
 const OLDEST: u32 = 7;
 
-/// Looks at the server, or at each master of a cluster.
-pub(super) async fn server(link: &Link, time: Duration) -> Result<(), StoreError> {
-    let ping = Request::plain(cmd("PING"));
-    retried(time, || link.ask(&ping)).await?;
-    let mut info = cmd("INFO");
-    info.arg("everything");
-    let Some(answer) = allowed("INFO", link, Request::plain(info)).await? else { return Ok(()) };
-    let mut save = cmd("CONFIG");
-    save.arg("GET").arg("save");
-    let save = allowed("CONFIG GET", link, Request::plain(save)).await?.map(|answer| has_save(&answer));
-    for node in nodes(answer) {
-        node_is_fit(&fields(&node), save)?;
-    }
-    Ok(())
+/// What a server, or each master of a cluster, says of itself.
+pub(super) struct Look {
+    nodes: Vec<String>,
+    has_save: Option<bool>,
+    refused: Vec<&'static str>,
 }
 
-/// The answer, or nothing where the server does not give it to this user.
-async fn allowed(what: &str, link: &Link, request: Request) -> Result<Option<Value>, StoreError> {
-    match link.ask(&request).await {
-        Ok(answer) => Ok(Some(answer)),
-        Err(error) if error.kind() == StoreErrorKind::Configuration => {
+/// Asks the server.
+pub(super) async fn look(link: &Link, time: Duration) -> Result<Look, StoreError> {
+    let ping = Request::plain(cmd("PING"));
+    retried(time, || link.ask(&ping)).await?;
+    let mut look = Look { nodes: Vec::new(), has_save: None, refused: Vec::new() };
+    let mut info = cmd("INFO");
+    info.arg("everything");
+    match allowed(link, Request::plain(info)).await? {
+        Some(answer) => look.nodes = nodes(answer),
+        None => look.refused.push("INFO"),
+    }
+    let mut save = cmd("CONFIG");
+    save.arg("GET").arg("save");
+    match allowed(link, Request::plain(save)).await? {
+        Some(answer) => look.has_save = Some(has_save(&answer)),
+        None => look.refused.push("CONFIG GET"),
+    }
+    Ok(look)
+}
+
+impl Look {
+    /// Says what weakens the guarantee, and fails where it is gone.
+    pub(super) fn judge(&self) -> Result<(), StoreError> {
+        for what in &self.refused {
             debug!(
                 target: "idem",
                 event = "unchecked",
-                "the Redis server does not answer {what}: that it keeps records is for you to check"
+                "the Redis server does not answer {what} to this user: that it keeps what it is given is for you \
+                 to check"
             );
-            Ok(None)
         }
+        self.nodes.iter().try_for_each(|node| node_is_fit(&fields(node), self.has_save))
+    }
+}
+
+/// The answer, or nothing where the server does not give it to this user.
+async fn allowed(link: &Link, request: Request) -> Result<Option<Value>, StoreError> {
+    match link.ask(&request).await {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.kind() == StoreErrorKind::Configuration => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -1,7 +1,8 @@
 //! The way to the server.
 //!
 //! Owns connections and when to make a new one; it knows nothing of records. Everything here runs in
-//! the stores' own runtime, so a caller whose thread is blocked or whose runtime ended holds up nobody.
+//! the stores' own runtime, so a caller whose thread is blocked or whose runtime ended holds up nobody; what
+//! may be asked faster is in `lanes`.
 //!
 //! The client's own `ConnectionManager` is not used: it keeps a connection that does not answer any more
 //! or that leads to a master which became a replica, and it asks again by itself, on top of `retried`.
@@ -86,10 +87,10 @@ impl Given for redis::cluster_async::ClusterConnection {
         count: usize,
         key: &'a [u8],
     ) -> BoxFuture<'a, RedisResult<Vec<Value>>> {
-        use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr, get_slot};
+        use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
 
         let mut connection = self.clone();
-        let node = SingleNodeRoutingInfo::SpecificNode(Route::new(get_slot(key), SlotAddr::Master));
+        let node = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
         Box::pin(async move { connection.route_pipeline(commands.clone(), 0, count, node).await })
     }
 }
@@ -97,7 +98,7 @@ impl Given for redis::cluster_async::ClusterConnection {
 /// Connections to one server: one at a time, a new one when it is of no use any more.
 pub(super) struct Own {
     source: Source,
-    config: AsyncConnectionConfig,
+    answer_within: Duration,
     slot: StdMutex<Slot>,
     /// Held by the one that connects.
     connecting: Mutex<Option<StoreError>>,
@@ -113,12 +114,17 @@ struct Slot {
 
 impl Own {
     pub(super) fn new(source: Source, answer_within: Duration) -> Self {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(answer_within))
-            .set_response_timeout(Some(answer_within))
-            .set_pipeline_buffer_size(QUEUE);
         let (slot, connecting) = (StdMutex::default(), Mutex::default());
-        Self { source, config, slot, connecting, attempts: AtomicU64::new(0) }
+        Self { source, answer_within, slot, connecting, attempts: AtomicU64::new(0) }
+    }
+
+    pub(super) const fn answer_within(&self) -> Duration {
+        self.answer_within
+    }
+
+    /// A connection of the runtime this is called in, which watches no time.
+    pub(super) async fn connect_here(&self) -> RedisResult<MultiplexedConnection> {
+        self.connect(None).await
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
@@ -145,7 +151,7 @@ impl Own {
         {
             return Err(error.clone());
         }
-        let made = self.connect().await;
+        let made = self.connect(Some(self.answer_within)).await;
         self.attempts.fetch_add(1, Ordering::AcqRel);
         match made {
             Ok(connection) => {
@@ -163,13 +169,15 @@ impl Own {
         }
     }
 
-    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+    async fn connect(&self, answer_within: Option<Duration>) -> RedisResult<MultiplexedConnection> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(answer_within)
+            .set_response_timeout(answer_within)
+            .set_pipeline_buffer_size(QUEUE);
         match &self.source {
-            Source::Server(client) => client.get_multiplexed_async_connection_with_config(&self.config).await,
+            Source::Server(client) => client.get_multiplexed_async_connection_with_config(&config).await,
             #[cfg(feature = "redis-sentinel")]
-            Source::Sentinel(client) => {
-                client.lock().await.get_async_connection_with_config(&self.config).await
-            }
+            Source::Sentinel(client) => client.lock().await.get_async_connection_with_config(&config).await,
         }
     }
 
@@ -198,7 +206,7 @@ impl Own {
 }
 
 /// Broken, silent, or to a server that is not the master any more.
-fn is_of_no_use(error: &RedisError) -> bool {
+pub(super) fn is_of_no_use(error: &RedisError) -> bool {
     matches!(
         error.kind(),
         ErrorKind::Io | ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
@@ -270,7 +278,7 @@ impl Link {
 
     /// What an error means. A connection of a cluster, and maybe a given one, asks again by itself: the
     /// last answer says nothing of the tries before.
-    fn failed(&self, error: RedisError) -> StoreError {
+    pub(super) fn failed(&self, error: RedisError) -> StoreError {
         let error = failure::asking(error);
         match self {
             Self::Given(_) if error.is_transient() && !error.is_outcome_unknown() => {

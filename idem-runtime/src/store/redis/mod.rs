@@ -10,6 +10,8 @@ mod check;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 mod failure;
+mod hints;
+mod lanes;
 mod layout;
 mod link;
 mod name;
@@ -19,11 +21,13 @@ mod sentinel;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Value, cmd};
 
 pub use self::builder::RedisStoreBuilder;
+use self::hints::Hints;
+use self::lanes::Lanes;
 use self::link::Link;
 use self::name::Prefix;
 use self::scripts::{CLAIM, COMPLETE, RELEASE, RENEW, RESOLVE, Request};
@@ -34,7 +38,7 @@ use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, OnCrash, Record, Release, ReleaseAnswer,
-    ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult, Timestamp,
+    ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult, Timestamp,
 };
 
 /// Keeps records on a Redis or Valkey server, one packed string a record.
@@ -49,9 +53,10 @@ use crate::protocol::{
 /// `docs/operations.md` in the repository says how to run a server for this. Connecting looks at the
 /// server, and says what is not right in events of the target `idem`.
 ///
-/// The connection lives in a thread of the stores' own: callers of several runtimes may share a store, and a
-/// body that blocks its thread keeps its claim. Operations are asked again until there is an answer or the
-/// operation timeout is over; [`forget`](Store::forget) is not asked again once it may have been applied.
+/// It holds one connection for each runtime that calls it, and one in a thread of the stores' own for what must
+/// not be held up: callers of several runtimes may share a store, and a body that blocks its thread keeps its
+/// claim. Operations are asked again until there is an answer or the operation timeout is over;
+/// [`forget`](Store::forget) is not asked again once it may have been applied.
 ///
 /// ```no_run
 /// # use idem_runtime as idem;
@@ -66,6 +71,8 @@ pub struct RedisStore(Arc<Inner>);
 
 struct Inner {
     link: Link,
+    lanes: Arc<Lanes>,
+    hints: Hints,
     prefix: Prefix,
     operation_timeout: Duration,
     max_result_bytes: usize,
@@ -91,9 +98,33 @@ impl RedisStore {
         Self::builder(url).connect().await
     }
 
-    async fn ask(&self, request: Request) -> Result<Value, StoreError> {
-        let (link, time) = (self.0.link.clone(), self.0.operation_timeout);
+    /// Asks in the stores' own runtime, until there is an answer or the time is over: for what must get
+    /// through though the caller's runtime is blocked or gone.
+    async fn ask_apart(&self, request: Request) -> Result<Value, StoreError> {
+        self.ask_for(self.0.operation_timeout, request).await
+    }
+
+    async fn ask_for(&self, time: Duration, request: Request) -> Result<Value, StoreError> {
+        let link = self.0.link.clone();
         apart(async move { retried(time, || link.ask(&request)).await }).await
+    }
+
+    /// Asks once where the caller is, and if there is no answer apart.
+    async fn ask(&self, request: Request) -> Result<Value, StoreError> {
+        let Link::Own(own) = &self.0.link else { return self.ask_apart(request).await };
+        let begin = Instant::now();
+        let error = match self.0.lanes.ask(own, &request.command).await {
+            Some(Ok(answer)) => return Ok(answer),
+            Some(Err(error)) => Some(failure::asking(error)),
+            None => None,
+        };
+        let left = self.0.operation_timeout.saturating_sub(begin.elapsed());
+        let answer = self.ask_for(left, request).await;
+        match (answer, error) {
+            // What was asked first may have been applied, whatever is said of the later ones.
+            (Err(later), Some(first)) if later.is_transient() && first.is_outcome_unknown() => Err(first),
+            (answer, _) => answer,
+        }
     }
 
     /// As `ask`, and enough replicas have what the answer rests on.
@@ -102,19 +133,24 @@ impl RedisStore {
             return self.ask(request).await;
         };
         let (link, time) = (self.0.link.clone(), self.0.operation_timeout);
-        apart(async move {
-            retried(time, || async {
-                let (answer, have) = link.ask_replicated(&request, &key, count, timeout).await?;
-                if have < count {
-                    return Err(StoreError::outcome_unknown(format!(
-                        "{have} of {count} replicas acknowledged it within {timeout:?}"
-                    )));
-                }
-                Ok(answer)
-            })
-            .await
-        })
-        .await
+        let asked =
+            apart(async move { retried(time, || link.ask_replicated(&request, &key, count, timeout)).await });
+        match asked.await? {
+            (answer, have) if have >= count => Ok(answer),
+            (_, have) => Err(StoreError::outcome_unknown(format!(
+                "{have} of {count} replicas acknowledged it within {timeout:?}"
+            ))),
+        }
+    }
+
+    /// The answer to a claim on a key that has a result: a read, and no script.
+    async fn replay(&self, name: &[u8], request: &Claim) -> Result<Option<ClaimAnswer>, StoreError> {
+        let mut get = cmd("GET");
+        get.arg(name);
+        let Value::BulkString(record) = self.ask(Request::plain(get)).await? else { return Ok(None) };
+        let record = layout::decode(record)?;
+        let is_terminal = matches!(record.state, State::Completed | State::Failed);
+        Ok(is_terminal.then(|| answered(Some(&record), 0, request)))
     }
 
     fn check_size(&self, result: &StoredResult) -> Result<(), StoreError> {
@@ -152,26 +188,42 @@ fn claimed(answer: Value, request: &Claim) -> Result<ClaimAnswer, StoreError> {
         },
         _ => return Err(misunderstood()),
     };
-    let now = Timestamp::from_micros(u64::try_from(now).map_err(|_| misunderstood())?);
-    Ok(protocol::claim(record.as_ref(), Fence::default(), request, now).answer)
+    let now = u64::try_from(now).map_err(|_| misunderstood())?;
+    Ok(answered(record.as_ref(), now, request))
+}
+
+fn answered(record: Option<&Record>, now: u64, request: &Claim) -> ClaimAnswer {
+    protocol::claim(record, Fence::default(), request, Timestamp::from_micros(now)).answer
 }
 
 impl Store for RedisStore {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
         let name = self.0.prefix.name(key);
+        let mark = self.0.hints.mark(key);
+        if self.0.hints.has(mark)
+            && self.0.replicas.is_none()
+            && let Some(answer) = self.replay(&name, request).await?
+        {
+            return Ok(answer);
+        }
         let mut call = CLAIM.call(&name, 160);
         call.arg(request.owner.as_bytes());
         call.arg(request.fingerprint.as_ref().map_or(&[][..], |fingerprint| fingerprint.as_bytes()));
         call.arg(layout::micros(request.lease)).arg(layout::micros(request.ttl));
-        call.arg(u8::from(request.on_crash == OnCrash::InDoubt));
+        call.arg(if request.on_crash == OnCrash::InDoubt { 2 } else { 0 });
         call.arg(request.max_attempts.map_or(0, std::num::NonZeroU32::get));
-        claimed(self.ask_replicated(name, Request::of(&CLAIM, call)).await?, request)
+        let answer = claimed(self.ask_replicated(name, Request::of(&CLAIM, call)).await?, request)?;
+        match answer {
+            ClaimAnswer::Replay(_) => self.0.hints.put(mark),
+            _ => self.0.hints.take(mark),
+        }
+        Ok(answer)
     }
 
     async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
         let mut call = RENEW.call(&self.0.prefix.name(key), 64);
         call.arg(&layout::holder(&request.owner, request.fence)).arg(layout::micros(request.lease));
-        match number(&self.ask(Request::of(&RENEW, call)).await?)? {
+        match number(&self.ask_apart(Request::of(&RENEW, call)).await?)? {
             1 => Ok(RenewAnswer::Held),
             _ => Ok(RenewAnswer::Lost),
         }
@@ -185,7 +237,10 @@ impl Store for RedisStore {
         call.arg(&layout::holder(&request.owner, request.fence)).arg(&kind);
         call.arg(layout::micros(request.ttl)).arg(result);
         match number(&self.ask_replicated(name, Request::of(&COMPLETE, call)).await?)? {
-            1 => Ok(CompleteAnswer::Done),
+            1 => {
+                self.0.hints.put(self.0.hints.mark(key));
+                Ok(CompleteAnswer::Done)
+            }
             _ => Ok(CompleteAnswer::Lost),
         }
     }
@@ -199,7 +254,7 @@ impl Store for RedisStore {
         let mut call = RELEASE.call(&self.0.prefix.name(key), 64);
         call.arg(&layout::holder(&request.owner, request.fence)).arg(cause);
         call.arg(layout::micros(request.retry_after));
-        match number(&self.ask(Request::of(&RELEASE, call)).await?)? {
+        match number(&self.ask_apart(Request::of(&RELEASE, call)).await?)? {
             1 => Ok(ReleaseAnswer::Released),
             2 => Ok(ReleaseAnswer::InDoubt),
             _ => Ok(ReleaseAnswer::Lost),

@@ -7,9 +7,8 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Row, Statement, params};
 
 use crate::key::RecordKey;
-use crate::protocol::{
-    Fence, Fingerprint, OnCrash, Owner, Record, State, StoredResult, Timestamp, Tombstone,
-};
+use crate::protocol::{Fence, Fingerprint, Owner, Record, State, StoredResult, Timestamp};
+use crate::store::words;
 
 /// The columns of a record in the order [`read`] expects. The result is last, so that the others
 /// are found without walking through it.
@@ -80,18 +79,15 @@ impl<'r> Column<'r> {
         self.bytes()?.map(|bytes| <[u8; N]>::try_from(bytes).map_err(|_| self.unreadable())).transpose()
     }
 
-    fn word<T>(&self, meaning: impl FnOnce(&[u8]) -> Option<T>) -> Result<T> {
-        match self.value {
-            ValueRef::Text(word) => meaning(word).ok_or(self.unreadable()),
-            _ => Err(self.unreadable()),
-        }
+    fn word<T>(&self, meaning: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+        self.value.as_str().ok().and_then(meaning).ok_or(self.unreadable())
     }
 }
 
 /// The record in a row that begins with [`COLUMNS`].
 pub(super) fn read(row: &Row<'_>) -> Result<Record> {
     let column = |index, name| Column::of(row, index, name);
-    let state = column(0, "state")?.word(state_of)?;
+    let state = column(0, "state")?.word(words::state_of)?;
     let owner = column(1, "owner")?;
     let attempt = column(3, "attempt")?;
     let recovered = column(4, "recovered")?;
@@ -111,7 +107,7 @@ pub(super) fn read(row: &Row<'_>) -> Result<Record> {
             1 => true,
             _ => return Err(recovered.unreadable()),
         },
-        on_crash: column(5, "on_crash")?.word(on_crash_of)?,
+        on_crash: column(5, "on_crash")?.word(words::on_crash_of)?,
         lease_until: column(6, "lease_until")?.instant()?,
         retry_at: column(7, "retry_at")?.instant()?,
         ttl: Duration::from_micros(column(8, "ttl")?.number()?),
@@ -127,7 +123,7 @@ fn result(tombstone: &Column<'_>, bytes: &Column<'_>) -> Result<Option<StoredRes
     match (tombstone.value, bytes.bytes()?) {
         (ValueRef::Null, None) => Ok(None),
         (ValueRef::Null, Some(bytes)) => Ok(Some(StoredResult::Value(Bytes::copy_from_slice(bytes)))),
-        (_, None) => Ok(Some(StoredResult::Tombstone(tombstone.word(tombstone_of)?))),
+        (_, None) => Ok(Some(StoredResult::Tombstone(tombstone.word(words::tombstone_of)?))),
         (_, Some(_)) => Err(tombstone.unreadable()),
     }
 }
@@ -137,17 +133,17 @@ pub(super) fn write(statement: &mut Statement<'_>, key: &RecordKey, record: &Rec
     let (tombstone, result) = match &record.result {
         None => (None, None),
         Some(StoredResult::Value(bytes)) => (None, Some(bytes.as_ref())),
-        Some(StoredResult::Tombstone(reason)) => (Some(tombstone_word(*reason)), None),
+        Some(StoredResult::Tombstone(reason)) => (Some(words::tombstone(*reason)), None),
     };
     let parameters = params![
         key.scope().as_str(),
         key.key().as_str(),
-        state_word(record.state),
+        words::state(record.state),
         record.owner.as_bytes(),
         integer(record.fence.get()),
         record.attempt,
         record.recovered,
-        on_crash_word(record.on_crash),
+        words::on_crash(record.on_crash),
         instant(record.lease_until),
         instant(record.retry_at),
         micros(record.ttl),
@@ -173,57 +169,4 @@ pub(super) fn instant(instant: Timestamp) -> i64 {
 /// Rounded up, as [`Timestamp::after`] does it.
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(i64::MAX)
-}
-
-const fn state_word(state: State) -> &'static str {
-    match state {
-        State::InFlight => "in_flight",
-        State::Completed => "completed",
-        State::Failed => "failed",
-        State::Released => "released",
-        State::InDoubt => "in_doubt",
-    }
-}
-
-fn state_of(word: &[u8]) -> Option<State> {
-    Some(match word {
-        b"in_flight" => State::InFlight,
-        b"completed" => State::Completed,
-        b"failed" => State::Failed,
-        b"released" => State::Released,
-        b"in_doubt" => State::InDoubt,
-        _ => return None,
-    })
-}
-
-const fn on_crash_word(policy: OnCrash) -> &'static str {
-    match policy {
-        OnCrash::Rerun => "rerun",
-        OnCrash::InDoubt => "in_doubt",
-    }
-}
-
-fn on_crash_of(word: &[u8]) -> Option<OnCrash> {
-    Some(match word {
-        b"rerun" => OnCrash::Rerun,
-        b"in_doubt" => OnCrash::InDoubt,
-        _ => return None,
-    })
-}
-
-const fn tombstone_word(reason: Tombstone) -> &'static str {
-    match reason {
-        Tombstone::TooLarge => "too_large",
-        Tombstone::NotEncodable => "not_encodable",
-        Tombstone::Exhausted => "exhausted",
-    }
-}
-
-fn tombstone_of(word: &[u8]) -> Option<Tombstone> {
-    Some(match word {
-        b"too_large" => Tombstone::TooLarge,
-        b"not_encodable" => Tombstone::NotEncodable,
-        b"exhausted" => Tombstone::Exhausted,
-        _ => return None,
-    })
 }

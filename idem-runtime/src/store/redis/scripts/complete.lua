@@ -10,13 +10,11 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local ends = struct.unpack('>I8', old, 73)
 if ends ~= 0 and ends <= now then return 0 end
-local last = 18446744073709549568
-local ttl = math.min(tonumber(ARGV[3]), last)
-if ttl == 0 then
+local expires = now + ARGV[3]
+if expires <= now then
   redis.call('DEL', KEYS[1])
   return 1
 end
-local expires = math.min(now + ttl, last)
-redis.call('SET', KEYS[1], '\1' .. ARGV[2] .. string.sub(old, 4, 56) .. struct.pack('>I8I8I8', ttl, now, expires)
+redis.call('SET', KEYS[1], '\1' .. ARGV[2] .. string.sub(old, 4, 56) .. struct.pack('>I8I8I8', ARGV[3], now, expires)
   .. string.sub(old, 81) .. ARGV[4], 'PXAT', math.max(math.ceil(expires / 1000), math.floor(now / 1000) + 2) - 1)
 return 1

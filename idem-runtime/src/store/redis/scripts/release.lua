@@ -19,7 +19,6 @@ if cause == 'A' and flags % 4 >= 2 then
   redis.call('SET', KEYS[1], '\1D' .. string.sub(old, 3, 72) .. '\0\0\0\0\0\0\0\0' .. print)
   return 2
 end
-local last = 18446744073709549568
 local pause = tonumber(ARGV[3])
 local next_state, owner, lease = 'R', string.sub(old, 5, 20), string.sub(old, 33, 40)
 if cause == 'U' then
@@ -29,13 +28,13 @@ if cause == 'U' then
   end
 end
 -- Due at once is due by any clock, also one that is set back meanwhile.
-local retry_at = pause == 0 and 0 or math.min(now + pause, last)
+local retry_at = pause == 0 and 0 or now + pause
 local kept_from = math.max(now, retry_at)
-if kept_from + ttl <= now then
+local expires = kept_from + ttl
+if expires <= now then
   redis.call('DEL', KEYS[1])
   return 1
 end
-local expires = math.min(kept_from + ttl, last)
 redis.call('SET', KEYS[1], '\1' .. next_state .. string.sub(old, 3, 4) .. owner .. string.sub(old, 21, 28)
   .. struct.pack('>I4', attempt) .. lease .. struct.pack('>I8', retry_at) .. string.sub(old, 49, 72)
   .. struct.pack('>I8', expires) .. print, 'PXAT', math.max(math.ceil(expires / 1000), math.floor(now / 1000) + 2) - 1)

@@ -8,15 +8,15 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local ttl, _, ends = struct.unpack('>I8I8I8', old, 57)
 if ends ~= 0 and ends <= now then return 0 end
-local last = 18446744073709549568
-local lease_until = math.min(now + ARGV[2], last)
-local head = string.sub(old, 1, 32) .. struct.pack('>I8', lease_until) .. string.sub(old, 41, 72)
-if string.byte(old, 4) % 4 >= 2 then
-  redis.call('SET', KEYS[1], head .. '\0\0\0\0\0\0\0\0' .. string.sub(old, 81))
-elseif lease_until + ttl <= now then
+local lease = now + ARGV[2]
+local expires = string.byte(old, 4) % 4 >= 2 and 0 or lease + ttl
+local new = string.sub(old, 1, 32) .. struct.pack('>I8', lease) .. string.sub(old, 41, 72)
+  .. struct.pack('>I8', expires) .. string.sub(old, 81)
+if expires == 0 then
+  redis.call('SET', KEYS[1], new)
+elseif expires <= now then
   redis.call('DEL', KEYS[1])
 else
-  local expires = math.min(lease_until + ttl, last)
-  redis.call('SET', KEYS[1], head .. struct.pack('>I8', expires) .. string.sub(old, 81), 'PXAT', math.max(math.ceil(expires / 1000), math.floor(now / 1000) + 2) - 1)
+  redis.call('SET', KEYS[1], new, 'PXAT', math.max(math.ceil(expires / 1000), math.floor(now / 1000) + 2) - 1)
 end
 return 1

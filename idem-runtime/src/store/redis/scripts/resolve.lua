@@ -9,11 +9,11 @@ local now = clock[1] * 1000000 + clock[2]
 local ttl, _, ends = struct.unpack('>I8I8I8', old, 57)
 if ends ~= 0 and ends <= now then return 0 end
 if state ~= 68 then return state end
-if ttl == 0 then
+local expires = now + ttl
+if expires <= now then
   redis.call('DEL', KEYS[1])
   return 1
 end
-local expires = math.min(now + ttl, 18446744073709549568)
 -- The owner goes too: the worker in doubt must not take this for its own.
 local owner, new = string.rep('\0', 16), nil
 if ARGV[1] == '' then

@@ -1,0 +1,331 @@
+//! Runs the function on this machine, and kills it.
+//!
+//! `cargo run -p lambda-sqs-orders --bin demo -- [--messages 1000] [--duplicates 30] [--workers 3]
+//! [--kill-every MS]`
+//!
+//! Starts an emulator of DynamoDB and SQS, sends so many orders and that percentage of them twice, and
+//! starts workers that do what Lambda does: take messages off the queue, call the function through its
+//! service interface, and delete what it did not report as failed. Kills a worker every so often. Then
+//! checks every order, and prints one line of JSON; ends with 1 on a violation: an order without a
+//! recorded result, an answer that is not the recorded one, or more effects than orders and kills allow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use aws_sdk_sqs::types::{QueueAttributeName, SendMessageBatchRequestEntry};
+use clap::{Parser, Subcommand};
+use idem::protocol::{State, StoredResult};
+use idem::{DynamoDbStore, KeyBuilder, RecordKey, Scope, Store};
+use idem_test_servers::Aws;
+use lambda_runtime::tower::Service as _;
+use lambda_runtime::{Context, LambdaEvent, service_fn};
+use lambda_sqs_orders::{App, Order, Shipment, append, configuration, handle};
+use serde_json::json;
+
+type Anything<T> = Result<T, Box<dyn Error>>;
+
+const TABLE: &str = "orders";
+
+/// How long a message stays hidden that a worker took, in seconds.
+const VISIBILITY: i32 = 3;
+
+/// How often a message is delivered before it is a dead letter.
+const DELIVERIES: u32 = 50;
+
+/// How many messages a worker takes at once: the most that SQS gives.
+const BATCH: i32 = 10;
+
+const LEASE: Duration = Duration::from_millis(1_500);
+
+#[derive(Parser)]
+struct Cli {
+    /// How many orders.
+    #[arg(long, default_value_t = 1_000)]
+    messages: u64,
+    /// How many of them are sent twice, in percent.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(..=100))]
+    duplicates: u64,
+    /// How many workers.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=64))]
+    workers: u64,
+    /// How often a worker is killed, in milliseconds; 0 for never.
+    #[arg(long, default_value_t = 500)]
+    kill_every: u64,
+    #[command(subcommand)]
+    worker: Option<Sub>,
+}
+
+#[derive(Subcommand)]
+enum Sub {
+    /// One worker; started by the demo itself.
+    #[command(hide = true)]
+    Worker { queue: String, folder: PathBuf },
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let ended = match &cli.worker {
+        Some(Sub::Worker { queue, folder }) => worker(queue, folder).await.map(|()| true),
+        None => demo(&cli).await,
+    };
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// What Lambda does: calls the function with what is on the queue.
+async fn worker(queue: &str, folder: &Path) -> Anything<()> {
+    let sqs = aws_sdk_sqs::Client::new(&configuration().await);
+    let app = App {
+        store: store().await,
+        ledger: folder.join("ledger"),
+        answers: Some(folder.join("answers")),
+        work: Duration::from_millis(20),
+        lease: LEASE,
+    };
+    let mut function = service_fn(|event| handle(&app, event));
+    loop {
+        let taken = sqs.receive_message().queue_url(queue).max_number_of_messages(BATCH).wait_time_seconds(1);
+        // The emulator ends before its workers do.
+        let messages = taken.send().await?.messages.unwrap_or_default();
+        if messages.is_empty() {
+            continue;
+        }
+        append(&folder.join("deliveries"), &"1\n".repeat(messages.len()))?;
+        let records: Vec<_> = messages
+            .iter()
+            .map(|message| {
+                json!({
+                    "messageId": message.message_id,
+                    "receiptHandle": message.receipt_handle,
+                    "body": message.body,
+                    "attributes": {},
+                    "messageAttributes": {},
+                    "eventSource": "aws:sqs",
+                })
+            })
+            .collect();
+        let event = serde_json::from_value(json!({ "Records": records }))?;
+        let response = function.call(LambdaEvent::new(event, context()?)).await?;
+        let failed: BTreeSet<&str> =
+            response.batch_item_failures.iter().map(|failure| failure.item_identifier.as_str()).collect();
+        for message in &messages {
+            if !failed.contains(message.message_id.as_deref().unwrap_or_default()) {
+                let delete = sqs.delete_message().queue_url(queue);
+                delete.set_receipt_handle(message.receipt_handle.clone()).send().await?;
+            }
+        }
+    }
+}
+
+/// Of a function that has ten seconds.
+fn context() -> Anything<Context> {
+    let deadline = (SystemTime::now() + Duration::from_secs(10)).duration_since(UNIX_EPOCH)?;
+    let mut context = Context::default();
+    context.deadline = u64::try_from(deadline.as_millis())?;
+    Ok(context)
+}
+
+async fn store() -> DynamoDbStore {
+    let client = aws_sdk_dynamodb::Client::new(&configuration().await);
+    // One machine, one clock.
+    DynamoDbStore::builder(client, TABLE).clock_skew(Duration::ZERO).build()
+}
+
+/// A worker that does not outlive the demo.
+struct Worker(Child);
+
+impl Worker {
+    fn start(url: &str, queue: &str, folder: &Path) -> Anything<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("worker").arg(queue).arg(folder).envs(environment(url));
+        Ok(Self(command.spawn()?))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// By what the SDK finds the emulator.
+fn environment(url: &str) -> [(&'static str, String); 4] {
+    [
+        ("AWS_ENDPOINT_URL", url.to_owned()),
+        ("AWS_REGION", "us-east-1".to_owned()),
+        ("AWS_ACCESS_KEY_ID", "test".to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
+    ]
+}
+
+async fn demo(cli: &Cli) -> Anything<bool> {
+    let aws = Aws::start();
+    let here = aws_smithy_http_client::Builder::new().build_http();
+    let config = aws_config::defaults(aws_config::BehaviorVersion::latest())
+        .endpoint_url(aws.url())
+        .region("us-east-1")
+        .test_credentials()
+        .http_client(here)
+        .load()
+        .await;
+    let sqs = aws_sdk_sqs::Client::new(&config);
+    let client = aws_sdk_dynamodb::Client::new(&config);
+    let store = DynamoDbStore::builder(client, TABLE).clock_skew(Duration::ZERO).build();
+    store.create_table().await?;
+    let (queue, dead) = queues(&sqs).await?;
+    send(&sqs, &queue, cli).await?;
+
+    let folder = tempfile::tempdir()?;
+    let start = || Worker::start(&aws.url(), &queue, folder.path());
+    let mut workers = (0..cli.workers).map(|_| start()).collect::<Anything<Vec<_>>>()?;
+    let mut kills = 0;
+    let mut last_kill = Instant::now();
+    let begin = Instant::now();
+    let patience = Duration::from_secs(120) + Duration::from_millis(100 * cli.messages);
+    while waiting(&sqs, &queue).await? > 0 {
+        if begin.elapsed() > patience {
+            eprintln!("the queue was not empty after {patience:?}");
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if cli.kill_every > 0 && last_kill.elapsed() >= Duration::from_millis(cli.kill_every) {
+            // A new one first: nobody waits for the dead.
+            let next = start()?;
+            drop(workers.remove(0));
+            workers.push(next);
+            kills += 1;
+            last_kill = Instant::now();
+        }
+    }
+    drop(workers);
+    let found = Found::of(folder.path(), cli.messages, kills, &store).await?;
+    let dead_letters = waiting(&sqs, &dead).await?;
+    let line = json!({
+        "messages": cli.messages,
+        "deliveries": found.deliveries,
+        "effects": found.effects,
+        "replays": found.replays,
+        "dead_letters": dead_letters,
+        "violations": found.violations,
+    });
+    println!("{line}");
+    Ok(found.violations == 0)
+}
+
+/// The queue of the orders and the one of its dead letters.
+async fn queues(sqs: &aws_sdk_sqs::Client) -> Anything<(String, String)> {
+    let dead = sqs.create_queue().queue_name("orders-dead").send().await?.queue_url.ok_or("no queue")?;
+    let asked = sqs.get_queue_attributes().queue_url(&dead).attribute_names(QueueAttributeName::QueueArn);
+    let attributes = asked.send().await?.attributes.unwrap_or_default();
+    let arn = attributes.get(&QueueAttributeName::QueueArn).ok_or("no name of the queue")?;
+    let redrive = json!({ "deadLetterTargetArn": arn, "maxReceiveCount": DELIVERIES });
+    let create = sqs
+        .create_queue()
+        .queue_name("orders")
+        .attributes(QueueAttributeName::VisibilityTimeout, VISIBILITY.to_string())
+        .attributes(QueueAttributeName::RedrivePolicy, redrive.to_string());
+    Ok((create.send().await?.queue_url.ok_or("no queue")?, dead))
+}
+
+async fn send(sqs: &aws_sdk_sqs::Client, queue: &str, cli: &Cli) -> Anything<()> {
+    let mut orders: Vec<u64> = (0..cli.messages).collect();
+    // Spread, so that some duplicates meet and others come late.
+    let twice =
+        (0..cli.messages).filter(|order| order * cli.duplicates / 100 != (order + 1) * cli.duplicates / 100);
+    for (place, order) in twice.enumerate() {
+        let near = usize::try_from(order)? + place + 1;
+        orders.insert(if place % 2 == 0 { near } else { orders.len() }, order);
+    }
+    for orders in orders.chunks(usize::try_from(BATCH)?) {
+        let mut entries = Vec::new();
+        for (place, &id) in orders.iter().enumerate() {
+            let body = serde_json::to_string(&Order { id, pieces: 1 + u32::try_from(id % 5)? })?;
+            let entry = SendMessageBatchRequestEntry::builder().id(place.to_string()).message_body(body);
+            entries.push(entry.build()?);
+        }
+        sqs.send_message_batch().queue_url(queue).set_entries(Some(entries)).send().await?;
+    }
+    Ok(())
+}
+
+/// How many messages are on a queue, those included that somebody has taken.
+async fn waiting(sqs: &aws_sdk_sqs::Client, queue: &str) -> Anything<u64> {
+    let names = [
+        QueueAttributeName::ApproximateNumberOfMessages,
+        QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
+    ];
+    let asked = sqs.get_queue_attributes().queue_url(queue).set_attribute_names(Some(names.to_vec()));
+    let attributes = asked.send().await?.attributes.unwrap_or_default();
+    let mut waiting = 0;
+    for name in &names {
+        waiting += attributes.get(name).map_or(Ok(0), |count| count.parse::<u64>())?;
+    }
+    Ok(waiting)
+}
+
+/// What a run left.
+struct Found {
+    deliveries: usize,
+    effects: usize,
+    replays: usize,
+    violations: u64,
+}
+
+impl Found {
+    async fn of(folder: &Path, orders: u64, kills: usize, store: &DynamoDbStore) -> Anything<Self> {
+        let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let mut answers: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
+        let mut replays = 0;
+        for line in read("answers").lines() {
+            let mut words = line.split(' ');
+            let (order, parcel) = (words.next().ok_or("no order")?, words.next().ok_or("no parcel")?);
+            answers.entry(order.parse()?).or_default().insert(parcel.to_owned());
+            replays += usize::from(words.next() == Some("replayed"));
+        }
+        let mut violations = 0;
+        for order in 0..orders {
+            let recorded = recorded(store, order).await?;
+            let given = answers.remove(&order).unwrap_or_default();
+            let single =
+                given.len() <= 1 && given.first().is_none_or(|given| recorded.as_ref() == Some(given));
+            if recorded.is_none() || !single {
+                eprintln!("order {order}: recorded {recorded:?}, answered {given:?}");
+                violations += 1;
+            }
+        }
+        let ledger = read("ledger");
+        let effects = ledger.lines().count();
+        let shipped: BTreeSet<&str> = ledger.lines().collect();
+        // A killed worker may have begun as many as it had taken.
+        let allowed = shipped.len() + kills * usize::try_from(BATCH)?;
+        if effects > allowed {
+            eprintln!("{effects} effects, where {allowed} are the most that {kills} kills explain");
+            violations += 1;
+        }
+        Ok(Self { deliveries: read("deliveries").lines().count(), effects, replays, violations })
+    }
+}
+
+/// The parcel that is recorded for an order.
+async fn recorded(store: &DynamoDbStore, order: u64) -> Anything<Option<String>> {
+    let key = KeyBuilder::new().literal("order/").part(&order).finish()?;
+    let record = store.get(&RecordKey::new(Scope::new("orders.ship")?, key)).await?;
+    Ok(match record {
+        Some(record) if record.state == State::Completed => match record.result {
+            Some(StoredResult::Value(bytes)) => Some(serde_json::from_slice::<Shipment>(&bytes)?.parcel),
+            _ => None,
+        },
+        _ => None,
+    })
+}

@@ -1,0 +1,135 @@
+//! Ships orders: a Lambda function on an SQS queue, on the idempotent function [`ship`].
+
+use std::convert::Infallible;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use aws_config::SdkConfig;
+use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
+use aws_smithy_http_client::tls::{self, rustls_provider::CryptoMode};
+use idem::lambda::batch::{Batch, BatchResponse};
+use idem::{DynamoDbStore, Outcome, idempotent};
+use lambda_runtime::LambdaEvent;
+use serde::{Deserialize, Serialize};
+
+/// What [`ship`] needs.
+#[derive(Debug)]
+pub struct App {
+    /// Where results are kept.
+    pub store: DynamoDbStore,
+    /// Where the effects go: one line each.
+    pub ledger: PathBuf,
+    /// Where it is told what was answered, for whoever checks: one line each.
+    pub answers: Option<PathBuf>,
+    /// How long the work takes.
+    pub work: Duration,
+    /// How long a silent worker keeps an order.
+    pub lease: Duration,
+}
+
+/// An order, as it stands in a message.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// Which order.
+    pub id: u64,
+    /// How many pieces.
+    pub pieces: u32,
+}
+
+/// What shipping gives.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Shipment {
+    /// The parcel's number.
+    pub parcel: String,
+}
+
+/// Why an order is not shipped.
+#[derive(Debug, thiserror::Error, Serialize, Deserialize)]
+pub enum ShipError {
+    /// There is nothing to ship: no delivery will change that.
+    #[error("an order of no pieces")]
+    Empty,
+    /// The message is no order.
+    #[error("the message is no order")]
+    NoOrder,
+    /// The effect could not be had.
+    #[error("the ledger cannot be written: {0}")]
+    Ledger(String),
+    /// It did not come to the body.
+    #[error(transparent)]
+    #[serde(skip)]
+    Idem(#[from] idem::Error),
+}
+
+impl ShipError {
+    const fn is_final(&self) -> bool {
+        matches!(self, Self::Empty)
+    }
+}
+
+/// Ships an order, once.
+///
+/// # Errors
+///
+/// [`ShipError`].
+#[idempotent(
+    key = "order/{order.id}",
+    scope = "orders.ship",
+    fingerprint = order.pieces,
+    store = app.store,
+    ttl = "24h",
+    lease = app.lease,
+    terminal = ShipError::is_final
+)]
+pub async fn ship(app: &App, order: &Order) -> Result<Shipment, ShipError> {
+    if order.pieces == 0 {
+        return Err(ShipError::Empty);
+    }
+    append(&app.ledger, &format!("{}\n", order.id)).map_err(|error| ShipError::Ledger(error.to_string()))?;
+    tokio::time::sleep(app.work).await;
+    let fence = idem::context().and_then(|context| context.fence()).map_or(0, idem::Fence::get);
+    Ok(Shipment { parcel: format!("P{fence:x}") })
+}
+
+/// The function that Lambda calls.
+///
+/// # Errors
+///
+/// None: what fails is in the response.
+pub async fn handle(app: &App, event: LambdaEvent<SqsEvent>) -> Result<BatchResponse, Infallible> {
+    let batch = Batch::new().deadline(event.context.deadline());
+    Ok(batch.process(event.payload.records, |message| handle_one(app, message)).await)
+}
+
+async fn handle_one(app: &App, message: SqsMessage) -> Result<Shipment, ShipError> {
+    let body = message.body.unwrap_or_default();
+    let order: Order = serde_json::from_str(&body).map_err(|_| ShipError::NoOrder)?;
+    let observed = idem::observe(ship(app, &order)).await;
+    if let (Some(answers), Ok(shipment)) = (&app.answers, &observed.value) {
+        let replayed = observed.outcome.is_some_and(|outcome: Outcome| outcome.is_replayed());
+        let line =
+            format!("{} {} {}\n", order.id, shipment.parcel, if replayed { "replayed" } else { "ran" });
+        append(answers, &line).map_err(|error| ShipError::Ledger(error.to_string()))?;
+    }
+    observed.value
+}
+
+/// One line in one write, so that lines of several processes do not mix.
+///
+/// # Errors
+///
+/// The file's.
+pub fn append(file: &std::path::Path, line: &str) -> std::io::Result<()> {
+    OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())
+}
+
+/// The configuration of the environment, with an HTTP client of its own for each who asks.
+pub async fn configuration() -> SdkConfig {
+    let client = aws_smithy_http_client::Builder::new()
+        .tls_provider(tls::Provider::Rustls(CryptoMode::Ring))
+        .build_https();
+    let loader = aws_config::defaults(aws_config::BehaviorVersion::latest());
+    loader.http_client(client).load().await
+}

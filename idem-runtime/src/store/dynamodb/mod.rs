@@ -1,0 +1,167 @@
+//! Records in a DynamoDB table.
+//!
+//! Owns the requests and the judgement by a declared clock skew, for DynamoDB has no clock to judge by.
+//! The rules are the protocol's own functions, applied to what a refused conditional write gives back.
+
+mod builder;
+mod failure;
+mod item;
+mod names;
+mod steps;
+mod table;
+
+use std::fmt;
+
+use aws_sdk_dynamodb::Client;
+
+use crate::error::StoreError;
+use crate::key::RecordKey;
+use crate::protocol::{
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Release, ReleaseAnswer, Renew,
+    RenewAnswer, Resolution, ResolveAnswer, StoredResult,
+};
+use crate::store::{Store, Waiters, own_runtime, retry};
+
+pub use builder::DynamoDbStoreBuilder;
+use steps::Table;
+
+/// The largest result: an item has 400 KiB for all its attributes, and what is not the result is
+/// below 8 KiB.
+const MAX_RESULT_BYTES: usize = failure::MAX_ITEM_BYTES - 8 * 1_024;
+
+/// A store in a DynamoDB table. Feature `dynamodb`.
+///
+/// A first call writes twice (claim, complete), a replay or a busy answer is one refused conditional
+/// write. Renewing, releasing and taking over read or are refused once and then write.
+///
+/// # Clock
+///
+/// DynamoDB has no clock that a condition could ask. Leases and expiry are judged by the clocks of the
+/// machines that call, which must not differ by more than the declared
+/// [`clock_skew`](DynamoDbStoreBuilder::clock_skew): that much is added before a lease counts as over or
+/// a record as expired. If they differ by more, a live worker's claim may be taken over early; its late
+/// result is still refused, since complete is guarded by owner and fence.
+///
+/// # Runtime
+///
+/// Requests are made on a thread of the stores' own, so that a body that blocks its thread keeps its
+/// lease. Give the store a client whose connections nobody else uses.
+#[derive(Clone)]
+pub struct DynamoDbStore {
+    table: Table,
+    waiters: Waiters,
+}
+
+impl DynamoDbStore {
+    /// A store in this table, with the partition key `id` and every other default. Nothing is asked of
+    /// DynamoDB: [`check`](Self::check) does that.
+    #[must_use]
+    pub fn new(client: Client, table: &str) -> Self {
+        Self::builder(client, table).build()
+    }
+
+    /// The same, with choices.
+    pub fn builder(client: Client, table: &str) -> DynamoDbStoreBuilder {
+        DynamoDbStoreBuilder::new(client, table)
+    }
+
+    /// Does `work` on the stores' own thread, for no longer than an operation may take.
+    async fn ask<A, F>(&self, work: impl FnOnce(Table) -> F) -> Result<A, StoreError>
+    where
+        A: Send + 'static,
+        F: Future<Output = Result<A, StoreError>> + Send + 'static,
+    {
+        let time = self.table.timeout();
+        let work = Box::pin(work(self.table.clone()));
+        own_runtime::apart(async move {
+            let late = |_| StoreError::outcome_unknown(format!("no answer within {time:?}"));
+            tokio::time::timeout(time, work).await.map_err(late)?
+        })
+        .await
+    }
+}
+
+fn check_size(result: &StoredResult) -> Result<(), StoreError> {
+    match result {
+        StoredResult::Value(bytes) if bytes.len() > MAX_RESULT_BYTES => {
+            Err(StoreError::too_large(bytes.len(), MAX_RESULT_BYTES))
+        }
+        StoredResult::Value(_) | StoredResult::Tombstone(_) => Ok(()),
+    }
+}
+
+impl Store for DynamoDbStore {
+    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
+        let (key, request) = (key.clone(), request.clone());
+        self.ask(|table| async move {
+            // Most keys are new: that there is no item is the first guess, and not asked first.
+            table
+                .step_from(None, &key, |record, now| protocol::claim(record, Fence::default(), &request, now))
+                .await
+        })
+        .await
+    }
+
+    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
+        let (key, request) = (key.clone(), *request);
+        self.ask(|table| async move {
+            table.step(&key, |record, now| protocol::renew(record, &request, now)).await
+        })
+        .await
+    }
+
+    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
+        check_size(&request.result)?;
+        let (key, request) = (key.clone(), request.clone());
+        self.ask(|table| async move { table.complete(&key, &request).await }).await
+    }
+
+    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
+        let (key, request) = (key.clone(), *request);
+        self.ask(|table| async move {
+            table.step(&key, |record, now| protocol::release(record, &request, now)).await
+        })
+        .await
+    }
+
+    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
+        if let Resolution::Record(_, result) = resolution {
+            check_size(result)?;
+        }
+        let (key, resolution) = (key.clone(), resolution.clone());
+        self.ask(|table| async move {
+            table.step(&key, |record, now| protocol::resolve(record, &resolution, now)).await
+        })
+        .await
+    }
+
+    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        let key = key.clone();
+        self.ask(|table| async move { table.forget(&key).await }).await
+    }
+
+    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        let key = key.clone();
+        self.ask(|table| async move { table.live(&key).await }).await
+    }
+
+    /// Reads the whole table and deletes what DynamoDB's own time to live has not yet deleted: it is
+    /// never needed, and costs what a scan costs.
+    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        self.ask(|table| async move { table.purge(limit).await }).await
+    }
+
+    fn max_result_bytes(&self) -> Option<usize> {
+        Some(MAX_RESULT_BYTES)
+    }
+
+    fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+}
+
+impl fmt::Debug for DynamoDbStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DynamoDbStore").field("table", &self.table.names().table).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,66 @@
+//! What things are called in the table: attributes, and the key of an item.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use crate::key::RecordKey;
+
+/// What would let a scope and a key be taken for others; the rest stays as a person reads it.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b'%').add(b'#');
+
+/// An item, as the client has it.
+pub(super) type Item = HashMap<String, AttributeValue>;
+
+/// The names of one store's table.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    pub(super) table: Arc<str>,
+    pub(super) partition_key: Arc<str>,
+    /// A table with a sort key: its name, and the value that all records have there.
+    pub(super) sort_key: Option<(Arc<str>, Arc<str>)>,
+    /// The attribute by which DynamoDB deletes: seconds since the Unix epoch.
+    pub(super) time_to_live: Arc<str>,
+    /// What the names of the other attributes begin with.
+    pub(super) attribute_prefix: Arc<str>,
+    /// What every partition key begins with.
+    pub(super) key_prefix: Arc<str>,
+}
+
+impl Names {
+    pub(super) fn new(table: &str) -> Self {
+        Self {
+            table: table.into(),
+            partition_key: "id".into(),
+            sort_key: None,
+            time_to_live: "delete_at".into(),
+            attribute_prefix: "".into(),
+            key_prefix: "".into(),
+        }
+    }
+
+    /// The name in the table of one of a record's attributes.
+    pub(super) fn attribute(&self, name: &str) -> String {
+        format!("{}{name}", self.attribute_prefix)
+    }
+
+    /// The primary key of the item of `key`.
+    pub(super) fn primary_key(&self, key: &RecordKey) -> Item {
+        let scope = utf8_percent_encode(key.scope().as_str(), ESCAPED);
+        let id = format!("{}{scope}#{}", self.key_prefix, key.key().as_str());
+        let mut item = Item::from([(self.partition_key.to_string(), AttributeValue::S(id))]);
+        if let Some((name, value)) = &self.sort_key {
+            item.insert(name.to_string(), AttributeValue::S(value.to_string()));
+        }
+        item
+    }
+
+    /// The primary key of an item.
+    pub(super) fn primary_key_of(&self, item: &Item) -> Option<Item> {
+        let mut names = vec![&self.partition_key];
+        names.extend(self.sort_key.as_ref().map(|(name, _)| name));
+        names.into_iter().map(|name| Some((name.to_string(), item.get(&**name)?.clone()))).collect()
+    }
+}

@@ -1,0 +1,326 @@
+//! One step of the protocol as conditional writes: guess, write under the condition that the guess
+//! holds, and where it does not, decide anew on what the refusal gives back.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure as OnFailure;
+
+use super::failure::failure;
+use super::item::{self, Seen};
+use super::names::{Item, Names};
+use crate::error::StoreError;
+use crate::key::RecordKey;
+use crate::protocol::{
+    self, Complete, CompleteAnswer, Owner, Record, State, Step, Timestamp, Verdict, is_live,
+};
+use crate::store::{retry, words};
+
+/// How long an item stays at the least, over or not: it holds the fence that the next one must exceed,
+/// also by a clock that is behind.
+const MEMORY_OF_FENCES: Duration = Duration::from_secs(3_600);
+
+/// The table as one store sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Table(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    client: Client,
+    names: Names,
+    skew: Duration,
+    timeout: Duration,
+}
+
+/// What a conditional write met.
+enum Met {
+    /// What was guessed: it is written.
+    Guessed,
+    /// Something else: nothing is written.
+    Other(Option<Item>),
+}
+
+impl Table {
+    pub(super) fn new(client: Client, names: Names, skew: Duration, timeout: Duration) -> Self {
+        Self(Arc::new(Inner { client, names, skew, timeout }))
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    pub(super) fn names(&self) -> &Names {
+        &self.0.names
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.0.timeout
+    }
+
+    /// This machine's clock: DynamoDB has none to ask.
+    fn now() -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp::default().after(since)
+    }
+
+    /// The record in an item, its ends put off by as much as the writer's clock may be behind ours: what
+    /// is over then is over by every clock.
+    fn read(&self, item: &Item) -> Result<Seen, StoreError> {
+        let mut seen = item::read(&self.0.names, item)?;
+        let record = &mut seen.record;
+        record.lease_until = record.lease_until.after(self.0.skew);
+        record.expires_at = record.expires_at.map(|end| end.after(self.0.skew));
+        Ok(seen)
+    }
+
+    /// Makes one step, beginning with a look.
+    pub(super) async fn step<A>(
+        &self,
+        key: &RecordKey,
+        decide: impl Fn(Option<&Record>, Timestamp) -> Step<A>,
+    ) -> Result<A, StoreError> {
+        let seen = self.look(key).await?;
+        self.step_from(seen, key, decide).await
+    }
+
+    /// Makes one step, beginning with a guess of what is there.
+    pub(super) async fn step_from<A>(
+        &self,
+        mut seen: Option<Seen>,
+        key: &RecordKey,
+        decide: impl Fn(Option<&Record>, Timestamp) -> Step<A>,
+    ) -> Result<A, StoreError> {
+        loop {
+            let Step { write, answer } = decide(seen.as_ref().map(|seen| &seen.record), Self::now());
+            let Some(record) = write else { return Ok(answer) };
+            match self.put(key, seen.as_ref(), &record).await? {
+                Met::Guessed => return Ok(answer),
+                Met::Other(item) => seen = item.map(|item| self.read(&item)).transpose()?,
+            }
+        }
+    }
+
+    /// When DynamoDB may delete a record that ends then, in seconds: when it is over by every clock, and
+    /// a new fence exceeds the old one by every clock.
+    fn delete_at(&self, expires_at: Timestamp) -> u64 {
+        let over = expires_at.after(self.0.skew.saturating_mul(2));
+        over.max(Self::now().after(MEMORY_OF_FENCES)).as_micros().div_ceil(1_000_000)
+    }
+
+    async fn put(&self, key: &RecordKey, seen: Option<&Seen>, record: &Record) -> Result<Met, StoreError> {
+        let Inner { client, names, .. } = &*self.0;
+        let revision = seen.map_or(0, |seen| seen.revision).wrapping_add(1);
+        let delete_at = record.expires_at.map(|end| self.delete_at(end));
+        let mut item = item::write(names, record, revision, delete_at);
+        item.extend(names.primary_key(key));
+        let request = client.put_item().table_name(&*names.table).set_item(Some(item));
+        let request =
+            guarded(request, names, seen).return_values_on_condition_check_failure(OnFailure::AllOld);
+        self.asked(|| async {
+            match request.clone().send().await {
+                Ok(_) => Ok(Met::Guessed),
+                Err(SdkError::ServiceError(context))
+                    if context.err().is_conditional_check_failed_exception() =>
+                {
+                    match context.into_err() {
+                        PutItemError::ConditionalCheckFailedException(refused) => {
+                            Ok(Met::Other(refused.item))
+                        }
+                        _ => Ok(Met::Other(None)),
+                    }
+                }
+                Err(error) => Err(failure(&error)),
+            }
+        })
+        .await
+    }
+
+    /// Records a result by one write, if the claim is still the asker's.
+    pub(super) async fn complete(
+        &self,
+        key: &RecordKey,
+        request: &Complete,
+    ) -> Result<CompleteAnswer, StoreError> {
+        match self.complete_mine(key, request).await? {
+            Met::Guessed => Ok(CompleteAnswer::Done),
+            Met::Other(item) => {
+                let seen = item.map(|item| self.read(&item)).transpose()?;
+                self.step_from(seen, key, |record, now| protocol::complete(record, request, now)).await
+            }
+        }
+    }
+
+    /// What [`protocol::complete`] does to a record in flight that is the asker's.
+    async fn complete_mine(&self, key: &RecordKey, request: &Complete) -> Result<Met, StoreError> {
+        let Inner { client, names, skew, .. } = &*self.0;
+        let now = Self::now();
+        let expires_at = now.after(request.ttl);
+        let state = match request.verdict {
+            Verdict::Completed => State::Completed,
+            Verdict::Failed => State::Failed,
+        };
+        let (result_name, result) = item::result(&request.result);
+        let set = [
+            ("state", item::text(words::state(state))),
+            (result_name, result),
+            ("ttl", item::micros(request.ttl)),
+            ("completed_at", item::instant(now)),
+            ("expires_at", item::instant(expires_at)),
+        ];
+        let mut update = client
+            .update_item()
+            .table_name(&*names.table)
+            .set_key(Some(names.primary_key(key)))
+            .condition_expression(
+                "#state = :in_flight AND #owner = :owner AND #fence = :fence AND \
+                 (attribute_not_exists(#expires_at) OR #expires_at > :over)",
+            )
+            .expression_attribute_names("#owner", names.attribute("owner"))
+            .expression_attribute_names("#fence", names.attribute("fence"))
+            .expression_attribute_values(":in_flight", item::text(words::state(State::InFlight)))
+            .expression_attribute_values(":owner", item::bytes(request.owner.as_bytes()))
+            .expression_attribute_values(":fence", item::number(request.fence.get()))
+            .expression_attribute_values(":over", item::instant(now.before(*skew)));
+        let mut assignments = String::from("SET #revision = #revision + :one, #delete_at = :delete_at");
+        for (name, value) in set {
+            assignments.push_str(&format!(", #{name} = :{name}"));
+            update = update
+                .expression_attribute_names(format!("#{name}"), names.attribute(name))
+                .expression_attribute_values(format!(":{name}"), value);
+        }
+        let update = update
+            .update_expression(assignments)
+            .expression_attribute_names("#revision", names.attribute("revision"))
+            .expression_attribute_values(":one", item::number(1))
+            .expression_attribute_names("#delete_at", &*names.time_to_live)
+            .expression_attribute_values(":delete_at", item::number(self.delete_at(expires_at)))
+            .return_values_on_condition_check_failure(OnFailure::AllOld);
+        self.asked(|| async {
+            match update.clone().send().await {
+                Ok(_) => Ok(Met::Guessed),
+                Err(SdkError::ServiceError(context))
+                    if context.err().is_conditional_check_failed_exception() =>
+                {
+                    match context.into_err() {
+                        UpdateItemError::ConditionalCheckFailedException(refused) => {
+                            Ok(Met::Other(refused.item))
+                        }
+                        _ => Ok(Met::Other(None)),
+                    }
+                }
+                Err(error) => Err(failure(&error)),
+            }
+        })
+        .await
+    }
+
+    /// Deletes what is over by every clock and whose fence the next one exceeds by every clock.
+    pub(super) async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        let Inner { client, names, skew, .. } = &*self.0;
+        let over = item::instant(Self::now().before(skew.saturating_mul(2)));
+        let mut pages = client
+            .scan()
+            .table_name(&*names.table)
+            .consistent_read(true)
+            .filter_expression("begins_with(#id, :prefix) AND #expires_at <= :over")
+            .expression_attribute_names("#id", &*names.partition_key)
+            .expression_attribute_values(":prefix", item::text(&names.key_prefix))
+            .expression_attribute_names("#expires_at", names.attribute("expires_at"))
+            .expression_attribute_values(":over", over.clone())
+            .into_paginator()
+            .send();
+        let mut deleted = 0;
+        while deleted < limit
+            && let Some(page) = pages.next().await
+        {
+            for item in page.map_err(|error| failure(&error))?.items() {
+                let Some(key) = names.primary_key_of(item).filter(|_| deleted < limit) else { continue };
+                let delete = client
+                    .delete_item()
+                    .table_name(&*names.table)
+                    .set_key(Some(key))
+                    .condition_expression("#expires_at <= :over")
+                    .expression_attribute_names("#expires_at", names.attribute("expires_at"))
+                    .expression_attribute_values(":over", over.clone());
+                match delete.send().await {
+                    Ok(_) => deleted += 1,
+                    // It came back meanwhile.
+                    Err(SdkError::ServiceError(context))
+                        if context.err().is_conditional_check_failed_exception() => {}
+                    Err(error) => return Err(failure(&error)),
+                }
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// One request, until it is answered.
+    async fn asked<A, F>(&self, ask: impl FnMut() -> F) -> Result<A, StoreError>
+    where
+        F: Future<Output = Result<A, StoreError>>,
+    {
+        retry::retried(self.0.timeout, ask).await
+    }
+
+    /// What is there now.
+    async fn look(&self, key: &RecordKey) -> Result<Option<Seen>, StoreError> {
+        let Inner { client, names, .. } = &*self.0;
+        let request = client.get_item().table_name(&*names.table).consistent_read(true);
+        let request = request.set_key(Some(names.primary_key(key)));
+        let answer =
+            self.asked(|| async { request.clone().send().await.map_err(|error| failure(&error)) }).await?;
+        answer.item.map(|item| self.read(&item)).transpose()
+    }
+
+    /// The live record, with the times that were written.
+    pub(super) async fn live(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        let Some(Seen { mut record, .. }) = self.look(key).await? else { return Ok(None) };
+        if !is_live(&record, Self::now()) {
+            return Ok(None);
+        }
+        record.lease_until = record.lease_until.before(self.0.skew);
+        record.expires_at = record.expires_at.map(|end| end.before(self.0.skew));
+        Ok(Some(record))
+    }
+
+    /// Puts a record that is over in the place of one that is live: it keeps the fence.
+    pub(super) async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        self.step(key, |record, now| match record.filter(|record| is_live(record, now)) {
+            None => Step { write: None, answer: false },
+            Some(record) => {
+                let forgotten = Record {
+                    state: State::Released,
+                    owner: Owner::NOBODY,
+                    fingerprint: None,
+                    result: None,
+                    completed_at: None,
+                    expires_at: Some(Timestamp::default()),
+                    ..record.clone()
+                };
+                Step { write: Some(forgotten), answer: true }
+            }
+        })
+        .await
+    }
+}
+
+/// The condition that the item is the one seen, or that there is none.
+fn guarded(request: PutItemFluentBuilder, names: &Names, seen: Option<&Seen>) -> PutItemFluentBuilder {
+    match seen {
+        None => request
+            .condition_expression("attribute_not_exists(#id)")
+            .expression_attribute_names("#id", &*names.partition_key),
+        // A revision is one of its fence only: both count anew where a record begins anew.
+        Some(seen) => request
+            .condition_expression("#fence = :fence AND #revision = :revision")
+            .expression_attribute_names("#fence", names.attribute("fence"))
+            .expression_attribute_names("#revision", names.attribute("revision"))
+            .expression_attribute_values(":fence", item::number(seen.record.fence.get()))
+            .expression_attribute_values(":revision", item::number(seen.revision)),
+    }
+}

@@ -1,0 +1,99 @@
+//! What the store's objects in the database are called.
+//!
+//! Names become part of statements, so nothing but a plain identifier is ever taken for one.
+
+use crate::error::StoreError;
+
+/// The longest table name: PostgreSQL takes 63 bytes, and the names of an index and a view are longer.
+const LONGEST_TABLE: usize = 40;
+const LONGEST: usize = 63;
+
+/// A name made of letters, digits and underscores, none of them a digit first.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Identifier(String);
+
+impl Identifier {
+    pub(super) fn schema(name: &str) -> Result<Self, StoreError> {
+        Self::checked("schema", name, LONGEST)
+    }
+
+    pub(super) fn table(name: &str) -> Result<Self, StoreError> {
+        Self::checked("table", name, LONGEST_TABLE)
+    }
+
+    /// Any schema that the server has said there is.
+    pub(super) fn existing(name: String) -> Self {
+        Self(name)
+    }
+
+    fn checked(what: &str, name: &str, longest: usize) -> Result<Self, StoreError> {
+        let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if name.is_empty() || name.len() > longest || !plain || name.starts_with(|c: char| c.is_ascii_digit())
+        {
+            return Err(StoreError::configuration(format!(
+                "`{what}` is {name:?} and must be 1 to {longest} letters, digits or underscores, and not begin with a digit"
+            )));
+        }
+        Ok(Self(name.to_owned()))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn quoted(&self) -> String {
+        format!("\"{}\"", self.0.replace('"', "\"\""))
+    }
+}
+
+/// The store's objects, as statements name them.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    pub(super) schema: String,
+    pub(super) records: String,
+    pub(super) meta: String,
+    pub(super) readable: String,
+    /// Without its schema: an index is made in its table's.
+    pub(super) expiry_index: String,
+}
+
+impl Names {
+    pub(super) fn new(schema: &Identifier, table: &Identifier) -> Self {
+        let of = |suffix: &str| Identifier(format!("{}{suffix}", table.as_str())).quoted();
+        let in_schema = |suffix: &str| format!("{}.{}", schema.quoted(), of(suffix));
+        Self {
+            schema: schema.quoted(),
+            records: in_schema(""),
+            meta: in_schema("_meta"),
+            readable: in_schema("_readable"),
+            expiry_index: of("_expiry"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::StoreErrorKind;
+
+    #[test]
+    fn a_name_that_is_no_identifier_is_refused() {
+        let long = "t".repeat(41);
+        for name in ["", "1st", "a b", "a;drop table x", "a\"b", "a.b", "tä", long.as_str()] {
+            let error = Identifier::table(name).unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Configuration, "{name}");
+        }
+        for name in ["idem_records", "_x", "Mixed1"] {
+            assert_eq!(Identifier::table(name).unwrap().as_str(), name);
+        }
+        assert!(Identifier::schema(&"s".repeat(63)).is_ok());
+    }
+
+    #[test]
+    fn names_are_quoted() {
+        let schema = Identifier::existing("od\"d".into());
+        let names = Names::new(&schema, &Identifier::table("Mixed").unwrap());
+        assert_eq!(names.records, "\"od\"\"d\".\"Mixed\"");
+        assert_eq!(names.meta, "\"od\"\"d\".\"Mixed_meta\"");
+    }
+}

@@ -1,0 +1,208 @@
+//! The statements, each one atomic step of the server.
+//!
+//! Only what most calls do is restated here in SQL: a grant, a renewal, a completion. Everything else
+//! is judged by the protocol's own functions on the row that a statement read, and written by `swap`
+//! if the row is still that one.
+
+use std::sync::Arc;
+
+use super::names::Names;
+use super::rows::COLUMNS;
+
+/// The server's now, in microseconds. Read once a statement, after its snapshot was taken.
+const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// The texts for one store's names.
+#[derive(Debug)]
+pub(super) struct Statements {
+    pub(super) claim: Arc<str>,
+    pub(super) renew: Arc<str>,
+    pub(super) complete: Arc<str>,
+    pub(super) read: Arc<str>,
+    pub(super) swap: Arc<str>,
+    pub(super) forget: Arc<str>,
+    pub(super) purge: Arc<str>,
+}
+
+impl Statements {
+    pub(super) fn new(names: &Names) -> Self {
+        Self {
+            claim: claim(names).into(),
+            renew: renew(names).into(),
+            complete: complete(names).into(),
+            read: read(names).into(),
+            swap: swap(names).into(),
+            forget: forget(names).into(),
+            purge: purge(names).into(),
+        }
+    }
+}
+
+/// The columns of a record, each with this before it.
+fn columns(before: &str) -> String {
+    COLUMNS.map(|column| format!("{before}{column}")).join(", ")
+}
+
+/// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 on_crash, $8 max_attempts: arrays
+/// of one length, sorted by scope and key, no key twice.
+///
+/// Rows of kind 0, one a claim: its number, now, and the row as it was. Of kind 1: scope, key and fence
+/// of what was inserted. Of kind 2: the number of a claim that took a row over, and the new row.
+///
+/// The row is read first, and what leaves it as it is writes nothing: no lock, no WAL.
+fn claim(names: &Names) -> String {
+    let (records, meta) = (&names.records, &names.meta);
+    let (all, of_record) = (columns(""), columns("r."));
+    let nothing = COLUMNS
+        .map(|column| match column {
+            "state" | "on_crash" | "tombstone" => "NULL::smallint",
+            "owner" | "fingerprint" | "result" => "NULL::bytea",
+            "recovered" => "NULL::boolean",
+            "fence" => "fence",
+            _ => "NULL::bigint",
+        })
+        .join(", ");
+    let expired = "r.expires_at IS NOT NULL AND r.expires_at <= a.now";
+    format!(
+        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now), \
+         asked AS MATERIALIZED ( \
+           SELECT a.*, clock.now, r.key IS NOT NULL AS found, {of_record} \
+           FROM clock CROSS JOIN unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[], \
+             $6::bigint[], $7::smallint[], $8::bigint[]) WITH ORDINALITY \
+             AS a (scope, key, own, print, lease, keep, crash, most, n) \
+           LEFT JOIN {records} r ON r.scope = a.scope AND r.key = a.key \
+         ), inserted AS ( \
+           INSERT INTO {records} (scope, key, {all}) \
+           SELECT scope, key, 0, own, \
+             greatest(now, (SELECT value + 1 FROM {meta} WHERE name = 'fence_floor')), 1, false, crash, \
+             now + lease, now, keep, print, NULL, now, NULL, \
+             CASE WHEN crash = 0 THEN now + lease + keep END, NULL \
+           FROM asked WHERE NOT found ORDER BY n \
+           ON CONFLICT (scope, key) DO NOTHING \
+           RETURNING scope, key, fence \
+         ), taken AS ( \
+           UPDATE {records} r SET \
+             state = 0, owner = a.own, fence = greatest(r.fence + 1, a.now), \
+             attempt = CASE WHEN {expired} THEN 1 ELSE least(r.attempt + 1, 4294967295) END, \
+             recovered = r.state = 0 AND NOT ({expired}), on_crash = a.crash, \
+             lease_until = a.now + a.lease, retry_at = a.now, ttl = a.keep, \
+             fingerprint = CASE WHEN {expired} THEN a.print ELSE coalesce(a.print, r.fingerprint) END, \
+             tombstone = NULL, created_at = CASE WHEN {expired} THEN a.now ELSE r.created_at END, \
+             completed_at = NULL, \
+             expires_at = CASE WHEN a.crash = 0 THEN a.now + a.lease + a.keep END, result = NULL \
+           FROM asked a \
+           WHERE (a.state IN (0, 3) OR a.expires_at <= a.now) AND r.scope = a.scope AND r.key = a.key AND ( \
+             {expired} \
+             OR (r.fingerprint IS NULL OR a.print IS NULL OR r.fingerprint = a.print) \
+               AND (a.most IS NULL OR r.attempt < a.most) \
+               AND (r.state = 0 AND r.owner <> a.own AND r.lease_until <= a.now \
+                   AND r.on_crash = 0 AND a.crash = 0 \
+                 OR r.state = 3 AND r.retry_at <= a.now)) \
+           RETURNING a.n, {of_record} \
+         ) \
+         SELECT 0, n, now, NULL::bytea, NULL::bytea, found, {all} FROM asked \
+         UNION ALL SELECT 1, NULL, NULL, scope, key, true, {nothing} FROM inserted \
+         UNION ALL SELECT 2, n, NULL, NULL, NULL, true, {all} FROM taken"
+    )
+}
+
+/// $1 scope, $2 key, $3 owner, $4 fence, $5 lease: the numbers of those that were renewed.
+fn renew(names: &Names) -> String {
+    let records = &names.records;
+    format!(
+        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now) \
+         UPDATE {records} r SET lease_until = clock.now + a.lease, \
+           expires_at = CASE WHEN r.on_crash = 0 THEN clock.now + a.lease + r.ttl END \
+         FROM clock CROSS JOIN unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[]) \
+           WITH ORDINALITY AS a (scope, key, own, number, lease, n) \
+         WHERE r.scope = a.scope AND r.key = a.key AND r.owner = a.own AND r.fence = a.number \
+           AND r.state = 0 AND (r.expires_at IS NULL OR r.expires_at > clock.now) \
+         RETURNING a.n"
+    )
+}
+
+/// $1 scope, $2 key, $3 owner, $4 fence, $5 state, $6 tombstone, $7 result, $8 ttl: the numbers of those
+/// that were recorded.
+fn complete(names: &Names) -> String {
+    let records = &names.records;
+    format!(
+        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now) \
+         UPDATE {records} r SET state = a.verdict, tombstone = a.reason, result = a.bytes, ttl = a.keep, \
+           completed_at = clock.now, expires_at = clock.now + a.keep \
+         FROM clock CROSS JOIN unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bigint[], $5::smallint[], \
+             $6::smallint[], $7::bytea[], $8::bigint[]) \
+           WITH ORDINALITY AS a (scope, key, own, number, verdict, reason, bytes, keep, n) \
+         WHERE r.scope = a.scope AND r.key = a.key AND r.owner = a.own AND r.fence = a.number \
+           AND r.state = 0 AND (r.expires_at IS NULL OR r.expires_at > clock.now) \
+         RETURNING a.n"
+    )
+}
+
+/// $1 scope, $2 key: number, now, and the row, if there is one.
+fn read(names: &Names) -> String {
+    let (records, of_record) = (&names.records, columns("r."));
+    format!(
+        "SELECT a.n, clock.now, r.key IS NOT NULL, {of_record} \
+         FROM (SELECT {NOW} AS now) clock \
+         CROSS JOIN unnest($1::bytea[], $2::bytea[]) WITH ORDINALITY AS a (scope, key, n) \
+         LEFT JOIN {records} r ON r.scope = a.scope AND r.key = a.key"
+    )
+}
+
+/// $1 scope, $2 key, $3..$7 of the row that was read: state, owner, fence, lease_until, expires_at, which
+/// no two rows of one key have in common; then the new columns. The numbers of those that were written.
+fn swap(names: &Names) -> String {
+    let records = &names.records;
+    let kinds = COLUMNS.map(|column| match column {
+        "state" | "on_crash" | "tombstone" => "smallint",
+        "owner" | "fingerprint" | "result" => "bytea",
+        "recovered" => "boolean",
+        _ => "bigint",
+    });
+    let parameters: Vec<String> =
+        kinds.iter().enumerate().map(|(index, kind)| format!("${}::{kind}[]", index + 8)).collect();
+    let new = columns("new_");
+    let set = COLUMNS.map(|column| format!("{column} = a.new_{column}")).join(", ");
+    let parameters = parameters.join(", ");
+    format!(
+        "UPDATE {records} r SET {set} \
+         FROM unnest($1::bytea[], $2::bytea[], $3::smallint[], $4::bytea[], $5::bigint[], $6::bigint[], \
+             $7::bigint[], {parameters}) \
+           WITH ORDINALITY AS a (scope, key, was, own, number, until, ends, {new}, n) \
+         WHERE r.scope = a.scope AND r.key = a.key AND r.state = a.was AND r.owner = a.own \
+           AND r.fence = a.number AND r.lease_until = a.until AND r.expires_at IS NOT DISTINCT FROM a.ends \
+         RETURNING a.n"
+    )
+}
+
+/// $1 scope, $2 key: whether the record that was deleted was alive, if there was one.
+fn forget(names: &Names) -> String {
+    let (records, raise) = (&names.records, raise_floor(names, "gone"));
+    format!(
+        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now), \
+         gone AS (DELETE FROM {records} WHERE scope = $1 AND key = $2 RETURNING fence, expires_at), \
+         raised AS ({raise}) \
+         SELECT expires_at IS NULL OR expires_at > now FROM gone CROSS JOIN clock"
+    )
+}
+
+/// $1 how many at the most: how many were deleted. What another transaction holds is left for later.
+fn purge(names: &Names) -> String {
+    let (records, raise) = (&names.records, raise_floor(names, "gone"));
+    format!(
+        "WITH gone AS (DELETE FROM {records} WHERE ctid = ANY (ARRAY( \
+           SELECT ctid FROM {records} WHERE expires_at <= (SELECT {NOW}) \
+           ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING fence), \
+         raised AS ({raise}) \
+         SELECT count(*) FROM gone"
+    )
+}
+
+/// Keeps the highest fence that was deleted, so that fences rise also where the clock is set back.
+fn raise_floor(names: &Names, gone: &str) -> String {
+    let meta = &names.meta;
+    format!(
+        "UPDATE {meta} SET value = highest.fence FROM (SELECT max(fence) AS fence FROM {gone}) highest \
+         WHERE name = 'fence_floor' AND value < highest.fence"
+    )
+}

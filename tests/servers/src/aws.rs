@@ -1,0 +1,44 @@
+//! DynamoDB and SQS, by the emulator `ministack` that `scripts/test` installs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::Server;
+
+/// An emulator of DynamoDB and SQS that takes any credentials and forgets all when it ends.
+#[derive(Debug)]
+pub struct Aws(Server);
+
+impl Aws {
+    /// An empty one.
+    #[must_use]
+    pub fn start() -> Self {
+        Self(Server::start(
+            |_| {},
+            |port, folder| {
+                let mut command = Command::new(program());
+                command.env("GATEWAY_PORT", port.to_string()).env("BIND_HOST", "127.0.0.1");
+                command.env("TMPDIR", folder);
+                command
+            },
+        ))
+    }
+
+    /// `http://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.0.port())
+    }
+
+    /// Its process.
+    #[must_use]
+    pub const fn server(&mut self) -> &mut Server {
+        &mut self.0
+    }
+}
+
+fn program() -> PathBuf {
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/venv/bin/ministack");
+    assert!(installed.exists(), "ministack is not installed: run scripts/test, which installs it");
+    installed
+}

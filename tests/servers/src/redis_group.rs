@@ -1,0 +1,167 @@
+//! Several Redis servers that make one: a cluster, or a master with a replica and sentinels.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use crate::process::{Server, free_port, until};
+use crate::redis::{Redis, program};
+
+/// Three masters that share the slots, without replicas.
+#[derive(Debug)]
+pub struct RedisCluster(Vec<Server>);
+
+impl RedisCluster {
+    /// A cluster whose nodes keep nothing on disk.
+    #[must_use]
+    pub fn start() -> Self {
+        let cluster = Self((0..3).map(|_| node()).collect());
+        let nodes: Vec<String> = cluster.0.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        let create =
+            [&["--cluster", "create"], &nodes[..], &["--cluster-replicas", "0", "--cluster-yes"]].concat();
+        assert!(cli(&create).status.success());
+        for node in &cluster.0 {
+            until("the cluster is ready", || {
+                ask(node.port(), &["cluster", "info"]).contains("cluster_state:ok")
+            });
+        }
+        cluster
+    }
+
+    /// The URL of each node.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.0.iter().map(|node| format!("redis://127.0.0.1:{}/", node.port())).collect()
+    }
+
+    /// Moves this many slots from one node to another, with their keys, and returns when it is done.
+    pub fn move_slots(&self, from: usize, to: usize, count: u32) {
+        let id = |node: usize| ask(self.0[node].port(), &["cluster", "myid"]).trim().to_owned();
+        let (entry, from, to) = (format!("127.0.0.1:{}", self.0[0].port()), id(from), id(to));
+        let moved = cli(&[
+            "--cluster",
+            "reshard",
+            &entry,
+            "--cluster-from",
+            &from,
+            "--cluster-to",
+            &to,
+            "--cluster-slots",
+            &count.to_string(),
+            "--cluster-yes",
+        ]);
+        assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stdout));
+    }
+}
+
+fn node() -> Server {
+    Server::start(
+        |_| {},
+        |port, folder| {
+            let noted = folder.join("bus-port");
+            // 10,000 above the port, as it would be, need not be a port.
+            if !folder.join("nodes.conf").exists() {
+                fs::write(&noted, free_port().to_string()).unwrap();
+            }
+            let bus = fs::read_to_string(noted).unwrap();
+            let mut command = Command::new(program());
+            command
+                .args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string(), "--dir"])
+                .arg(folder);
+            command.args([
+                "--cluster-enabled",
+                "yes",
+                "--cluster-port",
+                &bus,
+                "--cluster-node-timeout",
+                "2000",
+            ]);
+            command
+        },
+    )
+}
+
+/// A master, a replica of it, and three sentinels that promote the replica when the master is gone for half
+/// a second.
+#[derive(Debug)]
+pub struct RedisSentinel {
+    /// The master, at first.
+    pub master: Redis,
+    /// The replica, at first.
+    pub replica: Redis,
+    sentinels: Vec<Server>,
+}
+
+impl RedisSentinel {
+    /// What the sentinels call the master.
+    pub const SERVICE: &str = "primary";
+
+    /// Servers with these further arguments, such as `["--appendonly", "yes"]`.
+    #[must_use]
+    pub fn with(arguments: &[&str]) -> Self {
+        let common =
+            [arguments, &["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"]].concat();
+        let master = Redis::with(&common);
+        let port = master.port();
+        let replica = Redis::with(&[&common[..], &["--replicaof", "127.0.0.1", &port.to_string()]].concat());
+        until("the replica follows", || ask(port, &["info", "replication"]).contains("state=online"));
+        let sentinels: Vec<Server> = (0..3).map(|_| sentinel(port)).collect();
+        for sentinel in &sentinels {
+            until("the sentinels know each other and the replica", || {
+                let known = ask(sentinel.port(), &["sentinel", "master", Self::SERVICE]);
+                let number =
+                    |name: &str| known.lines().skip_while(|line| *line != name).nth(1).map(str::to_owned);
+                number("num-other-sentinels").as_deref() == Some("2")
+                    && number("num-slaves").as_deref() == Some("1")
+            });
+        }
+        Self { master, replica, sentinels }
+    }
+
+    /// The URL of each sentinel.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.sentinels.iter().map(|sentinel| format!("redis://127.0.0.1:{}/", sentinel.port())).collect()
+    }
+
+    /// Returns once the sentinels name the replica, and it is a master.
+    pub fn until_promoted(&self) {
+        let port = self.replica.port();
+        for sentinel in &self.sentinels {
+            until("the replica is promoted", || {
+                let named = ask(sentinel.port(), &["sentinel", "get-master-addr-by-name", Self::SERVICE]);
+                named.contains(&port.to_string()) && ask(port, &["role"]).starts_with("master")
+            });
+        }
+    }
+}
+
+fn sentinel(master: u16) -> Server {
+    Server::start(
+        |_| {},
+        move |port, folder| {
+            let conf = folder.join("sentinel.conf");
+            if !conf.exists() {
+                let name = RedisSentinel::SERVICE;
+                let text = format!(
+                    "bind 127.0.0.1\ndir {}\nsentinel monitor {name} 127.0.0.1 {master} 2\nsentinel \
+                     down-after-milliseconds {name} 500\nsentinel failover-timeout {name} 2000\n",
+                    folder.display()
+                );
+                fs::write(&conf, text).unwrap();
+            }
+            let mut command = Command::new(program());
+            command.arg(conf).args(["--sentinel", "--port", &port.to_string()]);
+            command
+        },
+    )
+}
+
+fn ask(port: u16, command: &[&str]) -> String {
+    let output = cli(&[&["-p", &port.to_string()], command].concat());
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn cli(arguments: &[&str]) -> Output {
+    Command::new("redis-cli").args(arguments).output().unwrap()
+}
