@@ -44,7 +44,7 @@ impl Payments {
         let recipe = move |port: u16, _: &Path| {
             let mut command = Command::new(pay::example("payments"));
             command.args(["--addr", &format!("127.0.0.1:{port}"), "--store", &store]);
-            command.args(options.split_whitespace());
+            command.args(options.split_whitespace()).env("RUST_LOG", "trace");
             command
         };
         Self(Server::start(|_| {}, recipe))
@@ -256,6 +256,24 @@ async fn every_route_does_what_the_example_says() {
     assert_eq!(server.ask(&with("stream", r#""stream_ms":100"#)).await.problem(), "response-not-stored");
     assert_eq!(server.ask(&Request::post("/echo", "b").body(vec![0; 2001])).await.status, 413);
     assert_eq!(server.ask(&Request::new("POST", "/payments").json(PAYMENT)).await.problem(), "key-missing");
+}
+
+#[tokio::test]
+async fn no_log_line_shows_a_key_a_tenant_or_a_receipt() {
+    let server = Payments::start("memory", "--lease-ms 1000");
+    let private = |key: &str| payment(key).header("X-Tenant", "private-tenant");
+    let first = server.ask(&private("private-key")).await;
+    server.ask(&private("private-key")).await;
+    server.ask(&private("private-key").body("other")).await;
+    server.ask(&private("private\"key")).await;
+    let log = server.0.log();
+    let receipt = first.json()["id"].as_str().unwrap().to_owned();
+    for secret in ["private", receipt.as_str(), "1999"] {
+        assert!(!log.contains(secret), "{secret}: {log}");
+    }
+    for said in ["claimed", "replayed", "mismatch"] {
+        assert!(log.contains(&format!("event=\"{said}\"")), "{said}: {log}");
+    }
 }
 
 #[tokio::test]
