@@ -16,6 +16,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request as HttpRequ
 use axum::response::IntoResponse;
 use axum::routing::{any, post};
 use idem::http::{Builder, IdempotencyLayer, Problem, Recording, RequestFingerprint};
+use idem::protocol::{ClaimAnswer, Owner};
 use idem::testing::{Fault, FaultStore, OperationKind};
 use idem::{Key, MemoryStore, RecordKey, Scope, Store};
 use support::Runs;
@@ -366,6 +367,72 @@ async fn the_time_to_wait_is_no_more_than_the_lease_in_whole_seconds_and_at_leas
         may_end.add_permits(1);
         Answer::read(&mut first).await;
     }
+}
+
+#[tokio::test]
+async fn a_panic_is_in_doubt_where_the_policy_says_so_and_nothing_runs_again() {
+    let runs = Runs::default();
+    let count = runs.clone();
+    let handler = move || async move {
+        assert_ne!(count.run(), 1, "the first one panics");
+    };
+    let layer =
+        IdempotencyLayer::builder(MemoryStore::new()).on_crash(idem::OnCrash::InDoubt).build().unwrap();
+    let server = Server::start(Router::new().route("/pay", post(handler)).layer(layer)).await;
+    assert_eq!(server.ask(Request::post("/pay", "k")).await.problem(), "handler-failed");
+    for _ in 0..2 {
+        let refused = server.ask(Request::post("/pay", "k")).await;
+        assert_eq!((refused.status, refused.problem()), (409, "in-doubt".into()));
+    }
+    assert_eq!(runs.count(), 1);
+}
+
+fn record_key(key: &str) -> RecordKey {
+    RecordKey::new(Scope::new("http").unwrap(), Key::new(format!("/{key}")).unwrap())
+}
+
+#[tokio::test]
+async fn a_record_that_holds_no_response_is_kept_and_nothing_runs_again() {
+    let store = MemoryStore::new();
+    let owner = Owner::random();
+    let ClaimAnswer::Granted(grant) =
+        store.claim(&record_key("k"), &support::claim_request(owner)).await.unwrap()
+    else {
+        panic!("not granted")
+    };
+    store.complete(&record_key("k"), &support::completion(owner, grant, "{}")).await.unwrap();
+    let (server, runs) = api(IdempotencyLayer::new(store)).await;
+    for _ in 0..2 {
+        let refused = server.ask(Request::post("/pay", "k")).await;
+        assert_eq!((refused.status, refused.problem()), (409, "response-not-stored".into()));
+    }
+    assert_eq!(runs.count(), 0);
+}
+
+#[tokio::test]
+async fn a_handler_that_lost_its_claim_gives_its_client_the_recorded_response() {
+    let store = MemoryStore::new();
+    let (begun, may_end) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (seen, gate, runs) = (begun.clone(), may_end.clone(), Runs::default());
+    let handler = move || async move {
+        let number = runs.run();
+        if number == 1 {
+            seen.add_permits(1);
+            gate.acquire().await.unwrap().forget();
+        }
+        format!("receipt {number}")
+    };
+    let router = Router::new().route("/pay", post(handler)).layer(IdempotencyLayer::new(store.clone()));
+    let server = Server::start(router).await;
+    let mut late = Request::post("/pay", "k").send(server.address).await;
+    begun.acquire().await.unwrap().forget();
+    // As if its lease had run out while its process was stopped.
+    store.forget(&record_key("k")).await.unwrap();
+    let successor = server.ask(Request::post("/pay", "k")).await;
+    assert_eq!((&successor.body[..], successor.is_replay()), (&b"receipt 2"[..], false));
+    may_end.add_permits(1);
+    let late = Answer::read(&mut late).await;
+    assert_eq!((late.lasting(), late.is_replay()), (successor.lasting(), true));
 }
 
 #[tokio::test]

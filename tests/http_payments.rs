@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use idem_test_servers::{Redis, Server};
+use idem_test_servers::{Postgres, Redis, Server};
 use web::{Answer, Request};
 
 const PAYMENT: &str = r#"{"amount":1999,"currency":"EUR"}"#;
@@ -26,11 +26,12 @@ struct Shared {
 
 /// One of every kind.
 fn stores() -> Vec<Shared> {
-    let (folder, redis) = (tempfile::tempdir().unwrap(), Redis::start());
+    let (folder, redis, postgres) = (tempfile::tempdir().unwrap(), Redis::start(), Postgres::start());
     let sqlite = format!("sqlite:{}", folder.path().join("payments.db").display());
     vec![
         Shared { url: sqlite, _owner: Box::new(folder) },
         Shared { url: redis.url(), _owner: Box::new(redis) },
+        Shared { url: postgres.url(), _owner: Box::new(postgres) },
     ]
 }
 
@@ -43,7 +44,7 @@ impl Payments {
         let recipe = move |port: u16, _: &Path| {
             let mut command = Command::new(pay::example("payments"));
             command.args(["--addr", &format!("127.0.0.1:{port}"), "--store", &store]);
-            command.args(options.split_whitespace());
+            command.args(options.split_whitespace()).env("RUST_LOG", "trace");
             command
         };
         Self(Server::start(|_| {}, recipe))
@@ -255,6 +256,24 @@ async fn every_route_does_what_the_example_says() {
     assert_eq!(server.ask(&with("stream", r#""stream_ms":100"#)).await.problem(), "response-not-stored");
     assert_eq!(server.ask(&Request::post("/echo", "b").body(vec![0; 2001])).await.status, 413);
     assert_eq!(server.ask(&Request::new("POST", "/payments").json(PAYMENT)).await.problem(), "key-missing");
+}
+
+#[tokio::test]
+async fn no_log_line_shows_a_key_a_tenant_or_a_receipt() {
+    let server = Payments::start("memory", "--lease-ms 1000");
+    let private = |key: &str| payment(key).header("X-Tenant", "private-tenant");
+    let first = server.ask(&private("private-key")).await;
+    server.ask(&private("private-key")).await;
+    server.ask(&private("private-key").body("other")).await;
+    server.ask(&private("private\"key")).await;
+    let log = server.0.log();
+    let receipt = first.json()["id"].as_str().unwrap().to_owned();
+    for secret in ["private", receipt.as_str(), "1999"] {
+        assert!(!log.contains(secret), "{secret}: {log}");
+    }
+    for said in ["claimed", "replayed", "mismatch"] {
+        assert!(log.contains(&format!("event=\"{said}\"")), "{said}: {log}");
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use idem::{DynStore, MemoryStore, SqliteStore, StoreError};
 
 /// What a user may write.
-pub(crate) const FORMS: &str = "sqlite:FILE | redis://.. | memory";
+pub(crate) const FORMS: &str = "sqlite:FILE | redis://.. | postgres://.. | memory";
 
 /// A store by name, not open yet. It has no `Debug`: a URL may hold a password.
 #[derive(Clone)]
@@ -31,6 +31,8 @@ pub(crate) enum Choice {
         endpoint: String,
         table: String,
     },
+    #[cfg(feature = "postgres")]
+    Postgres(String),
 }
 
 impl FromStr for Choice {
@@ -61,6 +63,8 @@ impl FromStr for Choice {
                     .ok_or_else(|| "write dynamodb://host:port/TABLE".to_owned())?;
                 Ok(Self::DynamoDb { endpoint: format!("http://{host}"), table: table.to_owned() })
             }
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => Ok(Self::Postgres(text.to_owned())),
             _ if kind.starts_with("redis") => Err(format!(
                 "write one of {FORMS}; a program built without the feature `redis` takes no Redis"
             )),
@@ -93,6 +97,8 @@ impl Choice {
             }
             #[cfg(feature = "dynamodb")]
             Self::DynamoDb { endpoint, table } => DynStore::new(dynamodb(endpoint, table).await?),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(url) => DynStore::new(idem::PostgresStore::connect(url).await?),
         })
     }
 }

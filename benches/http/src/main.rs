@@ -41,6 +41,9 @@ struct Options {
     /// How many connections at once.
     #[arg(long, default_value_t = 16)]
     connections: usize,
+    /// Measures only those whose name holds this text.
+    #[arg(long, default_value = "")]
+    only: String,
 }
 
 /// One server, and what it showed.
@@ -73,7 +76,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         contestant("idem, redis, replays", on_redis, true),
     ];
     for round in 0..options.rounds {
-        for contestant in &mut contestants {
+        for contestant in contestants.iter_mut().filter(|contestant| contestant.name.contains(&options.only))
+        {
             let time = Duration::from_secs(options.seconds);
             let load = Load { connections: options.connections, time, replays: contestant.replays };
             let keys = format!("{round}-{}", contestant.replays);
@@ -128,7 +132,7 @@ fn print(contestants: &[Contestant]) {
     };
     println!("{:34} {:>9} {:>6} {:>9} {:>9}", "server", "req/s", "ratio", "p50 us", "p99 us");
     let mut first = None;
-    for Contestant { name, measured, .. } in contestants {
+    for Contestant { name, measured, .. } in contestants.iter().filter(|one| !one.measured.is_empty()) {
         let of = |look: fn(&Measured) -> f64| median(measured.iter().map(look).collect());
         let per_second = of(|run| run.per_second);
         let ratio = per_second / *first.get_or_insert(per_second);
