@@ -197,6 +197,7 @@ pub struct Observed<T> {
 }
 
 /// How a call ended that gave no value.
+#[cfg_attr(not(feature = "message"), allow(dead_code, reason = "`message` reads it"))]
 #[derive(Clone, Debug)]
 pub(crate) enum Ending {
     /// It was refused, or its result is not to be had.

@@ -5,10 +5,10 @@
 
 #[test]
 fn every_valid_use_of_a_whole_crate_compiles() {
-    trybuild::TestCases::new().pass("tests/ui/pass/crates/*.rs");
+    trybuild::TestCases::new().pass("pass/crates/*.rs");
 }
 
 #[test]
 fn every_mistake_is_explained_where_it_is() {
-    trybuild::TestCases::new().compile_fail("tests/ui/fail/*.rs");
+    trybuild::TestCases::new().compile_fail("fail/*.rs");
 }

@@ -1,0 +1,1 @@
+//! Nothing: the cases are the package. See `compile_time.rs`.
