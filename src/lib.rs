@@ -30,8 +30,10 @@
 //! # What is here
 //!
 //! * `#[idempotent]` (feature `macros`) and [`Operation`], the same policy without the attribute.
-//! * [`MemoryStore`], `SqliteStore` (feature `sqlite`), and [`Store`] to write another.
+//! * [`MemoryStore`], and behind features of their names `SqliteStore`, `RedisStore`, `PostgresStore` and
+//!   `DynamoDbStore`; [`Store`] to write another, [`DynStore`] to choose one when the program runs.
 //! * `http` (feature `http`): the `Idempotency-Key` header as a tower layer.
+//! * `message` and `lambda` (features): what a consumer is to do with a message, and batches of AWS Lambda.
 //! * [`context`] for a running body, [`observe`] for a caller.
 //! * [`protocol`]: the rules, as pure functions.
 //! * `testing` (feature `testing`): a store that fails on purpose, and the conformance kit.
@@ -42,6 +44,7 @@
 //! |---|---|---|---|
 //! | `#[idempotent(..)]` | once, and once more after each crash | exactly one; every caller sees it | at least once; exactly once where the downstream takes our derived key |
 //! | `on_crash = "in_doubt"` | at most once | at most one | at most once; a crash is reported, never repeated |
+//! | `transaction = tx` | as the first row | exactly one, in the caller's transaction | exactly once, for what is written through `tx` |
 //!
 //! `docs/guarantees.md` in the repository says what stands behind these words and what they do not
 //! cover.

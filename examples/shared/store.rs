@@ -25,6 +25,12 @@ pub(crate) enum Choice {
         sentinels: Vec<String>,
         replicas: u32,
     },
+    /// `dynamodb://host:port/TABLE`, of an emulator.
+    #[cfg(feature = "dynamodb")]
+    DynamoDb {
+        endpoint: String,
+        table: String,
+    },
     #[cfg(feature = "postgres")]
     Postgres(String),
 }
@@ -48,6 +54,14 @@ impl FromStr for Choice {
                 let (service, nodes) = rest.trim_start_matches("//").split_once('@').ok_or_else(wrong)?;
                 let replicas = replicas.parse().map_err(|_| wrong())?;
                 Ok(Self::RedisSentinel { service: service.to_owned(), sentinels: urls(nodes), replicas })
+            }
+            #[cfg(feature = "dynamodb")]
+            "dynamodb" => {
+                let (host, table) = rest
+                    .trim_start_matches("//")
+                    .split_once('/')
+                    .ok_or_else(|| "write dynamodb://host:port/TABLE".to_owned())?;
+                Ok(Self::DynamoDb { endpoint: format!("http://{host}"), table: table.to_owned() })
             }
             #[cfg(feature = "postgres")]
             "postgres" | "postgresql" => Ok(Self::Postgres(text.to_owned())),
@@ -81,8 +95,28 @@ impl Choice {
                 let builder = if *replicas > 0 { builder.wait_replicas(*replicas, within) } else { builder };
                 DynStore::new(builder.connect().await?)
             }
+            #[cfg(feature = "dynamodb")]
+            Self::DynamoDb { endpoint, table } => DynStore::new(dynamodb(endpoint, table).await?),
             #[cfg(feature = "postgres")]
             Self::Postgres(url) => DynStore::new(idem::PostgresStore::connect(url).await?),
         })
     }
+}
+
+/// A table of an emulator on this machine, made where it is not there.
+#[cfg(feature = "dynamodb")]
+async fn dynamodb(endpoint: &str, table: &str) -> Result<idem::DynamoDbStore, StoreError> {
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .endpoint_url(endpoint)
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "examples"))
+        .http_client(aws_smithy_http_client::Builder::new().build_http());
+    let client = aws_sdk_dynamodb::Client::from_conf(config.build());
+    // One machine, one clock.
+    let store = idem::DynamoDbStore::builder(client, table).clock_skew(std::time::Duration::ZERO).build();
+    store.create_table().await?;
+    Ok(store)
 }

@@ -2,7 +2,12 @@
 
 use std::path::Path;
 
-#[cfg(any(feature = "redis", feature = "redis-cluster", feature = "redis-sentinel"))]
+#[cfg(any(
+    feature = "redis",
+    feature = "redis-cluster",
+    feature = "redis-sentinel",
+    feature = "dynamodb"
+))]
 use idem_test_servers as start;
 
 /// What the soak started.
@@ -15,6 +20,8 @@ pub(crate) enum Servers {
     Cluster(std::sync::Arc<start::RedisCluster>, Option<std::thread::JoinHandle<()>>, u32),
     #[cfg(feature = "redis-sentinel")]
     Sentinel(Box<start::RedisSentinel>, Phase),
+    #[cfg(feature = "dynamodb")]
+    DynamoDb(Box<start::Aws>, u32),
 }
 
 /// How far a failover is.
@@ -50,12 +57,20 @@ impl Servers {
                 let url = format!("redis-sentinel://{service}@{}?replicas=1", hosts(&servers.urls()));
                 (Self::Sentinel(Box::new(servers), Phase::Before), url)
             }
+            #[cfg(feature = "dynamodb")]
+            "dynamodb" => {
+                let mut aws = start::Aws::start();
+                let url = format!("dynamodb://127.0.0.1:{}/soak", aws.server().port());
+                (Self::DynamoDb(Box::new(aws), 0), url)
+            }
             // A worker could not open it either.
             given => match given.parse::<crate::store::Choice>() {
                 Ok(_) if given != "memory" => (Self::None("given"), given.to_owned()),
                 Ok(_) => return Err("several processes cannot share a memory".to_owned()),
                 Err(error) => {
-                    return Err(format!("{error} | sqlite | redis | redis-cluster | redis-sentinel"));
+                    return Err(format!(
+                        "{error} | sqlite | redis | redis-cluster | redis-sentinel | dynamodb"
+                    ));
                 }
             },
         })
@@ -70,6 +85,8 @@ impl Servers {
             Self::Cluster(..) => "redis-cluster",
             #[cfg(feature = "redis-sentinel")]
             Self::Sentinel(..) => "redis-sentinel",
+            #[cfg(feature = "dynamodb")]
+            Self::DynamoDb(..) => "dynamodb",
         }
     }
 
@@ -112,6 +129,18 @@ impl Servers {
                     *phase = Phase::Back;
                 }
                 0
+            }
+            #[cfg(feature = "dynamodb")]
+            Self::DynamoDb(aws, stops) => {
+                // It keeps everything in its memory, so it is stopped, and not killed: ten times in all.
+                if _part * 10.0 < f64::from(*stops + 1) {
+                    return 0;
+                }
+                *stops += 1;
+                aws.server().signal("-STOP");
+                std::thread::sleep(std::time::Duration::from_millis(500));
+                aws.server().signal("-CONT");
+                1
             }
         }
     }

@@ -41,6 +41,7 @@ use proc_macro::TokenStream;
 /// | `fail_open` | run unprotected when the store is down | fail closed |
 /// | `detach` | finish and record even when the caller goes away | runs in the caller's task |
 /// | `missing_key = "reject"` or `"run"` | for a key with an `Option` in it: refuse a call without a value, or run its body unprotected | must be said |
+/// | `transaction = tx` | the `&mut` argument that carries the caller's open PostgreSQL transaction | none |
 /// | `crate = ::path` | where the runtime is | `::idem` |
 ///
 /// Durations are integers with `ms`, `s`, `m`, `h`, `d` or `w`, or several: `"1h 30m"`.

@@ -145,6 +145,18 @@ pub enum Error {
         /// What is wrong, and what to do.
         detail: Arc<str>,
     },
+    /// The body ran, but its result could not be recorded in the caller's transaction. What it wrote
+    /// there is undone, and the transaction cannot be committed any more.
+    #[error(
+        "{call}: its result cannot be recorded in this transaction: {source}; roll back, begin a new transaction and call again"
+    )]
+    #[non_exhaustive]
+    NotRecorded {
+        /// Which call.
+        call: CallId,
+        /// Why not.
+        source: StoreError,
+    },
     /// The store failed before the body ran.
     #[error("{call}: {source}; the body did not run")]
     #[non_exhaustive]
@@ -172,6 +184,7 @@ impl Error {
             Self::MissingKey { .. } => "missing_key",
             Self::InvalidKey { .. } => "invalid_key",
             Self::Configuration { .. } => "configuration",
+            Self::NotRecorded { .. } => "not_recorded",
             Self::Store { .. } => "store",
         }
     }

@@ -12,9 +12,13 @@ use futures_util::FutureExt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{self, Call, Codec as ResultCodec, Failure, Unbound, from_bytes, to_stored};
+use crate::engine::{
+    self, Call, Codec as ResultCodec, Ended, EnteredTransaction, Failure, Running as EngineRunning, Unbound,
+    Within, from_bytes, to_stored,
+};
 use crate::error::Error;
 use crate::protocol::{Fingerprint, StoredResult, Verdict};
+use crate::store::transaction::{Carries, TransactionStore};
 use crate::store::{MemoryStore, Store};
 
 pub use crate::engine::{Operation, Recordable, Site};
@@ -247,6 +251,92 @@ where
             run(codec, operation, store, key, fingerprint, body).await
         }
     })
+}
+
+/// As [`store`], of one that records in a transaction of the caller's.
+pub fn transaction_store<M, S>(store: &S) -> <S::Store as TransactionStore>::Itself
+where
+    S: AsStore<M> + ?Sized,
+    S::Store: TransactionStore,
+{
+    store.as_store().itself()
+}
+
+/// One call of an annotated function in a transaction that `P` carries.
+pub struct InTransaction<'t, R, T, E, F, S: TransactionStore, P> {
+    codec: Codec<R, T, E, F>,
+    within: Within<'t, S, P>,
+}
+
+/// What polls the body of such a call.
+pub struct Running<R, T, E> {
+    running: EngineRunning,
+    into_result: fn(R) -> Result<T, E>,
+}
+
+/// How such a body ended.
+pub struct BodyEnded<T, E>(Ended<Result<T, Failure<E>>>);
+
+/// What the function returns if its body does not run, or what there is to run it in.
+type Begun<'t, R, T, E, F, S, P> = Result<InTransaction<'t, R, T, E, F, S, P>, R>;
+
+/// Begins a call in the transaction that `carrier` carries, or gives its result.
+///
+/// # Errors
+///
+/// What the function returns without running its body.
+pub async fn enter<'t, R, T, E, F, S, P, V>(
+    codec: Codec<R, T, E, F>,
+    operation: Operation,
+    store: S,
+    key: KeyBuilder,
+    fingerprint: Option<Result<Fingerprint, FingerprintError>>,
+    carrier: &'t mut P,
+) -> Begun<'t, R, T, E, F, S, P>
+where
+    S: TransactionStore,
+    P: Carries<S::Connection, V>,
+{
+    let plain = key.is_plain();
+    let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
+    match Box::pin(engine::enter_transaction(call, plain, &codec, carrier)).await {
+        EnteredTransaction::Run(within) => Ok(InTransaction { codec, within }),
+        EnteredTransaction::Done(result) => Err(codec.own()(result)),
+    }
+}
+
+impl<R, T, E, F, S: TransactionStore, P> InTransaction<'_, R, T, E, F, S, P> {
+    /// What polls the body.
+    pub fn running(&self) -> Running<R, T, E> {
+        Running { running: self.within.running(), into_result: self.codec.into_result }
+    }
+
+    /// What carries the transaction, for the body.
+    pub fn carrier(&mut self) -> &mut P {
+        self.within.carrier()
+    }
+
+    /// Records what the body came to.
+    pub fn leave(
+        self,
+        running: Running<R, T, E>,
+        ended: BodyEnded<T, E>,
+    ) -> Pin<Box<impl Future<Output = R>>> {
+        Box::pin(async move {
+            let own = self.codec.own();
+            own(self.within.leave(&self.codec, running.running, ended.0).await)
+        })
+    }
+}
+
+impl<R, T, E> Running<R, T, E> {
+    /// Polls the body to its end.
+    pub async fn drive<B: Future<Output = R>>(&self, body: Pin<&mut Option<B>>) -> BodyEnded<T, E> {
+        let lent = pin!(Some(
+            Lent { body, into_result: self.into_result }.map(|returned| returned.0.map_err(Failure::Body))
+        ));
+        BodyEnded(self.running.drive(lent).await)
+    }
 }
 
 /// What a detached body may take with it.

@@ -2,6 +2,9 @@
 //!
 //! The seed is printed, and `IDEM_SEED=.. cargo test` has the same histories again.
 
+#[cfg(feature = "dynamodb")]
+mod dynamodb_support;
+
 use std::collections::BTreeMap;
 
 use idem_runtime::MemoryStore;
@@ -52,6 +55,23 @@ fn two_sqlite_stores_on_one_file_answer_as_the_protocol_does() -> Result<(), Vio
         Subject::new(open(), Profile::real_clock()).handle(open()).keep(folder)
     };
     complete(&differential::run(seed(), 8_000, subject)?);
+    Ok(())
+}
+
+#[cfg(feature = "dynamodb")]
+#[test]
+fn two_dynamodb_stores_on_one_table_answer_as_the_protocol_does() -> Result<(), Violation> {
+    let aws = idem_test_servers::Aws::start();
+    let client = || dynamodb_support::client(&aws);
+    let open = |client| {
+        idem_runtime::DynamoDbStore::builder(client, "records").clock_skew(std::time::Duration::ZERO).build()
+    };
+    let (one, another) = (open(client()), open(client()));
+    let subject = || async move {
+        one.create_table().await.unwrap();
+        Subject::new(one, Profile::real_clock().short(std::time::Duration::from_millis(200))).handle(another)
+    };
+    complete(&differential::run(seed(), 3_000, subject)?);
     Ok(())
 }
 

@@ -8,6 +8,9 @@
 
 #![cfg(all(feature = "testing", feature = "sqlite"))]
 
+#[cfg(feature = "dynamodb")]
+mod dynamodb_support;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -312,6 +315,16 @@ async fn histories_on_the_sqlite_store_are_linearizable() {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(folder.path().join("idem.db")).unwrap();
     assert_none(violation(store, histories(150), seed()).await);
+}
+
+#[cfg(feature = "dynamodb")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn histories_on_the_dynamodb_store_are_linearizable() {
+    let aws = idem_test_servers::Aws::start();
+    let client = dynamodb_support::client(&aws);
+    let store = idem_runtime::DynamoDbStore::builder(client, "records").clock_skew(Duration::ZERO).build();
+    store.create_table().await.unwrap();
+    assert_none(violation(store, histories(60), seed()).await);
 }
 
 #[cfg(feature = "redis")]

@@ -177,7 +177,7 @@ async fn a_call_that_is_observed_inside_tells_as_much_outside() {
         let call = operation.run(&store, "a", async || Err::<u8, _>(Failure::Final));
         idem_runtime::observe(call).await.value
     };
-    let settled = idem_runtime::observe(settle(observed)).await;
+    let settled = idem_runtime::observe(Box::pin(settle(observed))).await;
     assert_eq!(reason(settled.value.disposition), Reason::Terminal);
     assert_eq!(settled.outcome.and_then(|outcome| outcome.attempt()), Some(1));
 }

@@ -12,7 +12,7 @@ use syn::spanned::Spanned;
 use syn::{LitInt, LitStr};
 
 use super::function::names_response;
-use super::model::{Length, MissingKey, Model, OnCrash, Scope};
+use super::model::{Carrier, Length, MissingKey, Model, OnCrash, Scope};
 use crate::key::KeyPiece;
 use crate::key::expression::by_reference;
 use crate::runtime_path;
@@ -30,7 +30,15 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
         Some(_) => body,
         None => quote_spanned! {Span::mixed_site()=> ::core::pin::pin!(::core::option::Option::Some(#body)) },
     };
-    let call = call(model, &runtime);
+    let call = match &model.transaction {
+        Some(carrier) => within(carrier, &runtime, &body),
+        None => call(model, &runtime),
+    };
+    let body = if model.transaction.is_some() {
+        None
+    } else {
+        Some(quote_spanned! {Span::mixed_site()=> let body = #body; })
+    };
     let detachable = detachable(model, &runtime);
     // `result` is bound so that in edition 2021 no temporary outlives the arguments.
     model.function.with_code(quote_spanned! {Span::mixed_site()=>
@@ -41,7 +49,7 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
         let store = #store;
         let key = #key;
         let fingerprint = #fingerprint;
-        let body = #body;
+        #body
         let result = #call;
         result
     })
@@ -56,7 +64,9 @@ fn store(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let span = beside(model.store.span());
     let runtime = runtime_path::shown_at(runtime, span);
     let store = by_reference(&model.store);
-    quote_spanned!(span=> #runtime::store(#store))
+    let make = if model.transaction.is_some() { "transaction_store" } else { "store" };
+    let make = Ident::new(make, span);
+    quote_spanned!(span=> #runtime::#make(#store))
 }
 
 /// The only bound on the return type, and it stands at the return type. The call has exactly its place,
@@ -101,6 +111,27 @@ fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     quote_spanned! {Span::mixed_site()=>
         #runtime::#run(codec, operation, store, key, fingerprint, #body).await
     }
+}
+
+/// The call in the caller's transaction, which is lent to the body under the name it has there.
+fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> TokenStream {
+    let Carrier { name, said } = carrier;
+    let mut lent = name.clone();
+    lent.set_span(name.span().located_at(*said));
+    quote_spanned! {Span::mixed_site()=> {
+        let entered = #runtime::enter(codec, operation, store, key, fingerprint, #lent).await;
+        let mut entered = match entered {
+            ::core::result::Result::Ok(entered) => entered,
+            ::core::result::Result::Err(result) => return result,
+        };
+        let running = entered.running();
+        let ended = {
+            let #name = entered.carrier();
+            let _ = &#name;
+            running.drive(#body).await
+        };
+        entered.leave(running, ended).await
+    }}
 }
 
 fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {

@@ -31,6 +31,17 @@ pub(crate) struct Model<'f> {
     /// What a missing value in the key means, and where that is said.
     pub(crate) missing_key: Option<(MissingKey, Span)>,
     pub(crate) fingerprint: Option<TokenStream>,
+    /// The argument that carries the caller's transaction.
+    pub(crate) transaction: Option<Carrier>,
+}
+
+/// The argument that carries a transaction.
+#[derive(Debug)]
+pub(crate) struct Carrier {
+    /// As the arguments have it, so that the body finds it under this name.
+    pub(crate) name: Ident,
+    /// Where the option names it.
+    pub(crate) said: Span,
 }
 
 /// The name of the operation.

@@ -14,7 +14,7 @@ use syn::{Expr, Ident, Meta, MetaNameValue, Token};
 use crate::diagnostics::{Faults, closest, list};
 use crate::key::expression::ungrouped;
 
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "key",
     "store",
     "ttl",
@@ -29,6 +29,7 @@ const NAMES: [&str; 15] = [
     "fail_open",
     "detach",
     "missing_key",
+    "transaction",
     "crate",
 ];
 
@@ -53,6 +54,7 @@ pub(crate) struct Options {
     pub(crate) fail_open: Given<Word>,
     pub(crate) detach: Given<Word>,
     pub(crate) missing_key: Given<Value>,
+    pub(crate) transaction: Given<Value>,
     #[darling(rename = "crate")]
     pub(crate) runtime: Given<Value>,
     /// The names seen, also those whose option did not parse.
@@ -219,6 +221,7 @@ fn meant(name: &str) -> Option<&'static str> {
         "retries" | "attempts" | "max_retries" => Some("max_attempts"),
         "hash" | "payload" => Some("fingerprint"),
         "krate" | "path" => Some("crate"),
+        "tx" | "conn" | "connection" | "transactional" => Some("transaction"),
         _ => closest(name, NAMES),
     }
 }

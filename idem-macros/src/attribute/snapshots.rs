@@ -1,4 +1,4 @@
-//! What the attribute writes, for ten typical uses, as a person would read it: one file each in
+//! What the attribute writes, for typical uses, as a person would read it: one file each in
 //! `expansions`, with the use above the line and what becomes of it below.
 //!
 //! `UPDATE_EXPECT=1` writes them anew, and then each is to be read.
@@ -36,9 +36,9 @@ fn expanded(text: &str) -> String {
 }
 
 #[test]
-fn ten_typical_uses_become_what_their_files_say() {
+fn typical_uses_become_what_their_files_say() {
     let files = files();
-    assert_eq!(files.len(), 10);
+    assert_eq!(files.len(), 11);
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
         let input = text.split(LINE).next().unwrap().trim_end();

@@ -74,29 +74,40 @@ fn conclude<S: Store>(call: &Arc<Prepared<S>>, asked: Asked<S>) -> Result<Entry<
         }
         Asked::Refused(answer) => answer,
     };
-    let id = || call.id();
-    Err(match answer {
-        ClaimAnswer::Replay(replay) => return Ok(Entry::Replay(replay)),
-        ClaimAnswer::Busy { retry_after } => {
-            call.report(Event::Busy, 0);
-            Error::InFlight { call: id(), retry_after }
+    match answer {
+        ClaimAnswer::Replay(replay) => Ok(Entry::Replay(replay)),
+        refusal => Err(call.refusal(&refusal)),
+    }
+}
+
+impl<S: Store> Prepared<S> {
+    /// The error of a call that gets neither the key nor a result.
+    pub(super) fn refusal(&self, answer: &ClaimAnswer) -> Error {
+        let id = || self.id();
+        match *answer {
+            ClaimAnswer::Busy { retry_after } => {
+                self.report(Event::Busy, 0);
+                Error::InFlight { call: id(), retry_after }
+            }
+            ClaimAnswer::RetryAt { retry_after } => Error::NotDue { call: id(), retry_after },
+            ClaimAnswer::Mismatch => {
+                self.report(Event::Mismatch, 0);
+                Error::Mismatch { call: id() }
+            }
+            ClaimAnswer::InDoubt => {
+                self.report(Event::InDoubt, 0);
+                Error::InDoubt { call: id() }
+            }
+            ClaimAnswer::Exhausted { attempts } => {
+                self.report(Event::Exhausted, attempts);
+                Error::Exhausted { call: id(), attempts }
+            }
+            // Both are no refusals, and whoever asked has taken them before.
+            ClaimAnswer::Granted(_) | ClaimAnswer::Replay(_) => {
+                Error::configuration(self.key.scope().as_str(), "an answer was lost")
+            }
         }
-        ClaimAnswer::RetryAt { retry_after } => Error::NotDue { call: id(), retry_after },
-        ClaimAnswer::Mismatch => {
-            call.report(Event::Mismatch, 0);
-            Error::Mismatch { call: id() }
-        }
-        ClaimAnswer::InDoubt => {
-            call.report(Event::InDoubt, 0);
-            Error::InDoubt { call: id() }
-        }
-        ClaimAnswer::Exhausted { attempts } => {
-            call.report(Event::Exhausted, attempts);
-            Error::Exhausted { call: id(), attempts }
-        }
-        // `ask` makes an attempt of every grant.
-        ClaimAnswer::Granted(_) => Error::configuration(call.key.scope().as_str(), "a grant was lost"),
-    })
+    }
 }
 
 /// Claims the key once. A lost answer is asked again by the same owner within the store's timeout.

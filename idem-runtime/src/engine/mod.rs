@@ -16,6 +16,7 @@ mod operation;
 mod report;
 mod returns;
 mod site;
+mod transaction;
 mod upkeep;
 mod wait;
 
@@ -45,6 +46,7 @@ pub use operation::{Operation, TerminalOperation};
 pub use returns::Recordable;
 pub(crate) use returns::{Failure, Return, Unbound};
 pub use site::Site;
+pub(crate) use transaction::{Entered as EnteredTransaction, Running, Within, enter as enter_transaction};
 
 /// Makes a call. `body` is pinned where it stands, and dropped there as soon as it is done or its
 /// lease is lost.
@@ -173,7 +175,7 @@ impl<B> Drop for Body<'_, B> {
 }
 
 /// How the body ended.
-enum Ended<R> {
+pub(crate) enum Ended<R> {
     Returned(R),
     Panicked(Box<dyn Any + Send>),
     LeaseLost,

@@ -239,7 +239,7 @@ fn refusal(error: &Error) -> Refusal {
             "A request with this idempotency key was begun and never finished. It is not processed again \
              before somebody has found out what it did.",
         ),
-        Error::Store { .. } => Refusal::new(
+        Error::Store { .. } | Error::NotRecorded { .. } => Refusal::new(
             Problem::StoreUnavailable,
             "Idempotency keys cannot be checked now. Nothing was processed; send the same request with the \
              same key again after the time in `Retry-After`.",

@@ -129,7 +129,10 @@ fn disposition(ending: &Ending) -> Disposition {
                 return Disposition::Retry { after: *retry_after };
             }
             Error::ResultNotStored { .. } => return Disposition::Acknowledge,
-            Error::Store { .. } | Error::LeaseLost { .. } | Error::Configuration { .. } => {
+            Error::Store { .. }
+            | Error::NotRecorded { .. }
+            | Error::LeaseLost { .. }
+            | Error::Configuration { .. } => {
                 return Disposition::Retry { after: PAUSES.0 };
             }
             Error::Mismatch { .. } => Reason::Mismatch,

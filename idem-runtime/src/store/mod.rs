@@ -19,6 +19,7 @@ mod redis;
 mod retry;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+pub(crate) mod transaction;
 mod waiters;
 #[cfg(any(feature = "sqlite", feature = "dynamodb"))]
 mod words;

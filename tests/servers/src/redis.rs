@@ -1,5 +1,6 @@
 //! Redis, from the machine's `redis-server`, or Valkey where `IDEM_REDIS_SERVER` names its program.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::process::Server;
@@ -31,6 +32,21 @@ impl Redis {
         ))
     }
 
+    /// A node that takes TLS only, with a certificate for 127.0.0.1 that `certificate.pem` in its folder
+    /// vouches for.
+    #[must_use]
+    pub fn with_tls() -> Self {
+        Self(Server::start(certificate, |port, folder| {
+            let mut command = Command::new(program());
+            command.args(["--bind", "127.0.0.1", "--save", "", "--port", "0", "--dir"]).arg(folder);
+            command.args(["--tls-port", &port.to_string(), "--tls-auth-clients", "no"]);
+            command.arg("--tls-cert-file").arg(folder.join("certificate.pem"));
+            command.arg("--tls-key-file").arg(folder.join("key.pem"));
+            command.arg("--tls-ca-cert-file").arg(folder.join("certificate.pem"));
+            command
+        }))
+    }
+
     /// `redis://127.0.0.1:PORT/`.
     #[must_use]
     pub fn url(&self) -> String {
@@ -48,6 +64,15 @@ impl Redis {
     pub const fn server(&mut self) -> &mut Server {
         &mut self.0
     }
+}
+
+fn certificate(folder: &Path) {
+    let mut command = Command::new("openssl");
+    command.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]);
+    command.args(["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]);
+    command.arg("-keyout").arg(folder.join("key.pem")).arg("-out").arg(folder.join("certificate.pem"));
+    let made = command.output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
 pub(crate) fn program() -> String {

@@ -4,10 +4,12 @@
 //! single value. Every fault is noted, and none hides another.
 
 mod item;
+mod transaction;
 mod value;
 
 use proc_macro2::Span;
 use syn::Expr;
+use syn::spanned::Spanned as _;
 
 use super::Arguments;
 use super::function::Function;
@@ -38,7 +40,7 @@ pub(crate) fn validate<'f>(
     let scope = scope(function, options.scope, faults);
     let ttl = length(options.ttl, faults);
     let lease = check(options.lease, faults, value::lease);
-    let wait = length(options.wait, faults);
+    let wait = spanned_length(options.wait, faults);
     let max_attempts =
         check(options.max_attempts, faults, |given| value::number::<u32>(given, "max_attempts"));
     let max_result_bytes =
@@ -48,6 +50,15 @@ pub(crate) fn validate<'f>(
     let store = check(options.store, faults, value::store);
     let key = check_all(options.key, faults, |given| key::key(given, &arguments));
     let missing_key = check(options.missing_key, faults, value::missing_key);
+    let beside = transaction::Beside {
+        fail_open: fail_open.map(|Word(span)| span),
+        detach: detach.map(|Word(span)| span),
+        on_crash,
+        max_attempts: max_attempts.as_ref(),
+        lease: lease.as_ref(),
+        wait: wait.as_ref(),
+    };
+    let transaction = transaction::check(options.transaction, function, &arguments, &beside, faults);
     let fingerprint = check_all(options.fingerprint, faults, |given| key::fingerprint(given, &arguments));
 
     Some(Model {
@@ -57,7 +68,7 @@ pub(crate) fn validate<'f>(
         scope,
         ttl,
         lease,
-        wait,
+        wait: wait.map(|(wait, _)| wait),
         on_crash: on_crash.map(|(on_crash, _)| on_crash),
         max_attempts,
         max_result_bytes,
@@ -68,6 +79,7 @@ pub(crate) fn validate<'f>(
         key: key?,
         missing_key,
         fingerprint,
+        transaction,
     })
 }
 
@@ -116,6 +128,10 @@ fn scope<'f>(function: &'f Function, option: Given<Value>, faults: &mut Faults) 
 
 fn length(option: Given<Value>, faults: &mut Faults) -> Option<Length> {
     check(option, faults, value::length)
+}
+
+fn spanned_length(option: Given<Value>, faults: &mut Faults) -> Option<(Length, Span)> {
+    check(option, faults, |value| Ok((value::length(value)?, value.span())))
 }
 
 /// The option, if it was given and its shape is right.

@@ -140,8 +140,9 @@ async fn put(
     let mut known: Vec<Result<Known, Unreadable>> = leads.iter().map(|_| Err(Unreadable("key"))).collect();
     for row in &found {
         take(row, leads, &mut known).map_err(|Unreadable(column)| {
-            let error = StoreError::corrupt_record(format!("the server gave a column {column} that is none"));
-            Failure::Refused { error, locked: false }
+            Failure::Refused(StoreError::corrupt_record(format!(
+                "the server gave a column {column} that is none"
+            )))
         })?;
     }
     Ok(known)

@@ -12,13 +12,13 @@ use crate::error::StoreError;
 use crate::key::RecordKey;
 
 /// `lock_timeout` ran out.
-pub(super) const LOCK_NOT_AVAILABLE: &str = "55P03";
+const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 /// Why a statement gave no answer.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
     /// The server refused it: nothing of it was applied, and the connection is as good as before.
-    Refused { error: StoreError, locked: bool },
+    Refused(StoreError),
     /// The connection is of no more use; the statement may have been applied.
     Broken(StoreError),
 }
@@ -26,7 +26,7 @@ pub(super) enum Failure {
 impl Failure {
     pub(super) fn error(self) -> StoreError {
         match self {
-            Self::Refused { error, .. } | Self::Broken(error) => error,
+            Self::Refused(error) | Self::Broken(error) => error,
         }
     }
 }
@@ -40,16 +40,13 @@ pub(super) fn of_statement(error: &Error) -> Failure {
     match error {
         Error::Database(_) => match database(error) {
             Some(error) if is_fatal(error) => Failure::Broken(StoreError::outcome_unknown(said(error))),
-            Some(error) => {
-                Failure::Refused { error: refused(error), locked: error.code() == LOCK_NOT_AVAILABLE }
-            }
+            Some(error) => Failure::Refused(refused(error)),
             None => Failure::Broken(StoreError::outcome_unknown("the server sent an error of no known kind")),
         },
         Error::Encode(_) | Error::ColumnDecode { .. } | Error::Decode(_) | Error::TypeNotFound { .. } => {
-            let error = StoreError::configuration(format!(
+            Failure::Refused(StoreError::configuration(format!(
                 "the table is not as this version of idem made it: {error}"
-            ));
-            Failure::Refused { error, locked: false }
+            )))
         }
         Error::Io(error) => Failure::Broken(StoreError::outcome_unknown(format!(
             "the connection to the server was lost ({})",

@@ -2,7 +2,7 @@
 //!
 //! Owns the public face. Below it, `schema` makes the layout, `names` and `statements` say it in SQL,
 //! `queue` holds what waits, a `worker` with a `session` of its own carries it out in `claims`,
-//! `holding`, `judged` and `single`, `rows` translates, and `failure` says what went wrong.
+//! `holding`, `judged` and `single`, `within` works in a caller's transaction, `rows` translates, and `failure` says what went wrong.
 
 mod claims;
 mod failure;
@@ -15,6 +15,7 @@ mod schema;
 mod session;
 mod single;
 mod statements;
+mod within;
 mod worker;
 
 use std::fmt;
@@ -28,7 +29,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::Instant;
 
 use self::names::{Identifier, Names};
-use self::queue::{Answer, Asked, Op, Queue};
+use self::queue::{Answer, Asked, Op, Queues};
 use self::session::Opening;
 use self::statements::Statements;
 use super::own_runtime::apart;
@@ -76,10 +77,9 @@ const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024;
 pub struct PostgresStore(Arc<Inner>);
 
 struct Inner {
-    queue: Arc<Queue>,
-    opening: Opening,
-    statements: Arc<Statements>,
+    queues: Arc<Queues>,
     place: String,
+    table: String,
     max_result_bytes: usize,
     waiters: Waiters,
 }
@@ -170,12 +170,11 @@ impl PostgresStoreBuilder {
             apart(async move { retried(time, || prepare(&first, schema.clone(), &table)).await }).await?;
         let place = format!("{place} table {}", names.records);
         let statements = Arc::new(Statements::new(&names));
-        let setting = worker::Setting { opening: opening.clone(), statements: statements.clone() };
+        let setting = worker::Setting { opening, statements, connections: self.connections };
         Ok(PostgresStore(Arc::new(Inner {
-            queue: Arc::new(Queue::new(setting, self.connections, self.operation_timeout)),
-            opening,
-            statements,
+            queues: Arc::new(Queues::new(setting)),
             place,
+            table: names.records,
             max_result_bytes: self.max_result_bytes,
             waiters: Waiters::default(),
         })))
@@ -265,7 +264,12 @@ impl PostgresStore {
     /// Sets up how to connect to the database of this URL. Its parameters, such as `sslmode`, are
     /// [`PgConnectOptions`]'s.
     pub fn builder(url: &str) -> PostgresStoreBuilder {
-        let options = PgConnectOptions::from_str(url).map_err(|error| failure::of_connect(&error));
+        // The driver takes any scheme. What is there instead may be a password, so it is not repeated.
+        let options = if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            PgConnectOptions::from_str(url).map_err(|error| failure::of_connect(&error))
+        } else {
+            Err(StoreError::configuration("the URL of the database must begin with `postgres://`"))
+        };
         PostgresStoreBuilder::new(options)
     }
 
@@ -282,19 +286,19 @@ impl PostgresStore {
         answer: impl FnOnce(Answer) -> Option<A>,
     ) -> Result<A, StoreError> {
         let asked = Arc::new(Asked { key: key.clone(), op });
-        let (queue, begin) = (&self.0.queue, Instant::now());
-        let given = match queue.ask(asked.clone()).await {
+        let (queues, begin) = (&self.0.queues, Instant::now());
+        let given = match queues.ask(asked.clone()).await {
             Err(error) if error.is_transient() => {
-                let (queue, mut first) = (queue.clone(), Some(error));
-                let left = queue.time().saturating_sub(begin.elapsed());
+                let (queues, mut first) = (queues.clone(), Some(error));
+                let left = queues.setting().opening.time().saturating_sub(begin.elapsed());
                 // Pauses are slept where no caller can hold them up.
                 apart(async move {
                     retried(left, || {
-                        let (queue, asked, first) = (queue.clone(), asked.clone(), first.take());
+                        let (queues, asked, first) = (queues.clone(), asked.clone(), first.take());
                         async move {
                             match first {
                                 Some(error) => Err(error),
-                                None => queue.ask(asked).await,
+                                None => queues.ask_apart(asked).await,
                             }
                         }
                     })
@@ -379,8 +383,12 @@ impl Store for PostgresStore {
     }
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
-        let (opening, statements) = (self.0.opening.clone(), self.0.statements.clone());
-        apart(async move { single::purge(&opening, &statements, limit).await }).await
+        let queues = self.0.queues.clone();
+        apart(async move {
+            let setting = queues.setting();
+            single::purge(&setting.opening, &setting.statements, limit).await
+        })
+        .await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {
@@ -395,11 +403,5 @@ impl Store for PostgresStore {
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("PostgresStore").field(&self.0.place).finish()
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.queue.close();
     }
 }

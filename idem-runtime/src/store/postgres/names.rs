@@ -41,7 +41,7 @@ impl Identifier {
         &self.0
     }
 
-    fn quoted(&self) -> String {
+    pub(super) fn quoted(&self) -> String {
         format!("\"{}\"", self.0.replace('"', "\"\""))
     }
 }
@@ -49,9 +49,10 @@ impl Identifier {
 /// The store's objects, as statements name them.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
-    pub(super) schema: String,
+    pub(super) schema: Identifier,
     pub(super) records: String,
     pub(super) meta: String,
+    pub(super) meta_name: Identifier,
     pub(super) readable: String,
     /// Without its schema: an index is made in its table's.
     pub(super) expiry_index: String,
@@ -59,14 +60,15 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn new(schema: &Identifier, table: &Identifier) -> Self {
-        let of = |suffix: &str| Identifier(format!("{}{suffix}", table.as_str())).quoted();
-        let in_schema = |suffix: &str| format!("{}.{}", schema.quoted(), of(suffix));
+        let of = |suffix: &str| Identifier(format!("{}{suffix}", table.as_str()));
+        let in_schema = |suffix: &str| format!("{}.{}", schema.quoted(), of(suffix).quoted());
         Self {
-            schema: schema.quoted(),
+            schema: schema.clone(),
+            meta_name: of("_meta"),
             records: in_schema(""),
             meta: in_schema("_meta"),
             readable: in_schema("_readable"),
-            expiry_index: of("_expiry"),
+            expiry_index: of("_expiry").quoted(),
         }
     }
 }

@@ -1,13 +1,17 @@
 //! What waits for a connection, and the workers that have one.
 //!
 //! Operations that wait at the same moment travel together: a worker that is free takes all of one kind.
-//! One that comes alone finds a worker idle and is not delayed. Workers live in the stores' own runtime,
-//! so that no caller's runtime can hold them up or take them along when it ends (decision 0001).
+//! One that comes alone finds a worker idle and is not delayed.
+//!
+//! What a caller waits for anyway is done by workers in its own runtime, as another thread on the way
+//! would cost half as much again. What must be done when that runtime is blocked or gone, renewals first
+//! of all, is done in the stores' own (decision 0005).
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout};
 
@@ -85,6 +89,11 @@ impl Op {
         }
     }
 
+    /// Whether it can only be of use to a caller that waits for it, in its own runtime.
+    const fn is_waited_for(&self) -> bool {
+        matches!(self, Self::Claim(_) | Self::Complete(_) | Self::Get)
+    }
+
     fn weight(&self) -> usize {
         match self {
             Self::Complete(Complete { result: StoredResult::Value(bytes), .. })
@@ -125,13 +134,17 @@ struct Waiting {
     closed: bool,
 }
 
-/// The queue of one store.
+/// The queue of one store in one runtime.
 pub(super) struct Queue {
+    runtime: Handle,
     waiting: Mutex<Waiting>,
-    most_workers: usize,
-    /// How long an operation waits, and then how long it may take.
-    time: Duration,
-    worker: worker::Setting,
+    worker: Arc<worker::Setting>,
+}
+
+/// The queues of one store.
+pub(super) struct Queues {
+    worker: Arc<worker::Setting>,
+    open: Mutex<Vec<Arc<Queue>>>,
 }
 
 /// What a worker is to do.
@@ -140,36 +153,76 @@ pub(super) struct Batch {
     pub(super) tickets: Vec<Ticket>,
 }
 
-impl Queue {
-    pub(super) fn new(worker: worker::Setting, most_workers: usize, time: Duration) -> Self {
-        Self { waiting: Mutex::default(), most_workers, time, worker }
+impl Queues {
+    pub(super) fn new(worker: worker::Setting) -> Self {
+        Self { worker: Arc::new(worker), open: Mutex::default() }
     }
 
+    pub(super) fn setting(&self) -> &worker::Setting {
+        &self.worker
+    }
+
+    /// The queue where `asked` is to wait.
+    fn queue(&self, asked: &Asked) -> Result<Arc<Queue>, StoreError> {
+        match Handle::try_current() {
+            Ok(callers) if asked.op.is_waited_for() => Ok(self.of(&callers)),
+            _ => self.own(),
+        }
+    }
+
+    fn own(&self) -> Result<Arc<Queue>, StoreError> {
+        own_runtime().map(|own| self.of(own))
+    }
+
+    fn of(&self, runtime: &Handle) -> Arc<Queue> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = runtime.id();
+        if let Some(queue) = open.iter().find(|queue| queue.runtime.id() == id) {
+            return queue.clone();
+        }
+        // Those of runtimes that ended.
+        open.retain(|queue| queue.lock().workers > 0);
+        let (waiting, worker) = (Mutex::default(), self.worker.clone());
+        let queue = Arc::new(Queue { runtime: runtime.clone(), waiting, worker });
+        open.push(queue.clone());
+        queue
+    }
+
+    /// Asks once.
+    pub(super) async fn ask(&self, asked: Arc<Asked>) -> Result<Answer, StoreError> {
+        self.queue(&asked)?.ask(asked).await
+    }
+
+    /// Asks once, where no caller can hold it up.
+    pub(super) async fn ask_apart(&self, asked: Arc<Asked>) -> Result<Answer, StoreError> {
+        self.own()?.ask(asked).await
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        for queue in self.open.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            queue.close();
+        }
+    }
+}
+
+impl Queue {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) const fn time(&self) -> Duration {
-        self.time
-    }
-
-    /// Asks once.
-    pub(super) async fn ask(self: &Arc<Self>, asked: Arc<Asked>) -> Result<Answer, StoreError> {
+    async fn ask(self: &Arc<Self>, asked: Arc<Asked>) -> Result<Answer, StoreError> {
         let (reply, answered) = oneshot::channel();
-        self.submit(asked, reply)?;
+        self.submit(asked, reply);
         match answered.await {
             Ok(answer) => answer,
             Err(_) => Err(StoreError::outcome_unknown("the work on it was broken off")),
         }
     }
 
-    fn submit(
-        self: &Arc<Self>,
-        asked: Arc<Asked>,
-        reply: oneshot::Sender<Result<Answer, StoreError>>,
-    ) -> Result<(), StoreError> {
-        let runtime = own_runtime()?;
-        let deadline = Instant::now() + self.time;
+    fn submit(self: &Arc<Self>, asked: Arc<Asked>, reply: oneshot::Sender<Result<Answer, StoreError>>) {
+        let deadline = Instant::now() + self.worker.opening.time();
         let mut waiting = self.lock();
         let number = waiting.next_number;
         waiting.next_number += 1;
@@ -178,13 +231,12 @@ impl Queue {
         if let Some(idle) = waiting.idle.pop() {
             drop(waiting);
             idle.notify_one();
-        } else if waiting.workers < self.most_workers {
+        } else if waiting.workers < self.worker.connections {
             waiting.workers += 1;
             drop(waiting);
             let present = Present(self.clone());
-            runtime.spawn(async move { worker::work(&present.0, &present.0.worker).await });
+            self.runtime.spawn(async move { worker::work(&present.0, &present.0.worker).await });
         }
-        Ok(())
     }
 
     /// The next work, or `None` when there is none for long or for ever.
@@ -269,21 +321,17 @@ fn take_kind(kind: Kind, tickets: &mut VecDeque<Ticket>) -> Vec<Ticket> {
     taken
 }
 
-/// A worker's presence: however it ends, another may take its place, and does if work waits.
+/// A worker's presence, however it ends: with a panic, or with its runtime.
 struct Present(Arc<Queue>);
 
 impl Drop for Present {
     fn drop(&mut self) {
         let mut waiting = self.0.lock();
         waiting.workers = waiting.workers.saturating_sub(1);
-        let left = waiting.tickets.iter().any(|tickets| !tickets.is_empty());
-        if left && waiting.workers < self.0.most_workers {
-            waiting.workers += 1;
-            drop(waiting);
-            if let Ok(runtime) = own_runtime() {
-                let present = Self(self.0.clone());
-                runtime.spawn(async move { worker::work(&present.0, &present.0.worker).await });
-            }
-        }
+        let orphans =
+            if waiting.workers == 0 { std::mem::take(&mut waiting.tickets) } else { Default::default() };
+        drop(waiting);
+        // Dropped, they are asked again in the stores' own runtime.
+        drop(orphans);
     }
 }

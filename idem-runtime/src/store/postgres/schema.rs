@@ -30,7 +30,7 @@ pub(super) async fn prepare(
     match version(connection, &names).await? {
         Some(VERSION) => {}
         Some(newer) if newer > VERSION => return Err(too_new(&names, newer)),
-        Some(_) | None => migrate(connection, &schema, &names).await?,
+        Some(_) | None => migrate(connection, &names).await?,
     }
     Ok(names)
 }
@@ -57,9 +57,14 @@ async fn current_schema(connection: &mut PgConnection) -> Result<Identifier, Sto
 
 /// The version of the layout that is there.
 async fn version(connection: &mut PgConnection, names: &Names) -> Result<Option<i64>, StoreError> {
-    let found =
-        sqlx::query("SELECT to_regclass($1) IS NOT NULL").bind(&names.meta).fetch_all(&mut *connection);
-    let rows = found.await.map_err(|error| failed(&error))?;
+    // By reading the catalogue: `to_regclass` may still answer what it said before another migrated.
+    let found = sqlx::query(
+        "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = $1 AND c.relname = $2)",
+    )
+    .bind(names.schema.as_str())
+    .bind(names.meta_name.as_str());
+    let rows = found.fetch_all(&mut *connection).await.map_err(|error| failed(&error))?;
     if !rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(false) {
         return Ok(None);
     }
@@ -74,11 +79,7 @@ async fn version(connection: &mut PgConnection, names: &Names) -> Result<Option<
     }
 }
 
-async fn migrate(
-    connection: &mut PgConnection,
-    schema: &Identifier,
-    names: &Names,
-) -> Result<(), StoreError> {
+async fn migrate(connection: &mut PgConnection, names: &Names) -> Result<(), StoreError> {
     let mut transaction = connection.begin().await.map_err(|error| failed(&error))?;
     // Others may take longer than a lock is waited for elsewhere.
     for statement in
@@ -90,7 +91,7 @@ async fn migrate(
         Some(VERSION) => {}
         Some(newer) if newer > VERSION => return Err(too_new(names, newer)),
         Some(_) | None => {
-            create_schema(&mut transaction, schema, names).await?;
+            create_schema(&mut transaction, &names.schema).await?;
             transaction.execute(AssertSqlSafe(layout(names))).await.map_err(|error| failed(&error))?;
         }
     }
@@ -98,18 +99,14 @@ async fn migrate(
 }
 
 /// Makes the schema if it is absent: to ask for what is there may need a right that the user has not.
-async fn create_schema(
-    connection: &mut PgConnection,
-    schema: &Identifier,
-    names: &Names,
-) -> Result<(), StoreError> {
+async fn create_schema(connection: &mut PgConnection, schema: &Identifier) -> Result<(), StoreError> {
     let found = sqlx::query("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)")
         .bind(schema.as_str())
         .fetch_all(&mut *connection)
         .await
         .map_err(|error| failed(&error))?;
     if !found.first().and_then(|row| row.try_get(0).ok()).unwrap_or(false) {
-        let create = format!("CREATE SCHEMA {}", names.schema);
+        let create = format!("CREATE SCHEMA {}", schema.quoted());
         connection.execute(AssertSqlSafe(create)).await.map_err(|error| failed(&error))?;
     }
     Ok(())

@@ -12,6 +12,9 @@ use super::rows::COLUMNS;
 /// The server's now, in microseconds. Read once a statement, after its snapshot was taken.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
+/// When the transaction began: the same within it, and another in every other of the session.
+const BEGUN: &str = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint";
+
 /// The texts for one store's names.
 #[derive(Debug)]
 pub(super) struct Statements {
@@ -22,6 +25,9 @@ pub(super) struct Statements {
     pub(super) swap: Arc<str>,
     pub(super) forget: Arc<str>,
     pub(super) purge: Arc<str>,
+    pub(super) take: Arc<str>,
+    pub(super) insert: Arc<str>,
+    pub(super) replace: Arc<str>,
 }
 
 impl Statements {
@@ -34,6 +40,9 @@ impl Statements {
             swap: swap(names).into(),
             forget: forget(names).into(),
             purge: purge(names).into(),
+            take: take(names).into(),
+            insert: insert(names).into(),
+            replace: replace(names).into(),
         }
     }
 }
@@ -43,7 +52,7 @@ fn columns(before: &str) -> String {
     COLUMNS.map(|column| format!("{before}{column}")).join(", ")
 }
 
-/// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 on_crash, $8 max_attempts: arrays
+/// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 `on_crash`, $8 `max_attempts`: arrays
 /// of one length, sorted by scope and key, no key twice.
 ///
 /// Rows of kind 0, one a claim: its number, now, and the row as it was. Of kind 1: scope, key and fence
@@ -149,7 +158,7 @@ fn read(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3..$7 of the row that was read: state, owner, fence, lease_until, expires_at, which
+/// $1 scope, $2 key, $3..$7 of the row that was read: state, owner, fence, `lease_until`, `expires_at`, which
 /// no two rows of one key have in common; then the new columns. The numbers of those that were written.
 fn swap(names: &Names) -> String {
     let records = &names.records;
@@ -195,6 +204,48 @@ fn purge(names: &Names) -> String {
            ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING fence), \
          raised AS ({raise}) \
          SELECT count(*) FROM gone"
+    )
+}
+
+/// $1 scope, $2 key, $3 the key's number among the server's advisory locks: now, when the transaction began, the floor of fences,
+/// whether this transaction may take the key (nothing where it is not to be had anyway), and the row.
+fn take(names: &Names) -> String {
+    let (records, meta, of_record) = (&names.records, &names.meta, columns("r."));
+    format!(
+        "SELECT clock.now, {BEGUN}, (SELECT value FROM {meta} WHERE name = 'fence_floor'), \
+           CASE WHEN (r.state IN (1, 2, 4) OR r.state = 0 AND r.lease_until > clock.now) \
+             AND (r.expires_at IS NULL OR r.expires_at > clock.now) \
+           THEN NULL ELSE pg_try_advisory_xact_lock($3) END, \
+           r.key IS NOT NULL, {of_record} \
+         FROM (SELECT {NOW} AS now) clock LEFT JOIN {records} r ON r.scope = $1 AND r.key = $2"
+    )
+}
+
+/// $1 scope, $2 key, from $3 the columns, and when the transaction began: a row, if it was inserted, and
+/// that is still the transaction.
+fn insert(names: &Names) -> String {
+    let (records, all) = (&names.records, columns(""));
+    let parameters: Vec<String> = (1..=COLUMNS.len() + 2).map(|number| format!("${number}")).collect();
+    let (parameters, begun) = (parameters.join(", "), COLUMNS.len() + 3);
+    format!(
+        "INSERT INTO {records} (scope, key, {all}) SELECT {parameters} WHERE {BEGUN} = ${begun} \
+         ON CONFLICT (scope, key) DO NOTHING RETURNING 1"
+    )
+}
+
+/// As `swap`, of one row: parameters as `insert` has them, and then those of the row that was read.
+fn replace(names: &Names) -> String {
+    let records = &names.records;
+    let set: Vec<String> =
+        COLUMNS.iter().enumerate().map(|(index, column)| format!("{column} = ${}", index + 3)).collect();
+    let set = set.join(", ");
+    let begun = COLUMNS.len() + 3;
+    let was = begun + 1;
+    let [state, owner, fence, until, ends] = [was, was + 1, was + 2, was + 3, was + 4];
+    format!(
+        "UPDATE {records} SET {set} WHERE scope = $1 AND key = $2 AND state = ${state} AND owner = ${owner} \
+         AND fence = ${fence} AND lease_until = ${until} AND expires_at IS NOT DISTINCT FROM ${ends} \
+         AND {BEGUN} = ${begun} RETURNING 1"
     )
 }
 

@@ -18,6 +18,8 @@ use crate::error::StoreError;
 pub(super) struct Setting {
     pub(super) opening: Opening,
     pub(super) statements: Arc<Statements>,
+    /// How many of them there may be in one runtime.
+    pub(super) connections: usize,
 }
 
 /// The answers to a batch, in its order.
@@ -45,7 +47,7 @@ async fn together(setting: &Setting, connection: &mut Option<PgConnection>, batc
                 ticket.answer(answer);
             }
         }
-        Err(Failure::Refused { .. }) if tickets.len() > 1 => {
+        Err(Failure::Refused(_)) if tickets.len() > 1 => {
             for ticket in tickets {
                 alone(setting, connection, kind, ticket).await;
             }
@@ -82,7 +84,6 @@ async fn attempt(
     kind: Kind,
     tickets: &[Ticket],
 ) -> Result<Answers, Failure> {
-    let refused = |error| Failure::Refused { error, locked: false };
     let mut open = match connection.take() {
         Some(open) => open,
         None => match setting.opening.open().await {
@@ -100,7 +101,7 @@ async fn attempt(
         *connection = Some(open);
     }
     let answers = done?;
-    if answers.len() == tickets.len() { Ok(answers) } else { Err(refused(unanswered())) }
+    if answers.len() == tickets.len() { Ok(answers) } else { Err(Failure::Refused(unanswered())) }
 }
 
 async fn carry_out(

@@ -23,7 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Value, cmd};
+use redis::{Cmd, Value, cmd};
 
 pub use self::builder::RedisStoreBuilder;
 use self::hints::Hints;
@@ -127,6 +127,14 @@ impl RedisStore {
         }
     }
 
+    /// `WAIT` counts from the connection's own last write, so an answer that was asked again on another
+    /// connection needs one.
+    fn replicate(&self, call: &mut Cmd) {
+        if self.0.replicas.is_some() {
+            call.arg(1);
+        }
+    }
+
     /// As `ask`, and enough replicas have what the answer rests on.
     async fn ask_replicated(&self, key: Vec<u8>, request: Request) -> Result<Value, StoreError> {
         let Some(Replicas { count, timeout }) = self.0.replicas else {
@@ -212,6 +220,7 @@ impl Store for RedisStore {
         call.arg(layout::micros(request.lease)).arg(layout::micros(request.ttl));
         call.arg(if request.on_crash == OnCrash::InDoubt { 2 } else { 0 });
         call.arg(request.max_attempts.map_or(0, std::num::NonZeroU32::get));
+        self.replicate(&mut call);
         let answer = claimed(self.ask_replicated(name, Request::of(&CLAIM, call)).await?, request)?;
         match answer {
             ClaimAnswer::Replay(_) => self.0.hints.put(mark),
@@ -236,6 +245,7 @@ impl Store for RedisStore {
         let mut call = COMPLETE.call(&name, 96 + result.len());
         call.arg(&layout::holder(&request.owner, request.fence)).arg(&kind);
         call.arg(layout::micros(request.ttl)).arg(result);
+        self.replicate(&mut call);
         match number(&self.ask_replicated(name, Request::of(&COMPLETE, call)).await?)? {
             1 => {
                 self.0.hints.put(self.0.hints.mark(key));

@@ -1,12 +1,15 @@
 -- KEYS[1] the record. ARGV: owner, fingerprint or '', lease and ttl in microseconds, policy (2 in doubt,
--- else 0), most attempts (0 no limit).
+-- else 0), most attempts (0 no limit), '1' to have what is answered replicated though nothing changes.
 -- Gives the time of a first grant; the old record, where it needs no clock; or {old record, time}, from
 -- which the client tells what this did.
 local key = KEYS[1]
 local old = redis.call('GET', key)
 if old then
   local version, state = string.byte(old, 1, 2)
-  if version ~= 1 or #old < 80 or (state ~= 73 and state ~= 82) then return old end
+  if version ~= 1 or #old < 80 or (state ~= 73 and state ~= 82) then
+    if ARGV[7] == '1' then redis.call('SET', key, old, 'KEEPTTL') end
+    return old
+  end
 end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -40,7 +43,11 @@ local print = string.sub(old, 81)
 if print ~= '' and ARGV[2] ~= '' and print ~= ARGV[2] then return {old, now} end
 local in_flight = string.byte(old, 2) == 73
 if in_flight then
-  if string.sub(old, 5, 20) == ARGV[1] or now < lease_until then return {old, now} end
+  if string.sub(old, 5, 20) == ARGV[1] then
+    if ARGV[7] == '1' then redis.call('SET', key, old, 'KEEPTTL') end
+    return {old, now}
+  end
+  if now < lease_until then return {old, now} end
   if policy == 2 or string.byte(old, 4) % 4 >= 2 then
     redis.call('SET', key, '\1D' .. string.sub(old, 3, 72) .. '\0\0\0\0\0\0\0\0' .. print)
     return {old, now}

@@ -1,11 +1,15 @@
--- KEYS[1] the record. ARGV: owner and fence, new state and kind of result, ttl in microseconds, result.
+-- KEYS[1] the record. ARGV: owner and fence, new state and kind of result, ttl in microseconds, result, '1' to
+-- have what is answered replicated though nothing changes.
 -- Gives 1 done, 0 lost, -1 no record of ours.
 local old = redis.call('GET', KEYS[1])
 if not old then return 0 end
 local version, state = string.byte(old, 1, 2)
 if version ~= 1 or #old < 80 then return -1 end
 if string.sub(old, 5, 28) ~= ARGV[1] then return 0 end
-if state ~= 73 then return (state == 67 or state == 70) and 1 or 0 end
+if state ~= 73 then
+  if ARGV[5] == '1' then redis.call('SET', KEYS[1], old, 'KEEPTTL') end
+  return (state == 67 or state == 70) and 1 or 0
+end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local ends = struct.unpack('>I8', old, 73)

@@ -1,0 +1,304 @@
+//! A call whose claim, effects and result are one commit: the caller's.
+//!
+//! Owns the order of things within the caller's transaction. There is no lease to keep and nothing to
+//! finish behind the caller: what is not committed was not.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use backon::BackoffBuilder;
+use futures_util::future::poll_fn;
+use tokio::time::{Instant, sleep};
+use tracing::Instrument;
+
+use super::call::Prepared;
+use super::claim::refused_by_store;
+use super::report::{self, Event};
+use super::wait::backoff;
+use super::{Call, Codec, Ended, decode, plainly, polled};
+use crate::context::{Context, Ending, Outcome};
+use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Replay, StoredResult, Tombstone, Verdict,
+};
+use crate::store::transaction::{Carries, Taken, Taking, TransactionStore};
+
+/// One call in a transaction that `P` carries.
+pub(crate) struct Within<'t, S: TransactionStore, P> {
+    carrier: &'t mut P,
+    connection: fn(&mut P) -> &mut S::Connection,
+    /// `None` where nothing guards the body.
+    taken: Option<TakenBy<S>>,
+    /// Whether what was done since the mark is to be undone when this goes.
+    marked: bool,
+}
+
+struct TakenBy<S> {
+    call: Prepared<S>,
+    owner: Owner,
+    taken: Taken,
+}
+
+/// What polls the body of a call.
+pub(crate) struct Running {
+    guarded: Option<(Context, tracing::Span)>,
+    started: Instant,
+}
+
+/// What a call comes to.
+pub(crate) enum Entered<W, T, E> {
+    /// Run the body.
+    Run(W),
+    /// Give this.
+    Done(Result<T, E>),
+}
+
+/// Takes the key in the caller's transaction, or says what the call gives instead.
+pub(crate) async fn enter<'t, S, P, V, C, T, E>(
+    call: Call<S>,
+    plain: bool,
+    codec: &C,
+    carrier: &'t mut P,
+) -> Entered<Within<'t, S, P>, T, E>
+where
+    S: TransactionStore,
+    P: Carries<S::Connection, V>,
+    C: Codec<T, E>,
+    E: From<Error>,
+{
+    let mut within = Within { carrier, connection: P::connection, taken: None, marked: false };
+    if plain {
+        return Entered::Run(within);
+    }
+    let call = match call.prepare().and_then(|call| allowed(call, within.connection())) {
+        Ok(call) => call,
+        Err(error) => return Entered::Done(Err(error.into())),
+    };
+    let owner = Owner::random();
+    let span = call.span.clone();
+    let taken = match take(&call, owner, within.connection()).instrument(span).await {
+        Ok(Ok(taken)) => taken,
+        Ok(Err(replay)) => return Entered::Done(decode(&call, codec, &replay)),
+        Err(error) => return Entered::Done(Err(call.refuse(error).into())),
+    };
+    // From before it is there, as an answer that is not waited for may have set it.
+    if let Err(error) = S::mark(within.connection()).await {
+        return Entered::Done(Err(call.refuse(refused_by_store(&call, error)).into()));
+    }
+    within.marked = true;
+    call.span.record("attempt", taken.grant.attempt);
+    call.report(Event::Claimed, taken.grant.attempt);
+    within.taken = Some(TakenBy { call, owner, taken });
+    Entered::Run(within)
+}
+
+/// Checks what only a transaction asks for.
+fn allowed<S: TransactionStore>(call: Prepared<S>, connection: &S::Connection) -> Result<Prepared<S>, Error> {
+    let refuse = |detail: &str| Err(call.refuse(Error::configuration(call.key.scope().as_str(), detail)));
+    if call.policy.wait > call.policy.lease {
+        return refuse("in a transaction, `wait` must not be longer than the lease");
+    }
+    if call.policy.fail_open || call.policy.on_crash == OnCrash::InDoubt || call.policy.max_attempts.is_some()
+    {
+        return refuse(
+            "a transaction that is rolled back leaves no trace, so neither `fail_open` nor \
+             `on_crash = \"in_doubt\"` nor `max_attempts` can go with it",
+        );
+    }
+    if !S::is_open(connection) {
+        return refuse(
+            "no transaction is open on the connection: begin one with sqlx's `begin` and hand it over",
+        );
+    }
+    Ok(call)
+}
+
+/// Takes the key, and waits for it where the policy says so.
+async fn take<S: TransactionStore>(
+    call: &Prepared<S>,
+    owner: Owner,
+    connection: &mut S::Connection,
+) -> Result<Result<Taken, Replay>, Error> {
+    let policy = &call.policy;
+    let request = Claim {
+        owner,
+        fingerprint: call.fingerprint,
+        lease: policy.lease,
+        ttl: policy.ttl,
+        on_crash: policy.on_crash,
+        max_attempts: policy.max_attempts,
+    };
+    let begin = Instant::now();
+    let mut pauses = backoff().build();
+    loop {
+        let taking = call.store.take(connection, &call.key, &request).await;
+        let refusal = match taking.map_err(|error| refused_by_store(call, error))? {
+            Taking::Taken(taken) => return Ok(Ok(*taken)),
+            Taking::Refused(ClaimAnswer::Replay(replay)) => return Ok(Err(replay)),
+            Taking::Refused(refusal) => refusal,
+        };
+        let left = policy.wait.saturating_sub(begin.elapsed());
+        let waits = matches!(refusal, ClaimAnswer::Busy { .. } | ClaimAnswer::RetryAt { .. });
+        if !waits || left.is_zero() {
+            return Err(call.refusal(&refusal));
+        }
+        sleep(pauses.next().unwrap_or(Duration::from_millis(100)).min(left)).await;
+    }
+}
+
+impl<S: TransactionStore, P> Within<'_, S, P> {
+    fn connection(&mut self) -> &mut S::Connection {
+        (self.connection)(self.carrier)
+    }
+
+    /// What the body has its transaction from.
+    pub(crate) fn carrier(&mut self) -> &mut P {
+        self.carrier
+    }
+
+    /// What polls the body.
+    pub(crate) fn running(&self) -> Running {
+        let guarded = self
+            .taken
+            .as_ref()
+            .map(|by| (Context::new(by.call.key.clone(), Some(by.taken.grant)), by.call.span.clone()));
+        Running { guarded, started: Instant::now() }
+    }
+
+    /// Records what the body came to, or leaves nothing of it.
+    pub(crate) async fn leave<C, T, E>(
+        mut self,
+        codec: &C,
+        running: Running,
+        ended: Ended<Result<T, E>>,
+    ) -> Result<T, E>
+    where
+        C: Codec<T, E>,
+        E: From<Error>,
+    {
+        let result = match ended {
+            Ended::Returned(result) => result,
+            Ended::Panicked(payload) => {
+                self.undo().await;
+                resume_unwind(payload)
+            }
+            // Nothing can take the key away before the transaction ends.
+            Ended::LeaseLost => return Err(self.unrecorded(interrupted()).await.into()),
+        };
+        let Some(by) = self.taken.take() else { return result };
+        let attempt = by.taken.grant.attempt;
+        report::body_ran(&by.call.key, running.started.elapsed());
+        by.call.observe(Outcome::Executed { attempt, recovered: by.taken.grant.recovered });
+        let Some((verdict, stored)) = codec.encode(&result, by.call.policy.max_result_bytes) else {
+            self.undo().await;
+            by.call.end(Ending::Released { attempt });
+            by.call.report(Event::Released, attempt);
+            return result;
+        };
+        let recorded = self.record(&by, verdict, stored).await;
+        match recorded {
+            Ok(()) => {
+                by.call.report(Event::Completed, attempt);
+                result
+            }
+            Err(error) => {
+                by.call.report(Event::Unrecorded(Some(&error)), attempt);
+                self.taken = Some(by);
+                Err(self.unrecorded(error).await.into())
+            }
+        }
+    }
+
+    /// Goes back to the mark; where that cannot be done, the transaction cannot be committed either.
+    async fn undo(&mut self) {
+        if std::mem::take(&mut self.marked) && S::undo(self.connection()).await.is_err() {
+            S::spoil(self.connection()).await;
+        }
+    }
+
+    async fn record(
+        &mut self,
+        by: &TakenBy<S>,
+        verdict: Verdict,
+        result: StoredResult,
+    ) -> Result<(), StoreError> {
+        if verdict == Verdict::Failed {
+            by.call.end(Ending::Terminal);
+            // A terminal error keeps its record, but not its effects.
+            self.undo().await;
+            S::mark(self.connection()).await?;
+            self.marked = true;
+        }
+        let mut request = Complete {
+            owner: by.owner,
+            fence: by.taken.grant.fence,
+            verdict,
+            result,
+            ttl: by.call.policy.ttl,
+        };
+        let key = &by.call.key;
+        let mut answer = by.call.store.record(self.connection(), key, &by.taken, &request).await;
+        if answer.as_ref().is_err_and(|error| error.kind() == StoreErrorKind::TooLarge) {
+            request.result = StoredResult::Tombstone(Tombstone::TooLarge);
+            answer = by.call.store.record(self.connection(), key, &by.taken, &request).await;
+        }
+        if answer? == CompleteAnswer::Lost {
+            return Err(StoreError::unavailable(
+                "another call with this key was recorded meanwhile, or the body ended the transaction itself",
+            ));
+        }
+        S::keep(self.connection()).await?;
+        self.marked = false;
+        Ok(())
+    }
+
+    /// Undoes it all, and sees to it that the caller's transaction cannot be committed.
+    async fn unrecorded(&mut self, source: StoreError) -> Error {
+        if std::mem::take(&mut self.marked) {
+            let _ = S::undo(self.connection()).await;
+        }
+        S::spoil(self.connection()).await;
+        match &self.taken {
+            Some(by) => by.call.refuse(Error::NotRecorded { call: by.call.id(), source }),
+            None => Error::configuration("(no key)", source.to_string()),
+        }
+    }
+}
+
+fn interrupted() -> StoreError {
+    StoreError::unavailable("the body was interrupted")
+}
+
+impl<S: TransactionStore, P> Drop for Within<'_, S, P> {
+    /// The caller went away, or the body panicked beyond us: nothing of it stays, whatever the caller
+    /// does with the transaction.
+    fn drop(&mut self) {
+        if self.marked {
+            S::undo_first((self.connection)(self.carrier));
+        }
+    }
+}
+
+impl Running {
+    /// Polls the body to its end.
+    pub(crate) async fn drive<T, E, B>(&self, mut body: Pin<&mut Option<B>>) -> Ended<Result<T, E>>
+    where
+        B: Future<Output = Result<T, E>>,
+    {
+        let Some((context, span)) = &self.guarded else {
+            return Ended::Returned(plainly(polled(body)).await);
+        };
+        poll_fn(|cx| {
+            let _entered = span.enter();
+            let Some(running) = body.as_mut().as_pin_mut() else { return Poll::Ready(Ended::LeaseLost) };
+            match catch_unwind(AssertUnwindSafe(|| context.enter(|| running.poll(cx)))) {
+                Ok(Poll::Ready(result)) => Poll::Ready(Ended::Returned(result)),
+                Ok(Poll::Pending) => Poll::Pending,
+                Err(payload) => Poll::Ready(Ended::Panicked(payload)),
+            }
+        })
+        .await
+    }
+}
