@@ -126,6 +126,26 @@ async fn a_client_that_reads_only_when_it_has_sent_all_is_told_why_it_was_refuse
 }
 
 #[tokio::test]
+async fn a_limit_of_another_layer_is_413_too() {
+    let runs = Runs::default();
+    let count = runs.clone();
+    let limited = tower::util::MapRequestLayer::new(|request: axum::extract::Request| {
+        request.map(|body| Body::new(http_body_util::Limited::new(body, 10)))
+    });
+    let router = Router::new()
+        .route("/echo", post(move |body: Bytes| async move { (count.run(), body).1 }))
+        .layer(layer(|builder| builder))
+        .layer(limited);
+    let server = Server::start(router).await;
+    let refused = server.ask(Request::post("/echo", "k").body("eleven byte").chunks(4)).await;
+    assert_eq!((refused.status, refused.problem()), (413, "request-too-large".into()));
+    assert_eq!(
+        (server.ask(Request::post("/echo", "k").body("ten bytes!")).await.status, runs.count()),
+        (200, 1)
+    );
+}
+
+#[tokio::test]
 async fn a_client_that_asks_whether_to_send_a_large_body_is_told_not_to() {
     let (server, _) = echo().await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();

@@ -3,6 +3,7 @@
 //! Owns the rule that no byte and no trailer is lost. Knows nothing of keys or of what is kept.
 
 use std::collections::VecDeque;
+use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,8 +13,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::EXPECT;
 use http_body::{Frame, SizeHint};
-use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, LengthLimitError};
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -171,8 +172,8 @@ pub(super) enum Gathered {
     Whole(Bytes, Option<HeaderMap>),
     /// It is larger than the limit; nothing of it is lost.
     TooLarge(Body),
-    /// It broke off; the last frame is its error.
-    Broken(Body),
+    /// It broke off; the last frame is its error. Perhaps because it is beyond the limit of another layer.
+    Broken { read: Body, limited: bool },
 }
 
 /// Reads `body` to its end, but not further than the first frame beyond `limit` bytes.
@@ -190,7 +191,10 @@ where
     loop {
         match body.frame().await {
             None => return Gathered::Whole(data.finish(), trailers),
-            Some(Err(error)) => return Gathered::Broken(rest([data.finish()], Err(error), None)),
+            Some(Err(error)) => {
+                let limited = is_limit(&*error);
+                return Gathered::Broken { read: rest([data.finish()], Err(error), None), limited };
+            }
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(more) if data.len() + more.len() > limit => {
                     return Gathered::TooLarge(rest([data.finish()], Ok(Frame::data(more)), Some(body)));
@@ -204,6 +208,10 @@ where
             },
         }
     }
+}
+
+fn is_limit(error: &(dyn Error + 'static)) -> bool {
+    error.is::<LengthLimitError>() || error.source().is_some_and(is_limit)
 }
 
 /// Reads what is left of the body of a refused request, behind its answer, and throws it away.
@@ -343,7 +351,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_breaks_off_gives_what_it_had_and_then_its_error() {
-        let Gathered::Broken(mut body) = gather(pieces(vec![data("ab"), Err("gone".into())]), 9).await else {
+        let Gathered::Broken { read: mut body, limited: false } =
+            gather(pieces(vec![data("ab"), Err("gone".into())]), 9).await
+        else {
             panic!("not broken")
         };
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "ab");

@@ -155,7 +155,11 @@ where
                 format!("The body of the request is larger than {limit} bytes. Nothing was processed."),
             ))
         }
-        Gathered::Broken(_) => Err(Refusal::new(
+        Gathered::Broken { limited: true, .. } => Err(Refusal::new(
+            Problem::RequestTooLarge,
+            "The body of the request is larger than this server takes. Nothing was processed.",
+        )),
+        Gathered::Broken { .. } => Err(Refusal::new(
             Problem::RequestIncomplete,
             "The body of the request ended early or is malformed. Nothing was processed.",
         )),
@@ -186,7 +190,7 @@ where
         }
         Gathered::TooLarge(body) => untouched(parts, body, Record::Tombstone),
         // Nobody has had this response whole: it failed.
-        Gathered::Broken(body) => untouched(parts, body, Record::Nothing),
+        Gathered::Broken { read, .. } => untouched(parts, read, Record::Nothing),
     }
 }
 
