@@ -30,7 +30,8 @@
 //! # What is here
 //!
 //! * `#[idempotent]` (feature `macros`) and [`Operation`], the same policy without the attribute.
-//! * [`MemoryStore`], `SqliteStore` (feature `sqlite`), and [`Store`] to write another.
+//! * [`MemoryStore`], `SqliteStore` (feature `sqlite`), `RedisStore` (feature `redis`), and [`Store`] to write
+//!   another.
 //! * [`context`] for a running body, [`observe`] for a caller.
 //! * [`protocol`]: the rules, as pure functions.
 //! * `testing` (feature `testing`): a store that fails on purpose, and the conformance kit.
@@ -56,6 +57,9 @@
 //! | debug | `claimed`, `completed`, `released`, `replayed`, `busy`, `waited` (with `waited_ms`) |
 //! | warn | `recovered`, `mismatch`, `exhausted`, `renewal_failed`, `release_failed`, `store_failed`, `unprotected` |
 //! | error | `lease_lost`, `in_doubt`, `unrecorded`, `undecodable` |
+//!
+//! A `RedisStore` that connects says by the same target what is not right with its server: `may_evict` and
+//! `not_persistent` (warn), `unchecked` (debug).
 //!
 //! With the feature `metrics`: the counter `idem_events_total` (labels `operation`, `event`), and the
 //! histograms `idem_body_seconds` and `idem_wait_seconds` (label `operation`).
