@@ -61,6 +61,9 @@
 //! | warn | `recovered`, `mismatch`, `exhausted`, `renewal_failed`, `release_failed`, `store_failed`, `unprotected` |
 //! | error | `lease_lost`, `in_doubt`, `unrecorded`, `undecodable` |
 //!
+//! A `RedisStore` that connects says by the same target what is not right with its server: `may_evict` and
+//! `not_persistent` (warn), `unchecked` (debug).
+//!
 //! With the feature `metrics`: the counter `idem_events_total` (labels `operation`, `event`), and the
 //! histograms `idem_body_seconds` and `idem_wait_seconds` (label `operation`).
 //!

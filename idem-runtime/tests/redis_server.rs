@@ -1,4 +1,4 @@
-//! `RedisStore` and what becomes of its server: commands counted, what is stored, restarts, lost and late
+//! `RedisStore` and what becomes of its server: restarts, lost and late
 //! answers, a full memory, a replica.
 #![cfg(all(feature = "testing", feature = "redis"))]
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -7,7 +7,7 @@ mod redis_support;
 
 use std::time::{Duration, Instant};
 
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, OnCrash, RenewAnswer, State};
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, RenewAnswer, State};
 use idem_runtime::{RedisStore, Store, StoreError, StoreErrorKind};
 use idem_test_servers::Redis;
 use redis::{Commands as _, Connection, cmd};
@@ -15,125 +15,6 @@ use redis_support::*;
 
 async fn connect(redis: &Redis) -> RedisStore {
     RedisStore::connect(redis.url()).await.unwrap()
-}
-
-/// How often each command came over a connection; those within scripts are not counted.
-fn commands(server: &mut Connection) -> Vec<(String, u64)> {
-    let info: String = cmd("INFO").arg("commandstats").query(server).unwrap();
-    let mut counts: Vec<_> = info
-        .lines()
-        .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="))
-        .map(|(name, rest)| (name.to_owned(), rest.split(',').next().unwrap().parse().unwrap()))
-        .filter(|(name, _): &(String, u64)| {
-            !["info", "config", "client", "hello"].contains(&name.split('|').next().unwrap())
-        })
-        .collect();
-    counts.sort();
-    counts
-}
-
-#[tokio::test]
-async fn a_fresh_call_is_two_commands_and_a_replay_is_one() {
-    let redis = Redis::start();
-    let (store, mut server) = (connect(&redis).await, client(&redis.url()));
-    complete(&store, &key("the scripts are loaded"), b"r").await;
-    for (calls, expected) in [(10, 20), (0, 0)] {
-        let () = cmd("CONFIG").arg("RESETSTAT").query(&mut server).unwrap();
-        for number in 0..calls {
-            complete(&store, &key(&number.to_string()), b"r").await;
-        }
-        let evalsha = commands(&mut server).iter().find(|(name, _)| name == "evalsha").map_or(0, |(_, n)| *n);
-        assert_eq!(evalsha, expected);
-    }
-    let () = cmd("CONFIG").arg("RESETSTAT").query(&mut server).unwrap();
-    for number in 0..10 {
-        assert_eq!(replayed(&store, &key(&number.to_string())).await, b"r");
-    }
-    let counts = commands(&mut server);
-    let asked: u64 =
-        counts.iter().filter(|(name, _)| name == "evalsha" || name == "script|load").map(|(_, n)| n).sum();
-    // A `GET` of the store's own would be one more than the scripts make.
-    let gets = counts.iter().find(|(name, _)| name == "get").map_or(0, |(_, n)| *n);
-    assert_eq!(asked.max(gets), 10, "{counts:?}");
-}
-
-#[tokio::test]
-async fn a_fresh_call_loads_nothing_and_asks_nothing_else() {
-    let redis = Redis::start();
-    let (store, mut server) = (connect(&redis).await, client(&redis.url()));
-    complete(&store, &key("the scripts are loaded"), b"r").await;
-    let () = cmd("CONFIG").arg("RESETSTAT").query(&mut server).unwrap();
-    complete(&store, &key("a"), b"r").await;
-    // Both scripts read, ask for the time and write.
-    let all = [("evalsha", 2), ("get", 2), ("set", 2), ("time", 2)];
-    assert_eq!(commands(&mut server), all.map(|(name, count)| (name.to_owned(), count)));
-}
-
-#[tokio::test]
-async fn a_record_is_one_key_that_a_person_finds() {
-    let redis = Redis::start();
-    let (store, mut server) = (connect(&redis).await, client(&redis.url()));
-    complete(&store, &key("order/42"), b"receipt").await;
-    let keys: Vec<String> = server.keys("*").unwrap();
-    assert_eq!(keys, [name("order/42")]);
-    let record: Vec<u8> = server.get(name("order/42")).unwrap();
-    assert_eq!((&record[..2], &record[80..]), (&b"\x01C"[..], &b"receipt"[..]));
-    let used: u64 = cmd("MEMORY").arg("USAGE").arg(name("order/42")).query(&mut server).unwrap();
-    assert!(used < 250, "a record with 7 bytes of result takes {used} bytes");
-}
-
-#[tokio::test]
-async fn expiry_on_the_server_is_retention_and_never_the_lease() {
-    let redis = Redis::start();
-    let (store, mut server) = (connect(&redis).await, client(&redis.url()));
-    let (owner, grant) = granted(&store, &key("a")).await;
-    let left: u64 = server.pttl(name("a")).unwrap();
-    let both = u64::try_from((LEASE + TTL).as_millis()).unwrap();
-    assert!((both - 5_000..=both + 1).contains(&left), "{left}");
-    let record = store.get(&key("a")).await.unwrap().unwrap();
-    let at: u64 = cmd("PEXPIRETIME").arg(name("a")).query(&mut server).unwrap();
-    let ends = record.expires_at.unwrap().as_micros();
-    assert!(at + 1 >= ends.div_ceil(1_000) && at <= ends / 1_000, "{at} and {ends}");
-    store.complete(&key("a"), &completion(owner, grant.fence, b"r")).await.unwrap();
-    let left: u64 = server.pttl(name("a")).unwrap();
-    assert!(left <= u64::try_from(TTL.as_millis()).unwrap() + 1, "{left}");
-
-    let careful = idem_runtime::protocol::Claim { on_crash: OnCrash::InDoubt, ..claim_request() };
-    store.claim(&key("b"), &careful).await.unwrap();
-    assert_eq!(server.pttl::<_, i64>(name("b")).unwrap(), -1, "in flight under in_doubt");
-    let short = idem_runtime::protocol::Claim { lease: Duration::ZERO, ..careful };
-    store.claim(&key("c"), &short).await.unwrap();
-    assert_eq!(store.claim(&key("c"), &claim_request()).await.unwrap(), ClaimAnswer::InDoubt);
-    assert_eq!(server.pttl::<_, i64>(name("c")).unwrap(), -1, "in doubt");
-}
-
-#[tokio::test]
-async fn another_programs_value_is_corrupt_and_stays_as_it_is() {
-    let redis = Redis::start();
-    let (store, mut server) = (connect(&redis).await, client(&redis.url()));
-    let () = server.set(name("text"), "x".repeat(200)).unwrap();
-    let () = server.set(name("short"), &[1_u8, b'I', 0, 0]).unwrap();
-    let () = server.lpush(name("list"), "x").unwrap();
-    let mut newer = vec![2_u8; 100];
-    newer[1] = b'C';
-    let () = server.set(name("newer"), newer).unwrap();
-    for text in ["text", "short", "list", "newer"] {
-        let (key, request) = (key(text), claim_request());
-        let complete = completion(request.owner, idem_runtime::Fence::new(1), b"r");
-        let renew = renewal(request.owner, idem_runtime::Fence::new(1));
-        for error in [
-            store.claim(&key, &request).await.unwrap_err(),
-            store.complete(&key, &complete).await.unwrap_err(),
-            store.renew(&key, &renew).await.unwrap_err(),
-            store.get(&key).await.unwrap_err(),
-        ] {
-            assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{text}: {error:?}");
-            assert!(!format!("{error:?}{error}").contains(&name(text)), "{error:?}");
-        }
-        assert!(server.exists::<_, bool>(name(text)).unwrap());
-        assert!(store.forget(&key).await.unwrap(), "an operator may take it away");
-        granted(&store, &key).await;
-    }
 }
 
 #[tokio::test]
@@ -251,7 +132,9 @@ async fn a_late_answer_is_an_unknown_outcome_and_the_same_owner_finds_out() {
     let redis = Redis::start();
     let store = hasty(&redis.url()).connect().await.unwrap();
     let mut server = client(&redis.url());
-    granted(&store, &key("the scripts are loaded")).await;
+    for number in 0..20 {
+        complete(&store, &key(&number.to_string()), b"r").await;
+    }
     let () = cmd("CLIENT").arg("PAUSE").arg(2_500).arg("ALL").query(&mut server).unwrap();
     let (request, begin) = (claim_request(), Instant::now());
     let error = store.claim(&key("a"), &request).await.unwrap_err();
@@ -272,6 +155,10 @@ async fn a_late_answer_is_an_unknown_outcome_and_the_same_owner_finds_out() {
 async fn a_stopped_server_holds_nobody_up_for_longer_than_the_operation_timeout() {
     let mut redis = Redis::start();
     let store = hasty(&redis.url()).connect().await.unwrap();
+    // Until the caller's own connection is open, and the one on which it is asked.
+    for number in 0..20 {
+        complete(&store, &key(&number.to_string()), b"r").await;
+    }
     let (owner, grant) = granted(&store, &key("a")).await;
     redis.server().signal("-STOP");
     let begin = Instant::now();
@@ -283,6 +170,21 @@ async fn a_stopped_server_holds_nobody_up_for_longer_than_the_operation_timeout(
     assert_eq!(store.complete(&key("a"), &complete).await.unwrap(), CompleteAnswer::Done);
     assert_eq!(replayed(&store, &key("a")).await, b"r");
 }
+
+#[tokio::test]
+async fn a_forget_that_may_have_been_done_is_not_asked_again() {
+    let mut redis = Redis::start();
+    // One try takes a third of it.
+    let time = Duration::from_secs(3);
+    let store = RedisStore::builder(redis.url()).operation_timeout(time).connect().await.unwrap();
+    complete(&store, &key("a"), b"r").await;
+    redis.server().signal("-STOP");
+    let begin = Instant::now();
+    let error = store.forget(&key("a")).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error:?}");
+    assert!(begin.elapsed() < Duration::from_secs(2), "it was asked for {:?}", begin.elapsed());
+    redis.server().signal("-CONT");
+}}
 
 #[tokio::test]
 async fn a_server_without_memory_refuses_to_write_says_so_and_still_replays() {
@@ -338,17 +240,6 @@ async fn settings_out_of_their_range_are_refused() {
         let error = wrong.connect().await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error:?}");
     }
-}
-
-#[tokio::test]
-async fn stores_with_different_prefixes_share_nothing() {
-    let redis = Redis::start();
-    let one = connect(&redis).await;
-    let other = RedisStore::builder(redis.url()).prefix("other:").connect().await.unwrap();
-    complete(&one, &key("a"), b"one").await;
-    complete(&other, &key("a"), b"other").await;
-    assert_eq!(replayed(&one, &key("a")).await, b"one");
-    assert_eq!(replayed(&other, &key("a")).await, b"other");
 }
 
 #[tokio::test]

@@ -14,18 +14,29 @@ end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local lease, ttl, policy = now + ARGV[3], ARGV[4], tonumber(ARGV[5])
+local layout = '>BBBBc16I8I4I8I8I8I8I8I8'
 
--- Redis drops a key in the millisecond after `PXAT`, and at once if that is not ahead.
+-- The usual case first, with nothing it does not need. Redis drops a key in the millisecond after `PXAT`, and
+-- at once if that is not ahead.
+local ahead = math.floor(now / 1000) + 1
+if not old and policy == 0 then
+  local expires = lease + ttl
+  if expires > now then
+    redis.call('SET', key, struct.pack(layout, 1, 73, 0, ARGV[2] == '' and 0 or 4, ARGV[1], now, 1, lease, now, now,
+      ttl, 0, expires) .. ARGV[2], 'PXAT', math.max(math.ceil(expires / 1000) - 1, ahead))
+  end
+  return now
+end
+
 local function put(new, expires)
   if expires <= now then return redis.call('DEL', key) end
-  redis.call('SET', key, new, 'PXAT', math.max(math.ceil(expires / 1000), math.floor(now / 1000) + 2) - 1)
+  redis.call('SET', key, new, 'PXAT', math.max(math.ceil(expires / 1000) - 1, ahead))
 end
 
 local function grant(fence, attempt, created, recovered, print)
-  local flags = recovered + policy + (print == '' and 0 or 4)
   local expires = policy == 0 and lease + ttl or 0
-  local new = struct.pack('>BBBBc16I8I4I8I8I8I8I8I8', 1, 73, 0, flags, ARGV[1], fence, attempt, lease, now,
-    created, ttl, 0, expires) .. print
+  local new = struct.pack(layout, 1, 73, 0, recovered + policy + (print == '' and 0 or 4), ARGV[1], fence, attempt,
+    lease, now, created, ttl, 0, expires) .. print
   if expires == 0 then redis.call('SET', key, new) else put(new, expires) end
 end
 
