@@ -217,10 +217,12 @@ async fn of_operations_that_travel_together_only_the_one_that_is_refused_fails()
         .zip(results)
         .map(|((_, (owner, grant)), result)| completion(*owner, *grant, result))
         .collect();
-    // The only connection waits for the first, and the two that come meanwhile for the connection.
+    // All three travel together; then each goes alone, and the first waits for the other transaction.
     let release = async {
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-        while sqlx::query_scalar::<_, i64>(waits).fetch_one(&pool).await.unwrap() == 0 {}
+        let waiting =
+            async { while sqlx::query_scalar::<_, i64>(waits).fetch_one(&pool).await.unwrap() == 0 {} };
+        tokio::time::timeout(Duration::from_secs(5), waiting).await.expect("the first waits");
         other.rollback().await.unwrap();
     };
     let (first, good, bad, ()) = tokio::join!(
