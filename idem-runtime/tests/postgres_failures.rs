@@ -197,6 +197,47 @@ async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_oth
     assert_eq!(store.complete(&names[0], &results[0]).await.unwrap(), CompleteAnswer::Done);
 }
 
+#[tokio::test]
+async fn of_operations_that_travel_together_only_the_one_that_is_refused_fails() {
+    let server = Postgres::start();
+    let store =
+        PostgresStore::builder(&server.url()).table("checked").connections(1).connect().await.unwrap();
+    run(&server, "alter table checked add check (octet_length(result) < 100)");
+    let mut held = Vec::new();
+    for name in ["first", "good", "bad"] {
+        held.push((key(name), grant(&store, name).await));
+    }
+    let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
+    let mut other = pool.begin().await.unwrap();
+    let lock = "SELECT FROM checked WHERE key = 'first'::bytea FOR UPDATE";
+    sqlx::query(lock).fetch_all(&mut *other).await.unwrap();
+    let results: [&'static [u8]; 3] = [b"small", b"small", &[b'x'; 200]];
+    let requests: Vec<_> = held
+        .iter()
+        .zip(results)
+        .map(|((_, (owner, grant)), result)| completion(*owner, *grant, result))
+        .collect();
+    // All three travel together; then each goes alone, and the first waits for the other transaction.
+    let release = async {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        let waiting =
+            async { while sqlx::query_scalar::<_, i64>(waits).fetch_one(&pool).await.unwrap() == 0 {} };
+        tokio::time::timeout(Duration::from_secs(5), waiting).await.expect("the first waits");
+        other.rollback().await.unwrap();
+    };
+    let (first, good, bad, ()) = tokio::join!(
+        store.complete(&held[0].0, &requests[0]),
+        store.complete(&held[1].0, &requests[1]),
+        store.complete(&held[2].0, &requests[2]),
+        release
+    );
+    assert_eq!((first.unwrap(), good.unwrap()), (CompleteAnswer::Done, CompleteAnswer::Done));
+    let error = bad.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    // What the server tells of the row, its key among it, goes no further.
+    assert!(error.to_string().contains("23514") && !format!("{error:?}").contains("bad"), "{error:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_locked_for_longer_than_a_statement_may_take_changes_nothing() {
     let server = Postgres::start();
@@ -435,6 +476,47 @@ async fn an_operation_that_is_dropped_leaves_the_connection_as_good_as_before() 
     let request =
         Release { owner, fence: held.fence, cause: ReleaseCause::Failed, retry_after: Duration::ZERO };
     assert_eq!(store.release(&key("last"), &request).await.unwrap(), ReleaseAnswer::Released);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_changes_between_the_look_and_the_write_is_looked_at_again() {
+    let server = Postgres::start();
+    let store = PostgresStore::builder(&server.url())
+        .table("looked_at")
+        .lock_timeout(Duration::from_secs(4))
+        .connect()
+        .await
+        .unwrap();
+    let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
+    let changes = [
+        "state = 1, completed_at = 1, result = 'r'",
+        "fence = fence + 1",
+        "owner = decode(repeat('ab', 16), 'hex')",
+        "state = 4, expires_at = null",
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let name = format!("order {number}");
+        let (owner, held) = grant(&store, &name).await;
+        let mut other = pool.begin().await.unwrap();
+        let change = format!("UPDATE looked_at SET {change} WHERE key = '{name}'::bytea");
+        sqlx::query(sqlx::AssertSqlSafe(change)).execute(&mut *other).await.unwrap();
+        let releasing = tokio::spawn({
+            let (store, name) = (store.clone(), name.clone());
+            let request = Release {
+                owner,
+                fence: held.fence,
+                cause: ReleaseCause::Failed,
+                retry_after: Duration::ZERO,
+            };
+            async move { store.release(&key(&name), &request).await }
+        });
+        let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+        until("the write waits for the other", || server.sql(waits) == "1");
+        let before = server.sql("select count(*) from looked_at where state = 3");
+        other.commit().await.unwrap();
+        assert_eq!(releasing.await.unwrap().unwrap(), ReleaseAnswer::Lost, "{name}");
+        assert_eq!(server.sql("select count(*) from looked_at where state = 3"), before, "{name}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,10 @@
 //! `PostgresStore`: one table of a database, any number of processes.
 //!
-//! Owns the public face. Below it, `schema` makes the layout, `names` and `statements` say it in SQL,
+//! Owns the public face. Below it, `builder` sets it up, `schema` makes the layout, `names` and `statements` say it in SQL,
 //! `queue` holds what waits, a `worker` with a `session` of its own carries it out in `claims`,
 //! `holding`, `judged` and `single`, `within` works in a caller's transaction, `rows` translates, and `failure` says what went wrong.
 
+mod builder;
 mod claims;
 mod failure;
 mod holding;
@@ -19,19 +20,13 @@ mod within;
 mod worker;
 
 use std::fmt;
-use std::str::FromStr as _;
 use std::sync::Arc;
-use std::time::Duration;
 
-use sqlx::Connection as _;
 use sqlx::PgPool;
-use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::Instant;
 
-use self::names::{Identifier, Names};
+pub use self::builder::PostgresStoreBuilder;
 use self::queue::{Answer, Asked, Op, Queues};
-use self::session::Opening;
-use self::statements::Statements;
 use super::own_runtime::apart;
 use super::retry::retried;
 use super::{Store, Waiters};
@@ -41,20 +36,6 @@ use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
     Resolution, ResolveAnswer, StoredResult,
 };
-
-const TABLE: &str = "idem_records";
-/// How long one operation may take, unless it is said otherwise.
-const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
-const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
-/// The longest that can be said of both.
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-/// How many connections there are at the most, unless it is said otherwise.
-const CONNECTIONS: usize = 4;
-const MOST_CONNECTIONS: usize = 64;
-/// The largest result, unless it is said otherwise.
-const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
-/// The largest that can be said: PostgreSQL takes values up to 1 GB, and a message is more than its value.
-const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024;
 
 /// Keeps records in one table of a PostgreSQL database, version 12 or later.
 ///
@@ -84,162 +65,6 @@ struct Inner {
     waiters: Waiters,
 }
 
-/// How to connect a [`PostgresStore`].
-#[derive(Clone)]
-#[must_use]
-pub struct PostgresStoreBuilder {
-    options: Result<PgConnectOptions, StoreError>,
-    schema: Option<String>,
-    table: String,
-    operation_timeout: Duration,
-    lock_timeout: Duration,
-    connections: usize,
-    max_result_bytes: usize,
-}
-
-impl PostgresStoreBuilder {
-    fn new(options: Result<PgConnectOptions, StoreError>) -> Self {
-        Self {
-            options,
-            schema: None,
-            table: TABLE.into(),
-            operation_timeout: OPERATION_TIMEOUT,
-            lock_timeout: LOCK_TIMEOUT,
-            connections: CONNECTIONS,
-            max_result_bytes: MAX_RESULT_BYTES,
-        }
-    }
-
-    /// The schema of the table, made if it is absent; if not set, the first that exists of the
-    /// connection's `search_path`. Up to 63 letters, digits and underscores.
-    pub fn schema(mut self, schema: impl Into<String>) -> Self {
-        self.schema = Some(schema.into());
-        self
-    }
-
-    /// The table; `idem_records` if not set. Up to 40 letters, digits and underscores. Stores with
-    /// different tables have nothing in common.
-    pub fn table(mut self, table: impl Into<String>) -> Self {
-        self.table = table.into();
-        self
-    }
-
-    /// How long an operation may take, with all that is asked again, from 1 millisecond to 1 hour; 5
-    /// seconds if not set. It is also the longest that a statement may take.
-    pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
-        self.operation_timeout = timeout;
-        self
-    }
-
-    /// How long a lock held by another transaction is waited for, from 1 millisecond to 1 hour; 1 second
-    /// if not set.
-    pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
-        self.lock_timeout = timeout;
-        self
-    }
-
-    /// How many connections the store opens at the most, from 1 to 64; 4 if not set. More are seldom
-    /// faster: operations that find none free travel together.
-    pub const fn connections(mut self, most: usize) -> Self {
-        self.connections = most;
-        self
-    }
-
-    /// The largest result that is stored, in bytes, up to 512 MiB; 16 MiB if not set.
-    pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
-        self.max_result_bytes = bytes;
-        self
-    }
-
-    /// Connects, and makes the table if it is absent.
-    ///
-    /// # Errors
-    ///
-    /// [`Configuration`](crate::StoreErrorKind::Configuration) if a setting is out of its range or a name
-    /// no identifier, the URL, the user or the database is wrong, a right is missing, or the table was
-    /// made by a newer version. [`Unavailable`](crate::StoreErrorKind::Unavailable) if the server cannot
-    /// be reached within the operation timeout.
-    pub async fn connect(self) -> Result<PostgresStore, StoreError> {
-        self.check()?;
-        let schema = self.schema.as_deref().map(Identifier::schema).transpose()?;
-        let table = Identifier::table(&self.table)?;
-        let opening = Opening::new(self.options?, self.operation_timeout, self.lock_timeout);
-        let place = place(opening.options());
-        let (first, time) = (opening.clone(), self.operation_timeout);
-        let names =
-            apart(async move { retried(time, || prepare(&first, schema.clone(), &table)).await }).await?;
-        let place = format!("{place} table {}", names.records);
-        let statements = Arc::new(Statements::new(&names));
-        let setting = worker::Setting { opening, statements, connections: self.connections };
-        Ok(PostgresStore(Arc::new(Inner {
-            queues: Arc::new(Queues::new(setting)),
-            place,
-            table: names.records,
-            max_result_bytes: self.max_result_bytes,
-            waiters: Waiters::default(),
-        })))
-    }
-
-    fn check(&self) -> Result<(), StoreError> {
-        let refuse = |detail: String| Err(StoreError::configuration(detail));
-        for (name, timeout) in
-            [("operation_timeout", self.operation_timeout), ("lock_timeout", self.lock_timeout)]
-        {
-            if timeout < Duration::from_millis(1) || timeout > LONGEST_TIMEOUT {
-                return refuse(format!("`{name}` is {timeout:?} and must be from 1ms to 1h"));
-            }
-        }
-        if self.connections == 0 || self.connections > MOST_CONNECTIONS {
-            return refuse(format!(
-                "`connections` is {} and must be from 1 to {MOST_CONNECTIONS}",
-                self.connections
-            ));
-        }
-        if self.max_result_bytes == 0 || self.max_result_bytes > LARGEST_MAX_RESULT_BYTES {
-            return refuse(format!(
-                "`max_result_bytes` is {} and must be from 1 to {LARGEST_MAX_RESULT_BYTES}",
-                self.max_result_bytes
-            ));
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for PostgresStoreBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresStoreBuilder")
-            .field("place", &self.options.as_ref().map(place))
-            .field("schema", &self.schema)
-            .field("table", &self.table)
-            .field("operation_timeout", &self.operation_timeout)
-            .field("lock_timeout", &self.lock_timeout)
-            .field("connections", &self.connections)
-            .field("max_result_bytes", &self.max_result_bytes)
-            .finish()
-    }
-}
-
-/// Where a server and database are: no user, no password.
-fn place(options: &PgConnectOptions) -> String {
-    let database = options.get_database().unwrap_or(options.get_username());
-    match options.get_socket() {
-        Some(socket) => format!("{} database {database}", socket.display()),
-        None => format!("{}:{} database {database}", options.get_host(), options.get_port()),
-    }
-}
-
-async fn prepare(
-    opening: &Opening,
-    schema: Option<Identifier>,
-    table: &Identifier,
-) -> Result<Names, StoreError> {
-    let mut connection = opening.open().await?;
-    let names = schema::prepare(&mut connection, schema, table).await;
-    // It has done what it was opened for, whether the server hears of it or not.
-    let _ = PgConnection::close(connection).await;
-    names
-}
-
 impl PostgresStore {
     /// Connects to the database of this URL, such as `postgres://user:password@host:5432/database`, with
     /// the settings a [`builder`](Self::builder) has at first.
@@ -264,13 +89,7 @@ impl PostgresStore {
     /// Sets up how to connect to the database of this URL. Its parameters, such as `sslmode`, are
     /// [`PgConnectOptions`]'s.
     pub fn builder(url: &str) -> PostgresStoreBuilder {
-        // The driver takes any scheme. What is there instead may be a password, so it is not repeated.
-        let options = if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            PgConnectOptions::from_str(url).map_err(|error| failure::of_connect(&error))
-        } else {
-            Err(StoreError::configuration("the URL of the database must begin with `postgres://`"))
-        };
-        PostgresStoreBuilder::new(options)
+        PostgresStoreBuilder::of_url(url)
     }
 
     /// Sets up how to connect to the database of this pool.

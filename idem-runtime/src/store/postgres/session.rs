@@ -25,7 +25,7 @@ impl Opening {
             "SET statement_timeout = {}; SET lock_timeout = {}; SET enable_seqscan = off; \
              SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; \
              SET plan_cache_mode = force_generic_plan; SET jit = off; \
-             SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off",
+             SET default_transaction_isolation = 'read committed'",
             time.as_millis().max(1),
             lock_timeout.as_millis().max(1)
         );
