@@ -311,6 +311,42 @@ async fn a_call_that_is_dropped_at_any_point_leaves_nothing_or_all_though_the_ca
 }
 
 #[tokio::test]
+async fn a_call_that_is_dropped_while_it_is_undone_leaves_the_connection_sound() {
+    let bank = Bank::open().await;
+    // One connection, so that whoever comes next has the same.
+    let pool = PgPoolOptions::new().max_connections(1).connect(&bank.server.url()).await.unwrap();
+    let mut broken_off = 0;
+    for (kind, then) in [Then::Fail(false), Then::Fail(true), Then::Panic].into_iter().enumerate() {
+        for polls in 0..40 {
+            let order = format!("{kind}-{polls}");
+            let mut tx = pool.begin().await.unwrap();
+            let ended = {
+                let call = AssertUnwindSafe(pay(&bank.store, &mut tx, &order, then.clone())).catch_unwind();
+                let mut call = pin!(call);
+                let mut left = polls;
+                poll_fn(|cx| {
+                    if left == 0 {
+                        return Poll::Ready(false);
+                    }
+                    left -= 1;
+                    call.as_mut().poll(cx).map(|_| true)
+                })
+                .await
+            };
+            broken_off += usize::from(!ended && polls > 0);
+            drop(tx);
+            let next = format!("after {order}");
+            let mut tx = pool.begin().await.unwrap();
+            effect(&mut tx, &next).await.unwrap();
+            tx.commit().await.unwrap();
+            let there = bank.server.sql(&format!("select count(*) from effects where id = '{next}'"));
+            assert_eq!(there, "1", "{next}");
+        }
+    }
+    assert!(broken_off > 10, "{broken_off}");
+}
+
+#[tokio::test]
 async fn a_claim_that_is_lost_meanwhile_fails_the_call_and_the_transaction_cannot_commit() {
     let bank = Bank::open().await;
     let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));

@@ -248,3 +248,35 @@ fn a_store_outlives_the_runtime_it_was_used_in_first() {
     let renew = Renew { owner: asking.owner, fence, lease: Duration::from_secs(1) };
     assert_eq!(runtime().block_on(store.renew(&key("a"), &renew)).unwrap(), RenewAnswer::Held);
 }
+
+#[tokio::test]
+async fn a_purge_touches_nothing_but_its_own_records() {
+    let aws = Aws::start();
+    let open = |prefix: &str| {
+        DynamoDbStore::builder(client(&aws), "records").clock_skew(NO_SKEW).key_prefix(prefix).build()
+    };
+    let (store, neighbour) = (open("ours/"), open("theirs/"));
+    store.create_table().await.unwrap();
+    let foreign = [("id", AttributeValue::S("ours/x".into())), ("expires_at", AttributeValue::N("7".into()))];
+    let put = client(&aws).put_item().table_name("records");
+    put.set_item(Some(foreign.map(|(name, value)| (name.to_owned(), value)).into())).send().await.unwrap();
+    let moment = Duration::from_millis(1);
+    for store in [&store, &neighbour] {
+        granted(store, &key("a"), &Claim { lease: moment, ttl: moment, ..claim() }).await;
+    }
+    granted(&store, &key("forgotten"), &claim()).await;
+    assert!(store.forget(&key("forgotten")).await.unwrap());
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(store.purge(100).await.unwrap(), 1);
+    let left = client(&aws).scan().table_name("records").send().await.unwrap().count;
+    assert_eq!(left, 3, "the foreign item, the neighbour's and the forgotten one");
+}
+
+#[tokio::test]
+async fn a_key_that_is_too_long_for_dynamodb_is_said_to_be() {
+    let aws = Aws::start();
+    let store = DynamoDbStore::builder(client(&aws), "records").key_prefix(&"p".repeat(1_500)).build();
+    let error = store.claim(&key(&"k".repeat(600)), &claim()).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Configuration);
+    assert!(error.to_string().contains("2048"), "{error}");
+}

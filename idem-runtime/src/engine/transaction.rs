@@ -213,8 +213,13 @@ impl<S: TransactionStore, P> Within<'_, S, P> {
 
     /// Goes back to the mark; where that cannot be done, the transaction cannot be committed either.
     async fn undo(&mut self) {
-        if std::mem::take(&mut self.marked) && S::undo(self.connection()).await.is_err() {
-            S::spoil(self.connection()).await;
+        if self.marked {
+            let undone = S::undo(self.connection()).await;
+            // Not before: dropped in the middle, the mark is still to be undone.
+            self.marked = false;
+            if undone.is_err() {
+                S::spoil(self.connection()).await;
+            }
         }
     }
 
@@ -256,8 +261,9 @@ impl<S: TransactionStore, P> Within<'_, S, P> {
 
     /// Undoes it all, and sees to it that the caller's transaction cannot be committed.
     async fn unrecorded(&mut self, source: StoreError) -> Error {
-        if std::mem::take(&mut self.marked) {
+        if self.marked {
             let _ = S::undo(self.connection()).await;
+            self.marked = false;
         }
         S::spoil(self.connection()).await;
         match &self.taken {

@@ -72,7 +72,7 @@ impl<S: Store> Compressed<S> {
         };
         let mut plain = Vec::new();
         let reader = zstd::Decoder::with_buffer(&**stored).map_err(broken)?;
-        reader.take(largest as u64 + 1).read_to_end(&mut plain).map_err(broken)?;
+        reader.take((largest as u64).saturating_add(1)).read_to_end(&mut plain).map_err(broken)?;
         if plain.len() > largest {
             return Err(StoreError::corrupt_record(format!(
                 "its result is larger than {largest} bytes when it is unpacked; allow more with `compressed_up_to`"

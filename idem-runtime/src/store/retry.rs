@@ -32,7 +32,8 @@ where
         };
         let error = match answer {
             Err(error) if error.is_transient() => error,
-            answer => return answer,
+            Err(error) => return Err(unknown.unwrap_or(error)),
+            Ok(answer) => return Ok(answer),
         };
         if error.is_outcome_unknown() {
             unknown = Some(error.clone());
@@ -104,6 +105,14 @@ mod tests {
     async fn one_lost_answer_leaves_the_outcome_unknown() {
         let lost = |tries| {
             Err(if tries == 1 { StoreError::outcome_unknown("cut") } else { StoreError::unavailable("away") })
+        };
+        assert_eq!(asked(lost).await.0.unwrap_err().kind(), StoreErrorKind::OutcomeUnknown);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_after_a_lost_answer_leaves_the_outcome_unknown() {
+        let lost = |tries| {
+            Err(if tries == 1 { StoreError::outcome_unknown("cut") } else { StoreError::configuration("no") })
         };
         assert_eq!(asked(lost).await.0.unwrap_err().kind(), StoreErrorKind::OutcomeUnknown);
     }

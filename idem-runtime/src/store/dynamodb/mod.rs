@@ -94,6 +94,7 @@ impl Store for DynamoDbStore {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
         let (key, request) = (key.clone(), request.clone());
         self.ask(|table| async move {
+            table.names().check(&key)?;
             // Most keys are new: that there is no item is the first guess, and not asked first.
             table
                 .step_from(None, &key, |record, now| protocol::claim(record, Fence::default(), &request, now))
@@ -146,9 +147,10 @@ impl Store for DynamoDbStore {
     }
 
     /// Reads the whole table and deletes what DynamoDB's own time to live has not yet deleted: it is
-    /// never needed, and costs what a scan costs.
+    /// never needed, costs what a scan costs, and takes as long.
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
-        self.ask(|table| async move { table.purge(limit).await }).await
+        let table = self.table.clone();
+        own_runtime::apart(Box::pin(async move { table.purge(limit).await })).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -6,10 +6,14 @@ use std::sync::Arc;
 use aws_sdk_dynamodb::types::AttributeValue;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
+use crate::error::StoreError;
 use crate::key::RecordKey;
 
 /// What would let a scope and a key be taken for others; the rest stays as a person reads it.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%').add(b'#');
+
+/// The longest partition key there is, in bytes.
+const LONGEST_ID: usize = 2_048;
 
 /// An item, as the client has it.
 pub(super) type Item = HashMap<String, AttributeValue>;
@@ -46,10 +50,30 @@ impl Names {
         format!("{}{name}", self.attribute_prefix)
     }
 
+    fn id(&self, key: &RecordKey) -> String {
+        let scope = utf8_percent_encode(key.scope().as_str(), ESCAPED);
+        format!("{}{scope}#{}", self.key_prefix, key.key().as_str())
+    }
+
+    /// That DynamoDB takes a key so long.
+    ///
+    /// # Errors
+    ///
+    /// `Configuration`, as that is for the scope and the prefix to change.
+    pub(super) fn check(&self, key: &RecordKey) -> Result<(), StoreError> {
+        let bytes = self.id(key).len();
+        if bytes <= LONGEST_ID {
+            return Ok(());
+        }
+        Err(StoreError::configuration(format!(
+            "prefix, scope and key are {bytes} bytes together and DynamoDB takes {LONGEST_ID}; use a shorter prefix, \
+             or a scope of ASCII letters"
+        )))
+    }
+
     /// The primary key of the item of `key`.
     pub(super) fn primary_key(&self, key: &RecordKey) -> Item {
-        let scope = utf8_percent_encode(key.scope().as_str(), ESCAPED);
-        let id = format!("{}{scope}#{}", self.key_prefix, key.key().as_str());
+        let id = self.id(key);
         let mut item = Item::from([(self.partition_key.to_string(), AttributeValue::S(id))]);
         if let Some((name, value)) = &self.sort_key {
             item.insert(name.to_string(), AttributeValue::S(value.to_string()));
@@ -57,10 +81,17 @@ impl Names {
         item
     }
 
-    /// The primary key of an item.
+    /// The primary key of an item, if the item is of this store.
     pub(super) fn primary_key_of(&self, item: &Item) -> Option<Item> {
-        let mut names = vec![&self.partition_key];
-        names.extend(self.sort_key.as_ref().map(|(name, _)| name));
-        names.into_iter().map(|name| Some((name.to_string(), item.get(&**name)?.clone()))).collect()
+        let id = item.get(&*self.partition_key)?;
+        if !id.as_s().is_ok_and(|id| id.starts_with(&*self.key_prefix)) {
+            return None;
+        }
+        let mut key = Item::from([(self.partition_key.to_string(), id.clone())]);
+        if let Some((name, value)) = &self.sort_key {
+            let sort = item.get(&**name).filter(|sort| sort.as_s().is_ok_and(|sort| **sort == **value))?;
+            key.insert(name.to_string(), sort.clone());
+        }
+        Some(key)
     }
 }

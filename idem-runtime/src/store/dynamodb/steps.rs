@@ -1,7 +1,9 @@
 //! One step of the protocol as conditional writes: guess, write under the condition that the guess
 //! holds, and where it does not, decide anew on what the refusal gives back.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_sdk_dynamodb::Client;
@@ -9,7 +11,7 @@ use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
-use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure as OnFailure;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure as OnFailure};
 
 use super::failure::failure;
 use super::item::{self, Seen};
@@ -227,11 +229,9 @@ impl Table {
             .scan()
             .table_name(&*names.table)
             .consistent_read(true)
-            .filter_expression("begins_with(#id, :prefix) AND #expires_at <= :over")
-            .expression_attribute_names("#id", &*names.partition_key)
-            .expression_attribute_values(":prefix", item::text(&names.key_prefix))
-            .expression_attribute_names("#expires_at", names.attribute("expires_at"))
-            .expression_attribute_values(":over", over.clone())
+            .filter_expression(OVER)
+            .set_expression_attribute_names(Some(over_names(names)))
+            .set_expression_attribute_values(Some(over_values(&over)))
             .into_paginator()
             .send();
         let mut deleted = 0;
@@ -244,9 +244,9 @@ impl Table {
                     .delete_item()
                     .table_name(&*names.table)
                     .set_key(Some(key))
-                    .condition_expression("#expires_at <= :over")
-                    .expression_attribute_names("#expires_at", names.attribute("expires_at"))
-                    .expression_attribute_values(":over", over.clone());
+                    .condition_expression(OVER)
+                    .set_expression_attribute_names(Some(over_names(names)))
+                    .set_expression_attribute_values(Some(over_values(&over)));
                 match delete.send().await {
                     Ok(_) => deleted += 1,
                     // It came back meanwhile.
@@ -290,9 +290,16 @@ impl Table {
 
     /// Puts a record that is over in the place of one that is live: it keeps the fence.
     pub(super) async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        // When the record that is to go was made: where an answer was lost, it may have gone, and what is
+        // there then is another's.
+        let meant = AtomicU64::new(0);
         self.step(key, |record, now| match record.filter(|record| is_live(record, now)) {
-            None => Step { write: None, answer: false },
+            None => Step { write: None, answer: meant.load(Ordering::Relaxed) != 0 },
+            Some(record) if ![0, record.created_at.as_micros()].contains(&meant.load(Ordering::Relaxed)) => {
+                Step { write: None, answer: true }
+            }
             Some(record) => {
+                meant.store(record.created_at.as_micros(), Ordering::Relaxed);
                 let forgotten = Record {
                     state: State::Released,
                     owner: Owner::NOBODY,
@@ -307,6 +314,19 @@ impl Table {
         })
         .await
     }
+}
+
+/// The condition that an item is a record that is over, and not one that was forgotten and keeps its fence.
+/// Others may have an attribute of the name `expires_at` too.
+const OVER: &str = "attribute_exists(#fence) AND attribute_exists(#revision) AND \
+                    #expires_at > :forgotten AND #expires_at <= :over";
+
+fn over_names(names: &Names) -> HashMap<String, String> {
+    ["fence", "revision", "expires_at"].map(|name| (format!("#{name}"), names.attribute(name))).into()
+}
+
+fn over_values(over: &AttributeValue) -> Item {
+    [(":over".to_owned(), over.clone()), (":forgotten".to_owned(), item::number(0))].into()
 }
 
 /// The condition that the item is the one seen, or that there is none.

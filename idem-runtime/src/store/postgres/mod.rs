@@ -107,6 +107,8 @@ impl PostgresStore {
         let asked = Arc::new(Asked { key: key.clone(), op });
         let (queues, begin) = (&self.0.queues, Instant::now());
         let given = match queues.ask(asked.clone()).await {
+            // Asked again, it might delete the record of a claim that came in between.
+            Err(error) if matches!(asked.op, Op::Forget) && error.is_outcome_unknown() => Err(error),
             Err(error) if error.is_transient() => {
                 let (queues, mut first) = (queues.clone(), Some(error));
                 let left = queues.setting().opening.time().saturating_sub(begin.elapsed());
@@ -115,13 +117,21 @@ impl PostgresStore {
                     retried(left, || {
                         let (queues, asked, first) = (queues.clone(), asked.clone(), first.take());
                         async move {
-                            match first {
+                            let given = match first {
                                 Some(error) => Err(error),
-                                None => queues.ask_apart(asked).await,
+                                None => queues.ask_apart(asked.clone()).await,
+                            };
+                            match given {
+                                Err(error)
+                                    if matches!(asked.op, Op::Forget) && error.is_outcome_unknown() =>
+                                {
+                                    Ok(Err(error))
+                                }
+                                given => given.map(Ok),
                             }
                         }
                     })
-                    .await
+                    .await?
                 })
                 .await
             }

@@ -328,8 +328,13 @@ impl Drop for Present {
     fn drop(&mut self) {
         let mut waiting = self.0.lock();
         waiting.workers = waiting.workers.saturating_sub(1);
-        let orphans =
-            if waiting.workers == 0 { std::mem::take(&mut waiting.tickets) } else { Default::default() };
+        let orphans = if waiting.workers == 0 {
+            // Whoever rested went with the runtime: to wake it would be to wait for nobody.
+            waiting.idle.clear();
+            std::mem::take(&mut waiting.tickets)
+        } else {
+            Default::default()
+        };
         drop(waiting);
         // Dropped, they are asked again in the stores' own runtime.
         drop(orphans);

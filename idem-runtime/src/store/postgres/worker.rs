@@ -63,7 +63,8 @@ async fn together(setting: &Setting, connection: &mut Option<PgConnection>, batc
 
 async fn alone(setting: &Setting, connection: &mut Option<PgConnection>, kind: Kind, ticket: Ticket) {
     if ticket.deadline <= Instant::now() {
-        let error = StoreError::unavailable("others that the server refused took up its time");
+        // A statement before the one that was refused may have done it.
+        let error = StoreError::outcome_unknown("others that the server refused took up its time");
         return ticket.answer(Err(error));
     }
     let answer = match attempt(setting, connection, kind, std::slice::from_ref(&ticket)).await {
