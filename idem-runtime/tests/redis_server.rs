@@ -184,7 +184,7 @@ async fn a_forget_that_may_have_been_done_is_not_asked_again() {
     assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error:?}");
     assert!(begin.elapsed() < Duration::from_secs(2), "it was asked for {:?}", begin.elapsed());
     redis.server().signal("-CONT");
-}}
+}
 
 #[tokio::test]
 async fn a_server_without_memory_refuses_to_write_says_so_and_still_replays() {
