@@ -87,7 +87,7 @@ impl PostgresStore {
     }
 
     /// Sets up how to connect to the database of this URL. Its parameters, such as `sslmode`, are
-    /// [`PgConnectOptions`]'s.
+    /// [`sqlx::postgres::PgConnectOptions`]'s.
     pub fn builder(url: &str) -> PostgresStoreBuilder {
         PostgresStoreBuilder::of_url(url)
     }
