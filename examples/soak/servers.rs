@@ -6,6 +6,7 @@ use std::path::Path;
     feature = "redis",
     feature = "redis-cluster",
     feature = "redis-sentinel",
+    feature = "postgres",
     feature = "dynamodb"
 ))]
 use idem_test_servers as start;
@@ -20,6 +21,8 @@ pub(crate) enum Servers {
     Cluster(std::sync::Arc<start::RedisCluster>, Option<std::thread::JoinHandle<()>>, u32),
     #[cfg(feature = "redis-sentinel")]
     Sentinel(Box<start::RedisSentinel>, Phase),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<start::Postgres>, u32),
     #[cfg(feature = "dynamodb")]
     DynamoDb(Box<start::Aws>, u32),
 }
@@ -57,6 +60,12 @@ impl Servers {
                 let url = format!("redis-sentinel://{service}@{}?replicas=1", hosts(&servers.urls()));
                 (Self::Sentinel(Box::new(servers), Phase::Before), url)
             }
+            #[cfg(feature = "postgres")]
+            "postgres" => {
+                let postgres = start::Postgres::start();
+                let url = postgres.url();
+                (Self::Postgres(Box::new(postgres), 0), url)
+            }
             #[cfg(feature = "dynamodb")]
             "dynamodb" => {
                 let mut aws = start::Aws::start();
@@ -69,7 +78,7 @@ impl Servers {
                 Ok(_) => return Err("several processes cannot share a memory".to_owned()),
                 Err(error) => {
                     return Err(format!(
-                        "{error} | sqlite | redis | redis-cluster | redis-sentinel | dynamodb"
+                        "{error} | sqlite | redis | redis-cluster | redis-sentinel | postgres | dynamodb"
                     ));
                 }
             },
@@ -85,6 +94,8 @@ impl Servers {
             Self::Cluster(..) => "redis-cluster",
             #[cfg(feature = "redis-sentinel")]
             Self::Sentinel(..) => "redis-sentinel",
+            #[cfg(feature = "postgres")]
+            Self::Postgres(..) => "postgres",
             #[cfg(feature = "dynamodb")]
             Self::DynamoDb(..) => "dynamodb",
         }
@@ -129,6 +140,17 @@ impl Servers {
                     *phase = Phase::Back;
                 }
                 0
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(postgres, kills) => {
+                // Ten times in all.
+                if _part * 10.0 < f64::from(*kills + 1) {
+                    return 0;
+                }
+                *kills += 1;
+                postgres.server().kill();
+                postgres.restart();
+                1
             }
             #[cfg(feature = "dynamodb")]
             Self::DynamoDb(aws, stops) => {
