@@ -62,6 +62,12 @@ impl Body {
     pub(super) fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self(Kind::Whole { data, trailers: trailers.map(Box::new) })
     }
+
+    /// The same without saying how long it is; not even that it is empty, hence the frame without data.
+    pub(super) fn of_unsaid_length(data: Bytes, trailers: Option<HeaderMap>) -> Self {
+        let frames = [Frame::data(data)].into_iter().chain(trailers.map(Frame::trailers));
+        Self(Kind::Stream { read: frames.map(Ok).collect(), rest: None })
+    }
 }
 
 impl From<Bytes> for Body {

@@ -7,7 +7,9 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::header::CONTENT_LENGTH;
+use http::response::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use tokio::runtime::Handle;
 use tower_service::Service;
 
@@ -80,6 +82,7 @@ where
         let Self { config, mut inner, .. } = self;
         let serving = config.clone();
         let body = async move {
+            let method = request.method().clone();
             Unbound(match inner.call(request).await {
                 Ok(response) => Ok(serve(&serving, response).await),
                 Err(error) => Err(error),
@@ -167,7 +170,7 @@ where
 }
 
 /// What goes to the client of a handler's response, and what is recorded.
-async fn serve<St, R>(config: &Config<St>, response: Response<R>) -> Served
+async fn serve<St, R>(config: &Config<St>, method: &Method, response: Response<R>) -> Served
 where
     R: http_body::Body + Send + 'static,
     R::Error: Into<BoxError>,
@@ -183,6 +186,10 @@ where
         return untouched(parts, Body::new(body), Record::Tombstone);
     }
     match gather(body, config.max_response_bytes).await {
+        // It broke off without an error, or says a wrong length: the server is to find out, as it would have.
+        Gathered::Whole(data, trailers) if !is_as_long_as_said(method, &parts, data.len()) => {
+            untouched(parts, Body::of_unsaid_length(data, trailers), Record::Nothing)
+        }
         Gathered::Whole(data, trailers) => {
             let bytes =
                 recording::encode(&config.headers, parts.status, &parts.headers, &data, trailers.as_ref());
@@ -192,6 +199,15 @@ where
         // Nobody has had this response whole: it failed.
         Gathered::Broken { read, .. } => untouched(parts, read, Record::Nothing),
     }
+}
+
+/// Whether a response has as many bytes as its `Content-Length` says. Where there is no body by
+/// definition, it says what there would have been (RFC 9110, section 8.6).
+fn is_as_long_as_said(method: &Method, response: &Parts, length: usize) -> bool {
+    let bodiless = method == Method::HEAD
+        || matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let said = response.headers.get(CONTENT_LENGTH).and_then(|said| said.to_str().ok()?.parse().ok());
+    (bodiless && length == 0) || said.is_none_or(|said: u64| said == length as u64)
 }
 
 /// How responses are kept.
