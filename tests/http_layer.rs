@@ -18,7 +18,9 @@ use axum::routing::{any, post};
 use idem::http::{Builder, IdempotencyLayer, Problem, Recording, RequestFingerprint};
 use idem::protocol::{ClaimAnswer, Owner};
 use idem::testing::{Fault, FaultStore, OperationKind};
-use idem::{Key, MemoryStore, RecordKey, Scope, Store};
+use idem::{Key, MemoryStore, RecordKey, Scope, SqliteStore, Store};
+use proptest::strategy::{Strategy as _, ValueTree as _};
+use proptest::test_runner::TestRunner;
 use support::Runs;
 use tokio::sync::Semaphore;
 use tower_layer::Layer as _;
@@ -407,6 +409,24 @@ async fn a_record_that_holds_no_response_is_kept_and_nothing_runs_again() {
         assert_eq!((refused.status, refused.problem()), (409, "response-not-stored".into()));
     }
     assert_eq!(runs.count(), 0);
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_in_doubt_and_nothing_runs_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("idem.db");
+    let (server, runs) = api(IdempotencyLayer::new(SqliteStore::open(&path).unwrap())).await;
+    assert_eq!(server.ask(Request::post("/pay", "k")).await.status, 201);
+    let sqlite = rusqlite::Connection::open(&path).unwrap();
+    assert_eq!(sqlite.execute("UPDATE idem_records SET state = 'gone'", ()).unwrap(), 1);
+    for _ in 0..2 {
+        let refused = server.ask(Request::post("/pay", "k")).await;
+        assert_eq!((refused.status, refused.problem()), (409, "in-doubt".into()));
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(!detail.contains("Nothing was processed") && !detail.contains("again after"), "{detail}");
+        assert_eq!(refused.text("retry-after"), None);
+    }
+    assert_eq!(runs.count(), 1);
 }
 
 #[tokio::test]

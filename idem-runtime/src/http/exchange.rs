@@ -18,7 +18,7 @@ use super::config::{Config, streams};
 use super::problem::{Problem, Refusal};
 use super::recording;
 use crate::engine::{self, Call, Codec, Entered, Failure, Unbound};
-use crate::error::Error;
+use crate::error::{Error, StoreErrorKind};
 use crate::protocol::{StoredResult, Tombstone, Verdict};
 use crate::store::Store;
 
@@ -254,6 +254,12 @@ fn refusal(error: &Error) -> Refusal {
             Problem::InDoubt,
             "A request with this idempotency key was begun and never finished. It is not processed again \
              before somebody has found out what it did.",
+        ),
+        // There is a record: what it stands for may have been done.
+        Error::Store { source, .. } if source.kind() == StoreErrorKind::CorruptRecord => Refusal::new(
+            Problem::InDoubt,
+            "What is recorded under this idempotency key cannot be read, so that it is not known whether the \
+             request was processed. It is not processed again before somebody has found out.",
         ),
         Error::Store { .. } | Error::NotRecorded { .. } => Refusal::new(
             Problem::StoreUnavailable,

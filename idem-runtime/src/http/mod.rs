@@ -46,8 +46,8 @@
 //!
 //! ## in-doubt
 //!
-//! Status 409. The request was begun and never finished, and is not begun again before an operator has found out
-//! what it did.
+//! Status 409. The request was begun and never finished, or its record cannot be read. It is not begun again
+//! before an operator has found out what it did.
 //!
 //! ## store-unavailable
 //!
