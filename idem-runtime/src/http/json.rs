@@ -13,6 +13,10 @@ use super::fingerprint::Member;
 /// text.
 const MOST_VALUES: usize = 50_000;
 
+/// The member of the object that serde_json makes of a number where its feature `arbitrary_precision` is on
+/// in the user's build. Such a number cannot be told from an object of that form.
+const NUMBER: &str = "$serde_json::private::Number";
+
 /// The canonical JSON (RFC 8785) of `body` without `left_out`; `None` if it is not JSON, or could be
 /// read in two ways (members of one name, a number that a double does not carry, a lone surrogate), or
 /// has more than [`MOST_VALUES`].
@@ -91,6 +95,9 @@ impl<'de> Visitor<'de> for Unambiguous<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut members = Map::new();
         while let Some(name) = entries.next_key::<String>()? {
+            if name == NUMBER {
+                return Err(A::Error::custom("a number, or an object that looks like one"));
+            }
             let value = entries.next_value_seed(Unambiguous { left: self.left })?;
             if members.insert(name, value).is_some() {
                 return Err(A::Error::custom("two members of one name"));
@@ -237,6 +244,12 @@ mod tests {
     }
 
     #[test]
+    fn an_object_that_passes_for_a_number_in_some_builds_has_no_canonical_form() {
+        assert_eq!(canonical_text(r#"{"a":{"$serde_json::private::Number":"1.5"}}"#), None);
+        assert!(canonical_text(r#"{"a":{"$serde_json::private::number":"1.5"}}"#).is_some());
+    }
+
+    #[test]
     fn digits_in_a_text_are_no_number() {
         assert!(canonical_text(r#"{"9007199254740993":"\"9007199254740993\\"}"#).is_some());
     }
@@ -246,6 +259,12 @@ mod tests {
         fn every_double_is_carried_by_its_own_text(double in proptest::num::f64::NORMAL | proptest::num::f64::ZERO) {
             let texts = [double.to_string(), format!("{double:e}")];
             prop_assert!(texts.iter().all(|text| is_carried(text)));
+        }
+
+        #[test]
+        fn every_double_comes_through_the_canonical_form(double in proptest::num::f64::NORMAL) {
+            let canonical = canonical_text(&format!("{double:e}"));
+            prop_assert_eq!(canonical.and_then(|text| text.parse::<f64>().ok()), Some(double));
         }
 
         #[test]
