@@ -156,6 +156,23 @@ async fn a_client_that_asks_whether_to_send_a_large_body_is_told_not_to() {
 }
 
 #[tokio::test]
+async fn a_client_that_was_told_to_send_its_body_can_send_all_of_it_and_is_told_why_it_was_refused() {
+    let (server, runs) = echo().await;
+    // Its length is not known ahead, so that it must be begun before it is too large.
+    let request = Request::post("/echo", "k").header("Expect", "100-continue");
+    let bytes = request.body(vec![b'x'; 12 << 20]).chunks(1 << 16).bytes();
+    let head = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(&bytes[..head]).await.unwrap();
+    let mut told = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    stream.read_exact(&mut told).await.unwrap();
+    assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(&bytes[head..]).await.unwrap();
+    assert_eq!(Answer::read(&mut stream).await.status, 413);
+    assert_eq!(runs.count(), 0);
+}
+
+#[tokio::test]
 async fn a_body_without_end_is_refused_at_the_limit() {
     let (server, runs) = echo().await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();

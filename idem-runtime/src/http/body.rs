@@ -225,7 +225,8 @@ fn is_limit(error: &(dyn Error + 'static)) -> bool {
 /// A client that reads its answer only when it has sent everything would else find its connection reset
 /// instead. One that asked whether to send (`Expect`) has sent nothing.
 pub(super) fn discard(headers: &HeaderMap, mut body: Body) {
-    if headers.contains_key(EXPECT) || http_body::Body::is_end_stream(&body) {
+    let is_begun = matches!(&body.0, Kind::Stream { read, .. } if !read.is_empty());
+    if (headers.contains_key(EXPECT) && !is_begun) || http_body::Body::is_end_stream(&body) {
         return;
     }
     let discarding = async move {
