@@ -504,6 +504,7 @@ async fn a_panic_is_500_and_the_key_is_free_again() {
     let server = Server::start(router).await;
     let failed = server.ask(Request::post("/pay", "k")).await;
     assert_eq!((failed.status, failed.problem()), (500, "handler-failed".into()));
+    assert!(failed.json()["detail"].as_str().unwrap().contains("Send the same request"));
     let again = server.ask(Request::post("/pay", "k")).await;
     assert_eq!((again.status, &again.body[..], again.is_replay()), (200, &b"2"[..], false));
     assert!(server.ask(Request::post("/pay", "k")).await.is_replay());

@@ -381,7 +381,10 @@ async fn a_panic_is_in_doubt_where_the_policy_says_so_and_nothing_runs_again() {
     let layer =
         IdempotencyLayer::builder(MemoryStore::new()).on_crash(idem::OnCrash::InDoubt).build().unwrap();
     let server = Server::start(Router::new().route("/pay", post(handler)).layer(layer)).await;
-    assert_eq!(server.ask(Request::post("/pay", "k")).await.problem(), "handler-failed");
+    let failed = server.ask(Request::post("/pay", "k")).await;
+    assert_eq!((failed.status, failed.problem()), (500, "handler-failed".into()));
+    let detail = failed.json()["detail"].as_str().unwrap().to_owned();
+    assert!(!detail.contains("Send") && detail.contains("not processed again"), "{detail}");
     for _ in 0..2 {
         let refused = server.ask(Request::post("/pay", "k")).await;
         assert_eq!((refused.status, refused.problem()), (409, "in-doubt".into()));

@@ -84,7 +84,7 @@ where
         let body = async move {
             let method = request.method().clone();
             Unbound(match inner.call(request).await {
-                Ok(response) => Ok(serve(&serving, response).await),
+                Ok(response) => Ok(serve(&serving, &method, response).await),
                 Err(error) => Err(error),
             })
         };
@@ -97,7 +97,9 @@ where
             let runtime = Handle::try_current().map_err(|_| Failed::Refused(no_runtime()))?;
             match config.running.spawn(&runtime, call).await {
                 Ok(called) => called,
-                Err(ended) => return Err(Failed::Refused(handler_failed(ended.is_panic()))),
+                Err(ended) => {
+                    return Err(Failed::Refused(handler_failed(ended.is_panic(), config.operation.reruns())));
+                }
             }
         } else {
             call.await
@@ -277,10 +279,12 @@ fn no_runtime() -> Refusal {
     Refusal::new(Problem::Misconfigured, "The server cannot process requests with idempotency keys.")
 }
 
-fn handler_failed(panicked: bool) -> Refusal {
+fn handler_failed(panicked: bool, reruns: bool) -> Refusal {
     let how = if panicked { "failed unexpectedly" } else { "was ended with the server" };
-    Refusal::new(
-        Problem::HandlerFailed,
-        format!("The processing of the request {how}. Send the same request with the same key again."),
-    )
+    let what_next = if reruns {
+        "Send the same request with the same key again."
+    } else {
+        "It is not processed again before somebody has found out what it did."
+    };
+    Refusal::new(Problem::HandlerFailed, format!("The processing of the request {how}. {what_next}"))
 }

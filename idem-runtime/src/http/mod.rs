@@ -55,7 +55,9 @@
 //!
 //! ## handler-failed
 //!
-//! Status 500. The handler panicked. The key is free again.
+//! Status 500. The handler panicked, or was ended with its server. The key is free again, at the latest when the
+//! lease is over, and the same request can be sent again; unless [`on_crash`](Builder::on_crash) says that it is
+//! in doubt. The `detail` says which.
 //!
 //! ## misconfigured
 //!
