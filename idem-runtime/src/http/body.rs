@@ -223,7 +223,8 @@ fn is_limit(error: &(dyn Error + 'static)) -> bool {
 /// Reads what is left of the body of a refused request, behind its answer, and throws it away.
 ///
 /// A client that reads its answer only when it has sent everything would else find its connection reset
-/// instead. One that asked whether to send (`Expect`) has sent nothing.
+/// instead. One that asked whether to send (`Expect`) has sent nothing, unless it was told to: reading the
+/// body's first frame does that.
 pub(super) fn discard(headers: &HeaderMap, mut body: Body) {
     let is_begun = matches!(&body.0, Kind::Stream { read, .. } if !read.is_empty());
     if (headers.contains_key(EXPECT) && !is_begun) || http_body::Body::is_end_stream(&body) {
