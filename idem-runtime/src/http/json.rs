@@ -13,8 +13,8 @@ use super::fingerprint::Member;
 /// text.
 const MOST_VALUES: usize = 50_000;
 
-/// The member of the object that serde_json makes of a number where its feature `arbitrary_precision` is on
-/// in the user's build. Such a number cannot be told from an object of that form.
+/// The member of the object that `serde_json` makes of a number where its feature `arbitrary_precision` is
+/// on in the user's build. Such a number cannot be told from an object of that form.
 const NUMBER: &str = "$serde_json::private::Number";
 
 /// The canonical JSON (RFC 8785) of `body` without `left_out`; `None` if it is not JSON, or could be
