@@ -129,9 +129,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let running = layer.running();
     let app = api(layer, options.max_body);
     let listener = TcpListener::bind(&options.addr).await?;
-    println!("listening on {}", listener.local_addr()?);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    // Whoever reads this may ask the server to end at once.
+    println!("listening on {}", listener.local_addr()?);
     let asked_to_end = async move {
         tokio::select! {
             _ = terminate.recv() => {}

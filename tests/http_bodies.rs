@@ -14,8 +14,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::DefaultBodyLimit;
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::post;
 use futures_util::{StreamExt as _, stream};
@@ -153,6 +153,23 @@ async fn a_client_that_asks_whether_to_send_a_large_body_is_told_not_to() {
         Content-Length: 100000\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     assert_eq!(Answer::read(&mut stream).await.status, 413);
+}
+
+#[tokio::test]
+async fn a_client_that_was_told_to_send_its_body_can_send_all_of_it_and_is_told_why_it_was_refused() {
+    let (server, runs) = echo().await;
+    // Its length is not known ahead, so that it must be begun before it is too large.
+    let request = Request::post("/echo", "k").header("Expect", "100-continue");
+    let bytes = request.body(vec![b'x'; 12 << 20]).chunks(1 << 16).bytes();
+    let head = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(&bytes[..head]).await.unwrap();
+    let mut told = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    stream.read_exact(&mut told).await.unwrap();
+    assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(&bytes[head..]).await.unwrap();
+    assert_eq!(Answer::read(&mut stream).await.status, 413);
+    assert_eq!(runs.count(), 0);
 }
 
 #[tokio::test]
@@ -329,6 +346,59 @@ async fn a_response_that_breaks_off_breaks_off_at_the_client_too_and_is_not_kept
     assert_eq!(runs.count(), 2);
 }
 
+/// A route whose first response has these pieces, and whose later ones have the 9 bytes that all say.
+fn promising_9_bytes(first: &'static [&'static str]) -> (Router, Runs) {
+    let runs = Runs::default();
+    let count = runs.clone();
+    let handler = move || async move {
+        let pieces: &[&str] = if count.run() == 1 { first } else { &["begin ", "end"] };
+        let pieces = pieces.iter().map(|piece| Ok::<_, Infallible>(Bytes::from_static(piece.as_bytes())));
+        ([(CONTENT_LENGTH, "9")], Body::from_stream(stream::iter(pieces)))
+    };
+    (Router::new().route("/pay", post(handler)), runs)
+}
+
+/// Whether the 9 bytes that were promised come before the connection is closed.
+async fn nine_bytes_come(server: &Server) -> bool {
+    let (mut stream, mut text) = (Request::post("/pay", "k").send(server.address).await, String::new());
+    let _ = stream.read_to_string(&mut text).await;
+    text.split_once("\r\n\r\n").is_some_and(|(_, body)| body.len() == 9)
+}
+
+#[tokio::test]
+async fn a_response_of_another_length_than_it_says_breaks_off_as_without_the_layer_and_is_not_kept() {
+    for (first, come) in [(&["begin "][..], false), (&[], false), (&["begin ", "end", " and more"], true)] {
+        let bare = Server::start(promising_9_bytes(first).0).await;
+        let (router, runs) = promising_9_bytes(first);
+        let server = Server::start(router.layer(layer(|builder| builder))).await;
+        assert_eq!((nine_bytes_come(&bare).await, nine_bytes_come(&server).await), (come, come), "{first:?}");
+        let again = server.ask(Request::post("/pay", "k")).await;
+        assert_eq!((&again.body[..], again.complete, again.is_replay()), (&b"begin end"[..], true, false));
+        assert!(server.ask(Request::post("/pay", "k")).await.is_replay());
+        assert_eq!(runs.count(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_has_no_body_may_say_the_length_that_it_would_have_and_is_kept() {
+    let handler = |method: Method| async move {
+        let status = if method == Method::HEAD { StatusCode::OK } else { StatusCode::NOT_MODIFIED };
+        (status, [(CONTENT_LENGTH, "9")], Body::empty())
+    };
+    let router = Router::new().route("/pay", axum::routing::any(handler));
+    let server =
+        Server::start(router.layer(layer(|builder| builder.methods([Method::HEAD, Method::POST])))).await;
+    for method in ["HEAD", "POST"] {
+        for replay in [false, true] {
+            let request = Request::new(method, "/pay").header("Idempotency-Key", method);
+            let answer = server.ask(request).await;
+            // hyper sends none with a 304.
+            let length = (method == "HEAD").then_some("9");
+            assert_eq!((answer.text("content-length"), answer.is_replay()), (length, replay), "{method}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn trailers_go_through_both_ways_and_are_replayed() {
     let handler = |headers: HeaderMap, request: Body| async move {
@@ -434,6 +504,7 @@ async fn a_panic_is_500_and_the_key_is_free_again() {
     let server = Server::start(router).await;
     let failed = server.ask(Request::post("/pay", "k")).await;
     assert_eq!((failed.status, failed.problem()), (500, "handler-failed".into()));
+    assert!(failed.json()["detail"].as_str().unwrap().contains("Send the same request"));
     let again = server.ask(Request::post("/pay", "k")).await;
     assert_eq!((again.status, &again.body[..], again.is_replay()), (200, &b"2"[..], false));
     assert!(server.ask(Request::post("/pay", "k")).await.is_replay());

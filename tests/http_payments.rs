@@ -7,9 +7,10 @@ mod pay;
 mod web;
 
 use std::any::Any;
+use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -186,6 +187,31 @@ async fn a_server_that_is_asked_to_end_finishes_a_payment_whose_client_is_gone()
         server.0.restart();
         assert!(server.ask(&request).await.is_replay());
         assert_eq!(server.executions("POST /payments").await, 0);
+    }
+}
+
+#[test]
+fn a_server_that_is_asked_to_end_as_soon_as_it_says_that_it_listens_ends_in_order() {
+    for _ in 0..10 {
+        let mut command = Command::new(pay::example("payments"));
+        let mut server =
+            Ending(command.args(["--addr", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("listening on 127.0.0.1:"), "{line}");
+        let asked = Command::new("kill").args(["-TERM", &server.0.id().to_string()]).status().unwrap();
+        assert!(asked.success());
+        assert_eq!(server.0.wait().unwrap().code(), Some(0));
+    }
+}
+
+/// A process that does not outlive the test.
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

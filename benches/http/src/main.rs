@@ -1,5 +1,6 @@
 //! What the HTTP layer costs: throughput and latency of one server without it, with it on memory and on
-//! Redis, and with the layer of the crate `axum-idempotent` on memory, in one run.
+//! Redis, and with the layer of the crate `axum-idempotent` on memory, in one run. The crate
+//! `idempotent` has no HTTP layer, so `axum-idempotent` stands for it.
 //!
 //! Clients and servers share the machine, and the handler does nothing, so that the figures show the
 //! layers at their worst. What counts is the ratios.

@@ -231,6 +231,12 @@ impl Operation {
         self.clone().check().map(drop)
     }
 
+    /// Whether the body may run again where it ended without a result.
+    #[cfg(feature = "http")]
+    pub(crate) fn reruns(&self) -> bool {
+        self.policy.on_crash == OnCrash::Rerun
+    }
+
     pub(super) fn name(&self) -> &str {
         match &self.scope {
             ScopeSource::Named(name) => name,

@@ -62,6 +62,12 @@ impl Body {
     pub(super) fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self(Kind::Whole { data, trailers: trailers.map(Box::new) })
     }
+
+    /// The same without saying how long it is; not even that it is empty, hence the frame without data.
+    pub(super) fn of_unsaid_length(data: Bytes, trailers: Option<HeaderMap>) -> Self {
+        let frames = [Frame::data(data)].into_iter().chain(trailers.map(Frame::trailers));
+        Self(Kind::Stream { read: frames.map(Ok).collect(), rest: None })
+    }
 }
 
 impl From<Bytes> for Body {
@@ -217,9 +223,11 @@ fn is_limit(error: &(dyn Error + 'static)) -> bool {
 /// Reads what is left of the body of a refused request, behind its answer, and throws it away.
 ///
 /// A client that reads its answer only when it has sent everything would else find its connection reset
-/// instead. One that asked whether to send (`Expect`) has sent nothing.
+/// instead. One that asked whether to send (`Expect`) has sent nothing, unless it was told to: reading the
+/// body's first frame does that.
 pub(super) fn discard(headers: &HeaderMap, mut body: Body) {
-    if headers.contains_key(EXPECT) || http_body::Body::is_end_stream(&body) {
+    let is_begun = matches!(&body.0, Kind::Stream { read, .. } if !read.is_empty());
+    if (headers.contains_key(EXPECT) && !is_begun) || http_body::Body::is_end_stream(&body) {
         return;
     }
     let discarding = async move {

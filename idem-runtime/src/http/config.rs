@@ -117,7 +117,7 @@ fn digest(parts: &[&str]) -> String {
 /// Whether a response of this status is the answer to its request for good: not where the server asks
 /// for another try (408, 425, 429) or failed (5xx).
 const fn is_kept(status: StatusCode) -> bool {
-    !matches!(status.as_u16(), 408 | 425 | 429 | 500..)
+    !matches!(status.as_u16(), 408 | 425 | 429 | 500..=599)
 }
 
 /// Whether a response is not to be held back: it streams, or the connection changes its protocol.

@@ -7,7 +7,9 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::header::CONTENT_LENGTH;
+use http::response::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use tokio::runtime::Handle;
 use tower_service::Service;
 
@@ -16,7 +18,7 @@ use super::config::{Config, streams};
 use super::problem::{Problem, Refusal};
 use super::recording;
 use crate::engine::{self, Call, Codec, Entered, Failure, Unbound};
-use crate::error::Error;
+use crate::error::{Error, StoreErrorKind};
 use crate::protocol::{StoredResult, Tombstone, Verdict};
 use crate::store::Store;
 
@@ -80,8 +82,9 @@ where
         let Self { config, mut inner, .. } = self;
         let serving = config.clone();
         let body = async move {
+            let method = request.method().clone();
             Unbound(match inner.call(request).await {
-                Ok(response) => Ok(serve(&serving, response).await),
+                Ok(response) => Ok(serve(&serving, &method, response).await),
                 Err(error) => Err(error),
             })
         };
@@ -94,7 +97,9 @@ where
             let runtime = Handle::try_current().map_err(|_| Failed::Refused(no_runtime()))?;
             match config.running.spawn(&runtime, call).await {
                 Ok(called) => called,
-                Err(ended) => return Err(Failed::Refused(handler_failed(ended.is_panic()))),
+                Err(ended) => {
+                    return Err(Failed::Refused(handler_failed(ended.is_panic(), config.operation.reruns())));
+                }
             }
         } else {
             call.await
@@ -167,7 +172,7 @@ where
 }
 
 /// What goes to the client of a handler's response, and what is recorded.
-async fn serve<St, R>(config: &Config<St>, response: Response<R>) -> Served
+async fn serve<St, R>(config: &Config<St>, method: &Method, response: Response<R>) -> Served
 where
     R: http_body::Body + Send + 'static,
     R::Error: Into<BoxError>,
@@ -183,6 +188,10 @@ where
         return untouched(parts, Body::new(body), Record::Tombstone);
     }
     match gather(body, config.max_response_bytes).await {
+        // It broke off without an error, or says a wrong length: the server is to find out, as it would have.
+        Gathered::Whole(data, trailers) if !is_as_long_as_said(method, &parts, data.len()) => {
+            untouched(parts, Body::of_unsaid_length(data, trailers), Record::Nothing)
+        }
         Gathered::Whole(data, trailers) => {
             let bytes =
                 recording::encode(&config.headers, parts.status, &parts.headers, &data, trailers.as_ref());
@@ -192,6 +201,15 @@ where
         // Nobody has had this response whole: it failed.
         Gathered::Broken { read, .. } => untouched(parts, read, Record::Nothing),
     }
+}
+
+/// Whether a response has as many bytes as its `Content-Length` says. Where there is no body by
+/// definition, it says what there would have been (RFC 9110, section 8.6).
+fn is_as_long_as_said(method: &Method, response: &Parts, length: usize) -> bool {
+    let bodiless = method == Method::HEAD
+        || matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let said = response.headers.get(CONTENT_LENGTH).and_then(|said| said.to_str().ok()?.parse().ok());
+    (bodiless && length == 0) || said.is_none_or(|said: u64| said == length as u64)
 }
 
 /// How responses are kept.
@@ -239,6 +257,12 @@ fn refusal(error: &Error) -> Refusal {
             "A request with this idempotency key was begun and never finished. It is not processed again \
              before somebody has found out what it did.",
         ),
+        // There is a record: what it stands for may have been done.
+        Error::Store { source, .. } if source.kind() == StoreErrorKind::CorruptRecord => Refusal::new(
+            Problem::InDoubt,
+            "What is recorded under this idempotency key cannot be read, so that it is not known whether the \
+             request was processed. It is not processed again before somebody has found out.",
+        ),
         Error::Store { .. } | Error::NotRecorded { .. } => Refusal::new(
             Problem::StoreUnavailable,
             "Idempotency keys cannot be checked now. Nothing was processed; send the same request with the \
@@ -255,10 +279,12 @@ fn no_runtime() -> Refusal {
     Refusal::new(Problem::Misconfigured, "The server cannot process requests with idempotency keys.")
 }
 
-fn handler_failed(panicked: bool) -> Refusal {
+fn handler_failed(panicked: bool, reruns: bool) -> Refusal {
     let how = if panicked { "failed unexpectedly" } else { "was ended with the server" };
-    Refusal::new(
-        Problem::HandlerFailed,
-        format!("The processing of the request {how}. Send the same request with the same key again."),
-    )
+    let what_next = if reruns {
+        "Send the same request with the same key again."
+    } else {
+        "It is not processed again before somebody has found out what it did."
+    };
+    Refusal::new(Problem::HandlerFailed, format!("The processing of the request {how}. {what_next}"))
 }

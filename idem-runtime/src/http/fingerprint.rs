@@ -25,7 +25,7 @@ type Route = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 /// The path is the concrete one of the request's URI. A JSON body (`application/json`, `+json`) counts
 /// by its canonical form (RFC 8785), so that order of members and white space do not matter, if it is
 /// unambiguous: without two members of one name, numbers that a double does not carry, and lone
-/// surrogates. Any other body counts by its bytes.
+/// surrogates; and has at most 50,000 values. Any other body counts by its bytes.
 ///
 /// ```
 /// # use idem_runtime as idem;

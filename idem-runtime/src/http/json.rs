@@ -4,15 +4,27 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use super::fingerprint::Member;
 
+/// How many values a body may have, those within others included: each takes many times the memory of its
+/// text.
+const MOST_VALUES: usize = 50_000;
+
+/// The member of the object that `serde_json` makes of a number where its feature `arbitrary_precision` is
+/// on in the user's build. Such a number cannot be told from an object of that form.
+const NUMBER: &str = "$serde_json::private::Number";
+
 /// The canonical JSON (RFC 8785) of `body` without `left_out`; `None` if it is not JSON, or could be
-/// read in two ways: members of one name, a number that a double does not carry, a lone surrogate.
+/// read in two ways (members of one name, a number that a double does not carry, a lone surrogate), or
+/// has more than [`MOST_VALUES`].
 pub(super) fn canonical(body: &[u8], left_out: &[Member]) -> Option<Vec<u8>> {
-    let Unambiguous(mut value) = serde_json::from_slice(body).ok()?;
+    let mut left = MOST_VALUES;
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let mut value = Unambiguous { left: &mut left }.deserialize(&mut json).ok()?;
+    json.end().ok()?;
     if !numbers(body).all(is_carried) {
         return None;
     }
@@ -23,17 +35,21 @@ pub(super) fn canonical(body: &[u8], left_out: &[Member]) -> Option<Vec<u8>> {
 }
 
 /// JSON without two members of one name in one object.
-struct Unambiguous(Value);
+struct Unambiguous<'a> {
+    /// How many values may still come.
+    left: &'a mut usize,
+}
 
-impl<'de> Deserialize<'de> for Unambiguous {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Values).map(Self)
+impl<'de> DeserializeSeed<'de> for Unambiguous<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        *self.left = self.left.checked_sub(1).ok_or_else(|| D::Error::custom("too many values"))?;
+        deserializer.deserialize_any(self)
     }
 }
 
-struct Values;
-
-impl<'de> Visitor<'de> for Values {
+impl<'de> Visitor<'de> for Unambiguous<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,7 +86,7 @@ impl<'de> Visitor<'de> for Values {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
-        while let Some(Unambiguous(value)) = items.next_element()? {
+        while let Some(value) = items.next_element_seed(Unambiguous { left: self.left })? {
             values.push(value);
         }
         Ok(Value::Array(values))
@@ -78,7 +94,11 @@ impl<'de> Visitor<'de> for Values {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut members = Map::new();
-        while let Some((name, Unambiguous(value))) = entries.next_entry::<String, _>()? {
+        while let Some(name) = entries.next_key::<String>()? {
+            if name == NUMBER {
+                return Err(A::Error::custom("a number, or an object that looks like one"));
+            }
+            let value = entries.next_value_seed(Unambiguous { left: self.left })?;
             if members.insert(name, value).is_some() {
                 return Err(A::Error::custom("two members of one name"));
             }
@@ -208,6 +228,28 @@ mod tests {
     }
 
     #[test]
+    fn a_body_of_more_values_than_are_built_has_no_canonical_form() {
+        let flat = |items: usize| format!("[{}0]", "0,".repeat(items - 1));
+        let named = |items: usize| {
+            let members: Vec<_> = (0..items).map(|number| format!("\"{number}\":{{}}")).collect();
+            format!("{{{}}}", members.join(","))
+        };
+        for of in [&flat as &dyn Fn(usize) -> String, &named] {
+            // What holds the items is a value too.
+            assert!(canonical_text(&of(MOST_VALUES - 1)).is_some());
+            assert_eq!(canonical_text(&of(MOST_VALUES)), None);
+        }
+        let nested = format!("[{}]", vec![flat(MOST_VALUES / 2); 2].join(","));
+        assert_eq!(canonical_text(&nested), None);
+    }
+
+    #[test]
+    fn an_object_that_passes_for_a_number_in_some_builds_has_no_canonical_form() {
+        assert_eq!(canonical_text(r#"{"a":{"$serde_json::private::Number":"1.5"}}"#), None);
+        assert!(canonical_text(r#"{"a":{"$serde_json::private::number":"1.5"}}"#).is_some());
+    }
+
+    #[test]
     fn digits_in_a_text_are_no_number() {
         assert!(canonical_text(r#"{"9007199254740993":"\"9007199254740993\\"}"#).is_some());
     }
@@ -217,6 +259,12 @@ mod tests {
         fn every_double_is_carried_by_its_own_text(double in proptest::num::f64::NORMAL | proptest::num::f64::ZERO) {
             let texts = [double.to_string(), format!("{double:e}")];
             prop_assert!(texts.iter().all(|text| is_carried(text)));
+        }
+
+        #[test]
+        fn every_double_comes_through_the_canonical_form(double in proptest::num::f64::NORMAL) {
+            let canonical = canonical_text(&format!("{double:e}"));
+            prop_assert_eq!(canonical.and_then(|text| text.parse::<f64>().ok()), Some(double));
         }
 
         #[test]

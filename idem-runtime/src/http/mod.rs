@@ -46,8 +46,8 @@
 //!
 //! ## in-doubt
 //!
-//! Status 409. The request was begun and never finished, and is not begun again before an operator has found out
-//! what it did.
+//! Status 409. The request was begun and never finished, or its record cannot be read. It is not begun again
+//! before an operator has found out what it did.
 //!
 //! ## store-unavailable
 //!
@@ -55,7 +55,9 @@
 //!
 //! ## handler-failed
 //!
-//! Status 500. The handler panicked. The key is free again.
+//! Status 500. The handler panicked, or was ended with its server. The key is free again, at the latest when the
+//! lease is over, and the same request can be sent again; unless [`on_crash`](Builder::on_crash) says that it is
+//! in doubt. The `detail` says which.
 //!
 //! ## misconfigured
 //!

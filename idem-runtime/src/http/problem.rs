@@ -39,7 +39,7 @@ pub enum Problem {
     InDoubt,
     /// 503, with `Retry-After`: the store of the keys cannot be asked.
     StoreUnavailable,
-    /// 500: the handler panicked.
+    /// 500: the handler panicked, or was ended with its server.
     HandlerFailed,
     /// 500: the layer is set up in a way that cannot work.
     Misconfigured,
