@@ -266,10 +266,12 @@ async fn a_purge_touches_nothing_but_its_own_records() {
     }
     granted(&store, &key("forgotten"), &claim()).await;
     assert!(store.forget(&key("forgotten")).await.unwrap());
+    granted(&store, &key("over"), &Claim { lease: moment, ttl: moment, ..claim() }).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(!store.forget(&key("over")).await.unwrap());
     assert_eq!(store.purge(100).await.unwrap(), 1);
     let left = client(&aws).scan().table_name("records").send().await.unwrap().count;
-    assert_eq!(left, 3, "the foreign item, the neighbour's and the forgotten one");
+    assert_eq!(left, 4, "the foreign item, the neighbour's and the two forgotten ones");
 }
 
 #[tokio::test]

@@ -293,26 +293,42 @@ impl Table {
         // When the record that is to go was made: where an answer was lost, it may have gone, and what is
         // there then is another's.
         let meant = AtomicU64::new(0);
-        self.step(key, |record, now| match record.filter(|record| is_live(record, now)) {
-            None => Step { write: None, answer: meant.load(Ordering::Relaxed) != 0 },
-            Some(record) if ![0, record.created_at.as_micros()].contains(&meant.load(Ordering::Relaxed)) => {
-                Step { write: None, answer: true }
-            }
-            Some(record) => {
-                meant.store(record.created_at.as_micros(), Ordering::Relaxed);
-                let forgotten = Record {
-                    state: State::Released,
-                    owner: Owner::NOBODY,
-                    fingerprint: None,
-                    result: None,
-                    completed_at: None,
-                    expires_at: Some(Timestamp::default()),
-                    ..record.clone()
-                };
-                Step { write: Some(forgotten), answer: true }
+        let skew = self.0.skew;
+        self.step(key, |record, now| {
+            let made = meant.load(Ordering::Relaxed);
+            let keep = |answer| Step { write: None, answer };
+            match record {
+                Some(record) if is_live(record, now) => {
+                    if ![0, record.created_at.as_micros()].contains(&made) {
+                        return keep(true);
+                    }
+                    meant.store(record.created_at.as_micros(), Ordering::Relaxed);
+                    Step { write: Some(forgotten(record)), answer: true }
+                }
+                // Over, and still there to be purged.
+                Some(record) if made == 0 && record.expires_at.map(|end| end.before(skew)) != Some(NEVER) => {
+                    Step { write: Some(forgotten(record)), answer: false }
+                }
+                _ => keep(made != 0),
             }
         })
         .await
+    }
+}
+
+/// When a forgotten record is said to be over.
+const NEVER: Timestamp = Timestamp::from_micros(0);
+
+/// What stays of a record that is forgotten: nothing but its fence.
+fn forgotten(record: &Record) -> Record {
+    Record {
+        state: State::Released,
+        owner: Owner::NOBODY,
+        fingerprint: None,
+        result: None,
+        completed_at: None,
+        expires_at: Some(NEVER),
+        ..record.clone()
     }
 }
 
