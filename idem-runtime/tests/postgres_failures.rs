@@ -433,10 +433,16 @@ async fn a_replay_and_a_busy_answer_write_nothing_by_the_servers_own_counters() 
     let position = || server.sql("select pg_current_wal_insert_lsn()");
     let rows = "select n_tup_ins, n_tup_upd, n_tup_del, n_dead_tup from pg_stat_user_tables where relname = 'counted'";
     let counted = || server.sql(rows);
+    // A session tells what it did only now and then, and when it ends.
+    until("the writes are counted", || counted() == "51|50|0|50" || counted() == "51|50|0|0");
     let (before, rows_before) = (position(), counted());
     replays().await;
     let after = position();
     assert_eq!(server.sql(&format!("select '{after}'::pg_lsn - '{before}'::pg_lsn")), "0");
+    drop(store);
+    let others = "select count(*) from pg_stat_activity \
+                  where backend_type = 'client backend' and pid <> pg_backend_pid()";
+    until("the store's sessions are over", || server.sql(others) == "0");
     assert_eq!(counted(), rows_before);
 }
 
