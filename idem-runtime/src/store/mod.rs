@@ -12,11 +12,11 @@ mod memory;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
 mod own_runtime;
 #[cfg(feature = "postgres")]
-mod postgres;
+pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
-mod retry;
+pub(crate) mod retry;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 pub(crate) mod transaction;

@@ -17,7 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 ///
 /// An error is [`OutcomeUnknown`](crate::StoreErrorKind::OutcomeUnknown) as soon as one try may have
 /// been applied, whatever the later ones say.
-pub(super) async fn retried<T, F>(time: Duration, mut ask: impl FnMut() -> F) -> Result<T, StoreError>
+pub(crate) async fn retried<T, F>(time: Duration, mut ask: impl FnMut() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
 {

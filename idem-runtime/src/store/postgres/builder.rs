@@ -1,7 +1,6 @@
 //! How a store is set up: its settings, what is checked of them, and the first connection.
 
 use std::fmt;
-use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +9,9 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 
 use super::names::{Identifier, Names};
 use super::queue::Queues;
-use super::session::Opening;
+use super::session::{self, Opening, place};
 use super::statements::Statements;
-use super::{Inner, PostgresStore, failure, schema, worker};
+use super::{Inner, PostgresStore, layout, schema, worker};
 use crate::error::StoreError;
 use crate::store::Waiters;
 use crate::store::own_runtime::apart;
@@ -48,12 +47,7 @@ pub struct PostgresStoreBuilder {
 impl PostgresStoreBuilder {
     /// For the database of this URL.
     pub(super) fn of_url(url: &str) -> Self {
-        // The driver takes any scheme. What is there instead may be a password, so it is not repeated.
-        Self::new(if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            PgConnectOptions::from_str(url).map_err(|error| failure::of_connect(&error))
-        } else {
-            Err(StoreError::configuration("the URL of the database must begin with `postgres://`"))
-        })
+        Self::new(session::options_of_url(url))
     }
 
     pub(super) fn new(options: Result<PgConnectOptions, StoreError>) -> Self {
@@ -177,22 +171,18 @@ impl fmt::Debug for PostgresStoreBuilder {
     }
 }
 
-/// Where a server and database are: no user, no password.
-fn place(options: &PgConnectOptions) -> String {
-    let database = options.get_database().unwrap_or(options.get_username());
-    match options.get_socket() {
-        Some(socket) => format!("{} database {database}", socket.display()),
-        None => format!("{}:{} database {database}", options.get_host(), options.get_port()),
-    }
-}
-
 async fn prepare(
     opening: &Opening,
     schema: Option<Identifier>,
     table: &Identifier,
 ) -> Result<Names, StoreError> {
     let mut connection = opening.open().await?;
-    let names = schema::prepare(&mut connection, schema, table).await;
+    let prepared = async {
+        let names = Names::new(&schema::schema_to_use(&mut connection, schema).await?, table);
+        schema::prepare(&mut connection, &layout::layout(&names)).await?;
+        Ok(names)
+    };
+    let names = prepared.await;
     // It has done what it was opened for, whether the server hears of it or not.
     let _ = PgConnection::close(connection).await;
     names

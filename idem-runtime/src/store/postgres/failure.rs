@@ -16,7 +16,7 @@ const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 /// Why a statement gave no answer.
 #[derive(Clone, Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The server refused it: nothing of it was applied, and the connection is as good as before.
     Refused(StoreError),
     /// The connection is of no more use; the statement may have been applied.
@@ -24,7 +24,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    pub(super) fn error(self) -> StoreError {
+    pub(crate) fn error(self) -> StoreError {
         match self {
             Self::Refused(error) | Self::Broken(error) => error,
         }
@@ -36,7 +36,7 @@ fn database(error: &Error) -> Option<&PgDatabaseError> {
 }
 
 /// The error of a statement that was sent.
-pub(super) fn of_statement(error: &Error) -> Failure {
+pub(crate) fn of_statement(error: &Error) -> Failure {
     match error {
         Error::Database(_) => match database(error) {
             Some(error) if is_fatal(error) => Failure::Broken(StoreError::outcome_unknown(said(error))),
@@ -57,7 +57,7 @@ pub(super) fn of_statement(error: &Error) -> Failure {
 }
 
 /// The error of an attempt to connect: nothing was sent that could have been applied.
-pub(super) fn of_connect(error: &Error) -> StoreError {
+pub(crate) fn of_connect(error: &Error) -> StoreError {
     match error {
         Error::Database(_) => match database(error) {
             Some(error) => refused(error),
@@ -109,7 +109,7 @@ fn refused(error: &PgDatabaseError) -> StoreError {
 }
 
 /// No answer in time; what was sent may still be applied.
-pub(super) fn late(time: Duration) -> Failure {
+pub(crate) fn late(time: Duration) -> Failure {
     Failure::Broken(StoreError::outcome_unknown(format!("the server did not answer within {time:?}")))
 }
 

@@ -1,21 +1,22 @@
 //! `PostgresStore`: one table of a database, any number of processes.
 //!
-//! Owns the public face. Below it, `builder` sets it up, `schema` makes the layout, `names` and `statements` say it in SQL,
+//! Owns the public face. Below it, `builder` sets it up, `schema` makes the `layout`, `names` and `statements` say it in SQL,
 //! `queue` holds what waits, a `worker` with a `session` of its own carries it out in `claims`,
 //! `holding`, `judged` and `single`, `within` works in a caller's transaction, `rows` translates, and `failure` says what went wrong.
 
 mod builder;
 mod claims;
-mod failure;
+pub(crate) mod failure;
 mod holding;
 mod judged;
-mod names;
+mod layout;
+pub(crate) mod names;
 mod queue;
 mod rows;
-mod schema;
-mod session;
+pub(crate) mod schema;
+pub(crate) mod session;
 mod single;
-mod statements;
+pub(crate) mod statements;
 mod within;
 mod worker;
 

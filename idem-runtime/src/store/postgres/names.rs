@@ -10,19 +10,19 @@ const LONGEST: usize = 63;
 
 /// A name made of letters, digits and underscores, none of them a digit first.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Identifier(String);
+pub(crate) struct Identifier(String);
 
 impl Identifier {
-    pub(super) fn schema(name: &str) -> Result<Self, StoreError> {
+    pub(crate) fn schema(name: &str) -> Result<Self, StoreError> {
         Self::checked("schema", name, LONGEST)
     }
 
-    pub(super) fn table(name: &str) -> Result<Self, StoreError> {
+    pub(crate) fn table(name: &str) -> Result<Self, StoreError> {
         Self::checked("table", name, LONGEST_TABLE)
     }
 
     /// Any schema that the server has said there is.
-    pub(super) fn existing(name: String) -> Self {
+    pub(crate) fn existing(name: String) -> Self {
         Self(name)
     }
 
@@ -37,11 +37,16 @@ impl Identifier {
         Ok(Self(name.to_owned()))
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    pub(super) fn quoted(&self) -> String {
+    /// The name of something that belongs to it.
+    pub(crate) fn with(&self, suffix: &str) -> Self {
+        Self(format!("{}{suffix}", self.0))
+    }
+
+    pub(crate) fn quoted(&self) -> String {
         format!("\"{}\"", self.0.replace('"', "\"\""))
     }
 }
@@ -60,15 +65,14 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn new(schema: &Identifier, table: &Identifier) -> Self {
-        let of = |suffix: &str| Identifier(format!("{}{suffix}", table.as_str()));
-        let in_schema = |suffix: &str| format!("{}.{}", schema.quoted(), of(suffix).quoted());
+        let in_schema = |suffix: &str| format!("{}.{}", schema.quoted(), table.with(suffix).quoted());
         Self {
             schema: schema.clone(),
-            meta_name: of("_meta"),
+            meta_name: table.with("_meta"),
             records: in_schema(""),
             meta: in_schema("_meta"),
             readable: in_schema("_readable"),
-            expiry_index: of("_expiry").quoted(),
+            expiry_index: table.with("_expiry").quoted(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Connections of the store's own, and how they are set up.
 
+use std::str::FromStr as _;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -11,14 +12,14 @@ use crate::error::StoreError;
 
 /// How a connection is opened.
 #[derive(Clone, Debug)]
-pub(super) struct Opening {
+pub(crate) struct Opening {
     options: PgConnectOptions,
     setup: String,
     time: Duration,
 }
 
 impl Opening {
-    pub(super) fn new(options: PgConnectOptions, time: Duration, lock_timeout: Duration) -> Self {
+    pub(crate) fn new(options: PgConnectOptions, time: Duration, lock_timeout: Duration) -> Self {
         // Statements over arrays look up each key by the primary key. Left to itself on a table that was
         // never analyzed, the planner reads the whole table instead, and keeps to that plan.
         let setup = format!(
@@ -33,7 +34,7 @@ impl Opening {
     }
 
     /// Opens one.
-    pub(super) async fn open(&self) -> Result<PgConnection, StoreError> {
+    pub(crate) async fn open(&self) -> Result<PgConnection, StoreError> {
         let opening = async {
             let mut connection = PgConnection::connect_with(&self.options).await?;
             connection.execute(AssertSqlSafe(self.setup.as_str())).await?;
@@ -48,12 +49,31 @@ impl Opening {
         }
     }
 
-    pub(super) const fn options(&self) -> &PgConnectOptions {
+    pub(crate) const fn options(&self) -> &PgConnectOptions {
         &self.options
     }
 
     /// How long one statement may take.
-    pub(super) const fn time(&self) -> Duration {
+    pub(crate) const fn time(&self) -> Duration {
         self.time
+    }
+}
+
+/// The options of a URL.
+pub(crate) fn options_of_url(url: &str) -> Result<PgConnectOptions, StoreError> {
+    // The driver takes any scheme. What is there instead may be a password, so it is not repeated.
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        PgConnectOptions::from_str(url).map_err(|error| failure::of_connect(&error))
+    } else {
+        Err(StoreError::configuration("the URL of the database must begin with `postgres://`"))
+    }
+}
+
+/// Where a server and database are: no user, no password.
+pub(crate) fn place(options: &PgConnectOptions) -> String {
+    let database = options.get_database().unwrap_or(options.get_username());
+    match options.get_socket() {
+        Some(socket) => format!("{} database {database}", socket.display()),
+        None => format!("{}:{} database {database}", options.get_host(), options.get_port()),
     }
 }

@@ -10,7 +10,7 @@ use super::names::Names;
 use super::rows::COLUMNS;
 
 /// The server's now, in microseconds. Read once a statement, after its snapshot was taken.
-const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+pub(crate) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
 /// When the transaction began: the same within it, and another in every other of the session.
 const BEGUN: &str = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint";

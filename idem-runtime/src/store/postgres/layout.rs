@@ -1,0 +1,71 @@
+//! The store's tables and view.
+
+use super::names::Names;
+use super::schema::Layout;
+
+/// The version of the layout this code reads and writes.
+const VERSION: i64 = 1;
+
+/// The layout under these names.
+pub(super) fn layout(names: &Names) -> Layout {
+    Layout {
+        version: VERSION,
+        schema: names.schema.clone(),
+        meta_name: names.meta_name.clone(),
+        meta: names.meta.clone(),
+        table: names.records.clone(),
+        create: create(names),
+    }
+}
+
+/// What leads from nothing to the first layout.
+fn create(names: &Names) -> String {
+    let Names { records, meta, readable, expiry_index, .. } = names;
+    let text = |column: &str| {
+        format!(
+            "CASE WHEN position('\\x00'::bytea IN {column}) = 0 AND \
+             current_setting('server_encoding') = 'UTF8' \
+             THEN convert_from({column}, 'UTF8') ELSE encode({column}, 'escape') END"
+        )
+    };
+    let date = |column: &str| format!("to_timestamp({column} / 1000000.0) AS {column}");
+    let (scope, key) = (text("scope"), text("key"));
+    let (lease_until, retry_at) = (date("lease_until"), date("retry_at"));
+    let (created_at, completed_at, expires_at) =
+        (date("created_at"), date("completed_at"), date("expires_at"));
+    format!(
+        "CREATE TABLE {records} (
+            scope        bytea    NOT NULL, -- text in UTF-8, which may hold what the type text does not
+            key          bytea    NOT NULL,
+            state        smallint NOT NULL, -- 0 in_flight, 1 completed, 2 failed, 3 released, 4 in_doubt
+            owner        bytea    NOT NULL,
+            fence        bigint   NOT NULL,
+            attempt      bigint   NOT NULL,
+            recovered    boolean  NOT NULL,
+            on_crash     smallint NOT NULL, -- 0 rerun, 1 in_doubt
+            lease_until  bigint   NOT NULL, -- instants: microseconds since 1970-01-01 UTC
+            retry_at     bigint   NOT NULL,
+            ttl          bigint   NOT NULL, -- microseconds
+            fingerprint  bytea,
+            tombstone    smallint,          -- why there is no result: 0 too_large, 1 not_encodable, 2 exhausted
+            created_at   bigint   NOT NULL,
+            completed_at bigint,
+            expires_at   bigint,
+            result       bytea,
+            PRIMARY KEY (scope, key)
+        );
+        CREATE INDEX {expiry_index} ON {records} (expires_at) WHERE expires_at IS NOT NULL;
+        CREATE TABLE {meta} (name text PRIMARY KEY, value bigint NOT NULL);
+        INSERT INTO {meta} (name, value) VALUES ('schema_version', {VERSION}), ('fence_floor', 0);
+        CREATE VIEW {readable} AS SELECT
+            {scope} AS scope, {key} AS key,
+            (ARRAY['in_flight', 'completed', 'failed', 'released', 'in_doubt'])[state + 1] AS state,
+            encode(owner, 'hex') AS owner, fence, attempt, recovered,
+            (ARRAY['rerun', 'in_doubt'])[on_crash + 1] AS on_crash,
+            {lease_until}, {retry_at}, ttl * interval '1 microsecond' AS ttl,
+            encode(fingerprint, 'hex') AS fingerprint,
+            (ARRAY['too_large', 'not_encodable', 'exhausted'])[tombstone + 1] AS tombstone,
+            {created_at}, {completed_at}, {expires_at}, octet_length(result) AS result_bytes
+        FROM {records};"
+    )
+}
