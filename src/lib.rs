@@ -34,6 +34,7 @@
 //!   `DynamoDbStore`; [`Store`] to write another, [`DynStore`] to choose one when the program runs.
 //! * `http` (feature `http`): the `Idempotency-Key` header as a tower layer.
 //! * `message` and `lambda` (features): what a consumer is to do with a message, and batches of AWS Lambda.
+//! * `outbox` (feature `outbox`): messages that commit with a PostgreSQL transaction, and a relay that publishes them.
 //! * [`context`] for a running body, [`observe`] for a caller.
 //! * [`protocol`]: the rules, as pure functions.
 //! * `testing` (feature `testing`): a store that fails on purpose, and the conformance kit.
@@ -115,6 +116,10 @@ pub use idem_runtime::lambda;
 #[cfg(feature = "message")]
 #[doc(inline)]
 pub use idem_runtime::message;
+
+#[cfg(feature = "outbox")]
+#[doc(inline)]
+pub use idem_runtime::outbox;
 
 #[cfg(feature = "testing")]
 #[doc(inline)]

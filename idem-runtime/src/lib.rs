@@ -18,6 +18,8 @@ mod key;
 pub mod lambda;
 #[cfg(feature = "message")]
 pub mod message;
+#[cfg(feature = "outbox")]
+pub mod outbox;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -106,7 +106,10 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<(), S
         Some(newer) if newer > layout.version => return Err(too_new(layout, newer)),
         Some(_) | None => {
             create_schema(&mut transaction, &layout.schema).await?;
-            transaction.execute(AssertSqlSafe(layout.create.clone())).await.map_err(|error| failed(&error))?;
+            transaction
+                .execute(AssertSqlSafe(layout.create.clone()))
+                .await
+                .map_err(|error| failed(&error))?;
         }
     }
     transaction.commit().await.map_err(|error| failed(&error))
