@@ -120,11 +120,17 @@ type Plan = Box<dyn Fn(&Seen) -> Then + Send + Sync>;
 
 /// A broker that remembers what was offered to it, what it took, and does as the plan says.
 #[derive(Clone)]
-pub(crate) struct Broker(Arc<(Mutex<Vec<Seen>>, Mutex<Vec<Seen>>, Plan)>);
+pub(crate) struct Broker(Arc<Memory>);
+
+struct Memory {
+    offered: Mutex<Vec<Seen>>,
+    taken: Mutex<Vec<Seen>>,
+    plan: Plan,
+}
 
 impl Broker {
     pub(crate) fn new(plan: impl Fn(&Seen) -> Then + Send + Sync + 'static) -> Self {
-        Self(Arc::new((Mutex::default(), Mutex::default(), Box::new(plan))))
+        Self(Arc::new(Memory { offered: Mutex::default(), taken: Mutex::default(), plan: Box::new(plan) }))
     }
 
     /// Takes everything.
@@ -133,11 +139,11 @@ impl Broker {
     }
 
     pub(crate) fn offered(&self) -> Vec<Seen> {
-        self.0.0.lock().unwrap().clone()
+        self.0.offered.lock().unwrap().clone()
     }
 
     pub(crate) fn taken(&self) -> Vec<Seen> {
-        self.0.1.lock().unwrap().clone()
+        self.0.taken.lock().unwrap().clone()
     }
 
     /// The payloads it took, in order.
@@ -146,7 +152,7 @@ impl Broker {
     }
 
     pub(crate) async fn until_taken(&self, count: usize) {
-        wait(&format!("{count} are taken"), || self.0.1.lock().unwrap().len() >= count).await;
+        wait(&format!("{count} are taken"), || self.0.taken.lock().unwrap().len() >= count).await;
     }
 }
 
@@ -159,10 +165,10 @@ impl Publisher for Broker {
             sequence: message.sequence(),
             attempt: message.attempt(),
         };
-        self.0.0.lock().unwrap().push(seen.clone());
-        let then = (self.0.2)(&seen);
+        self.0.offered.lock().unwrap().push(seen.clone());
+        let then = (self.0.plan)(&seen);
         if matches!(then, Then::Take | Then::Hang | Then::Wait(_)) {
-            self.0.1.lock().unwrap().push(seen);
+            self.0.taken.lock().unwrap().push(seen);
         }
         match then {
             Then::Take => Ok(()),
