@@ -40,7 +40,7 @@ use super::{Delivery, Disposition, Incoming, Summary};
 /// // As a broker's client gives them; `Message` has the trait `Delivery`.
 /// let messages = stream::iter([Message("42".into()), Message("43".into())]);
 /// let summary = message::run(messages, |message: &Message| {
-///     ship.run(&store, &message.0, || async { Ok::<_, Error>("parcel 7".to_owned()) })
+///     ship.run(&store, message.0.clone(), || async { Ok::<_, Error>("parcel 7".to_owned()) })
 /// })
 /// .await;
 /// assert_eq!(summary.acknowledged, 2);
