@@ -1,6 +1,8 @@
 //! Ships orders from a JetStream stream: the idempotent function [`ship`], and the glue between JetStream
 //! and [`idem::message`].
 
+mod demo;
+
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
@@ -11,6 +13,8 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use idem::idempotent;
 use idem::message::{Consumer, Delivery, Dispose as _, Reason, Summary};
 use worker_demo::{Failure, Order, ShipError, Shipment, Shop};
+
+pub use demo::OnNats;
 
 /// How many orders a worker ships at a time.
 pub const CONCURRENCY: usize = 10;
@@ -52,8 +56,7 @@ pub async fn work(
     shop: &Shop,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Summary, Failure> {
-    // A small buffer: what is in it has been delivered, and nobody works at it.
-    let mut messages = queue.consumer.stream().max_messages_per_batch(CONCURRENCY).messages().await?;
+    let mut messages = queue.messages().await?;
     let incoming = messages.by_ref().map(|message| message.map(|message| queue.delivery(message)));
     let summary = Consumer::new()
         .concurrency(CONCURRENCY)
@@ -166,6 +169,26 @@ impl Queue {
         Ok(Self { jetstream, consumer })
     }
 
+    /// The messages, as they come.
+    ///
+    /// # Errors
+    ///
+    /// JetStream's.
+    pub async fn messages(&self) -> Result<pull::Stream, Failure> {
+        // A small buffer: what is in it has been delivered, and nobody works at it.
+        Ok(self.consumer.stream().max_messages_per_batch(CONCURRENCY).messages().await?)
+    }
+
+    /// The next message, whenever it comes.
+    ///
+    /// # Errors
+    ///
+    /// JetStream's.
+    pub async fn next(&self) -> Result<OrderMessage, Failure> {
+        let message = self.consumer.stream().max_messages_per_batch(1).messages().await?.next().await;
+        Ok(self.delivery(message.ok_or("there is none")??))
+    }
+
     fn delivery(&self, message: jetstream::Message) -> OrderMessage {
         OrderMessage { message, jetstream: self.jetstream.clone() }
     }
@@ -199,5 +222,16 @@ impl Queue {
     pub async fn dead_letters(&self) -> Result<u64, Failure> {
         let mut stream = self.jetstream.get_stream(DEAD_LETTERS).await?;
         Ok(stream.info().await?.state.messages)
+    }
+
+    /// The reason and the body of the dead letter of this number.
+    ///
+    /// # Errors
+    ///
+    /// JetStream's.
+    pub async fn dead_letter(&self, number: u64) -> Result<(String, Vec<u8>), Failure> {
+        let letter = self.jetstream.get_stream(DEAD_LETTERS).await?.get_raw_message(number).await?;
+        let reason = letter.headers.get("Idem-Reason").map(ToString::to_string).unwrap_or_default();
+        Ok((reason, letter.payload.to_vec()))
     }
 }
