@@ -33,7 +33,7 @@
 //! * [`MemoryStore`], and behind features of their names `SqliteStore`, `RedisStore`, `PostgresStore` and
 //!   `DynamoDbStore`; [`Store`] to write another, [`DynStore`] to choose one when the program runs.
 //! * `http` (feature `http`): the `Idempotency-Key` header as a tower layer.
-//! * `message` and `lambda` (features): what a consumer is to do with a message, and batches of AWS Lambda.
+//! * `message` and `lambda` (features): a consumer of a broker's messages, and batches of AWS Lambda.
 //! * `outbox` (feature `outbox`): messages that commit with a PostgreSQL transaction, and a relay that publishes them.
 //! * [`context`] for a running body, [`observe`] for a caller.
 //! * [`protocol`]: the rules, as pure functions.
@@ -64,6 +64,9 @@
 //!
 //! A `RedisStore` that connects says by the same target what is not right with its server: `may_evict` and
 //! `not_persistent` (warn), `unchecked` (debug).
+//!
+//! So does a `message::Consumer`: `message_panicked` (error), `message_rejected` with a `reason`, `broker_failed`,
+//! `stream_failed` and `ttl_below_horizon` (warn).
 //!
 //! With the feature `metrics`: the counter `idem_events_total` (labels `operation`, `event`), and the
 //! histograms `idem_body_seconds` and `idem_wait_seconds` (label `operation`).

@@ -6,12 +6,14 @@
 #![allow(clippy::missing_panics_doc, reason = "a server that cannot be started fails the test")]
 
 mod aws;
+mod nats;
 mod postgres;
 mod process;
 mod redis;
 mod redis_group;
 
 pub use aws::Aws;
+pub use nats::Nats;
 pub use postgres::Postgres;
 pub use process::{Server, free_port, until};
 pub use redis::Redis;
