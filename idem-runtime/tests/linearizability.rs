@@ -127,6 +127,7 @@ fn claim(number: u32, fingerprint: u8) -> Claim {
         ttl: LONG,
         on_crash: OnCrash::Rerun,
         max_attempts: None,
+        settles_doubt: false,
     }
 }
 

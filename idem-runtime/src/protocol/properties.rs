@@ -123,6 +123,7 @@ impl History {
                     ttl: Duration::from_micros(*ttl),
                     on_crash: if *careful { OnCrash::InDoubt } else { OnCrash::Rerun },
                     max_attempts: most.and_then(NonZeroU32::new),
+                    settles_doubt: false,
                 };
                 if let ClaimAnswer::Granted(grant) = self.key.claim::<Shipped>(&request)
                     && self.grants.last() != Some(&(request.owner, grant.fence))

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idem_runtime::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, OnCrash, Owner, Release, ReleaseCause, Renew,
-    StoredResult, Verdict,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, OnCrash, Owner, RecordStep, RecordedStep,
+    Release, ReleaseCause, Renew, StoredResult, Verdict,
 };
 use idem_runtime::{Key, RecordKey, Scope, Store};
 use rusqlite::Connection;
@@ -37,6 +37,7 @@ pub fn claim_request() -> Claim {
         ttl: TTL,
         on_crash: OnCrash::Rerun,
         max_attempts: None,
+        settles_doubt: false,
     }
 }
 
@@ -48,6 +49,12 @@ pub fn completion(owner: Owner, fence: Fence, result: &[u8]) -> Complete {
         result: StoredResult::Value(Bytes::copy_from_slice(result)),
         ttl: TTL,
     }
+}
+
+pub fn recording(owner: Owner, fence: Fence, position: u32, name: &str, result: &[u8]) -> RecordStep {
+    let result = StoredResult::Value(Bytes::copy_from_slice(result));
+    let step = RecordedStep { name: name.to_owned(), input: None, result };
+    RecordStep { owner, fence, position, step }
 }
 
 pub fn release_request(owner: Owner, fence: Fence, cause: ReleaseCause) -> Release {

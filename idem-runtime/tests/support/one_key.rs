@@ -145,6 +145,7 @@ fn last_caller(key: &OneKey) -> Claim {
         ttl: Duration::from_micros(3),
         on_crash: OnCrash::Rerun,
         max_attempts: None,
+        settles_doubt: false,
     }
 }
 

@@ -85,6 +85,7 @@ impl Setup {
             ttl: TTL,
             on_crash: self.workers[worker],
             max_attempts: self.max_attempts,
+            settles_doubt: false,
         }
     }
 }

@@ -158,6 +158,7 @@ pub(super) fn read(names: &Names, item: &Item) -> Result<Seen, StoreError> {
         ttl: Duration::from_micros(get("ttl").number()?),
         fingerprint: get("fingerprint").array()?.map(Fingerprint::from_bytes),
         result,
+        steps: Vec::new(),
         created_at: get("created_at").instant()?,
         completed_at,
         expires_at: get("expires_at").optional_instant()?,

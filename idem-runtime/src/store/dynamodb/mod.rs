@@ -17,8 +17,8 @@ use aws_sdk_dynamodb::Client;
 use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Release, ReleaseAnswer, Renew,
-    RenewAnswer, Resolution, ResolveAnswer, StoredResult,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
 };
 use crate::store::{Store, Waiters, own_runtime, retry};
 
@@ -109,6 +109,14 @@ impl Store for DynamoDbStore {
             table.step(&key, |record, now| protocol::renew(record, &request, now)).await
         })
         .await
+    }
+
+    async fn record_step(
+        &self,
+        _key: &RecordKey,
+        _request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        Err(StoreError::configuration("this store does not record steps yet"))
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {

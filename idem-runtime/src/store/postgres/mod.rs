@@ -33,8 +33,8 @@ use super::{Store, Waiters};
 use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
-    Resolution, ResolveAnswer, StoredResult,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
 };
 
 /// Keeps records in one table of a PostgreSQL database, version 12 or later.
@@ -165,6 +165,14 @@ impl Store for PostgresStore {
             _ => None,
         })
         .await
+    }
+
+    async fn record_step(
+        &self,
+        _key: &RecordKey,
+        _request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        Err(StoreError::configuration("this store does not record steps yet"))
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {

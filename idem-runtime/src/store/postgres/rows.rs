@@ -76,6 +76,7 @@ pub(super) fn read(row: &PgRow, first: usize) -> Result<Record> {
         ttl: Duration::from_micros(number(8)?),
         fingerprint: array(column(row, first + 9, COLUMNS[9])?, COLUMNS[9])?.map(Fingerprint::from_bytes),
         result,
+        steps: Vec::new(),
         created_at: Timestamp::from_micros(number(11)?),
         completed_at,
         expires_at: optional(13)?.map(Timestamp::from_micros),

@@ -37,8 +37,9 @@ use super::{Store, Waiters};
 use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, OnCrash, Record, Release, ReleaseAnswer,
-    ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult, Timestamp,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, OnCrash, Record, RecordStep, RecordStepAnswer,
+    Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult,
+    Timestamp,
 };
 
 /// Keeps records on a Redis or Valkey server, one packed string a record.
@@ -238,6 +239,14 @@ impl Store for RedisStore {
         }
     }
 
+    async fn record_step(
+        &self,
+        _key: &RecordKey,
+        _request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        Err(StoreError::configuration("this store does not record steps yet"))
+    }
+
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
         self.check_size(&request.result)?;
         let name = self.0.prefix.name(key);
@@ -259,6 +268,7 @@ impl Store for RedisStore {
         let cause = match request.cause {
             ReleaseCause::Failed => "F",
             ReleaseCause::Abandoned => "A",
+            ReleaseCause::Doubtful => "D",
             ReleaseCause::Unused => "U",
         };
         let mut call = RELEASE.call(&self.0.prefix.name(key), 64);

@@ -136,6 +136,7 @@ impl Trial {
             ttl: DAY,
             on_crash: OnCrash::Rerun,
             max_attempts: None,
+            settles_doubt: false,
         }
     }
 

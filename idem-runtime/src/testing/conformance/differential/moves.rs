@@ -183,6 +183,7 @@ impl Gambler {
             ttl: self.lifetime(),
             on_crash: self.one_of(&[OnCrash::Rerun, OnCrash::Rerun, OnCrash::Rerun, OnCrash::InDoubt]),
             max_attempts: NonZeroU32::new(self.one_of(&[0, 0, 0, 1, 2, 4])),
+            settles_doubt: false,
         }
     }
 
