@@ -19,6 +19,8 @@ mod redis;
 mod retry;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
+mod step_bytes;
 pub(crate) mod transaction;
 mod waiters;
 #[cfg(any(feature = "sqlite", feature = "dynamodb"))]
