@@ -4,9 +4,6 @@ use crate::key::framed_digest;
 use crate::store::postgres::names::Identifier;
 use crate::store::postgres::schema::Layout;
 
-/// The version of the layout this code reads and writes.
-const VERSION: i64 = 1;
-
 /// The outbox's objects, as statements name them.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
@@ -49,12 +46,11 @@ fn in_schema(schema: &Identifier, name: &Identifier) -> String {
 pub(super) fn layout(names: &Names) -> Layout {
     let meta_name = names.table.with("_meta");
     Layout {
-        version: VERSION,
         schema: names.schema.clone(),
         meta: in_schema(&names.schema, &meta_name),
         meta_name,
         table: names.messages.clone(),
-        create: create(names),
+        migrations: vec![create(names)],
     }
 }
 
@@ -95,7 +91,7 @@ fn create(names: &Names) -> String {
             blocked_by   bigint                      -- the message that holds it up until somebody decides
         );
         CREATE TABLE {meta} (name text PRIMARY KEY, value bigint NOT NULL);
-        INSERT INTO {meta} (name, value) VALUES ('schema_version', {VERSION});
+        INSERT INTO {meta} (name, value) VALUES ('schema_version', 1);
         CREATE VIEW {readable} AS SELECT
             sequence, id, topic,
             CASE WHEN published_at IS NOT NULL THEN 'published'

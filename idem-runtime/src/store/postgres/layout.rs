@@ -3,36 +3,20 @@
 use super::names::Names;
 use super::schema::Layout;
 
-/// The version of the layout this code reads and writes.
-const VERSION: i64 = 1;
-
 /// The layout under these names.
 pub(super) fn layout(names: &Names) -> Layout {
     Layout {
-        version: VERSION,
         schema: names.schema.clone(),
         meta_name: names.meta_name.clone(),
         meta: names.meta.clone(),
         table: names.records.clone(),
-        create: create(names),
+        migrations: vec![records(names), with_steps(names)],
     }
 }
 
 /// What leads from nothing to the first layout.
-fn create(names: &Names) -> String {
-    let Names { records, meta, readable, expiry_index, .. } = names;
-    let text = |column: &str| {
-        format!(
-            "CASE WHEN position('\\x00'::bytea IN {column}) = 0 AND \
-             current_setting('server_encoding') = 'UTF8' \
-             THEN convert_from({column}, 'UTF8') ELSE encode({column}, 'escape') END"
-        )
-    };
-    let date = |column: &str| format!("to_timestamp({column} / 1000000.0) AS {column}");
-    let (scope, key) = (text("scope"), text("key"));
-    let (lease_until, retry_at) = (date("lease_until"), date("retry_at"));
-    let (created_at, completed_at, expires_at) =
-        (date("created_at"), date("completed_at"), date("expires_at"));
+fn records(names: &Names) -> String {
+    let Names { records, meta, expiry_index, .. } = names;
     format!(
         "CREATE TABLE {records} (
             scope        bytea    NOT NULL, -- text in UTF-8, which may hold what the type text does not
@@ -56,8 +40,31 @@ fn create(names: &Names) -> String {
         );
         CREATE INDEX {expiry_index} ON {records} (expires_at) WHERE expires_at IS NOT NULL;
         CREATE TABLE {meta} (name text PRIMARY KEY, value bigint NOT NULL);
-        INSERT INTO {meta} (name, value) VALUES ('schema_version', {VERSION}), ('fence_floor', 0);
-        CREATE VIEW {readable} AS SELECT
+        INSERT INTO {meta} (name, value) VALUES ('schema_version', 1), ('fence_floor', 0);"
+    )
+}
+
+/// What leads from the first layout to the second: steps, and the view for people anew. That a generation
+/// has a name, its beginning, keeps what another of the first layout leaves of one from the next.
+fn with_steps(names: &Names) -> String {
+    let Names { records, meta, readable, .. } = names;
+    let text = |column: &str| {
+        format!(
+            "CASE WHEN position('\\x00'::bytea IN {column}) = 0 AND \
+             current_setting('server_encoding') = 'UTF8' \
+             THEN convert_from({column}, 'UTF8') ELSE encode({column}, 'escape') END"
+        )
+    };
+    let date = |column: &str| format!("to_timestamp({column} / 1000000.0) AS {column}");
+    let (scope, key) = (text("scope"), text("key"));
+    let (lease_until, retry_at) = (date("lease_until"), date("retry_at"));
+    let (created_at, completed_at, expires_at) =
+        (date("created_at"), date("completed_at"), date("expires_at"));
+    format!(
+        "ALTER TABLE {records} ADD COLUMN steps bytea[], -- what the body recorded, in its order
+            ADD COLUMN steps_of bigint; -- created_at of the record they are of
+        UPDATE {meta} SET value = 2 WHERE name = 'schema_version';
+        CREATE OR REPLACE VIEW {readable} AS SELECT
             {scope} AS scope, {key} AS key,
             (ARRAY['in_flight', 'completed', 'failed', 'released', 'in_doubt'])[state + 1] AS state,
             encode(owner, 'hex') AS owner, fence, attempt, recovered,
@@ -65,7 +72,8 @@ fn create(names: &Names) -> String {
             {lease_until}, {retry_at}, ttl * interval '1 microsecond' AS ttl,
             encode(fingerprint, 'hex') AS fingerprint,
             (ARRAY['too_large', 'not_encodable', 'exhausted'])[tombstone + 1] AS tombstone,
-            {created_at}, {completed_at}, {expires_at}, octet_length(result) AS result_bytes
+            {created_at}, {completed_at}, {expires_at}, octet_length(result) AS result_bytes,
+            CASE WHEN steps_of = created_at AND completed_at IS NULL THEN cardinality(steps) ELSE 0 END AS steps
         FROM {records};"
     )
 }

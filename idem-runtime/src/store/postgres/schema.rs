@@ -17,15 +17,21 @@ const LOCK: i64 = 0x6964_656d_6964_656d;
 #[derive(Debug)]
 pub(crate) struct Layout {
     /// The version that this code reads and writes.
-    pub(crate) version: i64,
     pub(crate) schema: Identifier,
     /// What holds the version, without its schema and as statements name it.
     pub(crate) meta_name: Identifier,
     pub(crate) meta: String,
     /// The main table, for errors.
     pub(crate) table: String,
-    /// The statements that lead from nothing to this version.
-    pub(crate) create: String,
+    /// What leads from nothing to the first version, and from each to the next; each puts its version down.
+    pub(crate) migrations: Vec<String>,
+}
+
+impl Layout {
+    /// The version that this code reads and writes.
+    fn version(&self) -> i64 {
+        i64::try_from(self.migrations.len()).unwrap_or(i64::MAX)
+    }
 }
 
 /// The schema to use: this one, or the one that the connection makes its tables in.
@@ -43,8 +49,8 @@ pub(crate) async fn schema_to_use(
 pub(crate) async fn prepare(connection: &mut PgConnection, layout: &Layout) -> Result<(), StoreError> {
     // Without a lock first: a user that may not make tables can use those that are there.
     match version(connection, layout).await? {
-        Some(version) if version == layout.version => Ok(()),
-        Some(newer) if newer > layout.version => Err(too_new(layout, newer)),
+        Some(version) if version == layout.version() => Ok(()),
+        Some(newer) if newer > layout.version() => Err(too_new(layout, newer)),
         Some(_) | None => migrate(connection, layout).await,
     }
 }
@@ -56,7 +62,8 @@ fn failed(error: &sqlx::Error) -> StoreError {
 fn too_new(layout: &Layout, version: i64) -> StoreError {
     StoreError::configuration(format!(
         "the table {} has layout {version}, and this version of idem knows up to {}; use a newer idem",
-        layout.table, layout.version
+        layout.table,
+        layout.version()
     ))
 }
 
@@ -102,14 +109,17 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<(), S
         transaction.execute(AssertSqlSafe(statement)).await.map_err(|error| failed(&error))?;
     }
     match version(&mut transaction, layout).await? {
-        Some(version) if version == layout.version => {}
-        Some(newer) if newer > layout.version => return Err(too_new(layout, newer)),
-        Some(_) | None => {
-            create_schema(&mut transaction, &layout.schema).await?;
-            transaction
-                .execute(AssertSqlSafe(layout.create.clone()))
-                .await
-                .map_err(|error| failed(&error))?;
+        Some(version) if version == layout.version() => {}
+        Some(newer) if newer > layout.version() => return Err(too_new(layout, newer)),
+        older => {
+            if older.is_none() {
+                create_schema(&mut transaction, &layout.schema).await?;
+            }
+            let done = usize::try_from(older.unwrap_or(0)).unwrap_or(0);
+            for migration in layout.migrations.iter().skip(done) {
+                let statements = AssertSqlSafe(migration.clone());
+                transaction.execute(statements).await.map_err(|error| failed(&error))?;
+            }
         }
     }
     transaction.commit().await.map_err(|error| failed(&error))

@@ -15,6 +15,8 @@ pub enum OperationKind {
     Claim,
     /// [`Store::renew`](crate::Store::renew).
     Renew,
+    /// [`Store::record_step`](crate::Store::record_step).
+    RecordStep,
     /// [`Store::complete`](crate::Store::complete).
     Complete,
     /// [`Store::release`](crate::Store::release).
@@ -31,9 +33,10 @@ pub enum OperationKind {
 
 impl OperationKind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Claim,
         Self::Renew,
+        Self::RecordStep,
         Self::Complete,
         Self::Release,
         Self::Resolve,
