@@ -16,7 +16,7 @@ const LOCK: i64 = 0x6964_656d_6964_656d;
 /// Tables that belong together, and a table of theirs that says their version.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    /// The version that this code reads and writes.
+    /// Where they are.
     pub(crate) schema: Identifier,
     /// What holds the version, without its schema and as statements name it.
     pub(crate) meta_name: Identifier,
