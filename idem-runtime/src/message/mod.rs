@@ -7,7 +7,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 
 use crate::context::{Ending, observed};
-use crate::error::Error;
+use crate::error::{Error, StepError};
 
 /// What is to be done with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub enum Reason {
     Exhausted,
     /// Its recorded result does not decode.
     Undecodable,
+    /// A step of its body was refused, or what is recorded of one cannot be given.
+    Step,
     /// It has no key, or one that cannot be used.
     InvalidKey,
 }
@@ -57,6 +59,7 @@ impl Reason {
             Self::InDoubt => "in_doubt",
             Self::Exhausted => "exhausted",
             Self::Undecodable => "undecodable",
+            Self::Step => "step",
             Self::InvalidKey => "invalid_key",
         }
     }
@@ -85,6 +88,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 /// | failed, and was released | retry, from 1 s after the first attempt to 5 min |
 /// | failed for good (`terminal`), now or when it was recorded | reject |
 /// | mismatch, in doubt, exhausted, undecodable, no usable key | reject |
+/// | failed as a step was refused: repeated, another input, undecodable, not stored | reject |
 /// | the store is down, the lease was lost, the operation is misconfigured | retry after 1 s |
 ///
 /// A call that makes no idempotent call is acknowledged if it gives `Ok`, and retried after 1 s if not.
@@ -135,6 +139,8 @@ fn disposition(ending: &Ending) -> Disposition {
             | Error::Configuration { .. } => {
                 return Disposition::Retry { after: PAUSES.0 };
             }
+            Error::Step { source: StepError::Store(_), .. } => return Disposition::Retry { after: PAUSES.0 },
+            Error::Step { .. } => Reason::Step,
             Error::Mismatch { .. } => Reason::Mismatch,
             Error::InDoubt { .. } => Reason::InDoubt,
             Error::Exhausted { .. } => Reason::Exhausted,
