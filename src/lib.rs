@@ -36,6 +36,8 @@
 //! * `message` and `lambda` (features): a consumer of a broker's messages, and batches of AWS Lambda.
 //! * `outbox` (feature `outbox`): messages that commit with a PostgreSQL transaction, and a relay that publishes them.
 //! * [`context`] for a running body, [`observe`] for a caller.
+//! * [`step`]: recovery points of a body; [`Operation::recover`] and the attribute's `recover`: what is asked
+//!   about a run that ended without saying what happened.
 //! * [`protocol`]: the rules, as pure functions.
 //! * `testing` (feature `testing`): a store that fails on purpose, and the conformance kit.
 //!
@@ -58,9 +60,9 @@
 //!
 //! | level | events |
 //! |---|---|
-//! | debug | `claimed`, `completed`, `released`, `replayed`, `busy`, `waited` (with `waited_ms`) |
-//! | warn | `recovered`, `mismatch`, `exhausted`, `renewal_failed`, `release_failed`, `store_failed`, `unprotected` |
-//! | error | `lease_lost`, `in_doubt`, `unrecorded`, `undecodable` |
+//! | debug | `claimed`, `completed`, `released`, `replayed`, `busy`, `waited` (with `waited_ms`), `found`; with the field `step`: `step_recorded`, `step_replayed` |
+//! | warn | `recovered`, `mismatch`, `exhausted`, `renewal_failed`, `release_failed`, `store_failed`, `unprotected`, `steps_unread`; with `step` and `why`, without `key` and `attempt`: `step_plain` |
+//! | error | `lease_lost`, `in_doubt`, `unrecorded`, `undecodable`; with `step`: `step_unrecorded` |
 //!
 //! A `RedisStore` that connects says by the same target what is not right with its server: `may_evict` and
 //! `not_persistent` (warn), `unchecked` (debug).
@@ -81,9 +83,9 @@
 #[doc(inline)]
 pub use idem_runtime::{
     CallId, Context, DynStore, Error, Fence, Fingerprint, Key, KeyBuilder, KeyDigest, KeyError, KeyPart,
-    MAX_KEY_BYTES, MAX_SCOPE_BYTES, MemoryStore, NotStored, Observed, OnCrash, Operation, Outcome, RecordKey,
-    Scope, Store, StoreError, StoreErrorKind, TerminalOperation, Waiters, context, observe, protocol,
-    with_deadline,
+    MAX_KEY_BYTES, MAX_SCOPE_BYTES, MAX_STEP_NAME_BYTES, MemoryStore, NotStored, Observed, OnCrash,
+    Operation, Outcome, RecordKey, RecoveringOperation, Recovery, Scope, Step, StepError, StepName, Store,
+    StoreError, StoreErrorKind, TerminalOperation, Waiters, context, observe, protocol, step, with_deadline,
 };
 
 #[cfg(feature = "macros")]

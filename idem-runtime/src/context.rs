@@ -9,12 +9,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::engine::Recorder;
 use crate::error::Error;
 use crate::key::{Key, RecordKey, framed_digest};
 use crate::protocol::{Fence, Grant, Replay};
 
 tokio::task_local! {
-    static CONTEXT: Context;
+    static CURRENT: Current;
     static OBSERVER: Option<Arc<Observation>>;
     static DEADLINE: Instant;
 }
@@ -54,17 +55,42 @@ struct Inner {
 /// ```
 #[must_use]
 pub fn context() -> Option<Context> {
-    CONTEXT.try_with(Clone::clone).ok()
+    CURRENT.try_with(|current| current.context.clone()).ok()
+}
+
+/// The call whose body this runs in, as the engine sees it.
+#[derive(Clone)]
+pub(crate) struct Current {
+    pub(crate) context: Context,
+    /// What records its steps; `None` where nothing guards the body, or a transaction of the caller's.
+    pub(crate) recorder: Option<Arc<dyn Recorder>>,
+    /// Whether this is inside a step, or where no step may be.
+    pub(crate) within_step: bool,
+}
+
+impl Current {
+    pub(crate) fn new(context: Context, recorder: Option<Arc<dyn Recorder>>) -> Self {
+        Self { context, recorder, within_step: false }
+    }
+
+    pub(crate) fn get() -> Option<Self> {
+        CURRENT.try_with(Clone::clone).ok()
+    }
+
+    /// Runs `poll` with this as the call of the task, hidden from any observer of an outer call.
+    pub(crate) fn enter<T>(&self, poll: impl FnOnce() -> T) -> T {
+        OBSERVER.sync_scope(None, || CURRENT.sync_scope(self.clone(), poll))
+    }
+
+    /// Runs what is inside a step of this call.
+    pub(crate) async fn within_step<F: Future>(&self, inside: F) -> F::Output {
+        CURRENT.scope(Self { within_step: true, ..self.clone() }, inside).await
+    }
 }
 
 impl Context {
     pub(crate) fn new(key: RecordKey, grant: Option<Grant>) -> Self {
         Self(Arc::new(Inner { key, grant }))
-    }
-
-    /// Runs `poll` with this as the context of the task, hidden from any observer of an outer call.
-    pub(crate) fn enter<T>(&self, poll: impl FnOnce() -> T) -> T {
-        OBSERVER.sync_scope(None, || CONTEXT.sync_scope(self.clone(), poll))
     }
 
     /// The scope of the operation.

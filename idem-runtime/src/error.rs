@@ -2,6 +2,8 @@
 //!
 //! Owns [`Error`] and [`StoreError`]. No text here ever holds a key or a result.
 
+mod step;
+
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
@@ -9,6 +11,8 @@ use std::time::Duration;
 
 use crate::key::{KeyDigest, KeyError, RecordKey};
 use crate::protocol::Tombstone;
+
+pub use step::StepError;
 
 /// Which call an error is about: the operation's scope and the digest of its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,6 +161,17 @@ pub enum Error {
         /// Why not.
         source: StoreError,
     },
+    /// A step of the body gave no value of its own. The name is the program's, and is shown.
+    #[error("{call}, step {step:?}: {source}")]
+    #[non_exhaustive]
+    Step {
+        /// Which call.
+        call: CallId,
+        /// The name of the step.
+        step: Arc<str>,
+        /// Why.
+        source: StepError,
+    },
     /// The store failed before the body ran.
     #[error("{call}: {source}; the body did not run")]
     #[non_exhaustive]
@@ -185,6 +200,7 @@ impl Error {
             Self::InvalidKey { .. } => "invalid_key",
             Self::Configuration { .. } => "configuration",
             Self::NotRecorded { .. } => "not_recorded",
+            Self::Step { source, .. } => source.kind(),
             Self::Store { .. } => "store",
         }
     }

@@ -3,6 +3,8 @@
 //!
 //! Owns the small traits that let generated code stay short and rustc's messages be ours.
 
+mod recovering;
+
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ pub use crate::fingerprint::{FingerprintError, fingerprint};
 pub use crate::key::missing::OptionalKey;
 pub use crate::key::{KeyBuilder, KeyPart};
 pub use crate::protocol::OnCrash;
+pub use recovering::{Recovering, recovering};
 
 /// How the results of a function are kept.
 ///

@@ -25,8 +25,10 @@ mod store;
 pub mod testing;
 
 pub use context::{Context, Observed, Outcome, context, observe, with_deadline};
-pub use engine::{Operation, TerminalOperation};
-pub use error::{CallId, Error, NotStored, StoreError, StoreErrorKind};
+pub use engine::{
+    MAX_STEP_NAME_BYTES, Operation, RecoveringOperation, Recovery, Step, StepName, TerminalOperation, step,
+};
+pub use error::{CallId, Error, NotStored, StepError, StoreError, StoreErrorKind};
 pub use key::{
     Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES, RecordKey, Scope,
 };

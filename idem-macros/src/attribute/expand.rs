@@ -9,10 +9,10 @@ use proc_macro2::{Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{LitInt, LitStr};
+use syn::{Expr, LitInt, LitStr};
 
 use super::function::names_response;
-use super::model::{Carrier, Length, MissingKey, Model, OnCrash, Scope};
+use super::model::{Carrier, Length, MissingKey, Model, OnCrash, Recover, Scope};
 use crate::key::KeyPiece;
 use crate::key::expression::by_reference;
 use crate::runtime_path;
@@ -25,6 +25,9 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     let store = store(model, &runtime);
     let key = key(model, &runtime);
     let fingerprint = fingerprint(model, &runtime);
+    let recovering = model.recover.as_ref().map(|_| {
+        quote_spanned!(Span::mixed_site()=> let recovering = #runtime::recovering(&codec);)
+    });
     let body = body(model);
     let body = match model.detach {
         Some(_) => body,
@@ -45,6 +48,7 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
         #import
         #(#detachable)*
         let codec = #codec;
+        #recovering
         let operation = #operation;
         let store = #store;
         let key = #key;
@@ -152,8 +156,9 @@ fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let attempts = model.max_attempts.iter().map(|number| setting("max_attempts", number));
     let bytes = model.max_result_bytes.iter().map(|number| setting("max_result_bytes", number));
     let fail_open = model.fail_open.then(|| quote_spanned!(span=> .fail_open()));
+    let recovering = model.recover.as_ref().map(|_| quote_spanned!(span=> .recovering()));
     quote_spanned! {span=>
-        #start #(#lengths)* #on_crash #(#attempts)* #(#bytes)* #fail_open
+        #start #(#lengths)* #on_crash #(#attempts)* #(#bytes)* #fail_open #recovering
     }
 }
 
@@ -244,7 +249,40 @@ fn body(model: &Model<'_>) -> TokenStream {
     };
     // Its braces keep the lints of what follows a return; on one line they would be unused ones.
     let content = if is_on_one_line(code) { code.stream() } else { code.to_token_stream() };
-    quote_spanned!(code.span()=> async move { #typed #content })
+    let recovered = model.recover.as_ref().map(recovered);
+    quote_spanned!(code.span()=> async move { #typed #recovered #content })
+}
+
+/// What stands before the user's code where an earlier run is asked about. What rustc has to say of the call
+/// is said at the path.
+fn recovered(recover: &Recover) -> TokenStream {
+    let Recover { call, receiver, arguments } = recover;
+    let span = beside(call.span());
+    let reference = |argument: &Ident| {
+        let mut named = argument.clone();
+        named.set_span(argument.span().located_at(span));
+        quote_spanned!(span=> &#named)
+    };
+    let receiver = receiver.iter().map(reference);
+    let arguments = arguments.iter().map(reference);
+    let call = match call {
+        Expr::Closure(_) => quote_spanned!(span=> (#call)),
+        call => call.to_token_stream(),
+    };
+    let given = quote_spanned!(span=> (#(#receiver,)* &recovery #(, #arguments)*));
+    let asked = quote_spanned!(span=> recovering.ask(#call #given));
+    quote_spanned! {Span::mixed_site()=>
+        match recovering.begin().await {
+            ::core::result::Result::Ok(::core::option::Option::None) => {}
+            ::core::result::Result::Ok(::core::option::Option::Some(recovery)) => {
+                let recovered = #asked.await;
+                if let ::core::option::Option::Some(result) = recovered {
+                    return result;
+                }
+            }
+            ::core::result::Result::Err(result) => return result,
+        }
+    }
 }
 
 fn is_on_one_line(code: &Group) -> bool {

@@ -33,6 +33,19 @@ pub(crate) struct Model<'f> {
     pub(crate) fingerprint: Option<TokenStream>,
     /// The argument that carries the caller's transaction.
     pub(crate) transaction: Option<Carrier>,
+    /// What is asked about an earlier run.
+    pub(crate) recover: Option<Recover>,
+}
+
+/// The function that is asked about an earlier run.
+#[derive(Debug)]
+pub(crate) struct Recover {
+    /// What is called.
+    pub(crate) call: Expr,
+    /// `self`, where there is one: it comes first.
+    pub(crate) receiver: Option<Ident>,
+    /// What it is given after the recovery, by reference.
+    pub(crate) arguments: Vec<Ident>,
 }
 
 /// The argument that carries a transaction.

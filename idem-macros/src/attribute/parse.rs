@@ -14,7 +14,7 @@ use syn::{Expr, Ident, Meta, MetaNameValue, Token};
 use crate::diagnostics::{Faults, closest, list};
 use crate::key::expression::ungrouped;
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "key",
     "store",
     "ttl",
@@ -24,6 +24,7 @@ const NAMES: [&str; 16] = [
     "wait",
     "terminal",
     "on_crash",
+    "recover",
     "max_attempts",
     "max_result_bytes",
     "fail_open",
@@ -49,6 +50,7 @@ pub(crate) struct Options {
     pub(crate) wait: Given<Value>,
     pub(crate) terminal: Given<Value>,
     pub(crate) on_crash: Given<Value>,
+    pub(crate) recover: Given<Value>,
     pub(crate) max_attempts: Given<Value>,
     pub(crate) max_result_bytes: Given<Value>,
     pub(crate) fail_open: Given<Word>,
@@ -221,6 +223,7 @@ fn meant(name: &str) -> Option<&'static str> {
         "retries" | "attempts" | "max_retries" => Some("max_attempts"),
         "hash" | "payload" => Some("fingerprint"),
         "krate" | "path" => Some("crate"),
+        "on_rerun" | "resume" | "recovery" => Some("recover"),
         "tx" | "conn" | "connection" | "transactional" => Some("transaction"),
         _ => closest(name, NAMES),
     }

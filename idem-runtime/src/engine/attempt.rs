@@ -12,9 +12,12 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::call::Prepared;
+use super::insist::{LEAST_TIMEOUT, insist, unanswered};
 use super::keeper::Kept;
 use super::lease::Lease;
+use super::operation::SHORTEST_LEASE;
 use super::report::{self, Event};
+use super::steps::{Log, Recorder as _, settle};
 use super::wait::backoff;
 use crate::context::{Ending, Outcome};
 use crate::error::{Error, StoreError, StoreErrorKind};
@@ -24,15 +27,13 @@ use crate::protocol::{
 };
 use crate::store::Store;
 
-/// The least time a store is given to take a result, whatever is left of the lease.
-const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// A claim, shared by all that act on it.
 pub(super) struct Claimed<S> {
-    call: Arc<Prepared<S>>,
-    owner: Owner,
-    grant: Grant,
+    pub(super) call: Arc<Prepared<S>>,
+    pub(super) owner: Owner,
+    pub(super) grant: Grant,
     pub(super) lease: Lease,
+    pub(super) log: Log,
 }
 
 /// One attempt.
@@ -69,7 +70,9 @@ impl<S: Store> Attempt<S> {
     pub(super) fn new(call: &Arc<Prepared<S>>, owner: Owner, grant: Grant, sent: Instant) -> Self {
         let lease = Lease::new(call.policy.lease, grant.lease_left, sent);
         call.span.record("attempt", grant.attempt);
-        let claimed = Arc::new(Claimed { call: call.clone(), owner, grant, lease });
+        // Who starts a key anew has nothing to look for.
+        let log = Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered);
+        let claimed = Arc::new(Claimed { call: call.clone(), owner, grant, lease, log });
         Self { claimed, started: Instant::now(), phase: Phase::Unused }
     }
 
@@ -100,11 +103,28 @@ impl<S: Store> Attempt<S> {
         self.phase = Phase::Running;
     }
 
-    /// The body failed in a way worth retrying.
+    /// Whether the claim is given up whatever the body's error: not for that, but as its `recover` said.
+    pub(super) fn is_decided(&self) -> bool {
+        self.claimed.log.cause().is_some()
+    }
+
+    /// The body failed in a way worth retrying, or `recover` did.
     pub(super) async fn release(&mut self) {
-        self.body_ended();
-        self.call().end(Ending::Released { attempt: self.claimed.grant.attempt });
-        self.give_up(ReleaseCause::Failed).await;
+        let cause = self.claimed.log.cause().unwrap_or(ReleaseCause::Failed);
+        let released = Ending::Released { attempt: self.claimed.grant.attempt };
+        let ending = match (cause, self.claimed.log.refused()) {
+            // Nobody is asked again, so a person is.
+            (ReleaseCause::Doubtful, _) if !self.call().policy.settles_doubt() => {
+                Ending::Refused(Error::InDoubt { call: self.call().id() })
+            }
+            (ReleaseCause::Failed, Some(refused)) => Ending::Refused(refused),
+            _ => released,
+        };
+        if cause != ReleaseCause::Unused {
+            self.body_ended();
+        }
+        self.call().end(ending);
+        self.give_up(cause).await;
     }
 
     /// The body panicked.
@@ -197,10 +217,6 @@ impl<S: Store> Drop for Attempt<S> {
 }
 
 impl<S: Store> Claimed<S> {
-    fn report(&self, event: Event<'_>) {
-        self.call.report(event, self.grant.attempt);
-    }
-
     /// Renews the lease once, and says whether that was answered.
     pub(super) async fn renew(self: Arc<Self>) -> bool {
         let policy = &self.call.policy;
@@ -229,33 +245,32 @@ impl<S: Store> Claimed<S> {
     /// Records a result; tried again for as long as the lease is held, and as any operation of the
     /// store is. Later than the lease it still counts, if nobody has taken over.
     async fn complete(&self, mut request: Complete) -> Result<CompleteAnswer, StoreError> {
-        let mut pauses = backoff().build();
-        let end = self.lease.held_until().max(Instant::now() + self.call.policy.store_timeout);
+        let end = self.asks_until();
         loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let patience = left.max(LEAST_TIMEOUT).min(self.call.policy.store_timeout);
-            let asked = timeout(patience, self.call.store.complete(&self.call.key, &request)).await;
-            let error = match asked {
-                Ok(Ok(answer)) => {
-                    if answer == CompleteAnswer::Done {
+            let ask = || self.call.store.complete(&self.call.key, &request);
+            let asked = insist("the result", end, self.call.policy.store_timeout, ask).await;
+            let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
+            match &asked {
+                Err(error) if error.kind() == StoreErrorKind::TooLarge && request.result != tombstone => {
+                    request.result = tombstone;
+                    continue;
+                }
+                Err(_) => {}
+                Ok(answer) => {
+                    if *answer == CompleteAnswer::Done {
                         self.report(Event::Completed);
                     }
                     self.call.store.waiters().ring(&self.call.key);
-                    return Ok(answer);
                 }
-                Ok(Err(error)) => error,
-                Err(_) => unanswered("the result", patience),
-            };
-            let left = end.saturating_duration_since(Instant::now());
-            let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
-            if error.kind() == StoreErrorKind::TooLarge && request.result != tombstone {
-                request.result = tombstone;
-            } else if !error.is_transient() || left.is_zero() {
-                return Err(error);
-            } else {
-                sleep(pauses.next().unwrap_or(LEAST_TIMEOUT).min(left)).await;
             }
+            return asked;
         }
+    }
+
+    /// Until when the store is asked to record something: for as long as the lease is held, and as any
+    /// operation of the store is.
+    pub(super) fn asks_until(&self) -> Instant {
+        self.lease.held_until().max(Instant::now() + self.call.policy.store_timeout)
     }
 
     async fn complete_behind(self: Arc<Self>, request: Complete) {
@@ -266,7 +281,12 @@ impl<S: Store> Claimed<S> {
         }
     }
 
-    async fn release(&self, cause: ReleaseCause) -> Result<ReleaseAnswer, StoreError> {
+    async fn release(&self, cause: ReleaseCause) -> Result<(), StoreError> {
+        let cause = if cause == ReleaseCause::Unused { cause } else { self.with_its_steps(cause).await };
+        if cause == ReleaseCause::Abandoned && self.call.policy.recovers && !self.call.policy.settles_doubt()
+        {
+            return self.lapse().await;
+        }
         let request =
             Release { owner: self.owner, fence: self.grant.fence, cause, retry_after: Duration::ZERO };
         let patience = self.call.policy.store_timeout;
@@ -279,7 +299,33 @@ impl<S: Store> Claimed<S> {
             ReleaseAnswer::Lost => {}
         }
         self.call.store.waiters().ring(&self.call.key);
-        Ok(answer)
+        Ok(())
+    }
+
+    /// Has recorded what ended, so that it does not run again. Where that fails, what happened is less known
+    /// than the body's error says.
+    async fn with_its_steps(&self, cause: ReleaseCause) -> ReleaseCause {
+        let recorded = match self.log.is_settled() {
+            Ok(true) => true,
+            Ok(false) => settle(self).await.is_ok(),
+            Err(()) => false,
+        };
+        if cause == ReleaseCause::Failed && !recorded { ReleaseCause::Abandoned } else { cause }
+    }
+
+    /// Lets the lease run out. A released key is not known to have been abandoned, and `recover` is asked
+    /// about one that was.
+    async fn lapse(&self) -> Result<(), StoreError> {
+        let request = Renew { owner: self.owner, fence: self.grant.fence, lease: SHORTEST_LEASE };
+        let patience = self.call.policy.store_timeout;
+        let answer = timeout(patience, self.call.store.renew(&self.call.key, &request))
+            .await
+            .unwrap_or_else(|_| Err(unanswered("the end of the lease", patience)))?;
+        if answer == RenewAnswer::Held {
+            self.report(Event::Released);
+        }
+        self.call.store.waiters().ring(&self.call.key);
+        Ok(())
     }
 
     /// Gives the claim up, tried again until the lease has run out by itself.
@@ -318,9 +364,4 @@ impl<S: Store> Kept for Claimed<S> {
     fn renew_from_outside(self: Arc<Self>) -> Pin<Box<dyn Future<Output = bool> + Send>> {
         Box::pin(self.renew())
     }
-}
-
-/// The error of a store that did not answer in time.
-pub(super) fn unanswered(what: &str, patience: Duration) -> StoreError {
-    StoreError::outcome_unknown(format!("it did not answer about {what} within {patience:?}"))
 }

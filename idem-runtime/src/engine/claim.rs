@@ -6,8 +6,9 @@ use std::sync::Arc;
 use backon::BackoffBuilder;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::attempt::{Attempt, unanswered};
+use super::attempt::Attempt;
 use super::call::Prepared;
+use super::insist::unanswered;
 use super::report::Event;
 use super::wait::{self, backoff};
 use crate::error::{Error, StoreError, StoreErrorKind};
@@ -196,7 +197,7 @@ impl<S: Store> Asking<S> {
             ttl: policy.ttl,
             on_crash: policy.on_crash,
             max_attempts: policy.max_attempts,
-            settles_doubt: false,
+            settles_doubt: policy.settles_doubt(),
         };
         let call = self.call.clone();
         Box::pin(async move { call.store.claim(&call.key, &request).await })

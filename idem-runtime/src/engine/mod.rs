@@ -10,12 +10,16 @@ mod background;
 mod call;
 mod claim;
 mod codec;
+mod insist;
 mod keeper;
 mod lease;
 mod operation;
+mod recorder;
+mod recovering;
 mod report;
 mod returns;
 mod site;
+mod steps;
 mod transaction;
 mod upkeep;
 mod wait;
@@ -29,7 +33,7 @@ use std::task::Poll;
 
 use tracing::Instrument;
 
-use crate::context::{Context, Ending, Observation, Outcome};
+use crate::context::{Context, Current, Ending, Observation, Outcome};
 use crate::error::Error;
 use crate::protocol::{Replay, StoredResult, Tombstone, Verdict};
 use crate::store::Store;
@@ -43,9 +47,12 @@ use upkeep::Upkeep;
 pub(crate) use call::Call;
 pub(crate) use codec::{Codec, Terminal, Values, from_bytes, to_stored};
 pub use operation::{Operation, TerminalOperation};
+pub use recovering::RecoveringOperation;
 pub use returns::Recordable;
 pub(crate) use returns::{Failure, Return, Unbound};
 pub use site::Site;
+pub use steps::{MAX_STEP_NAME_BYTES, Recovery, Step, StepName, step};
+pub(crate) use steps::{Recorder, ask, begin_recovery};
 pub(crate) use transaction::{Entered as EnteredTransaction, Running, Within, enter as enter_transaction};
 
 /// Makes a call. `body` is pinned where it stands, and dropped there as soon as it is done or its
@@ -121,7 +128,11 @@ where
             return decode(&call, &codec, &replay);
         }
     };
-    let Some((verdict, stored)) = codec.encode(&result, call.policy.max_result_bytes) else {
+    let encoded = match attempt.is_decided() {
+        true => None,
+        false => codec.encode(&result, call.policy.max_result_bytes),
+    };
+    let Some((verdict, stored)) = encoded else {
         Box::pin(attempt.release()).await;
         return result;
     };
@@ -188,13 +199,14 @@ async fn drive<R: Return, S: Store, B: Future<Output = R>>(
 ) -> Ended<Result<R::Value, R::Error>> {
     let call = attempt.call();
     let context = Context::new(call.key.clone(), Some(attempt.grant()));
+    let current = Current::new(context, Some(attempt.claimed().clone()));
     let mut upkeep = Upkeep::new(attempt.claimed());
     poll_fn(|cx| {
         let _entered = call.span.enter();
         let Some(running) = body.as_mut().as_pin_mut() else {
             return Poll::Ready(Ended::LeaseLost);
         };
-        match catch_unwind(AssertUnwindSafe(|| context.enter(|| running.poll(cx)))) {
+        match catch_unwind(AssertUnwindSafe(|| current.enter(|| running.poll(cx)))) {
             Ok(Poll::Ready(returned)) => Poll::Ready(Ended::Returned(returned.into_result())),
             Ok(Poll::Pending) => upkeep.poll_lost(cx).map(|()| Ended::LeaseLost),
             Err(payload) => Poll::Ready(Ended::Panicked(payload)),
@@ -221,11 +233,11 @@ pub(crate) async fn polled<B: Future>(mut body: Pin<&mut Option<B>>) -> B::Outpu
 /// Runs the body without a claim.
 async fn unprotected<S: Store, B: Future>(call: &Prepared<S>, mut body: Pin<&mut Option<B>>) -> B::Output {
     call.observe(Outcome::Unprotected);
-    let context = Context::new(call.key.clone(), None);
+    let current = Current::new(Context::new(call.key.clone(), None), None);
     poll_fn(|cx| {
         let _entered = call.span.enter();
         match body.as_mut().as_pin_mut() {
-            Some(running) => context.enter(|| running.poll(cx)),
+            Some(running) => current.enter(|| running.poll(cx)),
             None => Poll::Pending,
         }
     })

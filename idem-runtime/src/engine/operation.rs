@@ -73,6 +73,15 @@ pub(super) struct Policy {
     pub(super) fail_open: bool,
     pub(super) max_result_bytes: usize,
     pub(super) store_timeout: Duration,
+    /// Whether an earlier run that ended without saying what happened is asked about first.
+    pub(super) recovers: bool,
+}
+
+impl Policy {
+    /// Whether a key in doubt is this operation's to settle.
+    pub(super) fn settles_doubt(&self) -> bool {
+        self.recovers && self.on_crash == OnCrash::InDoubt
+    }
 }
 
 impl Operation {
@@ -108,6 +117,7 @@ impl Operation {
             fail_open: false,
             max_result_bytes: 1024 * 1024,
             store_timeout: Duration::from_secs(10),
+            recovers: false,
         };
         Self { scope, fingerprint: None, max_attempts: None, policy }
     }
@@ -220,6 +230,13 @@ impl Operation {
         call(self.clone(), store.clone(), KeyBuilder::new().part(&key).finish(), Values, body)
     }
 
+    /// Asks about an earlier run first, where the body sees to it.
+    #[doc(hidden)]
+    pub const fn recovering(mut self) -> Self {
+        self.policy.recovers = true;
+        self
+    }
+
     #[cfg(feature = "http")]
     pub(crate) fn scoped(self, scope: Cow<'static, str>) -> Self {
         Self { scope: ScopeSource::Named(scope), ..self }
@@ -291,8 +308,8 @@ impl Operation {
 #[derive(Clone, Debug)]
 #[must_use = "an operation does nothing until it is `run`"]
 pub struct TerminalOperation<F> {
-    operation: Operation,
-    is_terminal: F,
+    pub(super) operation: Operation,
+    pub(super) is_terminal: F,
 }
 
 impl<F> TerminalOperation<F> {

@@ -10,7 +10,7 @@ use crate::key::RecordKey;
 
 /// What happened to a call.
 #[derive(Clone, Copy)]
-pub(super) enum Event<'a> {
+pub(crate) enum Event<'a> {
     /// The key is this call's; its body starts.
     Claimed,
     /// As `Claimed`, from an attempt whose lease ran out.
@@ -21,6 +21,16 @@ pub(super) enum Event<'a> {
     Released,
     /// A recorded result was given.
     Replayed,
+    /// A step of this name was recorded.
+    StepRecorded(&'a str),
+    /// A step of this name was given what an earlier run recorded.
+    StepReplayed(&'a str),
+    /// A step of this name ended and could not be recorded.
+    StepUnrecorded(&'a str, &'a StoreError),
+    /// What earlier runs recorded of their steps could not be read.
+    StepsUnread(&'a StoreError),
+    /// `recover` found the result of an earlier run; the body does not run.
+    Found,
     /// Another call has the key.
     Busy,
     /// This call waited for another, this long.
@@ -56,6 +66,11 @@ impl Event<'_> {
             Self::Completed => "completed",
             Self::Released => "released",
             Self::Replayed => "replayed",
+            Self::StepRecorded(_) => "step_recorded",
+            Self::StepReplayed(_) => "step_replayed",
+            Self::StepUnrecorded(..) => "step_unrecorded",
+            Self::StepsUnread(_) => "steps_unread",
+            Self::Found => "found",
             Self::Busy => "busy",
             Self::Waited(_) => "waited",
             Self::Mismatch => "mismatch",
@@ -95,6 +110,15 @@ pub(super) fn event(key: &RecordKey, event: Event<'_>, attempt: u32) {
         Event::Completed => say!(debug, "result recorded"),
         Event::Released => say!(debug, "the body failed; released for a retry"),
         Event::Replayed => say!(debug, "replayed the recorded result"),
+        Event::StepRecorded(step) => say!(debug, "step recorded", step),
+        Event::StepReplayed(step) => say!(debug, "the step has run before; gave what was recorded", step),
+        Event::StepUnrecorded(step, error) => {
+            say!(error, "the step ended and could not be recorded", step, error = %error);
+        }
+        Event::StepsUnread(error) => {
+            say!(warn, "the recorded steps could not be read", error = %error);
+        }
+        Event::Found => say!(debug, "an earlier run's result was found; the body does not run"),
         Event::Busy => say!(debug, "in flight elsewhere"),
         Event::Waited(time) => {
             say!(

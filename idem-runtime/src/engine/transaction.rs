@@ -18,7 +18,7 @@ use super::claim::refused_by_store;
 use super::report::{self, Event};
 use super::wait::backoff;
 use super::{Call, Codec, Ended, decode, plainly, polled};
-use crate::context::{Context, Ending, Outcome};
+use crate::context::{Context, Current, Ending, Outcome};
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Replay, StoredResult, Tombstone, Verdict,
@@ -43,7 +43,7 @@ struct TakenBy<S> {
 
 /// What polls the body of a call.
 pub(crate) struct Running {
-    guarded: Option<(Context, tracing::Span)>,
+    guarded: Option<(Current, tracing::Span)>,
     started: Instant,
 }
 
@@ -99,6 +99,11 @@ fn allowed<S: TransactionStore>(call: Prepared<S>, connection: &S::Connection) -
     let refuse = |detail: &str| Err(call.refuse(Error::configuration(call.key.scope().as_str(), detail)));
     if call.policy.wait > call.policy.lease {
         return refuse("in a transaction, `wait` must not be longer than the lease");
+    }
+    if call.policy.recovers {
+        return refuse(
+            "a transaction that is not committed leaves nothing to recover, so `recover` cannot go with it",
+        );
     }
     if call.policy.fail_open || call.policy.on_crash == OnCrash::InDoubt || call.policy.max_attempts.is_some()
     {
@@ -161,10 +166,11 @@ impl<S: TransactionStore, P> Within<'_, S, P> {
 
     /// What polls the body.
     pub(crate) fn running(&self) -> Running {
-        let guarded = self
-            .taken
-            .as_ref()
-            .map(|by| (Context::new(by.call.key.clone(), Some(by.taken.grant)), by.call.span.clone()));
+        let guarded = self.taken.as_ref().map(|by| {
+            let context = Context::new(by.call.key.clone(), Some(by.taken.grant));
+            // Its steps run plainly: what is not committed was not, so none is ever to be resumed.
+            (Current::new(context, None), by.call.span.clone())
+        });
         Running { guarded, started: Instant::now() }
     }
 
@@ -294,13 +300,13 @@ impl Running {
     where
         B: Future<Output = Result<T, E>>,
     {
-        let Some((context, span)) = &self.guarded else {
+        let Some((current, span)) = &self.guarded else {
             return Ended::Returned(plainly(polled(body)).await);
         };
         poll_fn(|cx| {
             let _entered = span.enter();
             let Some(running) = body.as_mut().as_pin_mut() else { return Poll::Ready(Ended::LeaseLost) };
-            match catch_unwind(AssertUnwindSafe(|| context.enter(|| running.poll(cx)))) {
+            match catch_unwind(AssertUnwindSafe(|| current.enter(|| running.poll(cx)))) {
                 Ok(Poll::Ready(result)) => Poll::Ready(Ended::Returned(result)),
                 Ok(Poll::Pending) => Poll::Pending,
                 Err(payload) => Poll::Ready(Ended::Panicked(payload)),

@@ -263,6 +263,8 @@ fn refusal(error: &Error) -> Refusal {
             "What is recorded under this idempotency key cannot be read, so that it is not known whether the \
              request was processed. It is not processed again before somebody has found out.",
         ),
+        // A handler has it itself, so it cannot come here.
+        Error::Step { .. } => Refusal::new(Problem::HandlerFailed, "The processing of the request failed."),
         Error::Store { .. } | Error::NotRecorded { .. } => Refusal::new(
             Problem::StoreUnavailable,
             "Idempotency keys cannot be checked now. Nothing was processed; send the same request with the \

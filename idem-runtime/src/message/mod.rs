@@ -15,7 +15,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 
 use crate::context::{Ending, Observation, Outcome, observed_by};
-use crate::error::Error;
+use crate::error::{Error, StepError};
 
 pub use consumer::{Choose, Consumer, Proposed, run};
 pub use delivery::{Delivery, Incoming};
@@ -101,6 +101,8 @@ pub enum Reason {
     Exhausted,
     /// Its recorded result does not decode.
     Undecodable,
+    /// A step of its body was refused, or what is recorded of one cannot be given.
+    Step,
     /// It has no key, or one that cannot be used.
     InvalidKey,
 }
@@ -115,6 +117,7 @@ impl Reason {
             Self::InDoubt => "in_doubt",
             Self::Exhausted => "exhausted",
             Self::Undecodable => "undecodable",
+            Self::Step => "step",
             Self::InvalidKey => "invalid_key",
         }
     }
@@ -146,6 +149,7 @@ const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 /// | failed, and was released | retry, from 1 s after the first attempt to 5 min |
 /// | failed for good (`terminal`), now or when it was recorded | reject |
 /// | mismatch, in doubt, exhausted, undecodable, no usable key | reject |
+/// | failed as a step was refused: repeated, another input, undecodable, not stored | reject |
 /// | the store is down, the lease was lost, the operation is misconfigured | retry after 1 s |
 ///
 /// A call that makes no idempotent call is acknowledged if it gives `Ok`, and retried after 1 s if not.
@@ -248,6 +252,8 @@ fn disposition(ending: &Ending) -> Disposition {
             | Error::Configuration { .. } => {
                 return AT_ONCE;
             }
+            Error::Step { source: StepError::Store(_), .. } => return AT_ONCE,
+            Error::Step { .. } => Reason::Step,
             Error::Mismatch { .. } => Reason::Mismatch,
             Error::InDoubt { .. } => Reason::InDoubt,
             Error::Exhausted { .. } => Reason::Exhausted,

@@ -4,6 +4,7 @@
 //! single value. Every fault is noted, and none hides another.
 
 mod item;
+mod recover;
 mod transaction;
 mod value;
 
@@ -59,6 +60,7 @@ pub(crate) fn validate<'f>(
         wait: wait.as_ref(),
     };
     let transaction = transaction::check(options.transaction, function, &arguments, &beside, faults);
+    let recover = recover::check(options.recover, function, transaction.as_ref(), faults);
     let fingerprint = check_all(options.fingerprint, faults, |given| key::fingerprint(given, &arguments));
 
     Some(Model {
@@ -80,6 +82,7 @@ pub(crate) fn validate<'f>(
         missing_key,
         fingerprint,
         transaction,
+        recover,
     })
 }
 

@@ -1,0 +1,67 @@
+//! What a step may be called.
+
+use std::sync::Arc;
+
+/// The longest name of a step, in bytes.
+pub const MAX_STEP_NAME_BYTES: usize = 256;
+
+/// What names a step: text, or text and a number for one of a loop.
+///
+/// `("line", 7)` is the name `line[7]`. A name is the program's own and no secret: errors and events show
+/// it. It is any text that is not empty, at most [`MAX_STEP_NAME_BYTES`] long.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not name a step",
+    label = "write text, or text and a number for one of a loop: `(\"line\", index)`"
+)]
+pub trait StepName {
+    /// The name as text.
+    fn into_name(self) -> String;
+}
+
+impl StepName for &str {
+    fn into_name(self) -> String {
+        self.to_owned()
+    }
+}
+
+impl StepName for String {
+    fn into_name(self) -> String {
+        self
+    }
+}
+
+impl StepName for &String {
+    fn into_name(self) -> String {
+        self.clone()
+    }
+}
+
+macro_rules! indices {
+    ($($number:ty)*) => {$(
+        impl StepName for (&str, $number) {
+            fn into_name(self) -> String {
+                format!("{}[{}]", self.0, self.1)
+            }
+        }
+    )*};
+}
+
+indices!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize);
+
+/// Why a name cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NameFault {
+    #[error("a step has an empty name; give it one that stays the same from run to run")]
+    Empty,
+    #[error("a step has a name of {0} bytes, and {MAX_STEP_NAME_BYTES} is the most")]
+    TooLong(usize),
+}
+
+pub(super) fn checked(name: impl StepName) -> Result<Arc<str>, NameFault> {
+    let name = name.into_name();
+    match name.len() {
+        0 => Err(NameFault::Empty),
+        length if length > MAX_STEP_NAME_BYTES => Err(NameFault::TooLong(length)),
+        _ => Ok(name.into()),
+    }
+}

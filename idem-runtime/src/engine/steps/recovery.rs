@@ -1,0 +1,123 @@
+//! What an earlier run that ended without saying what happened has left: asked about before the body runs.
+//!
+//! Owns when `recover` is called and what its answer means.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use super::super::codec::from_bytes;
+use super::super::report::Event;
+use super::{Failed, StepName, lost, settle};
+use crate::context::{Context, Current};
+use crate::error::{CallId, Error, StepError};
+use crate::protocol::{Fence, Grant, RecordedStep, ReleaseCause, StoredResult};
+
+/// What is known of the earlier runs of a call, for its `recover` function. Cheap to clone.
+///
+/// The key, and a key for the next service, are in its [`context`](Self::context).
+#[derive(Clone)]
+pub struct Recovery {
+    context: Context,
+    call: CallId,
+    grant: Grant,
+    steps: Arc<[RecordedStep]>,
+}
+
+impl Recovery {
+    /// Which attempt this is; from 2.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.grant.attempt
+    }
+
+    /// The fence of this attempt.
+    #[must_use]
+    pub fn fence(&self) -> Fence {
+        self.grant.fence
+    }
+
+    /// The call, as its body sees it.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// As [`Context::downstream_key`]: the key that the earlier runs gave the service of this name.
+    #[must_use]
+    pub fn downstream_key(&self, name: &str) -> String {
+        self.context.downstream_key(name)
+    }
+
+    /// The names of the recorded steps, in the order in which they were recorded.
+    pub fn steps(&self) -> impl Iterator<Item = &str> {
+        self.steps.iter().map(|step| step.name.as_str())
+    }
+
+    /// The recorded value of a step, or `None` if there is none of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Step`] if it is not stored, or does not decode into `T`.
+    pub fn step<T: DeserializeOwned>(&self, name: impl StepName) -> Result<Option<T>, Error> {
+        let name = name.into_name();
+        let Some(step) = self.steps.iter().find(|step| step.name == name) else { return Ok(None) };
+        let value = match &step.result {
+            StoredResult::Value(bytes) => from_bytes(bytes).ok_or(StepError::Undecodable),
+            StoredResult::Tombstone(reason) => Err(StepError::NotStored((*reason).into())),
+        };
+        value.map(Some).map_err(|source| Error::Step { call: self.call.clone(), step: name.into(), source })
+    }
+}
+
+impl fmt::Debug for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recovery").field("context", &self.context).field("steps", &self.steps).finish()
+    }
+}
+
+/// What there is to ask `recover` about; `None` where this run takes over from none.
+pub(crate) async fn begin() -> Result<Option<Recovery>, Error> {
+    let Some(current) = Current::get() else { return Ok(None) };
+    let Some(recorder) = current.recorder else { return Ok(None) };
+    if !recorder.log().take_recovery() {
+        return Ok(None);
+    }
+    match settle(&*recorder).await {
+        Ok(()) => {
+            let steps = recorder.log().earlier();
+            Ok(Some(Recovery {
+                context: current.context,
+                call: recorder.id(),
+                grant: recorder.grant(),
+                steps,
+            }))
+        }
+        Err(Failed::Lost) => Err(lost(&*recorder).await),
+        Err(Failed::Store(source)) => {
+            // Nothing was asked, so the next claimant is to.
+            recorder.log().decide(ReleaseCause::Unused);
+            Err(Error::Store { call: recorder.id(), source })
+        }
+    }
+}
+
+/// Asks `recover`, whose call is `asked`: what the body is to return without running, if anything.
+pub(crate) async fn ask<T, E>(asked: impl Future<Output = Result<Option<T>, E>>) -> Option<Result<T, E>> {
+    // `begin` gave what it is asked about, so they are there.
+    let current = Current::get()?;
+    let recorder = current.recorder.clone()?;
+    // A step of its own would be one of the body's.
+    match current.within_step(asked).await {
+        Ok(None) => None,
+        Ok(Some(value)) => {
+            recorder.report(Event::Found);
+            Some(Ok(value))
+        }
+        Err(error) => {
+            recorder.log().decide(ReleaseCause::Doubtful);
+            Some(Err(error))
+        }
+    }
+}
