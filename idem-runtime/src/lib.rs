@@ -16,6 +16,7 @@ pub mod http;
 mod key;
 #[cfg(feature = "lambda")]
 pub mod lambda;
+pub mod listing;
 #[cfg(feature = "message")]
 pub mod message;
 mod store;

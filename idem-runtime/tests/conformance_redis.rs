@@ -17,7 +17,7 @@ async fn store(url: &str) -> RedisStore {
     RedisStore::builder(url).max_result_bytes(MAX_RESULT_BYTES).connect().await.unwrap()
 }
 
-const THEMES: [&str; 19] = [
+const THEMES: [&str; 20] = [
     "claim",
     "crash",
     "attempts",
@@ -33,6 +33,7 @@ const THEMES: [&str; 19] = [
     "records",
     "results",
     "keys",
+    "listing",
     "races",
     "duels",
     "lost",
@@ -79,6 +80,7 @@ themes! {
     a_redis_store_keeps_the_rules_of_records: "records";
     a_redis_store_keeps_the_rules_of_results: "results";
     a_redis_store_keeps_the_rules_of_keys: "keys";
+    a_redis_store_keeps_the_rules_of_listing: "listing";
     a_redis_store_keeps_the_rules_of_races: "races";
     a_redis_store_keeps_the_rules_of_duels: "duels";
     a_redis_store_keeps_the_rules_of_lost: "lost";

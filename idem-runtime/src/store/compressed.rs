@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::{Store, Waiters};
 use crate::error::StoreError;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer, Replay,
     Resolution, ResolveAnswer, StoredResult,
@@ -127,6 +128,11 @@ impl<S: Store> Store for Compressed<S> {
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         self.inner.purge(limit).await
+    }
+
+    /// Sizes are those of what lies in the store, so compressed.
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        self.inner.list(request).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

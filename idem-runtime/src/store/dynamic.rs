@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use super::{Store, Waiters};
 use crate::error::StoreError;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
     Resolution, ResolveAnswer,
@@ -27,6 +28,7 @@ trait Erased: Send + Sync {
     fn forget<'a>(&'a self, key: &'a RecordKey) -> Answering<'a, bool>;
     fn get<'a>(&'a self, key: &'a RecordKey) -> Answering<'a, Option<Record>>;
     fn purge(&self, limit: usize) -> Answering<'_, usize>;
+    fn list<'a>(&'a self, request: &'a List) -> Answering<'a, Page>;
     fn max_result_bytes(&self) -> Option<usize>;
     fn waiters(&self) -> &Waiters;
 }
@@ -55,6 +57,9 @@ impl<S: Store> Erased for S {
     }
     fn purge(&self, limit: usize) -> Answering<'_, usize> {
         Box::pin(Store::purge(self, limit))
+    }
+    fn list<'a>(&'a self, request: &'a List) -> Answering<'a, Page> {
+        Box::pin(Store::list(self, request))
     }
     fn max_result_bytes(&self) -> Option<usize> {
         Store::max_result_bytes(self)
@@ -121,6 +126,9 @@ impl Store for DynStore {
     }
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         self.0.purge(limit).await
+    }
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        self.0.list(request).await
     }
     fn max_result_bytes(&self) -> Option<usize> {
         self.0.max_result_bytes()

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use rusqlite::{Connection, Statement, params};
 
+use super::listing;
 use super::queue::{Answer, Op};
 use super::rows::{self, COLUMNS, RowError};
 use crate::error::StoreError;
@@ -54,6 +55,7 @@ impl From<rusqlite::Error> for Failure {
 
 /// The writer's statements on one connection.
 pub(super) struct Session<'c> {
+    connection: &'c Connection,
     begin: Statement<'c>,
     commit: Statement<'c>,
     rollback: Statement<'c>,
@@ -79,6 +81,7 @@ impl<'c> Session<'c> {
              (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)"
         );
         Ok(Self {
+            connection,
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
             rollback: connection.prepare("ROLLBACK")?,
@@ -150,6 +153,7 @@ impl<'c> Session<'c> {
                 .map(|record| record.filter(|record| protocol::is_live(record, now())))
                 .map(Answer::Get),
             Op::Purge(limit) => self.purge(*limit).map(Answer::Purge),
+            Op::List(request) => Ok(Answer::List(listing::page(self.connection, request)?)),
         }
     }
 

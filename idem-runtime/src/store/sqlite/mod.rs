@@ -6,6 +6,7 @@
 
 mod batch;
 mod failure;
+mod listing;
 mod place;
 mod queue;
 mod reader;
@@ -31,6 +32,7 @@ use self::writer::Writer;
 use super::{Store, Waiters};
 use crate::error::StoreError;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Release, ReleaseAnswer, Renew,
     RenewAnswer, Resolution, ResolveAnswer, StoredResult,
@@ -321,6 +323,19 @@ impl Store for SqliteStore {
             }
         }
         Ok(purged)
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        if let Some(readers) = &self.0.readers
+            && let Some(page) = readers.list(&self.0.place, request)
+        {
+            return Ok(page);
+        }
+        self.write(Op::List(request.clone()), |answer| match answer {
+            Answer::List(page) => Some(page),
+            _ => None,
+        })
+        .await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use crate::error::StoreError;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
     Resolution, ResolveAnswer,
@@ -231,6 +232,11 @@ impl<S: Store> Store for FaultStore<S> {
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let inner = self.inner.clone();
         self.meet(OperationKind::Purge, async move { inner.purge(limit).await }).await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        let (inner, request) = (self.inner.clone(), request.clone());
+        self.meet(OperationKind::List, async move { inner.list(&request).await }).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -27,11 +27,13 @@ pub enum OperationKind {
     Get,
     /// [`Store::purge`](crate::Store::purge).
     Purge,
+    /// [`Store::list`](crate::Store::list).
+    List,
 }
 
 impl OperationKind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Claim,
         Self::Renew,
         Self::Complete,
@@ -40,6 +42,7 @@ impl OperationKind {
         Self::Forget,
         Self::Get,
         Self::Purge,
+        Self::List,
     ];
 
     pub(super) const fn index(self) -> usize {
