@@ -6,6 +6,7 @@
 mod builder;
 mod failure;
 mod item;
+mod listing;
 mod names;
 mod steps;
 mod table;
@@ -16,6 +17,7 @@ use aws_sdk_dynamodb::Client;
 
 use crate::error::StoreError;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Release, ReleaseAnswer, Renew,
     RenewAnswer, Resolution, ResolveAnswer, StoredResult,
@@ -151,6 +153,12 @@ impl Store for DynamoDbStore {
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let table = self.table.clone();
         own_runtime::apart(Box::pin(async move { table.purge(limit).await })).await
+    }
+
+    /// Scans the table: it costs what a scan costs, a read unit for each 4 KiB that it looks at.
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        let request = request.clone();
+        self.ask(|table| async move { table.list(&request).await }).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

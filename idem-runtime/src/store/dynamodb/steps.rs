@@ -64,8 +64,12 @@ impl Table {
         self.0.timeout
     }
 
+    pub(super) fn skew(&self) -> Duration {
+        self.0.skew
+    }
+
     /// This machine's clock: DynamoDB has none to ask.
-    fn now() -> Timestamp {
+    pub(super) fn now() -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp::default().after(since)
     }
@@ -260,7 +264,7 @@ impl Table {
     }
 
     /// One request, until it is answered.
-    async fn asked<A, F>(&self, ask: impl FnMut() -> F) -> Result<A, StoreError>
+    pub(super) async fn asked<A, F>(&self, ask: impl FnMut() -> F) -> Result<A, StoreError>
     where
         F: Future<Output = Result<A, StoreError>>,
     {

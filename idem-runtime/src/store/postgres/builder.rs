@@ -131,6 +131,7 @@ impl PostgresStoreBuilder {
         let setting = worker::Setting { opening, statements, connections: self.connections };
         Ok(PostgresStore(Arc::new(Inner {
             queues: Arc::new(Queues::new(setting)),
+            walking: Arc::default(),
             place,
             table: names.records,
             max_result_bytes: self.max_result_bytes,

@@ -9,6 +9,7 @@ mod claims;
 mod failure;
 mod holding;
 mod judged;
+mod listing;
 mod names;
 mod queue;
 mod rows;
@@ -32,6 +33,7 @@ use super::retry::retried;
 use super::{Store, Waiters};
 use crate::error::StoreError;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
     Resolution, ResolveAnswer, StoredResult,
@@ -59,6 +61,7 @@ pub struct PostgresStore(Arc<Inner>);
 
 struct Inner {
     queues: Arc<Queues>,
+    walking: listing::Walking,
     place: String,
     table: String,
     max_result_bytes: usize,
@@ -218,6 +221,11 @@ impl Store for PostgresStore {
             single::purge(&setting.opening, &setting.statements, limit).await
         })
         .await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        let (queues, walking, request) = (self.0.queues.clone(), self.0.walking.clone(), request.clone());
+        apart(async move { listing::list(&queues, &walking, &request).await }).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {
