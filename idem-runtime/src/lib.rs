@@ -13,6 +13,7 @@ mod expansion;
 mod fingerprint;
 #[cfg(feature = "http")]
 pub mod http;
+pub mod inspection;
 mod key;
 #[cfg(feature = "lambda")]
 pub mod lambda;

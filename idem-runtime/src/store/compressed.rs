@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::{Store, Waiters};
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
@@ -133,6 +134,10 @@ impl<S: Store> Store for Compressed<S> {
     /// Sizes are those of what lies in the store, so compressed.
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         self.inner.list(request).await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        self.inner.inspect().await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 
 use super::{Store, Waiters};
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
@@ -29,6 +30,7 @@ trait Erased: Send + Sync {
     fn get<'a>(&'a self, key: &'a RecordKey) -> Answering<'a, Option<Record>>;
     fn purge(&self, limit: usize) -> Answering<'_, usize>;
     fn list<'a>(&'a self, request: &'a List) -> Answering<'a, Page>;
+    fn inspect(&self) -> Answering<'_, Inspection>;
     fn max_result_bytes(&self) -> Option<usize>;
     fn waiters(&self) -> &Waiters;
 }
@@ -60,6 +62,9 @@ impl<S: Store> Erased for S {
     }
     fn list<'a>(&'a self, request: &'a List) -> Answering<'a, Page> {
         Box::pin(Store::list(self, request))
+    }
+    fn inspect(&self) -> Answering<'_, Inspection> {
+        Box::pin(Store::inspect(self))
     }
     fn max_result_bytes(&self) -> Option<usize> {
         Store::max_result_bytes(self)
@@ -129,6 +134,9 @@ impl Store for DynStore {
     }
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         self.0.list(request).await
+    }
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        self.0.inspect().await
     }
     fn max_result_bytes(&self) -> Option<usize> {
         self.0.max_result_bytes()

@@ -25,6 +25,7 @@ mod waiters;
 mod words;
 
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
@@ -137,6 +138,12 @@ pub trait Store: Clone + Send + Sync + 'static {
     ///
     /// Nothing is changed, and nobody who claims or completes waits for it longer than for one read.
     fn list(&self, request: &List) -> impl Future<Output = Result<Page, StoreError>> + Send;
+
+    /// Looks at the server: what it is, what of its settings weakens the guarantee, and its clock. For
+    /// operators; a store that has nothing to say of itself says nothing.
+    fn inspect(&self) -> impl Future<Output = Result<Inspection, StoreError>> + Send {
+        std::future::ready(Ok(Inspection::default()))
+    }
 
     /// The largest result this store takes, in bytes; `None` for no limit of its own.
     fn max_result_bytes(&self) -> Option<usize>;

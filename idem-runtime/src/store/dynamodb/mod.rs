@@ -5,6 +5,7 @@
 
 mod builder;
 mod failure;
+mod inspection;
 mod item;
 mod listing;
 mod names;
@@ -16,6 +17,7 @@ use std::fmt;
 use aws_sdk_dynamodb::Client;
 
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
@@ -159,6 +161,10 @@ impl Store for DynamoDbStore {
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let request = request.clone();
         self.ask(|table| async move { table.list(&request).await }).await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        inspection::look(self).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

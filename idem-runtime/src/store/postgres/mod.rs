@@ -8,6 +8,7 @@ mod builder;
 mod claims;
 mod failure;
 mod holding;
+mod inspection;
 mod judged;
 mod listing;
 mod names;
@@ -32,6 +33,7 @@ use super::own_runtime::apart;
 use super::retry::retried;
 use super::{Store, Waiters};
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
@@ -226,6 +228,11 @@ impl Store for PostgresStore {
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let (queues, walking, request) = (self.0.queues.clone(), self.0.walking.clone(), request.clone());
         apart(async move { listing::list(&queues, &walking, &request).await }).await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        let queues = self.0.queues.clone();
+        apart(async move { inspection::look(&queues.setting().opening).await }).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -56,6 +56,11 @@ pub(super) async fn page(link: &Link, prefix: &Prefix, request: &List) -> Result
     Ok(page)
 }
 
+/// The clock of one server.
+pub(super) async fn now(link: &Link) -> Result<Timestamp, StoreError> {
+    now_of(&link.ask(&Request::plain(cmd("TIME"))).await?).ok_or_else(misunderstood)
+}
+
 /// A slot of the master, and the place in its `SCAN`.
 fn place(after: Option<&Cursor>) -> Option<(u16, Vec<u8>)> {
     let (slot, position) = after?.as_bytes().split_first_chunk()?;

@@ -36,6 +36,7 @@ use super::own_runtime::apart;
 use super::retry::retried;
 use super::{Store, Waiters};
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
@@ -333,6 +334,16 @@ impl Store for RedisStore {
         let (link, prefix, request) = (self.0.link.clone(), self.0.prefix.clone(), request.clone());
         let time = self.0.operation_timeout;
         apart(async move { retried(time, || listing::page(&link, &prefix, &request)).await }).await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        let (link, time) = (self.0.link.clone(), self.0.operation_timeout);
+        apart(async move {
+            let mut found = check::look(&link, time).await?.inspection();
+            found.now = Some(retried(time, || listing::now(&link)).await?);
+            Ok(found)
+        })
+        .await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

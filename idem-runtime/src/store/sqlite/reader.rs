@@ -7,11 +7,12 @@ use rusqlite::Connection;
 
 use super::batch;
 use super::failure;
-use super::listing;
 use super::place::{Identity, Place};
 use super::rows::RowError;
 use super::schema;
+use super::{inspection, listing};
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::Record;
@@ -54,6 +55,11 @@ impl Readers {
     /// One page of what is recorded, if that can be read now.
     pub(super) fn list(&self, place: &Place, request: &List) -> Option<Page> {
         self.read(place, |reader| Ok(listing::page(&reader.connection, request)?)).ok()
+    }
+
+    /// What there is to say of the file, if that can be read now.
+    pub(super) fn inspect(&self, place: &Place) -> Option<Inspection> {
+        self.read(place, |reader| Ok(inspection::look(&reader.connection, place.path())?)).ok()
     }
 
     /// Reads on a connection that is free; the column that is none, or nothing where it could not read.

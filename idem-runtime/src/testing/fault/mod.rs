@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::sleep;
 
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
@@ -237,6 +238,10 @@ impl<S: Store> Store for FaultStore<S> {
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let (inner, request) = (self.inner.clone(), request.clone());
         self.meet(OperationKind::List, async move { inner.list(&request).await }).await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        self.inner.inspect().await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {
