@@ -6,9 +6,10 @@ mod dynamodb;
 #[path = "../../src/bin/idem/store.rs"]
 mod url;
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
-use idem::{DynStore, MemoryStore, StoreError};
+use idem::{DynStore, MemoryStore, SqliteStore, StoreError};
 
 use self::url::StoreUrl;
 
@@ -19,6 +20,7 @@ pub(crate) const FORMS: &str = "sqlite:FILE | redis://.. | postgres://.. | memor
 #[derive(Clone)]
 pub(crate) enum Choice {
     Memory,
+    Sqlite(PathBuf),
     /// `dynamodb://host:port/TABLE`, of an emulator.
     #[cfg(feature = "dynamodb")]
     Emulated {
@@ -38,7 +40,13 @@ impl FromStr for Choice {
         {
             return Ok(Self::Emulated { endpoint: format!("http://{host}"), table: table.to_owned() });
         }
-        if text == "memory" { Ok(Self::Memory) } else { StoreUrl::parse(text).map(Self::Url) }
+        if text == "memory" {
+            return Ok(Self::Memory);
+        }
+        Ok(match StoreUrl::parse(text)? {
+            StoreUrl::Sqlite(file) => Self::Sqlite(file),
+            url => Self::Url(url),
+        })
     }
 }
 
@@ -47,6 +55,7 @@ impl Choice {
     pub(crate) async fn open(&self) -> Result<DynStore, StoreError> {
         Ok(match self {
             Self::Memory => DynStore::new(MemoryStore::new()),
+            Self::Sqlite(file) => DynStore::new(SqliteStore::open(file)?),
             #[cfg(feature = "dynamodb")]
             Self::Emulated { endpoint, table } => DynStore::new(emulated(endpoint, table).await?),
             Self::Url(url) => url.open(&url::Names::default()).await?,
