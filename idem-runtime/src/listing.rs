@@ -74,25 +74,23 @@ impl Page {
     }
 }
 
-/// A record without its result.
+/// A record without its result and its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Whose record it is.
     pub key: RecordKey,
-    /// The record. Its `result` is `None` in every state.
+    /// The record. Its `result` is `None` in every state, and it has no `steps`.
     pub record: Record,
     /// What its result is; `Some` exactly in the states `Completed` and `Failed`.
     pub result: Option<ListedResult>,
 }
 
 impl Listed {
-    /// The record with its result taken out.
+    /// The record with its result and its steps taken out.
     #[must_use]
     pub fn new(key: RecordKey, mut record: Record) -> Self {
-        let result = record.result.take().map(|result| match result {
-            StoredResult::Value(bytes) => ListedResult::Value { bytes: Some(bytes.len() as u64) },
-            StoredResult::Tombstone(reason) => ListedResult::Tombstone(reason),
-        });
+        let result = record.result.take().as_ref().map(ListedResult::of);
+        record.steps = Vec::new();
         Self { key, record, result }
     }
 
@@ -117,6 +115,17 @@ pub enum ListedResult {
     },
     /// There is none, for this reason.
     Tombstone(Tombstone),
+}
+
+impl ListedResult {
+    /// What this result is.
+    #[must_use]
+    pub fn of(result: &StoredResult) -> Self {
+        match result {
+            StoredResult::Value(bytes) => Self::Value { bytes: Some(bytes.len() as u64) },
+            StoredResult::Tombstone(reason) => Self::Tombstone(*reason),
+        }
+    }
 }
 
 /// Where a walk stands: of use to the store that gave it, and no other.

@@ -30,7 +30,15 @@ async fn record(store: &impl Store, result: Bytes) {
     let owner = Owner::random();
     let ttl = Duration::from_secs(60);
     let lease = Duration::from_secs(30);
-    let claim = Claim { owner, fingerprint: None, lease, ttl, on_crash: OnCrash::Rerun, max_attempts: None };
+    let claim = Claim {
+        owner,
+        fingerprint: None,
+        lease,
+        ttl,
+        on_crash: OnCrash::Rerun,
+        max_attempts: None,
+        settles_doubt: false,
+    };
     let ClaimAnswer::Granted(grant) = store.claim(&key(), &claim).await.unwrap() else { panic!() };
     let result = StoredResult::Value(result);
     let complete = Complete { owner, fence: grant.fence, verdict: Verdict::Completed, result, ttl };

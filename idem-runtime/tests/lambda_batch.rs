@@ -176,7 +176,8 @@ async fn a_record_in_flight_elsewhere_is_delivered_again() {
     let shop = Shop::default();
     let lease = Duration::from_secs(30);
     let (owner, ttl, on_crash) = (Owner::random(), lease, OnCrash::Rerun);
-    let claim = Claim { owner, fingerprint: None, lease, ttl, on_crash, max_attempts: None };
+    let claim =
+        Claim { owner, fingerprint: None, lease, ttl, on_crash, max_attempts: None, settles_doubt: false };
     shop.store.claim(&key("1"), &claim).await.unwrap();
     let records = || standard(&[("m1", "1 ok"), ("m2", "2 ok")]);
     assert_eq!(shop.process(records()).await, ["m1"]);

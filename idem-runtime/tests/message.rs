@@ -51,7 +51,15 @@ async fn crashed(store: &impl Store, on_crash: OnCrash) {
     let key = KeyBuilder::new().part("a").finish().unwrap();
     let key = RecordKey::new(Scope::new("test.message").unwrap(), key);
     let (owner, ttl) = (Owner::random(), LEASE * 10);
-    let claim = Claim { owner, fingerprint: None, lease: LEASE, ttl, on_crash, max_attempts: None };
+    let claim = Claim {
+        owner,
+        fingerprint: None,
+        lease: LEASE,
+        ttl,
+        on_crash,
+        max_attempts: None,
+        settles_doubt: false,
+    };
     store.claim(&key, &claim).await.unwrap();
 }
 

@@ -22,7 +22,15 @@ fn key(name: &str) -> RecordKey {
 }
 
 fn claim(owner: Owner) -> Claim {
-    Claim { owner, fingerprint: None, lease: HOUR, ttl: HOUR, on_crash: OnCrash::Rerun, max_attempts: None }
+    Claim {
+        owner,
+        fingerprint: None,
+        lease: HOUR,
+        ttl: HOUR,
+        on_crash: OnCrash::Rerun,
+        max_attempts: None,
+        settles_doubt: false,
+    }
 }
 
 async fn grant(store: &PostgresStore, name: &str) -> (Owner, Grant) {

@@ -23,6 +23,7 @@ fn claim() -> Claim {
         ttl,
         on_crash: OnCrash::Rerun,
         max_attempts: None,
+        settles_doubt: false,
     }
 }
 

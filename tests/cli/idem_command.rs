@@ -166,6 +166,7 @@ pub(crate) fn claim() -> Claim {
         ttl: DAY,
         on_crash: OnCrash::InDoubt,
         max_attempts: None,
+        settles_doubt: false,
     }
 }
 

@@ -70,6 +70,7 @@ pub fn claim_request(owner: Owner) -> Claim {
         ttl: Duration::from_secs(86_400),
         on_crash: OnCrash::Rerun,
         max_attempts: None,
+        settles_doubt: false,
     }
 }
 

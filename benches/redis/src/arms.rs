@@ -190,5 +190,6 @@ fn claim() -> Claim {
         ttl: TTL,
         on_crash: OnCrash::Rerun,
         max_attempts: None,
+        settles_doubt: false,
     }
 }

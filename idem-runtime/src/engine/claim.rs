@@ -197,6 +197,7 @@ impl<S: Store> Asking<S> {
             ttl: policy.ttl,
             on_crash: policy.on_crash,
             max_attempts: policy.max_attempts,
+            settles_doubt: false,
         };
         let call = self.call.clone();
         Box::pin(async move { call.store.claim(&call.key, &request).await })

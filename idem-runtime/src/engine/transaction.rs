@@ -129,6 +129,7 @@ async fn take<S: TransactionStore>(
         ttl: policy.ttl,
         on_crash: policy.on_crash,
         max_attempts: policy.max_attempts,
+        settles_doubt: false,
     };
     let begin = Instant::now();
     let mut pauses = backoff().build();

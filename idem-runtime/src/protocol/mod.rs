@@ -15,17 +15,21 @@
 //! | | absent, or released and due | in flight, new fence, attempt + 1 | `Granted` |
 //! | | in flight, lease over, rerun, attempts left | in flight, new fence, attempt + 1 | `Granted`, recovered |
 //! | | in flight, lease over, in doubt | in doubt | `InDoubt` |
+//! | | in doubt, or about to be, and the claimant, in doubt itself by policy, settles doubts, attempts left | in flight, new fence, attempt + 1 | `Granted`, recovered |
+//! | | in doubt | | `InDoubt` |
 //! | | in flight and lease over, or released; no attempts left | failed | `Exhausted` |
 //! | | in flight, lease running | | `Busy` |
 //! | | released, not due | | `RetryAt` |
 //! | | completed or failed | | `Replay` |
 //! | [`renew`] | in flight and mine | lease = now + lease | `Held` |
+//! | [`record_step`] | in flight and mine, even if the lease is over; the next position | the step is recorded | `Recorded` |
+//! | | this very step is at that position (my answer was lost) | | `Recorded` |
 //! | [`complete`] | in flight and mine, even if the lease is over | completed or failed | `Done` |
 //! | | already completed by me (my answer was lost) | | `Done` |
-//! | [`release`] | in flight and mine | released; in doubt if abandoned under that policy | `Released`, `InDoubt` |
+//! | [`release`] | in flight and mine | released; in doubt if doubtful, or abandoned under that policy | `Released`, `InDoubt` |
 //! | | in flight and mine, and the body was not started | as before the grant | `Released` |
 //! | | already released by me (my answer was lost) | | the same again |
-//! | renew, complete, release | anything else | | `Lost` |
+//! | renew, record_step, complete, release | anything else | | `Lost` |
 //! | [`resolve`] | in doubt | completed, failed or released | `Resolved` |
 //!
 //! Two choices the table leaves open are made here, both for safety. A record remembers the crash
@@ -43,10 +47,13 @@ mod properties;
 mod rows;
 
 pub use record::{
-    Fence, Fingerprint, OnCrash, Owner, Record, State, StoredResult, Timestamp, Tombstone, Verdict,
+    Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
+    Verdict,
 };
 pub use request::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Release, ReleaseAnswer, ReleaseCause, Renew,
-    RenewAnswer, Replay, Resolution, ResolveAnswer,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer,
 };
-pub use transition::{Step, claim, complete, is_live, release, renew, resolve};
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) use transition::may_settle;
+pub use transition::{Step, claim, complete, is_live, record_step, release, renew, resolve};

@@ -206,6 +206,28 @@ pub enum Tombstone {
     Exhausted,
 }
 
+/// The recorded result of one step of a body: what a rerun is given instead of running it again.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct RecordedStep {
+    /// What the body calls it.
+    pub name: String,
+    /// What must not change under this name from one run to the next.
+    pub input: Option<Fingerprint>,
+    /// What it gave.
+    pub result: StoredResult,
+}
+
+impl fmt::Debug for RecordedStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // An input is rarely more than a few fields, so not even four bytes of its digest are shown.
+        f.debug_struct("RecordedStep")
+            .field("name", &self.name)
+            .field("input", &self.input.map(|_| ".."))
+            .field("result", &self.result)
+            .finish()
+    }
+}
+
 impl Record {
     /// What a duplicate is given, if the record is completed or failed.
     #[must_use]
@@ -250,6 +272,9 @@ pub struct Record {
     pub fingerprint: Option<Fingerprint>,
     /// The result; `Some` exactly in the states `Completed` and `Failed`.
     pub result: Option<StoredResult>,
+    /// The steps of the body that were recorded, in that order. They outlive a release, a takeover and a
+    /// doubt; a record with a result needs none any more and has none.
+    pub steps: Vec<RecordedStep>,
     /// When the first attempt of this generation was granted.
     pub created_at: Timestamp,
     /// When it was completed or failed.

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::{Fence, Fingerprint, OnCrash, Owner, State, StoredResult, Timestamp, Verdict};
+use super::{Fence, Fingerprint, OnCrash, Owner, RecordedStep, State, StoredResult, Timestamp, Verdict};
 
 /// Asks for the right to run the body.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +20,9 @@ pub struct Claim {
     pub on_crash: OnCrash,
     /// How often the body may be started; `None` for no limit.
     pub max_attempts: Option<NonZeroU32>,
+    /// Whether the asker can find out what happened in a run that is in doubt, so that it is granted
+    /// such a key as recovered. It counts under [`OnCrash::InDoubt`] only.
+    pub settles_doubt: bool,
 }
 
 /// The right to run the body.
@@ -29,7 +32,8 @@ pub struct Grant {
     pub fence: Fence,
     /// Which attempt this is; from 1.
     pub attempt: u32,
-    /// Whether it takes over from a lapsed lease, so that the body may have had its effect already.
+    /// Whether it takes over from a lapsed lease or a doubt, so that the body may have had its effect
+    /// already.
     pub recovered: bool,
     /// How much of the lease is left; less than asked for only where the answer was asked again.
     pub lease_left: Duration,
@@ -96,6 +100,30 @@ pub enum RenewAnswer {
     Lost,
 }
 
+/// Records a step of the body.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RecordStep {
+    /// Who asks.
+    pub owner: Owner,
+    /// The fence that was granted.
+    pub fence: Fence,
+    /// How many steps are recorded before this one, those of earlier runs included. It is what tells a
+    /// step that is asked again from the next one.
+    pub position: u32,
+    /// The step.
+    pub step: RecordedStep,
+}
+
+/// The answer to a [`RecordStep`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RecordStepAnswer {
+    /// The step is recorded at its position; every later run of the body is given it.
+    Recorded,
+    /// The claim was not the asker's any more, or another step is at that position; nothing was
+    /// recorded.
+    Lost,
+}
+
 /// Records a result.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Complete {
@@ -127,6 +155,8 @@ pub enum ReleaseCause {
     Failed,
     /// The body panicked or was dropped: what happened is not known.
     Abandoned,
+    /// What happened is not known and could not be found out: the key is in doubt whatever its policy.
+    Doubtful,
     /// The body was not started, so the attempt does not count.
     Unused,
 }
@@ -149,7 +179,7 @@ pub struct Release {
 pub enum ReleaseAnswer {
     /// The key may be claimed again.
     Released,
-    /// It was abandoned under [`OnCrash::InDoubt`], so it is in doubt.
+    /// It was abandoned under [`OnCrash::InDoubt`], or doubtful, so it is in doubt.
     InDoubt,
     /// The claim was not the asker's any more; nothing changed.
     Lost,

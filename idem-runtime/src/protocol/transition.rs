@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, OnCrash, Owner, Record, Release,
-    ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, State, StoredResult,
-    Timestamp, Tombstone, Verdict,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, OnCrash, Owner, Record, RecordStep,
+    RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Replay, Resolution,
+    ResolveAnswer, State, StoredResult, Timestamp, Tombstone, Verdict,
 };
 
 /// What a transition does: the record to write, if it changes, and the answer.
@@ -56,6 +56,7 @@ pub fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timest
     }
     match record.state {
         State::Completed | State::Failed => Step::keep(replay(record)),
+        State::InDoubt if settles(record, request) => grant(Some(record), old_fence, request, now, true),
         State::InDoubt => Step::keep(ClaimAnswer::InDoubt),
         State::InFlight if record.owner == request.owner => Step::keep(ClaimAnswer::Granted(Grant {
             fence: record.fence,
@@ -67,7 +68,11 @@ pub fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timest
             Step::keep(ClaimAnswer::Busy { retry_after: record.lease_until.since(now) })
         }
         State::InFlight if record.on_crash == OnCrash::InDoubt || request.on_crash == OnCrash::InDoubt => {
-            Step::put(in_doubt(record), ClaimAnswer::InDoubt)
+            if settles(record, request) {
+                grant(Some(record), old_fence, request, now, true)
+            } else {
+                Step::put(in_doubt(record), ClaimAnswer::InDoubt)
+            }
         }
         State::InFlight | State::Released if attempts_are_over(record, request) => {
             exhaust(record, request, now)
@@ -82,6 +87,18 @@ pub fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timest
 
 fn attempts_are_over(record: &Record, request: &Claim) -> bool {
     request.max_attempts.is_some_and(|most| record.attempt >= most.get())
+}
+
+/// Whether the claimant may find out what happened in a run that is in doubt. Its own run it cannot: that
+/// would be a late copy of a claim that was given up since.
+fn settles(record: &Record, request: &Claim) -> bool {
+    may_settle(request) && record.owner != request.owner && !attempts_are_over(record, request)
+}
+
+/// Whether this claim settles doubts at all. One that would let the next crash be rerun does not: given back
+/// unused, it would leave a lapsed lease in the place of a doubt.
+pub(crate) fn may_settle(request: &Claim) -> bool {
+    request.settles_doubt && request.on_crash == OnCrash::InDoubt
 }
 
 fn grant(
@@ -106,6 +123,7 @@ fn grant(
         ttl: request.ttl,
         fingerprint: request.fingerprint.or_else(|| record.and_then(|record| record.fingerprint)),
         result: None,
+        steps: record.map_or_else(Vec::new, |record| record.steps.clone()),
         created_at: record.map_or(now, |record| record.created_at),
         completed_at: None,
         expires_at: in_flight_until(request.on_crash, lease_until, request.ttl),
@@ -161,6 +179,8 @@ fn terminal(record: &Record, owner: Owner, verdict: Verdict, result: StoredResul
         },
         owner,
         result: Some(result),
+        // Nobody runs the body again, and the room is the result's.
+        steps: Vec::new(),
         completed_at: Some(now),
         expires_at: Some(now.after(record.ttl)),
         ..record.clone()
@@ -208,6 +228,28 @@ pub fn renew(record: Option<&Record>, request: &Renew, now: Timestamp) -> Step<R
     }
 }
 
+/// Records a step of the body, also if the lease is over: it is as true as a result is then.
+///
+/// It does not touch the lease.
+#[must_use]
+pub fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> Step<RecordStepAnswer> {
+    let mine = mine(record, request.owner, request.fence, now);
+    let Some(record) = mine.filter(|record| record.state == State::InFlight) else {
+        return Step::keep(RecordStepAnswer::Lost);
+    };
+    let position = usize::try_from(request.position).unwrap_or(usize::MAX);
+    if position == record.steps.len() {
+        let mut record = record.clone();
+        record.steps.push(request.step.clone());
+        return Step::put(record, RecordStepAnswer::Recorded);
+    }
+    match record.steps.get(position) {
+        // The answer was lost.
+        Some(there) if *there == request.step => Step::keep(RecordStepAnswer::Recorded),
+        _ => Step::keep(RecordStepAnswer::Lost),
+    }
+}
+
 /// Records a result.
 #[must_use]
 pub fn complete(record: Option<&Record>, request: &Complete, now: Timestamp) -> Step<CompleteAnswer> {
@@ -233,7 +275,7 @@ pub fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> St
     };
     match record.state {
         State::InFlight => match (request.cause, record.on_crash) {
-            (ReleaseCause::Abandoned, OnCrash::InDoubt) => {
+            (ReleaseCause::Abandoned, OnCrash::InDoubt) | (ReleaseCause::Doubtful, _) => {
                 Step::put(in_doubt(record), ReleaseAnswer::InDoubt)
             }
             (ReleaseCause::Unused, _) => Step::put(unused(record, now), ReleaseAnswer::Released),
@@ -242,7 +284,9 @@ pub fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> St
             }
         },
         State::Released => Step::keep(ReleaseAnswer::Released),
-        State::InDoubt if request.cause == ReleaseCause::Abandoned => Step::keep(ReleaseAnswer::InDoubt),
+        State::InDoubt if matches!(request.cause, ReleaseCause::Abandoned | ReleaseCause::Doubtful) => {
+            Step::keep(ReleaseAnswer::InDoubt)
+        }
         State::InDoubt | State::Completed | State::Failed => Step::keep(ReleaseAnswer::Lost),
     }
 }

@@ -1,6 +1,6 @@
 //! Results compressed on their way into any store.
 //!
-//! Owns the format. It changes nothing of a record but the bytes of its result.
+//! Owns the format. It changes nothing of a record but the bytes of its result, and of its steps'.
 
 use std::fmt;
 use std::io::Read as _;
@@ -13,8 +13,8 @@ use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer, Replay,
-    Resolution, ResolveAnswer, StoredResult,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, RecordedStep,
+    Release, ReleaseAnswer, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, StoredResult,
 };
 
 /// What a Zstandard frame begins with: RFC 8878, section 3.1.1. No JSON does.
@@ -99,6 +99,15 @@ impl<S: Store> Store for Compressed<S> {
         self.inner.renew(key, request).await
     }
 
+    async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        let step = RecordedStep { result: self.pack(&request.step.result)?, ..request.step.clone() };
+        self.inner.record_step(key, &RecordStep { step, ..request.clone() }).await
+    }
+
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
         let result = self.pack(&request.result)?;
         self.inner.complete(key, &Complete { result, ..request.clone() }).await
@@ -124,7 +133,9 @@ impl<S: Store> Store for Compressed<S> {
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
         let Some(record) = self.inner.get(key).await? else { return Ok(None) };
         let result = record.result.clone().map(|result| self.unpack(result)).transpose()?;
-        Ok(Some(Record { result, ..record }))
+        let unpacked = |step: RecordedStep| Ok(RecordedStep { result: self.unpack(step.result)?, ..step });
+        let steps = record.steps.into_iter().map(unpacked).collect::<Result<_, StoreError>>()?;
+        Ok(Some(Record { result, steps, ..record }))
     }
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {

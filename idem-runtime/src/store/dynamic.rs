@@ -13,8 +13,8 @@ use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
-    Resolution, ResolveAnswer,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
 };
 
 type Answering<'a, A> = BoxFuture<'a, Result<A, StoreError>>;
@@ -23,6 +23,11 @@ type Answering<'a, A> = BoxFuture<'a, Result<A, StoreError>>;
 trait Erased: Send + Sync {
     fn claim<'a>(&'a self, key: &'a RecordKey, request: &'a Claim) -> Answering<'a, ClaimAnswer>;
     fn renew<'a>(&'a self, key: &'a RecordKey, request: &'a Renew) -> Answering<'a, RenewAnswer>;
+    fn record_step<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        request: &'a RecordStep,
+    ) -> Answering<'a, RecordStepAnswer>;
     fn complete<'a>(&'a self, key: &'a RecordKey, request: &'a Complete) -> Answering<'a, CompleteAnswer>;
     fn release<'a>(&'a self, key: &'a RecordKey, request: &'a Release) -> Answering<'a, ReleaseAnswer>;
     fn resolve<'a>(&'a self, key: &'a RecordKey, word: &'a Resolution) -> Answering<'a, ResolveAnswer>;
@@ -41,6 +46,13 @@ impl<S: Store> Erased for S {
     }
     fn renew<'a>(&'a self, key: &'a RecordKey, request: &'a Renew) -> Answering<'a, RenewAnswer> {
         Box::pin(Store::renew(self, key, request))
+    }
+    fn record_step<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        request: &'a RecordStep,
+    ) -> Answering<'a, RecordStepAnswer> {
+        Box::pin(Store::record_step(self, key, request))
     }
     fn complete<'a>(&'a self, key: &'a RecordKey, request: &'a Complete) -> Answering<'a, CompleteAnswer> {
         Box::pin(Store::complete(self, key, request))
@@ -113,6 +125,13 @@ impl Store for DynStore {
     }
     async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
         self.0.renew(key, request).await
+    }
+    async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        self.0.record_step(key, request).await
     }
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
         self.0.complete(key, request).await

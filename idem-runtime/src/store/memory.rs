@@ -20,8 +20,8 @@ use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Release, ReleaseAnswer, Renew,
-    RenewAnswer, Resolution, ResolveAnswer, Step, StoredResult, Timestamp,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, Step, StoredResult, Timestamp,
 };
 
 const SHARDS: usize = 64;
@@ -247,6 +247,15 @@ impl Store for MemoryStore {
 
     async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
         Ok(self.step(key, |_, record, now| protocol::renew(record, request, now)))
+    }
+
+    async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        self.check_size(&request.step.result)?;
+        Ok(self.step(key, |_, record, now| protocol::record_step(record, request, now)))
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {

@@ -19,6 +19,8 @@ mod redis;
 mod retry;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
+mod step_bytes;
 pub(crate) mod transaction;
 mod waiters;
 #[cfg(any(feature = "sqlite", feature = "dynamodb"))]
@@ -29,8 +31,8 @@ use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
-    Resolution, ResolveAnswer,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
 };
 
 #[cfg(feature = "zstd")]
@@ -77,7 +79,10 @@ pub(crate) use waiters::{Place, Seat, Seen};
 /// * A record past its `expires_at` is absent whether or not it was deleted yet, and no other is
 ///   ever deleted but by [`forget`](Store::forget). The fence of a new record exceeds every fence
 ///   its key ever had: from the clock, or from a floor kept when records are deleted.
-/// * Scope and key are any UTF-8, NUL included; a result is any bytes.
+/// * Scope, key and the names of steps are any UTF-8, NUL included; a result, a step's too, is any
+///   bytes.
+/// * The steps of a record are kept in their order, by the thousand, and go when the record goes or gets
+///   its result. A store may keep them beside the record, but changes both at once.
 /// * No key, fingerprint or result in an error, a log or a `Debug`.
 pub trait Store: Clone + Send + Sync + 'static {
     /// Claims a key: see [`protocol::claim`](crate::protocol::claim).
@@ -93,6 +98,17 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &RecordKey,
         request: &Renew,
     ) -> impl Future<Output = Result<RenewAnswer, StoreError>> + Send;
+
+    /// Records a step of the body: see [`protocol::record_step`](crate::protocol::record_step).
+    ///
+    /// A step that the store cannot take, by itself or beside those that are there, is a
+    /// [`StoreErrorKind::TooLarge`](crate::StoreErrorKind), and nothing is applied; the engine then
+    /// records a tombstone in its place.
+    fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> impl Future<Output = Result<RecordStepAnswer, StoreError>> + Send;
 
     /// Records a result: see [`protocol::complete`](crate::protocol::complete).
     ///

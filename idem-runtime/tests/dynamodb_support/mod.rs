@@ -73,6 +73,7 @@ pub fn claim() -> Claim {
         ttl: Duration::from_secs(3_600),
         on_crash: OnCrash::Rerun,
         max_attempts: None,
+        settles_doubt: false,
     }
 }
 

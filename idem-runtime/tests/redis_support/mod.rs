@@ -34,6 +34,7 @@ pub fn claim_request() -> Claim {
         ttl: TTL,
         on_crash: OnCrash::Rerun,
         max_attempts: None,
+        settles_doubt: false,
     }
 }
 

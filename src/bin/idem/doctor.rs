@@ -118,6 +118,7 @@ async fn round(
         ttl: Duration::from_secs(60),
         on_crash: OnCrash::InDoubt,
         max_attempts: None,
+        settles_doubt: false,
     };
     let value = || StoredResult::Value(b"null".to_vec().into());
     let mut begin = Instant::now();

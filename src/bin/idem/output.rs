@@ -202,11 +202,16 @@ pub(crate) fn remark(listed: &Listed, now: Timestamp) -> String {
         State::Released if record.retry_at > now => format!("due in {}", span(record.retry_at.since(now))),
         State::Released => "due".to_owned(),
         State::InDoubt => "for you to resolve".to_owned(),
-        State::Completed | State::Failed => match result {
-            Some(ListedResult::Value { bytes: Some(bytes) }) => size(*bytes),
-            Some(ListedResult::Value { bytes: None }) | None => String::new(),
-            Some(ListedResult::Tombstone(reason)) => format!("no result: {}", tombstone_word(*reason)),
-        },
+        State::Completed | State::Failed => result.map(remark_of).unwrap_or_default(),
+    }
+}
+
+/// What is worth knowing of a result.
+pub(crate) fn remark_of(result: ListedResult) -> String {
+    match result {
+        ListedResult::Value { bytes: Some(bytes) } => size(bytes),
+        ListedResult::Value { bytes: None } => String::new(),
+        ListedResult::Tombstone(reason) => format!("no result: {}", tombstone_word(reason)),
     }
 }
 

@@ -136,6 +136,7 @@ async fn put_in_doubt(store: &DynStore, key: &RecordKey) -> Answer<State> {
         ttl: record.ttl,
         on_crash: OnCrash::InDoubt,
         max_attempts: None,
+        settles_doubt: false,
     };
     match store.claim(key, &claim).await? {
         ClaimAnswer::InDoubt => Ok(State::InDoubt),

@@ -1,8 +1,8 @@
 //! `idem show`.
 
 use clap::Args;
-use idem::listing::Listed;
-use idem::protocol::{OnCrash, State, StoredResult, Timestamp};
+use idem::listing::{Listed, ListedResult};
+use idem::protocol::{OnCrash, RecordedStep, State, StoredResult, Timestamp};
 use idem::{DynStore, Store as _};
 use serde_json::Value;
 
@@ -32,10 +32,11 @@ pub(crate) async fn run(show: &Show, store: &DynStore, output: &mut Output) -> A
     let Some(record) = store.get(&key).await? else {
         return Err(Trouble::new(End::Nothing, "there is no such record"));
     };
-    let result = record.result.clone();
+    let (result, steps) = (record.result.clone(), record.steps.clone());
     let listed = Listed::new(key, record);
     if output.is_json() {
         let mut shown = output::record_json(&listed, now, show.keys);
+        shown["steps"] = steps.iter().map(step_json).collect();
         if show.result
             && let Some(StoredResult::Value(bytes)) = &result
         {
@@ -50,12 +51,22 @@ pub(crate) async fn run(show: &Show, store: &DynStore, output: &mut Output) -> A
     for (name, text) in lines(&listed, now, show.keys) {
         output.line(format!("{name:<13}{text}"))?;
     }
+    for (number, step) in steps.iter().enumerate() {
+        let text = format!("{}  {}", safe(&step.name), output::remark_of(ListedResult::of(&step.result)));
+        output.line(format!("{:<13}{}", format!("step {}", number + 1), text.trim_end()))?;
+    }
     if show.result
         && let Some(StoredResult::Value(bytes)) = &result
     {
         output.line(safe(&String::from_utf8_lossy(bytes)))?;
     }
     Ok(End::Done)
+}
+
+/// A step's result is the body's own business, and may be private.
+fn step_json(step: &RecordedStep) -> Value {
+    let result = output::result_json(Some(ListedResult::of(&step.result)));
+    serde_json::json!({ "name": step.name, "result": result })
 }
 
 fn lines(listed: &Listed, now: Timestamp, with_key: bool) -> Vec<(&'static str, String)> {

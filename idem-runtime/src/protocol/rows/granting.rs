@@ -21,6 +21,7 @@ fn an_absent_key_is_granted_and_the_whole_record_written() {
             ttl: micros(TTL),
             fingerprint: Some(RED),
             result: None,
+            steps: Vec::new(),
             created_at: at(START),
             completed_at: None,
             expires_at: Some(at(LEASE_OVER + TTL)),

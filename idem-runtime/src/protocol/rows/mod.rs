@@ -6,6 +6,7 @@ mod claiming;
 mod granting;
 mod holding;
 mod resolving;
+mod stepping;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -54,6 +55,7 @@ fn claim_of(owner: Owner) -> Claim {
         ttl: micros(TTL),
         on_crash: OnCrash::Rerun,
         max_attempts: None,
+        settles_doubt: false,
     }
 }
 
@@ -75,6 +77,7 @@ fn in_flight() -> Record {
         ttl: micros(TTL),
         fingerprint: Some(RED),
         result: None,
+        steps: Vec::new(),
         created_at: at(START - 500),
         completed_at: None,
         expires_at: Some(at(LEASE_OVER + TTL)),

@@ -5,6 +5,7 @@
 
 mod builder;
 mod failure;
+mod holding;
 mod inspection;
 mod item;
 mod listing;
@@ -21,8 +22,8 @@ use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Release, ReleaseAnswer, Renew,
-    RenewAnswer, Resolution, ResolveAnswer, StoredResult,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
 };
 use crate::store::{Store, Waiters, own_runtime, retry};
 
@@ -35,8 +36,8 @@ const MAX_RESULT_BYTES: usize = failure::MAX_ITEM_BYTES - 8 * 1_024;
 
 /// A store in a DynamoDB table. Feature `dynamodb`.
 ///
-/// A first call writes twice (claim, complete), a replay or a busy answer is one refused conditional
-/// write. Renewing, releasing and taking over read or are refused once and then write.
+/// A first call writes twice (claim, complete) and once for each step, a replay or a busy answer is one
+/// refused conditional write. All steps of a record together have the room of one result. Renewing, releasing and taking over read or are refused once and then write.
 ///
 /// # Clock
 ///
@@ -113,6 +114,16 @@ impl Store for DynamoDbStore {
             table.step(&key, |record, now| protocol::renew(record, &request, now)).await
         })
         .await
+    }
+
+    async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        check_size(&request.step.result)?;
+        let (key, request) = (key.clone(), request.clone());
+        self.ask(|table| async move { table.record_step(&key, &request).await }).await
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {

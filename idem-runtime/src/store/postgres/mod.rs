@@ -37,8 +37,8 @@ use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
-    Resolution, ResolveAnswer, StoredResult,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
 };
 
 /// Keeps records in one table of a PostgreSQL database, version 12 or later.
@@ -167,6 +167,19 @@ impl Store for PostgresStore {
     async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
         self.ask(key, Op::Renew(*request), |answer| match answer {
             Answer::Renew(answer) => Some(answer),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        self.check_size(&request.step.result)?;
+        self.ask(key, Op::RecordStep(request.clone()), |answer| match answer {
+            Answer::RecordStep(answer) => Some(answer),
             _ => None,
         })
         .await

@@ -31,7 +31,7 @@ use self::hints::Hints;
 use self::lanes::Lanes;
 use self::link::Link;
 use self::name::Prefix;
-use self::scripts::{CLAIM, COMPLETE, RELEASE, RENEW, RESOLVE, Request};
+use self::scripts::{CLAIM, COMPLETE, RECORD_STEP, RELEASE, RENEW, RESOLVE, Request};
 use super::own_runtime::apart;
 use super::retry::retried;
 use super::{Store, Waiters};
@@ -40,8 +40,9 @@ use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, OnCrash, Record, Release, ReleaseAnswer,
-    ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult, Timestamp,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, OnCrash, Record, RecordStep, RecordStepAnswer,
+    Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult,
+    Timestamp,
 };
 
 /// Keeps records on a Redis or Valkey server, one packed string a record.
@@ -221,7 +222,8 @@ impl Store for RedisStore {
         call.arg(request.owner.as_bytes());
         call.arg(request.fingerprint.as_ref().map_or(&[][..], |fingerprint| fingerprint.as_bytes()));
         call.arg(layout::micros(request.lease)).arg(layout::micros(request.ttl));
-        call.arg(if request.on_crash == OnCrash::InDoubt { 2 } else { 0 });
+        let settles = if protocol::may_settle(request) { 4 } else { 0 };
+        call.arg(settles + if request.on_crash == OnCrash::InDoubt { 2 } else { 0 });
         call.arg(request.max_attempts.map_or(0, std::num::NonZeroU32::get));
         self.replicate(&mut call);
         let answer = claimed(self.ask_replicated(name, Request::of(&CLAIM, call)).await?, request)?;
@@ -238,6 +240,25 @@ impl Store for RedisStore {
         match number(&self.ask_apart(Request::of(&RENEW, call)).await?)? {
             1 => Ok(RenewAnswer::Held),
             _ => Ok(RenewAnswer::Lost),
+        }
+    }
+
+    async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        self.check_size(&request.step.result)?;
+        let name = self.0.prefix.name(key);
+        let step = layout::step(&request.step);
+        let no_room = || StoreError::no_room_for_step(step.len(), layout::LARGEST);
+        let mut call = RECORD_STEP.call(&name, 64 + step.len());
+        call.arg(&layout::holder(&request.owner, request.fence)).arg(request.position).arg(&step);
+        self.replicate(&mut call);
+        match number(&self.ask_replicated(name, Request::of(&RECORD_STEP, call)).await?)? {
+            1 => Ok(RecordStepAnswer::Recorded),
+            -2 => Err(no_room()),
+            _ => Ok(RecordStepAnswer::Lost),
         }
     }
 
@@ -262,6 +283,7 @@ impl Store for RedisStore {
         let cause = match request.cause {
             ReleaseCause::Failed => "F",
             ReleaseCause::Abandoned => "A",
+            ReleaseCause::Doubtful => "D",
             ReleaseCause::Unused => "U",
         };
         let mut call = RELEASE.call(&self.0.prefix.name(key), 64);

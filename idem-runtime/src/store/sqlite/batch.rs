@@ -2,13 +2,14 @@
 //!
 //! The rules are the protocol's: this reads a record, runs the transition, and writes what it says.
 
+use std::ops::DerefMut;
 use std::time::SystemTime;
 
 use rusqlite::{Connection, Statement, params};
 
 use super::listing;
 use super::queue::{Answer, Op};
-use super::rows::{self, COLUMNS, RowError};
+use super::rows::{self, COLUMNS, RowError, STEP_COLUMNS};
 use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::protocol::{self, Fence, Record, Step, Timestamp};
@@ -24,10 +25,34 @@ pub(super) fn find_sql() -> String {
     format!("SELECT {COLUMNS} FROM idem_records WHERE scope = ?1 AND key = ?2")
 }
 
-/// Reads the record of a key with a statement made of [`find_sql`].
-pub(super) fn find(statement: &mut Statement<'_>, key: &RecordKey) -> Result<Option<Record>, RowError> {
-    let mut found = statement.query(params![key.scope().as_str(), key.key().as_str()])?;
-    found.next()?.map(rows::read).transpose()
+/// The statement that finds the steps of a record.
+pub(super) fn find_steps_sql() -> String {
+    format!("SELECT {STEP_COLUMNS} FROM idem_steps WHERE scope = ?1 AND key = ?2 ORDER BY position")
+}
+
+/// Reads the record of a key with a statement made of [`find_sql`], and where it has steps, those with one
+/// made of [`find_steps_sql`].
+pub(super) fn find<'c, S: DerefMut<Target = Statement<'c>>>(
+    statement: &mut Statement<'_>,
+    steps: impl FnOnce() -> rusqlite::Result<S>,
+    key: &RecordKey,
+) -> Result<Option<Record>, RowError> {
+    let name = params![key.scope().as_str(), key.key().as_str()];
+    let mut found = statement.query(name)?;
+    let Some(row) = found.next()? else { return Ok(None) };
+    let (mut record, count) = rows::read(row)?;
+    if count > 0 {
+        // The first statement is still at its row, so both read the same snapshot.
+        let mut statement = steps()?;
+        let mut found = statement.query(name)?;
+        while let Some(row) = found.next()? {
+            record.steps.push(rows::read_step(row)?);
+        }
+        if u64::try_from(record.steps.len()).ok() != Some(count) {
+            return Err(RowError::Unreadable("steps"));
+        }
+    }
+    Ok(Some(record))
 }
 
 /// The error of a row that is no record.
@@ -60,7 +85,9 @@ pub(super) struct Session<'c> {
     commit: Statement<'c>,
     rollback: Statement<'c>,
     find: Statement<'c>,
+    find_steps: Statement<'c>,
     put: Statement<'c>,
+    put_step: Statement<'c>,
     forget: Statement<'c>,
     purge: Statement<'c>,
     next_expiry: Statement<'c>,
@@ -76,9 +103,12 @@ impl<'c> Session<'c> {
     pub(super) fn prepare(connection: &'c Connection) -> rusqlite::Result<Self> {
         let put = format!(
             "INSERT INTO idem_records (scope, key, {COLUMNS}) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18) \
              ON CONFLICT (scope, key) DO UPDATE SET ({COLUMNS}) = \
-             (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)"
+             (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)"
+        );
+        let put_step = format!(
+            "INSERT INTO idem_steps (scope, key, position, {STEP_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
         );
         Ok(Self {
             connection,
@@ -86,7 +116,9 @@ impl<'c> Session<'c> {
             commit: connection.prepare("COMMIT")?,
             rollback: connection.prepare("ROLLBACK")?,
             find: connection.prepare(&find_sql())?,
+            find_steps: connection.prepare(&find_steps_sql())?,
             put: connection.prepare(&put)?,
+            put_step: connection.prepare(&put_step)?,
             forget: connection.prepare(
                 "DELETE FROM idem_records WHERE scope = ?1 AND key = ?2 RETURNING fence, expires_at",
             )?,
@@ -138,6 +170,9 @@ impl<'c> Session<'c> {
             Op::Renew(key, request) => {
                 self.step(key, |record, now| protocol::renew(record, request, now)).map(Answer::Renew)
             }
+            Op::RecordStep(key, request) => self
+                .step(key, |record, now| protocol::record_step(record, request, now))
+                .map(Answer::RecordStep),
             Op::Complete(key, request) => {
                 self.step(key, |record, now| protocol::complete(record, request, now)).map(Answer::Complete)
             }
@@ -170,7 +205,7 @@ impl<'c> Session<'c> {
             _ => Fence::new(self.floor()?),
         };
         let step = protocol::claim(record.as_ref(), floor, request, now);
-        self.write(key, step)
+        self.write(key, record.as_ref(), step)
     }
 
     fn step<A>(
@@ -180,22 +215,28 @@ impl<'c> Session<'c> {
     ) -> Result<A, Failure> {
         let record = self.find(key)?;
         let step = transition(record.as_ref(), now());
-        self.write(key, step)
+        self.write(key, record.as_ref(), step)
     }
 
-    fn write<A>(&mut self, key: &RecordKey, step: Step<A>) -> Result<A, Failure> {
+    fn write<A>(&mut self, key: &RecordKey, old: Option<&Record>, step: Step<A>) -> Result<A, Failure> {
         if let Some(record) = &step.write {
-            self.put(key, record)?;
+            self.put(key, old.map_or(0, |old| old.steps.len()), record)?;
         }
         Ok(step.answer)
     }
 
-    pub(super) fn put(&mut self, key: &RecordKey, record: &Record) -> rusqlite::Result<()> {
-        rows::write(&mut self.put, key, record)
+    /// Writes a record in the place of one that had so many steps. A transition adds one or leaves out
+    /// all; those that are left out go by the layout's own triggers.
+    pub(super) fn put(&mut self, key: &RecordKey, had: usize, record: &Record) -> rusqlite::Result<()> {
+        rows::write(&mut self.put, key, record)?;
+        for (position, step) in record.steps.iter().enumerate().skip(had) {
+            rows::write_step(&mut self.put_step, key, position, step)?;
+        }
+        Ok(())
     }
 
     fn find(&mut self, key: &RecordKey) -> Result<Option<Record>, Failure> {
-        find(&mut self.find, key).map_err(|error| match error {
+        find(&mut self.find, || Ok(&mut self.find_steps), key).map_err(|error| match error {
             RowError::Sqlite(error) => Failure::Sqlite(error),
             RowError::Unreadable(column) => Failure::Own(unreadable(key, column)),
         })

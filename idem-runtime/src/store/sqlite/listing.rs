@@ -34,7 +34,7 @@ pub(super) fn page(connection: &Connection, request: &List) -> rusqlite::Result<
         last = Some(Cursor::behind_name(scope, key));
         let Some(key) = listing::name(scope, key) else { continue };
         match rows::read(row) {
-            Ok(record) if request.takes(record.state) => {
+            Ok((record, _)) if request.takes(record.state) => {
                 let bytes = row.get::<_, Option<i64>>(named + 2)?.and_then(|bytes| u64::try_from(bytes).ok());
                 page.records.push(Listed::without_value(key, record, bytes));
             }

@@ -36,8 +36,8 @@ use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Release, ReleaseAnswer, Renew,
-    RenewAnswer, Resolution, ResolveAnswer, StoredResult,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
 };
 
 /// How long a lock by another program is waited for, unless it is said otherwise.
@@ -64,7 +64,7 @@ const PURGE_BATCH: usize = 512;
 ///
 /// Expired records are deleted by and by, in small batches; the room they leave is used again. The
 /// file is for nothing else: it is refused if it holds tables of another program. It can be looked
-/// at, also while it is in use, with the `sqlite3` tool (table `idem_records`). To copy it, use that
+/// at, also while it is in use, with the `sqlite3` tool (tables `idem_records` and `idem_steps`). To copy it, use that
 /// tool's `.backup`; to move it, end its processes first. A process that has it open must not open
 /// it as a plain file too: on Unix, closing that would end SQLite's locks. Never delete the `-wal`
 /// file beside it: it holds the newest operations.
@@ -270,6 +270,19 @@ impl Store for SqliteStore {
     async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
         self.write(Op::Renew(key.clone(), *request), |answer| match answer {
             Answer::Renew(answer) => Some(answer),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        self.check_size(&request.step.result)?;
+        self.write(Op::RecordStep(key.clone(), request.clone()), |answer| match answer {
+            Answer::RecordStep(answer) => Some(answer),
             _ => None,
         })
         .await

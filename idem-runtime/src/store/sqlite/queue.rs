@@ -14,8 +14,8 @@ use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
-    Resolution, ResolveAnswer, StoredResult,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
 };
 
 /// How long the writer may be late before the watch answers in its place.
@@ -29,6 +29,7 @@ const WATCH_EVERY: Duration = Duration::from_millis(500);
 pub(super) enum Op {
     Claim(RecordKey, Claim),
     Renew(RecordKey, Renew),
+    RecordStep(RecordKey, RecordStep),
     Complete(RecordKey, Complete),
     Release(RecordKey, Release),
     Resolve(RecordKey, Resolution),
@@ -41,14 +42,16 @@ pub(super) enum Op {
 impl Op {
     /// How many bytes of result it carries.
     fn weight(&self) -> usize {
-        match self {
+        let result = match self {
             Self::Complete(_, Complete { result, .. }) | Self::Resolve(_, Resolution::Record(_, result)) => {
-                match result {
-                    StoredResult::Value(bytes) => bytes.len(),
-                    StoredResult::Tombstone(_) => 0,
-                }
+                result
             }
-            _ => 0,
+            Self::RecordStep(_, RecordStep { step, .. }) => &step.result,
+            _ => return 0,
+        };
+        match result {
+            StoredResult::Value(bytes) => bytes.len(),
+            StoredResult::Tombstone(_) => 0,
         }
     }
 }
@@ -57,6 +60,7 @@ impl Op {
 pub(super) enum Answer {
     Claim(ClaimAnswer),
     Renew(RenewAnswer),
+    RecordStep(RecordStepAnswer),
     Complete(CompleteAnswer),
     Release(ReleaseAnswer),
     Resolve(ResolveAnswer),

@@ -29,6 +29,7 @@ struct Reader {
     connection: Connection,
     identity: Identity,
     find: String,
+    find_steps: String,
 }
 
 /// A few read connections, opened when they are needed.
@@ -120,11 +121,12 @@ impl Reader {
             schema::abandon(connection);
             return None;
         }
-        Some(Self { connection, identity, find: batch::find_sql() })
+        let (find, find_steps) = (batch::find_sql(), batch::find_steps_sql());
+        Some(Self { connection, identity, find, find_steps })
     }
 
     fn find(&mut self, key: &RecordKey) -> Result<Option<Record>, RowError> {
         let mut statement = self.connection.prepare_cached(&self.find)?;
-        batch::find(&mut statement, key)
+        batch::find(&mut statement, || self.connection.prepare_cached(&self.find_steps), key)
     }
 }

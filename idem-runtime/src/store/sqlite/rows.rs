@@ -7,13 +7,16 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Row, Statement, params};
 
 use crate::key::RecordKey;
-use crate::protocol::{Fence, Fingerprint, Owner, Record, State, StoredResult, Timestamp};
+use crate::protocol::{Fence, Fingerprint, Owner, Record, RecordedStep, State, StoredResult, Timestamp};
 use crate::store::words;
 
 /// The columns of a record in the order [`read`] expects. The result is last, so that the others
 /// are found without walking through it.
 pub(super) const COLUMNS: &str = "state, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, \
-     ttl, fingerprint, tombstone, created_at, completed_at, expires_at, result";
+     ttl, fingerprint, tombstone, created_at, completed_at, expires_at, steps, result";
+
+/// The columns of a step, in the order [`read_step`] expects.
+pub(super) const STEP_COLUMNS: &str = "name, input, tombstone, result";
 
 /// Why a row is no record.
 #[derive(Debug)]
@@ -84,20 +87,21 @@ impl<'r> Column<'r> {
     }
 }
 
-/// The record in a row that begins with [`COLUMNS`].
-pub(super) fn read(row: &Row<'_>) -> Result<Record> {
+/// The record in a row that begins with [`COLUMNS`] but for its steps, and how many of them there are.
+pub(super) fn read(row: &Row<'_>) -> Result<(Record, u64)> {
     let column = |index, name| Column::of(row, index, name);
     let state = column(0, "state")?.word(words::state_of)?;
     let owner = column(1, "owner")?;
     let attempt = column(3, "attempt")?;
     let recovered = column(4, "recovered")?;
     let completed_at = column(12, "completed_at")?.optional_instant()?;
-    let result = result(&column(10, "tombstone")?, &column(14, "result")?)?;
+    let result = result(&column(10, "tombstone")?, &column(15, "result")?)?;
     let terminal = matches!(state, State::Completed | State::Failed);
     if result.is_some() != terminal || completed_at.is_some() != terminal {
         return Err(RowError::Unreadable("result"));
     }
-    Ok(Record {
+    let steps = column(14, "steps")?.number()?;
+    let record = Record {
         state,
         owner: Owner::from_bytes(owner.array()?.ok_or(owner.unreadable())?),
         fence: Fence::new(column(2, "fence")?.number()?),
@@ -113,9 +117,24 @@ pub(super) fn read(row: &Row<'_>) -> Result<Record> {
         ttl: Duration::from_micros(column(8, "ttl")?.number()?),
         fingerprint: column(9, "fingerprint")?.array()?.map(Fingerprint::from_bytes),
         result,
+        steps: Vec::new(),
         created_at: column(11, "created_at")?.instant()?,
         completed_at,
         expires_at: column(13, "expires_at")?.optional_instant()?,
+    };
+    Ok((record, steps))
+}
+
+/// The step in a row of [`STEP_COLUMNS`].
+pub(super) fn read_step(row: &Row<'_>) -> Result<RecordedStep> {
+    let column = |index, name| Column::of(row, index, name);
+    let name = column(0, "name of a step")?;
+    let bytes = column(3, "result of a step")?;
+    let result = result(&column(2, "tombstone of a step")?, &bytes)?;
+    Ok(RecordedStep {
+        name: name.word(|name| Some(name.to_owned()))?,
+        input: column(1, "input of a step")?.array()?.map(Fingerprint::from_bytes),
+        result: result.ok_or(bytes.unreadable())?,
     })
 }
 
@@ -130,11 +149,7 @@ fn result(tombstone: &Column<'_>, bytes: &Column<'_>) -> Result<Option<StoredRes
 
 /// Runs a statement whose parameters are scope, key and then [`COLUMNS`].
 pub(super) fn write(statement: &mut Statement<'_>, key: &RecordKey, record: &Record) -> rusqlite::Result<()> {
-    let (tombstone, result) = match &record.result {
-        None => (None, None),
-        Some(StoredResult::Value(bytes)) => (None, Some(bytes.as_ref())),
-        Some(StoredResult::Tombstone(reason)) => (Some(words::tombstone(*reason)), None),
-    };
+    let (tombstone, result) = result_columns(record.result.as_ref());
     let parameters = params![
         key.scope().as_str(),
         key.key().as_str(),
@@ -152,9 +167,43 @@ pub(super) fn write(statement: &mut Statement<'_>, key: &RecordKey, record: &Rec
         instant(record.created_at),
         record.completed_at.map(instant),
         record.expires_at.map(instant),
+        number_of_steps(record.steps.len()),
         result,
     ];
     statement.execute(parameters).map(drop)
+}
+
+/// Runs a statement whose parameters are scope, key, position and then [`STEP_COLUMNS`].
+pub(super) fn write_step(
+    statement: &mut Statement<'_>,
+    key: &RecordKey,
+    position: usize,
+    step: &RecordedStep,
+) -> rusqlite::Result<()> {
+    let (tombstone, result) = result_columns(Some(&step.result));
+    let parameters = params![
+        key.scope().as_str(),
+        key.key().as_str(),
+        number_of_steps(position),
+        step.name,
+        step.input.as_ref().map(Fingerprint::as_bytes),
+        tombstone,
+        result,
+    ];
+    statement.execute(parameters).map(drop)
+}
+
+/// What a result is in the columns `tombstone` and `result`.
+fn result_columns(result: Option<&StoredResult>) -> (Option<&'static str>, Option<&[u8]>) {
+    match result {
+        None => (None, None),
+        Some(StoredResult::Value(bytes)) => (None, Some(bytes.as_ref())),
+        Some(StoredResult::Tombstone(reason)) => (Some(words::tombstone(*reason)), None),
+    }
+}
+
+fn number_of_steps(steps: usize) -> i64 {
+    i64::try_from(steps).unwrap_or(i64::MAX)
 }
 
 /// The nearest integer SQLite has: the last one stands for all beyond, some 292,000 years from now.

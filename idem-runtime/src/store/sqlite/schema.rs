@@ -16,7 +16,8 @@ use crate::error::StoreError;
 const APPLICATION_ID: i64 = 0x6964_656d;
 
 /// What leads from each version of the layout to the next; from nothing, first.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE idem_records (
         scope        TEXT    NOT NULL,
         key          TEXT    NOT NULL,
@@ -43,14 +44,42 @@ const MIGRATIONS: &[&str] = &["
         value INTEGER NOT NULL
     ) STRICT;
     INSERT INTO idem_meta (name, value) VALUES ('fence_floor', 0);
-"];
+",
+    "
+    ALTER TABLE idem_records ADD COLUMN steps INTEGER NOT NULL DEFAULT 0; -- how many there are in idem_steps
+    CREATE TABLE idem_steps (
+        scope     TEXT    NOT NULL,
+        key       TEXT    NOT NULL,
+        position  INTEGER NOT NULL, -- from 0, in the order they were recorded
+        name      TEXT    NOT NULL,
+        input     BLOB,
+        tombstone TEXT,             -- why there is no result: too_large, not_encodable
+        result    BLOB,
+        UNIQUE (scope, key, position)
+    ) STRICT;
+    -- Steps go with their record, and when it gets its result or begins anew: whoever writes it, be it a
+    -- process that knows of no steps yet.
+    CREATE TRIGGER idem_steps_deleted AFTER DELETE ON idem_records WHEN old.steps > 0 BEGIN
+        DELETE FROM idem_steps WHERE scope = old.scope AND key = old.key;
+    END;
+    CREATE TRIGGER idem_steps_over AFTER UPDATE ON idem_records
+        WHEN old.steps > 0
+            AND (new.steps = 0 OR new.completed_at IS NOT NULL OR new.created_at <> old.created_at)
+    BEGIN
+        DELETE FROM idem_steps WHERE scope = old.scope AND key = old.key;
+        UPDATE idem_records SET steps = 0 WHERE scope = old.scope AND key = old.key AND steps > 0;
+    END;
+",
+];
 
 /// Reads one page of each tree, so that damage there is found when the file is opened.
-const TOUCH: [&str; 4] = [
+const TOUCH: [&str; 6] = [
     "SELECT count(*) FROM (SELECT rowid FROM idem_records NOT INDEXED LIMIT 1)",
     "SELECT count(*) FROM (SELECT 1 FROM idem_records WHERE scope >= '' ORDER BY scope, key LIMIT 1)",
     "SELECT count(*) FROM (SELECT 1 FROM idem_records WHERE expires_at > 0 ORDER BY expires_at LIMIT 1)",
     "SELECT count(*) FROM idem_meta",
+    "SELECT count(*) FROM (SELECT rowid FROM idem_steps NOT INDEXED LIMIT 1)",
+    "SELECT count(*) FROM (SELECT 1 FROM idem_steps WHERE scope >= '' ORDER BY scope, key, position LIMIT 1)",
 ];
 
 /// The log is cut back to this after it was longer.

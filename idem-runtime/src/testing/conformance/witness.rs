@@ -10,8 +10,8 @@ use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
-    Resolution, ResolveAnswer,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
 };
 use crate::store::DynStore;
 use crate::store::{Store, Waiters};
@@ -57,10 +57,13 @@ impl Witness {
 
 impl Store for Witness {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let Claim { lease, ttl, on_crash, max_attempts, fingerprint, .. } = request;
+        let Claim { lease, ttl, on_crash, max_attempts, fingerprint, settles_doubt, .. } = request;
         let mut what = format!("claim for {lease:?}, kept {ttl:?}, {on_crash:?}");
         if let Some(most) = max_attempts {
             what += &format!(", at most {most} attempts");
+        }
+        if *settles_doubt {
+            what += ", settles a doubt";
         }
         if let Some(fingerprint) = fingerprint {
             what += &format!(", {fingerprint:?}");
@@ -71,6 +74,16 @@ impl Store for Witness {
     async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
         let what = format!("renew fence {} for {:?}", request.fence, request.lease);
         self.watch(what, Some(request.owner), Some(key), self.faults.renew(key, request)).await
+    }
+
+    async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        let RecordStep { fence, position, step, .. } = request;
+        let what = format!("record under fence {fence} at {position} {step:?}");
+        self.watch(what, Some(request.owner), Some(key), self.faults.record_step(key, request)).await
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {

@@ -16,8 +16,8 @@ use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
-    Resolution, ResolveAnswer,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
 };
 use crate::store::{Store, Waiters};
 
@@ -203,6 +203,15 @@ impl<S: Store> Store for FaultStore<S> {
     async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
         let (inner, key, request) = (self.inner.clone(), key.clone(), *request);
         self.meet(OperationKind::Renew, async move { inner.renew(&key, &request).await }).await
+    }
+
+    async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        let (inner, key, request) = (self.inner.clone(), key.clone(), request.clone());
+        self.meet(OperationKind::RecordStep, async move { inner.record_step(&key, &request).await }).await
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {

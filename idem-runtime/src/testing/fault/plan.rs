@@ -15,6 +15,8 @@ pub enum OperationKind {
     Claim,
     /// [`Store::renew`](crate::Store::renew).
     Renew,
+    /// [`Store::record_step`](crate::Store::record_step).
+    RecordStep,
     /// [`Store::complete`](crate::Store::complete).
     Complete,
     /// [`Store::release`](crate::Store::release).
@@ -36,6 +38,7 @@ impl OperationKind {
     pub const ALL: [Self; 9] = [
         Self::Claim,
         Self::Renew,
+        Self::RecordStep,
         Self::Complete,
         Self::Release,
         Self::Resolve,

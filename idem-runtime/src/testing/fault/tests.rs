@@ -21,6 +21,7 @@ fn request() -> Claim {
         ttl: minute,
         on_crash: OnCrash::Rerun,
         max_attempts: None,
+        settles_doubt: false,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::key::{RecordKey, Scope};
 use crate::listing::{List, Listed, ListedResult, Page};
-use crate::protocol::{Complete, State, StoredResult, Tombstone};
+use crate::protocol::{Complete, RecordStepAnswer, RecordedStep, State, StoredResult, Tombstone};
 use crate::store::Store as _;
 use crate::testing::conformance::stage::Stage;
 use crate::testing::conformance::trial::{Broken, Checked, Held, Trial, answered, same, that};
@@ -78,6 +78,7 @@ pub(crate) async fn every_record_is_listed_as_it_is(t: &Trial) -> Checked {
     for (stage, key) in keys {
         let mut record = t.record(&key).await?;
         let result = record.result.take();
+        record.steps.clear();
         let listed = &found[&named(&key)];
         same("the record that is listed", &listed.record, &record).map_err(|broken| broken.at(stage))?;
         let kind = match (&listed.result, &result) {
@@ -117,6 +118,21 @@ pub(crate) async fn a_listed_result_is_told_by_its_size_alone(t: &Trial) -> Chec
         }
     }
     Ok(())
+}
+
+pub(crate) async fn a_record_with_steps_is_listed_without_them(t: &Trial) -> Checked {
+    let held = t.take(&t.key("steps")?).await?;
+    for position in 0..3 {
+        let result = StoredResult::Value(vec![b'7'; 1_000].into());
+        let step = RecordedStep { name: format!("step {position}"), input: None, result };
+        let answer = t.record_step(&held.key, &held.recording(position, &step)).await?;
+        same("recording a step", answer, RecordStepAnswer::Recorded)?;
+    }
+    let found = of_scope(t, 100).await?;
+    let mut record = t.record(&held.key).await?;
+    that(record.steps.len() == 3, "the record has three steps")?;
+    record.steps.clear();
+    same("the record that is listed", &found[&named(&held.key)].record, &record)
 }
 
 pub(crate) async fn pages_of_one_make_up_the_whole(t: &Trial) -> Checked {
