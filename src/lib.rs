@@ -39,6 +39,8 @@
 //! * [`step`]: recovery points of a body; [`Operation::recover`] and the attribute's `recover`: what is asked
 //!   about a run that ended without saying what happened.
 //! * [`protocol`]: the rules, as pure functions.
+//! * [`listing`] and [`inspection`]: what a store holds, and what its server is; the command `idem` (feature `cli`)
+//!   shows both.
 //! * `testing` (feature `testing`): a store that fails on purpose, and the conformance kit.
 //!
 //! # Guarantee
@@ -85,7 +87,8 @@ pub use idem_runtime::{
     CallId, Context, DynStore, Error, Fence, Fingerprint, Key, KeyBuilder, KeyDigest, KeyError, KeyPart,
     MAX_KEY_BYTES, MAX_SCOPE_BYTES, MAX_STEP_NAME_BYTES, MemoryStore, NotStored, Observed, OnCrash,
     Operation, Outcome, RecordKey, RecoveringOperation, Recovery, Scope, Step, StepError, StepName, Store,
-    StoreError, StoreErrorKind, TerminalOperation, Waiters, context, observe, protocol, step, with_deadline,
+    StoreError, StoreErrorKind, TerminalOperation, Waiters, context, inspection, listing, observe, protocol,
+    step, with_deadline,
 };
 
 #[cfg(feature = "macros")]

@@ -13,9 +13,11 @@ mod expansion;
 mod fingerprint;
 #[cfg(feature = "http")]
 pub mod http;
+pub mod inspection;
 mod key;
 #[cfg(feature = "lambda")]
 pub mod lambda;
+pub mod listing;
 #[cfg(feature = "message")]
 pub mod message;
 #[cfg(feature = "outbox")]

@@ -9,7 +9,9 @@ use bytes::Bytes;
 
 use super::{Store, Waiters};
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, RecordedStep,
     Release, ReleaseAnswer, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, StoredResult,
@@ -138,6 +140,15 @@ impl<S: Store> Store for Compressed<S> {
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         self.inner.purge(limit).await
+    }
+
+    /// Sizes are those of what lies in the store, so compressed.
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        self.inner.list(request).await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        self.inner.inspect().await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

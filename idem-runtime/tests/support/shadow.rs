@@ -89,7 +89,10 @@ impl Life {
     /// Whether the claimant finds out what happened in somebody else's run, and has an attempt left for it.
     fn is_settled_by(&self, request: &Claim) -> bool {
         let all_used = request.max_attempts.is_some_and(|most| self.attempts >= most.get());
-        request.settles_doubt && !all_used && self.last.0 != request.owner
+        request.settles_doubt
+            && request.on_crash == OnCrash::InDoubt
+            && !all_used
+            && self.last.0 != request.owner
     }
 
     /// Whether a lapsed lease is for an operator to judge.

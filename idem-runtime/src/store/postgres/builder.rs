@@ -42,9 +42,17 @@ pub struct PostgresStoreBuilder {
     lock_timeout: Duration,
     connections: usize,
     max_result_bytes: usize,
+    must_exist: bool,
 }
 
 impl PostgresStoreBuilder {
+    /// Uses what is there: nothing is made or migrated, and what is absent or of an older layout is refused.
+    /// For tools that look at a table which another program keeps.
+    pub const fn must_exist(mut self) -> Self {
+        self.must_exist = true;
+        self
+    }
+
     /// For the database of this URL.
     pub(super) fn of_url(url: &str) -> Self {
         Self::new(session::options_of_url(url))
@@ -59,6 +67,7 @@ impl PostgresStoreBuilder {
             lock_timeout: LOCK_TIMEOUT,
             connections: CONNECTIONS,
             max_result_bytes: MAX_RESULT_BYTES,
+            must_exist: false,
         }
     }
 
@@ -117,14 +126,16 @@ impl PostgresStoreBuilder {
         let table = Identifier::table(&self.table)?;
         let opening = Opening::new(self.options?, self.operation_timeout, self.lock_timeout);
         let place = place(opening.options());
-        let (first, time) = (opening.clone(), self.operation_timeout);
+        let (first, time, must_exist) = (opening.clone(), self.operation_timeout, self.must_exist);
         let names =
-            apart(async move { retried(time, || prepare(&first, schema.clone(), &table)).await }).await?;
+            apart(async move { retried(time, || prepare(&first, schema.clone(), &table, must_exist)).await })
+                .await?;
         let place = format!("{place} table {}", names.records);
         let statements = Arc::new(Statements::new(&names));
         let setting = worker::Setting { opening, statements, connections: self.connections };
         Ok(PostgresStore(Arc::new(Inner {
             queues: Arc::new(Queues::new(setting)),
+            walking: Arc::default(),
             place,
             table: names.records,
             max_result_bytes: self.max_result_bytes,
@@ -175,11 +186,16 @@ async fn prepare(
     opening: &Opening,
     schema: Option<Identifier>,
     table: &Identifier,
+    must_exist: bool,
 ) -> Result<Names, StoreError> {
     let mut connection = opening.open().await?;
     let prepared = async {
         let names = Names::new(&schema::schema_to_use(&mut connection, schema).await?, table);
-        schema::prepare(&mut connection, &layout::layout(&names)).await?;
+        let layout = layout::layout(&names);
+        match must_exist {
+            false => schema::prepare(&mut connection, &layout).await?,
+            true => schema::find(&mut connection, &layout).await?,
+        }
         Ok(names)
     };
     let names = prepared.await;

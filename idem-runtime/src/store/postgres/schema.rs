@@ -55,6 +55,22 @@ pub(crate) async fn prepare(connection: &mut PgConnection, layout: &Layout) -> R
     }
 }
 
+/// Finds the layout, and refuses what would have to be made or migrated.
+pub(super) async fn find(connection: &mut PgConnection, layout: &Layout) -> Result<(), StoreError> {
+    let (table, ours) = (&layout.table, layout.version());
+    match version(connection, layout).await? {
+        Some(version) if version == ours => Ok(()),
+        Some(newer) if newer > ours => Err(too_new(layout, newer)),
+        Some(older) => Err(StoreError::configuration(format!(
+            "the table {table} has layout {older}, and this version of idem reads {ours}; it was left as it is: use \
+             the idem of the program that uses the table"
+        ))),
+        None => Err(StoreError::configuration(format!(
+            "there is no table {table} of idem's in this database; name another schema or table"
+        ))),
+    }
+}
+
 fn failed(error: &sqlx::Error) -> StoreError {
     failure::of_statement(error).error()
 }

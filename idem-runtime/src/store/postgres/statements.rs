@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::listing;
 use super::names::Names;
 use super::rows::COLUMNS;
 
@@ -29,6 +30,7 @@ pub(super) struct Statements {
     pub(super) take: Arc<str>,
     pub(super) insert: Arc<str>,
     pub(super) replace: Arc<str>,
+    pub(super) listing: listing::Statements,
 }
 
 impl Statements {
@@ -45,6 +47,7 @@ impl Statements {
             take: take(names).into(),
             insert: insert(names).into(),
             replace: replace(names).into(),
+            listing: listing::Statements::new(names),
         }
     }
 }

@@ -238,6 +238,7 @@ macro_rules! __conformance_checks {
                     a_running_lease_is_busy_to_who_settles_doubts, settling_changes_no_other_answer,
                     a_doubt_under_other_arguments_is_a_mismatch, a_doubt_is_not_settled_beyond_the_attempts,
                     an_owner_does_not_settle_its_own_doubt, who_does_not_settle_finds_the_doubt,
+                    a_settled_doubt_given_back_unused_is_one_again,
                 }
                 "release of a doubtful claim: InDoubt under any policy, for an operator or who settles it" {
                     a_doubtful_claim_is_in_doubt_under_any_policy, a_lapsed_claim_can_still_be_doubtful,
@@ -379,6 +380,24 @@ macro_rules! __conformance_checks {
                 "what was deleted does not come back, and what came back is not deleted" {
                     a_result_that_meets_its_removal_does_not_come_back,
                     a_purge_and_a_claim_of_an_expired_key_do_not_meet,
+                }
+            }
+            listing {
+                "a walk gives each record that is there throughout, as it is but without its result" {
+                    every_record_is_listed_as_it_is, a_listed_result_is_told_by_its_size_alone,
+                    a_record_with_steps_is_listed_without_them,
+                    pages_of_one_make_up_the_whole, records_of_odd_names_are_listed,
+                    what_was_forgotten_is_not_listed,
+                    a_walk_gives_what_stays_while_others_come_and_go,
+                }
+                "a walk gives no record that was not asked for" {
+                    a_walk_keeps_to_the_states_it_was_asked_for, a_walk_keeps_to_the_scope_it_was_asked_for,
+                }
+                "a page tells the store's clock, by which what is over is over" {
+                    a_pages_clock_tells_what_is_over,
+                }
+                "a walk changes nothing" {
+                    a_walk_changes_nothing,
                 }
             }
             lost {

@@ -29,6 +29,8 @@ pub enum OperationKind {
     Get,
     /// [`Store::purge`](crate::Store::purge).
     Purge,
+    /// [`Store::list`](crate::Store::list).
+    List,
 }
 
 impl OperationKind {
@@ -43,6 +45,7 @@ impl OperationKind {
         Self::Forget,
         Self::Get,
         Self::Purge,
+        Self::List,
     ];
 
     pub(super) const fn index(self) -> usize {
