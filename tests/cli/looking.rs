@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::time::Duration;
 
-use idem::protocol::State;
+use idem::protocol::{ClaimAnswer, RecordStep, RecordedStep, State, StoredResult};
 use idem::{OnCrash, Store as _};
 
 use crate::idem_command::*;
@@ -187,4 +187,21 @@ async fn the_doctor_looks_at_a_file_and_leaves_nothing_behind() {
     let read = shop.idem.run(&["doctor", "--read-only"]).ended(0).out;
     assert!(read.contains("synchronous") && !read.contains("MEDIAN"), "{read}");
     assert_eq!(shop.store.purge(usize::MAX).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn the_steps_of_a_record_are_shown_by_name_and_size() {
+    let shop = Shop::new();
+    let (key, request) = (key("order-1"), claim());
+    let ClaimAnswer::Granted(grant) = shop.store.claim(&key, &request).await.unwrap() else { panic!() };
+    let result = StoredResult::Value(format!("\"{SECRET}\"").into());
+    let step = RecordedStep { name: "reserve".to_owned(), input: None, result };
+    let record = RecordStep { owner: request.owner, fence: grant.fence, position: 0, step };
+    shop.store.record_step(&key, &record).await.unwrap();
+    let shown = shop.idem.run(&["--json", "show", "order-1", "--result"]).ended(0);
+    assert_eq!(shown.one()["steps"][0]["name"], "reserve");
+    assert_eq!(shown.one()["steps"][0]["result"]["bytes"], 6);
+    let text = shop.idem.run(&["show", "order-1", "--result"]).ended(0).out;
+    assert!(text.contains("step 1") && text.contains("reserve  6 B"), "{text}");
+    assert!(!text.contains(SECRET) && !shown.out.contains(SECRET), "{text}");
 }

@@ -125,7 +125,7 @@ pub(crate) async fn a_record_with_steps_is_listed_without_them(t: &Trial) -> Che
     for position in 0..3 {
         let result = StoredResult::Value(vec![b'7'; 1_000].into());
         let step = RecordedStep { name: format!("step {position}"), input: None, result };
-        let answer = t.record_step(&held.key, &held.recording(position, &step)).await?;
+        let answer = t.record_step(&held, position, &step).await?;
         same("recording a step", answer, RecordStepAnswer::Recorded)?;
     }
     let found = of_scope(t, 100).await?;
