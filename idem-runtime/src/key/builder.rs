@@ -1,13 +1,22 @@
 //! Rendering of values into a key.
 
+use std::cell::Cell;
 use std::fmt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{Key, KeyError, KeyPart};
+use super::{Key, KeyError, KeyPart, MAX_KEY_BYTES};
 
 /// Everything but `[A-Za-z0-9_.~-]`, the unreserved characters of RFC 3986 section 2.3.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').remove(b'~').remove(b'-');
+
+thread_local! {
+    /// Where a thread renders its keys, one after another, so that a key is allocated once.
+    static PLACE: Cell<String> = const { Cell::new(String::new()) };
+}
+
+/// A place that has once held more than this is not kept.
+const LARGEST_PLACE: usize = 4 * MAX_KEY_BYTES;
 
 /// Makes a [`Key`] of literal text and values.
 ///
@@ -32,7 +41,8 @@ impl KeyBuilder {
     /// An empty key.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        // A thread that ends has none any more.
+        Self { text: PLACE.try_with(Cell::take).unwrap_or_default(), missing: false, plain: false }
     }
 
     /// Adds text as it is.
@@ -63,12 +73,16 @@ impl KeyBuilder {
 
     /// A key without a value that it needs.
     pub(super) fn missing() -> Self {
-        Self { missing: true, ..Self::default() }
+        let mut builder = Self::new();
+        builder.missing = true;
+        builder
     }
 
     /// No key, where the call is then made as if nothing guarded it.
     pub(super) fn plain() -> Self {
-        Self { plain: true, ..Self::missing() }
+        let mut builder = Self::missing();
+        builder.plain = true;
+        builder
     }
 
     /// Whether the call is made as if nothing guarded it.
@@ -83,7 +97,18 @@ impl KeyBuilder {
     /// [`KeyError::Missing`] if it or a value in it is empty, [`KeyError::TooLong`] beyond 1,024
     /// bytes.
     pub fn finish(self) -> Result<Key, KeyError> {
-        if self.missing { Err(KeyError::Missing) } else { Key::new(self.text) }
+        if self.missing { Err(KeyError::Missing) } else { Key::new(&self.text) }
+    }
+}
+
+impl Drop for KeyBuilder {
+    fn drop(&mut self) {
+        let mut place = std::mem::take(&mut self.text);
+        if place.capacity() <= LARGEST_PLACE {
+            place.clear();
+            // Nothing is lost where a thread ends.
+            let _ = PLACE.try_with(|kept| kept.set(place));
+        }
     }
 }
 

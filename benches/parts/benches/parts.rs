@@ -1,0 +1,117 @@
+//! The parts of a call, each by itself.
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use idem::protocol::{Claim, ClaimAnswer, Complete, OnCrash, Owner, StoredResult, Verdict};
+use idem::{Key, KeyBuilder, MemoryStore, Operation, RecordKey, Scope, Store};
+use idem_part_costs::{Instant, Order, by_attribute, by_hand, runtime, with_fingerprint};
+
+fn keys(c: &mut Criterion) {
+    let order = Order::new(42);
+    c.bench_function("key: a literal and a number", |b| {
+        b.iter(|| KeyBuilder::new().literal("order/").part(&black_box(&order).id).finish());
+    });
+    c.bench_function("key: two texts, one to be escaped", |b| {
+        b.iter(|| {
+            KeyBuilder::new().part(black_box("tenant-7")).literal("/").part(black_box("a/b c")).finish()
+        });
+    });
+    c.bench_function("fingerprint: two fields", |b| {
+        b.iter(|| Operation::new("parts").fingerprint(black_box(&(order.amount, &order.currency))));
+    });
+}
+
+fn calls(c: &mut Criterion) {
+    let runtime = runtime().expect("a runtime");
+    let orders: Vec<Order> = (0..100_000).map(Order::new).collect();
+    let next = Cell::new(0);
+    let fresh = || {
+        next.set((next.get() + 1) % orders.len());
+        &orders[next.get()]
+    };
+    let operation = Operation::new("parts.by_hand");
+    let (granting, nothing) = (Instant::granting(), Instant::replaying(b"null"));
+    let memory = MemoryStore::new();
+    runtime.block_on(by_attribute(&memory, &orders[0])).expect("a call");
+
+    // The key may have been used before; a body of nothing is as fast as none.
+    c.bench_function("call: fresh, attribute, store that answers at once", |b| {
+        b.iter(|| runtime.block_on(by_attribute(&granting, fresh())));
+    });
+    c.bench_function("call: fresh, by hand, store that answers at once", |b| {
+        b.iter(|| runtime.block_on(by_hand(&operation, &granting, fresh())));
+    });
+    c.bench_function("call: fresh, with a fingerprint, store that answers at once", |b| {
+        b.iter(|| runtime.block_on(with_fingerprint(&granting, fresh())));
+    });
+    c.bench_function("call: replay, attribute, store that answers at once", |b| {
+        b.iter(|| runtime.block_on(by_attribute(&nothing, fresh())));
+    });
+    c.bench_function("call: replay, attribute, MemoryStore", |b| {
+        b.iter(|| runtime.block_on(by_attribute(&memory, &orders[0])));
+    });
+    c.bench_function("call: fresh, attribute, MemoryStore", |b| {
+        b.iter_custom(|rounds| {
+            // Keys of one store each, so that all are new.
+            let mut spent = Duration::ZERO;
+            let mut left = rounds;
+            while left > 0 {
+                let (store, some) = (MemoryStore::new(), left.min(orders.len() as u64));
+                let begin = std::time::Instant::now();
+                for order in orders.iter().take(usize::try_from(some).unwrap_or(usize::MAX)) {
+                    let _ = black_box(runtime.block_on(by_attribute(&store, order)));
+                }
+                spent += begin.elapsed();
+                left -= some;
+            }
+            spent
+        });
+    });
+    c.bench_function("call: none, the body alone", |b| {
+        b.iter(|| {
+            runtime.block_on(async {
+                black_box(fresh());
+                Ok::<(), idem::Error>(())
+            })
+        });
+    });
+}
+
+fn memory(c: &mut Criterion) {
+    let runtime = runtime().expect("a runtime");
+    let store = MemoryStore::new();
+    let scope = Scope::new("parts").expect("a scope");
+    let next = Cell::new(0_u64);
+    let claim = || Claim {
+        owner: Owner::random(),
+        fingerprint: None,
+        lease: Duration::from_secs(30),
+        ttl: Duration::from_millis(50),
+        on_crash: OnCrash::Rerun,
+        max_attempts: None,
+    };
+    c.bench_function("MemoryStore: claim and complete", |b| {
+        b.iter(|| {
+            next.set(next.get() + 1);
+            let key = RecordKey::new(scope.clone(), Key::new(next.get().to_string()).expect("a key"));
+            let claim = claim();
+            runtime.block_on(async {
+                let Ok(ClaimAnswer::Granted(grant)) = store.claim(&key, &claim).await else { return };
+                let complete = Complete {
+                    owner: claim.owner,
+                    fence: grant.fence,
+                    verdict: Verdict::Completed,
+                    result: StoredResult::Value(b"null"[..].into()),
+                    ttl: claim.ttl,
+                };
+                let _ = black_box(store.complete(&key, &complete).await);
+            });
+        });
+    });
+}
+
+criterion_group!(parts, keys, calls, memory);
+criterion_main!(parts);

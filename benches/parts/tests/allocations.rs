@@ -1,0 +1,46 @@
+//! How often a call asks for memory: counted, so that one more is seen on any machine.
+
+use futures_util::FutureExt as _;
+use idem::{MemoryStore, Operation};
+use idem_part_costs::{Order, by_attribute, by_hand, runtime, with_fingerprint};
+
+/// The allocations of one call of these, once whatever is made only once was made.
+fn of<'o, F>(orders: &'o [Order], mut call: impl FnMut(&'o Order) -> F) -> u64
+where
+    F: Future<Output = Result<(), idem::Error>>,
+{
+    runtime().unwrap().block_on(async {
+        let (before, counted) = orders.split_at(orders.len() / 2);
+        for order in before {
+            call(order).await.unwrap();
+        }
+        // A table that grows now and then is no allocation of the call: the least of them.
+        let counts = counted.iter().map(|order| {
+            let mut outcome = None;
+            let counts = allocation_counter::measure(|| outcome = call(order).now_or_never());
+            outcome.expect("nothing in it waits").unwrap();
+            counts.count_total
+        });
+        counts.min().unwrap()
+    })
+}
+
+#[test]
+fn a_call_allocates_no_more_than_it_did() {
+    let store = MemoryStore::new();
+    let operation = Operation::new("parts.by_hand");
+    let fresh: Vec<Order> = (0..2_000).map(Order::new).collect();
+    let replayed = vec![Order::new(0); 2_000];
+    let counted = [&fresh, &replayed].map(|orders| {
+        [
+            of(orders, |order| by_attribute(&store, order)),
+            of(orders, |order| by_hand(&operation, &store, order)),
+            of(orders, |order| with_fingerprint(&store, order)),
+        ]
+    });
+    assert_eq!(
+        counted,
+        [[10, 9, 18], [5, 4, 13]],
+        "fresh and replayed: by the attribute, by hand, with a fingerprint"
+    );
+}

@@ -1,0 +1,111 @@
+//! One way to do the work, as every store's file gives it.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use idem::{Operation, Store, idempotent};
+
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Anything<T> = Result<T, Failure>;
+
+type Call = Arc<dyn Fn(String) -> BoxFuture<'static, Anything<()>> + Send + Sync>;
+
+/// What a body gives: 64 bytes as it is kept.
+pub(crate) const RECEIPT: &str = "a receipt of sixty-two characters, as a body might well give.. ";
+
+/// One way to make a call, with the same work in it as the others.
+#[derive(Clone)]
+pub(crate) struct Arm {
+    pub(crate) name: &'static str,
+    /// A call whose key is new.
+    pub(crate) fresh: Call,
+    /// A call whose result is recorded.
+    pub(crate) replay: Call,
+    /// Fifty milliseconds of work in a call whose key is new, where that is a question.
+    pub(crate) work: Option<Call>,
+}
+
+/// A boxed call: the same cost for every arm.
+pub(crate) fn call<F>(make: impl Fn(String) -> F + Send + Sync + 'static) -> Call
+where
+    F: Future<Output = Anything<()>> + Send + 'static,
+{
+    Arc::new(move |key| Box::pin(make(key)))
+}
+
+/// The arms that compete on one store. The first is what the others are compared with.
+pub(crate) struct Contest {
+    pub(crate) store: String,
+    pub(crate) arms: Vec<Arm>,
+    /// The same arms through a counter of what they say to the server.
+    pub(crate) metered: Vec<(Arm, crate::meter::Meter)>,
+    /// The server, which lives as long as this.
+    pub(crate) server: Option<(u32, Box<dyn std::any::Any>)>,
+}
+
+pub(crate) fn wrong() -> Failure {
+    "another answer than there must be".into()
+}
+
+/// Fifty milliseconds of work.
+pub(crate) async fn work() {
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+}
+
+/// The body of all calls.
+async fn body(works: bool) -> String {
+    if works {
+        work().await;
+    }
+    RECEIPT.to_owned()
+}
+
+#[idempotent(key = "{key}", store = store, scope = "side.by.side")]
+async fn pay<S: Store>(store: &S, key: &str, works: bool) -> Result<String, idem::Error> {
+    Ok(body(works).await)
+}
+
+/// This library's arms on any store: the attribute, and `Operation::run`.
+pub(crate) fn ours<S: Store>(store: &S) -> Vec<Arm> {
+    let attribute = |works: bool| {
+        let store = store.clone();
+        call(move |key| {
+            let store = store.clone();
+            async move {
+                let receipt = pay(&store, &key, works).await?;
+                if receipt == RECEIPT { Ok(()) } else { Err(wrong()) }
+            }
+        })
+    };
+    let operation = |works: bool| {
+        let (store, operation) = (store.clone(), Operation::new("side.by.side.run"));
+        call(move |key| {
+            let (store, operation) = (store.clone(), operation.clone());
+            async move {
+                let receipt =
+                    operation.run(&store, key, || async { Ok::<_, idem::Error>(body(works).await) }).await?;
+                if receipt == RECEIPT { Ok(()) } else { Err(wrong()) }
+            }
+        })
+    };
+    vec![
+        Arm {
+            name: "idem, `#[idempotent]`",
+            fresh: attribute(false),
+            replay: attribute(false),
+            work: Some(attribute(true)),
+        },
+        Arm { name: "idem, `Operation::run`", fresh: operation(false), replay: operation(false), work: None },
+    ]
+}
+
+/// No idempotency at all.
+pub(crate) fn none() -> Arm {
+    let nothing = |works| {
+        call(move |_| async move {
+            let receipt = std::hint::black_box(body(works).await);
+            if receipt == RECEIPT { Ok(()) } else { Err(wrong()) }
+        })
+    };
+    Arm { name: "no idempotency", fresh: nothing(false), replay: nothing(false), work: Some(nothing(true)) }
+}

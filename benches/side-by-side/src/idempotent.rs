@@ -1,0 +1,50 @@
+//! The crate `idempotent` on any of its stores.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use idempotent::fingerprint::{DefaultFingerprintStrategy, FingerprintStrategy as _};
+use idempotent::store::{IdempotencyStore, InsertResult};
+use idempotent::{CachedResponse, IdempotencyEntry, IdempotencyKey, Metadata};
+
+use crate::arm::{Anything, Arm, RECEIPT, call, wrong};
+
+const TTL: Duration = Duration::from_secs(3_600);
+
+/// Its store used as its own layer uses it.
+pub(crate) fn arm<S>(store: S) -> Arm
+where
+    S: IdempotencyStore + Send + Sync + 'static,
+    S::Error: std::error::Error + Send + Sync + 'static,
+{
+    let store = Arc::new(store);
+    let one = |fresh: bool| {
+        let store = store.clone();
+        call(move |key| {
+            let store = store.clone();
+            async move { if claimed(&*store, key).await? == fresh { Ok(()) } else { Err(wrong()) } }
+        })
+    };
+    Arm { name: "crate `idempotent` 0.3", fresh: one(true), replay: one(false), work: None }
+}
+
+/// Makes one call, and says whether it was the first.
+async fn claimed<S>(store: &S, key: String) -> Anything<bool>
+where
+    S: IdempotencyStore,
+    S::Error: std::error::Error + Send + Sync + 'static,
+{
+    let key = IdempotencyKey::new(format!("idempotent/{key}"))?;
+    let print = DefaultFingerprintStrategy.compute("charge", b"order");
+    let entry = IdempotencyEntry::new(print, TTL);
+    match store.try_insert(&key, entry.clone()).await? {
+        InsertResult::Claimed { fencing_token } => {
+            let body = Bytes::from_static(RECEIPT.as_bytes());
+            let response = CachedResponse { status_code: 200, metadata: Metadata::default(), body };
+            store.complete(&key, entry.complete(response), fencing_token).await?;
+            Ok(true)
+        }
+        InsertResult::Exists(_) => Ok(false),
+    }
+}

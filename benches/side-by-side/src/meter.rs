@@ -1,0 +1,90 @@
+//! What a client says to a server, counted on the way: bytes, and how often it waits for an answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::arm::Anything;
+
+#[derive(Default)]
+struct Counts {
+    bytes: AtomicU64,
+    round_trips: AtomicU64,
+}
+
+/// A port of this process behind which a server is, and the counts of what passes.
+#[derive(Clone)]
+pub(crate) struct Meter {
+    pub(crate) port: u16,
+    counts: Arc<Counts>,
+}
+
+/// What one call said.
+pub(crate) struct Said {
+    pub(crate) round_trips: f64,
+    pub(crate) bytes: f64,
+}
+
+impl Meter {
+    /// Stands before the server on this port of 127.0.0.1.
+    pub(crate) async fn before(server: u16) -> Anything<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let meter = Self { port: listener.local_addr()?.port(), counts: Arc::default() };
+        let counts = meter.counts.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let counts = counts.clone();
+                tokio::spawn(async move {
+                    let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { return };
+                    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+                    let (from_client, to_client) = client.into_split();
+                    let (from_server, to_server) = server.into_split();
+                    // A round trip is a question after an answer: what is sent in one go is one.
+                    let answered = Arc::new(AtomicBool::new(true));
+                    let (asking, answering) = (answered.clone(), answered);
+                    let there = pump(from_client, to_server, counts.clone(), move |counts| {
+                        if asking.swap(false, Ordering::Relaxed) {
+                            counts.round_trips.fetch_add(1, Ordering::Relaxed);
+                        }
+                    });
+                    let back = pump(from_server, to_client, counts, move |_| {
+                        answering.store(true, Ordering::Relaxed);
+                    });
+                    tokio::join!(there, back);
+                });
+            }
+        });
+        Ok(meter)
+    }
+
+    /// What each of `calls` calls said since `before` was taken.
+    pub(crate) fn since(&self, before: (u64, u64), calls: u32) -> Said {
+        let now = self.now();
+        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+        let each = |now: u64, before: u64| (now - before) as f64 / f64::from(calls);
+        Said { round_trips: each(now.0, before.0), bytes: each(now.1, before.1) }
+    }
+
+    pub(crate) fn now(&self) -> (u64, u64) {
+        (self.counts.round_trips.load(Ordering::Relaxed), self.counts.bytes.load(Ordering::Relaxed))
+    }
+}
+
+async fn pump(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    counts: Arc<Counts>,
+    passed: impl Fn(&Counts),
+) {
+    let mut buffer = vec![0; 64 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        passed(&counts);
+        counts.bytes.fetch_add(length as u64, Ordering::Relaxed);
+        if to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+    let _ = to.shutdown().await;
+}

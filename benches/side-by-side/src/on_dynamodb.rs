@@ -1,0 +1,110 @@
+//! An emulator of DynamoDB: a guarded `PutItem`, a guarded `UpdateItem`, or a consistent `GetItem`, and
+//! what is here. How fast the emulator is says nothing of the service; the ratios and the round trips do.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue;
+use idem::DynamoDbStore;
+use idem_test_servers::Aws;
+
+use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
+use crate::meter::Meter;
+
+const TABLE: &str = "side-by-side";
+
+fn client(port: u16) -> Client {
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .endpoint_url(format!("http://127.0.0.1:{port}"))
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "benches"))
+        .http_client(aws_smithy_http_client::Builder::new().build_http());
+    Client::from_conf(config.build())
+}
+
+fn text(text: &str) -> AttributeValue {
+    AttributeValue::S(text.to_owned())
+}
+
+fn hand(client: Client) -> Arm {
+    let reading = client.clone();
+    Arm {
+        name: "a put, an update, a get",
+        fresh: call(move |key| pay(client.clone(), key)),
+        replay: call(move |key| look(reading.clone(), key)),
+        work: None,
+    }
+}
+
+async fn pay(client: Client, key: String) -> Anything<()> {
+    let key = text(&format!("by hand/{key}"));
+    client
+        .put_item()
+        .table_name(TABLE)
+        .item("key", key.clone())
+        .item("state", text("in_flight"))
+        .item("owner", text("worker"))
+        .condition_expression("attribute_not_exists(#k)")
+        .expression_attribute_names("#k", "key")
+        .send()
+        .await?;
+    client
+        .update_item()
+        .table_name(TABLE)
+        .key("key", key)
+        .update_expression("SET #s = :completed, #r = :result")
+        .condition_expression("#o = :worker AND #s = :in_flight")
+        .expression_attribute_names("#s", "state")
+        .expression_attribute_names("#r", "result")
+        .expression_attribute_names("#o", "owner")
+        .expression_attribute_values(":completed", text("completed"))
+        .expression_attribute_values(":in_flight", text("in_flight"))
+        .expression_attribute_values(":worker", text("worker"))
+        .expression_attribute_values(":result", AttributeValue::B(Blob::new(RECEIPT)))
+        .send()
+        .await?;
+    Ok(())
+}
+
+async fn look(client: Client, key: String) -> Anything<()> {
+    let got = client
+        .get_item()
+        .table_name(TABLE)
+        .key("key", text(&format!("by hand/{key}")))
+        .consistent_read(true)
+        .send()
+        .await?;
+    let result = got.item.as_ref().and_then(|item| item.get("result")?.as_b().ok());
+    if result.is_some_and(|result| result.as_ref() == RECEIPT.as_bytes()) { Ok(()) } else { Err(wrong()) }
+}
+
+async fn arms(port: u16) -> Anything<Vec<Arm>> {
+    // One machine, one clock.
+    let store = DynamoDbStore::builder(client(port), TABLE).clock_skew(Duration::ZERO).build();
+    store.create_table().await?;
+    let mut arms = vec![hand(client(port))];
+    arms.extend(ours(&store));
+    Ok(arms)
+}
+
+pub(crate) async fn contest() -> Anything<Contest> {
+    let mut aws = Aws::start();
+    let port = aws.server().port();
+    let mut all = arms(port).await?;
+    all.push(none());
+    let mut metered = Vec::new();
+    for index in 0..all.len() - 1 {
+        let meter = Meter::before(port).await?;
+        metered.push((arms(meter.port).await?.swap_remove(index), meter));
+    }
+    let id = aws.server().id().ok_or("the emulator ended")?;
+    Ok(Contest {
+        store: "DynamoDB (emulator)".to_owned(),
+        arms: all,
+        metered,
+        server: Some((id, Box::new(aws))),
+    })
+}

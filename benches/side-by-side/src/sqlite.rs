@@ -1,0 +1,91 @@
+//! SQLite in one file, as durable as `SqliteStore` is.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use idem::SqliteStore;
+use rusqlite::{Connection, params};
+use tokio::task::spawn_blocking;
+
+use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
+
+/// One connection that writes and one that reads, each behind a lock.
+#[derive(Clone)]
+struct Hand {
+    writer: Arc<Mutex<Connection>>,
+    reader: Arc<Mutex<Connection>>,
+}
+
+impl Hand {
+    fn new(path: &Path) -> Anything<Self> {
+        let writer = Connection::open(path)?;
+        writer.pragma_update(None, "journal_mode", "WAL")?;
+        writer.pragma_update(None, "synchronous", "FULL")?;
+        writer.execute_batch(
+            "CREATE TABLE by_hand (key TEXT PRIMARY KEY, state TEXT NOT NULL, owner TEXT NOT NULL,
+             locked_until INTEGER NOT NULL, result BLOB) STRICT",
+        )?;
+        let reader = Connection::open(path)?;
+        Ok(Self { writer: Arc::new(Mutex::new(writer)), reader: Arc::new(Mutex::new(reader)) })
+    }
+
+    fn claim(&self, key: &str) -> Anything<bool> {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut insert = writer.prepare_cached(
+            "INSERT INTO by_hand (key, state, owner, locked_until) VALUES (?1, 'in_flight', 'worker', 0)
+             ON CONFLICT DO NOTHING",
+        )?;
+        Ok(insert.execute(params![key])? == 1)
+    }
+
+    fn record(&self, key: &str) -> Anything<bool> {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut update = writer.prepare_cached(
+            "UPDATE by_hand SET state = 'completed', result = ?2
+             WHERE key = ?1 AND owner = 'worker' AND state = 'in_flight'",
+        )?;
+        Ok(update.execute(params![key, RECEIPT.as_bytes()])? == 1)
+    }
+
+    fn look(&self, key: &str) -> Anything<bool> {
+        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut select = reader.prepare_cached("SELECT state, result FROM by_hand WHERE key = ?1")?;
+        let (state, result): (String, Vec<u8>) =
+            select.query_row(params![key], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(state == "completed" && result == RECEIPT.as_bytes())
+    }
+}
+
+fn hand(path: &Path) -> Anything<Arm> {
+    let hand = Hand::new(path)?;
+    let reader = hand.clone();
+    let fresh = call(move |key| {
+        let (claiming, recording, again) = (hand.clone(), hand.clone(), key.clone());
+        async move {
+            // A commit blocks its thread.
+            let claimed = spawn_blocking(move || claiming.claim(&key)).await??;
+            let recorded = spawn_blocking(move || recording.record(&again)).await??;
+            if claimed && recorded { Ok(()) } else { Err(wrong()) }
+        }
+    });
+    let replay = call(move |key| {
+        // A read is short, and made where one is.
+        let found = reader.look(&key);
+        async move { if found? { Ok(()) } else { Err(wrong()) } }
+    });
+    Ok(Arm { name: "two commits, a read", fresh, replay, work: None })
+}
+
+pub(crate) fn contest() -> Anything<Contest> {
+    let folder = tempfile::tempdir()?;
+    let mut arms = vec![hand(&folder.path().join("hand.db"))?];
+    arms.extend(ours(&SqliteStore::open(folder.path().join("idem.db"))?));
+    arms.push(none());
+    let server: Box<dyn std::any::Any> = Box::new(folder);
+    Ok(Contest {
+        store: format!("SQLite {}", rusqlite::version()),
+        arms,
+        metered: Vec::new(),
+        server: Some((std::process::id(), server)),
+    })
+}
