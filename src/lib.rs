@@ -86,9 +86,15 @@ pub use idem_runtime::{
 #[doc(inline)]
 pub use idem_macros::{KeyPart, idempotent};
 
+#[cfg(any(feature = "zstd", feature = "encryption"))]
+#[doc(inline)]
+pub use idem_runtime::Transformed;
 #[cfg(feature = "zstd")]
 #[doc(inline)]
-pub use idem_runtime::Compressed;
+pub use idem_runtime::{Compressed, Compression};
+#[cfg(feature = "encryption")]
+#[doc(inline)]
+pub use idem_runtime::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing, SealError};
 
 #[cfg(feature = "dynamodb")]
 #[doc(inline)]

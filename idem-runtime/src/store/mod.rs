@@ -5,9 +5,13 @@
 
 #[cfg(feature = "zstd")]
 mod compressed;
+#[cfg(feature = "encryption")]
+mod digested;
 mod dynamic;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
+#[cfg(feature = "encryption")]
+mod encrypted;
 mod memory;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
 mod own_runtime;
@@ -20,6 +24,8 @@ mod retry;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 pub(crate) mod transaction;
+#[cfg(any(feature = "zstd", feature = "encryption"))]
+mod transformed;
 mod waiters;
 #[cfg(any(feature = "sqlite", feature = "dynamodb"))]
 mod words;
@@ -32,10 +38,14 @@ use crate::protocol::{
 };
 
 #[cfg(feature = "zstd")]
-pub use compressed::Compressed;
+pub use compressed::{Compressed, Compression};
+#[cfg(feature = "encryption")]
+pub use digested::{DigestedKeys, KeyDigests};
 pub use dynamic::DynStore;
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::{DynamoDbStore, DynamoDbStoreBuilder};
+#[cfg(feature = "encryption")]
+pub use encrypted::{Encrypted, Encryption, KeyRing, SealError};
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresStore, PostgresStoreBuilder};
@@ -43,6 +53,8 @@ pub use postgres::{PostgresStore, PostgresStoreBuilder};
 pub use redis::{RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteStore, SqliteStoreBuilder};
+#[cfg(any(feature = "zstd", feature = "encryption"))]
+pub use transformed::Transformed;
 pub use waiters::Waiters;
 pub(crate) use waiters::{Place, Seat, Seen};
 
@@ -161,6 +173,21 @@ pub trait Store: Clone + Send + Sync + 'static {
     #[cfg(feature = "zstd")]
     #[must_use]
     fn compressed_up_to(self, bytes: usize) -> Compressed<Self> {
-        Compressed::new(self, bytes)
+        Compressed::new(self, Compression::up_to(bytes))
+    }
+
+    /// This store, with results kept encrypted by `keys`: see [`Encrypted`].
+    #[cfg(feature = "encryption")]
+    #[must_use]
+    fn encrypted(self, keys: KeyRing) -> Encrypted<Self> {
+        Encrypted::new(self, Encryption::with(keys))
+    }
+
+    /// This store, with keys and fingerprints that cannot be read in it nor guessed without `secret`, 32
+    /// bytes from a cryptographic generator: see [`DigestedKeys`].
+    #[cfg(feature = "encryption")]
+    #[must_use]
+    fn digest_keys(self, secret: &[u8; 32]) -> DigestedKeys<Self> {
+        DigestedKeys::new(self, KeyDigests::under(secret))
     }
 }
