@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use idem_runtime::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Owner, Record, Release,
-    ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult,
-    Timestamp, Verdict,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Owner, Record, RecordStep,
+    RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer,
+    State, StoredResult, Timestamp, Verdict,
 };
 use idem_runtime::testing::{FaultStore, Rates};
 use idem_runtime::{
@@ -359,6 +359,14 @@ impl Store for GetThenSet {
 
     async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
         self.0.renew(key, request).await
+    }
+
+    async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        self.0.record_step(key, request).await
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {

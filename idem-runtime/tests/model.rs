@@ -68,7 +68,6 @@ fn other_arguments_and_a_limit_of_attempts() {
     let bounds = Setup {
         other_arguments: true,
         max_attempts: NonZeroU32::new(2),
-        settles_doubt: false,
         failures: true,
         ..Setup::new(name, &[Rerun; 2])
     };

@@ -3,8 +3,8 @@
 //! Owns the seam only. It must not restate a rule: every default calls the shipped function.
 
 use super::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Release, ReleaseAnswer, Renew,
-    RenewAnswer, Resolution, ResolveAnswer, Step, Timestamp,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, Step, Timestamp,
 };
 
 /// What a store runs. A mutant overrides one method.
@@ -18,6 +18,10 @@ pub trait Rules: Send + Sync + 'static {
 
     fn renew(record: Option<&Record>, request: &Renew, now: Timestamp) -> Step<RenewAnswer> {
         protocol::renew(record, request, now)
+    }
+
+    fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> Step<RecordStepAnswer> {
+        protocol::record_step(record, request, now)
     }
 
     fn complete(record: Option<&Record>, request: &Complete, now: Timestamp) -> Step<CompleteAnswer> {

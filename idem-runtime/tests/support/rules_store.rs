@@ -10,8 +10,8 @@ use idem_runtime::{RecordKey, Store, StoreError, Waiters};
 use tokio::time::Instant;
 
 use super::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Release, ReleaseAnswer, Renew,
-    RenewAnswer, Resolution, ResolveAnswer, Step, Timestamp,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, Step, Timestamp,
 };
 use super::rules::Rules;
 
@@ -107,6 +107,14 @@ impl<R: Rules> Store for RulesStore<R> {
 
     async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
         Ok(self.step(key, |record, now| R::renew(record, request, now)))
+    }
+
+    async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        Ok(self.step(key, |record, now| R::record_step(record, request, now)))
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
