@@ -248,7 +248,7 @@ pub enum StoreErrorKind {
     /// The store did not say whether the operation was applied. Asking again with the same owner
     /// finds out.
     OutcomeUnknown,
-    /// The result is larger than this store takes. Nothing was applied.
+    /// The result, or the step, is larger than this store takes. Nothing was applied.
     TooLarge,
     /// What the store holds under this key is not a record. Nothing was applied.
     CorruptRecord,
@@ -286,6 +286,19 @@ impl StoreError {
         Self::new(
             StoreErrorKind::TooLarge,
             format!("the result is {size} bytes and this store takes at most {limit}"),
+        )
+    }
+
+    /// A [`StoreErrorKind::TooLarge`]: a step of `size` bytes that does not fit beside those recorded, where
+    /// `limit` is the most for all of them and their record.
+    #[must_use]
+    pub fn no_room_for_step(size: usize, limit: usize) -> Self {
+        Self::new(
+            StoreErrorKind::TooLarge,
+            format!(
+                "the step is {size} bytes and does not fit beside the steps recorded before it: this store takes \
+                 {limit} bytes in a record; record less in each step, or fewer"
+            ),
         )
     }
 

@@ -54,6 +54,6 @@ macro_rules! themes {
 }
 
 themes! {
-    claim crash attempts replay fingerprints renew complete release resolve fences expiry purge records
+    claim crash attempts replay fingerprints renew complete release steps doubt resolve fences expiry purge records
     results keys races duels lost outage
 }

@@ -23,7 +23,7 @@ macro_rules! themes {
 }
 
 themes! {
-    claim crash attempts replay fingerprints renew complete release resolve fences expiry purge records
+    claim crash attempts replay fingerprints renew complete release steps doubt resolve fences expiry purge records
     keys results races duels lost outage
 }
 

@@ -17,7 +17,7 @@ async fn store(url: &str) -> RedisStore {
     RedisStore::builder(url).max_result_bytes(MAX_RESULT_BYTES).connect().await.unwrap()
 }
 
-const THEMES: [&str; 19] = [
+const THEMES: [&str; 21] = [
     "claim",
     "crash",
     "attempts",
@@ -26,6 +26,8 @@ const THEMES: [&str; 19] = [
     "renew",
     "complete",
     "release",
+    "steps",
+    "doubt",
     "resolve",
     "fences",
     "expiry",
@@ -72,6 +74,8 @@ themes! {
     a_redis_store_keeps_the_rules_of_renew: "renew";
     a_redis_store_keeps_the_rules_of_complete: "complete";
     a_redis_store_keeps_the_rules_of_release: "release";
+    a_redis_store_keeps_the_rules_of_steps: "steps";
+    a_redis_store_keeps_the_rules_of_doubt: "doubt";
     a_redis_store_keeps_the_rules_of_resolve: "resolve";
     a_redis_store_keeps_the_rules_of_fences: "fences";
     a_redis_store_keeps_the_rules_of_expiry: "expiry";

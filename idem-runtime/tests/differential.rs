@@ -14,7 +14,7 @@ use idem_runtime::testing::seed;
 
 /// How many kinds of answers there are, lost ones included, and a purge that found something not: a
 /// store may have deleted it before.
-const KINDS: usize = 24;
+const KINDS: usize = 26;
 
 /// Fails if the histories did not meet every kind of answer.
 fn complete(answers: &Answers) {

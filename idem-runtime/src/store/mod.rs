@@ -23,6 +23,8 @@ mod redis;
 mod retry;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
+mod step_bytes;
 pub(crate) mod transaction;
 #[cfg(any(feature = "zstd", feature = "encryption"))]
 mod transformed;

@@ -5,7 +5,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0 | version, 1 |
+//! | 0 | version: 2 with steps, else 1, which a version that knows of no steps reads |
 //! | 1 | state: `I` in flight, `C` completed, `F` failed, `R` released, `D` in doubt |
 //! | 2 | result: 0 none, 1 a value, 2 too large, 3 not encodable, 4 attempts ran out |
 //! | 3 | flags: 1 recovered, 2 claimed under `in_doubt`, 4 has a fingerprint |
@@ -16,7 +16,7 @@
 //! | 56..64 | ttl |
 //! | 64..72, 72..80 | completed at, expires at; 0 for never |
 //! | 80..112 | fingerprint, where there is one |
-//! | the rest | the value |
+//! | the rest | the value; or, in version 2, the steps, each with its length in 4 bytes in front |
 //!
 //! Numbers are big-endian; instants and durations are microseconds.
 
@@ -26,10 +26,15 @@ use bytes::{Buf, Bytes};
 
 use crate::error::StoreError;
 use crate::protocol::{
-    Fence, Fingerprint, OnCrash, Owner, Record, State, StoredResult, Timestamp, Tombstone, Verdict,
+    Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
+    Verdict,
 };
+use crate::store::step_bytes;
 
 const VERSION: u8 = 1;
+const WITH_STEPS: u8 = 2;
+/// The longest string a server takes, unless it is told otherwise; `record_step.lua` knows it too.
+pub(super) const LARGEST: usize = 512 << 20;
 const HEADER: usize = 80;
 const RECOVERED: u8 = 1;
 const IN_DOUBT: u8 = 2;
@@ -37,7 +42,7 @@ const HAS_FINGERPRINT: u8 = 4;
 
 /// The record in `bytes`.
 pub(super) fn decode(bytes: Vec<u8>) -> Result<Record, StoreError> {
-    if bytes.first().is_some_and(|version| *version != VERSION) {
+    if bytes.first().is_some_and(|version| ![VERSION, WITH_STEPS].contains(version)) {
         return Err(StoreError::corrupt_record(
             "it is not a record of idem, or was written by a newer version: see `docs/operations.md` to look at \
              it; no call with this key runs until it is gone",
@@ -58,7 +63,7 @@ fn decode_first(mut bytes: Bytes) -> Option<Record> {
     if bytes.len() < HEADER {
         return None;
     }
-    bytes.advance(1);
+    let has_steps = bytes.get_u8() == WITH_STEPS;
     let state = state(bytes.get_u8())?;
     let kind = bytes.get_u8();
     let flags = bytes.get_u8();
@@ -75,6 +80,7 @@ fn decode_first(mut bytes: Bytes) -> Option<Record> {
         bytes.try_copy_to_slice(&mut digest).ok()?;
         fingerprint = Some(Fingerprint::from_bytes(digest));
     }
+    let steps = if has_steps { decode_steps(&mut bytes)? } else { Vec::new() };
     let result = match kind {
         0 => None,
         1 => Some(StoredResult::Value(bytes)),
@@ -84,7 +90,8 @@ fn decode_first(mut bytes: Bytes) -> Option<Record> {
         _ => return None,
     };
     let is_terminal = matches!(state, State::Completed | State::Failed);
-    if is_terminal != result.is_some() || is_terminal != completed_at.is_some() {
+    if is_terminal != result.is_some() || is_terminal != completed_at.is_some() || (is_terminal && has_steps)
+    {
         return None;
     }
     Some(Record {
@@ -99,11 +106,34 @@ fn decode_first(mut bytes: Bytes) -> Option<Record> {
         ttl,
         fingerprint,
         result,
-        steps: Vec::new(),
+        steps,
         created_at,
         completed_at: completed_at.map(Timestamp::from_micros),
         expires_at: expires_at.map(Timestamp::from_micros),
     })
+}
+
+/// The steps, to the end of the bytes.
+fn decode_steps(bytes: &mut Bytes) -> Option<Vec<RecordedStep>> {
+    let mut steps = Vec::new();
+    while !bytes.is_empty() {
+        let length = usize::try_from(bytes.try_get_u32().ok()?).ok()?;
+        if length > bytes.len() {
+            return None;
+        }
+        steps.push(step_bytes::decode(bytes.split_to(length))?);
+    }
+    Some(steps)
+}
+
+/// A step as it lies in a record.
+pub(super) fn step(step: &RecordedStep) -> Vec<u8> {
+    let bytes = step_bytes::encode(step);
+    // No string of a server is as long as this could not say.
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let mut framed = length.to_be_bytes().to_vec();
+    framed.extend_from_slice(&bytes);
+    framed
 }
 
 /// The state that this byte stands for.
@@ -191,12 +221,33 @@ mod tests {
         );
     }
 
+    fn with_steps(mut record: Vec<u8>, steps: &[u8]) -> Vec<u8> {
+        record[0] = WITH_STEPS;
+        record.extend(steps);
+        record
+    }
+
+    #[test]
+    fn steps_lie_behind_the_fingerprint() {
+        let named = |name: &str| RecordedStep {
+            name: name.into(),
+            input: None,
+            result: StoredResult::Value(Bytes::from_static(b"\0")),
+        };
+        let steps = [step(&named("reserve")), step(&named(""))].concat();
+        for (flags, fingerprint) in [(0, &[][..]), (HAS_FINGERPRINT, &[9; 32])] {
+            let record = decode(with_steps(packed(b'I', 0, flags, fingerprint), &steps)).unwrap();
+            assert_eq!(record.steps, [named("reserve"), named("")]);
+            assert_eq!(record.fingerprint.is_some(), flags != 0);
+        }
+    }
+
     #[test]
     fn what_is_not_a_whole_record_is_corrupt() {
         let whole = packed(b'I', 0, HAS_FINGERPRINT, &[1; 32]);
         assert!(decode(whole.clone()).is_ok());
         let mut newer = whole.clone();
-        newer[0] = 2;
+        newer[0] = 3;
         let cases = [
             Vec::new(),
             b"OK".to_vec(),
@@ -207,6 +258,10 @@ mod tests {
             packed(b'I', 1, 0, b"a result in flight"),
             packed(b'C', 0, 0, &[]),
             packed(b'C', 9, 0, &[]),
+            with_steps(packed(b'C', 1, 0, &[]), &[]),
+            with_steps(packed(b'I', 0, 0, &[]), &[0, 0, 0]),
+            with_steps(packed(b'I', 0, 0, &[]), &[0, 0, 0, 8, 1, 2, 0, 0, 0, 0, 0]),
+            with_steps(packed(b'I', 0, 0, &[]), &[0, 0, 0, 7, 9, 2, 0, 0, 0, 0, 0]),
         ];
         for bytes in cases {
             assert_eq!(decode(bytes.clone()).unwrap_err().kind(), StoreErrorKind::CorruptRecord, "{bytes:?}");

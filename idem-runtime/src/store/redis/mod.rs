@@ -30,7 +30,7 @@ use self::hints::Hints;
 use self::lanes::Lanes;
 use self::link::Link;
 use self::name::Prefix;
-use self::scripts::{CLAIM, COMPLETE, RELEASE, RENEW, RESOLVE, Request};
+use self::scripts::{CLAIM, COMPLETE, RECORD_STEP, RELEASE, RENEW, RESOLVE, Request};
 use super::own_runtime::apart;
 use super::retry::retried;
 use super::{Store, Waiters};
@@ -219,7 +219,8 @@ impl Store for RedisStore {
         call.arg(request.owner.as_bytes());
         call.arg(request.fingerprint.as_ref().map_or(&[][..], |fingerprint| fingerprint.as_bytes()));
         call.arg(layout::micros(request.lease)).arg(layout::micros(request.ttl));
-        call.arg(if request.on_crash == OnCrash::InDoubt { 2 } else { 0 });
+        let settles = if request.settles_doubt { 4 } else { 0 };
+        call.arg(settles + if request.on_crash == OnCrash::InDoubt { 2 } else { 0 });
         call.arg(request.max_attempts.map_or(0, std::num::NonZeroU32::get));
         self.replicate(&mut call);
         let answer = claimed(self.ask_replicated(name, Request::of(&CLAIM, call)).await?, request)?;
@@ -241,10 +242,21 @@ impl Store for RedisStore {
 
     async fn record_step(
         &self,
-        _key: &RecordKey,
-        _request: &RecordStep,
+        key: &RecordKey,
+        request: &RecordStep,
     ) -> Result<RecordStepAnswer, StoreError> {
-        Err(StoreError::configuration("this store does not record steps yet"))
+        self.check_size(&request.step.result)?;
+        let name = self.0.prefix.name(key);
+        let step = layout::step(&request.step);
+        let no_room = || StoreError::no_room_for_step(step.len(), layout::LARGEST);
+        let mut call = RECORD_STEP.call(&name, 64 + step.len());
+        call.arg(&layout::holder(&request.owner, request.fence)).arg(request.position).arg(&step);
+        self.replicate(&mut call);
+        match number(&self.ask_replicated(name, Request::of(&RECORD_STEP, call)).await?)? {
+            1 => Ok(RecordStepAnswer::Recorded),
+            -2 => Err(no_room()),
+            _ => Ok(RecordStepAnswer::Lost),
+        }
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {

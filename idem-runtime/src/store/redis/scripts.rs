@@ -22,6 +22,7 @@ macro_rules! scripts {
 scripts! {
     CLAIM = "claim.lua";
     RENEW = "renew.lua";
+    RECORD_STEP = "record_step.lua";
     COMPLETE = "complete.lua";
     RELEASE = "release.lua";
     RESOLVE = "resolve.lua";

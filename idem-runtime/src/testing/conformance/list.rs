@@ -198,6 +198,52 @@ macro_rules! __conformance_checks {
                     a_record_that_is_not_due_is_not_forgotten_first,
                 }
             }
+            steps {
+                "record_step of a claim in flight by its owner and fence, at the next position, even if the lease is over: Recorded" {
+                    steps_are_recorded_in_their_order, a_step_changes_nothing_but_the_steps,
+                    a_step_is_taken_even_if_the_lease_is_over, a_step_is_all_that_it_was,
+                    a_thousand_steps_are_kept, large_steps_are_kept, keys_do_not_share_steps,
+                }
+                "record_step of this very step at its position: Recorded, and nothing changes" {
+                    a_step_asked_again_is_recorded_once, a_lost_step_is_found_recorded,
+                }
+                "record_step in any other case: Lost, and nothing changes" {
+                    another_step_at_a_position_that_is_taken_is_lost, a_step_beyond_the_next_position_is_lost,
+                    a_step_that_comes_too_late_is_lost_and_changes_nothing,
+                    nobody_records_a_step_of_anothers_claim, nobody_is_told_of_anothers_step,
+                    a_step_for_an_absent_key_is_lost_and_makes_none,
+                    a_slow_owner_records_nothing_for_its_successor, a_late_copy_of_a_step_is_not_the_next_one,
+                }
+                "a step over the limit is TooLarge, nothing is applied, and its tombstone is taken" {
+                    a_step_over_the_limit_is_refused_and_nothing_applied,
+                }
+                "steps outlive a renewal, a release, a doubt and a takeover" {
+                    a_takeover_has_the_steps_of_who_was_taken_over,
+                    steps_outlive_a_release_and_a_new_fingerprint, steps_outlive_a_renewal,
+                    steps_outlive_a_doubt_and_an_operators_release, a_refused_claim_leaves_the_steps,
+                    steps_are_kept_as_long_as_their_record, a_policy_does_not_change_what_becomes_of_steps,
+                }
+                "a record with a result has no steps, and a new generation none of the one before" {
+                    a_result_takes_the_place_of_the_steps, an_exhausted_or_resolved_key_has_no_steps,
+                    a_new_generation_knows_no_step_of_the_one_before,
+                }
+            }
+            doubt {
+                "claim, by who settles doubts, of a key in doubt or about to be: a new fence, one attempt more, Granted and recovered" {
+                    a_key_in_doubt_is_granted_to_who_settles_it,
+                    a_lapsed_lease_is_granted_to_who_settles_doubts,
+                    the_steps_are_there_for_who_settles_a_doubt,
+                }
+                "settling a doubt changes no other answer" {
+                    a_running_lease_is_busy_to_who_settles_doubts, settling_changes_no_other_answer,
+                    a_doubt_under_other_arguments_is_a_mismatch, a_doubt_is_not_settled_beyond_the_attempts,
+                    an_owner_does_not_settle_its_own_doubt, who_does_not_settle_finds_the_doubt,
+                }
+                "release of a doubtful claim: InDoubt under any policy, for an operator or who settles it" {
+                    a_doubtful_claim_is_in_doubt_under_any_policy, a_lapsed_claim_can_still_be_doubtful,
+                    a_doubtful_key_never_expires, a_doubtful_release_that_comes_too_late_changes_nothing,
+                }
+            }
             resolve {
                 "resolve of a key in doubt: completed, failed or released, as the operator says" {
                     an_operator_records_a_result, an_operator_records_that_there_is_no_result,
@@ -304,7 +350,7 @@ macro_rules! __conformance_checks {
                     of_hundreds_that_find_a_lapsed_lease_one_takes_over,
                     of_hundreds_that_find_an_expired_record_one_is_granted,
                     an_owner_that_asks_many_times_at_once_has_one_grant,
-                    races_for_different_keys_do_not_touch_each_other,
+                    races_for_different_keys_do_not_touch_each_other, a_doubt_is_settled_by_one_of_many,
                     a_key_is_never_held_twice_and_its_fences_rise,
                 }
                 "no race gets around a refusal" {
@@ -316,15 +362,19 @@ macro_rules! __conformance_checks {
                     of_many_results_of_one_attempt_one_is_recorded, of_many_operators_one_resolves,
                     all_that_wait_for_a_result_get_the_same,
                 }
+                "of rivals for one position of the steps, one is recorded" {
+                    rivals_for_one_position_leave_one_step,
+                }
                 "a purge under load touches no live record" {
                     a_purge_under_load_touches_no_live_record,
                 }
             }
             duels {
-                "success of renew, complete and release means that owner and fence were current at that moment" {
+                "success of renew, record_step, complete and release means that owner and fence were current at that moment" {
                     a_late_result_and_a_takeover_exclude_each_other,
                     a_late_renewal_and_a_takeover_exclude_each_other,
-                    a_result_and_a_release_exclude_each_other,
+                    a_result_and_a_release_exclude_each_other, a_late_step_and_a_takeover_exclude_each_other,
+                    a_step_and_a_result_leave_a_result_without_steps,
                 }
                 "what was deleted does not come back, and what came back is not deleted" {
                     a_result_that_meets_its_removal_does_not_come_back,

@@ -15,9 +15,9 @@ use super::witness::Witness;
 use crate::error::StoreError;
 use crate::key::{Key, RecordKey, Scope};
 use crate::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Grant, OnCrash, Owner, Record, Release,
-    ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, StoredResult,
-    Timestamp, Verdict,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Grant, OnCrash, Owner, Record,
+    RecordStep, RecordStepAnswer, RecordedStep, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer,
+    Replay, Resolution, ResolveAnswer, StoredResult, Timestamp, Verdict,
 };
 use crate::store::Store;
 
@@ -82,6 +82,10 @@ impl Held {
     pub(super) fn completion(&self, result: impl Into<Bytes>) -> Complete {
         let verdict = Verdict::Completed;
         Complete { owner: self.owner, fence: self.grant.fence, verdict, result: value(result), ttl: DAY }
+    }
+
+    pub(super) fn recording(&self, position: u32, step: &RecordedStep) -> RecordStep {
+        RecordStep { owner: self.owner, fence: self.grant.fence, position, step: step.clone() }
     }
 
     pub(super) fn release(&self, cause: ReleaseCause) -> Release {
@@ -153,6 +157,11 @@ impl Trial {
     /// A claim by a new owner under the `in_doubt` policy.
     pub(super) fn ask_in_doubt(&self) -> Claim {
         Claim { on_crash: OnCrash::InDoubt, ..self.ask() }
+    }
+
+    /// A claim by a new owner under the `in_doubt` policy that can find out what happened.
+    pub(super) fn ask_settling(&self) -> Claim {
+        Claim { settles_doubt: true, ..self.ask_in_doubt() }
     }
 
     /// A time short enough to wait for.
@@ -228,6 +237,15 @@ impl Trial {
 
     pub(super) async fn renew_with(&self, key: &RecordKey, request: &Renew) -> Checked<RenewAnswer> {
         answered(self.store.renew(key, request).await)
+    }
+
+    pub(super) async fn record_step(
+        &self,
+        held: &Held,
+        position: u32,
+        step: &RecordedStep,
+    ) -> Checked<RecordStepAnswer> {
+        answered(self.store.record_step(&held.key, &held.recording(position, step)).await)
     }
 
     pub(super) async fn complete(&self, held: &Held, result: &'static [u8]) -> Checked<CompleteAnswer> {

@@ -1,19 +1,20 @@
 -- KEYS[1] the record. ARGV: owner, fingerprint or '', lease and ttl in microseconds, policy (2 in doubt,
--- else 0), most attempts (0 no limit), '1' to have what is answered replicated though nothing changes.
+-- else 0; and 4 more from one that settles a doubt), most attempts (0 no limit), '1' to have what is answered replicated though nothing changes.
 -- Gives the time of a first grant; the old record, where it needs no clock; or {old record, time}, from
 -- which the client tells what this did.
 local key = KEYS[1]
 local old = redis.call('GET', key)
 if old then
   local version, state = string.byte(old, 1, 2)
-  if version ~= 1 or #old < 80 or (state ~= 73 and state ~= 82) then
+  local settled = state ~= 73 and state ~= 82 and (state ~= 68 or tonumber(ARGV[5]) < 4)
+  if (version ~= 1 and version ~= 2) or #old < 80 or settled then
     if ARGV[7] == '1' then redis.call('SET', key, old, 'KEEPTTL') end
     return old
   end
 end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local lease, ttl, policy = now + ARGV[3], ARGV[4], tonumber(ARGV[5])
+local lease, ttl, policy = now + ARGV[3], ARGV[4], ARGV[5] % 4
 local layout = '>BBBBc16I8I4I8I8I8I8I8I8'
 
 -- The usual case first, with nothing it does not need. Redis drops a key in the millisecond after `PXAT`, and
@@ -33,43 +34,48 @@ local function put(new, expires)
   redis.call('SET', key, new, 'PXAT', math.max(math.ceil(expires / 1000) - 1, ahead))
 end
 
-local function grant(fence, attempt, created, recovered, print)
+local function grant(fence, attempt, created, recovered, print, steps)
   local expires = policy == 0 and lease + ttl or 0
-  local new = struct.pack(layout, 1, 73, 0, recovered + policy + (print == '' and 0 or 4), ARGV[1], fence, attempt,
-    lease, now, created, ttl, 0, expires) .. print
+  local new = struct.pack(layout, steps == '' and 1 or 2, 73, 0, recovered + policy + (print == '' and 0 or 4), ARGV[1], fence, attempt,
+    lease, now, created, ttl, 0, expires) .. print .. steps
   if expires == 0 then redis.call('SET', key, new) else put(new, expires) end
 end
 
 if not old then
-  grant(now, 1, now, 0, ARGV[2])
+  grant(now, 1, now, 0, ARGV[2], '')
   return now
 end
 local fence, attempt, lease_until, retry_at, created, _, _, ends = struct.unpack('>I8I4I8I8I8I8I8I8', old, 21)
 fence = math.max(fence + 1, now)
 if ends ~= 0 and ends <= now then
-  grant(fence, 1, now, 0, ARGV[2])
+  grant(fence, 1, now, 0, ARGV[2], '')
   return {old, now}
 end
-local print = string.sub(old, 81)
+local state, flags = string.byte(old, 2), string.byte(old, 4)
+local rest = flags % 8 >= 4 and 113 or 81
+local print, steps = string.sub(old, 81, rest - 1), string.sub(old, rest)
 if print ~= '' and ARGV[2] ~= '' and print ~= ARGV[2] then return {old, now} end
-local in_flight = string.byte(old, 2) == 73
-if in_flight then
-  if string.sub(old, 5, 20) == ARGV[1] then
+local most = tonumber(ARGV[6])
+local over, mine = most > 0 and attempt >= most, string.sub(old, 5, 20) == ARGV[1]
+local recovered = state == 82 and 0 or 1
+if state == 68 and (mine or over) then return {old, now} end
+if state == 73 then
+  if mine then
     if ARGV[7] == '1' then redis.call('SET', key, old, 'KEEPTTL') end
     return {old, now}
   end
   if now < lease_until then return {old, now} end
-  if policy == 2 or string.byte(old, 4) % 4 >= 2 then
-    redis.call('SET', key, '\1D' .. string.sub(old, 3, 72) .. '\0\0\0\0\0\0\0\0' .. print)
+  if (policy == 2 or flags % 4 >= 2) and (over or tonumber(ARGV[5]) < 4) then
+    redis.call('SET', key, string.sub(old, 1, 1) .. 'D' .. string.sub(old, 3, 72) .. '\0\0\0\0\0\0\0\0'
+      .. print .. steps)
     return {old, now}
   end
 end
-local most = tonumber(ARGV[6])
-if most > 0 and attempt >= most then
+if over then
   put('\1F\4' .. string.sub(old, 4, 4) .. string.rep('\0', 16) .. string.sub(old, 21, 56)
     .. struct.pack('>I8I8I8', ttl, now, now + ttl) .. print, now + ttl)
   return {old, now}
 end
-if not in_flight and now < retry_at then return {old, now} end
-grant(fence, math.min(attempt + 1, 4294967295), created, in_flight and 1 or 0, ARGV[2] == '' and print or ARGV[2])
+if state == 82 and now < retry_at then return {old, now} end
+grant(fence, math.min(attempt + 1, 4294967295), created, recovered, ARGV[2] == '' and print or ARGV[2], steps)
 return {old, now}

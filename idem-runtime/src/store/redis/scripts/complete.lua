@@ -4,7 +4,7 @@
 local old = redis.call('GET', KEYS[1])
 if not old then return 0 end
 local version, state = string.byte(old, 1, 2)
-if version ~= 1 or #old < 80 then return -1 end
+if (version ~= 1 and version ~= 2) or #old < 80 then return -1 end
 if string.sub(old, 5, 28) ~= ARGV[1] then return 0 end
 if state ~= 73 then
   if ARGV[5] == '1' then redis.call('SET', KEYS[1], old, 'KEEPTTL') end
@@ -20,5 +20,5 @@ if expires <= now then
   return 1
 end
 redis.call('SET', KEYS[1], '\1' .. ARGV[2] .. string.sub(old, 4, 56) .. struct.pack('>I8I8I8', ARGV[3], now, expires)
-  .. string.sub(old, 81) .. ARGV[4], 'PXAT', math.max(math.ceil(expires / 1000), math.floor(now / 1000) + 2) - 1)
+  .. string.sub(old, 81, math.floor(string.byte(old, 4) / 4) % 2 == 1 and 112 or 80) .. ARGV[4], 'PXAT', math.max(math.ceil(expires / 1000), math.floor(now / 1000) + 2) - 1)
 return 1

@@ -2,7 +2,7 @@
 local old = redis.call('GET', KEYS[1])
 if not old then return 0 end
 local version, state = string.byte(old, 1, 2)
-if version ~= 1 or #old < 80 then return -1 end
+if (version ~= 1 and version ~= 2) or #old < 80 then return -1 end
 if state ~= 73 or string.sub(old, 5, 28) ~= ARGV[1] then return 0 end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]

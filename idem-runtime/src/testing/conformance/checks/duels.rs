@@ -3,7 +3,10 @@
 use futures_util::future::join_all;
 
 use crate::error::StoreError;
-use crate::protocol::{Claim, ClaimAnswer, CompleteAnswer, ReleaseAnswer, ReleaseCause, RenewAnswer};
+use crate::protocol::{
+    Claim, ClaimAnswer, CompleteAnswer, RecordStepAnswer, RecordedStep, ReleaseAnswer, ReleaseCause,
+    RenewAnswer,
+};
 use crate::store::Store;
 use crate::testing::conformance::stage::Stage;
 use crate::testing::conformance::trial::{Broken, Checked, Held, LONG, Trial, answered, same, that, value};
@@ -153,6 +156,52 @@ pub(crate) async fn a_purge_and_a_claim_of_an_expired_key_do_not_meet(t: &Trial)
             }
             other => that(false, format!("an expired key was answered {other:?}"))?,
         }
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_late_step_and_a_takeover_exclude_each_other(t: &Trial) -> Checked {
+    let step = RecordedStep { name: "late".into(), input: None, result: value("r") };
+    let late = step.clone();
+    let ended = duel(
+        t,
+        Stage::Lapsed,
+        move |store, held| {
+            let step = late.clone();
+            async move { store.record_step(&held.key, &held.recording(0, &step)).await }
+        },
+        |store, held| claim(store, held, t.ask()),
+    );
+    for (held, recorded, claimed) in ended.await? {
+        that(
+            matches!(claimed, ClaimAnswer::Granted(_)),
+            format!("the lapsed lease should be taken over, and the answer is {claimed:?}"),
+        )?;
+        let expected = match recorded {
+            RecordStepAnswer::Recorded => vec![step.clone()],
+            RecordStepAnswer::Lost => Vec::new(),
+        };
+        same("steps", t.record(&held.key).await?.steps, expected)?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_step_and_a_result_leave_a_result_without_steps(t: &Trial) -> Checked {
+    let step = RecordedStep { name: "last".into(), input: None, result: value("r") };
+    let ended = duel(
+        t,
+        Stage::Running,
+        move |store, held| {
+            let step = step.clone();
+            async move { store.record_step(&held.key, &held.recording(0, &step)).await }
+        },
+        |store, held| complete(store, held, "receipt"),
+    );
+    for (held, _, completed) in ended.await? {
+        same("complete", completed, CompleteAnswer::Done)?;
+        let record = t.record(&held.key).await?;
+        same("steps", record.steps, Vec::new())?;
+        same("result", record.result, Some(value("receipt")))?;
     }
     Ok(())
 }

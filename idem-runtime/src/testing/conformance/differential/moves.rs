@@ -10,8 +10,8 @@ use super::oracle::{Answer, Oracle};
 use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::protocol::{
-    Claim, Complete, Fence, Fingerprint, OnCrash, Owner, Record, Release, ReleaseCause, Renew, Resolution,
-    State, StoredResult, Tombstone, Verdict,
+    Claim, Complete, Fence, Fingerprint, OnCrash, Owner, Record, RecordStep, RecordedStep, Release,
+    ReleaseCause, Renew, Resolution, State, StoredResult, Tombstone, Verdict,
 };
 use crate::store::Store;
 use crate::testing::{Fault, OperationKind};
@@ -23,6 +23,7 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 pub(super) enum Ask {
     Claim(Claim),
     Renew(Renew),
+    RecordStep(RecordStep),
     Complete(Complete),
     Release(Release),
     Resolve(Resolution),
@@ -36,6 +37,7 @@ impl Ask {
         match self {
             Self::Claim(_) => OperationKind::Claim,
             Self::Renew(_) => OperationKind::Renew,
+            Self::RecordStep(_) => OperationKind::RecordStep,
             Self::Complete(_) => OperationKind::Complete,
             Self::Release(_) => OperationKind::Release,
             Self::Resolve(_) => OperationKind::Resolve,
@@ -50,6 +52,7 @@ impl Ask {
         Ok(match self {
             Self::Claim(request) => Answer::Claim(store.claim(key, request).await?),
             Self::Renew(request) => Answer::Renew(store.renew(key, request).await?),
+            Self::RecordStep(request) => Answer::RecordStep(store.record_step(key, request).await?),
             Self::Complete(request) => Answer::Complete(store.complete(key, request).await?),
             Self::Release(request) => Answer::Release(store.release(key, request).await?),
             Self::Resolve(word) => Answer::Resolve(store.resolve(key, word).await?),
@@ -163,7 +166,8 @@ impl Gambler {
             16..=35 => {
                 let (of, owner, fence) = self.grant(&key, oracle);
                 key = of;
-                self.by_owner(owner, fence)
+                let steps = oracle.record(&key).map(|record| record.steps.clone()).unwrap_or_default();
+                self.by_owner(owner, fence, &steps)
             }
             36 => Ask::Resolve(self.word()),
             37 => Ask::Forget,
@@ -183,7 +187,7 @@ impl Gambler {
             ttl: self.lifetime(),
             on_crash: self.one_of(&[OnCrash::Rerun, OnCrash::Rerun, OnCrash::Rerun, OnCrash::InDoubt]),
             max_attempts: NonZeroU32::new(self.one_of(&[0, 0, 0, 1, 2, 4])),
-            settles_doubt: false,
+            settles_doubt: self.chance(3),
         }
     }
 
@@ -212,8 +216,8 @@ impl Gambler {
         }
     }
 
-    fn by_owner(&mut self, owner: Owner, fence: Fence) -> Ask {
-        match self.below(6) {
+    fn by_owner(&mut self, owner: Owner, fence: Fence, steps: &[RecordedStep]) -> Ask {
+        match self.below(9) {
             0 | 1 => Ask::Renew(Renew { owner, fence, lease: self.length() }),
             2 | 3 => Ask::Complete(Complete {
                 owner,
@@ -222,13 +226,39 @@ impl Gambler {
                 result: self.result(),
                 ttl: self.lifetime(),
             }),
+            4..=6 => Ask::RecordStep(self.recording(owner, fence, steps)),
             _ => Ask::Release(Release {
                 owner,
                 fence,
-                cause: self.one_of(&[ReleaseCause::Failed, ReleaseCause::Abandoned, ReleaseCause::Unused]),
+                cause: self.one_of(&[
+                    ReleaseCause::Failed,
+                    ReleaseCause::Failed,
+                    ReleaseCause::Abandoned,
+                    ReleaseCause::Unused,
+                    ReleaseCause::Doubtful,
+                ]),
                 retry_after: if self.chance(2) { Duration::ZERO } else { self.length() },
             }),
         }
+    }
+
+    /// Mostly the next step; sometimes one that is there, or another in its place, or one too far on.
+    fn recording(&mut self, owner: Owner, fence: Fence, steps: &[RecordedStep]) -> RecordStep {
+        let step = RecordedStep {
+            name: self.one_of(&["a", "A", "a\0", "", "\u{e4}"]).to_owned(),
+            input: self.fingerprint(),
+            result: self.result(),
+        };
+        let next = steps.len();
+        let (position, step) = match self.below(6) {
+            0 if next > 0 => {
+                let position = self.below(next);
+                (position, if self.chance(2) { step } else { steps[position].clone() })
+            }
+            1 => (next + 1, step),
+            _ => (next, step),
+        };
+        RecordStep { owner, fence, position: u32::try_from(position).unwrap_or(u32::MAX), step }
     }
 
     fn result(&mut self) -> StoredResult {

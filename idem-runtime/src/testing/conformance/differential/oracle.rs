@@ -7,8 +7,8 @@ use super::moves::Ask;
 use super::{TOLERANCE, close, timeless};
 use crate::key::RecordKey;
 use crate::protocol::{
-    self, ClaimAnswer, CompleteAnswer, Fence, Grant, Record, ReleaseAnswer, RenewAnswer, Replay,
-    ResolveAnswer, Timestamp,
+    self, ClaimAnswer, CompleteAnswer, Fence, Grant, Record, RecordStepAnswer, ReleaseAnswer, RenewAnswer,
+    Replay, ResolveAnswer, Timestamp,
 };
 use crate::testing::conformance::trial::{Checked, same, that};
 
@@ -17,6 +17,7 @@ use crate::testing::conformance::trial::{Checked, same, that};
 pub(super) enum Answer {
     Claim(ClaimAnswer),
     Renew(RenewAnswer),
+    RecordStep(RecordStepAnswer),
     Complete(CompleteAnswer),
     Release(ReleaseAnswer),
     Resolve(ResolveAnswer),
@@ -39,6 +40,8 @@ impl Answer {
             Self::Claim(ClaimAnswer::Exhausted { .. }) => "claim: Exhausted",
             Self::Renew(RenewAnswer::Held) => "renew: Held",
             Self::Renew(RenewAnswer::Lost) => "renew: Lost",
+            Self::RecordStep(RecordStepAnswer::Recorded) => "record_step: Recorded",
+            Self::RecordStep(RecordStepAnswer::Lost) => "record_step: Lost",
             Self::Complete(CompleteAnswer::Done) => "complete: Done",
             Self::Complete(CompleteAnswer::Lost) => "complete: Lost",
             Self::Release(ReleaseAnswer::Released) => "release: Released",
@@ -123,6 +126,10 @@ impl Oracle {
             Ask::Renew(request) => {
                 let step = protocol::renew(record, request, now);
                 (step.write, Answer::Renew(step.answer))
+            }
+            Ask::RecordStep(request) => {
+                let step = protocol::record_step(record, request, now);
+                (step.write, Answer::RecordStep(step.answer))
             }
             Ask::Complete(request) => {
                 let step = protocol::complete(record, request, now);
