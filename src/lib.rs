@@ -36,6 +36,8 @@
 //! * `message` and `lambda` (features): what a consumer is to do with a message, and batches of AWS Lambda.
 //! * [`context`] for a running body, [`observe`] for a caller.
 //! * [`protocol`]: the rules, as pure functions.
+//! * [`listing`] and [`inspection`]: what a store holds, and what its server is; the command `idem` (feature `cli`)
+//!   shows both.
 //! * `testing` (feature `testing`): a store that fails on purpose, and the conformance kit.
 //!
 //! # Guarantee
@@ -78,8 +80,8 @@
 pub use idem_runtime::{
     CallId, Context, DynStore, Error, Fence, Fingerprint, Key, KeyBuilder, KeyDigest, KeyError, KeyPart,
     MAX_KEY_BYTES, MAX_SCOPE_BYTES, MemoryStore, NotStored, Observed, OnCrash, Operation, Outcome, RecordKey,
-    Scope, Store, StoreError, StoreErrorKind, TerminalOperation, Waiters, context, observe, protocol,
-    with_deadline,
+    Scope, Store, StoreError, StoreErrorKind, TerminalOperation, Waiters, context, inspection, listing,
+    observe, protocol, with_deadline,
 };
 
 #[cfg(feature = "macros")]
@@ -89,6 +91,9 @@ pub use idem_macros::{KeyPart, idempotent};
 #[cfg(any(feature = "zstd", feature = "encryption"))]
 #[doc(inline)]
 pub use idem_runtime::Transformed;
+#[cfg(feature = "cache")]
+#[doc(inline)]
+pub use idem_runtime::{CacheCounts, Cached, Caching};
 #[cfg(feature = "zstd")]
 #[doc(inline)]
 pub use idem_runtime::{Compressed, Compression};

@@ -13,9 +13,11 @@ mod expansion;
 mod fingerprint;
 #[cfg(feature = "http")]
 pub mod http;
+pub mod inspection;
 mod key;
 #[cfg(feature = "lambda")]
 pub mod lambda;
+pub mod listing;
 #[cfg(feature = "message")]
 pub mod message;
 mod store;
@@ -31,6 +33,8 @@ pub use key::{
 pub use protocol::{Fence, Fingerprint, OnCrash};
 #[cfg(any(feature = "zstd", feature = "encryption"))]
 pub use store::Transformed;
+#[cfg(feature = "cache")]
+pub use store::{CacheCounts, Cached, Caching};
 #[cfg(feature = "zstd")]
 pub use store::{Compressed, Compression};
 #[cfg(feature = "encryption")]

@@ -55,5 +55,5 @@ macro_rules! themes {
 
 themes! {
     claim crash attempts replay fingerprints renew complete release steps doubt resolve fences expiry purge records
-    results keys races duels lost outage
+    results keys races duels listing lost outage
 }

@@ -24,7 +24,7 @@ macro_rules! themes {
 
 themes! {
     claim crash attempts replay fingerprints renew complete release steps doubt resolve fences expiry purge records
-    keys results races duels lost outage
+    keys listing results races duels lost outage
 }
 
 /// Runs all checks of a theme, and tells of all that fail.

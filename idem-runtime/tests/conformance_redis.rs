@@ -17,7 +17,7 @@ async fn store(url: &str) -> RedisStore {
     RedisStore::builder(url).max_result_bytes(MAX_RESULT_BYTES).connect().await.unwrap()
 }
 
-const THEMES: [&str; 21] = [
+const THEMES: [&str; 22] = [
     "claim",
     "crash",
     "attempts",
@@ -35,6 +35,7 @@ const THEMES: [&str; 21] = [
     "records",
     "results",
     "keys",
+    "listing",
     "races",
     "duels",
     "lost",
@@ -83,6 +84,7 @@ themes! {
     a_redis_store_keeps_the_rules_of_records: "records";
     a_redis_store_keeps_the_rules_of_results: "results";
     a_redis_store_keeps_the_rules_of_keys: "keys";
+    a_redis_store_keeps_the_rules_of_listing: "listing";
     a_redis_store_keeps_the_rules_of_races: "races";
     a_redis_store_keeps_the_rules_of_duels: "duels";
     a_redis_store_keeps_the_rules_of_lost: "lost";

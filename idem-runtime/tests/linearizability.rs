@@ -14,6 +14,7 @@ mod dynamodb_support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use idem_runtime::listing::{List, Page};
 use idem_runtime::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Owner, Record, RecordStep,
     RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer,
@@ -391,6 +392,10 @@ impl Store for GetThenSet {
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         self.0.purge(limit).await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        self.0.list(request).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -47,9 +47,6 @@ impl Transform for Compression {
         _author: Option<Author>,
         plain: &Bytes,
     ) -> Result<Bytes, StoreError> {
-        if plain.len() > self.largest {
-            return Err(StoreError::too_large(plain.len(), self.largest));
-        }
         // What only looks like a frame must become one, or it would be unpacked.
         let must = plain.starts_with(&FRAME);
         if plain.len() < WORTH_IT && !must {

@@ -9,7 +9,9 @@ use futures_util::future::BoxFuture;
 
 use super::{Store, Waiters};
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
     ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
@@ -32,6 +34,8 @@ trait Erased: Send + Sync {
     fn forget<'a>(&'a self, key: &'a RecordKey) -> Answering<'a, bool>;
     fn get<'a>(&'a self, key: &'a RecordKey) -> Answering<'a, Option<Record>>;
     fn purge(&self, limit: usize) -> Answering<'_, usize>;
+    fn list<'a>(&'a self, request: &'a List) -> Answering<'a, Page>;
+    fn inspect(&self) -> Answering<'_, Inspection>;
     fn max_result_bytes(&self) -> Option<usize>;
     fn waiters(&self) -> &Waiters;
 }
@@ -67,6 +71,12 @@ impl<S: Store> Erased for S {
     }
     fn purge(&self, limit: usize) -> Answering<'_, usize> {
         Box::pin(Store::purge(self, limit))
+    }
+    fn list<'a>(&'a self, request: &'a List) -> Answering<'a, Page> {
+        Box::pin(Store::list(self, request))
+    }
+    fn inspect(&self) -> Answering<'_, Inspection> {
+        Box::pin(Store::inspect(self))
     }
     fn max_result_bytes(&self) -> Option<usize> {
         Store::max_result_bytes(self)
@@ -140,6 +150,12 @@ impl Store for DynStore {
     }
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         self.0.purge(limit).await
+    }
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        self.0.list(request).await
+    }
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        self.0.inspect().await
     }
     fn max_result_bytes(&self) -> Option<usize> {
         self.0.max_result_bytes()

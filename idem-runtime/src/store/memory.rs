@@ -3,6 +3,8 @@
 //! Runs the protocol's functions under a shard's lock. Judges by tokio's clock, so that paused time
 //! works in tests.
 
+mod listing;
+
 use std::cmp::Reverse;
 use std::collections::hash_map::RandomState;
 use std::collections::{BinaryHeap, HashMap};
@@ -16,6 +18,7 @@ use tokio::time::Instant;
 use super::{Store, Waiters};
 use crate::error::StoreError;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
     ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, Step, StoredResult, Timestamp,
@@ -293,6 +296,10 @@ impl Store for MemoryStore {
             deleted += shard.sweep(now, limit - deleted);
         }
         Ok(deleted)
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        Ok(listing::list(self, request))
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -3,6 +3,8 @@
 //! Owns the [`Store`] trait and the stores. A store knows the protocol and its own client; it knows
 //! nothing of the engine, of bodies or of results beyond their bytes.
 
+#[cfg(feature = "cache")]
+mod cached;
 #[cfg(feature = "zstd")]
 mod compressed;
 #[cfg(feature = "encryption")]
@@ -33,12 +35,16 @@ mod waiters;
 mod words;
 
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
     ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
 };
 
+#[cfg(feature = "cache")]
+pub use cached::{CacheCounts, Cached, Caching};
 #[cfg(feature = "zstd")]
 pub use compressed::{Compressed, Compression};
 #[cfg(feature = "encryption")]
@@ -64,7 +70,7 @@ pub(crate) use waiters::{Place, Seat, Seen};
 ///
 /// # Writing a store
 ///
-/// Each method but [`purge`](Store::purge) is **one atomic step** on one record, judged by the
+/// Each method but [`purge`](Store::purge) and [`list`](Store::list) is **one atomic step** on one record, judged by the
 /// store's own clock, never the caller's: two callers with skewed clocks must get the answers one
 /// clock would give. The step itself is written once, as a pure function in
 /// [`protocol`](crate::protocol). A store that can hold a lock or a transaction calls it:
@@ -155,6 +161,22 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Deletes at most `limit` records past their `expires_at`, and says how many it deleted.
     fn purge(&self, limit: usize) -> impl Future<Output = Result<usize, StoreError>> + Send;
 
+    /// One page of what there is, without results: for operators, and for programs that watch.
+    ///
+    /// Ask again with [`Page::next`] until there is none. A page looks at about `limit` records and gives
+    /// those that fit, so it may be empty though more follow. It is no snapshot: a record that is there, and
+    /// fits, from the beginning of the walk to its end is given at least once, and others may be given or
+    /// not. Records past their end that were not deleted yet may be given too; [`Page::now`] tells them.
+    ///
+    /// Nothing is changed, and nobody who claims or completes waits for it longer than for one read.
+    fn list(&self, request: &List) -> impl Future<Output = Result<Page, StoreError>> + Send;
+
+    /// Looks at the server: what it is, what of its settings weakens the guarantee, and its clock. For
+    /// operators; a store that has nothing to say of itself says nothing.
+    fn inspect(&self) -> impl Future<Output = Result<Inspection, StoreError>> + Send {
+        std::future::ready(Ok(Inspection::default()))
+    }
+
     /// The largest result this store takes, in bytes; `None` for no limit of its own.
     fn max_result_bytes(&self) -> Option<usize>;
 
@@ -176,6 +198,14 @@ pub trait Store: Clone + Send + Sync + 'static {
     #[must_use]
     fn compressed_up_to(self, bytes: usize) -> Compressed<Self> {
         Compressed::new(self, Compression::up_to(bytes))
+    }
+
+    /// This store, with recorded results replayed from this process's memory: see [`Cached`]. At most so
+    /// many, or as [`Caching`] says.
+    #[cfg(feature = "cache")]
+    #[must_use]
+    fn cached(self, caching: impl Into<Caching>) -> Cached<Self> {
+        Cached::new(self, caching.into())
     }
 
     /// This store, with results kept encrypted by `keys`: see [`Encrypted`].

@@ -9,7 +9,9 @@ use bytes::Bytes;
 
 use super::{Store, Waiters};
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
+use crate::listing::{List, Listed, Page};
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Fingerprint, Owner, Record, RecordStep, RecordStepAnswer,
     RecordedStep, Release, ReleaseAnswer, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, State,
@@ -118,10 +120,16 @@ impl<S, T> Transformed<S, T> {
         result: &StoredResult,
     ) -> Result<StoredResult, StoreError>
     where
+        S: Store,
         T: Transform,
     {
         match result {
             StoredResult::Value(plain) => {
+                if let Some(most) = self.transform.max_result_bytes(self.inner.max_result_bytes())
+                    && plain.len() > most
+                {
+                    return Err(StoreError::too_large(plain.len(), most));
+                }
                 Ok(StoredResult::Value(self.transform.pack(name, part, author, plain)?))
             }
             StoredResult::Tombstone(_) => Ok(result.clone()),
@@ -244,6 +252,20 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         self.inner.purge(limit).await
+    }
+
+    /// Names, steps and sizes are those of what lies in the store: what cannot be unpacked is no reason
+    /// to keep the rest from an operator.
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        let mut page = self.inner.list(request).await?;
+        for Listed { key, record, .. } in &mut page.records {
+            record.fingerprint = record.fingerprint.map(|print| self.transform.reveal(key, print));
+        }
+        Ok(page)
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        self.inner.inspect().await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -6,6 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use idem_runtime::listing::{Cursor, List, Listed, Page};
 use idem_runtime::{RecordKey, Store, StoreError, Waiters};
 use tokio::time::Instant;
 
@@ -149,6 +150,25 @@ impl<R: Rules> Store for RulesStore<R> {
             records.delete(key);
         }
         Ok(keys.len())
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        let mut page = Page::new(self.now());
+        let mut keys: Vec<_> = self.records().by_key.keys().cloned().collect();
+        keys.sort_by_key(|key| (key.scope().as_str().to_owned(), key.key().clone()));
+        keys.retain(|key| request.scope.as_ref().is_none_or(|scope| scope == key.scope()));
+        if let Some(after) = request.after.as_ref().and_then(Cursor::key) {
+            keys.retain(|key| (key.scope().as_str(), key.key().as_str()) > after);
+        }
+        let more = keys.len() > request.looked_at();
+        keys.truncate(request.looked_at());
+        page.next = keys.last().filter(|_| more).map(Cursor::behind);
+        let records = self.records();
+        let found = keys
+            .into_iter()
+            .filter_map(|key| Some(Listed::new(key.clone(), records.by_key.get(&key)?.clone())));
+        page.records = found.filter(|listed| request.takes(listed.record.state)).collect();
+        Ok(page)
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -166,10 +166,27 @@ impl<'i> Attribute<'i> {
 /// The record in an item.
 pub(super) fn read(names: &Names, item: &Item) -> Result<Seen, StoreError> {
     let get = |name: &'static str| Attribute { name, value: item.get(&names.attribute(name)) };
+    let result = read_result(&get("result"), &get("tombstone"))?;
+    read_with(names, item, result)
+}
+
+/// The record in an item that was read without its value, with an empty one in its place.
+pub(super) fn read_head(names: &Names, item: &Item) -> Result<Record, StoreError> {
+    let get = |name: &'static str| Attribute { name, value: item.get(&names.attribute(name)) };
+    let absent = Attribute { name: "result", value: None };
+    let mut result = read_result(&absent, &get("tombstone"))?;
+    let state = get("state").word(words::state_of)?;
+    if result.is_none() && matches!(state, State::Completed | State::Failed) {
+        result = Some(StoredResult::Value(Bytes::new()));
+    }
+    read_with(names, item, result).map(|seen| seen.record)
+}
+
+fn read_with(names: &Names, item: &Item, result: Option<StoredResult>) -> Result<Seen, StoreError> {
+    let get = |name: &'static str| Attribute { name, value: item.get(&names.attribute(name)) };
     let state = get("state").word(words::state_of)?;
     let (owner, attempt) = (get("owner"), get("attempt"));
     let completed_at = get("completed_at").optional_instant()?;
-    let result = read_result(&get("result"), &get("tombstone"))?;
     let terminal = matches!(state, State::Completed | State::Failed);
     if result.is_some() != terminal || completed_at.is_some() != terminal {
         return Err(get("result").unreadable());

@@ -6,7 +6,9 @@
 mod builder;
 mod failure;
 mod holding;
+mod inspection;
 mod item;
+mod listing;
 mod names;
 mod steps;
 mod table;
@@ -16,7 +18,9 @@ use std::fmt;
 use aws_sdk_dynamodb::Client;
 
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
     ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
@@ -162,6 +166,16 @@ impl Store for DynamoDbStore {
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let table = self.table.clone();
         own_runtime::apart(Box::pin(async move { table.purge(limit).await })).await
+    }
+
+    /// Scans the table: it costs what a scan costs, a read unit for each 4 KiB that it looks at.
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        let request = request.clone();
+        self.ask(|table| async move { table.list(&request).await }).await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        inspection::look(self).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use crate::error::StoreError;
-use crate::key::RecordKey;
+use crate::key::{RecordKey, Scope};
+use crate::listing;
 
 /// What would let a scope and a key be taken for others; the rest stays as a person reads it.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%').add(b'#');
@@ -53,6 +54,20 @@ impl Names {
     fn id(&self, key: &RecordKey) -> String {
         let scope = utf8_percent_encode(key.scope().as_str(), ESCAPED);
         format!("{}{scope}#{}", self.key_prefix, key.key().as_str())
+    }
+
+    /// The record of an item with this partition key, if it is the key of one.
+    pub(super) fn key(&self, id: &str) -> Option<RecordKey> {
+        let (scope, key) = id.strip_prefix(&*self.key_prefix)?.split_once('#')?;
+        let key = listing::name(&percent_decode_str(scope).decode_utf8().ok()?, key)?;
+        // What was not written like this is somebody else's.
+        (self.id(&key) == id).then_some(key)
+    }
+
+    /// What the partition keys of all records begin with, or of those in a scope.
+    pub(super) fn beginning(&self, scope: Option<&Scope>) -> String {
+        let scope = scope.map(|scope| format!("{}#", utf8_percent_encode(scope.as_str(), ESCAPED)));
+        format!("{}{}", self.key_prefix, scope.unwrap_or_default())
     }
 
     /// That DynamoDB takes a key so long.

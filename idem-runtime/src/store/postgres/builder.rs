@@ -43,9 +43,17 @@ pub struct PostgresStoreBuilder {
     lock_timeout: Duration,
     connections: usize,
     max_result_bytes: usize,
+    must_exist: bool,
 }
 
 impl PostgresStoreBuilder {
+    /// Uses what is there: nothing is made or migrated, and what is absent or of an older layout is refused.
+    /// For tools that look at a table which another program keeps.
+    pub const fn must_exist(mut self) -> Self {
+        self.must_exist = true;
+        self
+    }
+
     /// For the database of this URL.
     pub(super) fn of_url(url: &str) -> Self {
         // The driver takes any scheme. What is there instead may be a password, so it is not repeated.
@@ -65,6 +73,7 @@ impl PostgresStoreBuilder {
             lock_timeout: LOCK_TIMEOUT,
             connections: CONNECTIONS,
             max_result_bytes: MAX_RESULT_BYTES,
+            must_exist: false,
         }
     }
 
@@ -123,14 +132,16 @@ impl PostgresStoreBuilder {
         let table = Identifier::table(&self.table)?;
         let opening = Opening::new(self.options?, self.operation_timeout, self.lock_timeout);
         let place = place(opening.options());
-        let (first, time) = (opening.clone(), self.operation_timeout);
+        let (first, time, must_exist) = (opening.clone(), self.operation_timeout, self.must_exist);
         let names =
-            apart(async move { retried(time, || prepare(&first, schema.clone(), &table)).await }).await?;
+            apart(async move { retried(time, || prepare(&first, schema.clone(), &table, must_exist)).await })
+                .await?;
         let place = format!("{place} table {}", names.records);
         let statements = Arc::new(Statements::new(&names));
         let setting = worker::Setting { opening, statements, connections: self.connections };
         Ok(PostgresStore(Arc::new(Inner {
             queues: Arc::new(Queues::new(setting)),
+            walking: Arc::default(),
             place,
             table: names.records,
             max_result_bytes: self.max_result_bytes,
@@ -190,9 +201,13 @@ async fn prepare(
     opening: &Opening,
     schema: Option<Identifier>,
     table: &Identifier,
+    must_exist: bool,
 ) -> Result<Names, StoreError> {
     let mut connection = opening.open().await?;
-    let names = schema::prepare(&mut connection, schema, table).await;
+    let names = match must_exist {
+        false => schema::prepare(&mut connection, schema, table).await,
+        true => schema::find(&mut connection, schema, table).await,
+    };
     // It has done what it was opened for, whether the server hears of it or not.
     let _ = PgConnection::close(connection).await;
     names

@@ -8,7 +8,9 @@ mod builder;
 mod claims;
 mod failure;
 mod holding;
+mod inspection;
 mod judged;
+mod listing;
 mod names;
 mod queue;
 mod rows;
@@ -31,7 +33,9 @@ use super::own_runtime::apart;
 use super::retry::retried;
 use super::{Store, Waiters};
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
     ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
@@ -59,6 +63,7 @@ pub struct PostgresStore(Arc<Inner>);
 
 struct Inner {
     queues: Arc<Queues>,
+    walking: listing::Walking,
     place: String,
     table: String,
     max_result_bytes: usize,
@@ -231,6 +236,16 @@ impl Store for PostgresStore {
             single::purge(&setting.opening, &setting.statements, limit).await
         })
         .await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        let (queues, walking, request) = (self.0.queues.clone(), self.0.walking.clone(), request.clone());
+        apart(async move { listing::list(&queues, &walking, &request).await }).await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        let queues = self.0.queues.clone();
+        apart(async move { inspection::look(&queues.setting().opening).await }).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -35,6 +35,32 @@ pub(super) async fn prepare(
     Ok(names)
 }
 
+/// Finds the schema and the layout, and refuses what would have to be made or migrated.
+pub(super) async fn find(
+    connection: &mut PgConnection,
+    schema: Option<Identifier>,
+    table: &Identifier,
+) -> Result<Names, StoreError> {
+    let schema = match schema {
+        Some(schema) => schema,
+        None => current_schema(connection).await?,
+    };
+    let names = Names::new(&schema, table);
+    match version(connection, &names).await? {
+        Some(VERSION) => Ok(names),
+        Some(newer) if newer > VERSION => Err(too_new(&names, newer)),
+        Some(older) => Err(StoreError::configuration(format!(
+            "the table {} has layout {older}, and this version of idem reads {VERSION}; it was left as it is: use the \
+             idem of the program that uses the table",
+            names.records
+        ))),
+        None => Err(StoreError::configuration(format!(
+            "there is no table {} of idem's in this database; name another schema or table",
+            names.records
+        ))),
+    }
+}
+
 fn failed(error: &sqlx::Error) -> StoreError {
     failure::of_statement(error).error()
 }

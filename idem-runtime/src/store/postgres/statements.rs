@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
+use super::listing;
 use super::names::Names;
 use super::rows::COLUMNS;
 
 /// The server's now, in microseconds. Read once a statement, after its snapshot was taken.
-const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+pub(super) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
 /// When the transaction began: the same within it, and another in every other of the session.
 const BEGUN: &str = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint";
@@ -29,6 +30,7 @@ pub(super) struct Statements {
     pub(super) take: Arc<str>,
     pub(super) insert: Arc<str>,
     pub(super) replace: Arc<str>,
+    pub(super) listing: listing::Statements,
 }
 
 impl Statements {
@@ -45,6 +47,7 @@ impl Statements {
             take: take(names).into(),
             insert: insert(names).into(),
             replace: replace(names).into(),
+            listing: listing::Statements::new(names),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! What cannot be asked (a managed service, an ACL) is said, and is no fault.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use redis::{Value, cmd};
@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 use super::link::Link;
 use super::scripts::Request;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::inspection::{Inspection, Standing};
 use crate::store::retry::retried;
 
 /// The oldest server: `PXAT`, and error codes that come through a script.
@@ -44,6 +45,21 @@ pub(super) async fn look(link: &Link, time: Duration) -> Result<Look, StoreError
 }
 
 impl Look {
+    /// What there is to say of each server.
+    pub(super) fn inspection(&self) -> Inspection {
+        let mut found = Inspection::default();
+        for what in &self.refused {
+            let text = "the server does not answer this to this user: that it keeps what it is given is for you to check";
+            found.find(Standing::Unknown, *what, text);
+        }
+        let servers: BTreeSet<String> = self.nodes.iter().map(|node| server(&fields(node))).collect();
+        found.server = servers.into_iter().collect::<Vec<_>>().join(", ");
+        for node in &self.nodes {
+            node_findings(&fields(node), self.has_save, &mut found);
+        }
+        found
+    }
+
     /// Says what weakens the guarantee, and fails where it is gone.
     pub(super) fn judge(&self) -> Result<(), StoreError> {
         for what in &self.refused {
@@ -91,7 +107,46 @@ fn has_save(answer: &Value) -> bool {
     }
 }
 
-fn node_is_fit(info: &BTreeMap<&str, &str>, save: Option<bool>) -> Result<(), StoreError> {
+/// What it is: a Valkey says which Redis it stands for, too.
+fn server(info: &BTreeMap<&str, &str>) -> String {
+    match (info.get("valkey_version"), info.get("redis_version")) {
+        (Some(version), _) => format!("Valkey {version}"),
+        (None, Some(version)) => format!("Redis {version}"),
+        (None, None) => String::new(),
+    }
+}
+
+fn node_findings(info: &BTreeMap<&str, &str>, save: Option<bool>, found: &mut Inspection) {
+    if let Err(error) = node_is_usable(info) {
+        found.find(Standing::Broken, "role", error.to_string());
+    }
+    match info.get("maxmemory_policy") {
+        Some(&"noeviction") => found.find(Standing::Fine, "maxmemory-policy", "noeviction"),
+        Some(policy) => found.find(Standing::Weak, "maxmemory-policy", format!("{policy}: {MAY_EVICT}")),
+        None => {}
+    }
+    match (info.get("aof_enabled"), save) {
+        (Some(&"1"), _) => found.find(
+            Standing::Fine,
+            "appendonly",
+            "yes; with `appendfsync everysec` a power cut may lose the last second or two",
+        ),
+        (Some(&"0"), Some(true)) => found.find(
+            Standing::Weak,
+            "appendonly",
+            "no, only snapshots: a crash loses what came after the last one, and bodies run again: set `appendonly yes`",
+        ),
+        (Some(&"0"), _) => found.find(Standing::Weak, "appendonly", format!("no: {NOT_PERSISTENT}")),
+        _ => {}
+    }
+}
+
+const MAY_EVICT: &str = "the Redis server may evict records when its memory is full, and their bodies would run again: \
+                         set `maxmemory-policy noeviction`";
+const NOT_PERSISTENT: &str = "the Redis server keeps nothing on disk, and after a restart every body would run again: \
+                              set `appendonly yes`";
+
+fn node_is_usable(info: &BTreeMap<&str, &str>) -> Result<(), StoreError> {
     if let Some(version) = info.get("redis_version")
         && version
             .split('.')
@@ -106,21 +161,24 @@ fn node_is_fit(info: &BTreeMap<&str, &str>, save: Option<bool>) -> Result<(), St
     if info.get("role") == Some(&"slave") {
         return Err(StoreError::configuration("the Redis server is a replica; connect to its master"));
     }
+    Ok(())
+}
+
+fn node_is_fit(info: &BTreeMap<&str, &str>, save: Option<bool>) -> Result<(), StoreError> {
+    node_is_usable(info)?;
     if let Some(policy) = info.get("maxmemory_policy").filter(|policy| **policy != "noeviction") {
         warn!(
             target: "idem",
             event = "may_evict",
             policy = *policy,
-            "the Redis server may evict records when its memory is full, and their bodies would run again: set \
-             `maxmemory-policy noeviction`"
+            "{MAY_EVICT}"
         );
     }
     if info.get("aof_enabled") == Some(&"0") && save != Some(true) {
         warn!(
             target: "idem",
             event = "not_persistent",
-            "the Redis server keeps nothing on disk, and after a restart every body would run again: set \
-             `appendonly yes`"
+            "{NOT_PERSISTENT}"
         );
     }
     Ok(())

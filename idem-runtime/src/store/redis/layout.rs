@@ -51,6 +51,18 @@ pub(super) fn decode(bytes: Vec<u8>) -> Result<Record, StoreError> {
     decode_first(Bytes::from(bytes)).ok_or_else(damaged)
 }
 
+/// The most bytes of a record before its value.
+pub(super) const LONGEST_HEAD: usize = HEADER + 32;
+
+/// The record in the first [`LONGEST_HEAD`] bytes of one that is `length` bytes long, with an empty value in
+/// the place of its own, and how many bytes that has.
+pub(super) fn decode_head(mut bytes: Vec<u8>, length: u64) -> Result<(Record, u64), StoreError> {
+    let has_fingerprint = bytes.get(3).is_some_and(|flags| flags & HAS_FINGERPRINT != 0);
+    let head = HEADER + if has_fingerprint { 32 } else { 0 };
+    bytes.truncate(head);
+    Ok((decode(bytes)?, length.saturating_sub(head as u64)))
+}
+
 /// What is said of a value that no script takes for a record.
 pub(super) fn damaged() -> StoreError {
     StoreError::corrupt_record(

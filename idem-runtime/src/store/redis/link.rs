@@ -44,14 +44,24 @@ pub(super) enum Link {
 /// A connection that somebody else made, and keeps alive.
 pub(super) trait Given: Send + Sync {
     fn ask<'a>(&self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>>;
-    /// All of them on one connection, in this order and nothing between; for a cluster, on the node of
-    /// this key.
+    /// All of them on one connection, in this order and nothing between.
     fn ask_all<'a>(
         &self,
         commands: &'a Pipeline,
         count: usize,
-        key: &'a [u8],
+        node: Node<'a>,
     ) -> BoxFuture<'a, RedisResult<Vec<Value>>>;
+    fn is_cluster(&self) -> bool {
+        false
+    }
+}
+
+/// A master of a cluster; without one, the server.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "redis-cluster"), expect(dead_code, reason = "there is one server only"))]
+pub(super) enum Node<'a> {
+    OfKey(&'a [u8]),
+    OfSlot(u16),
 }
 
 /// Any connection that is not a cluster's.
@@ -67,7 +77,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Given for Single<C> {
         &self,
         commands: &'a Pipeline,
         count: usize,
-        _: &'a [u8],
+        _: Node<'a>,
     ) -> BoxFuture<'a, RedisResult<Vec<Value>>> {
         let mut connection = self.0.clone();
         Box::pin(async move { connection.req_packed_commands(commands, 0, count).await })
@@ -85,13 +95,21 @@ impl Given for redis::cluster_async::ClusterConnection {
         &self,
         commands: &'a Pipeline,
         count: usize,
-        key: &'a [u8],
+        node: Node<'a>,
     ) -> BoxFuture<'a, RedisResult<Vec<Value>>> {
         use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
 
         let mut connection = self.clone();
-        let node = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
+        let route = match node {
+            Node::OfKey(key) => Route::with_key(key, SlotAddr::Master),
+            Node::OfSlot(slot) => Route::new(slot, SlotAddr::Master),
+        };
+        let node = SingleNodeRoutingInfo::SpecificNode(route);
         Box::pin(async move { connection.route_pipeline(commands.clone(), 0, count, node).await })
+    }
+
+    fn is_cluster(&self) -> bool {
+        true
     }
 }
 
@@ -227,13 +245,13 @@ impl Link {
         &self,
         commands: &Pipeline,
         count: usize,
-        key: &[u8],
+        node: Node<'_>,
     ) -> Result<RedisResult<Vec<Value>>, StoreError> {
         match self {
             Self::Own(own) => {
                 own.on(async |mut connection| connection.req_packed_commands(commands, 0, count).await).await
             }
-            Self::Given(given) => Ok(given.ask_all(commands, count, key).await),
+            Self::Given(given) => Ok(given.ask_all(commands, count, node).await),
         }
     }
 
@@ -262,17 +280,45 @@ impl Link {
         let mut both = Pipeline::new();
         both.add_command((*request.command).clone());
         both.cmd("WAIT").arg(replicas).arg(u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1));
-        let mut answers = flat_all(self.send_all(&both, 2, key).await?);
+        let node = Node::OfKey(key);
+        let mut answers = flat_all(self.send_all(&both, 2, node).await?);
         if let (Err(error), Some(script)) = (&answers, request.script)
             && error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
         {
             flat(self.send(&script.load()).await?).map_err(|error| self.failed(error))?;
-            answers = flat_all(self.send_all(&both, 2, key).await?);
+            answers = flat_all(self.send_all(&both, 2, node).await?);
         }
         let answers = answers.map_err(|error| self.failed(error))?;
         match <[Value; 2]>::try_from(answers) {
             Ok([answer, Value::Int(count)]) => Ok((answer, u32::try_from(count).unwrap_or(0))),
             _ => Err(StoreError::outcome_unknown("the Redis server's answer to WAIT was not understood")),
+        }
+    }
+
+    /// Asks all of them once, on one node.
+    pub(super) async fn ask_all(
+        &self,
+        commands: &Pipeline,
+        count: usize,
+        node: Node<'_>,
+    ) -> Result<Vec<Value>, StoreError> {
+        flat_all(self.send_all(commands, count, node).await?).map_err(|error| self.failed(error))
+    }
+
+    /// As [`ask_all`](Self::ask_all); where the server refuses one, its error stands for the answer.
+    pub(super) async fn ask_each(
+        &self,
+        commands: &Pipeline,
+        count: usize,
+        node: Node<'_>,
+    ) -> Result<Vec<Value>, StoreError> {
+        self.send_all(commands, count, node).await?.map_err(|error| self.failed(error))
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        match self {
+            Self::Own(_) => false,
+            Self::Given(given) => given.is_cluster(),
         }
     }
 

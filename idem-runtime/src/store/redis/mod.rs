@@ -14,6 +14,7 @@ mod hints;
 mod lanes;
 mod layout;
 mod link;
+mod listing;
 mod name;
 mod scripts;
 #[cfg(feature = "redis-sentinel")]
@@ -35,7 +36,9 @@ use super::own_runtime::apart;
 use super::retry::retried;
 use super::{Store, Waiters};
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, OnCrash, Record, RecordStep, RecordStepAnswer,
     Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult,
@@ -347,6 +350,22 @@ impl Store for RedisStore {
     /// Nothing is left to do: the server deletes a record when it expires.
     async fn purge(&self, _limit: usize) -> Result<usize, StoreError> {
         Ok(0)
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        let (link, prefix, request) = (self.0.link.clone(), self.0.prefix.clone(), request.clone());
+        let time = self.0.operation_timeout;
+        apart(async move { retried(time, || listing::page(&link, &prefix, &request)).await }).await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        let (link, time) = (self.0.link.clone(), self.0.operation_timeout);
+        apart(async move {
+            let mut found = check::look(&link, time).await?.inspection();
+            found.now = Some(retried(time, || listing::now(&link)).await?);
+            Ok(found)
+        })
+        .await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

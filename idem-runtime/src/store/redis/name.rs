@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use percent_encoding::percent_decode_str;
+
 use crate::error::StoreError;
-use crate::key::RecordKey;
+use crate::key::{RecordKey, Scope};
+use crate::listing;
 
 /// The longest prefix, in bytes.
 const LONGEST: usize = 128;
@@ -44,6 +47,37 @@ impl Prefix {
         name.push(b'}');
         name
     }
+
+    /// The record of this name, if it is the name of one.
+    pub(super) fn key(&self, name: &[u8]) -> Option<RecordKey> {
+        let inside = name.strip_prefix(self.0.as_bytes())?.strip_prefix(b"{")?.strip_suffix(b"}")?;
+        let (scope, key) = std::str::from_utf8(inside).ok()?.split_once('|')?;
+        let scope = percent_decode_str(scope).decode_utf8().ok()?;
+        let key = listing::name(&scope, key)?;
+        // What was not written like this is somebody else's.
+        (self.name(&key) == name).then_some(key)
+    }
+
+    /// The pattern of all names, or of those in a scope; it may match others too.
+    pub(super) fn pattern(&self, scope: Option<&Scope>) -> Vec<u8> {
+        let mut begin = self.0.as_bytes().to_vec();
+        begin.push(b'{');
+        if let Some(scope) = scope
+            && let Some(any) = listing::name(scope.as_str(), "*")
+        {
+            begin = self.name(&any);
+            begin.truncate(begin.len() - 2);
+        }
+        let mut pattern = Vec::with_capacity(begin.len() + 3);
+        for byte in begin {
+            if b"*?[]^-\\".contains(&byte) {
+                pattern.push(b'\\');
+            }
+            pattern.push(byte);
+        }
+        pattern.extend_from_slice(b"*}");
+        pattern
+    }
 }
 
 #[cfg(test)]
@@ -61,6 +95,38 @@ mod tests {
     #[test]
     fn a_usual_key_is_read_as_it_is() {
         assert_eq!(name("idem:", "shop::charge", "order/42"), "idem:{shop::charge|order/42}");
+    }
+
+    #[test]
+    fn a_name_is_read_back_and_what_is_no_name_is_not() {
+        for prefix in ["idem:", "", "a*b"] {
+            let prefix = Prefix::new(prefix).unwrap();
+            for (scope, key) in [("s", "k"), ("a%7C|{}", "|}{%25"), ("ü", "\0")] {
+                let key = listing::name(scope, key).unwrap();
+                assert_eq!(prefix.key(&prefix.name(&key)), Some(key));
+            }
+        }
+        let prefix = Prefix::new("idem:").unwrap();
+        for name in [
+            "idem:",
+            "idem:{}",
+            "idem:{s}",
+            "idem:{s|}",
+            "idem:{|k}",
+            "x:{s|k}",
+            "idem:{s|k} ",
+            "idem:{%41|k}",
+        ] {
+            assert_eq!(prefix.key(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_a_pattern_means_by_itself_is_escaped() {
+        let prefix = Prefix::new("a*[b]?").unwrap();
+        assert_eq!(prefix.pattern(None), br"a\*\[b\]\?{*}");
+        let scope = Scope::new("s*|").unwrap();
+        assert_eq!(prefix.pattern(Some(&scope)), br"a\*\[b\]\?{s\*%7C|*}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use rusqlite::{Connection, Statement, params};
 
+use super::listing;
 use super::queue::{Answer, Op};
 use super::rows::{self, COLUMNS, RowError, STEP_COLUMNS};
 use crate::error::StoreError;
@@ -79,6 +80,7 @@ impl From<rusqlite::Error> for Failure {
 
 /// The writer's statements on one connection.
 pub(super) struct Session<'c> {
+    connection: &'c Connection,
     begin: Statement<'c>,
     commit: Statement<'c>,
     rollback: Statement<'c>,
@@ -109,6 +111,7 @@ impl<'c> Session<'c> {
             "INSERT INTO idem_steps (scope, key, position, {STEP_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
         );
         Ok(Self {
+            connection,
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
             rollback: connection.prepare("ROLLBACK")?,
@@ -185,6 +188,7 @@ impl<'c> Session<'c> {
                 .map(|record| record.filter(|record| protocol::is_live(record, now())))
                 .map(Answer::Get),
             Op::Purge(limit) => self.purge(*limit).map(Answer::Purge),
+            Op::List(request) => Ok(Answer::List(listing::page(self.connection, request)?)),
         }
     }
 

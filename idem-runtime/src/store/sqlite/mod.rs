@@ -6,6 +6,8 @@
 
 mod batch;
 mod failure;
+mod inspection;
+mod listing;
 mod place;
 mod queue;
 mod reader;
@@ -30,7 +32,9 @@ use self::schema::Opening;
 use self::writer::Writer;
 use super::{Store, Waiters};
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
     ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
@@ -106,9 +110,17 @@ pub struct SqliteStoreBuilder {
     path: PathBuf,
     busy_timeout: Duration,
     max_result_bytes: usize,
+    must_exist: bool,
 }
 
 impl SqliteStoreBuilder {
+    /// Uses what is there: nothing is made or migrated, and what is absent or of an older layout is refused.
+    /// For tools that look at a file which another program keeps.
+    pub const fn must_exist(mut self) -> Self {
+        self.must_exist = true;
+        self
+    }
+
     /// How long a lock held by another program is waited for, from 1 millisecond to 1 hour; 5
     /// seconds if not set. An operation fails a little later at most.
     pub const fn busy_timeout(mut self, timeout: Duration) -> Self {
@@ -139,7 +151,11 @@ impl SqliteStoreBuilder {
             StoreError::configuration("the path of the database is empty; give the path of a file")
                 .with_source(error)
         })?;
-        let opening = Opening { create: true, until: Instant::now() + self.busy_timeout };
+        let opening = Opening {
+            create: !self.must_exist,
+            migrate: !self.must_exist,
+            until: Instant::now() + self.busy_timeout,
+        };
         let (connection, identity) = schema::open(&path, opening)?;
         self.start(Place::new(path, identity), connection)
     }
@@ -197,6 +213,7 @@ impl SqliteStore {
             path: path.as_ref().to_owned(),
             busy_timeout: BUSY_TIMEOUT,
             max_result_bytes: MAX_RESULT_BYTES,
+            must_exist: false,
         }
     }
 
@@ -334,6 +351,31 @@ impl Store for SqliteStore {
             }
         }
         Ok(purged)
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        if let Some(readers) = &self.0.readers
+            && let Some(page) = readers.list(&self.0.place, request)
+        {
+            return Ok(page);
+        }
+        self.write(Op::List(request.clone()), |answer| match answer {
+            Answer::List(page) => Some(page),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        let found = self.0.readers.as_ref().and_then(|readers| readers.inspect(&self.0.place));
+        // The writer knows why it cannot be read.
+        match found {
+            Some(found) => Ok(found),
+            None => {
+                self.purge(0).await?;
+                Err(StoreError::unavailable("the file is in use; ask again"))
+            }
+        }
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

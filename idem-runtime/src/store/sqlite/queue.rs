@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::error::StoreError;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
     ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
@@ -35,6 +36,7 @@ pub(super) enum Op {
     Forget(RecordKey),
     Get(RecordKey),
     Purge(usize),
+    List(List),
 }
 
 impl Op {
@@ -65,6 +67,7 @@ pub(super) enum Answer {
     Forget(bool),
     Get(Option<Record>),
     Purge(usize),
+    List(Page),
 }
 
 pub(super) type Outcome = Result<Answer, StoreError>;
@@ -99,7 +102,7 @@ impl Ticket {
     /// A claim that nobody waits for must not be granted: nobody would know of the grant, and the
     /// key would stay taken until the lease is over.
     fn is_pointless(&self) -> bool {
-        matches!(self.op, Op::Claim(..) | Op::Get(..)) && self.reply.is_closed()
+        matches!(self.op, Op::Claim(..) | Op::Get(..) | Op::List(..)) && self.reply.is_closed()
     }
 }
 

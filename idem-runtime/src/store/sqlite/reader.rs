@@ -10,8 +10,11 @@ use super::failure;
 use super::place::{Identity, Place};
 use super::rows::RowError;
 use super::schema;
+use super::{inspection, listing};
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::Record;
 
 /// Why a reader has nothing to say.
@@ -44,30 +47,52 @@ impl Readers {
 
     /// What is recorded for a key, expired or not.
     pub(super) fn find(&self, place: &Place, key: &RecordKey) -> Result<Option<Record>, Miss> {
+        self.read(place, |reader| reader.find(key)).map_err(|miss| match miss {
+            Some(column) => Miss::Failed(batch::unreadable(key, column)),
+            None => Miss::AskWriter,
+        })
+    }
+
+    /// One page of what is recorded, if that can be read now.
+    pub(super) fn list(&self, place: &Place, request: &List) -> Option<Page> {
+        self.read(place, |reader| Ok(listing::page(&reader.connection, request)?)).ok()
+    }
+
+    /// What there is to say of the file, if that can be read now.
+    pub(super) fn inspect(&self, place: &Place) -> Option<Inspection> {
+        self.read(place, |reader| Ok(inspection::look(&reader.connection, place.path())?)).ok()
+    }
+
+    /// Reads on a connection that is free; the column that is none, or nothing where it could not read.
+    fn read<T>(
+        &self,
+        place: &Place,
+        read: impl FnOnce(&mut Reader) -> Result<T, RowError>,
+    ) -> Result<T, Option<&'static str>> {
         let Some(identity) = place.now().filter(|now| *now == place.opened()) else {
-            return Err(Miss::AskWriter);
+            return Err(None);
         };
-        let mut slot = self.slot().ok_or(Miss::AskWriter)?;
+        let mut slot = self.slot().ok_or(None)?;
         if slot.as_ref().is_some_and(|reader| reader.identity != identity)
             && let Some(stale) = slot.take()
         {
             schema::abandon(stale.connection);
         }
         if slot.is_none() {
-            *slot = Some(Reader::open(place, identity).ok_or(Miss::AskWriter)?);
+            *slot = Some(Reader::open(place, identity).ok_or(None)?);
         }
         let found = match slot.as_mut() {
-            Some(reader) => reader.find(key),
-            None => return Err(Miss::AskWriter),
+            Some(reader) => read(reader),
+            None => return Err(None),
         };
         match found {
-            Ok(record) => Ok(record),
-            Err(RowError::Unreadable(column)) => Err(Miss::Failed(batch::unreadable(key, column))),
+            Ok(found) => Ok(found),
+            Err(RowError::Unreadable(column)) => Err(Some(column)),
             Err(RowError::Sqlite(error)) => {
                 if !failure::is_busy(&error) {
                     *slot = None;
                 }
-                Err(Miss::AskWriter)
+                Err(None)
             }
         }
     }

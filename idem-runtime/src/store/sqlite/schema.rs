@@ -90,6 +90,8 @@ const LOG_BYTES: i64 = 16 * 1024 * 1024;
 pub(super) struct Opening {
     /// Whether to create a file that is absent.
     pub(super) create: bool,
+    /// Whether to make the layout, or the present one of an older one.
+    pub(super) migrate: bool,
     /// Until when others are waited for.
     pub(super) until: Instant,
 }
@@ -193,6 +195,11 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
     match before {
         Found::File { .. } => {}
         Found::Nothing if opening.create => flags |= OpenFlags::SQLITE_OPEN_CREATE,
+        Found::Nothing if !opening.migrate => {
+            let path = path.display();
+            let detail = format!("there is no file {path}; name the one that the program uses");
+            return Err(StoreError::configuration(detail).into());
+        }
         Found::Nothing => return Err(failure::gone(path).into()),
     }
     let connection = Connection::open_with_flags(path, flags)?;
@@ -213,6 +220,9 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
         return Err(error.into());
     }
     harden(&connection)?;
+    if !opening.migrate {
+        is_present(&connection, path)?;
+    }
     prepare(&connection, path)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     Ok((connection, identity))
@@ -224,6 +234,24 @@ fn harden(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "synchronous", "FULL")
+}
+
+/// Refuses what would have to be made or migrated.
+fn is_present(connection: &Connection, path: &Path) -> Result<(), Refusal> {
+    let version = inspect(connection, path)?;
+    if version == MIGRATIONS.len() {
+        return Ok(());
+    }
+    let path = path.display();
+    let detail = match version {
+        0 => format!("the file {path} holds no records yet, and was left as it is"),
+        older => format!(
+            "the file {path} has layout {older}, and this idem reads {}; it was left as it is: use the idem of the \
+             program that uses the file",
+            MIGRATIONS.len()
+        ),
+    };
+    Err(StoreError::configuration(detail).into())
 }
 
 fn prepare(connection: &Connection, path: &Path) -> Result<(), Refusal> {

@@ -51,7 +51,7 @@ fn completion(owner: Owner, fence: Fence, size: usize) -> Complete {
 
 fn open(folder: &TempDir) -> (Place, rusqlite::Connection) {
     let path = folder.path().join("idem.db");
-    let opening = Opening { create: true, until: Instant::now() + Duration::from_secs(5) };
+    let opening = Opening { create: true, migrate: true, until: Instant::now() + Duration::from_secs(5) };
     let (connection, identity) = schema::open(&path, opening).unwrap();
     (Place::new(path, identity), connection)
 }

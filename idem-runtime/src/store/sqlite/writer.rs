@@ -97,7 +97,7 @@ impl Writer {
             self.queue.fail_all(&failure::log_left(self.place.path()));
             return None;
         }
-        let opening = Opening { create: false, until };
+        let opening = Opening { create: false, migrate: true, until };
         match schema::open(self.place.path(), opening) {
             Ok((connection, identity)) => {
                 self.place.set_opened(identity);

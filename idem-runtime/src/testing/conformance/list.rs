@@ -381,6 +381,23 @@ macro_rules! __conformance_checks {
                     a_purge_and_a_claim_of_an_expired_key_do_not_meet,
                 }
             }
+            listing {
+                "a walk gives each record that is there throughout, as it is but without its result" {
+                    every_record_is_listed_as_it_is, a_listed_result_is_told_by_its_size_alone,
+                    pages_of_one_make_up_the_whole, records_of_odd_names_are_listed,
+                    what_was_forgotten_is_not_listed,
+                    a_walk_gives_what_stays_while_others_come_and_go,
+                }
+                "a walk gives no record that was not asked for" {
+                    a_walk_keeps_to_the_states_it_was_asked_for, a_walk_keeps_to_the_scope_it_was_asked_for,
+                }
+                "a page tells the store's clock, by which what is over is over" {
+                    a_pages_clock_tells_what_is_over,
+                }
+                "a walk changes nothing" {
+                    a_walk_changes_nothing,
+                }
+            }
             lost {
                 "a request asked again because its answer was lost finds the truth" {
                     a_lost_grant_is_found_by_its_owner, a_lost_takeover_is_found_by_its_owner,

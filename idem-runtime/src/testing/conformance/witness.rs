@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::history::History;
 use crate::error::StoreError;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, Record, RecordStep, RecordStepAnswer, Release,
     ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
@@ -112,6 +113,11 @@ impl Store for Witness {
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         self.watch(format!("purge at most {limit}"), None, None, self.faults.purge(limit)).await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        let what = format!("list {:?}, looking at {}", request.states, request.limit);
+        self.watch(what, None, None, self.faults.list(request)).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::sleep;
 
 use crate::error::StoreError;
+use crate::inspection::Inspection;
 use crate::key::RecordKey;
+use crate::listing::{List, Page};
 use crate::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
     ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
@@ -240,6 +242,15 @@ impl<S: Store> Store for FaultStore<S> {
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let inner = self.inner.clone();
         self.meet(OperationKind::Purge, async move { inner.purge(limit).await }).await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        let (inner, request) = (self.inner.clone(), request.clone());
+        self.meet(OperationKind::List, async move { inner.list(&request).await }).await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        self.inner.inspect().await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -29,11 +29,13 @@ pub enum OperationKind {
     Get,
     /// [`Store::purge`](crate::Store::purge).
     Purge,
+    /// [`Store::list`](crate::Store::list).
+    List,
 }
 
 impl OperationKind {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Claim,
         Self::Renew,
         Self::RecordStep,
@@ -43,6 +45,7 @@ impl OperationKind {
         Self::Forget,
         Self::Get,
         Self::Purge,
+        Self::List,
     ];
 
     pub(super) const fn index(self) -> usize {

@@ -11,6 +11,7 @@ pub(super) mod expiry;
 pub(super) mod fences;
 pub(super) mod fingerprints;
 pub(super) mod keys;
+pub(super) mod listing;
 pub(super) mod lost;
 pub(super) mod outage;
 pub(super) mod purge;

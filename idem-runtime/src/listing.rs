@@ -1,0 +1,198 @@
+//! Walking through what a store holds: what is asked, and what is given.
+//!
+//! Owns the words of [`Store::list`](crate::Store::list). How a store walks is the store's own.
+
+use std::fmt;
+
+use crate::key::{Key, RecordKey, Scope};
+use crate::protocol::{Record, State, StoredResult, Timestamp, Tombstone};
+
+/// The most records that a page looks at.
+pub const MAX_LOOKED_AT: usize = 1_000;
+
+/// Asks for one page of what a store holds.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// use idem::listing::List;
+/// use idem::protocol::State;
+///
+/// let in_doubt = List { states: vec![State::InDoubt], ..List::default() };
+/// # let _ = in_doubt;
+/// ```
+#[derive(Clone, Debug)]
+pub struct List {
+    /// Only records in one of these states; in any where this is empty.
+    pub states: Vec<State>,
+    /// Only records of this scope.
+    pub scope: Option<Scope>,
+    /// Where the page before ended; `None` for the first one.
+    pub after: Option<Cursor>,
+    /// How many records to look at, about; 1 to [`MAX_LOOKED_AT`], and what is beyond counts as that.
+    pub limit: usize,
+}
+
+impl Default for List {
+    /// Of everything, the first page of 100.
+    fn default() -> Self {
+        Self { states: Vec::new(), scope: None, after: None, limit: 100 }
+    }
+}
+
+impl List {
+    /// Whether a record in this state is asked for.
+    #[must_use]
+    pub fn takes(&self, state: State) -> bool {
+        self.states.is_empty() || self.states.contains(&state)
+    }
+
+    /// How many records to look at.
+    #[must_use]
+    pub fn looked_at(&self) -> usize {
+        self.limit.clamp(1, MAX_LOOKED_AT)
+    }
+}
+
+/// Some of what a store holds.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The records that fit, in an order of the store's own.
+    pub records: Vec<Listed>,
+    /// Names under which there is something that is no record of this version.
+    pub unreadable: Vec<RecordKey>,
+    /// Where to go on; `None` where there is nothing more.
+    pub next: Option<Cursor>,
+    /// The store's clock when it looked: what is over by it is over.
+    pub now: Timestamp,
+}
+
+impl Page {
+    /// An empty page.
+    #[must_use]
+    pub const fn new(now: Timestamp) -> Self {
+        Self { records: Vec::new(), unreadable: Vec::new(), next: None, now }
+    }
+}
+
+/// A record without its result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Whose record it is.
+    pub key: RecordKey,
+    /// The record. Its `result` is `None` in every state.
+    pub record: Record,
+    /// What its result is; `Some` exactly in the states `Completed` and `Failed`.
+    pub result: Option<ListedResult>,
+}
+
+impl Listed {
+    /// The record with its result taken out.
+    #[must_use]
+    pub fn new(key: RecordKey, mut record: Record) -> Self {
+        let result = record.result.take().map(|result| match result {
+            StoredResult::Value(bytes) => ListedResult::Value { bytes: Some(bytes.len() as u64) },
+            StoredResult::Tombstone(reason) => ListedResult::Tombstone(reason),
+        });
+        Self { key, record, result }
+    }
+
+    /// The same, of a record that was read with an empty value in the place of one of so many bytes.
+    #[must_use]
+    pub fn without_value(key: RecordKey, record: Record, bytes: Option<u64>) -> Self {
+        let mut listed = Self::new(key, record);
+        if let Some(ListedResult::Value { bytes: size }) = &mut listed.result {
+            *size = bytes;
+        }
+        listed
+    }
+}
+
+/// What a result is, without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListedResult {
+    /// A value.
+    Value {
+        /// Its size in bytes as it lies in the store; `None` where the store would have to read it to know.
+        bytes: Option<u64>,
+    },
+    /// There is none, for this reason.
+    Tombstone(Tombstone),
+}
+
+/// Where a walk stands: of use to the store that gave it, and no other.
+///
+/// It may hold a key, so `Debug` shows its size only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Cursor(Vec<u8>);
+
+impl Cursor {
+    /// The cursor with these bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The place just behind this key, for a store that walks in the order of scope and key.
+    #[must_use]
+    pub fn behind(key: &RecordKey) -> Self {
+        Self::behind_name(key.scope().as_str(), key.key().as_str())
+    }
+
+    /// As [`behind`](Self::behind), of what may be no name of a record.
+    pub(crate) fn behind_name(scope: &str, key: &str) -> Self {
+        let (scope, key) = (scope.as_bytes(), key.as_bytes());
+        let mut bytes = Vec::with_capacity(4 + scope.len() + key.len());
+        bytes.extend_from_slice(&u32::try_from(scope.len()).unwrap_or(u32::MAX).to_be_bytes());
+        bytes.extend_from_slice(scope);
+        bytes.extend_from_slice(key);
+        Self(bytes)
+    }
+
+    /// Scope and key of one made by [`behind`](Self::behind).
+    #[must_use]
+    pub fn key(&self) -> Option<(&str, &str)> {
+        let (length, rest) = self.0.split_first_chunk::<4>()?;
+        let (scope, key) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+        Some((std::str::from_utf8(scope).ok()?, std::str::from_utf8(key).ok()?))
+    }
+}
+
+impl fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cursor({} bytes)", self.0.len())
+    }
+}
+
+/// The name of a record, if these can be one.
+pub(crate) fn name(scope: &str, key: &str) -> Option<RecordKey> {
+    Some(RecordKey::new(Scope::new(scope.to_owned()).ok()?, Key::new(key).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_tells_behind_which_key_it_stands_and_does_not_show_it() {
+        for (scope, key) in
+            [("s", "k"), ("s\0", "\0"), ("a#b|", "ü|{}%"), ("s", "long ".repeat(200).as_str())]
+        {
+            let cursor = Cursor::behind(&name(scope, key).unwrap());
+            assert_eq!(Cursor::from_bytes(cursor.as_bytes().to_vec()).key(), Some((scope, key)));
+            assert!(!format!("{cursor:?}").contains(key), "{cursor:?}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_of_something_else_tells_no_key() {
+        for bytes in [vec![], vec![0, 0, 0], vec![0, 0, 0, 9, b'a'], vec![0, 0, 0, 1, 0xff, b'k']] {
+            assert_eq!(Cursor::from_bytes(bytes.clone()).key(), None, "{bytes:?}");
+        }
+    }
+}

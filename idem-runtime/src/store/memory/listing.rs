@@ -1,0 +1,59 @@
+//! Walking through a `MemoryStore`: shard by shard, and in each by scope and key.
+//!
+//! A page looks at one shard at a time, so that nobody waits for the whole store.
+
+use super::{MemoryStore, lock};
+use crate::key::RecordKey;
+use crate::listing::{Cursor, List, Listed, Page};
+
+/// Where to go on: a shard, and the name behind which.
+fn place(after: Option<&Cursor>) -> (usize, Option<(String, String)>) {
+    let Some((shard, rest)) = after.and_then(|after| after.as_bytes().split_first()) else {
+        return (0, None);
+    };
+    let rest = Cursor::from_bytes(rest.to_vec());
+    (usize::from(*shard), rest.key().map(|(scope, key)| (scope.to_owned(), key.to_owned())))
+}
+
+fn cursor(shard: usize, behind: Option<&RecordKey>) -> Cursor {
+    let mut bytes = vec![u8::try_from(shard).unwrap_or(u8::MAX)];
+    bytes.extend(behind.map(|key| Cursor::behind(key).as_bytes().to_vec()).unwrap_or_default());
+    Cursor::from_bytes(bytes)
+}
+
+fn parts(key: &RecordKey) -> (&str, &str) {
+    (key.scope().as_str(), key.key().as_str())
+}
+
+pub(super) fn list(store: &MemoryStore, request: &List) -> Page {
+    let (first, mut behind) = place(request.after.as_ref());
+    let shards = &store.0.shards;
+    let mut page = Page::new(store.now());
+    let mut left = request.looked_at();
+    for (number, shard) in shards.iter().enumerate().skip(first) {
+        let shard = lock(shard);
+        let behind = behind.take();
+        let mut keys: Vec<&RecordKey> = shard
+            .records
+            .keys()
+            .filter(|key| request.scope.as_ref().is_none_or(|scope| scope == key.scope()))
+            .filter(|key| behind.as_ref().is_none_or(|(scope, name)| parts(key) > (scope, name)))
+            .collect();
+        keys.sort_unstable_by_key(|key| parts(key));
+        let is_cut = keys.len() > left;
+        keys.truncate(left);
+        left -= keys.len();
+        let found = keys.iter().filter_map(|key| shard.record(key).map(|record| (*key, record)));
+        let fitting = found.filter(|(_, record)| request.takes(record.state));
+        page.records.extend(fitting.map(|(key, record)| Listed::new(key.clone(), record.clone())));
+        if is_cut {
+            page.next = Some(cursor(number, keys.last().copied()));
+            break;
+        }
+        if left == 0 {
+            page.next = Some(cursor(number + 1, None)).filter(|_| number + 1 < shards.len());
+            break;
+        }
+    }
+    page
+}
