@@ -36,7 +36,8 @@ async fn the_store_has_digests_and_a_walk_gives_them() {
     let store = inner.clone().digest_keys(&SECRET);
     recorded(&store, &key("alice@example.com"), Verdict::Completed, b"1").await;
     assert_eq!(inner.get(&key("alice@example.com")).await.unwrap(), None);
-    for walked in [&inner.list(&Default::default()).await.unwrap(), &store.list(&Default::default()).await.unwrap()]
+    for walked in
+        [&inner.list(&Default::default()).await.unwrap(), &store.list(&Default::default()).await.unwrap()]
     {
         let [listed] = &walked.records[..] else { panic!("{walked:?}") };
         let (scope, name) = (listed.key.scope().as_str(), listed.key.key().as_str());

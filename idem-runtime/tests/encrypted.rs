@@ -8,14 +8,14 @@ use std::error::Error as _;
 
 use bytes::Bytes;
 use idem_runtime::protocol::{
-    Claim, Complete, CompleteAnswer, RecordStep, RecordStepAnswer, RecordedStep,
-    Release, ReleaseAnswer, ReleaseCause, Resolution, ResolveAnswer, StoredResult, Tombstone, Verdict,
+    Claim, Complete, CompleteAnswer, RecordStep, RecordStepAnswer, RecordedStep, Release, ReleaseAnswer,
+    ReleaseCause, Resolution, ResolveAnswer, StoredResult, Tombstone, Verdict,
 };
 use idem_runtime::testing::conformance::{Profile, Subject};
 use idem_runtime::testing::conformance_suite;
 use idem_runtime::{
-    Error, Fingerprint, KeyRing, MemoryStore, OnCrash, Operation, RecordKey, Scope, SealError, Store, StoreError,
-    StoreErrorKind,
+    Error, Fingerprint, KeyRing, MemoryStore, OnCrash, Operation, RecordKey, Scope, SealError, Store,
+    StoreError, StoreErrorKind,
 };
 use sealed_support::{claim, granted, key, recorded, replayed, ring, step, value};
 
@@ -31,10 +31,7 @@ mod with_a_limit {
     use super::*;
 
     conformance_suite!(|| async {
-        Subject::new(
-            MemoryStore::with_max_result_bytes(4_096).encrypted(ring()),
-            Profile::tokio_clock(),
-        )
+        Subject::new(MemoryStore::with_max_result_bytes(4_096).encrypted(ring()), Profile::tokio_clock())
     });
 }
 
@@ -129,7 +126,8 @@ async fn a_tombstone_passes_as_it_is() {
 #[tokio::test]
 async fn a_key_that_was_rotated_out_of_writing_still_reads() {
     let inner = MemoryStore::new();
-    recorded(&inner.clone().encrypted(KeyRing::new(1, &[1; 32])), &key("a"), Verdict::Completed, SECRET).await;
+    recorded(&inner.clone().encrypted(KeyRing::new(1, &[1; 32])), &key("a"), Verdict::Completed, SECRET)
+        .await;
     let rotated = KeyRing::new(2, &[2; 32]).and_reads(1, &[1; 32]).unwrap();
     let store = inner.clone().encrypted(rotated);
     assert_eq!(replayed(&store, &key("a")).await.1, value(SECRET));
@@ -152,7 +150,8 @@ fn two_keys_of_one_number_are_refused() {
 #[tokio::test]
 async fn another_key_under_the_same_number_is_not_taken_for_the_first() {
     let inner = MemoryStore::new();
-    recorded(&inner.clone().encrypted(KeyRing::new(1, &[1; 32])), &key("a"), Verdict::Completed, SECRET).await;
+    recorded(&inner.clone().encrypted(KeyRing::new(1, &[1; 32])), &key("a"), Verdict::Completed, SECRET)
+        .await;
     let error = refused(&inner.encrypted(KeyRing::new(1, &[2; 32])), &key("a")).await;
     assert!(matches!(error, SealError::NotAuthentic { id: 1, .. }), "{error:?}");
 }

@@ -45,7 +45,8 @@ fn the_conformance_kit_holds_over_all_of_them_on_a_file() -> Result<(), Violatio
     for check in conformance::all().iter().filter(named) {
         check.run(|| async {
             let folder = tempfile::tempdir().unwrap();
-            let open = || SqliteStore::builder(folder.path().join("idem.db")).max_result_bytes(1 << 20).open();
+            let open =
+                || SqliteStore::builder(folder.path().join("idem.db")).max_result_bytes(1 << 20).open();
             let store = all(open().unwrap());
             Subject::new(store.clone(), Profile::real_clock()).handle(store).keep(folder)
         })?;
@@ -59,7 +60,8 @@ fn the_conformance_kit_holds_over_encryption_on_a_file() -> Result<(), Violation
         check.run(|| async {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("idem.db");
-            let open = || SqliteStore::builder(&path).max_result_bytes(1 << 20).open().unwrap().encrypted(ring());
+            let open =
+                || SqliteStore::builder(&path).max_result_bytes(1 << 20).open().unwrap().encrypted(ring());
             Subject::new(open(), Profile::real_clock()).handle(open()).keep(folder)
         })?;
     }
@@ -84,10 +86,7 @@ async fn fill(store: &impl Store) {
     let request = asked();
     let other = key(&format!("{KEY}/2"));
     let grant = granted(store, &other, &request).await;
-    let step = RecordedStep {
-        input: Some(Fingerprint::from_bytes(PRINT)),
-        ..step("reserve", STEP)
-    };
+    let step = RecordedStep { input: Some(Fingerprint::from_bytes(PRINT)), ..step("reserve", STEP) };
     let record = RecordStep { owner: request.owner, fence: grant.fence, position: 0, step };
     store.record_step(&other, &record).await.unwrap();
 }
@@ -149,7 +148,11 @@ async fn nothing_private_is_on_a_redis_server() {
     for (sealed, wanted) in [(false, false), (true, true)] {
         let server = idem_test_servers::Redis::start();
         let store = idem_runtime::RedisStore::connect(server.url()).await.unwrap();
-        if sealed { fill(&all(store)).await } else { fill(&store).await }
+        if sealed {
+            fill(&all(store)).await
+        } else {
+            fill(&store).await
+        }
         let counts = found(&dump(&server.url()).await);
         assert_eq!(counts.iter().all(|count| *count == 0), wanted, "{counts:?}");
         assert_eq!(counts.contains(&0), wanted, "the search does not find all: {counts:?}");
@@ -160,9 +163,24 @@ async fn nothing_private_is_on_a_redis_server() {
 async fn compression_works_only_before_encryption() {
     let result = vec![b'a'; 50_000];
     let (before, after) = (MemoryStore::new(), MemoryStore::new());
-    recorded_as(&before.clone().encrypted(ring()).compressed(), &key("a"), &claim(), Verdict::Completed, &result).await;
-    recorded_as(&after.clone().compressed().encrypted(ring()), &key("a"), &claim(), Verdict::Completed, &result).await;
-    let size = async |store: &MemoryStore| match store.get(&key("a")).await.unwrap().unwrap().result.unwrap() {
+    recorded_as(
+        &before.clone().encrypted(ring()).compressed(),
+        &key("a"),
+        &claim(),
+        Verdict::Completed,
+        &result,
+    )
+    .await;
+    recorded_as(
+        &after.clone().compressed().encrypted(ring()),
+        &key("a"),
+        &claim(),
+        Verdict::Completed,
+        &result,
+    )
+    .await;
+    let size = async |store: &MemoryStore| match store.get(&key("a")).await.unwrap().unwrap().result.unwrap()
+    {
         StoredResult::Value(bytes) => bytes.len(),
         other => panic!("{other:?}"),
     };

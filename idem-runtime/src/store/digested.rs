@@ -120,7 +120,10 @@ mod tests {
     /// By another implementation: Python's `hmac`.
     #[test]
     fn a_digest_is_the_hmac_sha_256_of_the_framed_scope_and_key() {
-        assert_eq!(digest("payments.charge", "order/42"), "d43dacc13689561c4932755d1b3ce215e9a4975e3872140bead883863192cf80");
+        assert_eq!(
+            digest("payments.charge", "order/42"),
+            "d43dacc13689561c4932755d1b3ce215e9a4975e3872140bead883863192cf80"
+        );
     }
 
     #[test]

@@ -37,11 +37,7 @@ pub fn value(bytes: &[u8]) -> StoredResult {
 }
 
 pub fn step(name: &str, result: &[u8]) -> RecordedStep {
-    RecordedStep {
-        name: name.into(),
-        input: Some(Fingerprint::from_bytes([3; 32])),
-        result: value(result),
-    }
+    RecordedStep { name: name.into(), input: Some(Fingerprint::from_bytes([3; 32])), result: value(result) }
 }
 
 pub async fn granted(store: &impl Store, key: &RecordKey, request: &Claim) -> Grant {
