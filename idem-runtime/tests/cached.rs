@@ -181,11 +181,11 @@ async fn a_forgotten_key_is_not_replayed_by_this_store_or_a_clone() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_on_its_way_while_the_key_is_forgotten_is_not_kept() {
-    let (inner, store) = watched(10);
+    let ((inner, store), a) = (watched(10), key("a"));
     recorded(&store, &key("a"), Verdict::Completed, b"1").await;
     // Applied at once, answered late: so it has the old result.
     inner.next(OperationKind::Claim, Fault::DelayAfter(SECOND));
-    let (old, forgotten) = tokio::join!(replayed(&store, &key("a")), async {
+    let (old, forgotten) = tokio::join!(replayed(&store, &a), async {
         sleep(SECOND / 2).await;
         store.forget(&key("a")).await.unwrap()
     });
@@ -196,10 +196,10 @@ async fn an_answer_on_its_way_while_the_key_is_forgotten_is_not_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_while_the_key_is_being_forgotten_is_not_kept() {
-    let (inner, store) = watched(10);
+    let ((inner, store), a) = (watched(10), key("a"));
     recorded(&store, &key("a"), Verdict::Completed, b"1").await;
     inner.next(OperationKind::Forget, Fault::DelayBefore(SECOND));
-    let (forgotten, ()) = tokio::join!(store.forget(&key("a")), async {
+    let (forgotten, ()) = tokio::join!(store.forget(&a), async {
         sleep(SECOND / 2).await;
         // Asked and answered before the record goes.
         assert_eq!(replayed(&store, &key("a")).await.1, value(b"1"));
@@ -210,10 +210,10 @@ async fn an_answer_that_comes_while_the_key_is_being_forgotten_is_not_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_of_before_is_not_kept_over_one_of_after() {
-    let (inner, store) = watched(10);
+    let ((inner, store), a) = (watched(10), key("a"));
     recorded(&store, &key("a"), Verdict::Completed, b"1").await;
     inner.next(OperationKind::Claim, Fault::DelayAfter(SECOND));
-    let (old, ()) = tokio::join!(replayed(&store, &key("a")), async {
+    let (old, ()) = tokio::join!(replayed(&store, &a), async {
         sleep(SECOND / 2).await;
         // Another process forgets it, and this one runs it again meanwhile.
         inner.inner().forget(&key("a")).await.unwrap();
