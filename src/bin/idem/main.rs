@@ -1,0 +1,137 @@
+//! `idem`: what an operator types. One file a command; see `idem --help`.
+//!
+//! Owns the command line. Everything it does goes through the store's public face.
+
+mod confirm;
+mod doctor;
+#[cfg(feature = "cli-aws")]
+mod dynamodb;
+mod end;
+mod forget;
+mod list;
+mod output;
+mod purge;
+mod resolve;
+mod show;
+mod stats;
+mod store;
+mod target;
+mod walk;
+mod watch;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use idem::DynStore;
+
+use self::end::{Answer, End, Trouble};
+use self::output::Output;
+use self::store::{FORMS, Names, StoreUrl};
+
+/// Looks at what a store of idempotent calls holds, and settles what needs a person.
+///
+/// Keys are private: commands show digests and scopes, as logs and errors do, unless they are told `--keys`.
+#[derive(Parser)]
+#[command(name = "idem", version, after_help = end::HELP, max_term_width = 110)]
+struct Cli {
+    #[command(flatten)]
+    place: Place,
+    /// Print JSON: an object, or for `list` one a line
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Where the store is.
+#[derive(Args)]
+struct Place {
+    /// sqlite:FILE | redis://[user:password@]host[:port][/db] | rediss://.. | redis-cluster://host:port,.. |
+    /// redis-sentinel://SERVICE@host:port,.. | postgres://user:password@host/database |
+    /// dynamodb://TABLE[?endpoint=URL&region=NAME]. In the environment a password is not seen by others
+    #[arg(long, global = true, env = "IDEM_STORE", hide_env_values = true, value_name = "URL")]
+    store: Option<String>,
+    /// What the keys of this store begin with, on Redis ("idem:") and DynamoDB ("")
+    #[arg(long, global = true, value_name = "TEXT")]
+    prefix: Option<String>,
+    /// The schema of the table, on PostgreSQL
+    #[arg(long, global = true, value_name = "NAME")]
+    schema: Option<String>,
+    /// The table, on PostgreSQL ("idem_records")
+    #[arg(long, global = true, value_name = "NAME")]
+    table: Option<String>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List records: by state, operation and age
+    List(list::List),
+    /// Show one record
+    Show(show::Show),
+    /// Settle a key in doubt: say what happened
+    Resolve(resolve::Resolve),
+    /// Delete a record in whatever state; the next call runs its body
+    Forget(forget::Forget),
+    /// Delete records past their time
+    Purge(purge::Purge),
+    /// Count records by state and operation, with the oldest and the sizes
+    Stats(stats::Stats),
+    /// Show what is going on, again and again
+    Watch(watch::Watch),
+    /// Look at the store's server and its settings, its clock, and how long each operation takes
+    Doctor(doctor::Doctor),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut output = Output::new(cli.json);
+    let ended = run(cli, &mut output);
+    let flushed = output.flush();
+    match ended.and_then(|end| flushed.map(|()| end).map_err(Trouble::from)) {
+        Ok(end) => end.into(),
+        // Whoever read has read enough.
+        Err(Trouble::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => End::Done.into(),
+        Err(Trouble::Output(error)) => said(End::Unusable, &format!("cannot print: {error}")),
+        Err(Trouble::Said(end, text)) => said(end, &text),
+    }
+}
+
+fn said(end: End, text: &str) -> ExitCode {
+    // Nobody is left to tell if this fails.
+    let _ = writeln!(io::stderr(), "idem: {text}");
+    end.into()
+}
+
+fn run(cli: Cli, output: &mut Output) -> Answer {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let place = cli.place;
+        match cli.command {
+            Command::List(list) => list::run(&list, &open(&place).await?, output).await,
+            Command::Show(show) => show::run(&show, &open(&place).await?, output).await,
+            Command::Resolve(resolve) => resolve::run(&resolve, &open(&place).await?, output).await,
+            Command::Forget(forget) => forget::run(&forget, &open(&place).await?, output).await,
+            Command::Purge(purge) => purge::run(&purge, &open(&place).await?, output).await,
+            Command::Stats(stats) => stats::run(&stats, &open(&place).await?, output).await,
+            Command::Watch(watch) => watch::run(&watch, &open(&place).await?, output).await,
+            Command::Doctor(doctor) => doctor::run(&doctor, &open(&place).await?, output).await,
+        }
+    })
+}
+
+async fn open(place: &Place) -> Answer<DynStore> {
+    let Some(url) = &place.store else {
+        let usage = Cli::command().render_usage();
+        let text = format!("say which store, by `--store` or IDEM_STORE: {FORMS}\n{usage}");
+        return Err(Trouble::new(End::Usage, text));
+    };
+    let url = StoreUrl::parse(url).map_err(|text| Trouble::new(End::Usage, text))?;
+    let names = Names {
+        prefix: place.prefix.clone(),
+        schema: place.schema.clone(),
+        table: place.table.clone(),
+        must_exist: true,
+    };
+    Ok(url.open(&names).await?)
+}

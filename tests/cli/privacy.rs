@@ -1,0 +1,58 @@
+//! Keys and results are private: nothing shows them that was not told to.
+
+use idem::protocol::State;
+
+use crate::idem_command::*;
+
+#[tokio::test]
+async fn no_command_shows_a_key_or_a_result_that_was_not_told_to() {
+    let shop = Shop::new();
+    let name = format!("{SECRET}-1");
+    let digest = key(&name).digest().to_string();
+    bring(&shop.store, &key(&name), State::Completed).await;
+    bring(&shop.store, &key(&format!("{SECRET}-2")), State::InDoubt).await;
+    let doubt = key(&format!("{SECRET}-2")).digest().to_string();
+    let commands: [&[&str]; 10] = [
+        &["list"],
+        &["show", &name],
+        &["show", "--digest", &digest],
+        &["stats"],
+        &["watch", "--times", "1"],
+        &["doctor"],
+        &["forget", "--digest", &digest],
+        &["resolve", "--digest", &doubt, "--release"],
+        &["resolve", "--digest", &doubt, "--release", "--yes"],
+        &["forget", &name, "--yes"],
+    ];
+    for words in commands {
+        for json in [false, true] {
+            let mut all = if json { vec!["--json"] } else { Vec::new() };
+            all.extend(words);
+            let ended = shop.idem.run(&all);
+            assert!(!ended.out.contains(SECRET) && !ended.err.contains(SECRET), "{all:?}: {ended:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn keys_and_results_are_shown_where_that_is_asked_for() {
+    let shop = Shop::new();
+    bring(&shop.store, &key("order-1"), State::Completed).await;
+    let listed = shop.idem.run(&["--json", "list", "--keys"]).ended(0).one();
+    assert_eq!(listed["key"], "order-1");
+    assert!(shop.idem.run(&["list", "--keys"]).ended(0).out.contains("order-1"));
+    let shown = shop.idem.run(&["--json", "show", "order-1", "--result", "--keys"]).ended(0).one();
+    assert_eq!((&shown["key"], &shown["result"]["value"]["receipt"]), (&"order-1".into(), &SECRET.into()));
+    let text = shop.idem.run(&["show", "order-1", "--result"]).ended(0).out;
+    assert!(text.contains(SECRET), "{text}");
+}
+
+#[tokio::test]
+async fn a_name_that_would_steer_the_terminal_is_shown_escaped() {
+    let shop = Shop::new();
+    bring(&shop.store, &key_of("shop\u{1b}[2J", "a\u{1b}]0;b\u{7}"), State::InFlight).await;
+    for words in [&["list", "--keys"][..], &["stats"], &["watch", "--times", "1", "--keys"], &["list"]] {
+        let shown = shop.idem.run(words).ended(0).out;
+        assert!(!shown.contains('\u{1b}') && shown.contains("\\u{1b}"), "{shown:?}");
+    }
+}
