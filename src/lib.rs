@@ -95,9 +95,18 @@ pub use idem_runtime::{
 #[doc(inline)]
 pub use idem_macros::{KeyPart, idempotent};
 
+#[cfg(any(feature = "zstd", feature = "encryption"))]
+#[doc(inline)]
+pub use idem_runtime::Transformed;
+#[cfg(feature = "cache")]
+#[doc(inline)]
+pub use idem_runtime::{CacheCounts, Cached, Caching};
 #[cfg(feature = "zstd")]
 #[doc(inline)]
-pub use idem_runtime::Compressed;
+pub use idem_runtime::{Compressed, Compression};
+#[cfg(feature = "encryption")]
+#[doc(inline)]
+pub use idem_runtime::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing, SealError};
 
 #[cfg(feature = "dynamodb")]
 #[doc(inline)]

@@ -35,8 +35,14 @@ pub use key::{
     Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES, RecordKey, Scope,
 };
 pub use protocol::{Fence, Fingerprint, OnCrash};
+#[cfg(any(feature = "zstd", feature = "encryption"))]
+pub use store::Transformed;
+#[cfg(feature = "cache")]
+pub use store::{CacheCounts, Cached, Caching};
 #[cfg(feature = "zstd")]
-pub use store::Compressed;
+pub use store::{Compressed, Compression};
+#[cfg(feature = "encryption")]
+pub use store::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing, SealError};
 pub use store::{DynStore, MemoryStore, Store, Waiters};
 #[cfg(feature = "dynamodb")]
 pub use store::{DynamoDbStore, DynamoDbStoreBuilder};

@@ -242,6 +242,7 @@ impl Record {
             result: self.result.clone()?,
             attempt: self.attempt,
             completed_at: self.completed_at?,
+            expires_at: self.expires_at,
         })
     }
 }

@@ -50,6 +50,8 @@ pub struct Replay {
     pub attempt: u32,
     /// When it was recorded, by the store's clock.
     pub completed_at: Timestamp,
+    /// From when on it is gone, by the store's clock; `None` for never.
+    pub expires_at: Option<Timestamp>,
 }
 
 /// The answer to a [`Claim`].

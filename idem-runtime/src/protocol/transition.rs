@@ -154,6 +154,7 @@ fn replay(record: &Record) -> ClaimAnswer {
             result: StoredResult::Tombstone(Tombstone::NotEncodable),
             attempt: record.attempt,
             completed_at: record.created_at,
+            expires_at: record.expires_at,
         }),
     }
 }

@@ -3,11 +3,17 @@
 //! Owns the [`Store`] trait and the stores. A store knows the protocol and its own client; it knows
 //! nothing of the engine, of bodies or of results beyond their bytes.
 
+#[cfg(feature = "cache")]
+mod cached;
 #[cfg(feature = "zstd")]
 mod compressed;
+#[cfg(feature = "encryption")]
+mod digested;
 mod dynamic;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
+#[cfg(feature = "encryption")]
+mod encrypted;
 mod memory;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
 mod own_runtime;
@@ -22,6 +28,8 @@ mod sqlite;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
 mod step_bytes;
 pub(crate) mod transaction;
+#[cfg(any(feature = "zstd", feature = "encryption"))]
+mod transformed;
 mod waiters;
 #[cfg(any(feature = "sqlite", feature = "dynamodb"))]
 mod words;
@@ -35,11 +43,17 @@ use crate::protocol::{
     ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
 };
 
+#[cfg(feature = "cache")]
+pub use cached::{CacheCounts, Cached, Caching};
 #[cfg(feature = "zstd")]
-pub use compressed::Compressed;
+pub use compressed::{Compressed, Compression};
+#[cfg(feature = "encryption")]
+pub use digested::{DigestedKeys, KeyDigests};
 pub use dynamic::DynStore;
 #[cfg(feature = "dynamodb")]
 pub use dynamodb::{DynamoDbStore, DynamoDbStoreBuilder};
+#[cfg(feature = "encryption")]
+pub use encrypted::{Encrypted, Encryption, KeyRing, SealError};
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresStore, PostgresStoreBuilder};
@@ -47,6 +61,8 @@ pub use postgres::{PostgresStore, PostgresStoreBuilder};
 pub use redis::{RedisStore, RedisStoreBuilder};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteStore, SqliteStoreBuilder};
+#[cfg(any(feature = "zstd", feature = "encryption"))]
+pub use transformed::Transformed;
 pub use waiters::Waiters;
 pub(crate) use waiters::{Place, Seat, Seen};
 
@@ -181,6 +197,29 @@ pub trait Store: Clone + Send + Sync + 'static {
     #[cfg(feature = "zstd")]
     #[must_use]
     fn compressed_up_to(self, bytes: usize) -> Compressed<Self> {
-        Compressed::new(self, bytes)
+        Compressed::new(self, Compression::up_to(bytes))
+    }
+
+    /// This store, with recorded results replayed from this process's memory: see [`Cached`]. At most so
+    /// many, or as [`Caching`] says.
+    #[cfg(feature = "cache")]
+    #[must_use]
+    fn cached(self, caching: impl Into<Caching>) -> Cached<Self> {
+        Cached::new(self, caching.into())
+    }
+
+    /// This store, with results kept encrypted by `keys`: see [`Encrypted`].
+    #[cfg(feature = "encryption")]
+    #[must_use]
+    fn encrypted(self, keys: KeyRing) -> Encrypted<Self> {
+        Encrypted::new(self, Encryption::with(keys))
+    }
+
+    /// This store, with keys and fingerprints that cannot be read in it nor guessed without `secret`, 32
+    /// bytes from a cryptographic generator: see [`DigestedKeys`].
+    #[cfg(feature = "encryption")]
+    #[must_use]
+    fn digest_keys(self, secret: &[u8; 32]) -> DigestedKeys<Self> {
+        DigestedKeys::new(self, KeyDigests::under(secret))
     }
 }

@@ -131,7 +131,13 @@ fn a_recorded_result_is_replayed_to_everybody_until_it_expires() {
     for (state, verdict, bytes) in
         [(State::Completed, Verdict::Completed, "receipt"), (State::Failed, Verdict::Failed, "refused")]
     {
-        let replay = Replay { verdict, result: value(bytes), attempt: 2, completed_at: at(START) };
+        let replay = Replay {
+            verdict,
+            result: value(bytes),
+            attempt: 2,
+            completed_at: at(START),
+            expires_at: Some(at(START + TTL)),
+        };
         for owner in [ALICE, BOB] {
             for now in [START, LEASE_OVER, START + TTL - 1] {
                 let step = claim(Some(&record_in(state)), NO_FLOOR, &at_most(1, owner), at(now));

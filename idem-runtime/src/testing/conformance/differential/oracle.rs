@@ -206,10 +206,15 @@ impl Oracle {
                 Answer::Claim(ClaimAnswer::RetryAt { retry_after: wanted }),
             ) => self.same_left(*given, *wanted),
             (Answer::Claim(ClaimAnswer::Replay(given)), Answer::Claim(ClaimAnswer::Replay(wanted))) => {
-                let timeless =
-                    |replay: &Replay| Replay { completed_at: Timestamp::default(), ..replay.clone() };
+                let timeless = |replay: &Replay| Replay {
+                    completed_at: Timestamp::default(),
+                    expires_at: replay.expires_at.map(|_| Timestamp::default()),
+                    ..replay.clone()
+                };
+                let ends = given.expires_at.zip(wanted.expires_at);
                 timeless(given) == timeless(wanted)
                     && close(given.completed_at, wanted.completed_at, self.tolerance())
+                    && ends.is_none_or(|(given, wanted)| close(given, wanted, self.tolerance()))
             }
             (Answer::Purge(given), Answer::Purge(wanted)) => given <= wanted,
             _ => given == wanted,

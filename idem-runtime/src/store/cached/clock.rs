@@ -1,0 +1,108 @@
+//! What the store's clock shows at the most, so that no result is given after its end.
+//!
+//! A page of [`Store::list`] says what the clock showed. That was after the page was asked for, and both
+//! clocks run on alike: so it shows no more now than what it showed then, and what has passed here since
+//! the page was asked for.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use crate::listing::List;
+use crate::protocol::Timestamp;
+use crate::store::Store;
+
+/// How long a reading counts.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// How long a caller who has its result already waits for a reading.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// By how much two clocks may drift apart: a part in so many. A quartz is twenty times better.
+const DRIFT: u32 = 1_000;
+
+#[derive(Default)]
+pub(super) struct StoreClock(Mutex<Known>);
+
+#[derive(Clone, Copy, Default)]
+struct Known {
+    reading: Option<Reading>,
+    /// When one was asked for last and not given.
+    failed: Option<Instant>,
+}
+
+#[derive(Clone, Copy)]
+struct Reading {
+    shown: Timestamp,
+    asked: Instant,
+}
+
+/// The latest that the store's clock may show at an instant of this process.
+pub(super) struct Latest {
+    shown: Timestamp,
+    at: Instant,
+}
+
+impl Latest {
+    pub(super) const fn now(&self) -> Timestamp {
+        self.shown
+    }
+
+    pub(super) const fn asked_at(&self) -> Instant {
+        self.at
+    }
+}
+
+impl Reading {
+    fn latest(self) -> Latest {
+        let at = Instant::now();
+        let passed = at.duration_since(self.asked);
+        Latest { shown: self.shown.after(passed + passed / DRIFT), at }
+    }
+}
+
+impl StoreClock {
+    /// The latest that the clock of `store` may show; `None` if it does not tell now.
+    pub(super) async fn latest<S: Store>(&self, store: &S) -> Option<Latest> {
+        let known = self.known(|known| *known);
+        if let Some(reading) = known.reading.filter(|reading| reading.asked.elapsed() < FRESH) {
+            return Some(reading.latest());
+        }
+        // A store that does not tell is not asked by every caller.
+        if known.failed.is_some_and(|failed| failed.elapsed() < PATIENCE) {
+            return None;
+        }
+        let asked = Instant::now();
+        let page = timeout(PATIENCE, store.list(&List { limit: 1, ..List::default() })).await;
+        let told = match page {
+            Ok(Ok(page)) => Some(page.now),
+            Ok(Err(error)) => {
+                unknown(&error.to_string());
+                None
+            }
+            Err(_) => {
+                unknown("it did not answer in time");
+                None
+            }
+        };
+        self.known(|known| match told {
+            Some(shown) => *known = Known { reading: Some(Reading { shown, asked }), failed: None },
+            None => known.failed = Some(Instant::now()),
+        });
+        told.map(|shown| Reading { shown, asked }.latest())
+    }
+
+    fn known<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn unknown(error: &str) {
+    tracing::warn!(
+        target: "idem",
+        event = "cache_without_clock",
+        error,
+        "the store does not tell its time, so results are not kept in memory; allow it to list its records"
+    );
+}

@@ -1,0 +1,322 @@
+//! Results encrypted on their way into any store.
+//!
+//! Owns the envelope and the ring of keys. It changes nothing of a record but the bytes of its result,
+//! and of its steps'.
+
+use std::fmt;
+use std::sync::Arc;
+
+use aes_gcm_siv::aead::{AeadInOut as _, KeyInit as _};
+use aes_gcm_siv::{Aes256GcmSiv, Nonce, Tag};
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+
+use super::Store;
+use super::transformed::{Author, Part, Transform, Transformed};
+use crate::error::StoreError;
+use crate::key::RecordKey;
+use crate::protocol::Verdict;
+
+/// What an envelope begins with; the last byte is its version. No JSON, no text and no Zstandard frame
+/// does.
+const MAGIC: [u8; 4] = [0xab, b'i', b'd', 1];
+
+const ID: usize = 4;
+const NONCE: usize = 12;
+const TAG: usize = 16;
+
+/// How much larger an envelope is than what is in it.
+const OVERHEAD: usize = MAGIC.len() + ID + NONCE + TAG;
+
+/// The most that the cipher takes: RFC 8452, section 6.
+const LARGEST: usize = if usize::BITS < 64 { usize::MAX } else { 1 << 36 };
+
+/// The keys of an [`Encrypted`] store: one that writes, and those that still read what they wrote.
+///
+/// Each has a number that stands, readable, in what it wrote; never give a number to another key. A key
+/// is 32 bytes from a cryptographic generator, not a password. It is overwritten in memory when the last
+/// clone goes, and in no `Debug`.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// use idem::{KeyRing, MemoryStore, Store};
+///
+/// # let (this_year, last_year) = ([7; 32], [6; 32]);
+/// let keys = KeyRing::new(2026, &this_year).and_reads(2025, &last_year)?;
+/// let store = MemoryStore::new().encrypted(keys);
+/// # let _ = store;
+/// # Ok::<(), idem::StoreError>(())
+/// ```
+#[derive(Clone)]
+pub struct KeyRing {
+    writes: NumberedKey,
+    only_read: Vec<NumberedKey>,
+}
+
+#[derive(Clone)]
+struct NumberedKey {
+    id: u32,
+    cipher: Aes256GcmSiv,
+}
+
+impl NumberedKey {
+    fn new(id: u32, key: &[u8; 32]) -> Self {
+        Self { id, cipher: Aes256GcmSiv::new(key.into()) }
+    }
+}
+
+impl KeyRing {
+    /// A ring of one key, which writes and reads.
+    #[must_use]
+    pub fn new(id: u32, key: &[u8; 32]) -> Self {
+        Self { writes: NumberedKey::new(id, key), only_read: Vec::new() }
+    }
+
+    /// The same ring with one key more, which only reads.
+    ///
+    /// # Errors
+    ///
+    /// A [`StoreErrorKind::Configuration`](crate::StoreErrorKind) if a key of this number is there.
+    pub fn and_reads(mut self, id: u32, key: &[u8; 32]) -> Result<Self, StoreError> {
+        if self.cipher(id).is_some() {
+            return Err(StoreError::configuration(format!(
+                "two keys of the ring have the number {id}; give each key a number of its own"
+            )));
+        }
+        self.only_read.push(NumberedKey::new(id, key));
+        Ok(self)
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &NumberedKey> {
+        std::iter::once(&self.writes).chain(&self.only_read)
+    }
+
+    fn cipher(&self, id: u32) -> Option<&Aes256GcmSiv> {
+        self.keys().find(|key| key.id == id).map(|key| &key.cipher)
+    }
+}
+
+impl fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids = self.keys().map(|key| key.id).collect::<Vec<_>>();
+        f.debug_struct("KeyRing").field("ids", &ids).finish_non_exhaustive()
+    }
+}
+
+/// Why a result cannot be decrypted: the source of a
+/// [`StoreErrorKind::CorruptRecord`](crate::StoreErrorKind). Its body is not run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SealError {
+    /// It was written without encryption.
+    #[error("it is not encrypted")]
+    Plain,
+    /// It was written with a key that is not in the ring.
+    #[error("it is encrypted with key {id}, which is not in the ring")]
+    #[non_exhaustive]
+    UnknownKey {
+        /// The key's number.
+        id: u32,
+    },
+    /// It is shorter than anything encrypted.
+    #[error("it is cut off")]
+    Truncated,
+    /// It was changed, or moved here from another key or step, or the key of that number is another.
+    #[error("it is not what was written here with key {id}")]
+    #[non_exhaustive]
+    NotAuthentic {
+        /// The key's number.
+        id: u32,
+    },
+}
+
+impl SealError {
+    const fn advice(self) -> &'static str {
+        match self {
+            Self::Plain => {
+                "its result is not encrypted; if it is from before encryption was switched on, \
+                 use `accept_plain` until the last such record is past its ttl"
+            }
+            Self::UnknownKey { .. } => {
+                "its result is encrypted with a key that is not in the ring; put that key back with `and_reads`"
+            }
+            Self::Truncated => "its result is cut off; find out who wrote it, then forget the key",
+            Self::NotAuthentic { .. } => {
+                "its result is not what was encrypted under this name; check that the key of that number is \
+                 the one it was, and find out who can write to the store"
+            }
+        }
+    }
+}
+
+impl From<SealError> for StoreError {
+    fn from(error: SealError) -> Self {
+        Self::corrupt_record(error.advice()).with_source(error)
+    }
+}
+
+/// A store that keeps results encrypted: what [`Store::encrypted`] gives. Feature `encryption`.
+///
+/// Values, terminal errors and the results of steps are sealed by AES-256-GCM-SIV (RFC 8452), each
+/// bound to its scope, key and place, so that none passes for another. What stays readable: scopes and
+/// keys (but see [`Store::digest_keys`]), the names of steps, fingerprints, states, times and sizes.
+///
+/// It says of a result that it was written under this name by who has the key, not that it is the
+/// newest: who can write to the store can put an older record of the same key back, or delete it.
+///
+/// Compress before you encrypt: `store.encrypted(keys).compressed()`.
+pub type Encrypted<S> = Transformed<S, Encryption>;
+
+/// What makes a store [`Encrypted`].
+#[derive(Clone)]
+pub struct Encryption {
+    ring: Arc<KeyRing>,
+    accept_plain: bool,
+}
+
+impl Encryption {
+    pub(super) fn with(ring: KeyRing) -> Self {
+        Self { ring: Arc::new(ring), accept_plain: false }
+    }
+}
+
+impl<S: Store> Encrypted<S> {
+    /// The same store, which also reads results that were written without encryption.
+    ///
+    /// For the time until those are past their ttl. Until then, who can write to the store can put any
+    /// result of their own there.
+    #[must_use]
+    pub fn accept_plain(self) -> Self {
+        self.change(|encryption| Encryption { accept_plain: true, ..encryption })
+    }
+}
+
+impl Transform for Encryption {
+    const NAME: &'static str = "Encrypted";
+
+    fn pack(
+        &self,
+        name: &RecordKey,
+        part: Part<'_>,
+        author: Option<Author>,
+        plain: &Bytes,
+    ) -> Result<Bytes, StoreError> {
+        let NumberedKey { id, cipher } = &self.ring.writes;
+        let nonce = nonce(part, author);
+        let mut sealed = Vec::with_capacity(OVERHEAD + plain.len());
+        sealed.extend_from_slice(&MAGIC);
+        sealed.extend_from_slice(&id.to_be_bytes());
+        sealed.extend_from_slice(&nonce);
+        let begin = sealed.len();
+        sealed.extend_from_slice(plain);
+        let tag = cipher
+            .encrypt_inout_detached(&Nonce::from(nonce), &bound_to(name, part), (&mut sealed[begin..]).into())
+            .map_err(|_| StoreError::too_large(plain.len(), LARGEST))?;
+        sealed.extend_from_slice(&tag);
+        Ok(sealed.into())
+    }
+
+    fn unpack(&self, name: &RecordKey, part: Part<'_>, stored: Bytes) -> Result<Bytes, StoreError> {
+        let Some(rest) = stored.strip_prefix(&MAGIC) else {
+            return if self.accept_plain { Ok(stored) } else { Err(SealError::Plain.into()) };
+        };
+        let Some((id, nonce, sealed, tag)) = taken_apart(rest) else {
+            return Err(SealError::Truncated.into());
+        };
+        let cipher = self.ring.cipher(id).ok_or(SealError::UnknownKey { id })?;
+        let mut plain = sealed.to_vec();
+        cipher
+            .decrypt_inout_detached(
+                &Nonce::from(nonce),
+                &bound_to(name, part),
+                plain.as_mut_slice().into(),
+                &Tag::from(tag),
+            )
+            .map_err(|_| SealError::NotAuthentic { id })?;
+        Ok(plain.into())
+    }
+
+    fn max_result_bytes(&self, inner: Option<usize>) -> Option<usize> {
+        inner.map(|most| most.saturating_sub(OVERHEAD))
+    }
+}
+
+/// Number of the key, nonce, ciphertext and tag.
+fn taken_apart(envelope: &[u8]) -> Option<(u32, [u8; NONCE], &[u8], [u8; TAG])> {
+    let (id, rest) = envelope.split_first_chunk::<ID>()?;
+    let (nonce, rest) = rest.split_first_chunk::<NONCE>()?;
+    let (sealed, tag) = rest.split_last_chunk::<TAG>()?;
+    Some((u32::from_be_bytes(*id), *nonce, sealed, *tag))
+}
+
+/// Random, but for a step: there it follows from the attempt, whose owner is random, so that the same
+/// step asked again is the same bytes to the store. This cipher is one that forgives a nonce used twice.
+fn nonce(part: Part<'_>, author: Option<Author>) -> [u8; NONCE] {
+    let (Part::Step { position, .. }, Some(author)) = (part, author) else { return rand::random() };
+    let mut hash = Sha256::new();
+    hash.update(b"idem step nonce 1");
+    hash.update(author.owner.as_bytes());
+    hash.update(author.fence.to_be_bytes());
+    hash.update(position.to_be_bytes());
+    let mut nonce = [0; NONCE];
+    nonce.copy_from_slice(&hash.finalize()[..NONCE]);
+    nonce
+}
+
+/// The associated data: whose bytes these are, and which. Parts are framed by their lengths.
+fn bound_to(name: &RecordKey, part: Part<'_>) -> Vec<u8> {
+    let mut data = Vec::with_capacity(128);
+    let mut put = |bytes: &[u8]| {
+        data.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
+        data.extend_from_slice(bytes);
+    };
+    put(name.scope().as_str().as_bytes());
+    put(name.key().as_str().as_bytes());
+    match part {
+        Part::Result(Verdict::Completed) => put(b"completed"),
+        Part::Result(Verdict::Failed) => put(b"failed"),
+        Part::Step { position, name, input } => {
+            put(b"step");
+            put(&position.to_be_bytes());
+            put(name.as_bytes());
+            put(input.as_ref().map_or(&[][..], |input| input.as_bytes()));
+        }
+    }
+    data
+}
+
+#[cfg(test)]
+mod tests {
+    use aes_gcm_siv::aead::Aead as _;
+    use aes_gcm_siv::aead::Payload;
+    use zeroize::ZeroizeOnDrop;
+
+    use super::*;
+
+    fn hex(text: &str) -> Vec<u8> {
+        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    }
+
+    /// RFC 8452, appendix C.2: AEAD_AES_256_GCM_SIV.
+    #[test]
+    fn the_cipher_gives_what_rfc_8452_says() {
+        let key: [u8; 32] =
+            hex("0100000000000000000000000000000000000000000000000000000000000000").try_into().unwrap();
+        let cipher = Aes256GcmSiv::new((&key).into());
+        let nonce: [u8; NONCE] = hex("030000000000000000000000").try_into().unwrap();
+        for (plain, aad, sealed) in [
+            ("", "", "07f5f4169bbf55a8400cd47ea6fd400f"),
+            ("0100000000000000", "", "c2ef328e5c71c83b843122130f7364b761e0b97427e3df28"),
+            ("0200000000000000", "01", "1de22967237a813291213f267e3b452f02d01ae33e4ec854"),
+        ] {
+            let payload = Payload { msg: &hex(plain), aad: &hex(aad) };
+            assert_eq!(cipher.encrypt(&Nonce::from(nonce), payload).unwrap(), hex(sealed), "{plain}");
+        }
+    }
+
+    #[test]
+    fn the_material_of_a_key_is_overwritten_when_it_is_dropped() {
+        fn overwritten<T: ZeroizeOnDrop>() {}
+        overwritten::<aes::Aes256>();
+    }
+}
