@@ -126,7 +126,6 @@ impl PostgresStoreBuilder {
         Ok(PostgresStore(Arc::new(Inner {
             queues: Arc::new(Queues::new(setting)),
             place,
-            table: names.records,
             max_result_bytes: self.max_result_bytes,
             waiters: Waiters::default(),
         })))

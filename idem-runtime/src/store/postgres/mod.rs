@@ -61,7 +61,6 @@ pub struct PostgresStore(Arc<Inner>);
 struct Inner {
     queues: Arc<Queues>,
     place: String,
-    table: String,
     max_result_bytes: usize,
     waiters: Waiters,
 }
