@@ -9,7 +9,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use idem::{Operation, PostgresStore, idempotent};
+use idem::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, StoredResult, Verdict};
+use idem::{Key, OnCrash, Operation, PostgresStore, RecordKey, Scope, Store as _, idempotent};
 use idem_test_servers::Postgres as Server;
 use serde::{Deserialize, Serialize};
 use sqlx::pool::PoolConnection;
@@ -141,6 +142,22 @@ async fn pay_patiently(
 ) -> Result<u32, Failure> {
     effect(tx, order).await?;
     Ok(8)
+}
+
+/// As [`pay`], at a second attempt.
+#[idempotent(key = "order/{order}", scope = "bank.pay", store = store, transaction = tx)]
+async fn pay_again(
+    store: &PostgresStore,
+    tx: &mut Transaction<'_, Postgres>,
+    order: &str,
+    then: Then,
+) -> Result<u32, Failure> {
+    effect(tx, order).await?;
+    if let Then::Wait(begun, go_on) = then {
+        begun.notify_one();
+        go_on.notified().await;
+    }
+    Ok(7)
 }
 
 #[tokio::test]
@@ -353,13 +370,27 @@ async fn a_claim_that_is_lost_meanwhile_fails_the_call_and_the_transaction_canno
     let then = Then::Wait(begun.clone(), go_on.clone());
     let mut tx = bank.begin().await;
     effect(&mut tx, "the caller's").await.unwrap();
-    let call = pay(&bank.store, &mut tx, "1", then);
-    // A call with the same key that is not in a transaction, and does not see it.
+    // A worker outside of transactions had the key, and its lease is over; but it is still there, and done before.
+    let key = RecordKey::new(Scope::new("bank.pay").unwrap(), Key::new("order/1").unwrap());
+    let (owner, ttl) = (Owner::random(), Duration::from_secs(60));
+    let claim = Claim {
+        owner,
+        fingerprint: None,
+        lease: Duration::from_millis(1),
+        ttl,
+        on_crash: OnCrash::Rerun,
+        max_attempts: None,
+    };
+    let ClaimAnswer::Granted(grant) = bank.store.claim(&key, &claim).await.unwrap() else { panic!() };
+    idem_test_servers::until("its lease is over", || {
+        bank.server.sql("select lease_until < now() from idem_records_readable") == "t"
+    });
+    let call = pay_again(&bank.store, &mut tx, "1", then);
     let other = async {
         begun.notified().await;
-        let paid =
-            Operation::new("bank.pay").run(&bank.store, ("order", "1"), || async { Ok::<_, Failure>(9) });
-        assert_eq!(paid.await.unwrap(), 9);
+        let (verdict, result) = (Verdict::Completed, StoredResult::Value("9".into()));
+        let completion = Complete { owner, fence: grant.fence, verdict, result, ttl };
+        assert_eq!(bank.store.complete(&key, &completion).await.unwrap(), CompleteAnswer::Done);
         go_on.notify_one();
     };
     let (paid, ()) = tokio::join!(call, other);

@@ -137,7 +137,6 @@ impl PostgresStoreBuilder {
             queues: Arc::new(Queues::new(setting)),
             walking: Arc::default(),
             place,
-            table: names.records,
             max_result_bytes: self.max_result_bytes,
             waiters: Waiters::default(),
         })))

@@ -11,8 +11,9 @@ use sqlx::{AssertSqlSafe, Executor as _};
 use super::failure::{self, Failure};
 use super::judged::{Swap, now_of, number_of, swap};
 use super::queue::{Answer, Op, Ticket};
-use super::rows::{self, Unreadable, column};
+use super::rows::{self, COLUMNS, Unreadable, column};
 use super::statements::Statements;
+use super::within::RETRY_AFTER;
 use super::worker::Answers;
 use crate::error::StoreError;
 use crate::key::RecordKey;
@@ -23,6 +24,8 @@ const ROUNDS: usize = 8;
 
 /// Where the columns of a record begin in the rows of the statement.
 const RECORD: usize = 6;
+/// The column after them.
+const FREE: usize = RECORD + COLUMNS.len();
 
 /// A claim and its place in the batch.
 type Asking<'t> = (usize, &'t RecordKey, &'t Claim);
@@ -32,6 +35,8 @@ struct Known {
     record: Option<Record>,
     now: Timestamp,
     granted: Option<Grant>,
+    /// Whether a transaction of a caller's has the key, and what it writes is not seen yet.
+    in_transaction: bool,
 }
 
 /// Answers claims, in their order.
@@ -76,7 +81,7 @@ async fn round(
     let mut swaps = Vec::new();
     let mut swapped = Vec::new();
     for (group, known) in groups.iter().zip(known) {
-        let Known { record, now, granted } = match known {
+        let Known { record, now, granted, in_transaction } = match known {
             Ok(known) => known,
             Err(unreadable) => {
                 for (index, key, _) in group {
@@ -93,6 +98,9 @@ async fn round(
             let step = protocol::claim(record.as_ref(), Fence::default(), request, now);
             match (step.write, &record) {
                 (None, _) => answers[*index] = Some(Ok(step.answer)),
+                (Some(_), _) if in_transaction => {
+                    answers[*index] = Some(Ok(ClaimAnswer::Busy { retry_after: RETRY_AFTER }));
+                }
                 // It is in doubt or exhausted by now. A grant was the statement's, and another was faster.
                 (Some(new), Some(old)) if place == 0 && !matches!(step.answer, ClaimAnswer::Granted(_)) => {
                     swaps.push(Swap { key, old: old.clone(), new });
@@ -135,7 +143,8 @@ async fn put(
                 .map(|(_, _, request)| request.max_attempts.map(|most| i64::from(most.get())))
                 .collect::<Vec<_>>(),
         )
-        .bind(leads.iter().map(|(_, _, request)| protocol::may_settle(request)).collect::<Vec<_>>());
+        .bind(leads.iter().map(|(_, _, request)| protocol::may_settle(request)).collect::<Vec<_>>())
+        .bind(leads.iter().map(|(_, key, _)| statements.lock_number(key)).collect::<Vec<_>>());
     let found = connection.fetch_all(query).await.map_err(|error| failure::of_statement(&error))?;
     // In the order of the batch: the statement gives what it read before what it wrote.
     let mut known: Vec<Result<Known, Unreadable>> = leads.iter().map(|_| Err(Unreadable("key"))).collect();
@@ -162,8 +171,9 @@ fn take(
                 true => rows::read(row, RECORD).map(Some),
                 false => Ok(None),
             };
+            let in_transaction = column::<Option<bool>>(row, FREE, "free")? == Some(false);
             if let Some(known) = known.get_mut(place) {
-                *known = record.map(|record| Known { record, now, granted: None });
+                *known = record.map(|record| Known { record, now, granted: None, in_transaction });
             }
         }
         1 => {

@@ -66,7 +66,6 @@ struct Inner {
     queues: Arc<Queues>,
     walking: listing::Walking,
     place: String,
-    table: String,
     max_result_bytes: usize,
     waiters: Waiters,
 }

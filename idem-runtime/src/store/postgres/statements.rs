@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::listing;
 use super::names::Names;
 use super::rows::COLUMNS;
+use crate::key::{RecordKey, framed_digest};
 
 /// The server's now, in microseconds. Read once a statement, after its snapshot was taken.
 pub(crate) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
@@ -31,6 +32,7 @@ pub(super) struct Statements {
     pub(super) insert: Arc<str>,
     pub(super) replace: Arc<str>,
     pub(super) listing: listing::Statements,
+    table: String,
 }
 
 impl Statements {
@@ -48,7 +50,16 @@ impl Statements {
             insert: insert(names).into(),
             replace: replace(names).into(),
             listing: listing::Statements::new(names),
+            table: names.records.clone(),
         }
+    }
+
+    /// The key's number among the advisory locks of the database.
+    pub(super) fn lock_number(&self, key: &RecordKey) -> i64 {
+        let digest = framed_digest(&[&self.table, key.scope().as_str(), key.key().as_str()]);
+        let mut short = [0; 8];
+        short.copy_from_slice(&digest[..8]);
+        i64::from_be_bytes(short)
     }
 }
 
@@ -58,12 +69,15 @@ fn columns(before: &str) -> String {
 }
 
 /// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 `on_crash`, $8 `max_attempts`,
-/// $9 `settles_doubt`: arrays of one length, sorted by scope and key, no key twice.
+/// $9 `settles_doubt`, $10 the key's number among the server's advisory locks: arrays of one length, sorted by scope
+/// and key, no key twice.
 ///
-/// Rows of kind 0, one a claim: its number, now, and the row as it was. Of kind 1: scope, key and fence
-/// of what was inserted. Of kind 2: the number of a claim that took a row over, and the new row.
+/// Rows of kind 0, one a claim: its number, now, the row as it was, and whether no transaction of a caller's has the
+/// key (nothing where it is not to be had anyway). Of kind 1: scope, key and fence of what was inserted. Of kind 2:
+/// the number of a claim that took a row over, and the new row.
 ///
-/// The row is read first, and what leaves it as it is writes nothing: no lock, no WAL.
+/// The row is read first, and what leaves it as it is writes nothing: no row lock, no WAL. The advisory lock is
+/// shared, so that only a transaction's excludes it, and held until the commit, so that none can slip between.
 fn claim(names: &Names) -> String {
     let (records, meta) = (&names.records, &names.meta);
     let (all, of_record) = (columns(""), columns("r."));
@@ -80,10 +94,12 @@ fn claim(names: &Names) -> String {
     format!(
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now), \
          asked AS MATERIALIZED ( \
-           SELECT a.*, clock.now, r.key IS NOT NULL AS found, {of_record} \
+           SELECT a.*, clock.now, r.key IS NOT NULL AS found, {of_record}, \
+             CASE WHEN r.key IS NULL OR r.state = 3 OR r.state = 0 AND r.lease_until <= clock.now \
+               OR r.state = 4 AND a.settles OR r.expires_at <= clock.now THEN pg_try_advisory_xact_lock_shared(a.number) END AS free \
            FROM clock CROSS JOIN unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[], \
-             $6::bigint[], $7::smallint[], $8::bigint[], $9::boolean[]) WITH ORDINALITY \
-             AS a (scope, key, own, print, lease, keep, crash, most, settles, n) \
+             $6::bigint[], $7::smallint[], $8::bigint[], $9::boolean[], $10::bigint[]) WITH ORDINALITY \
+             AS a (scope, key, own, print, lease, keep, crash, most, settles, number, n) \
            LEFT JOIN {records} r ON r.scope = a.scope AND r.key = a.key \
          ), inserted AS ( \
            INSERT INTO {records} (scope, key, {all}) \
@@ -91,7 +107,7 @@ fn claim(names: &Names) -> String {
              greatest(now, (SELECT value + 1 FROM {meta} WHERE name = 'fence_floor')), 1, false, crash, \
              now + lease, now, keep, print, NULL, now, NULL, \
              CASE WHEN crash = 0 THEN now + lease + keep END, NULL \
-           FROM asked WHERE NOT found ORDER BY n \
+           FROM asked WHERE NOT found AND free ORDER BY n \
            ON CONFLICT (scope, key) DO NOTHING \
            RETURNING scope, key, fence \
          ), taken AS ( \
@@ -106,7 +122,8 @@ fn claim(names: &Names) -> String {
              expires_at = CASE WHEN a.crash = 0 THEN a.now + a.lease + a.keep END, result = NULL, \
              steps = CASE WHEN {expired} THEN NULL ELSE r.steps END \
            FROM asked a \
-           WHERE (a.state IN (0, 3) OR a.state = 4 AND a.settles OR a.expires_at <= a.now) AND r.scope = a.scope AND r.key = a.key AND ( \
+           WHERE a.free AND (a.state IN (0, 3) OR a.state = 4 AND a.settles OR a.expires_at <= a.now) \
+             AND r.scope = a.scope AND r.key = a.key AND ( \
              {expired} \
              OR (r.fingerprint IS NULL OR a.print IS NULL OR r.fingerprint = a.print) \
                AND (a.most IS NULL OR r.attempt < a.most) \
@@ -116,9 +133,9 @@ fn claim(names: &Names) -> String {
                  OR r.state = 3 AND r.retry_at <= a.now)) \
            RETURNING a.n, {of_record} \
          ) \
-         SELECT 0, n, now, NULL::bytea, NULL::bytea, found, {all} FROM asked \
-         UNION ALL SELECT 1, NULL, NULL, scope, key, true, {nothing} FROM inserted \
-         UNION ALL SELECT 2, n, NULL, NULL, NULL, true, {all} FROM taken"
+         SELECT 0, n, now, NULL::bytea, NULL::bytea, found, {all}, free FROM asked \
+         UNION ALL SELECT 1, NULL, NULL, scope, key, true, {nothing}, NULL FROM inserted \
+         UNION ALL SELECT 2, n, NULL, NULL, NULL, true, {all}, NULL FROM taken"
     )
 }
 

@@ -17,15 +17,14 @@ use super::failure::{self, Failure};
 use super::rows::{self, Unreadable};
 use super::statements::Statements;
 use crate::error::StoreError;
-use crate::key::{RecordKey, framed_digest};
+use crate::key::RecordKey;
 use crate::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Record, Step, Timestamp,
 };
 use crate::store::transaction::{Taken, Taking, TransactionStore};
 
-/// What a duplicate is told to wait while another transaction has the key: nobody knows how long that
-/// takes.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// What a duplicate is told to wait while a transaction has the key: nobody knows how long that takes.
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A statement that the server refuses, in words that its log and `pg_stat_activity` show.
 const SPOIL: &str = "SELECT 'idem: the result of a call could not be recorded; roll back'::integer";
@@ -66,19 +65,11 @@ impl PostgresStore {
         &self.0.queues.setting().statements
     }
 
-    /// The key's number among the advisory locks of the database.
-    fn lock_number(&self, key: &RecordKey) -> i64 {
-        let digest = framed_digest(&[&self.0.table, key.scope().as_str(), key.key().as_str()]);
-        let mut short = [0; 8];
-        short.copy_from_slice(&digest[..8]);
-        i64::from_be_bytes(short)
-    }
-
     async fn look(&self, connection: &mut PgConnection, key: &RecordKey) -> Result<Look, StoreError> {
         let query = sqlx::query(AssertSqlSafe(self.statements().take.clone()))
             .bind(key.scope().as_str().as_bytes())
             .bind(key.key().as_str().as_bytes())
-            .bind(self.lock_number(key));
+            .bind(self.statements().lock_number(key));
         let given = connection.fetch_all(query).await.map_err(|error| failed(&error))?;
         let row = given.first().ok_or(Unreadable("now"));
         row.and_then(read).map_err(|unreadable| failure::unreadable(key, unreadable))
