@@ -2,6 +2,7 @@
 //! and [`idem::message`].
 
 mod demo;
+mod taking;
 
 use std::time::Duration;
 
@@ -9,12 +10,13 @@ use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{self, RetentionPolicy};
 use async_nats::jetstream::{self, AckKind, Context};
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::StreamExt as _;
 use idem::idempotent;
 use idem::message::{Consumer, Delivery, Dispose as _, Reason, Summary};
 use worker_demo::{Failure, Order, ShipError, Shipment, Shop};
 
 pub use demo::OnNats;
+use taking::Taking;
 
 /// How many orders a worker ships at a time.
 pub const CONCURRENCY: usize = 10;
@@ -56,20 +58,15 @@ pub async fn work(
     shop: &Shop,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Summary, Failure> {
-    let mut messages = queue.messages().await?;
-    let incoming = messages.by_ref().map(|message| message.map(|message| queue.delivery(message)));
+    let mut taking = Taking::new(queue);
     let summary = Consumer::new()
         .concurrency(CONCURRENCY)
         .extend_every(ACK_WAIT / 3)
         .redelivery_horizon(MAX_AGE)
         .dispose(ShipError::disposition)
-        .run_until(shutdown, incoming, |message| handle(shop, message.order()))
+        .run_until(shutdown, taking.messages(), |message| handle(shop, message.order()))
         .await;
-    // What was fetched and not taken goes back at once, and not after the wait.
-    for _ in 0..CONCURRENCY {
-        let Some(Some(Ok(message))) = messages.next().now_or_never() else { break };
-        message.ack_with(AckKind::Nak(None)).await?;
-    }
+    taking.give_back().await?;
     queue.jetstream.client().flush().await?;
     Ok(summary)
 }
@@ -169,23 +166,13 @@ impl Queue {
         Ok(Self { jetstream, consumer })
     }
 
-    /// The messages, as they come.
-    ///
-    /// # Errors
-    ///
-    /// JetStream's.
-    pub async fn messages(&self) -> Result<pull::Stream, Failure> {
-        // A small buffer: what is in it has been delivered, and nobody works at it.
-        Ok(self.consumer.stream().max_messages_per_batch(CONCURRENCY).messages().await?)
-    }
-
     /// The next message, whenever it comes.
     ///
     /// # Errors
     ///
     /// JetStream's.
     pub async fn next(&self) -> Result<OrderMessage, Failure> {
-        let message = self.consumer.stream().max_messages_per_batch(1).messages().await?.next().await;
+        let message = self.consumer.batch().max_messages(1).messages().await?.next().await;
         Ok(self.delivery(message.ok_or("there is none")??))
     }
 
