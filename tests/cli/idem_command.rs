@@ -83,6 +83,13 @@ impl Idem {
         Ended::of(&self.command(arguments).output().unwrap())
     }
 
+    /// Runs it, and shows what a person would see of it.
+    pub(crate) fn show(&self, arguments: &[&str]) -> Ended {
+        let ended = self.run(arguments);
+        println!("$ idem {}\n{}{}[{}]", arguments.join(" "), ended.out, ended.err, ended.code);
+        ended
+    }
+
     /// Runs it with this text on its standard input.
     pub(crate) fn run_with(&self, arguments: &[&str], input: &str) -> Ended {
         use std::io::Write as _;

@@ -22,13 +22,16 @@ async fn story(idem: &Idem, store: &DynStore, doctor: (i32, &str)) {
     let digest = doubtful.digest().to_string();
     assert_eq!((&listed["digest"], &listed["scope"]), (&json!(digest), &json!(SCOPE)));
     assert!(idem.run(&["list", "--keys"]).ended(0).out.contains("order-2"));
+    println!("== {}", idem.run(&["--json", "doctor", "--read-only"]).one()["server"]);
+    assert!(idem.show(&["list"]).ended(0).out.contains("for you to resolve"));
+    assert!(idem.show(&["show", "--digest", &digest]).ended(0).out.contains("in doubt: ask a person"));
     let shown = idem.run(&["--json", "show", "--digest", &digest]).ended(0).one();
     assert_eq!((&shown["state"], &shown["expires_at"]), (&json!("in_doubt"), &json!(null)));
     let shown = idem.run(&["--json", "show", "order-3", "--scope", SCOPE, "--result"]).ended(0).one();
     assert_eq!(shown["result"]["value"]["receipt"], SECRET);
 
     idem.run(&["resolve", "--digest", &digest, "--completed", "\"by hand\""]).ended(6);
-    idem.run(&["resolve", "--digest", &digest, "--completed", "\"by hand\"", "--yes"]).ended(0);
+    idem.show(&["resolve", "--digest", &digest, "--completed", "\"by hand\"", "--yes"]).ended(0);
     idem.run(&["resolve", "order-2", "--scope", SCOPE, "--release", "--yes"]).ended(3);
     let charge = Operation::new(SCOPE).on_crash(OnCrash::InDoubt);
     let body = || async { Ok::<_, idem::Error>("the body ran".to_owned()) };
@@ -38,11 +41,13 @@ async fn story(idem: &Idem, store: &DynStore, doctor: (i32, &str)) {
     idem.run(&["forget", "order-3", "--scope", SCOPE, "--yes"]).ended(1);
     idem.run(&["--json", "purge"]).ended(0).one();
     idem.run(&["purge"]).ended(0);
+    idem.show(&["stats"]).ended(0);
     let counted = idem.run(&["--json", "stats"]).ended(0).one();
     assert_eq!((&counted["all"]["in_flight"], &counted["all"]["completed"]), (&json!(1), &json!(1)));
     assert_eq!(counted["scopes"][SCOPE]["live"], 2);
 
     let (code, says) = doctor;
+    idem.show(&["doctor"]).ended(code);
     let seen = idem.run(&["--json", "doctor"]).ended(code);
     assert!(seen.out.contains(says), "{says} is not in {seen:?}");
     assert!(seen.one()["seconds"]["claim"].as_f64().unwrap() > 0.0, "{seen:?}");

@@ -5,19 +5,7 @@ use std::process::ExitCode;
 
 use idem::{StoreError, StoreErrorKind};
 
-/// The exit codes, as `--help` tells them.
-pub(crate) const HELP: &str = "\
-Exit codes:
-  0  done
-  1  nothing found: no such record, or none that fits
-  2  wrong usage
-  3  refused by the state of the store: the key is not in doubt, or there are several of it
-  4  the store cannot be reached, or did not say whether it did it
-  5  the store cannot be used like this: password, rights, layout, size of a result, a damaged record
-  6  not confirmed
-  7  doctor found something that weakens the guarantee";
-
-/// How a command ended.
+/// How a command ended; the help and `docs/operations.md` say what each means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Done = 0,

@@ -1,17 +1,20 @@
 //! `idem list`.
 
 use std::collections::HashSet;
+use std::io::{self, Write as _};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use idem::DynStore;
 use idem::listing::Listed;
 use idem::protocol::{State, Timestamp};
+use idem::{DynStore, RecordKey};
 use jiff::SignedDuration;
 use serde_json::json;
 
 use super::end::{Answer, End};
-use super::output::{Output, is_lapsed, is_over, name_json, record_head, record_json, record_row};
+use super::output::{
+    Output, is_lapsed, is_over, name_json, record_head, record_json, record_row, safe, shown,
+};
 use super::target;
 use super::walk::Walk;
 
@@ -84,58 +87,85 @@ impl List {
     }
 }
 
+/// Prints records as they come, tables in pieces.
+struct Printer<'o> {
+    output: &'o mut Output,
+    with_keys: bool,
+    rows: Vec<[String; 6]>,
+    listed: usize,
+}
+
+impl Printer<'_> {
+    fn record(&mut self, listed: &Listed, now: Timestamp) -> io::Result<()> {
+        if self.output.is_json() {
+            self.listed += 1;
+            return self.output.line(record_json(listed, now, self.with_keys).to_string());
+        }
+        self.row(record_row(listed, now, self.with_keys))
+    }
+
+    fn unreadable(&mut self, key: &RecordKey) -> io::Result<()> {
+        if self.output.is_json() {
+            self.listed += 1;
+            let mut unreadable = name_json(key, self.with_keys);
+            unreadable["state"] = json!("unreadable");
+            return self.output.line(unreadable.to_string());
+        }
+        let nothing = String::new;
+        self.row([
+            shown(key, self.with_keys),
+            safe(key.scope().as_str()),
+            "unreadable".into(),
+            nothing(),
+            nothing(),
+            nothing(),
+        ])
+    }
+
+    fn row(&mut self, row: [String; 6]) -> io::Result<()> {
+        self.listed += 1;
+        self.rows.push(row);
+        if self.rows.len() < ROWS { Ok(()) } else { self.rows() }
+    }
+
+    fn rows(&mut self) -> io::Result<()> {
+        match std::mem::take(&mut self.rows) {
+            rows if rows.is_empty() => Ok(()),
+            rows => self.output.table(record_head(self.with_keys), &rows),
+        }
+    }
+}
+
 pub(crate) async fn run(list: &List, store: &DynStore, output: &mut Output) -> Answer {
     let scope = list.scope.as_deref().map(target::scope).transpose()?;
     let states = list.state.iter().copied().map(State::from).collect();
     let most = if list.limit == 0 { usize::MAX } else { list.limit };
-    let (mut rows, mut seen, mut listed, mut more) = (Vec::new(), HashSet::new(), 0, false);
+    let mut printer = Printer { output, with_keys: list.keys, rows: Vec::new(), listed: 0 };
+    let (mut seen, mut more) = (HashSet::new(), false);
     let mut walk = Walk::new(store, states, scope);
     'pages: while let Some(page) = walk.page().await? {
+        // What state it is in cannot be told, so it is in none that was asked for.
         for key in page.unreadable.iter().filter(|_| list.state.is_empty()) {
-            if output.is_json() {
-                let mut unreadable = name_json(key, list.keys);
-                unreadable["state"] = json!("unreadable");
-                output.line(unreadable.to_string())?;
-            } else {
-                let digest = key.digest().to_string();
-                rows.push([
-                    digest,
-                    key.scope().as_str().to_owned(),
-                    "unreadable".into(),
-                    String::new(),
-                    String::new(),
-                    String::new(),
-                ]);
-            }
-            listed += 1;
+            printer.unreadable(key)?;
         }
-        for record in &page.records {
+        for record in page.records.iter().filter(|record| list.fits(record, page.now)) {
             // A walk may give a record twice.
-            if !list.fits(record, page.now) || (most < usize::MAX && !seen.insert(record.key.clone())) {
+            if most < usize::MAX && !seen.insert(record.key.clone()) {
                 continue;
             }
-            if listed >= most {
+            if printer.listed >= most {
                 more = true;
                 break 'pages;
             }
-            listed += 1;
-            if output.is_json() {
-                output.line(record_json(record, page.now, list.keys).to_string())?;
-            } else {
-                rows.push(record_row(record, page.now, list.keys));
-            }
-            if rows.len() >= ROWS {
-                output.table(record_head(list.keys), &std::mem::take(&mut rows))?;
-            }
+            printer.record(record, page.now)?;
         }
     }
-    if !rows.is_empty() {
-        output.table(record_head(list.keys), &rows)?;
+    printer.rows()?;
+    if more {
+        // Not among the records, where a program would take it for one.
+        let _ = writeln!(io::stderr(), "idem: there are more than {most}: say `--limit`");
     }
-    if more && !output.is_json() {
-        output.line(format!("there are more than {most}: say `--limit`"))?;
-    }
-    Ok(if listed == 0 { End::Nothing } else { End::Done })
+    Ok(if printer.listed == 0 { End::Nothing } else { End::Done })
 }
 
 #[cfg(test)]

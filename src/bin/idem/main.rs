@@ -33,7 +33,7 @@ use self::store::{FORMS, Names, StoreUrl};
 ///
 /// Keys are private: commands show digests and scopes, as logs and errors do, unless they are told `--keys`.
 #[derive(Parser)]
-#[command(name = "idem", version, after_help = end::HELP, max_term_width = 110)]
+#[command(name = "idem", version, after_help = HELP)]
 struct Cli {
     #[command(flatten)]
     place: Place,
@@ -44,12 +44,33 @@ struct Cli {
     command: Command,
 }
 
+/// What the help says below the options.
+const HELP: &str = "\
+Stores, each where its feature is built in:
+  sqlite:FILE
+  redis://[user:password@]host[:port][/db]   rediss:// for TLS
+  redis-cluster://[user:password@]host:port,host:port
+  redis-sentinel://[user:password@]SERVICE@host:port,host:port
+  postgres://user:password@host/database
+  dynamodb://TABLE[?endpoint=URL][&region=NAME][&partition_key=NAME][&sort_key=NAME:VALUE]
+            [&time_to_live=NAME][&attribute_prefix=TEXT][&skew_ms=N]
+A password on the command line is seen by others of this machine: use IDEM_STORE.
+
+Exit codes:
+  0  done
+  1  nothing found: no such record, or none that fits
+  2  wrong usage
+  3  refused by the state of the store: the key is not in doubt, or is of several operations
+  4  the store cannot be reached, or did not say whether it did it
+  5  the store cannot be used like this: password, rights, layout, a result too large,
+     a record that cannot be read
+  6  not confirmed
+  7  doctor found something that weakens the guarantee";
+
 /// Where the store is.
 #[derive(Args)]
 struct Place {
-    /// sqlite:FILE | redis://[user:password@]host[:port][/db] | rediss://.. | redis-cluster://host:port,.. |
-    /// redis-sentinel://SERVICE@host:port,.. | postgres://user:password@host/database |
-    /// dynamodb://TABLE[?endpoint=URL&region=NAME]. In the environment a password is not seen by others
+    /// The store, by its URL: see `idem --help`
     #[arg(long, global = true, env = "IDEM_STORE", hide_env_values = true, value_name = "URL")]
     store: Option<String>,
     /// What the keys of this store begin with, on Redis ("idem:") and DynamoDB ("")

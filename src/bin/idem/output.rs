@@ -215,11 +215,16 @@ pub(crate) fn remark_of(result: ListedResult) -> String {
     }
 }
 
-/// One row for people; the key where that is asked for, else the digest.
+/// The key where that is asked for, else the digest.
+pub(crate) fn shown(key: &RecordKey, with_key: bool) -> String {
+    if with_key { safe(key.key().as_str()) } else { key.digest().to_string() }
+}
+
+/// One row for people.
 pub(crate) fn record_row(listed: &Listed, now: Timestamp, with_key: bool) -> [String; 6] {
     let Listed { key, record, .. } = listed;
     [
-        if with_key { safe(key.key().as_str()) } else { key.digest().to_string() },
+        shown(key, with_key),
         safe(key.scope().as_str()),
         state_word(record.state).to_owned(),
         record.attempt.to_string(),

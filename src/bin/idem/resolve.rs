@@ -16,14 +16,21 @@ use super::output::{self, Output, name_json};
 use super::target::{Target, called};
 use super::walk;
 
+/// What the help says below the options.
+const HELP: &str = "\
+What is given by --completed or --failed is what every later call is given, so it must be what the
+function itself would have recorded: the JSON of its value (null for a function of `Result<(), _>`),
+or, where the operation has `terminal`, the JSON of its error. `idem show KEY --result` of a
+neighbour shows the form. Write - to have it read from standard input. It is checked to be JSON;
+whether it is the function's type cannot be known here, and a call that cannot read it ends with
+`Undecodable`.
+
+A lease that ran out under `on_crash = \"in_doubt\"` is in doubt only once somebody asks for the key:
+this command asks.";
+
 /// Says what happened to a call whose worker went away under `on_crash = "in_doubt"`.
-///
-/// What is given by --completed or --failed is what duplicates are given from now on, so it must be what the
-/// function itself would have recorded: the JSON of its value (`null` for `()`), or with `terminal` the JSON of its
-/// error. Write `-` to have it read from standard input. It is checked to be JSON; whether it is the function's
-/// type cannot be known here, and a duplicate that cannot read it is told `Undecodable`.
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = HELP)]
 pub(crate) struct Resolve {
     #[command(flatten)]
     target: Target,
