@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use idem_runtime::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Owner, Record, RecordStep,
-    RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer,
-    State, StoredResult, Timestamp, Verdict,
+    RecordStepAnswer, RecordedStep, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution,
+    ResolveAnswer, State, StoredResult, Timestamp, Verdict,
 };
 use idem_runtime::testing::{FaultStore, Rates};
 use idem_runtime::{
@@ -41,8 +41,13 @@ struct Granted {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Op {
-    Claim { owner: u32, fingerprint: u8 },
+    Claim {
+        owner: u32,
+        fingerprint: u8,
+    },
     Renew(Granted),
+    /// At this position, with this value.
+    Step(Granted, u32, u32),
     Complete(Granted, u32),
     Release(Granted),
     Get,
@@ -55,9 +60,10 @@ enum Ret {
     Replay { attempt: u32, value: u32 },
     Mismatch,
     Renewed(RenewAnswer),
+    Recorded(RecordStepAnswer),
     Completed(CompleteAnswer),
     Released(ReleaseAnswer),
-    Found(Option<(State, u32, Option<u32>)>),
+    Found(Option<(State, u32, Option<u32>, Vec<u32>)>),
     Other(String),
 }
 
@@ -99,6 +105,10 @@ impl SequentialSpec for OneKey {
                 let request = renew(granted, self.fence(granted));
                 Ret::Renewed(self.step(protocol::renew(self.0.as_ref(), &request, NOW)))
             }
+            Op::Step(granted, position, value) => {
+                let request = record_step(granted, self.fence(granted), position, value);
+                Ret::Recorded(self.step(protocol::record_step(self.0.as_ref(), &request, NOW)))
+            }
             Op::Complete(granted, value) => {
                 let request = complete(granted, self.fence(granted), value);
                 Ret::Completed(self.step(protocol::complete(self.0.as_ref(), &request, NOW)))
@@ -135,6 +145,12 @@ fn renew(granted: Granted, fence: Fence) -> Renew {
     Renew { owner: owner(granted.owner), fence, lease: LONG }
 }
 
+fn record_step(granted: Granted, fence: Fence, position: u32, value: u32) -> RecordStep {
+    let result = StoredResult::Value(value.to_be_bytes().to_vec().into());
+    let step = RecordedStep { name: format!("{value}"), input: None, result };
+    RecordStep { owner: owner(granted.owner), fence, position, step }
+}
+
 fn complete(granted: Granted, fence: Fence, value: u32) -> Complete {
     let result = StoredResult::Value(value.to_be_bytes().to_vec().into());
     Complete { owner: owner(granted.owner), fence, verdict: Verdict::Completed, result, ttl: LONG }
@@ -163,7 +179,10 @@ fn claimed(answer: &ClaimAnswer) -> Ret {
 }
 
 fn found(record: Option<&Record>) -> Ret {
-    Ret::Found(record.map(|record| (record.state, record.attempt, record.result.as_ref().map(value))))
+    Ret::Found(record.map(|record| {
+        let steps = record.steps.iter().map(|step| value(&step.result)).collect();
+        (record.state, record.attempt, record.result.as_ref().map(value), steps)
+    }))
 }
 
 /// What was seen from the outside, in order.
@@ -227,8 +246,12 @@ async fn client<S: Store>(
     let mut owner_number = u32::try_from(number).unwrap() * 1_000;
     for _ in 0..OPERATIONS {
         let granted = grants.get(random.random_range(0..=grants.len())).copied();
-        let op = match (random.random_range(0..10), granted) {
+        let op = match (random.random_range(0..13), granted) {
             (0, _) => Op::Get,
+            // Few positions and values, so that the same step is asked for by several.
+            (10..=12, Some((granted, _))) => {
+                Op::Step(granted, random.random_range(0..3), random.random_range(0..2))
+            }
             (1, Some((granted, _))) => Op::Renew(granted),
             (2..=5, Some((granted, _))) => Op::Complete(granted, random.random_range(0..1_000)),
             (6..=8, Some((granted, _))) => Op::Release(granted),
@@ -249,6 +272,10 @@ async fn client<S: Store>(
                 answer.map(|answer| claimed(&answer))
             }
             Op::Renew(granted) => store.renew(&key, &renew(granted, fence)).await.map(Ret::Renewed),
+            Op::Step(granted, position, value) => {
+                let request = record_step(granted, fence, position, value);
+                store.record_step(&key, &request).await.map(Ret::Recorded)
+            }
             Op::Complete(granted, value) => {
                 store.complete(&key, &complete(granted, fence, value)).await.map(Ret::Completed)
             }

@@ -75,6 +75,39 @@ fn other_arguments_and_a_limit_of_attempts() {
 }
 
 #[test]
+fn bodies_of_two_steps() {
+    let name = "two workers, two steps";
+    let bounds = Setup { steps: 2, ..one_call(name, &[Rerun; 2]) };
+    let full = Setup { late: 1, lives: 2, steps: 2, end: 4, ..bounds.clone() };
+    explore(Setup { end: 4, renewals: false, ..bounds }, full);
+}
+
+#[test]
+fn steps_under_both_policies_with_an_operator() {
+    let name = "two workers, one of each policy, a step, forget";
+    let bounds = Setup { steps: 1, forgets: 1, ..one_call(name, &[Rerun, InDoubt]) };
+    explore(Setup { end: 3, renewals: false, ..bounds.clone() }, Setup { late: 1, end: 4, ..bounds });
+}
+
+#[test]
+fn callers_that_settle_doubts() {
+    let name = "two workers, doubts settled";
+    let bounds = Setup { settles: true, ..one_call(name, &[InDoubt; 2]) };
+    let full = Setup { lives: 2, steps: 1, late: 1, end: 4, ..bounds.clone() };
+    explore(Setup { end: 4, late: 1, renewals: false, ..bounds }, full);
+}
+
+#[test]
+fn doubts_settled_under_a_limit_of_attempts() {
+    let name = "two workers of both policies, doubts settled, two attempts, other arguments";
+    let max_attempts = NonZeroU32::new(2);
+    let bounds =
+        Setup { settles: true, max_attempts, other_arguments: true, ..one_call(name, &[Rerun, InDoubt]) };
+    let reduced = Setup { end: 3, renewals: false, lives: 2, ..bounds.clone() };
+    explore(reduced, Setup { lives: 2, steps: 1, ..bounds });
+}
+
+#[test]
 fn three_workers_that_rerun() {
     let name = "three workers, rerun";
     let bounds = one_call(name, &[Rerun; 3]);

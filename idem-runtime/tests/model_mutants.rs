@@ -5,9 +5,8 @@ mod support;
 use support::model::Bounded;
 use support::mutants::*;
 use support::promise::Promise;
-use support::protocol::OnCrash;
 use support::rules::Shipped;
-use support::setup::Setup;
+use support::setup::{Setup, Under};
 
 fn found_out<M: Mutant>() {
     let report = Bounded::<M>::new(Setup::wide(M::UNDER)).explore_until_broken(M::BREAKS);
@@ -18,8 +17,8 @@ fn found_out<M: Mutant>() {
 
 #[test]
 fn the_shipped_rules_survive_where_the_mutants_are_found() {
-    for policy in [OnCrash::Rerun, OnCrash::InDoubt] {
-        let report = Bounded::<Shipped>::new(Setup::wide(policy)).explore_enough();
+    for under in [Under::Rerun, Under::InDoubt, Under::Steps, Under::Settled] {
+        let report = Bounded::<Shipped>::new(Setup::wide(under)).explore_enough();
         assert!(report.broken.is_empty(), "{report}");
     }
 }

@@ -13,57 +13,6 @@ use idem_runtime::{SqliteStore, Store};
 
 use sqlite_support::*;
 
-/// The layout of version 0.1, as that version's own statement made it.
-const FIRST_LAYOUT: &str = "
-    CREATE TABLE idem_records (
-        scope        TEXT    NOT NULL,
-        key          TEXT    NOT NULL,
-        state        TEXT    NOT NULL,
-        owner        BLOB    NOT NULL,
-        fence        INTEGER NOT NULL,
-        attempt      INTEGER NOT NULL,
-        recovered    INTEGER NOT NULL,
-        on_crash     TEXT    NOT NULL,
-        lease_until  INTEGER NOT NULL,
-        retry_at     INTEGER NOT NULL,
-        ttl          INTEGER NOT NULL,
-        fingerprint  BLOB,
-        tombstone    TEXT,
-        created_at   INTEGER NOT NULL,
-        completed_at INTEGER,
-        expires_at   INTEGER,
-        result       BLOB,
-        UNIQUE (scope, key)
-    ) STRICT;
-    CREATE INDEX idem_records_expiry ON idem_records (expires_at) WHERE expires_at IS NOT NULL;
-    CREATE TABLE idem_meta (name TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL) STRICT;
-    INSERT INTO idem_meta (name, value) VALUES ('fence_floor', 9000000000000000000);
-    PRAGMA application_id = 1768187245;
-    PRAGMA user_version = 1;
-    PRAGMA journal_mode = WAL;";
-
-const FOREVER: i64 = 8_000_000_000_000_000;
-
-fn first_layout(path: &Path) {
-    let file = sqlite(path);
-    file.execute_batch(FIRST_LAYOUT).unwrap();
-    let insert = "INSERT INTO idem_records VALUES ('test', ?1, ?2, ?3, 7, 2, 0, ?4, ?5, 0, 3600000000, NULL, \
-                  NULL, 5, ?6, ?7, ?8)";
-    let owner = [3_u8; 16];
-    for (key, state, policy, completed, expires, result) in [
-        ("in flight", "in_flight", "rerun", None, Some(FOREVER), None),
-        ("done", "completed", "rerun", Some(6), Some(FOREVER), Some(&b"receipt\0"[..])),
-        ("doubt", "in_doubt", "in_doubt", None, None, None),
-        ("over", "released", "rerun", None, Some(1), None),
-    ] {
-        file.execute(
-            insert,
-            rusqlite::params![key, state, owner, policy, FOREVER - 1, completed, expires, result],
-        )
-        .unwrap();
-    }
-}
-
 fn layout(path: &Path) -> i64 {
     sqlite(path).query_row("PRAGMA user_version", (), |row| row.get(0)).unwrap()
 }

@@ -15,7 +15,7 @@
 //! | | absent, or released and due | in flight, new fence, attempt + 1 | `Granted` |
 //! | | in flight, lease over, rerun, attempts left | in flight, new fence, attempt + 1 | `Granted`, recovered |
 //! | | in flight, lease over, in doubt | in doubt | `InDoubt` |
-//! | | in doubt, or about to be, and the claimant settles doubts, attempts left | in flight, new fence, attempt + 1 | `Granted`, recovered |
+//! | | in doubt, or about to be, and the claimant, in doubt itself by policy, settles doubts, attempts left | in flight, new fence, attempt + 1 | `Granted`, recovered |
 //! | | in doubt | | `InDoubt` |
 //! | | in flight and lease over, or released; no attempts left | failed | `Exhausted` |
 //! | | in flight, lease running | | `Busy` |
@@ -54,4 +54,6 @@ pub use request::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, RecordStep, RecordStepAnswer, Release,
     ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer,
 };
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) use transition::may_settle;
 pub use transition::{Step, claim, complete, is_live, record_step, release, renew, resolve};

@@ -34,11 +34,39 @@ const OWNERS: u8 = 4;
 /// fences come from the clock or from the last one.
 #[derive(Clone, Debug)]
 enum Op {
-    Claim { owner: u8, fingerprint: Option<u8>, lease: u64, ttl: u64, careful: bool, most: Option<u32> },
-    Renew { from: Token, lease: u64 },
-    Complete { from: Token, failed: bool, text: u8, ttl: u64 },
-    Release { from: Token, abandoned: bool, retry_after: u64 },
-    Resolve { release: bool, failed: bool },
+    Claim {
+        owner: u8,
+        fingerprint: Option<u8>,
+        lease: u64,
+        ttl: u64,
+        careful: bool,
+        most: Option<u32>,
+        settles: bool,
+    },
+    Renew {
+        from: Token,
+        lease: u64,
+    },
+    RecordStep {
+        from: Token,
+        position: u32,
+        text: u8,
+    },
+    Complete {
+        from: Token,
+        failed: bool,
+        text: u8,
+        ttl: u64,
+    },
+    Release {
+        from: Token,
+        cause: ReleaseCause,
+        retry_after: u64,
+    },
+    Resolve {
+        release: bool,
+        failed: bool,
+    },
     Tick(u64),
     StepBack(u64),
     Purge,
@@ -67,23 +95,32 @@ fn token() -> impl Strategy<Value = Token> {
 fn op() -> impl Strategy<Value = Op> {
     let fingerprint = prop_oneof![2 => Just(None), 5 => Just(Some(1)), 1 => Just(Some(2))];
     let most = prop_oneof![3 => Just(None), 1 => (1..4u32).prop_map(Some)];
-    let claim = (0..OWNERS, fingerprint, 1..6u64, 1..12u64, prop::bool::weighted(0.25), most).prop_map(
-        |(owner, fingerprint, lease, ttl, careful, most)| Op::Claim {
+    let rare = || prop::bool::weighted(0.25);
+    let claim = (0..OWNERS, fingerprint, 1..6u64, 1..12u64, rare(), most, rare()).prop_map(
+        |(owner, fingerprint, lease, ttl, careful, most, settles)| Op::Claim {
             owner,
             fingerprint,
             lease,
             ttl,
             careful,
             most,
+            settles,
         },
     );
+    let cause = prop_oneof![
+        5 => Just(ReleaseCause::Failed),
+        2 => Just(ReleaseCause::Abandoned),
+        1 => Just(ReleaseCause::Doubtful),
+    ];
     prop_oneof![
         12 => claim,
         4 => (token(), 1..6u64).prop_map(|(from, lease)| Op::Renew { from, lease }),
         4 => (token(), any::<bool>(), any::<u8>(), 1..12u64)
             .prop_map(|(from, failed, text, ttl)| Op::Complete { from, failed, text, ttl }),
-        5 => (token(), prop::bool::weighted(0.3), 0..4u64)
-            .prop_map(|(from, abandoned, retry_after)| Op::Release { from, abandoned, retry_after }),
+        4 => (token(), 0..4u32, 0..2u8)
+            .prop_map(|(from, position, text)| Op::RecordStep { from, position, text }),
+        5 => (token(), cause, 0..4u64)
+            .prop_map(|(from, cause, retry_after)| Op::Release { from, cause, retry_after }),
         2 => (any::<bool>(), any::<bool>()).prop_map(|(release, failed)| Op::Resolve { release, failed }),
         8 => (1..7u64).prop_map(Op::Tick),
         1 => (1..4u64).prop_map(Op::StepBack),
@@ -115,7 +152,7 @@ impl History {
 
     fn apply(&mut self, op: &Op) {
         match op {
-            Op::Claim { owner: number, fingerprint, lease, ttl, careful, most } => {
+            Op::Claim { owner: number, fingerprint, lease, ttl, careful, most, settles } => {
                 let request = Claim {
                     owner: owner(*number),
                     fingerprint: fingerprint.map(|byte| Fingerprint::from_bytes([byte; 32])),
@@ -123,7 +160,7 @@ impl History {
                     ttl: Duration::from_micros(*ttl),
                     on_crash: if *careful { OnCrash::InDoubt } else { OnCrash::Rerun },
                     max_attempts: most.and_then(NonZeroU32::new),
-                    settles_doubt: false,
+                    settles_doubt: *settles,
                 };
                 if let ClaimAnswer::Granted(grant) = self.key.claim::<Shipped>(&request)
                     && self.grants.last() != Some(&(request.owner, grant.fence))
@@ -142,11 +179,16 @@ impl History {
                 let ttl = Duration::from_micros(*ttl);
                 self.key.complete::<Shipped>(&Complete { owner, fence, verdict, result, ttl });
             }
-            Op::Release { from, abandoned, retry_after } => {
+            Op::RecordStep { from, position, text } => {
                 let (owner, fence) = self.token(from);
-                let cause = if *abandoned { ReleaseCause::Abandoned } else { ReleaseCause::Failed };
+                let result = StoredResult::Value(vec![*text].into());
+                let step = RecordedStep { name: position.to_string(), input: None, result };
+                self.key.record_step::<Shipped>(&RecordStep { owner, fence, position: *position, step });
+            }
+            Op::Release { from, cause, retry_after } => {
+                let (owner, fence) = self.token(from);
                 let retry_after = Duration::from_micros(*retry_after);
-                self.key.release::<Shipped>(&Release { owner, fence, cause, retry_after });
+                self.key.release::<Shipped>(&Release { owner, fence, cause: *cause, retry_after });
             }
             Op::Resolve { release: true, .. } => {
                 self.key.resolve::<Shipped>(&Resolution::Release);
@@ -172,6 +214,7 @@ impl History {
             let endless = record.state == State::InDoubt
                 || (record.state == State::InFlight && record.on_crash == OnCrash::InDoubt);
             terminal == record.result.is_some()
+                && !(terminal && !record.steps.is_empty())
                 && terminal == record.completed_at.is_some()
                 && endless == record.expires_at.is_none()
                 && counted

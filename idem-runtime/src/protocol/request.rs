@@ -21,7 +21,7 @@ pub struct Claim {
     /// How often the body may be started; `None` for no limit.
     pub max_attempts: Option<NonZeroU32>,
     /// Whether the asker can find out what happened in a run that is in doubt, so that it is granted
-    /// such a key as recovered.
+    /// such a key as recovered. It counts under [`OnCrash::InDoubt`] only.
     pub settles_doubt: bool,
 }
 

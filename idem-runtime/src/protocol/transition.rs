@@ -92,7 +92,13 @@ fn attempts_are_over(record: &Record, request: &Claim) -> bool {
 /// Whether the claimant may find out what happened in a run that is in doubt. Its own run it cannot: that
 /// would be a late copy of a claim that was given up since.
 fn settles(record: &Record, request: &Claim) -> bool {
-    request.settles_doubt && record.owner != request.owner && !attempts_are_over(record, request)
+    may_settle(request) && record.owner != request.owner && !attempts_are_over(record, request)
+}
+
+/// Whether this claim settles doubts at all. One that would let the next crash be rerun does not: given back
+/// unused, it would leave a lapsed lease in the place of a doubt.
+pub(crate) fn may_settle(request: &Claim) -> bool {
+    request.settles_doubt && request.on_crash == OnCrash::InDoubt
 }
 
 fn grant(

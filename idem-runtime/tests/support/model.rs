@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::promise::Promise;
+use super::protocol::OnCrash;
 use super::rules::Rules;
 use super::setup::Setup;
 use super::worker::Ending;
@@ -106,7 +107,7 @@ impl<R: Rules> Bounded<R> {
     /// What must be possible, or the run proves less than it seems to.
     fn possible(&self) -> Vec<Property<Self>> {
         let cautious = self.setup.is_cautious();
-        let all: [(bool, &'static str, Condition<R>); 12] = [
+        let all: [(bool, &'static str, Condition<R>); 15] = [
             (true, "a result is replayed", |_, world| world.ended(Ending::Replayed)),
             (true, "a late owner is told that it lost", |_, world| world.ended(Ending::Lost)),
             (true, "a body runs to its end", |_, world| world.ended(Ending::Completed)),
@@ -123,6 +124,18 @@ impl<R: Rules> Bounded<R> {
             (cautious, "a key is in doubt", |_, world| world.ended(Ending::InDoubt)),
             (cautious && self.setup.resolutions > 0, "an operator resolves", |model, world| {
                 world.resolutions < model.setup.resolutions
+            }),
+            (self.setup.steps > 0, "a takeover has the steps of who was taken over", |_, world| {
+                let record = world.key.record.as_ref();
+                record.is_some_and(|record| record.recovered && !record.steps.is_empty())
+            }),
+            (self.setup.steps > 1, "a body has recorded all its steps", |model, world| {
+                let steps = world.key.record.as_ref().map_or(0, |record| record.steps.len());
+                u32::try_from(steps) == Ok(model.setup.steps)
+            }),
+            (self.setup.settles, "a doubt is settled", |_, world| {
+                let record = world.key.record.as_ref();
+                record.is_some_and(|record| record.recovered && record.on_crash == OnCrash::InDoubt)
             }),
             (self.setup.other_arguments, "other arguments are refused", |_, world| {
                 world.ended(Ending::Mismatch)
@@ -167,7 +180,8 @@ impl<R: Rules> Model for Bounded<R> {
             NothingIsForgotten,
             AskingAgainFindsTheTruth,
             AttemptsEnd,
-            AnswersAreTrue
+            AnswersAreTrue,
+            StepsAreKept
         ];
         properties.push(Property::always(Promise::EveryKeyCanBeResolved.name(), |_, world: &World| {
             !world.key.broken().is_empty() || world.key.can_be_resolved::<R>()

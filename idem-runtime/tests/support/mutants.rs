@@ -5,21 +5,22 @@
 
 use super::promise::Promise;
 use super::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, OnCrash, Owner, Record, Release,
-    ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, State, Step, StoredResult,
-    Timestamp,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, OnCrash, Owner, Record, RecordStep,
+    RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer,
+    State, Step, StoredResult, Timestamp,
 };
 use super::rules::Rules;
+use super::setup::Under;
 
 /// Rules that break a promise.
 pub trait Mutant: Rules {
     /// What the model must find broken.
     const BREAKS: Promise;
-    /// Under which crash policy.
-    const UNDER: OnCrash;
+    /// Under what.
+    const UNDER: Under;
 }
 
-/// Calls a macro with `test_name: Mutant, PromiseItBreaks, Rerun;` for each mutant.
+/// Calls a macro with `test_name: Mutant, PromiseItBreaks, WhatItIsFoundUnder;` for each mutant.
 #[macro_export]
 macro_rules! for_each_mutant {
     ($callback:ident) => {
@@ -53,6 +54,24 @@ macro_rules! for_each_mutant {
             one_attempt_too_many: OneAttemptTooMany, AttemptsEnd, Rerun;
             backoff_ignored: BackoffIgnored, AnswersAreTrue, Rerun;
             lapsed_lease_stays_busy: LapsedLeaseStaysBusy, EveryKeyCanBeResolved, Rerun;
+            step_without_owner: StepWithoutOwner, OnlyTheHolderActs, Steps;
+            step_without_fence: StepWithoutFence, OnlyTheHolderActs, Steps;
+            step_after_release: StepAfterRelease, OnlyTheHolderActs, Steps;
+            step_refused_after_the_lease: StepRefusedAfterTheLease, TheHolderIsHeard, Steps;
+            step_not_repeatable: StepNotRepeatable, AskingAgainFindsTheTruth, Steps;
+            step_at_any_position: StepAtAnyPosition, AnswersAreTrue, Steps;
+            step_recorded_twice: StepRecordedTwice, StepsAreKept, Steps;
+            step_acknowledged_unwritten: StepAcknowledgedUnwritten, StepsAreKept, Steps;
+            takeover_forgets_steps: TakeoverForgetsSteps, StepsAreKept, Steps;
+            release_forgets_steps: ReleaseForgetsSteps, StepsAreKept, Steps;
+            expiry_keeps_steps: ExpiryKeepsSteps, StepsAreKept, Steps;
+            result_keeps_steps: ResultKeepsSteps, StepsAreKept, Steps;
+            doubtful_is_failed: DoubtfulIsFailed, InDoubtStartsOnce, Settled;
+            settles_other_arguments: SettlesOtherArguments, SameArguments, Settled;
+            settles_its_own_doubt: SettlesItsOwnDoubt, InDoubtStartsOnce, Settled;
+            settles_a_running_lease: SettlesARunningLease, RunningLeasesAreSafe, Settled;
+            settles_beyond_the_attempts: SettlesBeyondTheAttempts, AttemptsEnd, Settled;
+            settled_without_an_attempt: SettledWithoutAnAttempt, NothingIsForgotten, Settled;
         }
     };
 }
@@ -65,7 +84,7 @@ macro_rules! declare {
 
             impl Mutant for $mutant {
                 const BREAKS: Promise = Promise::$promise;
-                const UNDER: OnCrash = OnCrash::$policy;
+                const UNDER: Under = Under::$policy;
             }
         )*
     };
@@ -379,5 +398,204 @@ impl Rules for LapsedLeaseStaysBusy {
 
     fn is_live(_: &Record, _: Timestamp) -> bool {
         true
+    }
+}
+
+fn step_as_if_held(record: &Record, asked: &RecordStep, now: Timestamp) -> Step<RecordStepAnswer> {
+    let (owner, fence) = (record.owner, record.fence);
+    protocol::record_step(Some(record), &RecordStep { owner, fence, ..asked.clone() }, now)
+}
+
+type StepOf = Step<RecordStepAnswer>;
+
+/// A slow first worker adds to its successor's steps.
+impl Rules for StepWithoutOwner {
+    fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
+        match record {
+            Some(record) => step_as_if_held(record, request, now),
+            None => protocol::record_step(record, request, now),
+        }
+    }
+}
+
+/// The owner is compared, the fence is not: a step of an earlier grant to the same owner passes.
+impl Rules for StepWithoutFence {
+    fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
+        match record {
+            Some(held) if held.owner == request.owner => step_as_if_held(held, request, now),
+            _ => protocol::record_step(record, request, now),
+        }
+    }
+}
+
+/// A step is taken from who gave its claim up.
+impl Rules for StepAfterRelease {
+    fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
+        match record {
+            Some(released) if released.state == State::Released => {
+                let held = Record { state: State::InFlight, ..released.clone() };
+                let step = protocol::record_step(Some(&held), request, now);
+                altered(step, |new| Record { state: State::Released, ..new })
+            }
+            _ => protocol::record_step(record, request, now),
+        }
+    }
+}
+
+/// An effect that happened is thrown away, and happens again.
+impl Rules for StepRefusedAfterTheLease {
+    fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
+        protocol::record_step(record.filter(|record| now < record.lease_until), request, now)
+    }
+}
+
+/// A worker whose answer was lost is told that it lost its claim.
+impl Rules for StepNotRepeatable {
+    fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
+        let next = record.map_or(0, |record| record.steps.len());
+        if u32::try_from(next) == Ok(request.position) {
+            return protocol::record_step(record, request, now);
+        }
+        Step { write: None, answer: RecordStepAnswer::Lost }
+    }
+}
+
+/// A step goes to the end whatever its position is.
+impl Rules for StepAtAnyPosition {
+    fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
+        let next = record.map_or(0, |record| u32::try_from(record.steps.len()).unwrap_or(u32::MAX));
+        let position = request.position.min(next);
+        protocol::record_step(record, &RecordStep { position, ..request.clone() }, now)
+    }
+}
+
+/// A step that is asked again is there twice.
+impl Rules for StepRecordedTwice {
+    fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
+        let step = protocol::record_step(record, request, now);
+        match (record, &step) {
+            (Some(record), Step { write: None, answer: RecordStepAnswer::Recorded }) => {
+                let mut new = record.clone();
+                new.steps.push(request.step.clone());
+                Step { write: Some(new), answer: RecordStepAnswer::Recorded }
+            }
+            _ => step,
+        }
+    }
+}
+
+/// A step is acknowledged and kept in memory.
+impl Rules for StepAcknowledgedUnwritten {
+    fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
+        Step { write: None, ..protocol::record_step(record, request, now) }
+    }
+}
+
+/// A takeover writes a new record.
+impl Rules for TakeoverForgetsSteps {
+    fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timestamp) -> Step<ClaimAnswer> {
+        altered(protocol::claim(record, floor, request, now), |new| {
+            if new.recovered { Record { steps: Vec::new(), ..new } } else { new }
+        })
+    }
+}
+
+/// A body that fails starts from nothing.
+impl Rules for ReleaseForgetsSteps {
+    fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> Step<ReleaseAnswer> {
+        altered(protocol::release(record, request, now), |new| Record { steps: Vec::new(), ..new })
+    }
+}
+
+/// A record that is over gives its steps to the next of its key.
+impl Rules for ExpiryKeepsSteps {
+    fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timestamp) -> Step<ClaimAnswer> {
+        let steps = record.map_or_else(Vec::new, |record| record.steps.clone());
+        altered(protocol::claim(record, floor, request, now), |new| match new.state {
+            State::InFlight => Record { steps, ..new },
+            _ => new,
+        })
+    }
+}
+
+/// A result lies beside the steps it came from.
+impl Rules for ResultKeepsSteps {
+    fn complete(record: Option<&Record>, request: &Complete, now: Timestamp) -> Step<CompleteAnswer> {
+        let steps = record.map_or_else(Vec::new, |record| record.steps.clone());
+        altered(protocol::complete(record, request, now), |new| Record { steps, ..new })
+    }
+}
+
+/// What nobody could find out is taken for a failure that is known.
+impl Rules for DoubtfulIsFailed {
+    fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> Step<ReleaseAnswer> {
+        match request.cause {
+            ReleaseCause::Doubtful => {
+                protocol::release(record, &Release { cause: ReleaseCause::Failed, ..*request }, now)
+            }
+            _ => protocol::release(record, request, now),
+        }
+    }
+}
+
+/// A doubt is settled whatever it is about.
+impl Rules for SettlesOtherArguments {
+    fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timestamp) -> Step<ClaimAnswer> {
+        match state(record) {
+            Some(State::InDoubt) => {
+                let blind = record.map(|record| Record { fingerprint: None, ..record.clone() });
+                protocol::claim(blind.as_ref(), floor, request, now)
+            }
+            _ => protocol::claim(record, floor, request, now),
+        }
+    }
+}
+
+/// A late copy of a claim is granted what its own owner left in doubt.
+impl Rules for SettlesItsOwnDoubt {
+    fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timestamp) -> Step<ClaimAnswer> {
+        match state(record) {
+            Some(State::InDoubt) => {
+                let foreign = record.map(|record| Record { owner: Owner::NOBODY, ..record.clone() });
+                protocol::claim(foreign.as_ref(), floor, request, now)
+            }
+            _ => protocol::claim(record, floor, request, now),
+        }
+    }
+}
+
+/// A caller that can find out does not wait for who is at it.
+impl Rules for SettlesARunningLease {
+    fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timestamp) -> Step<ClaimAnswer> {
+        let lapsed = record.filter(|record| request.settles_doubt && record.state == State::InFlight);
+        let lapsed = lapsed.map(|record| Record { lease_until: now, ..record.clone() });
+        protocol::claim(lapsed.as_ref().or(record), floor, request, now)
+    }
+}
+
+/// A doubt is settled as often as it comes up.
+impl Rules for SettlesBeyondTheAttempts {
+    fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timestamp) -> Step<ClaimAnswer> {
+        match state(record) {
+            Some(State::InDoubt) => {
+                let asked = Claim { max_attempts: None, ..request.clone() };
+                protocol::claim(record, floor, &asked, now)
+            }
+            _ => protocol::claim(record, floor, request, now),
+        }
+    }
+}
+
+/// A settled doubt counts no attempt.
+impl Rules for SettledWithoutAnAttempt {
+    fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timestamp) -> Step<ClaimAnswer> {
+        let attempt = record.map_or(0, |record| record.attempt);
+        match (state(record), protocol::claim(record, floor, request, now)) {
+            (Some(State::InDoubt), Step { write: Some(new), answer: ClaimAnswer::Granted(grant) }) => Step {
+                write: Some(Record { attempt, ..new }),
+                answer: ClaimAnswer::Granted(protocol::Grant { attempt, ..grant }),
+            },
+            (_, step) => step,
+        }
     }
 }

@@ -4,8 +4,9 @@
 
 use super::promise::{Broken, Promise};
 use super::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, OnCrash, Owner, Record, Release, ReleaseAnswer,
-    Renew, RenewAnswer, Resolution, ResolveAnswer, Step, StoredResult, Timestamp, Verdict,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, OnCrash, Owner, Record, RecordStep,
+    RecordStepAnswer, Release, ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, Step,
+    StoredResult, Timestamp, Verdict,
 };
 use super::rules::Rules;
 use super::shadow::Shadow;
@@ -45,30 +46,49 @@ impl OneKey {
     pub fn claim_as_seen<R: Rules>(&mut self, seen: Option<&Record>, request: &Claim) -> ClaimAnswer {
         let answer = self.write(R::claim(seen, self.floor, request, self.now));
         self.shadow.claimed(request, &answer, self.now);
+        self.look();
         answer
     }
 
     pub fn renew<R: Rules>(&mut self, request: &Renew) -> RenewAnswer {
         let answer = self.write(R::renew(self.record.as_ref(), request, self.now));
         self.shadow.renewed(request, answer, self.now);
+        self.look();
         answer
+    }
+
+    pub fn record_step<R: Rules>(&mut self, request: &RecordStep) -> RecordStepAnswer {
+        let answer = self.write(R::record_step(self.record.as_ref(), request, self.now));
+        self.shadow.recorded_step(request, answer, self.now);
+        self.look();
+        answer
+    }
+
+    /// A `get` after each operation: the steps are the only thing that no other answer tells.
+    fn look(&mut self) {
+        let live = self.record.as_ref().filter(|record| protocol::is_live(record, self.now));
+        let steps = live.map_or(&[][..], |record| &record.steps);
+        self.shadow.seen(steps, self.now);
     }
 
     pub fn complete<R: Rules>(&mut self, request: &Complete) -> CompleteAnswer {
         let answer = self.write(R::complete(self.record.as_ref(), request, self.now));
         self.shadow.completed(request, answer, self.now);
+        self.look();
         answer
     }
 
     pub fn release<R: Rules>(&mut self, request: &Release) -> ReleaseAnswer {
         let answer = self.write(R::release(self.record.as_ref(), request, self.now));
         self.shadow.released(request, answer, self.now);
+        self.look();
         answer
     }
 
     pub fn resolve<R: Rules>(&mut self, word: &Resolution) -> ResolveAnswer {
         let answer = self.write(R::resolve(self.record.as_ref(), word, self.now));
         self.shadow.resolved(word, answer, self.now);
+        self.look();
         answer
     }
 

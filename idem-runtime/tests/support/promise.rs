@@ -15,11 +15,12 @@ pub enum Promise {
     AskingAgainFindsTheTruth,
     AttemptsEnd,
     AnswersAreTrue,
+    StepsAreKept,
     EveryKeyCanBeResolved,
 }
 
 impl Promise {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::FencesRise,
         Self::OneResult,
         Self::ReplaysAreTheResult,
@@ -32,6 +33,7 @@ impl Promise {
         Self::AskingAgainFindsTheTruth,
         Self::AttemptsEnd,
         Self::AnswersAreTrue,
+        Self::StepsAreKept,
         Self::EveryKeyCanBeResolved,
     ];
 
@@ -40,15 +42,22 @@ impl Promise {
             Self::FencesRise => "distinct grants have distinct, rising fences",
             Self::OneResult => "a generation has at most one recorded result",
             Self::ReplaysAreTheResult => "every replay returns the recorded result",
-            Self::OnlyTheHolderActs => "renew, complete and release succeed for the current holder only",
+            Self::OnlyTheHolderActs => {
+                "renew, record_step, complete and release succeed for the current holder only"
+            }
             Self::TheHolderIsHeard => "the current holder is never refused",
             Self::RunningLeasesAreSafe => "a running lease is not taken over",
             Self::SameArguments => "another fingerprint is neither granted nor replayed",
-            Self::InDoubtStartsOnce => "under in_doubt a body starts once until it asks to be released",
+            Self::InDoubtStartsOnce => {
+                "under in_doubt a body starts once until it asks to be released or the doubt is settled"
+            }
             Self::NothingIsForgotten => "a record is kept to its end, with its attempts",
             Self::AskingAgainFindsTheTruth => "a lost answer is found by asking again",
             Self::AttemptsEnd => "max_attempts is never exceeded",
             Self::AnswersAreTrue => "every answer is true at that moment",
+            Self::StepsAreKept => {
+                "the steps acknowledged, and no others, are there until the result, in order"
+            }
             Self::EveryKeyCanBeResolved => "from every state a key can come to an end",
         }
     }

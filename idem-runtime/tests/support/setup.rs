@@ -13,6 +13,17 @@ pub const RETRY: Duration = Duration::from_micros(1);
 const ARGUMENTS: Fingerprint = Fingerprint::from_bytes([1; 32]);
 const OTHER_ARGUMENTS: Fingerprint = Fingerprint::from_bytes([2; 32]);
 
+/// What a mutant is looked for under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Under {
+    Rerun,
+    InDoubt,
+    /// Bodies have steps.
+    Steps,
+    /// Under `in_doubt`, by callers that settle doubts.
+    Settled,
+}
+
 /// The bounds of a run. What is zero or false does not happen.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -33,6 +44,10 @@ pub struct Setup {
     pub renewals: bool,
     pub purges: bool,
     pub resolutions: u8,
+    /// How many steps a body has; it may ask for them in any order.
+    pub steps: u32,
+    /// Whether callers find out what happened in a run in doubt, or say that they cannot.
+    pub settles: bool,
     pub forgets: u8,
     /// How often the store's clock steps back.
     pub steps_back: u8,
@@ -55,20 +70,34 @@ impl Setup {
             renewals: true,
             purges: true,
             resolutions: 1,
+            steps: 0,
+            settles: false,
             forgets: 0,
             steps_back: 0,
             symmetric: true,
         }
     }
 
-    /// Two workers and everything that can happen to them: far too much to be explored to the end.
-    pub fn wide(policy: OnCrash) -> Self {
-        Self {
+    /// Two workers and everything that can happen to them of what a mutant is about: far too much to be
+    /// explored to the end.
+    pub fn wide(under: Under) -> Self {
+        let everything = |policy| Self {
             max_attempts: NonZeroU32::new(2),
             late: 1,
             other_arguments: true,
             forgets: 1,
             ..Self::new("two workers, everything", &[policy; 2])
+        };
+        match under {
+            Under::Rerun => everything(OnCrash::Rerun),
+            Under::InDoubt => everything(OnCrash::InDoubt),
+            Under::Steps => Self {
+                steps: 2,
+                late: 1,
+                renewals: false,
+                ..Self::new("two workers, steps", &[OnCrash::Rerun; 2])
+            },
+            Under::Settled => Self { settles: true, renewals: false, ..everything(OnCrash::InDoubt) },
         }
     }
 
@@ -85,7 +114,7 @@ impl Setup {
             ttl: TTL,
             on_crash: self.workers[worker],
             max_attempts: self.max_attempts,
-            settles_doubt: false,
+            settles_doubt: self.settles,
         }
     }
 }

@@ -5,9 +5,9 @@
 
 use super::promise::{Broken, Promise};
 use super::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Grant, OnCrash, Owner, Release,
-    ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult,
-    Timestamp, Tombstone, Verdict,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Grant, OnCrash, Owner, RecordStep,
+    RecordStepAnswer, RecordedStep, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution,
+    ResolveAnswer, State, StoredResult, Timestamp, Tombstone, Verdict,
 };
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ struct Life {
     ttl: Duration,
     stage: Stage,
     until: Option<Timestamp>,
+    /// Those that were acknowledged.
+    steps: Vec<RecordedStep>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -80,7 +82,17 @@ impl Life {
 
     fn record(&mut self, verdict: Verdict, result: StoredResult, by_owner: bool, now: Timestamp) {
         self.stage = Stage::Recorded { verdict, result, at: now, by_owner };
+        self.steps.clear();
         self.until = Some(now.after(self.ttl));
+    }
+
+    /// Whether the claimant finds out what happened in somebody else's run, and has an attempt left for it.
+    fn is_settled_by(&self, request: &Claim) -> bool {
+        let all_used = request.max_attempts.is_some_and(|most| self.attempts >= most.get());
+        request.settles_doubt
+            && request.on_crash == OnCrash::InDoubt
+            && !all_used
+            && self.last.0 != request.owner
     }
 
     /// Whether a lapsed lease is for an operator to judge.
@@ -150,11 +162,19 @@ impl Shadow {
                 Stage::Held { lease_until } => {
                     took_over = true;
                     self.demand(Promise::RunningLeasesAreSafe, *lease_until <= now);
-                    self.demand(Promise::InDoubtStartsOnce, !old.is_cautious(request));
+                    let settled = old.is_settled_by(request);
+                    self.demand(Promise::InDoubtStartsOnce, !old.is_cautious(request) || settled);
+                    if settled && old.is_cautious(request) {
+                        self.clean_slate();
+                    }
                 }
                 Stage::Released { retry_at, .. } => self.demand(Promise::AnswersAreTrue, *retry_at <= now),
                 Stage::Recorded { .. } => self.broken.note(Promise::NothingIsForgotten),
-                Stage::InDoubt { .. } => self.broken.note(Promise::InDoubtStartsOnce),
+                Stage::InDoubt { .. } => {
+                    took_over = true;
+                    self.demand(Promise::InDoubtStartsOnce, old.is_settled_by(request));
+                    self.clean_slate();
+                }
             }
         } else {
             self.generations = self.generations.saturating_add(1);
@@ -171,11 +191,12 @@ impl Shadow {
         let mut life = Life {
             last: (request.owner, grant.fence),
             attempts: grant.attempt,
-            fingerprint: request.fingerprint.or(old.and_then(|old| old.fingerprint)),
+            fingerprint: request.fingerprint.or(old.as_ref().and_then(|old| old.fingerprint)),
             on_crash: request.on_crash,
             ttl: request.ttl,
             stage: Stage::InDoubt { by_owner: false },
             until: None,
+            steps: old.map(|old| old.steps).unwrap_or_default(),
         };
         life.hold(request.lease, now);
         self.life = Some(life);
@@ -193,9 +214,9 @@ impl Shadow {
             }
             (Stage::Held { lease_until }, ClaimAnswer::InDoubt) => {
                 life.doubt(true);
-                *lease_until <= now && old.is_cautious(request)
+                *lease_until <= now && old.is_cautious(request) && !old.is_settled_by(request)
             }
-            (Stage::InDoubt { .. }, ClaimAnswer::InDoubt) => true,
+            (Stage::InDoubt { .. }, ClaimAnswer::InDoubt) => !old.is_settled_by(request),
             (Stage::Held { lease_until }, ClaimAnswer::Exhausted { attempts }) => {
                 self.exhausted(&mut life, request, now);
                 *lease_until <= now && all_used && !old.is_cautious(request) && *attempts == old.attempts
@@ -246,6 +267,34 @@ impl Shadow {
         self.judge(holds.is_some(), answer == RenewAnswer::Held);
     }
 
+    /// A step was applied.
+    pub fn recorded_step(&mut self, request: &RecordStep, answer: RecordStepAnswer, now: Timestamp) {
+        let recorded = answer == RecordStepAnswer::Recorded;
+        let life = self.live(now).filter(|life| life.last == (request.owner, request.fence));
+        let Some(life) = life.filter(|life| life.state() == State::InFlight) else {
+            return self.judge(false, recorded);
+        };
+        let position = usize::try_from(request.position).unwrap_or(usize::MAX);
+        match life.steps.get(position) {
+            Some(there) => {
+                let same = *there == request.step;
+                self.demand(Promise::AskingAgainFindsTheTruth, recorded || !same);
+                self.demand(Promise::AnswersAreTrue, same || !recorded);
+            }
+            None if position == life.steps.len() => {
+                life.steps.push(request.step.clone());
+                self.judge(true, recorded);
+            }
+            None => self.demand(Promise::AnswersAreTrue, !recorded),
+        }
+    }
+
+    /// Somebody looked at the steps.
+    pub fn seen(&mut self, steps: &[RecordedStep], now: Timestamp) {
+        let kept = steps == self.live(now).map_or(&[][..], |life| &life.steps);
+        self.demand(Promise::StepsAreKept, kept);
+    }
+
     fn judge(&mut self, holds: bool, succeeded: bool) {
         self.demand(Promise::OnlyTheHolderActs, holds || !succeeded);
         self.demand(Promise::TheHolderIsHeard, succeeded || !holds);
@@ -279,7 +328,8 @@ impl Shadow {
         let Some(life) = self.live(now).filter(|life| life.last == (request.owner, request.fence)) else {
             return self.judge(false, said);
         };
-        let doubtful = request.cause == ReleaseCause::Abandoned && life.on_crash == OnCrash::InDoubt;
+        let doubtful = request.cause == ReleaseCause::Doubtful
+            || request.cause == ReleaseCause::Abandoned && life.on_crash == OnCrash::InDoubt;
         match life.stage {
             Stage::Held { .. } => {
                 let expected = if doubtful {
@@ -299,7 +349,9 @@ impl Shadow {
             Stage::Released { by_owner: true, .. } => {
                 self.demand(Promise::AskingAgainFindsTheTruth, answer == ReleaseAnswer::Released);
             }
-            Stage::InDoubt { by_owner: true } if request.cause == ReleaseCause::Abandoned => {
+            Stage::InDoubt { by_owner: true }
+                if matches!(request.cause, ReleaseCause::Abandoned | ReleaseCause::Doubtful) =>
+            {
                 self.demand(Promise::AskingAgainFindsTheTruth, answer == ReleaseAnswer::InDoubt);
             }
             _ => self.judge(false, said),

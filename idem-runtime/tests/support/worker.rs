@@ -4,8 +4,8 @@
 
 use super::one_key::OneKey;
 use super::protocol::{
-    ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, Record, Release, ReleaseAnswer, ReleaseCause, Renew,
-    RenewAnswer, StoredResult, Verdict,
+    ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, Record, RecordStep, RecordStepAnswer, RecordedStep,
+    Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, StoredResult, Verdict,
 };
 use super::rules::Rules;
 use super::setup::{LEASE, RETRY, Setup, TTL};
@@ -15,8 +15,10 @@ use super::setup::{LEASE, RETRY, Setup, TTL};
 pub enum Call {
     Claim { other_arguments: bool },
     Renew { fence: Fence },
+    Step { fence: Fence, position: u32 },
     Complete { fence: Fence, failed: bool },
     Release { fence: Fence, abandoned: bool },
+    Doubt { fence: Fence },
 }
 
 /// What of an answer makes a difference to a worker.
@@ -77,7 +79,9 @@ impl Worker {
     /// The answer arrives.
     pub fn take(&mut self, call: Call, reply: Reply) {
         self.doing = match (call, reply) {
-            (_, Reply::Run(fence)) | (Call::Renew { fence }, Reply::Held) => Doing::Running(fence),
+            (_, Reply::Run(fence)) | (Call::Renew { fence } | Call::Step { fence, .. }, Reply::Held) => {
+                Doing::Running(fence)
+            }
             (_, Reply::NotNow | Reply::Held) => Doing::Idle,
             (_, Reply::End(ending)) => Doing::Ended(ending),
         };
@@ -118,6 +122,15 @@ pub fn apply<R: Rules>(
             RenewAnswer::Held => Reply::Held,
             RenewAnswer::Lost => Reply::End(Ending::Lost),
         },
+        Call::Step { fence, position } => {
+            // No two grants record the same, so that a step tells whose it is.
+            let result = StoredResult::Value(fence.to_string().into());
+            let step = RecordedStep { name: position.to_string(), input: None, result };
+            match key.record_step::<R>(&RecordStep { owner, fence, position, step }) {
+                RecordStepAnswer::Recorded => Reply::Held,
+                RecordStepAnswer::Lost => Reply::End(Ending::Lost),
+            }
+        }
         Call::Complete { fence, failed } => {
             let verdict = if failed { Verdict::Failed } else { Verdict::Completed };
             // No two grants have the same result, so that a replay tells whose it is.
@@ -129,13 +142,21 @@ pub fn apply<R: Rules>(
         }
         Call::Release { fence, abandoned } => {
             let cause = if abandoned { ReleaseCause::Abandoned } else { ReleaseCause::Failed };
-            match key.release::<R>(&Release { owner, fence, cause, retry_after: RETRY }) {
-                ReleaseAnswer::Released => Reply::End(Ending::Released),
-                ReleaseAnswer::InDoubt => Reply::End(Ending::InDoubt),
-                ReleaseAnswer::Lost => Reply::End(Ending::Lost),
-            }
+            released(key.release::<R>(&Release { owner, fence, cause, retry_after: RETRY }))
+        }
+        Call::Doubt { fence } => {
+            let (cause, retry_after) = (ReleaseCause::Doubtful, RETRY);
+            released(key.release::<R>(&Release { owner, fence, cause, retry_after }))
         }
     }
+}
+
+const fn released(answer: ReleaseAnswer) -> Reply {
+    Reply::End(match answer {
+        ReleaseAnswer::Released => Ending::Released,
+        ReleaseAnswer::InDoubt => Ending::InDoubt,
+        ReleaseAnswer::Lost => Ending::Lost,
+    })
 }
 
 fn claimed(answer: &ClaimAnswer) -> Reply {

@@ -106,12 +106,18 @@ impl World {
                 if setup.renewals {
                     send(Call::Renew { fence });
                 }
+                for position in 0..setup.steps {
+                    send(Call::Step { fence, position });
+                }
                 send(Call::Complete { fence, failed: false });
                 if setup.failures {
                     send(Call::Complete { fence, failed: true });
                 }
                 send(Call::Release { fence, abandoned: false });
                 send(Call::Release { fence, abandoned: true });
+                if setup.settles {
+                    send(Call::Doubt { fence });
+                }
             }
             Doing::Waiting { reply: None, .. } => {
                 actions.push(Action::Apply(index));

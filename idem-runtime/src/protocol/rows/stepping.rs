@@ -160,22 +160,35 @@ fn a_grant_over_an_expired_record_knows_none_of_its_steps() {
 #[test]
 fn a_claimant_that_settles_doubts_is_granted_what_is_in_doubt_or_about_to_be() {
     let at_last = at(LEASE_OVER + 50_000);
-    for (record, claims) in [
-        (record_in(State::InDoubt), [settling(BOB), Claim { on_crash: OnCrash::Rerun, ..settling(BOB) }]),
-        (cautious(), [settling(BOB), Claim { on_crash: OnCrash::Rerun, ..settling(BOB) }]),
-    ] {
-        for request in claims {
-            let step = claim(Some(&record), NO_FLOOR, &request, at_last);
-            let grant = granted(&step);
-            assert_eq!((grant.attempt, grant.recovered), (record.attempt + 1, true));
-            assert!(grant.fence > record.fence);
-            let new = written(step);
-            assert_eq!((new.state, new.owner, new.on_crash), (State::InFlight, BOB, request.on_crash));
-        }
+    for record in [record_in(State::InDoubt), cautious(), in_flight()] {
+        let step = claim(Some(&record), NO_FLOOR, &settling(BOB), at_last.min(at(LEASE_OVER + TTL - 1)));
+        let grant = granted(&step);
+        assert_eq!((grant.attempt, grant.recovered), (record.attempt + 1, true));
+        assert!(grant.fence > record.fence);
+        let new = written(step);
+        assert_eq!((new.state, new.owner, new.on_crash), (State::InFlight, BOB, OnCrash::InDoubt));
     }
-    // Under the policy that reruns, only the claimant's own makes a doubt of it.
-    let lapsed = claim(Some(&in_flight()), NO_FLOOR, &settling(BOB), at(LEASE_OVER));
-    assert!(granted(&lapsed).recovered);
+    let forever = claim(Some(&record_in(State::InDoubt)), NO_FLOOR, &settling(BOB), at_last);
+    assert!(granted(&forever).recovered, "a doubt never expires");
+}
+
+#[test]
+fn a_doubt_is_not_settled_under_the_policy_that_reruns() {
+    let rerun = Claim { on_crash: OnCrash::Rerun, ..settling(BOB) };
+    let doubt = claim(Some(&record_in(State::InDoubt)), NO_FLOOR, &rerun, at(LEASE_OVER));
+    assert_kept(&doubt, ClaimAnswer::InDoubt);
+    let lapsed = claim(Some(&cautious()), NO_FLOOR, &rerun, at(LEASE_OVER));
+    assert_eq!(lapsed.answer, ClaimAnswer::InDoubt);
+}
+
+#[test]
+fn a_settled_doubt_that_was_not_used_is_a_doubt_to_the_next() {
+    let held = written(claim(Some(&record_in(State::InDoubt)), NO_FLOOR, &settling(BOB), at(LEASE_OVER)));
+    let unused = Release { owner: BOB, fence: held.fence, ..giving_up(ReleaseCause::Unused) };
+    let given_back = written(release(Some(&held), &unused, at(LEASE_OVER)));
+    let later = at(LEASE_OVER + 50);
+    assert_eq!(claim(Some(&given_back), NO_FLOOR, &claim_of(ALICE), later).answer, ClaimAnswer::InDoubt);
+    assert_eq!(granted(&claim(Some(&given_back), NO_FLOOR, &settling(ALICE), later)).attempt, held.attempt);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use super::names::{Item, Names};
 use crate::error::StoreError;
-use crate::protocol::{Fence, Fingerprint, Owner, Record, State, StoredResult, Timestamp};
-use crate::store::words;
+use crate::protocol::{Fence, Fingerprint, Owner, Record, RecordedStep, State, StoredResult, Timestamp};
+use crate::store::{step_bytes, words};
 
 /// A record as it was read, and which version of it that was.
 #[derive(Clone, Debug)]
@@ -47,6 +47,20 @@ pub(super) fn result(result: &StoredResult) -> (&'static str, AttributeValue) {
     }
 }
 
+pub(super) fn count(count: usize) -> AttributeValue {
+    number(u64::try_from(count).unwrap_or(u64::MAX))
+}
+
+pub(super) fn steps(steps: &[RecordedStep]) -> AttributeValue {
+    AttributeValue::L(steps.iter().map(|step| bytes(&step_bytes::encode(step))).collect())
+}
+
+/// The room that steps take in an item.
+pub(super) fn size(steps: &[RecordedStep]) -> usize {
+    // DynamoDB counts one byte for each element of a list besides its own.
+    steps.iter().map(|step| step_bytes::encode(step).len() + 1).sum()
+}
+
 /// The attributes of a record but for its primary key.
 pub(super) fn write(names: &Names, record: &Record, revision: u64, delete_at: Option<u64>) -> Item {
     let mut item = Item::new();
@@ -68,6 +82,10 @@ pub(super) fn write(names: &Names, record: &Record, revision: u64, delete_at: Op
     if let Some(stored) = &record.result {
         let (name, value) = result(stored);
         put(name, value);
+    }
+    if !record.steps.is_empty() {
+        put("steps", steps(&record.steps));
+        put("steps_bytes", count(size(&record.steps)));
     }
     if let Some(completed_at) = record.completed_at {
         put("completed_at", instant(completed_at));
@@ -129,6 +147,16 @@ impl<'i> Attribute<'i> {
         word.and_then(|word| meaning(word)).ok_or_else(|| self.unreadable())
     }
 
+    fn steps(&self) -> Result<Vec<RecordedStep>, StoreError> {
+        let Some(value) = self.value else { return Ok(Vec::new()) };
+        let step = |value: &AttributeValue| {
+            let bytes = value.as_b().ok()?;
+            step_bytes::decode(Bytes::copy_from_slice(bytes.as_ref()))
+        };
+        let steps = value.as_l().map_err(|_| self.unreadable())?;
+        steps.iter().map(|value| step(value).ok_or_else(|| self.unreadable())).collect()
+    }
+
     fn truth(&self) -> Result<bool, StoreError> {
         let truth = self.value.and_then(|value| value.as_bool().ok()).copied();
         truth.ok_or_else(|| self.unreadable())
@@ -158,7 +186,8 @@ pub(super) fn read(names: &Names, item: &Item) -> Result<Seen, StoreError> {
         ttl: Duration::from_micros(get("ttl").number()?),
         fingerprint: get("fingerprint").array()?.map(Fingerprint::from_bytes),
         result,
-        steps: Vec::new(),
+        // A version that knows of no steps leaves them beside a result.
+        steps: if terminal { Vec::new() } else { get("steps").steps()? },
         created_at: get("created_at").instant()?,
         completed_at,
         expires_at: get("expires_at").optional_instant()?,

@@ -5,6 +5,7 @@
 
 mod builder;
 mod failure;
+mod holding;
 mod item;
 mod names;
 mod steps;
@@ -31,8 +32,8 @@ const MAX_RESULT_BYTES: usize = failure::MAX_ITEM_BYTES - 8 * 1_024;
 
 /// A store in a DynamoDB table. Feature `dynamodb`.
 ///
-/// A first call writes twice (claim, complete), a replay or a busy answer is one refused conditional
-/// write. Renewing, releasing and taking over read or are refused once and then write.
+/// A first call writes twice (claim, complete) and once for each step, a replay or a busy answer is one
+/// refused conditional write. All steps of a record together have the room of one result. Renewing, releasing and taking over read or are refused once and then write.
 ///
 /// # Clock
 ///
@@ -113,10 +114,12 @@ impl Store for DynamoDbStore {
 
     async fn record_step(
         &self,
-        _key: &RecordKey,
-        _request: &RecordStep,
+        key: &RecordKey,
+        request: &RecordStep,
     ) -> Result<RecordStepAnswer, StoreError> {
-        Err(StoreError::configuration("this store does not record steps yet"))
+        check_size(&request.step.result)?;
+        let (key, request) = (key.clone(), request.clone());
+        self.ask(|table| async move { table.record_step(&key, &request).await }).await
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {

@@ -10,7 +10,6 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
-use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure as OnFailure};
 
 use super::failure::failure;
@@ -18,10 +17,8 @@ use super::item::{self, Seen};
 use super::names::{Item, Names};
 use crate::error::StoreError;
 use crate::key::RecordKey;
-use crate::protocol::{
-    self, Complete, CompleteAnswer, Owner, Record, State, Step, Timestamp, Verdict, is_live,
-};
-use crate::store::{retry, words};
+use crate::protocol::{Owner, Record, State, Step, Timestamp, is_live};
+use crate::store::retry;
 
 /// How long an item stays at the least, over or not: it holds the fence that the next one must exceed,
 /// also by a clock that is behind.
@@ -40,7 +37,7 @@ struct Inner {
 }
 
 /// What a conditional write met.
-enum Met {
+pub(super) enum Met {
     /// What was guessed: it is written.
     Guessed,
     /// Something else: nothing is written.
@@ -64,15 +61,19 @@ impl Table {
         self.0.timeout
     }
 
+    pub(super) fn skew(&self) -> Duration {
+        self.0.skew
+    }
+
     /// This machine's clock: DynamoDB has none to ask.
-    fn now() -> Timestamp {
+    pub(super) fn now() -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp::default().after(since)
     }
 
     /// The record in an item, its ends put off by as much as the writer's clock may be behind ours: what
     /// is over then is over by every clock.
-    fn read(&self, item: &Item) -> Result<Seen, StoreError> {
+    pub(super) fn read(&self, item: &Item) -> Result<Seen, StoreError> {
         let mut seen = item::read(&self.0.names, item)?;
         let record = &mut seen.record;
         record.lease_until = record.lease_until.after(self.0.skew);
@@ -109,7 +110,7 @@ impl Table {
 
     /// When DynamoDB may delete a record that ends then, in seconds: when it is over by every clock, and
     /// a new fence exceeds the old one by every clock.
-    fn delete_at(&self, expires_at: Timestamp) -> u64 {
+    pub(super) fn delete_at(&self, expires_at: Timestamp) -> u64 {
         let over = expires_at.after(self.0.skew.saturating_mul(2));
         over.max(Self::now().after(MEMORY_OF_FENCES)).as_micros().div_ceil(1_000_000)
     }
@@ -131,85 +132,6 @@ impl Table {
                 {
                     match context.into_err() {
                         PutItemError::ConditionalCheckFailedException(refused) => {
-                            Ok(Met::Other(refused.item))
-                        }
-                        _ => Ok(Met::Other(None)),
-                    }
-                }
-                Err(error) => Err(failure(&error)),
-            }
-        })
-        .await
-    }
-
-    /// Records a result by one write, if the claim is still the asker's.
-    pub(super) async fn complete(
-        &self,
-        key: &RecordKey,
-        request: &Complete,
-    ) -> Result<CompleteAnswer, StoreError> {
-        match self.complete_mine(key, request).await? {
-            Met::Guessed => Ok(CompleteAnswer::Done),
-            Met::Other(item) => {
-                let seen = item.map(|item| self.read(&item)).transpose()?;
-                self.step_from(seen, key, |record, now| protocol::complete(record, request, now)).await
-            }
-        }
-    }
-
-    /// What [`protocol::complete`] does to a record in flight that is the asker's.
-    async fn complete_mine(&self, key: &RecordKey, request: &Complete) -> Result<Met, StoreError> {
-        let Inner { client, names, skew, .. } = &*self.0;
-        let now = Self::now();
-        let expires_at = now.after(request.ttl);
-        let state = match request.verdict {
-            Verdict::Completed => State::Completed,
-            Verdict::Failed => State::Failed,
-        };
-        let (result_name, result) = item::result(&request.result);
-        let set = [
-            ("state", item::text(words::state(state))),
-            (result_name, result),
-            ("ttl", item::micros(request.ttl)),
-            ("completed_at", item::instant(now)),
-            ("expires_at", item::instant(expires_at)),
-        ];
-        let mut update = client
-            .update_item()
-            .table_name(&*names.table)
-            .set_key(Some(names.primary_key(key)))
-            .condition_expression(
-                "#state = :in_flight AND #owner = :owner AND #fence = :fence AND \
-                 (attribute_not_exists(#expires_at) OR #expires_at > :over)",
-            )
-            .expression_attribute_names("#owner", names.attribute("owner"))
-            .expression_attribute_names("#fence", names.attribute("fence"))
-            .expression_attribute_values(":in_flight", item::text(words::state(State::InFlight)))
-            .expression_attribute_values(":owner", item::bytes(request.owner.as_bytes()))
-            .expression_attribute_values(":fence", item::number(request.fence.get()))
-            .expression_attribute_values(":over", item::instant(now.before(*skew)));
-        let mut assignments = String::from("SET #revision = #revision + :one, #delete_at = :delete_at");
-        for (name, value) in set {
-            assignments.push_str(&format!(", #{name} = :{name}"));
-            update = update
-                .expression_attribute_names(format!("#{name}"), names.attribute(name))
-                .expression_attribute_values(format!(":{name}"), value);
-        }
-        let update = update
-            .update_expression(assignments)
-            .expression_attribute_names("#revision", names.attribute("revision"))
-            .expression_attribute_values(":one", item::number(1))
-            .expression_attribute_names("#delete_at", &*names.time_to_live)
-            .expression_attribute_values(":delete_at", item::number(self.delete_at(expires_at)))
-            .return_values_on_condition_check_failure(OnFailure::AllOld);
-        self.asked(|| async {
-            match update.clone().send().await {
-                Ok(_) => Ok(Met::Guessed),
-                Err(SdkError::ServiceError(context))
-                    if context.err().is_conditional_check_failed_exception() =>
-                {
-                    match context.into_err() {
-                        UpdateItemError::ConditionalCheckFailedException(refused) => {
                             Ok(Met::Other(refused.item))
                         }
                         _ => Ok(Met::Other(None)),
@@ -260,7 +182,7 @@ impl Table {
     }
 
     /// One request, until it is answered.
-    async fn asked<A, F>(&self, ask: impl FnMut() -> F) -> Result<A, StoreError>
+    pub(super) async fn asked<A, F>(&self, ask: impl FnMut() -> F) -> Result<A, StoreError>
     where
         F: Future<Output = Result<A, StoreError>>,
     {
@@ -326,6 +248,7 @@ fn forgotten(record: &Record) -> Record {
         owner: Owner::NOBODY,
         fingerprint: None,
         result: None,
+        steps: Vec::new(),
         completed_at: None,
         expires_at: Some(NEVER),
         ..record.clone()

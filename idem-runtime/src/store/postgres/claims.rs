@@ -134,7 +134,8 @@ async fn put(
                 .iter()
                 .map(|(_, _, request)| request.max_attempts.map(|most| i64::from(most.get())))
                 .collect::<Vec<_>>(),
-        );
+        )
+        .bind(leads.iter().map(|(_, _, request)| protocol::may_settle(request)).collect::<Vec<_>>());
     let found = connection.fetch_all(query).await.map_err(|error| failure::of_statement(&error))?;
     // In the order of the batch: the statement gives what it read before what it wrote.
     let mut known: Vec<Result<Known, Unreadable>> = leads.iter().map(|_| Err(Unreadable("key"))).collect();

@@ -1,19 +1,21 @@
-//! Renewals and completions of many claims in one statement each.
+//! Renewals, steps and completions of many claims in one statement each.
 //!
 //! What the statement did not find in flight and the asker's is judged by the protocol's own function.
 
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Executor as _};
 
+use super::claims::raced;
 use super::failure::{self, Failure};
-use super::judged::{names, number_of, settle};
+use super::judged::{ROUNDS, names, number_of, read, settle};
 use super::queue::{Answer, Op, Ticket};
 use super::rows;
 use super::statements::Statements;
 use super::worker::Answers;
 use crate::error::StoreError;
 use crate::key::RecordKey;
-use crate::protocol::{Complete, CompleteAnswer, Renew, RenewAnswer};
+use crate::protocol::{self, Complete, CompleteAnswer, RecordStep, RecordStepAnswer, Renew, RenewAnswer};
+use crate::store::step_bytes;
 
 /// Requests with their places in the batch, in one order everywhere, so that no two batches wait for
 /// each other.
@@ -49,6 +51,64 @@ pub(super) async fn renew(
     let given = connection.fetch_all(query).await.map_err(|error| failure::of_statement(&error))?;
     let done = done(tickets.len(), &given, asked.iter().map(|(place, ..)| *place));
     rest(connection, statements, tickets, &done, || Answer::Renew(RenewAnswer::Held)).await
+}
+
+/// Answers steps, no key twice among them. What was not the next one is judged on the row as it is; where it
+/// is the next one by then, the statement is put again.
+pub(super) async fn record_step(
+    connection: &mut PgConnection,
+    statements: &Statements,
+    tickets: &[Ticket],
+) -> Result<Answers, Failure> {
+    let asked = sorted(tickets, |op| match op {
+        Op::RecordStep(request) => Some(request),
+        _ => None,
+    });
+    let mut answers: Vec<Option<Result<Answer, StoreError>>> = tickets.iter().map(|_| None).collect();
+    for _ in 0..ROUNDS {
+        let open: Vec<_> = asked.iter().filter(|(place, ..)| answers[*place].is_none()).collect();
+        if open.is_empty() {
+            break;
+        }
+        for place in append(connection, statements, &open).await? {
+            answers[place] = Some(Ok(Answer::RecordStep(RecordStepAnswer::Recorded)));
+        }
+        let left: Vec<_> = open.into_iter().filter(|(place, ..)| answers[*place].is_none()).collect();
+        if left.is_empty() {
+            break;
+        }
+        let keys: Vec<&RecordKey> = left.iter().map(|(_, key, _)| *key).collect();
+        let found = read(connection, statements, &keys).await?;
+        for ((place, key, request), found) in left.into_iter().zip(found) {
+            answers[*place] = match found {
+                Ok((record, now)) => {
+                    let step = protocol::record_step(record.as_ref(), request, now);
+                    step.write.is_none().then_some(Ok(Answer::RecordStep(step.answer)))
+                }
+                Err(unreadable) => Some(Err(failure::unreadable(key, unreadable))),
+            };
+        }
+    }
+    Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(raced()))).collect())
+}
+
+/// Appends each step that is its record's next, and gives the places in the batch of those that were.
+async fn append(
+    connection: &mut PgConnection,
+    statements: &Statements,
+    asked: &[&(usize, &RecordKey, &RecordStep)],
+) -> Result<Vec<usize>, Failure> {
+    let (scopes, keys) = names(asked.iter().map(|(_, key, _)| *key));
+    let query = sqlx::query(AssertSqlSafe(statements.record_step.clone()))
+        .bind(scopes)
+        .bind(keys)
+        .bind(asked.iter().map(|(_, _, asked)| asked.owner.as_bytes().as_slice()).collect::<Vec<_>>())
+        .bind(asked.iter().map(|(_, _, asked)| rows::integer(asked.fence.get())).collect::<Vec<_>>())
+        .bind(asked.iter().map(|(_, _, asked)| i64::from(asked.position)).collect::<Vec<_>>())
+        .bind(asked.iter().map(|(_, _, asked)| step_bytes::encode(&asked.step)).collect::<Vec<_>>());
+    let given = connection.fetch_all(query).await.map_err(|error| failure::of_statement(&error))?;
+    let numbers = given.iter().filter_map(|row| number_of(row, 0).ok());
+    Ok(numbers.filter_map(|number| asked.get(number).map(|(place, ..)| *place)).collect())
 }
 
 /// Answers completions, no key twice among them.

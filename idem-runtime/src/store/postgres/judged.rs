@@ -15,7 +15,7 @@ use crate::key::RecordKey;
 use crate::protocol::{self, Fence, Fingerprint, Record, Step, Timestamp};
 
 /// How often a record is looked at again because another changed it meanwhile.
-const ROUNDS: usize = 8;
+pub(super) const ROUNDS: usize = 8;
 
 /// A record to be written in the place of another.
 pub(super) struct Swap<'k> {
@@ -55,7 +55,10 @@ pub(super) async fn read(
     for row in &given {
         let read = || {
             let record = match rows::column::<bool>(row, 2, "found")? {
-                true => Some(rows::read(row, 3)?),
+                true => {
+                    let steps = rows::steps(row, 3 + rows::COLUMNS.len())?;
+                    Some(Record { steps, ..rows::read(row, 3)? })
+                }
                 false => None,
             };
             Ok((record, now_of(row, 1)?))
@@ -139,7 +142,7 @@ fn judge(op: &Op, record: Option<&Record>, now: Timestamp) -> Option<Step<Answer
         Op::Complete(request) => step(protocol::complete(record, request, now), Answer::Complete),
         Op::Release(request) => step(protocol::release(record, request, now), Answer::Release),
         Op::Resolve(word) => step(protocol::resolve(record, word, now), Answer::Resolve),
-        Op::Get | Op::Forget => return None,
+        Op::RecordStep(_) | Op::Get | Op::Forget => return None,
     })
 }
 

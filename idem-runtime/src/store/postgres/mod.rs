@@ -169,10 +169,15 @@ impl Store for PostgresStore {
 
     async fn record_step(
         &self,
-        _key: &RecordKey,
-        _request: &RecordStep,
+        key: &RecordKey,
+        request: &RecordStep,
     ) -> Result<RecordStepAnswer, StoreError> {
-        Err(StoreError::configuration("this store does not record steps yet"))
+        self.check_size(&request.step.result)?;
+        self.ask(key, Op::RecordStep(request.clone()), |answer| match answer {
+            Answer::RecordStep(answer) => Some(answer),
+            _ => None,
+        })
+        .await
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {

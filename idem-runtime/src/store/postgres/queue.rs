@@ -19,8 +19,8 @@ use super::worker;
 use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Release, ReleaseAnswer, Renew, RenewAnswer,
-    Resolution, ResolveAnswer, StoredResult,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, RecordedStep,
+    Release, ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
 };
 use crate::store::own_runtime::own_runtime;
 
@@ -35,6 +35,7 @@ const IDLE: Duration = Duration::from_secs(60);
 pub(super) enum Op {
     Claim(Claim),
     Renew(Renew),
+    RecordStep(RecordStep),
     Complete(Complete),
     Release(Release),
     Resolve(Resolution),
@@ -47,6 +48,7 @@ pub(super) enum Op {
 pub(super) enum Answer {
     Claim(ClaimAnswer),
     Renew(RenewAnswer),
+    RecordStep(RecordStepAnswer),
     Complete(CompleteAnswer),
     Release(ReleaseAnswer),
     Resolve(ResolveAnswer),
@@ -66,6 +68,7 @@ pub(super) struct Asked {
 pub(super) enum Kind {
     Claims,
     Renewals,
+    Recordings,
     Completions,
     /// Judged on what is read, and then written.
     Judged,
@@ -74,14 +77,22 @@ pub(super) enum Kind {
     Single,
 }
 
-const KINDS: [Kind; 6] =
-    [Kind::Claims, Kind::Renewals, Kind::Completions, Kind::Judged, Kind::Reads, Kind::Single];
+const KINDS: [Kind; 7] = [
+    Kind::Claims,
+    Kind::Renewals,
+    Kind::Recordings,
+    Kind::Completions,
+    Kind::Judged,
+    Kind::Reads,
+    Kind::Single,
+];
 
 impl Op {
     const fn kind(&self) -> Kind {
         match self {
             Self::Claim(_) => Kind::Claims,
             Self::Renew(_) => Kind::Renewals,
+            Self::RecordStep(_) => Kind::Recordings,
             Self::Complete(_) => Kind::Completions,
             Self::Release(_) | Self::Resolve(_) => Kind::Judged,
             Self::Get => Kind::Reads,
@@ -91,13 +102,17 @@ impl Op {
 
     /// Whether it can only be of use to a caller that waits for it, in its own runtime.
     const fn is_waited_for(&self) -> bool {
-        matches!(self, Self::Claim(_) | Self::Complete(_) | Self::Get)
+        matches!(self, Self::Claim(_) | Self::RecordStep(_) | Self::Complete(_) | Self::Get)
     }
 
     fn weight(&self) -> usize {
         match self {
             Self::Complete(Complete { result: StoredResult::Value(bytes), .. })
-            | Self::Resolve(Resolution::Record(_, StoredResult::Value(bytes))) => bytes.len(),
+            | Self::Resolve(Resolution::Record(_, StoredResult::Value(bytes)))
+            | Self::RecordStep(RecordStep {
+                step: RecordedStep { result: StoredResult::Value(bytes), .. },
+                ..
+            }) => bytes.len(),
             _ => 0,
         }
     }

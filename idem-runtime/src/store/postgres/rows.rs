@@ -7,10 +7,12 @@ use sqlx::postgres::{PgRow, Postgres};
 use sqlx::{Decode, Row, Type};
 
 use crate::protocol::{
-    Fence, Fingerprint, OnCrash, Owner, Record, State, StoredResult, Timestamp, Tombstone, Verdict,
+    Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
+    Verdict,
 };
+use crate::store::step_bytes;
 
-/// The columns of a record, in the order [`read`] expects.
+/// The columns of a record but for its steps, in the order [`read`] expects.
 pub(super) const COLUMNS: [&str; 15] = [
     "state",
     "owner",
@@ -47,7 +49,7 @@ where
     row.try_get(index).map_err(|_| Unreadable(name))
 }
 
-/// The record in the [`COLUMNS`] that begin at `first`.
+/// The record in the [`COLUMNS`] that begin at `first`, without its steps.
 pub(super) fn read(row: &PgRow, first: usize) -> Result<Record> {
     let number = |index: usize| unsigned(row, first + index, COLUMNS[index]);
     let optional = |index: usize| optional(row, first + index, COLUMNS[index]);
@@ -81,6 +83,13 @@ pub(super) fn read(row: &PgRow, first: usize) -> Result<Record> {
         completed_at,
         expires_at: optional(13)?.map(Timestamp::from_micros),
     })
+}
+
+/// The steps in a column of them.
+pub(super) fn steps(row: &PgRow, index: usize) -> Result<Vec<RecordedStep>> {
+    let steps: Option<Vec<Vec<u8>>> = column(row, index, "steps")?;
+    let decode = |bytes: Vec<u8>| step_bytes::decode(bytes.into()).ok_or(Unreadable("steps"));
+    steps.unwrap_or_default().into_iter().map(decode).collect()
 }
 
 /// A number that is never below zero.

@@ -10,7 +10,7 @@ use super::names::{Identifier, Names};
 use crate::error::StoreError;
 
 /// The version of the layout this code reads and writes.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// The lock that those hold who migrate, whatever their names: "idem" in ASCII, twice.
 const LOCK: i64 = 0x6964_656d_6964_656d;
@@ -90,9 +90,12 @@ async fn migrate(connection: &mut PgConnection, names: &Names) -> Result<(), Sto
     match version(&mut transaction, names).await? {
         Some(VERSION) => {}
         Some(newer) if newer > VERSION => return Err(too_new(names, newer)),
-        Some(_) | None => {
-            create_schema(&mut transaction, &names.schema).await?;
-            transaction.execute(AssertSqlSafe(layout(names))).await.map_err(|error| failed(&error))?;
+        found => {
+            if found.is_none() {
+                create_schema(&mut transaction, &names.schema).await?;
+                transaction.execute(AssertSqlSafe(layout(names))).await.map_err(|error| failed(&error))?;
+            }
+            transaction.execute(AssertSqlSafe(with_steps(names))).await.map_err(|error| failed(&error))?;
         }
     }
     transaction.commit().await.map_err(|error| failed(&error))
@@ -114,19 +117,7 @@ async fn create_schema(connection: &mut PgConnection, schema: &Identifier) -> Re
 
 /// What leads from nothing to the first layout.
 fn layout(names: &Names) -> String {
-    let Names { records, meta, readable, expiry_index, .. } = names;
-    let text = |column: &str| {
-        format!(
-            "CASE WHEN position('\\x00'::bytea IN {column}) = 0 AND \
-             current_setting('server_encoding') = 'UTF8' \
-             THEN convert_from({column}, 'UTF8') ELSE encode({column}, 'escape') END"
-        )
-    };
-    let date = |column: &str| format!("to_timestamp({column} / 1000000.0) AS {column}");
-    let (scope, key) = (text("scope"), text("key"));
-    let (lease_until, retry_at) = (date("lease_until"), date("retry_at"));
-    let (created_at, completed_at, expires_at) =
-        (date("created_at"), date("completed_at"), date("expires_at"));
+    let Names { records, meta, expiry_index, .. } = names;
     format!(
         "CREATE TABLE {records} (
             scope        bytea    NOT NULL, -- text in UTF-8, which may hold what the type text does not
@@ -150,8 +141,31 @@ fn layout(names: &Names) -> String {
         );
         CREATE INDEX {expiry_index} ON {records} (expires_at) WHERE expires_at IS NOT NULL;
         CREATE TABLE {meta} (name text PRIMARY KEY, value bigint NOT NULL);
-        INSERT INTO {meta} (name, value) VALUES ('schema_version', {VERSION}), ('fence_floor', 0);
-        CREATE VIEW {readable} AS SELECT
+        INSERT INTO {meta} (name, value) VALUES ('schema_version', 1), ('fence_floor', 0);"
+    )
+}
+
+/// What leads from the first layout to the second: steps, and the view for people anew. That a generation
+/// has a name, its beginning, keeps what another of the first layout leaves of one from the next.
+fn with_steps(names: &Names) -> String {
+    let Names { records, meta, readable, .. } = names;
+    let text = |column: &str| {
+        format!(
+            "CASE WHEN position('\\x00'::bytea IN {column}) = 0 AND \
+             current_setting('server_encoding') = 'UTF8' \
+             THEN convert_from({column}, 'UTF8') ELSE encode({column}, 'escape') END"
+        )
+    };
+    let date = |column: &str| format!("to_timestamp({column} / 1000000.0) AS {column}");
+    let (scope, key) = (text("scope"), text("key"));
+    let (lease_until, retry_at) = (date("lease_until"), date("retry_at"));
+    let (created_at, completed_at, expires_at) =
+        (date("created_at"), date("completed_at"), date("expires_at"));
+    format!(
+        "ALTER TABLE {records} ADD COLUMN steps bytea[], -- what the body recorded, in its order
+            ADD COLUMN steps_of bigint; -- created_at of the record they are of
+        UPDATE {meta} SET value = 2 WHERE name = 'schema_version';
+        CREATE OR REPLACE VIEW {readable} AS SELECT
             {scope} AS scope, {key} AS key,
             (ARRAY['in_flight', 'completed', 'failed', 'released', 'in_doubt'])[state + 1] AS state,
             encode(owner, 'hex') AS owner, fence, attempt, recovered,
@@ -159,7 +173,8 @@ fn layout(names: &Names) -> String {
             {lease_until}, {retry_at}, ttl * interval '1 microsecond' AS ttl,
             encode(fingerprint, 'hex') AS fingerprint,
             (ARRAY['too_large', 'not_encodable', 'exhausted'])[tombstone + 1] AS tombstone,
-            {created_at}, {completed_at}, {expires_at}, octet_length(result) AS result_bytes
+            {created_at}, {completed_at}, {expires_at}, octet_length(result) AS result_bytes,
+            CASE WHEN steps_of = created_at AND completed_at IS NULL THEN cardinality(steps) ELSE 0 END AS steps
         FROM {records};"
     )
 }

@@ -20,6 +20,7 @@ const BEGUN: &str = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bi
 pub(super) struct Statements {
     pub(super) claim: Arc<str>,
     pub(super) renew: Arc<str>,
+    pub(super) record_step: Arc<str>,
     pub(super) complete: Arc<str>,
     pub(super) read: Arc<str>,
     pub(super) swap: Arc<str>,
@@ -35,6 +36,7 @@ impl Statements {
         Self {
             claim: claim(names).into(),
             renew: renew(names).into(),
+            record_step: record_step(names).into(),
             complete: complete(names).into(),
             read: read(names).into(),
             swap: swap(names).into(),
@@ -52,8 +54,8 @@ fn columns(before: &str) -> String {
     COLUMNS.map(|column| format!("{before}{column}")).join(", ")
 }
 
-/// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 `on_crash`, $8 `max_attempts`: arrays
-/// of one length, sorted by scope and key, no key twice.
+/// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 `on_crash`, $8 `max_attempts`,
+/// $9 `settles_doubt`: arrays of one length, sorted by scope and key, no key twice.
 ///
 /// Rows of kind 0, one a claim: its number, now, and the row as it was. Of kind 1: scope, key and fence
 /// of what was inserted. Of kind 2: the number of a claim that took a row over, and the new row.
@@ -77,8 +79,8 @@ fn claim(names: &Names) -> String {
          asked AS MATERIALIZED ( \
            SELECT a.*, clock.now, r.key IS NOT NULL AS found, {of_record} \
            FROM clock CROSS JOIN unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[], \
-             $6::bigint[], $7::smallint[], $8::bigint[]) WITH ORDINALITY \
-             AS a (scope, key, own, print, lease, keep, crash, most, n) \
+             $6::bigint[], $7::smallint[], $8::bigint[], $9::boolean[]) WITH ORDINALITY \
+             AS a (scope, key, own, print, lease, keep, crash, most, settles, n) \
            LEFT JOIN {records} r ON r.scope = a.scope AND r.key = a.key \
          ), inserted AS ( \
            INSERT INTO {records} (scope, key, {all}) \
@@ -93,19 +95,21 @@ fn claim(names: &Names) -> String {
            UPDATE {records} r SET \
              state = 0, owner = a.own, fence = greatest(r.fence + 1, a.now), \
              attempt = CASE WHEN {expired} THEN 1 ELSE least(r.attempt + 1, 4294967295) END, \
-             recovered = r.state = 0 AND NOT ({expired}), on_crash = a.crash, \
+             recovered = r.state IN (0, 4) AND NOT ({expired}), on_crash = a.crash, \
              lease_until = a.now + a.lease, retry_at = a.now, ttl = a.keep, \
              fingerprint = CASE WHEN {expired} THEN a.print ELSE coalesce(a.print, r.fingerprint) END, \
              tombstone = NULL, created_at = CASE WHEN {expired} THEN a.now ELSE r.created_at END, \
              completed_at = NULL, \
-             expires_at = CASE WHEN a.crash = 0 THEN a.now + a.lease + a.keep END, result = NULL \
+             expires_at = CASE WHEN a.crash = 0 THEN a.now + a.lease + a.keep END, result = NULL, \
+             steps = CASE WHEN {expired} THEN NULL ELSE r.steps END \
            FROM asked a \
-           WHERE (a.state IN (0, 3) OR a.expires_at <= a.now) AND r.scope = a.scope AND r.key = a.key AND ( \
+           WHERE (a.state IN (0, 3) OR a.state = 4 AND a.settles OR a.expires_at <= a.now) AND r.scope = a.scope AND r.key = a.key AND ( \
              {expired} \
              OR (r.fingerprint IS NULL OR a.print IS NULL OR r.fingerprint = a.print) \
                AND (a.most IS NULL OR r.attempt < a.most) \
                AND (r.state = 0 AND r.owner <> a.own AND r.lease_until <= a.now \
-                   AND r.on_crash = 0 AND a.crash = 0 \
+                   AND (r.on_crash = 0 AND a.crash = 0 OR a.settles) \
+                 OR r.state = 4 AND a.settles AND r.owner <> a.own \
                  OR r.state = 3 AND r.retry_at <= a.now)) \
            RETURNING a.n, {of_record} \
          ) \
@@ -137,7 +141,7 @@ fn complete(names: &Names) -> String {
     format!(
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now) \
          UPDATE {records} r SET state = a.verdict, tombstone = a.reason, result = a.bytes, ttl = a.keep, \
-           completed_at = clock.now, expires_at = clock.now + a.keep \
+           completed_at = clock.now, expires_at = clock.now + a.keep, steps = NULL \
          FROM clock CROSS JOIN unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bigint[], $5::smallint[], \
              $6::smallint[], $7::bytea[], $8::bigint[]) \
            WITH ORDINALITY AS a (scope, key, own, number, verdict, reason, bytes, keep, n) \
@@ -147,11 +151,32 @@ fn complete(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key: number, now, and the row, if there is one.
+/// The steps of this generation: a process of the first layout may have begun another beside them, or
+/// recorded its result.
+const STEPS: &str = "CASE WHEN r.steps_of = r.created_at AND r.completed_at IS NULL THEN r.steps END";
+
+/// $1 scope, $2 key, $3 owner, $4 fence, $5 position, $6 step: the numbers of those that were recorded as
+/// the next.
+fn record_step(names: &Names) -> String {
+    let records = &names.records;
+    format!(
+        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now) \
+         UPDATE {records} r SET steps = array_append({STEPS}, a.step), steps_of = r.created_at \
+         FROM clock CROSS JOIN unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[], \
+             $6::bytea[]) \
+           WITH ORDINALITY AS a (scope, key, own, number, position, step, n) \
+         WHERE r.scope = a.scope AND r.key = a.key AND r.owner = a.own AND r.fence = a.number \
+           AND r.state = 0 AND (r.expires_at IS NULL OR r.expires_at > clock.now) \
+           AND coalesce(cardinality({STEPS}), 0) = a.position \
+         RETURNING a.n"
+    )
+}
+
+/// $1 scope, $2 key: number, now, and the row, if there is one, with its steps.
 fn read(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(
-        "SELECT a.n, clock.now, r.key IS NOT NULL, {of_record} \
+        "SELECT a.n, clock.now, r.key IS NOT NULL, {of_record}, {STEPS} \
          FROM (SELECT {NOW} AS now) clock \
          CROSS JOIN unnest($1::bytea[], $2::bytea[]) WITH ORDINALITY AS a (scope, key, n) \
          LEFT JOIN {records} r ON r.scope = a.scope AND r.key = a.key"
@@ -160,6 +185,7 @@ fn read(names: &Names) -> String {
 
 /// $1 scope, $2 key, $3..$7 of the row that was read: state, owner, fence, `lease_until`, `expires_at`, which
 /// no two rows of one key have in common; then the new columns. The numbers of those that were written.
+/// Nothing that is written so adds a step; a result takes their place.
 fn swap(names: &Names) -> String {
     let records = &names.records;
     let kinds = COLUMNS.map(|column| match column {
@@ -174,7 +200,8 @@ fn swap(names: &Names) -> String {
     let set = COLUMNS.map(|column| format!("{column} = a.new_{column}")).join(", ");
     let parameters = parameters.join(", ");
     format!(
-        "UPDATE {records} r SET {set} \
+        "UPDATE {records} r SET {set}, \
+           steps = CASE WHEN a.new_completed_at IS NULL THEN r.steps END \
          FROM unnest($1::bytea[], $2::bytea[], $3::smallint[], $4::bytea[], $5::bigint[], $6::bigint[], \
              $7::bigint[], {parameters}) \
            WITH ORDINALITY AS a (scope, key, was, own, number, until, ends, {new}, n) \
@@ -233,7 +260,7 @@ fn insert(names: &Names) -> String {
     )
 }
 
-/// As `swap`, of one row: parameters as `insert` has them, and then those of the row that was read.
+/// As `swap`, of one row, and of a result only: parameters as `insert` has them, and then those of the row that was read.
 fn replace(names: &Names) -> String {
     let records = &names.records;
     let set: Vec<String> =
@@ -243,7 +270,7 @@ fn replace(names: &Names) -> String {
     let was = begun + 1;
     let [state, owner, fence, until, ends] = [was, was + 1, was + 2, was + 3, was + 4];
     format!(
-        "UPDATE {records} SET {set} WHERE scope = $1 AND key = $2 AND state = ${state} AND owner = ${owner} \
+        "UPDATE {records} SET {set}, steps = NULL WHERE scope = $1 AND key = $2 AND state = ${state} AND owner = ${owner} \
          AND fence = ${fence} AND lease_until = ${until} AND expires_at IS NOT DISTINCT FROM ${ends} \
          AND {BEGUN} = ${begun} RETURNING 1"
     )

@@ -114,6 +114,7 @@ async fn carry_out(
     match kind {
         Kind::Claims => claims::claim(connection, statements, tickets).await,
         Kind::Renewals => holding::renew(connection, statements, tickets).await,
+        Kind::Recordings => holding::record_step(connection, statements, tickets).await,
         Kind::Completions => holding::complete(connection, statements, tickets).await,
         Kind::Judged => judged::settle(connection, statements, &tickets.iter().collect::<Vec<_>>()).await,
         Kind::Reads => judged::get(connection, statements, tickets).await,

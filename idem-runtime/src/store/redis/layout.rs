@@ -221,12 +221,33 @@ mod tests {
         );
     }
 
+    fn with_steps(mut record: Vec<u8>, steps: &[u8]) -> Vec<u8> {
+        record[0] = WITH_STEPS;
+        record.extend(steps);
+        record
+    }
+
+    #[test]
+    fn steps_lie_behind_the_fingerprint() {
+        let named = |name: &str| RecordedStep {
+            name: name.into(),
+            input: None,
+            result: StoredResult::Value(Bytes::from_static(b"\0")),
+        };
+        let steps = [step(&named("reserve")), step(&named(""))].concat();
+        for (flags, fingerprint) in [(0, &[][..]), (HAS_FINGERPRINT, &[9; 32])] {
+            let record = decode(with_steps(packed(b'I', 0, flags, fingerprint), &steps)).unwrap();
+            assert_eq!(record.steps, [named("reserve"), named("")]);
+            assert_eq!(record.fingerprint.is_some(), flags != 0);
+        }
+    }
+
     #[test]
     fn what_is_not_a_whole_record_is_corrupt() {
         let whole = packed(b'I', 0, HAS_FINGERPRINT, &[1; 32]);
         assert!(decode(whole.clone()).is_ok());
         let mut newer = whole.clone();
-        newer[0] = 2;
+        newer[0] = 3;
         let cases = [
             Vec::new(),
             b"OK".to_vec(),
@@ -237,6 +258,10 @@ mod tests {
             packed(b'I', 1, 0, b"a result in flight"),
             packed(b'C', 0, 0, &[]),
             packed(b'C', 9, 0, &[]),
+            with_steps(packed(b'C', 1, 0, &[]), &[]),
+            with_steps(packed(b'I', 0, 0, &[]), &[0, 0, 0]),
+            with_steps(packed(b'I', 0, 0, &[]), &[0, 0, 0, 8, 1, 2, 0, 0, 0, 0, 0]),
+            with_steps(packed(b'I', 0, 0, &[]), &[0, 0, 0, 7, 9, 2, 0, 0, 0, 0, 0]),
         ];
         for bytes in cases {
             assert_eq!(decode(bytes.clone()).unwrap_err().kind(), StoreErrorKind::CorruptRecord, "{bytes:?}");

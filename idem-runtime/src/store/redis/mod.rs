@@ -219,7 +219,7 @@ impl Store for RedisStore {
         call.arg(request.owner.as_bytes());
         call.arg(request.fingerprint.as_ref().map_or(&[][..], |fingerprint| fingerprint.as_bytes()));
         call.arg(layout::micros(request.lease)).arg(layout::micros(request.ttl));
-        let settles = if request.settles_doubt { 4 } else { 0 };
+        let settles = if protocol::may_settle(request) { 4 } else { 0 };
         call.arg(settles + if request.on_crash == OnCrash::InDoubt { 2 } else { 0 });
         call.arg(request.max_attempts.map_or(0, std::num::NonZeroU32::get));
         self.replicate(&mut call);

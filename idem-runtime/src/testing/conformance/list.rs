@@ -238,6 +238,7 @@ macro_rules! __conformance_checks {
                     a_running_lease_is_busy_to_who_settles_doubts, settling_changes_no_other_answer,
                     a_doubt_under_other_arguments_is_a_mismatch, a_doubt_is_not_settled_beyond_the_attempts,
                     an_owner_does_not_settle_its_own_doubt, who_does_not_settle_finds_the_doubt,
+                    a_settled_doubt_given_back_unused_is_one_again,
                 }
                 "release of a doubtful claim: InDoubt under any policy, for an operator or who settles it" {
                     a_doubtful_claim_is_in_doubt_under_any_policy, a_lapsed_claim_can_still_be_doubtful,

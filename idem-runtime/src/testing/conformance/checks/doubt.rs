@@ -9,11 +9,17 @@ use crate::testing::conformance::trial::{Checked, Held, LONG, Trial, print_of, s
 
 /// Keys in doubt, each by another way.
 async fn doubts(t: &Trial) -> Checked<Vec<Held>> {
-    let given_up = t.bring(&t.key("given up")?, Stage::InDoubt).await?;
-    let lapsed = t.grant(&t.key("lapsed")?, &Claim { lease: t.short(), ..t.ask_in_doubt() }).await?;
+    doubts_in(t, "").await
+}
+
+/// The same on keys with `more` at their end.
+async fn doubts_in(t: &Trial, more: &str) -> Checked<Vec<Held>> {
+    let given_up = t.bring(&t.key(format!("given up{more}"))?, Stage::InDoubt).await?;
+    let lapsed =
+        t.grant(&t.key(format!("lapsed{more}"))?, &Claim { lease: t.short(), ..t.ask_in_doubt() }).await?;
     t.pass(t.short()).await;
     same("claim", t.claim(&lapsed.key, &t.ask()).await?, ClaimAnswer::InDoubt)?;
-    let doubtful = t.take(&t.key("doubtful")?).await?;
+    let doubtful = t.take(&t.key(format!("doubtful{more}"))?).await?;
     same("release", t.release(&doubtful, ReleaseCause::Doubtful).await?, ReleaseAnswer::InDoubt)?;
     Ok(vec![given_up, lapsed, doubtful])
 }
@@ -43,17 +49,13 @@ pub(crate) async fn a_key_in_doubt_is_granted_to_who_settles_it(t: &Trial) -> Ch
 pub(crate) async fn a_lapsed_lease_is_granted_to_who_settles_doubts(t: &Trial) -> Checked {
     let first = Claim { lease: t.short(), ..t.ask_in_doubt() };
     let next = Claim { lease: t.short(), ..t.ask_settling() };
-    for (name, first, next) in [
-        ("both", first.clone(), next.clone()),
-        ("the record's", first, Claim { on_crash: OnCrash::Rerun, ..next.clone() }),
-        ("the claimant's", t.ask_short(), next),
-    ] {
+    for (name, first, next) in [("both", first, next.clone()), ("the claimant's", t.ask_short(), next)] {
         let before = t.grant(&t.key(name)?, &first).await?;
         t.pass(t.short()).await;
         let held = t.grant(&before.key, &next).await?;
         same("attempt", held.grant.attempt, 2)?;
         that(held.grant.recovered, format!("{name}: it should be recovered"))?;
-        same("policy", t.record(&before.key).await?.on_crash, next.on_crash)?;
+        same("policy", t.record(&before.key).await?.on_crash, OnCrash::InDoubt)?;
     }
     Ok(())
 }
@@ -125,10 +127,25 @@ pub(crate) async fn an_owner_does_not_settle_its_own_doubt(t: &Trial) -> Checked
 pub(crate) async fn who_does_not_settle_finds_the_doubt(t: &Trial) -> Checked {
     for held in doubts(t).await? {
         let before = t.get(&held.key).await?;
-        for request in [t.ask(), t.ask_in_doubt(), t.ask_at_most(1)] {
+        let rerun = Claim { on_crash: OnCrash::Rerun, ..t.ask_settling() };
+        for request in [t.ask(), t.ask_in_doubt(), t.ask_at_most(1), rerun] {
             same("claim", t.claim(&held.key, &request).await?, ClaimAnswer::InDoubt)?;
         }
         t.unchanged(&held.key, &before).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_settled_doubt_given_back_unused_is_one_again(t: &Trial) -> Checked {
+    for before in doubts(t).await? {
+        let held = t.grant(&before.key, &t.ask_settling()).await?;
+        same("release", t.release(&held, ReleaseCause::Unused).await?, ReleaseAnswer::Released)?;
+        same("attempt", t.grant(&before.key, &t.ask_settling()).await?.grant.attempt, held.grant.attempt)?;
+    }
+    for before in doubts_in(t, " again").await? {
+        let held = t.grant(&before.key, &t.ask_settling()).await?;
+        same("release", t.release(&held, ReleaseCause::Unused).await?, ReleaseAnswer::Released)?;
+        same("claim", t.claim(&before.key, &t.ask()).await?, ClaimAnswer::InDoubt)?;
     }
     Ok(())
 }
