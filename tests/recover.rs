@@ -223,7 +223,10 @@ async fn it_is_given_the_attempt_and_the_recorded_steps_and_keeps_the_lease() {
     advance(LEASE).await;
 
     let operation = operation().recover(|recovery: Recovery| async move {
-        assert_eq!((recovery.attempt(), recovery.steps().collect::<Vec<_>>()), (2, vec!["reserve", "line[0]"]));
+        assert_eq!(
+            (recovery.attempt(), recovery.steps().collect::<Vec<_>>()),
+            (2, vec!["reserve", "line[0]"])
+        );
         assert_eq!(recovery.step::<usize>("reserve").unwrap(), Some(7));
         assert_eq!(recovery.step::<String>(("line", 0)).unwrap().as_deref(), Some("parcel"));
         assert_eq!(recovery.step::<String>("ship").unwrap(), None);
@@ -239,7 +242,9 @@ async fn it_is_given_the_attempt_and_the_recorded_steps_and_keeps_the_lease() {
     });
     let call = operation.run(&store, "k", || async {
         let again = idem::step("reserve", || async { Ok::<_, Failure>(runs.run()) }).await?;
-        Ok::<usize, Failure>(again + 10 * idem::step("charge", || async { Ok::<_, Failure>(runs.run()) }).await?)
+        Ok::<usize, Failure>(
+            again + 10 * idem::step("charge", || async { Ok::<_, Failure>(runs.run()) }).await?,
+        )
     });
     assert_eq!(call.await.unwrap(), 17);
 }

@@ -25,9 +25,10 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     let store = store(model, &runtime);
     let key = key(model, &runtime);
     let fingerprint = fingerprint(model, &runtime);
-    let recovering = model.recover.as_ref().map(|_| {
-        quote_spanned!(Span::mixed_site()=> let recovering = #runtime::recovering(&codec);)
-    });
+    let recovering = model
+        .recover
+        .as_ref()
+        .map(|_| quote_spanned!(Span::mixed_site()=> let recovering = #runtime::recovering(&codec);));
     let body = body(model);
     let body = match model.detach {
         Some(_) => body,
