@@ -92,6 +92,8 @@ shapes! {
     mod public_function;
     #[path = "ui/pass/raw_identifiers.rs"]
     mod raw_identifiers;
+    #[path = "ui/pass/recover.rs"]
+    mod recover;
     #[path = "ui/pass/recursive.rs"]
     mod recursive;
     #[path = "ui/pass/response_that_serializes.rs"]

@@ -139,6 +139,90 @@ async fn an_undecodable_result_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_becomes_of_a_step_is_told_by_its_name_and_without_its_value() {
+    let (log, _guard) = Log::start();
+    let store = FaultStore::new(MemoryStore::new());
+    let step = || idem::step("reserve", ok);
+    let failing = || async {
+        step().await?;
+        Err::<String, _>(Failure::Transient)
+    };
+    operation().run(&store, KEY, failing).await.unwrap_err();
+    store.always(OperationKind::Get, Fault::FailBefore);
+    operation().run(&store, KEY, step).await.unwrap_err();
+    store.always(OperationKind::Get, None);
+    store.always(OperationKind::RecordStep, Fault::FailBefore);
+    let unrecorded = || async {
+        step().await?;
+        idem::step("charge", ok).await
+    };
+    operation().run(&store, KEY, unrecorded).await.unwrap_err();
+    let told = [
+        "claimed",
+        "step_recorded",
+        "released",
+        "claimed",
+        "steps_unread",
+        "released",
+        "claimed",
+        "step_replayed",
+        "step_unrecorded",
+        "released",
+    ];
+    assert_eq!(log.names(), told);
+    let steps: Vec<_> =
+        log.events().into_iter().filter_map(|event| Some(event.get("step")?.clone())).collect();
+    assert_eq!(steps, ["reserve", "reserve", "charge"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_found_by_recover_is_told() {
+    let (log, _guard) = Log::start();
+    let store = MemoryStore::new();
+    crashed_worker(&store, KEY, OnCrash::Rerun).await;
+    tokio::time::advance(LEASE).await;
+    let found = operation().recover(|_| async { Ok(Some(RESULT.to_owned())) });
+    found.run(&store, KEY, ok).await.unwrap();
+    assert_eq!(log.names(), ["recovered", "found", "completed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_nothing_records_runs_and_is_told_once_for_each_name_and_operation() {
+    let (log, _guard) = Log::start();
+    let store = FaultStore::new(MemoryStore::new());
+    let lines = || async {
+        for line in 0..3 {
+            assert_eq!(idem::step(("line", line), ok).await?, RESULT);
+        }
+        idem::step("ship", ok).await
+    };
+    for _ in 0..2 {
+        lines().await.unwrap();
+        store.next(OperationKind::Claim, Fault::FailBefore);
+        operation().fail_open().run(&store, KEY, lines).await.unwrap();
+    }
+    // A task of the body's own is not the call's.
+    let spawning = || async { tokio::spawn(async { idem::step("spawned", ok).await }).await.unwrap() };
+    operation().run(&store, KEY, spawning).await.unwrap();
+    let text = log.text();
+    let plain = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["fields"].clone());
+    let plain: Vec<_> = plain
+        .filter(|event| event["event"] == "step_plain")
+        .map(|event| ["operation", "step", "why"].map(|field| event[field].as_str().unwrap().to_owned()))
+        .collect();
+    let (outside, open) = ("it is not in the task of an idempotent call", "the call runs unprotected");
+    let told = [
+        ["", "line[0]", outside],
+        ["", "ship", outside],
+        [SCOPE, "line[0]", open],
+        [SCOPE, "ship", open],
+        ["", "spawned", outside],
+    ];
+    assert_eq!(plain, told.map(|told| told.map(str::to_owned)));
+    assert!(!text.contains("private-key") && !text.contains(RESULT), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn failures_of_the_store_are_told() {
     let (log, _guard) = Log::start();
     let store = FaultStore::new(MemoryStore::new());

@@ -170,6 +170,45 @@ async fn a_claim_that_was_lost_is_retried() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_whose_step_was_refused_is_rejected_and_one_whose_step_was_not_recorded_is_retried() {
+    let store = FaultStore::new(MemoryStore::new());
+    let step = |amount: u8| idem_runtime::Step::new("charge").fingerprint(&amount);
+    let failing = async |amount: u8| {
+        let value: u8 = step(amount).run(async || Ok::<_, Failure>(1)).await?;
+        let _ = value;
+        Err::<u8, _>(Failure::Transient)
+    };
+    retry(settle(operation().run(&store, "a", || failing(1))).await.disposition);
+    let refused = settle(operation().run(&store, "a", || failing(2))).await;
+    assert_eq!(reason(refused.disposition), Reason::Step);
+    // A body that goes on after it, and fails otherwise, is not refused for it.
+    let going_on = settle(operation().run(&store, "a", async || {
+        let _ = step(2).run(async || Ok::<u8, Failure>(1)).await;
+        failing(1).await
+    }));
+    retry(going_on.await.disposition);
+    store.always(OperationKind::RecordStep, Some(Fault::FailBefore));
+    let unrecorded = async || idem_runtime::step("ship", async || Ok::<u8, Failure>(1)).await;
+    retry(settle(operation().run(&store, "a", unrecorded)).await.disposition);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_found_out_is_rejected_for_a_person_unless_the_next_call_asks_again() {
+    for (on_crash, person) in [(OnCrash::Rerun, true), (OnCrash::InDoubt, false)] {
+        let store = MemoryStore::new();
+        crashed(&store, on_crash).await;
+        sleep(LEASE).await;
+        let operation = operation().on_crash(on_crash).recover(async |_| Err(Failure::Transient));
+        let disposition = settle(operation.run(&store, "a", async || Ok::<u8, _>(1))).await.disposition;
+        if person {
+            assert_eq!(reason(disposition), Reason::InDoubt);
+        } else {
+            retry(disposition);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_no_idempotent_call_is_acknowledged_only_where_it_succeeds() {
     let settled = settle(async { Ok::<_, Failure>(1) }).await;
     assert_eq!(settled.disposition, Disposition::Acknowledge);
