@@ -92,6 +92,7 @@ fn memory(c: &mut Criterion) {
         ttl: Duration::from_millis(50),
         on_crash: OnCrash::Rerun,
         max_attempts: None,
+        settles_doubt: false,
     };
     c.bench_function("MemoryStore: claim and complete", |b| {
         b.iter(|| {

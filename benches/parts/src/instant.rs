@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use idem::listing::{List, Page};
 use idem::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, Record, Release, ReleaseAnswer, Renew,
     RenewAnswer, Replay, Resolution, ResolveAnswer, StoredResult, Timestamp, Verdict,
@@ -44,6 +45,9 @@ impl Store for Instant {
     async fn renew(&self, _: &RecordKey, _: &Renew) -> Result<RenewAnswer, StoreError> {
         Ok(RenewAnswer::Held)
     }
+    async fn record_step(&self, _: &RecordKey, _: &RecordStep) -> Result<RecordStepAnswer, StoreError> {
+        Ok(RecordStepAnswer::Recorded)
+    }
     async fn complete(&self, _: &RecordKey, _: &Complete) -> Result<CompleteAnswer, StoreError> {
         Ok(CompleteAnswer::Done)
     }
@@ -58,6 +62,9 @@ impl Store for Instant {
     }
     async fn get(&self, _: &RecordKey) -> Result<Option<Record>, StoreError> {
         Ok(None)
+    }
+    async fn list(&self, _: &List) -> Result<Page, StoreError> {
+        Ok(Page::new(Timestamp::default()))
     }
     async fn purge(&self, _: usize) -> Result<usize, StoreError> {
         Ok(0)
