@@ -7,13 +7,15 @@ mod outbox_support;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use idem_runtime::outbox::MessageId;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use outbox_support::{Bed, Broker, Running, Then, wait};
+use outbox_support::{Bed, Broker, Running, Then};
 
 const ID: &str = "secret-id";
 const PAYLOAD: &str = "secret-payload";
+const PENDING: &str = "SELECT count(*) FROM idem_outbox_readable WHERE state = 'pending'";
 
 /// What a subscriber wrote.
 #[derive(Clone, Default)]
@@ -50,13 +52,16 @@ async fn messages_are_told_by_topic_number_and_attempt_and_never_by_id_or_payloa
         (_, 1) => Then::Fail,
         _ => Then::Take,
     });
-    let relay = Running::start(bed.relay(broker.clone()).topics(1));
+    let relay = bed.relay(broker.clone()).topics(1).lease(Duration::from_secs(60));
+    let relay = Running::start(relay.publish_timeout(Duration::from_secs(30)));
     for (number, topic) in ["good", "bad"].into_iter().enumerate() {
         let mut tx = bed.begin().await;
         let id = MessageId::new(&format!("{ID}-{number}")).unwrap();
         bed.outbox.enqueue_as(&mut tx, &id, topic, PAYLOAD).await.unwrap();
         tx.commit().await.unwrap();
-        wait("it is done", || bed.count("state = 'pending'") == 0).await;
+        let pending = || sqlx::query_scalar::<_, i64>(PENDING).fetch_one(&bed.pool);
+        let done = async { while pending().await.unwrap() > 0 {} };
+        tokio::time::timeout(Duration::from_secs(30), done).await.expect("it is done");
     }
     relay.stop().await;
 

@@ -78,8 +78,9 @@ impl Postgres {
         let server = self.0.id().expect("it runs").to_string();
         // Its sessions are children of it; those to come have its limit.
         for id in children(&server).chain([server.clone()]) {
-            let limit = format!("--fsize={soft}:unlimited");
-            let done = Command::new("prlimit").args(["--pid", &id, &limit]).output().unwrap();
+            // As its own user, who may do that without any right, up to the limit that is fixed.
+            let mut command = unprivileged(self.0.folder(), "prlimit");
+            let done = command.args(["--pid", &id]).arg(format!("--fsize={soft}:")).output().unwrap();
             let gone = !Path::new("/proc").join(&id).exists();
             assert!(done.status.success() || gone, "{}", String::from_utf8_lossy(&done.stderr));
         }
