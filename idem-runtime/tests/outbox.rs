@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use idem_runtime::outbox::{MessageId, Outbox, OutboxError};
+use idem_runtime::outbox::{MessageId, Outbox, OutboxError, Relay};
 use idem_test_servers::Postgres;
-use outbox_support::{Bed, Broker, Running, wait, wait_for_sql};
+use outbox_support::{Bed, Broker, Running, Then, wait, wait_for_sql};
 use sqlx::{Connection as _, Executor as _, Row as _};
 
 /// Whether a relay has looked at a topic and left it alone, as a transaction is open.
@@ -294,4 +294,30 @@ async fn ten_that_start_at_once_make_one_outbox_and_a_newer_or_foreign_one_is_re
         let error = builder.connect().await.unwrap_err();
         assert!(error.to_string().contains(said) && !error.is_transient(), "{error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_that_the_runbook_names_are_enough() {
+    let bed = Bed::open().await;
+    bed.sql("create role writer login; create role relay login");
+    bed.sql("grant select on idem_outbox_meta to writer, relay");
+    bed.sql("grant select, insert on idem_outbox to writer");
+    bed.sql("grant select, insert, update, delete on idem_outbox, idem_outbox_topics to relay");
+    let as_user = |user: &str| bed.server.url().replace("postgres@", &format!("{user}@"));
+    let pool = sqlx::PgPool::connect(&as_user("writer")).await.unwrap();
+    let outbox = Outbox::from_pool(&pool).await.unwrap();
+    let mut tx = pool.begin().await.unwrap();
+    outbox.enqueue(&mut tx, "orders", "one").await.unwrap();
+    tx.commit().await.unwrap();
+    let outbox = Outbox::connect(&as_user("relay")).await.unwrap();
+    let broker = Broker::new(|seen| if seen.attempt == 1 { Then::Fail } else { Then::Poison });
+    let relay =
+        Relay::new(outbox.clone(), broker).backoff(Duration::from_millis(1), Duration::from_millis(1));
+    let relay = Running::start(relay);
+    wait("it is set aside", || bed.count("state = 'set_aside' and attempts = 2") == 1).await;
+    relay.stop().await;
+    let aside = outbox.set_aside(1).await.unwrap();
+    assert!(outbox.retry(&aside[0].id).await.unwrap());
+    outbox.purge(1).await.unwrap();
+    assert_eq!(outbox.counts().await.unwrap().pending, 1);
 }

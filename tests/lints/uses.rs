@@ -4,8 +4,9 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use idem::{Error, KeyPart, MemoryStore, Store};
+use idem::{Error, KeyPart, MemoryStore, PostgresStore, Store};
 use serde::{Deserialize, Serialize};
+use sqlx::{Executor as _, Postgres, Transaction};
 
 /// A part with a type parameter.
 #[derive(Clone, Debug, KeyPart)]
@@ -138,5 +139,35 @@ impl App {
     pub async fn expecting(&self, id: u8) -> Result<(), Error> {
         let unused = 1;
         Ok(())
+    }
+}
+
+/// Where money is moved.
+#[derive(Clone, Debug)]
+pub struct Bank(PostgresStore);
+
+impl Bank {
+    /// In the caller's transaction.
+    ///
+    /// # Errors
+    ///
+    /// A failure.
+    #[idem::idempotent(
+        key = "{id}",
+        fingerprint = amount,
+        store = self.0,
+        transaction = tx,
+        wait = "5s",
+        terminal = Failure::is_final
+    )]
+    pub async fn transfer(
+        &self,
+        tx: &mut Transaction<'_, Postgres>,
+        id: u8,
+        amount: u32,
+    ) -> Result<u32, Failure> {
+        let done = tx.execute("SELECT 1").await;
+        done.map_err(|_| Failure(false))?;
+        Ok(amount)
     }
 }

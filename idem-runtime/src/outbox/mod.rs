@@ -6,8 +6,8 @@
 //! the broker or the consumer can tell a repeat. In one topic, messages go out in the order in which they were enqueued.
 //!
 //! ```no_run
+//! # use idem_runtime as idem;
 //! use idem::outbox::{Message, Outbox, PublishError, Publisher, Relay};
-//! # use idem::outbox::OutboxError;
 //! # #[derive(Clone)] struct Broker;
 //! # impl Broker { async fn send(&self, _: &str, _: &str, _: &[u8]) -> Result<(), std::io::Error> { Ok(()) } }
 //!

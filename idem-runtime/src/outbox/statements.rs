@@ -164,16 +164,31 @@ fn set_aside(names: &Names) -> String {
 
 /// $1 numbers.
 fn delete(names: &Names) -> String {
-    let messages = &names.messages;
-    format!("DELETE FROM {messages} WHERE sequence = ANY ($1)")
+    let (messages, unblocked) = (&names.messages, unblocked(names, "noted"));
+    format!(
+        "WITH noted AS (DELETE FROM {messages} WHERE sequence = ANY ($1) RETURNING topic, sequence) \
+         {unblocked}"
+    )
 }
 
 /// $1 numbers, $2 for how long.
 fn keep(names: &Names) -> String {
-    let messages = &names.messages;
+    let (messages, unblocked) = (&names.messages, unblocked(names, "noted"));
     format!(
-        "UPDATE {messages} SET published_at = clock.now, expires_at = clock.now + $2, set_aside_at = NULL \
-         FROM (SELECT {NOW} AS now) clock WHERE sequence = ANY ($1) AND published_at IS NULL"
+        "WITH noted AS (UPDATE {messages} SET published_at = clock.now, expires_at = clock.now + $2, \
+           set_aside_at = NULL FROM (SELECT {NOW} AS now) clock \
+           WHERE sequence = ANY ($1) AND published_at IS NULL RETURNING topic, sequence) \
+         {unblocked}"
+    )
+}
+
+/// The topics of these messages are held up by them no more. One that was published late by a relay that had lost
+/// its topic may have been set aside by another meanwhile.
+fn unblocked(names: &Names, by: &str) -> String {
+    let topics = &names.topics;
+    format!(
+        "UPDATE {topics} t SET blocked_by = NULL, due_at = 0 FROM {by} \
+         WHERE t.topic = {by}.topic AND t.blocked_by = {by}.sequence"
     )
 }
 
@@ -237,12 +252,8 @@ fn discard(names: &Names) -> String {
 
 /// The topic of what is back is held up by it no more, and a relay is told.
 fn freed(names: &Names) -> String {
-    let Names { topics, channel, .. } = names;
-    format!(
-        "freed AS (UPDATE {topics} t SET blocked_by = NULL, due_at = 0 FROM back \
-           WHERE t.topic = back.topic AND t.blocked_by = back.sequence) \
-         SELECT sequence, pg_notify('{channel}', '')::text FROM back"
-    )
+    let (channel, unblocked) = (&names.channel, unblocked(names, "back"));
+    format!("freed AS ({unblocked}) SELECT sequence, pg_notify('{channel}', '')::text FROM back")
 }
 
 /// $1 how many at the most: how many of those kept were deleted.

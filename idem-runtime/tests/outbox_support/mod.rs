@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -197,4 +198,20 @@ pub(crate) async fn wait(what: &str, mut condition: impl FnMut() -> bool) {
 /// The same where the condition asks the database, which blocks.
 pub(crate) async fn wait_for_sql(server: &Postgres, statement: &str, expected: &str) {
     wait(&format!("{statement} is {expected}"), || server.sql(statement) == expected).await;
+}
+
+/// That the first delivery of each message was in the order of its topic, and each had one id.
+pub(crate) fn check_first_deliveries(taken: &[Seen], count: usize) {
+    let mut ids: BTreeMap<i64, &str> = BTreeMap::new();
+    let mut last: BTreeMap<&str, i64> = BTreeMap::new();
+    for seen in taken {
+        if let Some(id) = ids.insert(seen.sequence, &seen.id) {
+            assert_eq!(id, seen.id);
+            continue;
+        }
+        let last = last.entry(&seen.topic).or_default();
+        assert!(*last < seen.sequence, "{seen:?} came after {last}");
+        *last = seen.sequence;
+    }
+    assert_eq!(ids.len(), count);
 }
