@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::error::StoreErrorKind;
 use crate::protocol::{
-    Claim, ClaimAnswer, CompleteAnswer, OnCrash, RecordStepAnswer, RecordedStep, ReleaseAnswer, ReleaseCause,
+    Claim, ClaimAnswer, CompleteAnswer, RecordStepAnswer, RecordedStep, ReleaseAnswer, ReleaseCause,
     Resolution, ResolveAnswer, StoredResult, Tombstone, Verdict,
 };
 use crate::store::Store;
@@ -397,17 +397,6 @@ pub(crate) async fn keys_do_not_share_steps(t: &Trial) -> Checked {
     t.forget(&held[5].key).await?;
     for (name, held) in keys.into_iter().zip(&held).take(5).skip(1) {
         same("steps", t.record(&held.key).await?.steps, vec![step(name)])?;
-    }
-    Ok(())
-}
-
-pub(crate) async fn a_policy_does_not_change_what_becomes_of_steps(t: &Trial) -> Checked {
-    for on_crash in [OnCrash::Rerun, OnCrash::InDoubt] {
-        let request = Claim { on_crash, ..t.ask() };
-        let held = held_with(t, &format!("{on_crash:?}"), &request, &steps(2)).await?;
-        t.release(&held, ReleaseCause::Failed).await?;
-        t.grant(&held.key, &request).await?;
-        same("steps", t.record(&held.key).await?.steps, steps(2))?;
     }
     Ok(())
 }
