@@ -94,7 +94,7 @@ fn callers_that_settle_doubts() {
     let name = "two workers, doubts settled";
     let bounds = Setup { settles: true, ..one_call(name, &[InDoubt; 2]) };
     let full = Setup { lives: 2, steps: 1, late: 1, end: 4, ..bounds.clone() };
-    explore(Setup { end: 4, late: 1, renewals: false, ..bounds }, full);
+    explore(Setup { end: 3, late: 1, renewals: false, ..bounds }, full);
 }
 
 #[test]
