@@ -26,10 +26,15 @@ pub(crate) enum StoreUrl {
     Postgres(String),
     #[cfg(feature = "cli-aws")]
     DynamoDb(super::dynamodb::Table),
+    /// No store is built in.
+    #[cfg(not(any(feature = "sqlite", feature = "redis", feature = "postgres", feature = "cli-aws")))]
+    #[allow(dead_code, reason = "nobody can make one")]
+    Nothing(std::convert::Infallible),
 }
 
 /// What a store is told besides its URL.
 #[derive(Clone, Default)]
+#[allow(dead_code, reason = "what is read of it depends on the stores that are built in")]
 pub(crate) struct Names {
     /// What keys begin with, on Redis and DynamoDB.
     pub(crate) prefix: Option<String>,
@@ -125,6 +130,13 @@ impl StoreUrl {
             }
             #[cfg(feature = "cli-aws")]
             Self::DynamoDb(table) => DynStore::new(table.open(names.prefix.as_deref()).await),
+            #[cfg(not(any(
+                feature = "sqlite",
+                feature = "redis",
+                feature = "postgres",
+                feature = "cli-aws"
+            )))]
+            Self::Nothing(never) => match *never {},
         })
     }
 }

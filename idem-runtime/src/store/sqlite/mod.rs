@@ -372,7 +372,7 @@ impl Store for SqliteStore {
         match found {
             Some(found) => Ok(found),
             None => {
-                self.purge(0).await?;
+                self.write(Op::Purge(0), Some).await?;
                 Err(StoreError::unavailable("the file is in use; ask again"))
             }
         }
