@@ -271,12 +271,13 @@ fn recovered(recover: &Recover) -> TokenStream {
         call => call.to_token_stream(),
     };
     let given = quote_spanned!(span=> (#(#receiver,)* &recovery #(, #arguments)*));
-    let asked = quote_spanned!(span=> recovering.ask(#call #given));
+    // With its `.await`, as rustc says twice what it sees at two places.
+    let asked = quote_spanned!(span=> recovering.ask(#call #given).await);
     quote_spanned! {Span::mixed_site()=>
         match recovering.begin().await {
             ::core::result::Result::Ok(::core::option::Option::None) => {}
             ::core::result::Result::Ok(::core::option::Option::Some(recovery)) => {
-                let recovered = #asked.await;
+                let recovered = #asked;
                 if let ::core::option::Option::Some(result) = recovered {
                     return result;
                 }
