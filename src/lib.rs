@@ -75,7 +75,9 @@
 //! `stream_failed` and `ttl_below_horizon` (warn).
 //!
 //! With the feature `metrics`: the counter `idem_events_total` (labels `operation`, `event`), and the
-//! histograms `idem_body_seconds` and `idem_wait_seconds` (label `operation`).
+//! histograms `idem_body_seconds` and `idem_wait_seconds` (label `operation`). A store that is `cached` counts
+//! `idem_cache_total` (labels `operation` and `answer`, `hit` or `miss`); where its store does not tell its time
+//! it says `cache_without_clock` (warn).
 //!
 //! # Runtime
 //!

@@ -9,8 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
 use idem_runtime::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Verdict};
-use idem_runtime::testing::conformance::{Profile, Subject};
-use idem_runtime::testing::conformance_suite;
+use idem_runtime::testing::conformance::{self, Profile, Subject, Violation};
 use idem_runtime::testing::{Fault, FaultStore, OperationKind};
 use idem_runtime::{Cached, Caching, Error, Fingerprint, MemoryStore, Operation, Store};
 use sealed_support::{claim, granted, key, recorded, recorded_as, replayed, value};
@@ -19,22 +18,27 @@ use tokio::time::{advance, sleep};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Clones, as one process has.
-async fn clones() -> Subject {
-    let store = MemoryStore::new().cached(1_000);
-    Subject::new(store.clone(), Profile::tokio_clock()).handle(store)
+#[test]
+fn the_conformance_kit_holds() -> Result<(), Violation> {
+    for check in conformance::all() {
+        check.run(|| async {
+            let store = MemoryStore::new().cached(1_000);
+            Subject::new(store.clone(), Profile::tokio_clock()).handle(store)
+        })?;
+    }
+    Ok(())
 }
 
-conformance_suite!(clones);
-
-/// Two caches over the same records, as two processes have, that always ask.
-mod of_two_processes_that_always_ask {
-    use super::*;
-
-    conformance_suite!(|| async {
-        let store = MemoryStore::new();
-        let cached = || store.clone().cached(Caching::entries(1_000).ask_again_after(Duration::ZERO));
-        Subject::new(cached(), Profile::tokio_clock()).handle(cached())
-    });
+#[test]
+fn the_conformance_kit_holds_over_two_processes_that_always_ask() -> Result<(), Violation> {
+    for check in conformance::all() {
+        check.run(|| async {
+            let store = MemoryStore::new();
+            let cached = || store.clone().cached(Caching::entries(1_000).ask_again_after(Duration::ZERO));
+            Subject::new(cached(), Profile::tokio_clock()).handle(cached())
+        })?;
+    }
+    Ok(())
 }
 
 type Watched = FaultStore<MemoryStore>;

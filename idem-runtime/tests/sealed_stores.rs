@@ -17,7 +17,7 @@ const SECRET: [u8; 32] = [0x21; 32];
 const KEY: &str = "alice@example.com/4111111111111111";
 const RESULT: &[u8] = b"{\"receipt\":\"RCPT-000-111-222\",\"name\":\"Alice Cooper\"}";
 const STEP: &[u8] = b"{\"reservation\":\"RSRV-333-444\"}";
-const PRINT: [u8; 32] = *b"fingerprint-of-what-was-asked-01";
+const PRINT: [u8; 32] = *b"private-amount-of-42-euros-00001";
 
 /// All of them, as the guarantees say they are to be stacked.
 fn all<S: Store>(store: S) -> impl Store {
@@ -56,7 +56,7 @@ fn the_conformance_kit_holds_over_all_of_them_on_a_file() -> Result<(), Violatio
 
 #[test]
 fn the_conformance_kit_holds_over_encryption_on_a_file() -> Result<(), Violation> {
-    for check in conformance::all() {
+    for check in conformance::all().iter().filter(named) {
         check.run(|| async {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("idem.db");

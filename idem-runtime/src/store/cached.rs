@@ -158,7 +158,9 @@ impl Weighter<RecordKey, Entry> for Weight {
 impl Shared {
     fn new(caching: Caching) -> Self {
         let (entries, bytes) = (caching.entries, caching.max_bytes as u64);
-        let least = bytes.div_ceil(entries.max(1) as u64).max(1);
+        // The cache admits nothing that weighs more than what it keeps for the much used.
+        let admitted = bytes - bytes / 32;
+        let least = bytes.div_ceil(entries.max(1) as u64).min(admitted).max(1);
         // None is none.
         let bytes = if entries == 0 { 0 } else { bytes };
         Self {

@@ -6,7 +6,7 @@ use std::io::Read as _;
 
 use bytes::Bytes;
 
-use super::transformed::{Author, Part, Transform, Transformed};
+use super::transformed::{Part, Transform, Transformed};
 use crate::error::StoreError;
 use crate::key::RecordKey;
 
@@ -40,13 +40,7 @@ impl Compression {
 impl Transform for Compression {
     const NAME: &'static str = "Compressed";
 
-    fn pack(
-        &self,
-        _name: &RecordKey,
-        _part: Part<'_>,
-        _author: Option<Author>,
-        plain: &Bytes,
-    ) -> Result<Bytes, StoreError> {
+    fn pack(&self, _name: &RecordKey, _part: Part<'_>, plain: &Bytes) -> Result<Bytes, StoreError> {
         // What only looks like a frame must become one, or it would be unpacked.
         let must = plain.starts_with(&FRAME);
         if plain.len() < WORTH_IT && !must {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::Store;
-use super::transformed::{Author, Part, Transform, Transformed};
+use super::transformed::{Part, Transform, Transformed};
 use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::protocol::Verdict;
@@ -194,15 +194,10 @@ impl<S: Store> Encrypted<S> {
 impl Transform for Encryption {
     const NAME: &'static str = "Encrypted";
 
-    fn pack(
-        &self,
-        name: &RecordKey,
-        part: Part<'_>,
-        author: Option<Author>,
-        plain: &Bytes,
-    ) -> Result<Bytes, StoreError> {
+    fn pack(&self, name: &RecordKey, part: Part<'_>, plain: &Bytes) -> Result<Bytes, StoreError> {
         let NumberedKey { id, cipher } = &self.ring.writes;
-        let nonce = nonce(part, author);
+        let bound = bound_to(name, part);
+        let nonce = nonce(part, &bound);
         let mut sealed = Vec::with_capacity(OVERHEAD + plain.len());
         sealed.extend_from_slice(&MAGIC);
         sealed.extend_from_slice(&id.to_be_bytes());
@@ -210,7 +205,7 @@ impl Transform for Encryption {
         let begin = sealed.len();
         sealed.extend_from_slice(plain);
         let tag = cipher
-            .encrypt_inout_detached(&Nonce::from(nonce), &bound_to(name, part), (&mut sealed[begin..]).into())
+            .encrypt_inout_detached(&Nonce::from(nonce), &bound, (&mut sealed[begin..]).into())
             .map_err(|_| StoreError::too_large(plain.len(), LARGEST))?;
         sealed.extend_from_slice(&tag);
         Ok(sealed.into())
@@ -249,18 +244,19 @@ fn taken_apart(envelope: &[u8]) -> Option<(u32, [u8; NONCE], &[u8], [u8; TAG])> 
     Some((u32::from_be_bytes(*id), *nonce, sealed, *tag))
 }
 
-/// Random, but for a step: there it follows from the attempt, whose owner is random, so that the same
-/// step asked again is the same bytes to the store. This cipher is one that forgives a nonce used twice.
-fn nonce(part: Part<'_>, author: Option<Author>) -> [u8; NONCE] {
-    let (Part::Step { position, .. }, Some(author)) = (part, author) else { return rand::random() };
-    let mut hash = Sha256::new();
-    hash.update(b"idem step nonce 1");
-    hash.update(author.owner.as_bytes());
-    hash.update(author.fence.to_be_bytes());
-    hash.update(position.to_be_bytes());
-    let mut nonce = [0; NONCE];
-    nonce.copy_from_slice(&hash.finalize()[..NONCE]);
-    nonce
+/// Random, but for a step: there it follows from what the step is, so that the same step asked again is
+/// the same bytes to the store, whoever asks. This cipher is one that forgives a nonce used twice: it
+/// shows that the same bytes were recorded at the same place, and nothing else.
+fn nonce(part: Part<'_>, bound: &[u8]) -> [u8; NONCE] {
+    match part {
+        Part::Result(_) => rand::random(),
+        Part::Step { .. } => {
+            let hash = Sha256::new_with_prefix(b"idem step nonce 1").chain_update(bound).finalize();
+            let mut nonce = [0; NONCE];
+            nonce.copy_from_slice(&hash[..NONCE]);
+            nonce
+        }
+    }
 }
 
 /// The associated data: whose bytes these are, and which. Parts are framed by their lengths.

@@ -13,7 +13,7 @@ use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Listed, Page};
 use crate::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Fingerprint, Owner, Record, RecordStep, RecordStepAnswer,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Fingerprint, Record, RecordStep, RecordStepAnswer,
     RecordedStep, Release, ReleaseAnswer, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, State,
     StoredResult, Verdict,
 };
@@ -32,14 +32,6 @@ pub(super) enum Part<'a> {
         /// What must not change under this name.
         input: Option<Fingerprint>,
     },
-}
-
-/// Who writes these bytes: the same when the same attempt writes the same bytes again, because an
-/// answer was lost.
-#[derive(Clone, Copy)]
-pub(super) struct Author {
-    pub(super) owner: Owner,
-    pub(super) fence: u64,
 }
 
 /// What becomes of a record on its way into a store, and on its way back.
@@ -63,15 +55,9 @@ pub(super) trait Transform: Clone + Send + Sync + 'static {
         print
     }
 
-    /// What the store has in the place of these bytes. Of a step it is the same each time, by the same
-    /// author: that is how the store tells a step that is asked again.
-    fn pack(
-        &self,
-        _name: &RecordKey,
-        _part: Part<'_>,
-        _author: Option<Author>,
-        plain: &Bytes,
-    ) -> Result<Bytes, StoreError> {
+    /// What the store has in the place of these bytes. Of a step it is the same each time: that is how the
+    /// store tells a step that is asked again.
+    fn pack(&self, _name: &RecordKey, _part: Part<'_>, plain: &Bytes) -> Result<Bytes, StoreError> {
         Ok(plain.clone())
     }
 
@@ -116,7 +102,6 @@ impl<S, T> Transformed<S, T> {
         &self,
         name: &RecordKey,
         part: Part<'_>,
-        author: Option<Author>,
         result: &StoredResult,
     ) -> Result<StoredResult, StoreError>
     where
@@ -130,7 +115,7 @@ impl<S, T> Transformed<S, T> {
                 {
                     return Err(StoreError::too_large(plain.len(), most));
                 }
-                Ok(StoredResult::Value(self.transform.pack(name, part, author, plain)?))
+                Ok(StoredResult::Value(self.transform.pack(name, part, plain)?))
             }
             StoredResult::Tombstone(_) => Ok(result.clone()),
         }
@@ -209,19 +194,17 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
         request: &RecordStep,
     ) -> Result<RecordStepAnswer, StoreError> {
         let name = self.transform.name(key)?;
-        let RecordStep { owner, fence, position, step } = request;
+        let RecordStep { position, step, .. } = request;
         let input = step.input.map(|print| self.transform.hide(&name, print));
         let part = Part::Step { position: *position, name: &step.name, input };
-        let author = Author { owner: *owner, fence: fence.get() };
-        let result = self.pack(&name, part, Some(author), &step.result)?;
+        let result = self.pack(&name, part, &step.result)?;
         let step = RecordedStep { name: step.name.clone(), input, result };
         self.inner.record_step(&name, &RecordStep { step, ..request.clone() }).await
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
         let name = self.transform.name(key)?;
-        let author = Author { owner: request.owner, fence: request.fence.get() };
-        let result = self.pack(&name, Part::Result(request.verdict), Some(author), &request.result)?;
+        let result = self.pack(&name, Part::Result(request.verdict), &request.result)?;
         self.inner.complete(&name, &Complete { result, ..request.clone() }).await
     }
 
@@ -233,7 +216,7 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
         let name = self.transform.name(key)?;
         match resolution {
             Resolution::Record(verdict, result) => {
-                let result = self.pack(&name, Part::Result(*verdict), None, result)?;
+                let result = self.pack(&name, Part::Result(*verdict), result)?;
                 self.inner.resolve(&name, &Resolution::Record(*verdict, result)).await
             }
             Resolution::Release => self.inner.resolve(&name, resolution).await,

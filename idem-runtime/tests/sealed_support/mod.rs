@@ -11,16 +11,16 @@ use idem_runtime::protocol::{
 };
 use idem_runtime::{Fingerprint, Key, OnCrash, RecordKey, Scope, Store};
 
-pub fn key(text: &str) -> RecordKey {
+pub(crate) fn key(text: &str) -> RecordKey {
     RecordKey::new(Scope::new("test.sealed").unwrap(), Key::new(text).unwrap())
 }
 
 #[cfg(feature = "encryption")]
-pub fn ring() -> KeyRing {
+pub(crate) fn ring() -> KeyRing {
     KeyRing::new(1, &[0x5a; 32])
 }
 
-pub fn claim() -> Claim {
+pub(crate) fn claim() -> Claim {
     Claim {
         owner: Owner::random(),
         fingerprint: None,
@@ -32,15 +32,15 @@ pub fn claim() -> Claim {
     }
 }
 
-pub fn value(bytes: &[u8]) -> StoredResult {
+pub(crate) fn value(bytes: &[u8]) -> StoredResult {
     StoredResult::Value(Bytes::copy_from_slice(bytes))
 }
 
-pub fn step(name: &str, result: &[u8]) -> RecordedStep {
+pub(crate) fn step(name: &str, result: &[u8]) -> RecordedStep {
     RecordedStep { name: name.into(), input: Some(Fingerprint::from_bytes([3; 32])), result: value(result) }
 }
 
-pub async fn granted(store: &impl Store, key: &RecordKey, request: &Claim) -> Grant {
+pub(crate) async fn granted(store: &impl Store, key: &RecordKey, request: &Claim) -> Grant {
     match store.claim(key, request).await.unwrap() {
         ClaimAnswer::Granted(grant) => grant,
         other => panic!("{other:?}"),
@@ -48,11 +48,11 @@ pub async fn granted(store: &impl Store, key: &RecordKey, request: &Claim) -> Gr
 }
 
 /// Claims the key and records this result.
-pub async fn recorded(store: &impl Store, key: &RecordKey, verdict: Verdict, result: &[u8]) {
+pub(crate) async fn recorded(store: &impl Store, key: &RecordKey, verdict: Verdict, result: &[u8]) {
     recorded_as(store, key, &claim(), verdict, result).await;
 }
 
-pub async fn recorded_as(
+pub(crate) async fn recorded_as(
     store: &impl Store,
     key: &RecordKey,
     request: &Claim,
@@ -71,7 +71,7 @@ pub async fn recorded_as(
 }
 
 /// What a duplicate is given.
-pub async fn replayed(store: &impl Store, key: &RecordKey) -> (Verdict, StoredResult) {
+pub(crate) async fn replayed(store: &impl Store, key: &RecordKey) -> (Verdict, StoredResult) {
     match store.claim(key, &claim()).await.unwrap() {
         ClaimAnswer::Replay(replay) => (replay.verdict, replay.result),
         other => panic!("{other:?}"),
