@@ -33,7 +33,7 @@
 //! * [`MemoryStore`], and behind features of their names `SqliteStore`, `RedisStore`, `PostgresStore` and
 //!   `DynamoDbStore`; [`Store`] to write another, [`DynStore`] to choose one when the program runs.
 //! * `http` (feature `http`): the `Idempotency-Key` header as a tower layer.
-//! * `message` and `lambda` (features): what a consumer is to do with a message, and batches of AWS Lambda.
+//! * `message` and `lambda` (features): a consumer of a broker's messages, and batches of AWS Lambda.
 //! * [`context`] for a running body, [`observe`] for a caller.
 //! * [`protocol`]: the rules, as pure functions.
 //! * `testing` (feature `testing`): a store that fails on purpose, and the conformance kit.
@@ -63,6 +63,9 @@
 //!
 //! A `RedisStore` that connects says by the same target what is not right with its server: `may_evict` and
 //! `not_persistent` (warn), `unchecked` (debug).
+//!
+//! So does a `message::Consumer`: `message_panicked` (error), `message_rejected` with a `reason`, `broker_failed`,
+//! `stream_failed` and `ttl_below_horizon` (warn).
 //!
 //! With the feature `metrics`: the counter `idem_events_total` (labels `operation`, `event`), and the
 //! histograms `idem_body_seconds` and `idem_wait_seconds` (label `operation`).

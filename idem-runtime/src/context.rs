@@ -3,9 +3,10 @@
 //! Owns the two task-locals. The engine sets them; nothing here decides anything.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::error::Error;
@@ -211,11 +212,16 @@ pub(crate) enum Ending {
     Terminal,
 }
 
-/// Where the outcome of an observed call is put down.
+/// Where it is put down what becomes of the calls of a task.
 #[derive(Default)]
 pub(crate) struct Observation {
+    /// Who observes the observer's call sees as much.
+    outer: Option<Arc<Self>>,
     outcome: Mutex<Option<Outcome>>,
     ending: Mutex<Option<Ending>>,
+    horizon: Option<Duration>,
+    forgetful: Mutex<Vec<(String, Duration)>>,
+    behind: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Observation {
@@ -224,18 +230,70 @@ impl Observation {
         OBSERVER.try_with(Clone::clone).ok().flatten()
     }
 
+    /// An observer within the current one, if there is one.
+    pub(crate) fn within_current() -> Self {
+        Self { outer: Self::current(), ..Self::default() }
+    }
+
+    /// The same, that also puts down the operations whose results are not kept for as long as `horizon`.
+    #[cfg(feature = "message")]
+    pub(crate) fn with_horizon(horizon: Option<Duration>) -> Self {
+        Self { horizon, ..Self::within_current() }
+    }
+
     pub(crate) fn set(&self, outcome: Outcome) {
-        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        *guard(&self.outcome) = Some(outcome);
+        self.outer.iter().for_each(|outer| outer.set(outcome));
     }
 
     pub(crate) fn end(&self, ending: Ending) {
-        *self.ending.lock().unwrap_or_else(PoisonError::into_inner) = Some(ending);
+        self.outer.iter().for_each(|outer| outer.end(ending.clone()));
+        *guard(&self.ending) = Some(ending);
+    }
+
+    /// An operation keeps its results for so long.
+    pub(crate) fn keeps_for(&self, operation: &str, ttl: Duration) {
+        if self.horizon.is_some_and(|horizon| ttl < horizon) {
+            guard(&self.forgetful).push((operation.to_owned(), ttl));
+        }
+        self.outer.iter().for_each(|outer| outer.keeps_for(operation, ttl));
+    }
+
+    /// A call that ended left this to be finished.
+    pub(crate) fn left_behind(&self, work: JoinHandle<()>) {
+        match &self.outer {
+            Some(outer) => outer.left_behind(work),
+            None => {
+                let mut behind = guard(&self.behind);
+                behind.retain(|work| !work.is_finished());
+                behind.push(work);
+            }
+        }
     }
 
     fn take(&self) -> (Option<Outcome>, Option<Ending>) {
-        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
-        (outcome, self.ending.lock().unwrap_or_else(PoisonError::into_inner).take())
+        (guard(&self.outcome).take(), guard(&self.ending).take())
     }
+
+    /// The operations that do not keep their results for as long as the horizon, and for how long.
+    #[cfg(feature = "message")]
+    pub(crate) fn take_forgetful(&self) -> Vec<(String, Duration)> {
+        std::mem::take(&mut guard(&self.forgetful))
+    }
+
+    /// Waits for what the calls left to be finished.
+    #[cfg(feature = "message")]
+    pub(crate) async fn settled(&self) {
+        loop {
+            let Some(work) = guard(&self.behind).pop() else { return };
+            // One that panicked or was shut down is over, too.
+            let _ = work.await;
+        }
+    }
+}
+
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes calls of which no lease reaches beyond `deadline`: for a process that is ended then, such as a
@@ -294,14 +352,15 @@ pub async fn observe<F: Future>(call: F) -> Observed<F::Output> {
 
 /// As [`observe`], and how the call ended if it gave no value.
 pub(crate) async fn observed<F: Future>(call: F) -> (F::Output, Option<Outcome>, Option<Ending>) {
-    let outer = Observation::current();
-    let observation = Arc::new(Observation::default());
+    observed_by(&Arc::new(Observation::within_current()), call).await
+}
+
+/// The same, by an observer that stays when the call is dropped.
+pub(crate) async fn observed_by<F: Future>(
+    observation: &Arc<Observation>,
+    call: F,
+) -> (F::Output, Option<Outcome>, Option<Ending>) {
     let value = OBSERVER.scope(Some(observation.clone()), call).await;
     let (outcome, ending) = observation.take();
-    // Who observes the observer's call sees as much.
-    if let Some(outer) = outer {
-        outcome.into_iter().for_each(|outcome| outer.set(outcome));
-        ending.clone().into_iter().for_each(|ending| outer.end(ending));
-    }
     (value, outcome, ending)
 }

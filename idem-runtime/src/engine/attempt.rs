@@ -11,7 +11,6 @@ use backon::BackoffBuilder;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::background;
 use super::call::Prepared;
 use super::keeper::Kept;
 use super::lease::Lease;
@@ -191,8 +190,7 @@ impl<S: Store> Drop for Attempt<S> {
             Phase::Running => claimed.release_behind(ReleaseCause::Abandoned),
             Phase::Releasing(cause) => claimed.release_behind(cause),
             Phase::Recording(request) => {
-                let work = claimed.clone().complete_behind(request);
-                background::finish(&claimed.call.runtime, Box::pin(work));
+                claimed.call.finish_behind(claimed.clone().complete_behind(request));
             }
         }
     }
@@ -297,7 +295,7 @@ impl<S: Store> Claimed<S> {
     }
 
     fn release_behind(self: &Arc<Self>, cause: ReleaseCause) {
-        background::finish(&self.call.runtime, Box::pin(self.clone().release_until_held(cause)));
+        self.call.finish_behind(self.clone().release_until_held(cause));
     }
 
     async fn look(&self) -> Result<Option<Record>, StoreError> {

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::Span;
 
+use super::background;
 use super::operation::{Operation, Policy, RenderedKey, SHORTEST_LEASE};
 use super::report::{self, Event};
 use crate::context::{self, Ending, Observation, Outcome};
@@ -58,6 +59,9 @@ impl<S: Store> Call<S> {
         let runtime = self.runtime()?;
         let Self { operation, store, key, observer } = self;
         let checked = operation.check()?;
+        if let Some(observer) = &observer {
+            observer.keeps_for(checked.scope.as_str(), checked.policy.ttl);
+        }
         let key = key.map_err(|error| Error::key(checked.scope.as_str(), error))?;
         let key = RecordKey::new(checked.scope, key);
         let span = tracing::info_span!(
@@ -131,6 +135,14 @@ impl<S: Store> Prepared<S> {
     pub(super) fn observe(&self, outcome: Outcome) {
         if let Some(observer) = &self.observer {
             observer.set(outcome);
+        }
+    }
+
+    /// Finishes `work` when the caller has gone away.
+    pub(super) fn finish_behind(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let left = background::finish(&self.runtime, Box::pin(work));
+        if let (Some(observer), Some(left)) = (&self.observer, left) {
+            observer.left_behind(left);
         }
     }
 

@@ -7,7 +7,6 @@ use backon::BackoffBuilder;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::attempt::{Attempt, unanswered};
-use super::background;
 use super::call::Prepared;
 use super::report::Event;
 use super::wait::{self, backoff};
@@ -238,7 +237,7 @@ impl<S: Store> Drop for Doubt<S> {
     fn drop(&mut self) {
         if self.open.is_some() {
             let give_back = self.asking.clone().give_back(None);
-            background::finish(&self.asking.call.runtime, Box::pin(give_back));
+            self.asking.call.finish_behind(give_back);
         }
     }
 }
@@ -269,7 +268,7 @@ impl<S: Store> Drop for PendingClaim<S> {
     fn drop(&mut self) {
         if let Some(answering) = self.answering.take() {
             let give_back = self.asking.clone().give_back(Some(answering));
-            background::finish(&self.asking.call.runtime, Box::pin(give_back));
+            self.asking.call.finish_behind(give_back);
         }
     }
 }

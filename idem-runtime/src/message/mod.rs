@@ -1,13 +1,25 @@
 //! What a consumer of messages is to do with one, after an idempotent call made for it.
 //!
-//! Owns the vocabulary that all brokers share. It knows no broker.
+//! Owns the vocabulary that all brokers share, and the loop that makes a call for each message of a
+//! stream. It knows no broker: what one of them is told stands in the user's [`Delivery`].
 
+mod consumer;
+mod delivery;
+mod lanes;
+mod summary;
+mod work;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 
-use crate::context::{Ending, observed};
+use crate::context::{Ending, Observation, Outcome, observed_by};
 use crate::error::Error;
+
+pub use consumer::{Choose, Consumer, Proposed, run};
+pub use delivery::{Delivery, Incoming};
+pub use summary::Summary;
 
 /// What is to be done with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +41,57 @@ pub enum Disposition {
     },
 }
 
+impl Disposition {
+    /// Deliver it again, not sooner than `after` from now.
+    #[must_use]
+    pub const fn retry(after: Duration) -> Self {
+        Self::Retry { after }
+    }
+
+    /// Set it aside.
+    #[must_use]
+    pub const fn reject(reason: Reason) -> Self {
+        Self::Reject { reason }
+    }
+}
+
+/// An error that knows what is to be done with the message it came from: for [`settle_with`] and
+/// [`Consumer::dispose`].
+///
+/// ```
+/// # use idem_runtime as idem;
+/// use std::time::Duration;
+/// use idem::message::{Dispose, Disposition, Reason};
+///
+/// enum ShipError {
+///     NoOrder,
+///     Closed,
+///     Idem(idem::Error),
+/// }
+///
+/// impl Dispose for ShipError {
+///     fn disposition(&self, _attempt: u32, proposed: Disposition) -> Disposition {
+///         match self {
+///             Self::NoOrder => Disposition::reject(Reason::Terminal),
+///             Self::Closed => Disposition::retry(Duration::from_secs(3600)),
+///             Self::Idem(_) => proposed,
+///         }
+///     }
+/// }
+/// ```
+pub trait Dispose {
+    /// What is to be done with the message, where [`settle`] proposes this. `attempt` is the one that the
+    /// error is from; 1 where it is from no idempotent call.
+    ///
+    /// To have an error delivered again that the operation's `terminal` keeps gives the same error again.
+    fn disposition(&self, attempt: u32, proposed: Disposition) -> Disposition;
+}
+
 /// Why a message is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Its body failed for good, as the operation's `terminal` says.
+    /// Its body failed for good, as the operation's `terminal` or the error itself says.
     Terminal,
     /// Its key was used with other arguments.
     Mismatch,
@@ -75,6 +133,9 @@ pub struct Settled<T> {
 /// After the first failure, and at the most.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
+/// Where nothing is known of when it may go better.
+const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
+
 /// Makes a call for a message, and tells what is to be done with the message:
 ///
 /// | the call | the message |
@@ -111,13 +172,65 @@ pub async fn settle<F, T, E>(call: F) -> Settled<Result<T, E>>
 where
     F: Future<Output = Result<T, E>>,
 {
-    let (value, _, ending) = observed(call).await;
-    let disposition = match (&value, ending) {
-        (Ok(_), _) => Disposition::Acknowledge,
-        (Err(_), Some(ending)) => disposition(&ending),
-        (Err(_), None) => Disposition::Retry { after: PAUSES.0 },
+    settle_with(call, |_, _, proposed| proposed).await
+}
+
+/// As [`settle`], but where the call's own body failed, `choose` decides: it is given the error, the
+/// attempt it is from, and what [`settle`] proposes. Where the error has the trait [`Dispose`], that is
+/// `Dispose::disposition`.
+///
+/// It is not asked where no body failed (in flight, mismatch, the store is down, ...): there nobody but
+/// `idem` can tell what is known of the message. It is asked where the call is no idempotent one.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use idem::message::{Disposition, Reason, settle_with};
+/// use idem::{Error, MemoryStore, Operation};
+///
+/// # #[derive(Debug)] enum ShipError { Empty, Idem(Error) }
+/// # impl From<Error> for ShipError { fn from(error: Error) -> Self { Self::Idem(error) } }
+/// let store = MemoryStore::new();
+/// let ship = Operation::new("orders.ship");
+/// let call = ship.run(&store, "order-42", || async { Err::<(), _>(ShipError::Empty) });
+/// let settled = settle_with(call, |error, attempt, proposed| match error {
+///     ShipError::Empty if attempt > 3 => Disposition::Acknowledge,
+///     ShipError::Empty => Disposition::reject(Reason::Terminal),
+///     ShipError::Idem(_) => proposed,
+/// });
+/// assert_eq!(settled.await.disposition, Disposition::reject(Reason::Terminal));
+/// # }
+/// ```
+pub async fn settle_with<F, T, E>(
+    call: F,
+    choose: impl FnOnce(&E, u32, Disposition) -> Disposition,
+) -> Settled<Result<T, E>>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    settle_by(&Arc::new(Observation::within_current()), call, choose).await.0
+}
+
+/// The same, by an observer that stays when the call is dropped, and how the call got its result.
+async fn settle_by<F, T, E>(
+    observation: &Arc<Observation>,
+    call: F,
+    choose: impl FnOnce(&E, u32, Disposition) -> Disposition,
+) -> (Settled<Result<T, E>>, Option<Outcome>)
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let (value, outcome, ending) = observed_by(observation, call).await;
+    let disposition = match &value {
+        Ok(_) => Disposition::Acknowledge,
+        Err(error) => {
+            let proposed = ending.as_ref().map_or(AT_ONCE, disposition);
+            let attempt = outcome.and_then(|outcome| outcome.attempt()).unwrap_or(1);
+            if let Some(Ending::Refused(_)) = ending { proposed } else { choose(error, attempt, proposed) }
+        }
     };
-    Settled { value, disposition }
+    (Settled { value, disposition }, outcome)
 }
 
 fn disposition(ending: &Ending) -> Disposition {
@@ -133,7 +246,7 @@ fn disposition(ending: &Ending) -> Disposition {
             | Error::NotRecorded { .. }
             | Error::LeaseLost { .. }
             | Error::Configuration { .. } => {
-                return Disposition::Retry { after: PAUSES.0 };
+                return AT_ONCE;
             }
             Error::Mismatch { .. } => Reason::Mismatch,
             Error::InDoubt { .. } => Reason::InDoubt,

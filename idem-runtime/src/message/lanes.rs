@@ -1,0 +1,89 @@
+//! Who comes after whom.
+//!
+//! Owns the order of the messages of a group; it knows neither messages nor brokers.
+
+use std::collections::HashMap;
+
+use tokio::sync::oneshot;
+
+/// The groups that have a message in work.
+#[derive(Default)]
+pub(super) struct Lanes {
+    last: HashMap<String, Last>,
+    next: u64,
+}
+
+/// The last of a group.
+struct Last {
+    place: u64,
+    over: oneshot::Receiver<()>,
+}
+
+/// The place of one message in its group. Who is next has its turn when this is dropped.
+pub(super) struct Place {
+    group: String,
+    place: u64,
+    before: Option<oneshot::Receiver<()>>,
+    _over: oneshot::Sender<()>,
+}
+
+impl Lanes {
+    /// The next place in a group.
+    pub(super) fn enter(&mut self, group: String) -> Place {
+        let (sender, over) = oneshot::channel();
+        let place = self.next;
+        self.next += 1;
+        let before = self.last.insert(group.clone(), Last { place, over }).map(|last| last.over);
+        Place { group, place, before, _over: sender }
+    }
+
+    /// Somebody's place is over.
+    pub(super) fn leave(&mut self, place: &Place) {
+        if self.last.get(&place.group).is_some_and(|last| last.place == place.place) {
+            self.last.remove(&place.group);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn groups(&self) -> usize {
+        self.last.len()
+    }
+}
+
+impl Place {
+    /// Waits until whoever was before is done.
+    pub(super) async fn turn(&mut self) {
+        if let Some(before) = self.before.take() {
+            // Nothing is ever sent: the other end goes.
+            let _ = before.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::Lanes;
+
+    #[test]
+    fn a_group_is_done_in_turn_and_forgotten_when_nobody_is_left_in_it() {
+        let mut lanes = Lanes::default();
+        let mut first = lanes.enter("a".to_owned());
+        let mut second = lanes.enter("a".to_owned());
+        let mut other = lanes.enter("b".to_owned());
+        assert_eq!(first.turn().now_or_never(), Some(()));
+        assert_eq!(other.turn().now_or_never(), Some(()));
+        {
+            let mut turn = Box::pin(second.turn());
+            assert_eq!(turn.as_mut().now_or_never(), None);
+            lanes.leave(&first);
+            drop(first);
+            assert_eq!(turn.now_or_never(), Some(()));
+        }
+        assert_eq!(lanes.groups(), 2);
+        lanes.leave(&second);
+        lanes.leave(&other);
+        assert_eq!(lanes.groups(), 0);
+    }
+}
