@@ -11,7 +11,7 @@ use crate::process::{Server, free_port};
 pub struct RabbitMq {
     // Ended before the port mapper that it is registered with.
     node: Server,
-    _port_mapper: Server,
+    port_mapper: Server,
 }
 
 impl RabbitMq {
@@ -37,7 +37,7 @@ impl RabbitMq {
             },
             move |port, folder| node(port, mapper_port, distribution_port, folder),
         );
-        Self { node, _port_mapper: port_mapper }
+        Self { node, port_mapper }
     }
 
     /// `amqp://guest:guest@127.0.0.1:PORT/%2f`.
@@ -46,11 +46,32 @@ impl RabbitMq {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.node.port())
     }
 
+    /// How many messages there are in the queues whose names begin so, but for dead letters: those included that
+    /// somebody was given and has not acknowledged.
+    #[must_use]
+    pub fn messages(&self, queues: &str) -> u64 {
+        let mut ask = Command::new("/usr/lib/rabbitmq/bin/rabbitmqctl");
+        ask.args(["-q", "-n", &name(self.node.port()), "list_queues", "--no-table-headers", "name", "messages"])
+            .env("ERL_EPMD_PORT", self.port_mapper.port().to_string())
+            .env("RABBITMQ_CONF_ENV_FILE", "/dev/null")
+            .env("HOME", self.node.folder());
+        let answer = ask.output().unwrap();
+        assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+        let text = String::from_utf8(answer.stdout).unwrap();
+        let counts = text.lines().filter_map(|line| line.split_once('\t'));
+        let counts = counts.filter(|(queue, _)| queue.starts_with(queues) && !queue.ends_with("-dead"));
+        counts.map(|(_, count)| count.parse::<u64>().unwrap()).sum()
+    }
+
     /// Its process. What was persistent in durable queues is there again after a restart.
     #[must_use]
     pub const fn server(&mut self) -> &mut Server {
         &mut self.node
     }
+}
+
+fn name(port: u16) -> String {
+    format!("rabbit-{port}@localhost")
 }
 
 /// The script of the package itself, and not the one in the path, which changes the user.
@@ -61,7 +82,7 @@ fn node(port: u16, mapper_port: u16, distribution_port: u16, folder: &Path) -> C
     command
         // So that the node is the process that was started, and not a child of it.
         .env("RUNNING_UNDER_SYSTEMD", "true")
-        .env("RABBITMQ_NODENAME", format!("rabbit-{port}@localhost"))
+        .env("RABBITMQ_NODENAME", name(port))
         .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")
         .env("RABBITMQ_NODE_PORT", port.to_string())
         .env("RABBITMQ_DIST_PORT", distribution_port.to_string())
@@ -91,7 +112,7 @@ mod tests {
     fn a_rabbitmq_node_and_its_port_mapper_end_with_their_owner() {
         let mut rabbit = RabbitMq::start();
         let (id, port) = (rabbit.server().id().unwrap(), rabbit.server().port());
-        let mapper = rabbit._port_mapper.id().unwrap();
+        let mapper = rabbit.port_mapper.id().unwrap();
         rabbit.server().kill();
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
         rabbit.server().restart();
