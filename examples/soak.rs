@@ -352,7 +352,7 @@ async fn disturb(
 /// Asks for every key once more: the answers that all others must have been.
 async fn settle(shared: &Shared, keys: u32) -> BTreeMap<u32, Result<String, idem::Error>> {
     let mut finals = BTreeMap::new();
-    for chunk in (0..keys).collect::<Vec<_>>().chunks(64) {
+    for chunk in (0..keys).collect::<Vec<_>>().chunks(LANES) {
         let calls = chunk.iter().map(|&key| work(shared, key, amount(key), Duration::ZERO, LEASE * 20));
         finals.extend(chunk.iter().copied().zip(join_all(calls).await));
     }

@@ -114,6 +114,16 @@ async fn messages_of_a_group_are_done_one_after_another_and_wait_behind_one_that
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waits_to_be_retried_in_its_order_takes_no_handlers_place() {
+    let shop = Shop::new();
+    let broker = Broker::new(&shop.store);
+    let messages = broker.messages(&["a twice a", "b ok", "c ok"]);
+    let consumer = Consumer::new().concurrency(1).prefetch(3);
+    consumer.run(stream::iter(messages), |m| shop.ship(m)).await;
+    assert_eq!(broker.told(), told(&[(2, "ack b"), (3, "ack c"), (4, "ack a")]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_in_flight_elsewhere_is_retried_when_its_lease_is_over() {
     let shop = Shop::new();
     let broker = Broker::new(&shop.store);

@@ -1,6 +1,7 @@
 //! Ships orders from a RabbitMQ queue: the idempotent function [`ship`], and the loop that calls it. The
 //! glue between RabbitMQ and [`idem::message`] stands in [`queue`].
 
+pub mod demo;
 pub mod queue;
 
 use std::pin::pin;

@@ -96,7 +96,7 @@ impl Queue {
     pub async fn messages(
         &self,
         prefetch: u16,
-    ) -> Result<impl Stream<Item = Result<OrderMessage, lapin::Error>> + '_, Failure> {
+    ) -> Result<impl Stream<Item = Result<OrderMessage<'_>, lapin::Error>> + '_, Failure> {
         self.consuming.basic_qos(prefetch, BasicQosOptions::default()).await?;
         let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
         let messages =
@@ -122,7 +122,8 @@ impl Queue {
     ) -> Result<(), Failure> {
         let properties = BasicProperties::default().with_delivery_mode(PERSISTENT).with_headers(headers);
         let options = BasicPublishOptions::default();
-        let sent = self.publishing.basic_publish(exchange.into(), key.into(), options, body, properties).await?;
+        let sent =
+            self.publishing.basic_publish(exchange.into(), key.into(), options, body, properties).await?;
         if sent.await?.is_ack() { Ok(()) } else { Err("RabbitMQ did not take the message".into()) }
     }
 

@@ -7,6 +7,7 @@
 
 mod aws;
 mod kafka;
+mod nats;
 mod postgres;
 mod process;
 mod rabbitmq;
@@ -15,6 +16,7 @@ mod redis_group;
 
 pub use aws::Aws;
 pub use kafka::Kafka;
+pub use nats::Nats;
 pub use postgres::Postgres;
 pub use process::{Server, free_port, until};
 pub use rabbitmq::RabbitMq;

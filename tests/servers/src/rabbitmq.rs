@@ -51,10 +51,18 @@ impl RabbitMq {
     #[must_use]
     pub fn messages(&self, queues: &str) -> u64 {
         let mut ask = Command::new("/usr/lib/rabbitmq/bin/rabbitmqctl");
-        ask.args(["-q", "-n", &name(self.node.port()), "list_queues", "--no-table-headers", "name", "messages"])
-            .env("ERL_EPMD_PORT", self.port_mapper.port().to_string())
-            .env("RABBITMQ_CONF_ENV_FILE", "/dev/null")
-            .env("HOME", self.node.folder());
+        ask.args([
+            "-q",
+            "-n",
+            &name(self.node.port()),
+            "list_queues",
+            "--no-table-headers",
+            "name",
+            "messages",
+        ])
+        .env("ERL_EPMD_PORT", self.port_mapper.port().to_string())
+        .env("RABBITMQ_CONF_ENV_FILE", "/dev/null")
+        .env("HOME", self.node.folder());
         let answer = ask.output().unwrap();
         assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
         let text = String::from_utf8(answer.stdout).unwrap();

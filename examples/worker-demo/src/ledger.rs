@@ -1,0 +1,40 @@
+//! Files to which several processes write lines, and which outlive them.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+/// A folder of such files.
+#[derive(Clone, Debug)]
+pub struct Ledger(PathBuf);
+
+impl Ledger {
+    /// That of this folder.
+    #[must_use]
+    pub const fn new(folder: PathBuf) -> Self {
+        Self(folder)
+    }
+
+    /// Adds a line, in one write, so that lines of several processes do not mix.
+    ///
+    /// # Errors
+    ///
+    /// The file's.
+    pub fn add(&self, file: &str, line: &str) -> io::Result<()> {
+        let mut file = OpenOptions::new().create(true).append(true).open(self.0.join(file))?;
+        file.write_all(format!("{line}\n").as_bytes())
+    }
+
+    /// All lines; none where nothing was written.
+    ///
+    /// # Errors
+    ///
+    /// The file's.
+    pub fn read(&self, file: &str) -> io::Result<Vec<String>> {
+        match std::fs::read_to_string(self.0.join(file)) {
+            Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+}

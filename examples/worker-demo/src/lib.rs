@@ -1,0 +1,21 @@
+//! What the demos of the message workers share.
+//!
+//! A demo starts a broker, a store and workers as processes, sends orders of which some come twice, kills
+//! workers, and checks every order from the outside. Each worker crate has its own annotated handler and
+//! its own glue to its broker; all else stands here. It knows no broker: see [`Broker`].
+
+mod books;
+mod demo;
+mod ledger;
+mod shop;
+#[path = "../../shared/store.rs"]
+mod store;
+mod worker;
+
+pub use demo::{Broker, Cli, demo};
+pub use ledger::Ledger;
+pub use shop::{Order, ShipError, Shipment, Shop};
+pub use worker::{Worker, serve, terminated};
+
+/// Whatever goes wrong in a demo.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;

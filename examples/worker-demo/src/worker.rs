@@ -1,0 +1,130 @@
+//! A worker's process: what it is told, and how it ends.
+
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use clap::Args;
+use idem::PostgresStore;
+use sqlx::postgres::PgPoolOptions;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::store::Choice;
+use crate::{Failure, Ledger, Shop};
+
+/// How long a silent worker keeps an order.
+const LEASE: Duration = Duration::from_millis(1_500);
+
+/// What a worker is started with.
+#[derive(Clone, Debug, Args)]
+pub struct Worker {
+    /// Where the broker is.
+    pub broker: String,
+    store: String,
+    folder: PathBuf,
+    work_ms: u64,
+}
+
+impl Worker {
+    pub(crate) fn new(broker: &str, store: &str, folder: PathBuf, work: Duration) -> Self {
+        let work_ms = u64::try_from(work.as_millis()).unwrap_or(u64::MAX);
+        Self { broker: broker.to_owned(), store: store.to_owned(), folder, work_ms }
+    }
+
+    /// Opens what the handler needs.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn shop(&self) -> Result<Shop, Failure> {
+        let choice: Choice = self.store.parse()?;
+        let database = match &choice {
+            Choice::Postgres(url) => {
+                let pool = PgPoolOptions::new().max_connections(8).connect(url).await?;
+                sqlx::query("CREATE TABLE IF NOT EXISTS effects (id bigint NOT NULL)").execute(&pool).await?;
+                let store = PostgresStore::from_pool(&pool).await?;
+                Some((pool, store))
+            }
+            _ => None,
+        };
+        Ok(Shop {
+            store: choice.open().await?,
+            lease: LEASE,
+            ledger: Ledger::new(self.folder.clone()),
+            work: Duration::from_millis(self.work_ms),
+            database,
+        })
+    }
+
+    pub(crate) fn start(&self) -> Result<Process, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("worker").args([&self.broker, &self.store]).arg(&self.folder);
+        command.arg(self.work_ms.to_string());
+        let mut child = command.stdin(Stdio::piped()).spawn()?;
+        let lifeline = child.stdin.take();
+        Ok(Process { child, _lifeline: lifeline })
+    }
+}
+
+/// Does a worker's work until it is told to end by SIGTERM, or the process that started it is gone.
+///
+/// # Errors
+///
+/// Those of `work`.
+pub async fn serve<W>(worker: Worker, work: impl FnOnce(Worker, Shop) -> W) -> Result<(), Failure>
+where
+    W: Future<Output = Result<(), Failure>>,
+{
+    // Nobody writes there: it ends with the other process.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(3);
+    });
+    let shop = worker.shop().await?;
+    work(worker, shop).await
+}
+
+/// Ends when this process is asked to end.
+///
+/// # Errors
+///
+/// The signals cannot be listened to.
+pub fn terminated() -> Result<impl Future<Output = ()>, Failure> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        terminate.recv().await;
+    })
+}
+
+/// A worker that does not outlive the demo.
+pub(crate) struct Process {
+    child: Child,
+    _lifeline: Option<ChildStdin>,
+}
+
+impl Process {
+    /// Asks it to end, and says whether it did so in good order.
+    pub(crate) async fn end(mut self) -> Result<bool, Failure> {
+        Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
+        for _ in 0..3_000 {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status.success());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(false)
+    }
+
+    /// Whether it ended of its own.
+    pub(crate) fn is_over(&mut self) -> Result<bool, Failure> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
