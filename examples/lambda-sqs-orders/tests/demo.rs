@@ -6,7 +6,7 @@ use serde_json::Value;
 
 #[test]
 fn killed_functions_ship_every_order_and_tell_everybody_the_same() {
-    let output = Command::new(env!("CARGO_BIN_EXE_demo"))
+    let output = Command::new(env!("CARGO_BIN_EXE_lambda-orders-demo"))
         .args(["--messages", "120", "--duplicates", "30", "--kill-every", "500"])
         .output()
         .unwrap();

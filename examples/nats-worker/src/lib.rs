@@ -1,16 +1,22 @@
 //! Ships orders from a JetStream stream: the idempotent function [`ship`], and the glue between JetStream
 //! and [`idem::message`].
 
+mod demo;
+mod taking;
+
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{self, RetentionPolicy};
 use async_nats::jetstream::{self, AckKind, Context};
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::StreamExt as _;
 use idem::idempotent;
 use idem::message::{Consumer, Delivery, Dispose as _, Reason, Summary};
 use worker_demo::{Failure, Order, ShipError, Shipment, Shop};
+
+pub use demo::OnNats;
+use taking::Taking;
 
 /// How many orders a worker ships at a time.
 pub const CONCURRENCY: usize = 10;
@@ -52,21 +58,15 @@ pub async fn work(
     shop: &Shop,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Summary, Failure> {
-    // A small buffer: what is in it has been delivered, and nobody works at it.
-    let mut messages = queue.consumer.stream().max_messages_per_batch(CONCURRENCY).messages().await?;
-    let incoming = messages.by_ref().map(|message| message.map(|message| queue.delivery(message)));
+    let mut taking = Taking::new(queue);
     let summary = Consumer::new()
         .concurrency(CONCURRENCY)
         .extend_every(ACK_WAIT / 3)
         .redelivery_horizon(MAX_AGE)
         .dispose(ShipError::disposition)
-        .run_until(shutdown, incoming, |message| handle(shop, message.order()))
+        .run_until(shutdown, taking.messages(), |message| handle(shop, message.order()))
         .await;
-    // What was fetched and not taken goes back at once, and not after the wait.
-    for _ in 0..CONCURRENCY {
-        let Some(Some(Ok(message))) = messages.next().now_or_never() else { break };
-        message.ack_with(AckKind::Nak(None)).await?;
-    }
+    taking.give_back().await?;
     queue.jetstream.client().flush().await?;
     Ok(summary)
 }
@@ -166,6 +166,16 @@ impl Queue {
         Ok(Self { jetstream, consumer })
     }
 
+    /// The next message, whenever it comes.
+    ///
+    /// # Errors
+    ///
+    /// JetStream's.
+    pub async fn next(&self) -> Result<OrderMessage, Failure> {
+        let message = self.consumer.batch().max_messages(1).messages().await?.next().await;
+        Ok(self.delivery(message.ok_or("there is none")??))
+    }
+
     fn delivery(&self, message: jetstream::Message) -> OrderMessage {
         OrderMessage { message, jetstream: self.jetstream.clone() }
     }
@@ -199,5 +209,16 @@ impl Queue {
     pub async fn dead_letters(&self) -> Result<u64, Failure> {
         let mut stream = self.jetstream.get_stream(DEAD_LETTERS).await?;
         Ok(stream.info().await?.state.messages)
+    }
+
+    /// The reason and the body of the dead letter of this number.
+    ///
+    /// # Errors
+    ///
+    /// JetStream's.
+    pub async fn dead_letter(&self, number: u64) -> Result<(String, Vec<u8>), Failure> {
+        let letter = self.jetstream.get_stream(DEAD_LETTERS).await?.get_raw_message(number).await?;
+        let reason = letter.headers.get("Idem-Reason").map(ToString::to_string).unwrap_or_default();
+        Ok((reason, letter.payload.to_vec()))
     }
 }

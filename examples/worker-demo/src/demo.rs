@@ -1,45 +1,63 @@
 //! The run: orders are sent, workers start and are killed, and the books are looked at.
 
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, Parser, Subcommand};
+use idem::message::Summary;
 use idem_test_servers::{Postgres, Redis};
 use serde_json::json;
 
 use crate::books::Books;
-use crate::worker::Process;
-use crate::{Failure, Order, Worker};
+use crate::worker::{Process, Worker, serve};
+use crate::{Failure, Order, Shop};
 
 /// How a demo is run.
 #[derive(Clone, Debug, Args)]
-pub struct Cli {
+struct Cli {
     /// How many orders.
     #[arg(long, default_value_t = 10_000)]
-    pub messages: u64,
+    messages: u64,
     /// How many of them are sent twice, in percent.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(..=100))]
-    pub duplicates: u64,
+    duplicates: u64,
     /// How many worker processes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=64))]
-    pub workers: u64,
+    workers: u64,
     /// How often a worker is killed, in milliseconds; 0 for never.
     #[arg(long, default_value_t = 500)]
-    pub kill_every: u64,
+    kill_every: u64,
     /// How many messages that can never be handled are among them.
     #[arg(long, default_value_t = 10)]
-    pub poison: u64,
+    poison: u64,
     /// How long shipping takes, in milliseconds.
     #[arg(long, default_value_t = 5)]
-    pub work: u64,
+    work: u64,
     /// Where results are kept: `redis`, `postgres` or `sqlite` of its own, or one that is there:
     /// sqlite:FILE | redis://.. | postgres://..
     #[arg(long, default_value = "redis")]
-    pub store: String,
+    store: String,
 }
 
-/// What a demo asks of a broker that it has started.
-pub trait Broker {
+/// A broker that the demo starts, and how its workers take from it.
+pub trait Broker: Sized {
+    /// How many handlers each worker runs at a time.
+    const CONCURRENCY: usize;
+
+    /// Starts it, with a queue for the orders and one for what is set aside.
+    fn start() -> impl Future<Output = Result<Self, Failure>>;
+
+    /// What a worker is told, to find it.
+    fn address(&self) -> String;
+
+    /// Does a worker's work until `shutdown` ends, in a process of its own.
+    fn work(
+        address: &str,
+        shop: &Shop,
+        shutdown: impl Future<Output = ()>,
+    ) -> impl Future<Output = Result<Summary, Failure>>;
+
     /// Sends each as a message of its own, whatever the broker would take for a duplicate.
     fn send(&self, bodies: Vec<Vec<u8>>) -> impl Future<Output = Result<(), Failure>>;
 
@@ -50,27 +68,51 @@ pub trait Broker {
     fn dead_letters(&self) -> impl Future<Output = Result<u64, Failure>>;
 }
 
-/// Runs it all, prints one line of JSON, and says whether no promise was broken. `address` is what the
-/// workers are told of the broker, and `concurrency` how many handlers each of them runs at a time.
-///
-/// # Errors
-///
-/// Something could not be started or asked.
-pub async fn demo(
-    cli: &Cli,
-    broker: &impl Broker,
-    address: &str,
-    concurrency: usize,
-) -> Result<bool, Failure> {
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(flatten)]
+    demo: Cli,
+    #[command(subcommand)]
+    worker: Option<Sub>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Sub {
+    /// One worker; started by the demo itself.
+    #[command(hide = true)]
+    Worker(Worker),
+}
+
+/// The whole program: the demo, and each of its workers. Ends with 0, with 1 if a promise was broken, and
+/// with 2 if it could not be run.
+pub async fn main<B: Broker>() -> ExitCode {
+    let arguments = Arguments::parse();
+    let ended = match &arguments.worker {
+        Some(Sub::Worker(worker)) => serve::<B>(worker).await.map(|()| true),
+        None => demo::<B>(&arguments.demo).await,
+    };
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs it all, prints one line of JSON, and says whether no promise was broken.
+async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
+    let broker = B::start().await?;
     let folder = tempfile::tempdir()?;
     let store = Store::start(&cli.store, folder.path());
     let work = Duration::from_millis(cli.work);
-    let worker = Worker::new(address, &store.url(), folder.path().to_owned(), work);
+    let worker = Worker::new(&broker.address(), &store.url(), folder.path().to_owned(), work);
     // Before the workers, so that they need not make its tables at once.
     let shop = worker.shop().await?;
     broker.send(bodies(cli)?).await?;
-    let kills = work_off(cli, broker, &worker).await?;
-    let mut books = Books::of(&shop, cli.messages, kills * concurrency).await?;
+    let kills = work_off(cli, &broker, &worker).await?;
+    let mut books = Books::of(&shop, cli.messages, kills * B::CONCURRENCY).await?;
     let dead_letters = broker.dead_letters().await?;
     if dead_letters < cli.poison {
         books.violations.push(format!("{dead_letters} dead letters of {}", cli.poison));

@@ -12,10 +12,9 @@ mod shop;
 mod store;
 mod worker;
 
-pub use demo::{Broker, Cli, demo};
+pub use demo::{Broker, main};
 pub use ledger::Ledger;
 pub use shop::{Order, ShipError, Shipment, Shop};
-pub use worker::{Worker, serve, terminated};
 
 /// Whatever goes wrong in a demo.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

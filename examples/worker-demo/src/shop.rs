@@ -1,5 +1,6 @@
 //! The orders, and what a handler needs to ship one.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use idem::message::{Dispose, Disposition, Reason};
@@ -91,6 +92,12 @@ pub struct Shop {
 }
 
 impl Shop {
+    /// One that keeps results in this store and its books in this folder.
+    #[must_use]
+    pub const fn new(store: DynStore, lease: Duration, folder: PathBuf, work: Duration) -> Self {
+        Self { store, lease, ledger: Ledger::new(folder), work, database: None }
+    }
+
     /// Has the effect: one line in the ledger, where nothing keeps a second one out.
     ///
     /// # Errors

@@ -11,16 +11,15 @@ use sqlx::postgres::PgPoolOptions;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::store::Choice;
-use crate::{Failure, Ledger, Shop};
+use crate::{Broker, Failure, Shop};
 
 /// How long a silent worker keeps an order.
 const LEASE: Duration = Duration::from_millis(1_500);
 
 /// What a worker is started with.
 #[derive(Clone, Debug, Args)]
-pub struct Worker {
-    /// Where the broker is.
-    pub broker: String,
+pub(crate) struct Worker {
+    broker: String,
     store: String,
     folder: PathBuf,
     work_ms: u64,
@@ -33,11 +32,7 @@ impl Worker {
     }
 
     /// Opens what the handler needs.
-    ///
-    /// # Errors
-    ///
-    /// The store's.
-    pub async fn shop(&self) -> Result<Shop, Failure> {
+    pub(crate) async fn shop(&self) -> Result<Shop, Failure> {
         let choice: Choice = self.store.parse()?;
         let database = match &choice {
             Choice::Postgres(url) => {
@@ -48,13 +43,8 @@ impl Worker {
             }
             _ => None,
         };
-        Ok(Shop {
-            store: choice.open().await?,
-            lease: LEASE,
-            ledger: Ledger::new(self.folder.clone()),
-            work: Duration::from_millis(self.work_ms),
-            database,
-        })
+        let work = Duration::from_millis(self.work_ms);
+        Ok(Shop { database, ..Shop::new(choice.open().await?, LEASE, self.folder.clone(), work) })
     }
 
     pub(crate) fn start(&self) -> Result<Process, Failure> {
@@ -68,33 +58,23 @@ impl Worker {
 }
 
 /// Does a worker's work until it is told to end by SIGTERM, or the process that started it is gone.
-///
-/// # Errors
-///
-/// Those of `work`.
-pub async fn serve<W>(worker: Worker, work: impl FnOnce(Worker, Shop) -> W) -> Result<(), Failure>
-where
-    W: Future<Output = Result<(), Failure>>,
-{
+pub(crate) async fn serve<B: Broker>(worker: &Worker) -> Result<(), Failure> {
     // Nobody writes there: it ends with the other process.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(3);
     });
-    let shop = worker.shop().await?;
-    work(worker, shop).await
-}
-
-/// Ends when this process is asked to end.
-///
-/// # Errors
-///
-/// The signals cannot be listened to.
-pub fn terminated() -> Result<impl Future<Output = ()>, Failure> {
     let mut terminate = signal(SignalKind::terminate())?;
-    Ok(async move {
+    let shutdown = async {
         terminate.recv().await;
-    })
+    };
+    let summary = B::work(&worker.broker, &worker.shop().await?, shutdown).await?;
+    for (operation, ttl) in summary.forgetful {
+        eprintln!(
+            "{operation} keeps its results for {ttl:?}, which is not as long as a message may come again"
+        );
+    }
+    Ok(())
 }
 
 /// A worker that does not outlive the demo.

@@ -63,7 +63,7 @@ enum Sub {
 }
 
 #[tokio::main]
-async fn main() -> ExitCode {
+pub(crate) async fn main() -> ExitCode {
     let cli = Cli::parse();
     let ended = match &cli.worker {
         Some(Sub::Worker { queue, folder }) => worker(queue, folder).await.map(|()| true),
