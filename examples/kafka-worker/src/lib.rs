@@ -1,7 +1,7 @@
 //! Ships orders from a Kafka topic: the idempotent function [`ship`], and the loop that calls it. The glue
 //! between Kafka and [`idem::message`] stands in [`topics`].
 
-pub mod demo;
+mod demo;
 mod intake;
 mod offsets;
 pub mod topics;
@@ -10,6 +10,8 @@ use idem::idempotent;
 use idem::message::{Consumer, Dispose as _, Summary};
 use topics::{RETENTION, Topics};
 use worker_demo::{Failure, Order, ShipError, Shipment, Shop};
+
+pub use demo::OnKafka;
 
 /// How many orders a worker ships at a time.
 pub const CONCURRENCY: usize = 10;

@@ -2,13 +2,15 @@
 //!
 //! Owns the glue to RabbitMQ; it knows no store and calls no function of the shop.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{Stream, StreamExt as _};
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
 use idem::message::{Delivery, Reason};
 use lapin::options::{
-    BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicPublishOptions, BasicQosOptions,
-    ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
+    BasicAckOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
+    BasicQosOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
@@ -28,12 +30,18 @@ const DELAYS: [Duration; 5] = [
     Duration::from_secs(300),
 ];
 
+/// The header of a dead letter that says why.
+const REASON: &str = "idem-reason";
+
 /// Written to disk.
 const PERSISTENT: u8 = 2;
 
-/// A queue of orders.
+/// A queue of orders, by one connection.
+#[derive(Clone, Debug)]
+pub struct Queue(Arc<Inner>);
+
 #[derive(Debug)]
-pub struct Queue {
+struct Inner {
     name: String,
     connection: Connection,
     /// For messages and what is said of them.
@@ -53,7 +61,7 @@ impl Queue {
         let consuming = connection.create_channel().await?;
         let publishing = connection.create_channel().await?;
         publishing.confirm_select(ConfirmSelectOptions::default()).await?;
-        let queue = Self { name: name.to_owned(), connection, consuming, publishing };
+        let queue = Self(Arc::new(Inner { name: name.to_owned(), connection, consuming, publishing }));
         queue.declare_all().await?;
         Ok(queue)
     }
@@ -61,47 +69,67 @@ impl Queue {
     async fn declare_all(&self) -> Result<(), Failure> {
         let dead = self.dead_letter_name();
         let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
-        let (channel, none) = (&self.publishing, FieldTable::default());
+        let (channel, none) = (&self.0.publishing, FieldTable::default());
         channel.exchange_declare(dead.as_str().into(), ExchangeKind::Fanout, durable, none.clone()).await?;
         self.declare(&dead, none.clone()).await?;
         let bind = QueueBindOptions::default();
         channel.queue_bind(dead.as_str().into(), dead.as_str().into(), "".into(), bind, none).await?;
         // What nobody took in time goes there too.
-        self.declare(&self.name, aging(MESSAGE_TTL, &dead, "")).await?;
+        self.declare(&self.0.name, aging(MESSAGE_TTL, &dead, "")).await?;
         for delay in DELAYS {
-            self.declare(&self.delay_name(delay), aging(delay, "", &self.name)).await?;
+            self.declare(&self.delay_name(delay), aging(delay, "", &self.0.name)).await?;
         }
         Ok(())
     }
 
     async fn declare(&self, name: &str, arguments: FieldTable) -> Result<(), Failure> {
         let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        self.publishing.queue_declare(name.into(), durable, arguments).await?;
+        self.0.publishing.queue_declare(name.into(), durable, arguments).await?;
         Ok(())
     }
 
     fn dead_letter_name(&self) -> String {
-        format!("{}-dead", self.name)
+        format!("{}-dead", self.0.name)
     }
 
     fn delay_name(&self, delay: Duration) -> String {
-        format!("{}-after-{}ms", self.name, delay.as_millis())
+        format!("{}-after-{}ms", self.0.name, delay.as_millis())
     }
 
-    /// The messages, no more than `prefetch` of which are with this worker at a time.
+    /// Asks for messages, no more than `prefetch` of which are with this worker at a time.
+    async fn consume(&self, prefetch: u16) -> Result<lapin::Consumer, Failure> {
+        let Inner { name, consuming, .. } = &*self.0;
+        consuming.basic_qos(prefetch, BasicQosOptions::default()).await?;
+        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+        Ok(consuming.basic_consume(name.as_str().into(), "".into(), options, arguments).await?)
+    }
+
+    /// The next message, with nobody to work at it yet: it is in the queue again once its connection is closed.
     ///
     /// # Errors
     ///
-    /// RabbitMQ's.
-    pub async fn messages(
-        &self,
-        prefetch: u16,
-    ) -> Result<impl Stream<Item = Result<OrderMessage<'_>, lapin::Error>> + '_, Failure> {
-        self.consuming.basic_qos(prefetch, BasicQosOptions::default()).await?;
-        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
-        let messages =
-            self.consuming.basic_consume(self.name.as_str().into(), "".into(), options, arguments).await?;
-        Ok(messages.map(|message| Ok(OrderMessage { message: message?, queue: self })))
+    /// RabbitMQ's, and that there is no message.
+    pub async fn next(&self) -> Result<OrderMessage, Failure> {
+        let name = self.0.name.as_str().into();
+        let message = self.0.consuming.basic_get(name, BasicGetOptions::default()).await?;
+        let message = message.ok_or("the queue is empty")?.delivery;
+        Ok(OrderMessage { message, queue: self.clone() })
+    }
+
+    /// The next dead letter, and why it is one. It stays one.
+    ///
+    /// # Errors
+    ///
+    /// RabbitMQ's, and that there is none.
+    pub async fn dead_letter(&self) -> Result<(String, Vec<u8>), Failure> {
+        let name = self.dead_letter_name();
+        let letter = self.0.consuming.basic_get(name.as_str().into(), BasicGetOptions::default()).await?;
+        let letter = letter.ok_or("there are no dead letters")?.delivery;
+        let headers = letter.properties.headers().as_ref().ok_or("it has no headers")?;
+        match headers.inner().get(REASON) {
+            Some(AMQPValue::LongString(reason)) => Ok((reason.to_string(), letter.data)),
+            _ => Err("it has no reason".into()),
+        }
     }
 
     /// Sends a message, and waits until RabbitMQ has it on its disk.
@@ -110,7 +138,7 @@ impl Queue {
     ///
     /// RabbitMQ's.
     pub async fn send(&self, body: &[u8]) -> Result<(), Failure> {
-        self.publish("", &self.name, body, FieldTable::default()).await
+        self.publish("", &self.0.name, body, FieldTable::default()).await
     }
 
     async fn publish(
@@ -123,7 +151,7 @@ impl Queue {
         let properties = BasicProperties::default().with_delivery_mode(PERSISTENT).with_headers(headers);
         let options = BasicPublishOptions::default();
         let sent =
-            self.publishing.basic_publish(exchange.into(), key.into(), options, body, properties).await?;
+            self.0.publishing.basic_publish(exchange.into(), key.into(), options, body, properties).await?;
         if sent.await?.is_ack() { Ok(()) } else { Err("RabbitMQ did not take the message".into()) }
     }
 
@@ -143,7 +171,7 @@ impl Queue {
     ///
     /// RabbitMQ's.
     pub async fn waiting(&self) -> Result<u64, Failure> {
-        let mut waiting = self.ready(&self.name).await?;
+        let mut waiting = self.ready(&self.0.name).await?;
         for delay in DELAYS {
             waiting += self.ready(&self.delay_name(delay)).await?;
         }
@@ -152,14 +180,14 @@ impl Queue {
 
     async fn ready(&self, name: &str) -> Result<u64, Failure> {
         let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let queue = self.publishing.queue_declare(name.into(), look, FieldTable::default()).await?;
+        let queue = self.0.publishing.queue_declare(name.into(), look, FieldTable::default()).await?;
         Ok(queue.message_count().into())
     }
 
     /// Takes leave: what was delivered and not acknowledged is in the queue again.
     pub async fn close(&self) {
         // A connection that is lost is closed.
-        let _ = self.connection.close(200, "done".into()).await;
+        let _ = self.0.connection.close(200, "done".into()).await;
     }
 }
 
@@ -175,14 +203,59 @@ fn aging(age: Duration, exchange: &str, key: &str) -> FieldTable {
     arguments
 }
 
-/// A message, and the queue it is from.
+/// The messages of a queue, whose connection is made anew where it is lost.
 #[derive(Debug)]
-pub struct OrderMessage<'q> {
-    message: lapin::message::Delivery,
-    queue: &'q Queue,
+pub(crate) struct Taking {
+    url: String,
+    name: String,
+    prefetch: u16,
+    open: Option<(Queue, lapin::Consumer)>,
 }
 
-impl OrderMessage<'_> {
+impl Taking {
+    pub(crate) fn new(url: &str, name: &str, prefetch: u16) -> Self {
+        Self { url: url.to_owned(), name: name.to_owned(), prefetch, open: None }
+    }
+
+    /// The messages, as they come.
+    pub(crate) fn messages(&mut self) -> BoxStream<'_, Result<OrderMessage, Failure>> {
+        stream::unfold(self, |taking| async { Some((taking.next().await, taking)) }).boxed()
+    }
+
+    async fn next(&mut self) -> Result<OrderMessage, Failure> {
+        let (queue, messages) = match &mut self.open {
+            Some(open) => open,
+            closed => {
+                let queue = Queue::open(&self.url, &self.name).await?;
+                let messages = queue.consume(self.prefetch).await?;
+                closed.insert((queue, messages))
+            }
+        };
+        match messages.next().await {
+            Some(Ok(message)) => Ok(OrderMessage { message, queue: queue.clone() }),
+            ended => {
+                self.open = None;
+                Err(ended.and_then(Result::err).map_or_else(|| "no more messages".into(), Failure::from))
+            }
+        }
+    }
+
+    /// What was delivered and not acknowledged is in the queue again at once.
+    pub(crate) async fn close(self) {
+        if let Some((queue, _)) = self.open {
+            queue.close().await;
+        }
+    }
+}
+
+/// A message, and the queue it is from.
+#[derive(Debug)]
+pub struct OrderMessage {
+    message: lapin::message::Delivery,
+    queue: Queue,
+}
+
+impl OrderMessage {
     /// The order in it.
     ///
     /// # Errors
@@ -193,7 +266,7 @@ impl OrderMessage<'_> {
     }
 }
 
-impl Delivery for OrderMessage<'_> {
+impl Delivery for OrderMessage {
     type Error = Failure;
 
     async fn acknowledge(self) -> Result<(), Failure> {
@@ -212,7 +285,7 @@ impl Delivery for OrderMessage<'_> {
 
     async fn reject(self, reason: Reason) -> Result<(), Failure> {
         let mut headers = FieldTable::default();
-        headers.insert("idem-reason".into(), AMQPValue::LongString(reason.as_str().into()));
+        headers.insert(REASON.into(), AMQPValue::LongString(reason.as_str().into()));
         self.queue.publish(&self.queue.dead_letter_name(), "", &self.message.data, headers).await?;
         self.acknowledge().await
     }
