@@ -50,7 +50,9 @@ impl Topics {
         config.set("bootstrap.servers", servers);
         let admin: AdminClient<DefaultClientContext> = config.create()?;
         let mut producing = config.clone();
-        producing.set("acks", "all").set("linger.ms", "5").set("message.timeout.ms", "30000");
+        // What a worker sends are few copies; and the broker of the demo tells of a batch only where it begins
+        // when it is asked where a partition ends.
+        producing.set("acks", "all").set("batch.num.messages", "1").set("message.timeout.ms", "30000");
         config
             .set("group.id", format!("{name}-shippers"))
             .set("auto.offset.reset", "earliest")
