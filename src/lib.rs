@@ -137,3 +137,7 @@ struct AttributePage;
 #[cfg(all(doctest, feature = "http"))]
 #[doc = include_str!("../docs/http.md")]
 struct HttpPage;
+
+#[cfg(all(doctest, feature = "macros", feature = "message"))]
+#[doc = include_str!("../docs/messages.md")]
+struct MessagesPage;

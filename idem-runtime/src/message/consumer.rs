@@ -98,7 +98,8 @@ pub(super) struct Settings {
 /// other notices.
 ///
 /// All run in the task that [`run`](Self::run) is in: nothing need be `Send` or `'static`, and what comes
-/// out is `Send` where the stream, the handler and the [`Delivery`] are. A handler that blocks its thread
+/// out is `Send` where the stream, the handler and the [`Delivery`] are (if the compiler says of a spawned
+/// one that an implementation is not general enough, box the stream: `StreamExt::boxed`). A handler that blocks its thread
 /// therefore holds up the others, and the extensions of their messages; `detach` in the attribute gives the
 /// body a task of its own.
 #[derive(Clone, Debug)]

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::future::ready;
-
 use std::time::Duration;
 
 use super::Reason;
