@@ -62,7 +62,8 @@ impl ConsumerContext for Context {
                 shared.paused.store(false, Ordering::SeqCst);
             }
             Rebalance::Revoke(list) => shared.hand_over(consumer, &partitions(list)),
-            Rebalance::Error(_) => {}
+            // All partitions are given up without a word of which.
+            Rebalance::Error(_) => shared.offsets().forget(),
         }
     }
 }
