@@ -37,6 +37,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
 use servers::Servers;
 
+/// At the pace 1.
 const LEASE: Duration = Duration::from_millis(400);
 
 /// How many calls a worker makes at once.
@@ -70,6 +71,10 @@ struct Soak {
     /// How many worker processes.
     #[arg(long, default_value_t = 8)]
     workers: usize,
+    /// How many times longer the lease is, and the time between two disturbances: more than 1 for a store that is
+    /// slower than the leases.
+    #[arg(long, default_value_t = 1)]
+    pace: u32,
     /// Where the files go; a temporary folder that is deleted unless given.
     #[arg(long)]
     folder: Option<PathBuf>,
@@ -79,7 +84,16 @@ struct Soak {
 enum Sub {
     /// One worker; started by the soak itself.
     #[command(hide = true)]
-    Worker { folder: PathBuf, store: store::Choice, name: u64, seed: u64, keys: u32, begin: u64, millis: u64 },
+    Worker {
+        folder: PathBuf,
+        store: store::Choice,
+        name: u64,
+        seed: u64,
+        keys: u32,
+        begin: u64,
+        millis: u64,
+        pace: u32,
+    },
 }
 
 /// The files that the processes share.
@@ -87,10 +101,11 @@ struct Shared {
     store: DynStore,
     ledger: PathBuf,
     answers: PathBuf,
+    lease: Duration,
 }
 
 impl Shared {
-    async fn open(folder: &Path, store: &store::Choice) -> Result<Self, idem::StoreError> {
+    async fn open(folder: &Path, store: &store::Choice, pace: u32) -> Result<Self, idem::StoreError> {
         let store = match store {
             // Twenty processes on two cores may keep one waiting for long.
             store::Choice::Sqlite(file) => {
@@ -98,7 +113,8 @@ impl Shared {
             }
             other => other.open().await?,
         };
-        Ok(Self { store, ledger: folder.join("ledger.txt"), answers: folder.join("answers.txt") })
+        let (ledger, answers) = (folder.join("ledger.txt"), folder.join("answers.txt"));
+        Ok(Self { store, ledger, answers, lease: LEASE * pace })
     }
 }
 
@@ -108,7 +124,7 @@ impl Shared {
     scope = "soak.work",
     fingerprint = amount,
     store = shared.store,
-    lease = LEASE,
+    lease = shared.lease,
     wait = wait
 )]
 async fn work(
@@ -141,8 +157,9 @@ const fn amount(key: u32) -> u64 {
 async fn main() -> ExitCode {
     let cli = Cli::parse();
     let ended = match cli.worker {
-        Some(Sub::Worker { folder, store, name, seed, keys, begin, millis }) => {
-            worker(&folder, &store, name, seed, &Window { keys, begin, millis }).await.map(|()| true)
+        Some(Sub::Worker { folder, store, name, seed, keys, begin, millis, pace }) => {
+            let window = Window { keys, begin, millis, pace };
+            worker(&folder, &store, name, seed, &window).await.map(|()| true)
         }
         None => soak(cli.soak).await,
     };
@@ -163,6 +180,8 @@ struct Window {
     begin: u64,
     /// How long it takes to come to the last key.
     millis: u64,
+    /// How much slower all is than at the pace 1.
+    pace: u32,
 }
 
 impl Window {
@@ -189,7 +208,7 @@ async fn worker(
     seed: u64,
     window: &Window,
 ) -> Result<(), Failure> {
-    let shared = connected(folder, store).await?;
+    let shared = connected(folder, store, window.pace).await?;
     let lanes = (0..LANES).map(|lane| {
         let shared = &shared;
         let mut random = SmallRng::seed_from_u64(seed ^ (name << 8) ^ lane as u64);
@@ -219,10 +238,10 @@ async fn worker(
 }
 
 /// The store, which may be away for a moment: that is what the soak is about.
-async fn connected(folder: &Path, store: &store::Choice) -> Result<Shared, Failure> {
+async fn connected(folder: &Path, store: &store::Choice, pace: u32) -> Result<Shared, Failure> {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
-        match Shared::open(folder, store).await {
+        match Shared::open(folder, store, pace).await {
             Err(error) if error.is_transient() && Instant::now() < end => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -244,7 +263,7 @@ impl Worker {
             .arg(folder)
             .arg(store)
             .args(
-                [name, seed, u64::from(window.keys), window.begin, window.millis]
+                [name, seed, u64::from(window.keys), window.begin, window.millis, u64::from(window.pace)]
                     .map(|number| number.to_string()),
             )
             .stdout(Stdio::null())
@@ -280,10 +299,11 @@ async fn soak(options: Soak) -> Result<bool, Failure> {
     fs::create_dir_all(folder)?;
     let keys =
         options.keys.unwrap_or_else(|| u32::try_from(options.seconds * 200).unwrap_or(u32::MAX)).max(1);
-    let window = Window { keys, begin: unix_millis(), millis: options.seconds * 1_000 };
+    let (begin, millis, pace) = (unix_millis(), options.seconds * 1_000, options.pace.max(1));
+    let window = Window { keys, begin, millis, pace };
     let (mut servers, url) = Servers::start(&options.store, folder)?;
     let disturbed = disturb(&options, folder, (&mut servers, &url), seed, &window).await?;
-    let shared = connected(folder, &url.parse::<store::Choice>()?).await?;
+    let shared = connected(folder, &url.parse::<store::Choice>()?, pace).await?;
     let finals = settle(&shared, keys).await;
     let mut report = judge(&shared, &finals)?;
     let disturbances = usize::try_from(disturbed.kills + disturbed.stops)? + options.workers;
@@ -323,7 +343,7 @@ async fn disturb(
     let begin = Instant::now();
     let end = begin + Duration::from_secs(options.seconds);
     while Instant::now() < end {
-        tokio::time::sleep(Duration::from_millis(random.random_range(20..120))).await;
+        tokio::time::sleep(Duration::from_millis(random.random_range(20..120)) * window.pace).await;
         for worker in &mut workers {
             if let Some(status) = worker.process.try_wait()? {
                 return Err(format!("a worker ended by itself: {status}").into());
@@ -340,7 +360,7 @@ async fn disturb(
             disturbed.kills += 1;
         } else if workers[chosen].stopped_until.is_none() {
             workers[chosen].signal("-STOP")?;
-            let past_the_lease = LEASE + Duration::from_millis(random.random_range(0..600));
+            let past_the_lease = (LEASE + Duration::from_millis(random.random_range(0..600))) * window.pace;
             workers[chosen].stopped_until = Some(Instant::now() + past_the_lease);
             disturbed.stops += 1;
         }
@@ -352,8 +372,9 @@ async fn disturb(
 /// Asks for every key once more: the answers that all others must have been.
 async fn settle(shared: &Shared, keys: u32) -> BTreeMap<u32, Result<String, idem::Error>> {
     let mut finals = BTreeMap::new();
-    for chunk in (0..keys).collect::<Vec<_>>().chunks(64) {
-        let calls = chunk.iter().map(|&key| work(shared, key, amount(key), Duration::ZERO, LEASE * 20));
+    for chunk in (0..keys).collect::<Vec<_>>().chunks(LANES) {
+        let calls =
+            chunk.iter().map(|&key| work(shared, key, amount(key), Duration::ZERO, shared.lease * 20));
         finals.extend(chunk.iter().copied().zip(join_all(calls).await));
     }
     finals

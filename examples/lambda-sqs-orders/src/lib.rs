@@ -1,5 +1,7 @@
 //! Ships orders: a Lambda function on an SQS queue, on the idempotent function [`ship`].
 
+pub mod mapping;
+
 use std::convert::Infallible;
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -8,8 +10,10 @@ use std::time::Duration;
 
 use aws_config::SdkConfig;
 use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
+use aws_sdk_sqs::types::MessageAttributeValue;
 use aws_smithy_http_client::tls::{self, rustls_provider::CryptoMode};
-use idem::lambda::batch::{Batch, BatchResponse};
+use idem::lambda::batch::{Batch, BatchRecord as _, BatchResponse, OnReject};
+use idem::message::Reason;
 use idem::{DynamoDbStore, Outcome, idempotent};
 use lambda_runtime::LambdaEvent;
 use serde::{Deserialize, Serialize};
@@ -23,10 +27,21 @@ pub struct App {
     pub ledger: PathBuf,
     /// Where it is told what was answered, for whoever checks: one line each.
     pub answers: Option<PathBuf>,
+    /// Where messages go that no delivery would help; left to the queue's redrive policy if there is none.
+    pub dead_letters: Option<DeadLetters>,
     /// How long the work takes.
     pub work: Duration,
     /// How long a silent worker keeps an order.
     pub lease: Duration,
+}
+
+/// A queue for messages that no delivery would help, of the same kind, standard or FIFO, as theirs.
+#[derive(Clone, Debug)]
+pub struct DeadLetters {
+    /// Who sends to it.
+    pub sqs: aws_sdk_sqs::Client,
+    /// Its URL.
+    pub queue: String,
 }
 
 /// An order, as it stands in a message.
@@ -99,7 +114,9 @@ pub async fn ship(app: &App, order: &Order) -> Result<Shipment, ShipError> {
 ///
 /// None: what fails is in the response.
 pub async fn handle(app: &App, event: LambdaEvent<SqsEvent>) -> Result<BatchResponse, Infallible> {
-    let batch = Batch::new().deadline(event.context.deadline());
+    let batch = Batch::new()
+        .deadline(event.context.deadline())
+        .on_reject(|message, reason| set_aside(app.dead_letters.as_ref(), message, reason));
     Ok(batch.process(event.payload.records, |message| handle_one(app, message)).await)
 }
 
@@ -114,6 +131,22 @@ async fn handle_one(app: &App, message: SqsMessage) -> Result<Shipment, ShipErro
         append(answers, &line).map_err(|error| ShipError::Ledger(error.to_string()))?;
     }
     observed.value
+}
+
+/// Sends a rejected message on, if there is where to.
+async fn set_aside(to: Option<&DeadLetters>, message: SqsMessage, reason: Reason) -> OnReject {
+    let Some(DeadLetters { sqs, queue }) = to else { return OnReject::Redrive };
+    let text = MessageAttributeValue::builder().data_type("String").string_value(reason.as_str()).build();
+    let (Ok(text), Some(body)) = (text, &message.body) else { return OnReject::Redrive };
+    let mut send = sqs.send_message().queue_url(queue).message_body(body).message_attributes("reason", text);
+    if let Some(group) = message.group() {
+        // By its own identifier the queue knows it, if it is sent on twice.
+        send = send.message_group_id(group).set_message_deduplication_id(message.message_id.clone());
+    }
+    match send.send().await {
+        Ok(_) => OnReject::Acknowledge,
+        Err(_) => OnReject::Redrive,
+    }
 }
 
 /// One line in one write, so that lines of several processes do not mix.

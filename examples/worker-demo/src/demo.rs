@@ -25,9 +25,9 @@ struct Cli {
     /// How many worker processes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=64))]
     workers: u64,
-    /// How often a worker is killed, in milliseconds; 0 for never.
-    #[arg(long, default_value_t = 500)]
-    kill_every: u64,
+    /// How often a worker is killed, in milliseconds; 0 for never. As the broker allows unless given.
+    #[arg(long)]
+    kill_every: Option<u64>,
     /// How many messages that can never be handled are among them.
     #[arg(long, default_value_t = 10)]
     poison: u64,
@@ -44,6 +44,9 @@ struct Cli {
 pub trait Broker: Sized {
     /// How many handlers each worker runs at a time.
     const CONCURRENCY: usize;
+
+    /// How often a worker is killed unless told otherwise, in milliseconds.
+    const KILL_EVERY_MS: u64 = 500;
 
     /// Starts it, with a queue for the orders and one for what is set aside.
     fn start() -> impl Future<Output = Result<Self, Failure>>;
@@ -135,7 +138,8 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
 }
 
 /// Has the workers empty the queue, kills them as told, and says how many were.
-async fn work_off(cli: &Cli, broker: &impl Broker, worker: &Worker) -> Result<usize, Failure> {
+async fn work_off<B: Broker>(cli: &Cli, broker: &B, worker: &Worker) -> Result<usize, Failure> {
+    let kill_every = cli.kill_every.unwrap_or(B::KILL_EVERY_MS);
     let mut workers = (0..cli.workers).map(|_| worker.start()).collect::<Result<Vec<_>, _>>()?;
     let begin = Instant::now();
     let patience = Duration::from_secs(120) + Duration::from_millis(50 * cli.messages);
@@ -145,7 +149,7 @@ async fn work_off(cli: &Cli, broker: &impl Broker, worker: &Worker) -> Result<us
         if workers.iter_mut().map(Process::is_over).collect::<Result<Vec<_>, _>>()?.contains(&true) {
             return Err("a worker ended of its own: see above".into());
         }
-        if cli.kill_every > 0 && last_kill.elapsed() >= Duration::from_millis(cli.kill_every) {
+        if kill_every > 0 && last_kill.elapsed() >= Duration::from_millis(kill_every) {
             // A new one first: nobody waits for the dead.
             workers.push(worker.start()?);
             drop(workers.remove(0));

@@ -154,6 +154,9 @@ impl<'b, R: BatchRecord + Clone> Batch<'b, R> {
 
     /// What becomes of a record that is rejected, such as one whose call failed for good: it may be sent
     /// on, and then acknowledged. Unless set, it is left to the queue's redrive policy.
+    ///
+    /// On a FIFO queue, send it on: until it is gone its group stands still, and what stands behind it there
+    /// is delivered with it, counts these deliveries, and would follow it to the dead-letter queue.
     pub fn on_reject<F>(mut self, rejected: impl Fn(R, Reason) -> F + Send + Sync + 'b) -> Self
     where
         F: Future<Output = OnReject> + Send + 'b,

@@ -6,16 +6,20 @@
 #![allow(clippy::missing_panics_doc, reason = "a server that cannot be started fails the test")]
 
 mod aws;
+mod kafka;
 mod nats;
 mod postgres;
 mod process;
+mod rabbitmq;
 mod redis;
 mod redis_group;
 
 pub use aws::Aws;
+pub use kafka::Kafka;
 pub use nats::Nats;
 pub use postgres::Postgres;
 pub use process::{Server, free_port, until};
+pub use rabbitmq::RabbitMq;
 pub use redis::Redis;
 pub use redis_group::{RedisCluster, RedisSentinel};
 
@@ -24,7 +28,7 @@ mod tests {
     use std::net::TcpStream;
     use std::path::Path;
 
-    use super::{Postgres, Redis, until};
+    use super::{Kafka, Postgres, Redis, until};
 
     #[test]
     fn a_postgres_server_answers_survives_a_kill_and_ends_with_its_owner() {
@@ -53,6 +57,15 @@ mod tests {
         redis.server().restart();
         drop(redis);
         until("it is gone", || TcpStream::connect(("127.0.0.1", port)).is_err());
+        assert!(!Path::new(&format!("/proc/{id}")).exists());
+    }
+    #[test]
+    fn a_kafka_broker_ends_with_its_owner() {
+        let mut kafka = Kafka::start();
+        let (id, port) = (kafka.server().id().unwrap(), kafka.server().port());
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
+        drop(kafka);
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
         assert!(!Path::new(&format!("/proc/{id}")).exists());
     }
 }

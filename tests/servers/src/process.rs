@@ -13,7 +13,7 @@ use tempfile::TempDir;
 const TRIES: usize = 5;
 
 /// How long a server may take to start or to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 type Recipe = Box<dyn Fn(u16, &Path) -> Command + Send + Sync>;
 

@@ -13,15 +13,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use aws_sdk_sqs::types::{QueueAttributeName, SendMessageBatchRequestEntry};
 use clap::{Parser, Subcommand};
 use idem::protocol::{State, StoredResult};
 use idem::{DynamoDbStore, KeyBuilder, RecordKey, Scope, Store};
 use idem_test_servers::Aws;
-use lambda_runtime::tower::Service as _;
-use lambda_runtime::{Context, LambdaEvent, service_fn};
+use lambda_runtime::service_fn;
+use lambda_sqs_orders::mapping::{BATCH, Mapping, emulated};
 use lambda_sqs_orders::{App, Order, Shipment, append, configuration, handle};
 use serde_json::json;
 
@@ -34,9 +34,6 @@ const VISIBILITY: i32 = 3;
 
 /// How often a message is delivered before it is a dead letter.
 const DELIVERIES: u32 = 50;
-
-/// How many messages a worker takes at once: the most that SQS gives.
-const BATCH: i32 = 10;
 
 const LEASE: Duration = Duration::from_millis(1_500);
 
@@ -89,50 +86,21 @@ async fn worker(queue: &str, folder: &Path) -> Anything<()> {
         store: store().await,
         ledger: folder.join("ledger"),
         answers: Some(folder.join("answers")),
+        dead_letters: None,
         work: Duration::from_millis(20),
         lease: LEASE,
     };
+    let mapping = Mapping::new(sqs, queue.to_owned());
     let mut function = service_fn(|event| handle(&app, event));
     loop {
-        let taken = sqs.receive_message().queue_url(queue).max_number_of_messages(BATCH).wait_time_seconds(1);
         // The emulator ends before its workers do.
-        let messages = taken.send().await?.messages.unwrap_or_default();
+        let messages = mapping.take().await?;
         if messages.is_empty() {
             continue;
         }
         append(&folder.join("deliveries"), &"1\n".repeat(messages.len()))?;
-        let records: Vec<_> = messages
-            .iter()
-            .map(|message| {
-                json!({
-                    "messageId": message.message_id,
-                    "receiptHandle": message.receipt_handle,
-                    "body": message.body,
-                    "attributes": {},
-                    "messageAttributes": {},
-                    "eventSource": "aws:sqs",
-                })
-            })
-            .collect();
-        let event = serde_json::from_value(json!({ "Records": records }))?;
-        let response = function.call(LambdaEvent::new(event, context()?)).await?;
-        let failed: BTreeSet<&str> =
-            response.batch_item_failures.iter().map(|failure| failure.item_identifier.as_str()).collect();
-        for message in &messages {
-            if !failed.contains(message.message_id.as_deref().unwrap_or_default()) {
-                let delete = sqs.delete_message().queue_url(queue);
-                delete.set_receipt_handle(message.receipt_handle.clone()).send().await?;
-            }
-        }
+        mapping.deliver(messages, &mut function).await?;
     }
-}
-
-/// Of a function that has ten seconds.
-fn context() -> Anything<Context> {
-    let deadline = (SystemTime::now() + Duration::from_secs(10)).duration_since(UNIX_EPOCH)?;
-    let mut context = Context::default();
-    context.deadline = u64::try_from(deadline.as_millis())?;
-    Ok(context)
 }
 
 async fn store() -> DynamoDbStore {
@@ -171,14 +139,7 @@ fn environment(url: &str) -> [(&'static str, String); 4] {
 
 async fn demo(cli: &Cli) -> Anything<bool> {
     let aws = Aws::start();
-    let here = aws_smithy_http_client::Builder::new().build_http();
-    let config = aws_config::defaults(aws_config::BehaviorVersion::latest())
-        .endpoint_url(aws.url())
-        .region("us-east-1")
-        .test_credentials()
-        .http_client(here)
-        .load()
-        .await;
+    let config = emulated(&aws.url()).await;
     let sqs = aws_sdk_sqs::Client::new(&config);
     let client = aws_sdk_dynamodb::Client::new(&config);
     let store = DynamoDbStore::builder(client, TABLE).clock_skew(Duration::ZERO).build();

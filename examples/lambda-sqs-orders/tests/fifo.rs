@@ -1,0 +1,229 @@
+//! The function on a FIFO queue, emulated.
+
+use std::error::Error;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::types::{Message, QueueAttributeName};
+use idem::protocol::{Claim, ClaimAnswer, Owner};
+use idem::{DynamoDbStore, KeyBuilder, OnCrash, RecordKey, Scope, Store};
+use idem_test_servers::Aws;
+use lambda_runtime::service_fn;
+use lambda_sqs_orders::mapping::{Delivery, Mapping, emulated};
+use lambda_sqs_orders::{App, DeadLetters, Order, handle};
+use serde_json::json;
+use tempfile::TempDir;
+
+type Anything<T> = Result<T, Box<dyn Error>>;
+
+/// How long a message that was taken stays hidden, in seconds.
+const VISIBILITY: u64 = 1;
+
+/// How often a message is delivered before it is a dead letter.
+const DELIVERIES: u32 = 4;
+
+/// A FIFO queue with its dead letters, a table, and the function on both.
+struct Shop {
+    sqs: Client,
+    queue: String,
+    dead: String,
+    app: App,
+    folder: TempDir,
+    _aws: Aws,
+}
+
+impl Shop {
+    async fn open() -> Anything<Self> {
+        let aws = Aws::start();
+        let config = emulated(&aws.url()).await;
+        let sqs = Client::new(&config);
+        let fifo = async |name: &str, redrive: Option<String>| -> Anything<String> {
+            let create = sqs.create_queue().queue_name(name);
+            let create = create.attributes(QueueAttributeName::FifoQueue, "true");
+            let create = create.attributes(QueueAttributeName::VisibilityTimeout, VISIBILITY.to_string());
+            let create = redrive.into_iter().fold(create, |create, redrive| {
+                create.attributes(QueueAttributeName::RedrivePolicy, redrive)
+            });
+            Ok(create.send().await?.queue_url.ok_or("no queue")?)
+        };
+        let dead = fifo("dead.fifo", None).await?;
+        let asked = sqs.get_queue_attributes().queue_url(&dead).attribute_names(QueueAttributeName::QueueArn);
+        let attributes = asked.send().await?.attributes.unwrap_or_default();
+        let arn = attributes.get(&QueueAttributeName::QueueArn).ok_or("no name of the queue")?;
+        let redrive = json!({ "deadLetterTargetArn": arn, "maxReceiveCount": DELIVERIES }).to_string();
+        let queue = fifo("orders.fifo", Some(redrive)).await?;
+
+        let folder = tempfile::tempdir()?;
+        let builder = DynamoDbStore::builder(aws_sdk_dynamodb::Client::new(&config), "orders");
+        let app = App {
+            store: builder.clock_skew(Duration::ZERO).build(),
+            ledger: folder.path().join("ledger"),
+            answers: Some(folder.path().join("answers")),
+            dead_letters: None,
+            work: Duration::from_millis(5),
+            lease: Duration::from_secs(30),
+        };
+        app.store.create_table().await?;
+        Ok(Self { sqs, queue, dead, app, folder, _aws: aws })
+    }
+
+    /// Sends an order; `once` is what the queue itself knows duplicates by.
+    async fn send(&self, group: &str, once: &str, id: u64, pieces: u32) -> Anything<String> {
+        let body = serde_json::to_string(&Order { id, pieces })?;
+        let send = self.sqs.send_message().queue_url(&self.queue).message_body(body);
+        let send = send.message_group_id(group).message_deduplication_id(once);
+        Ok(send.send().await?.message_id.ok_or("no identifier")?)
+    }
+
+    fn mapping(&self) -> Mapping {
+        Mapping::new(self.sqs.clone(), self.queue.clone())
+    }
+
+    /// The orders that were shipped, in the order of the effects.
+    fn shipped(&self) -> Vec<u64> {
+        lines(&self.folder.path().join("ledger")).iter().map(|line| line.parse().unwrap()).collect()
+    }
+
+    /// How many answers were replays.
+    fn replays(&self) -> usize {
+        lines(&self.folder.path().join("answers")).iter().filter(|line| line.ends_with("replayed")).count()
+    }
+
+    /// The orders among the dead letters.
+    async fn dead_letters(&self) -> Anything<Vec<u64>> {
+        let messages = Mapping::new(self.sqs.clone(), self.dead.clone()).take().await?;
+        Ok(messages.iter().map(order).collect())
+    }
+}
+
+fn lines(file: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn order(message: &Message) -> u64 {
+    serde_json::from_str::<Order>(message.body.as_deref().unwrap()).unwrap().id
+}
+
+/// The orders of a group among these.
+fn of(orders: &[u64], group: &[u64]) -> Vec<u64> {
+    orders.iter().copied().filter(|order| group.contains(order)).collect()
+}
+
+const A: [u64; 5] = [1, 2, 3, 4, 5];
+const B: [u64; 5] = [11, 12, 13, 14, 15];
+
+/// Both groups by turns; 13 is poison: there is nothing to ship.
+async fn send_both(shop: &Shop) -> Anything<Vec<String>> {
+    let mut identifiers = Vec::new();
+    for (a, b) in A.into_iter().zip(B) {
+        identifiers.push(shop.send("a", &a.to_string(), a, 1).await?);
+        identifiers.push(shop.send("b", &b.to_string(), b, u32::from(b != 13)).await?);
+    }
+    Ok(identifiers)
+}
+
+fn failures(delivery: &Delivery) -> Vec<String> {
+    let failures = delivery.response.batch_item_failures.iter();
+    failures.map(|failure| failure.item_identifier.clone()).collect()
+}
+
+#[tokio::test]
+async fn a_group_stands_still_at_its_first_failure_and_goes_on_in_order_when_that_is_over() -> Anything<()> {
+    let mut shop = Shop::open().await?;
+    shop.app.dead_letters = Some(DeadLetters { sqs: shop.sqs.clone(), queue: shop.dead.clone() });
+    let identifiers = send_both(&shop).await?;
+    // 3 is in flight with a worker that will not come back.
+    let key = KeyBuilder::new().literal("order/").part(&3_u64).finish()?;
+    let lease = Duration::from_millis(1_500);
+    let (owner, ttl) = (Owner::random(), Duration::from_secs(60));
+    let fingerprint = None;
+    let gone = Claim { owner, fingerprint, lease, ttl, on_crash: OnCrash::Rerun, max_attempts: None };
+    let key = RecordKey::new(Scope::new("orders.ship")?, key);
+    assert!(matches!(shop.app.store.claim(&key, &gone).await?, ClaimAnswer::Granted(_)));
+
+    let mapping = shop.mapping();
+    let mut function = service_fn(|event| handle(&shop.app, event));
+    let first = mapping.take().await?;
+    assert_eq!(first.iter().map(order).collect::<Vec<_>>(), [1, 11, 2, 12, 3, 13, 4, 14, 5, 15]);
+    let first = mapping.deliver(first, &mut function).await?;
+    let held_up = [4, 6, 8].map(|place: usize| identifiers[place].clone());
+    assert_eq!(failures(&first), held_up);
+    let shipped = shop.shipped();
+    assert_eq!((of(&shipped, &A), of(&shipped, &B)), (vec![1, 2], vec![11, 12, 14, 15]));
+    assert_eq!(shop.dead_letters().await?, [13]);
+
+    let begin = Instant::now();
+    while of(&shop.shipped(), &A) != A {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", shop.shipped());
+        let messages = mapping.take().await?;
+        let orders: Vec<_> = messages.iter().map(order).collect();
+        assert!(orders.is_empty() || orders == [3, 4, 5], "delivered out of order: {orders:?}");
+        mapping.deliver(messages, &mut function).await?;
+    }
+    assert_eq!(shop.shipped().len(), A.len() + B.len() - 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn poison_that_is_left_to_the_redrive_policy_takes_with_it_what_stands_behind_it() -> Anything<()> {
+    let shop = Shop::open().await?;
+    let identifiers = send_both(&shop).await?;
+    let mapping = shop.mapping();
+    let mut function = service_fn(|event| handle(&shop.app, event));
+    let behind = [5, 7, 9].map(|place: usize| identifiers[place].clone());
+    for _ in 0..DELIVERIES {
+        let mut messages = Vec::new();
+        let begin = Instant::now();
+        while messages.is_empty() {
+            assert!(begin.elapsed() < Duration::from_secs(30));
+            messages = mapping.take().await?;
+        }
+        assert_eq!(failures(&mapping.deliver(messages, &mut function).await?), behind);
+    }
+    let begin = Instant::now();
+    let mut dead = Vec::new();
+    while dead.is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(30));
+        assert_eq!(mapping.take().await?.len(), 0);
+        dead = shop.dead_letters().await?;
+    }
+    assert_eq!(dead, [13, 14, 15]);
+    assert_eq!((of(&shop.shipped(), &A), of(&shop.shipped(), &B)), (A.to_vec(), vec![11, 12]));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_batch_that_nobody_answered_for_comes_again_in_order_and_ships_nothing_twice() -> Anything<()> {
+    let shop = Shop::open().await?;
+    for order in A {
+        shop.send("a", &order.to_string(), order, 1).await?;
+    }
+    // Once more, which the queue takes for the same message, and once more as one of its own.
+    shop.send("a", "1", 1, 1).await?;
+    shop.send("a", "again", 1, 1).await?;
+    let everything = [1, 2, 3, 4, 5, 1];
+
+    let mapping = shop.mapping();
+    let taken = mapping.take().await?;
+    assert_eq!(taken.iter().map(order).collect::<Vec<_>>(), everything);
+    // The function did it all and was ended before it said so: nothing is deleted.
+    let unheard = Mapping::new(shop.sqs.clone(), shop.dead.clone());
+    let mut function = service_fn(|event| handle(&shop.app, event));
+    let lost = unheard.deliver(taken, &mut function).await;
+    assert!(lost.is_err(), "these are no messages of that queue");
+    assert_eq!((shop.shipped(), shop.replays()), (A.to_vec(), 1));
+
+    let begin = Instant::now();
+    let mut again = Vec::new();
+    while again.len() < everything.len() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{again:?}");
+        let delivery = mapping.deliver(mapping.take().await?, &mut function).await?;
+        assert!(delivery.response.batch_item_failures.is_empty());
+        again.extend(delivery.messages.iter().map(order));
+    }
+    assert_eq!(again, everything);
+    assert_eq!((shop.shipped(), shop.replays()), (A.to_vec(), 1 + everything.len()));
+    Ok(())
+}

