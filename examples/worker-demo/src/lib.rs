@@ -8,6 +8,8 @@ mod books;
 mod demo;
 mod ledger;
 mod shop;
+// It asks for features that only the root package has.
+#[allow(unexpected_cfgs)]
 #[path = "../../shared/store.rs"]
 mod store;
 mod worker;
