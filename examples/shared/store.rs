@@ -14,6 +14,7 @@ use idem::{DynStore, MemoryStore, SqliteStore, StoreError};
 use self::url::StoreUrl;
 
 /// What a user may write.
+#[allow(dead_code, reason = "not every example shows it")]
 pub(crate) const FORMS: &str = "sqlite:FILE | redis://.. | postgres://.. | memory";
 
 /// A store by name, not open yet. It has no `Debug`: a URL may hold a password.

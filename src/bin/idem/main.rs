@@ -79,7 +79,7 @@ struct Place {
     /// The schema of the table, on PostgreSQL
     #[arg(long, global = true, value_name = "NAME")]
     schema: Option<String>,
-    /// The table, on PostgreSQL ("idem_records")
+    /// The table, on PostgreSQL (`idem_records`)
     #[arg(long, global = true, value_name = "NAME")]
     table: Option<String>,
 }

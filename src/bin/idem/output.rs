@@ -70,9 +70,9 @@ pub(crate) fn safe(text: &str) -> String {
         let steers = c.is_control()
             || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         if steers {
-            safe.extend(c.escape_unicode())
+            safe.extend(c.escape_unicode());
         } else {
-            safe.push(c)
+            safe.push(c);
         }
         safe
     })
