@@ -43,7 +43,9 @@ async fn a_handler_that_outlasts_the_grace_is_dropped_and_given_back_with_its_ke
     let (shop, broker) = (Shop::on(store), Broker::new(&memory));
     let consumer = Consumer::new().grace(seconds(10));
     let messages = broker.endless(&["1 100 a", "2 ok a", "3 11"]);
-    let summary = consumer.run_until(sleep(seconds(2)), messages, |m| shop.ship(m)).await;
+    // Also where somebody observes the call in between.
+    let observed = async |shipping| idem_runtime::observe(shipping).await.value;
+    let summary = consumer.run_until(sleep(seconds(2)), messages, |m| observed(shop.ship(m))).await;
     assert_eq!(broker.told(), told(&[(11, "ack 3"), (15, "back 1"), (15, "back 2")]));
     assert_eq!(*broker.recorded.borrow(), [Some(State::Completed), Some(State::Released), None]);
     assert_eq!((summary.acknowledged, summary.given_back), (1, 2));
