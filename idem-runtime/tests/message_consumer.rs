@@ -6,6 +6,8 @@ mod message_support;
 
 use std::cell::Cell;
 use std::future::ready;
+use std::io;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
@@ -228,8 +230,25 @@ async fn an_error_is_not_asked_where_only_idem_knows_what_is_known() {
     assert_eq!(broker.heard(), ["retry 1 1s", "ack 2"]);
 }
 
+/// All that was logged by this process, which is this test's own.
+static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+struct Logged;
+
+impl io::Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        LOG.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[tokio::test(start_paused = true)]
-async fn an_operation_that_forgets_before_the_broker_does_is_reported() {
+async fn an_operation_that_forgets_before_the_broker_does_is_reported_once() {
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(|| Logged).finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
     let ttl = Duration::from_secs(3600);
     let operation = Operation::new(message_support::SCOPE).ttl(ttl);
     let shop = Shop::of(MemoryStore::new(), operation);
@@ -244,6 +263,8 @@ async fn an_operation_that_forgets_before_the_broker_does_is_reported() {
     assert_eq!(run(ttl).await.into_iter().collect::<Vec<_>>(), []);
     let short: Vec<_> = run(ttl + Duration::from_secs(1)).await.into_iter().collect();
     assert_eq!(short, [(message_support::SCOPE.to_owned(), ttl)]);
+    let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
+    assert_eq!(log.matches("ttl_below_horizon").count(), 1, "{log}");
 }
 
 /// A message of a broker that may be used from any thread.
