@@ -5,6 +5,8 @@
 
 mod sealed_support;
 
+use std::time::Duration;
+
 use idem_runtime::protocol::{Claim, RecordStep, RecordedStep, StoredResult, Verdict};
 use idem_runtime::testing::conformance::{self, Check, Profile, Subject, Violation};
 use idem_runtime::testing::{differential, seed};
@@ -46,14 +48,16 @@ async fn all_on_a_file() -> Subject {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("idem.db");
     let store = all(SqliteStore::builder(path).max_result_bytes(1 << 20).open().unwrap());
-    Subject::new(store.clone(), Profile::real_clock()).handle(store).keep(folder)
+    Subject::new(store.clone(), Profile::real_clock().short(Duration::from_millis(300)))
+        .handle(store)
+        .keep(folder)
 }
 
 async fn encrypted_on_a_file() -> Subject {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("idem.db");
     let open = || SqliteStore::builder(&path).max_result_bytes(1 << 20).open().unwrap().encrypted(ring());
-    Subject::new(open(), Profile::real_clock()).handle(open()).keep(folder)
+    Subject::new(open(), Profile::real_clock().short(Duration::from_millis(300))).handle(open()).keep(folder)
 }
 
 /// One test a theme, of all its checks: over a file they take time, most of it waiting.
@@ -95,7 +99,9 @@ fn all_of_them_answer_as_the_protocol_does() -> Result<(), Violation> {
     let subject = || async {
         let folder = tempfile::tempdir().unwrap();
         let store = all(SqliteStore::open(folder.path().join("idem.db")).unwrap());
-        Subject::new(store.clone(), Profile::real_clock()).handle(store).keep(folder)
+        Subject::new(store.clone(), Profile::real_clock().short(Duration::from_millis(300)))
+            .handle(store)
+            .keep(folder)
     };
     differential::run(seed(), 8_000, subject).map(|_| ())
 }

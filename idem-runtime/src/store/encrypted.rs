@@ -215,7 +215,7 @@ impl Transform for Encryption {
         let Some(rest) = stored.strip_prefix(&MAGIC) else {
             return if self.accept_plain { Ok(stored) } else { Err(SealError::Plain.into()) };
         };
-        let Some((id, nonce, sealed, tag)) = taken_apart(rest) else {
+        let Some(Envelope { id, nonce, sealed, tag }) = Envelope::read(rest) else {
             return Err(SealError::Truncated.into());
         };
         let cipher = self.ring.cipher(id).ok_or(SealError::UnknownKey { id })?;
@@ -236,12 +236,21 @@ impl Transform for Encryption {
     }
 }
 
-/// Number of the key, nonce, ciphertext and tag.
-fn taken_apart(envelope: &[u8]) -> Option<(u32, [u8; NONCE], &[u8], [u8; TAG])> {
-    let (id, rest) = envelope.split_first_chunk::<ID>()?;
-    let (nonce, rest) = rest.split_first_chunk::<NONCE>()?;
-    let (sealed, tag) = rest.split_last_chunk::<TAG>()?;
-    Some((u32::from_be_bytes(*id), *nonce, sealed, *tag))
+struct Envelope<'a> {
+    id: u32,
+    nonce: [u8; NONCE],
+    sealed: &'a [u8],
+    tag: [u8; TAG],
+}
+
+impl<'a> Envelope<'a> {
+    /// What comes after the magic, taken apart.
+    fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (id, rest) = bytes.split_first_chunk::<ID>()?;
+        let (nonce, rest) = rest.split_first_chunk::<NONCE>()?;
+        let (sealed, tag) = rest.split_last_chunk::<TAG>()?;
+        Some(Self { id: u32::from_be_bytes(*id), nonce: *nonce, sealed, tag: *tag })
+    }
 }
 
 /// Random, but for a step: there it follows from what the step is, so that the same step asked again is

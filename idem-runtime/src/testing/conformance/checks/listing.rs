@@ -205,10 +205,10 @@ pub(crate) async fn a_pages_clock_tells_what_is_over(t: &Trial) -> Checked {
                 (record.lease_until <= page.now, record.expires_at.is_some_and(|end| end <= page.now));
             match key.key().as_str() {
                 "Running" => {
-                    same("whether its lease and its time are over", (lease_over, over), (false, false))?
+                    same("whether its lease and its time are over", (lease_over, over), (false, false))?;
                 }
                 "Lapsed" => {
-                    same("whether its lease and its time are over", (lease_over, over), (true, false))?
+                    same("whether its lease and its time are over", (lease_over, over), (true, false))?;
                 }
                 _ => that(over, "what expired is not listed, or can be told to be over")?,
             }
