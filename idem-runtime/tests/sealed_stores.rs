@@ -177,9 +177,9 @@ async fn nothing_private_is_on_a_redis_server() {
         let server = idem_test_servers::Redis::start();
         let store = idem_runtime::RedisStore::connect(server.url()).await.unwrap();
         if sealed {
-            fill(&all(store)).await
+            fill(&all(store)).await;
         } else {
-            fill(&store).await
+            fill(&store).await;
         }
         let counts = found(&dump(&server.url()).await);
         assert_eq!(counts.iter().all(|count| *count == 0), wanted, "{counts:?}");
