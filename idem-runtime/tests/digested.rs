@@ -4,11 +4,13 @@
 
 mod sealed_support;
 
+use std::collections::HashSet;
 use std::time::Duration;
 
+use idem_runtime::listing::{List, Page};
 use idem_runtime::protocol::{Claim, ClaimAnswer, RecordStep, Verdict};
 use idem_runtime::testing::conformance::{self, Profile, Subject, Violation};
-use idem_runtime::{Error, Fingerprint, MemoryStore, Operation, Store};
+use idem_runtime::{Error, Fingerprint, MemoryStore, Operation, RecordKey, Scope, Store};
 use sealed_support::{claim, granted, key, recorded, recorded_as, replayed, step, value};
 
 const SECRET: [u8; 32] = [0x21; 32];
@@ -36,8 +38,7 @@ async fn the_store_has_digests_and_a_walk_gives_them() {
     let store = inner.clone().digest_keys(&SECRET);
     recorded(&store, &key("alice@example.com"), Verdict::Completed, b"1").await;
     assert_eq!(inner.get(&key("alice@example.com")).await.unwrap(), None);
-    for walked in
-        [&inner.list(&Default::default()).await.unwrap(), &store.list(&Default::default()).await.unwrap()]
+    for walked in [&inner.list(&List::default()).await.unwrap(), &store.list(&List::default()).await.unwrap()]
     {
         let [listed] = &walked.records[..] else { panic!("{walked:?}") };
         let (scope, name) = (listed.key.scope().as_str(), listed.key.key().as_str());
@@ -52,8 +53,15 @@ async fn another_secret_and_another_scope_give_other_digests() {
     let inner = MemoryStore::new();
     let store = inner.clone().digest_keys(&SECRET);
     recorded(&store, &key("a"), Verdict::Completed, b"1").await;
-    let other = inner.digest_keys(&[0x22; 32]);
-    assert!(matches!(other.claim(&key("a"), &claim()).await.unwrap(), ClaimAnswer::Granted(_)));
+    let names = async || {
+        let walked = inner.list(&List::default()).await.unwrap();
+        walked.records.into_iter().map(|listed| listed.key.key().clone()).collect::<HashSet<_>>()
+    };
+    let of_scope = RecordKey::new(Scope::new("test.other").unwrap(), key("a").key().clone());
+    granted(&store, &of_scope, &claim()).await;
+    assert_eq!(names().await.len(), 2);
+    granted(&inner.clone().digest_keys(&[0x22; 32]), &key("a"), &claim()).await;
+    assert_eq!(names().await.len(), 3);
 }
 
 #[tokio::test]
@@ -63,17 +71,17 @@ async fn a_fingerprint_is_compared_but_not_stored_and_comes_back() {
     recorded_as(&store, &key("a"), &red(), Verdict::Completed, b"1").await;
     recorded_as(&store, &key("b"), &red(), Verdict::Completed, b"1").await;
 
-    let hidden = |walked: idem_runtime::listing::Page| {
+    let hidden = |walked: Page| {
         walked.records.into_iter().map(|listed| listed.record.fingerprint.unwrap()).collect::<Vec<_>>()
     };
-    let stored = hidden(inner.list(&Default::default()).await.unwrap());
+    let stored = hidden(inner.list(&List::default()).await.unwrap());
     let print = red().fingerprint.unwrap();
     assert!(stored[0] != stored[1] && !stored.contains(&print), "it can be told or compared: {stored:?}");
     let half = |print: &Fingerprint, at: usize| print.as_bytes()[at..at + 16].to_vec();
     assert!(half(&stored[0], 0) != half(&print, 0) && half(&stored[0], 16) != half(&print, 16));
 
     assert_eq!(store.get(&key("a")).await.unwrap().unwrap().fingerprint, Some(print));
-    assert_eq!(hidden(store.list(&Default::default()).await.unwrap()), [print, print]);
+    assert_eq!(hidden(store.list(&List::default()).await.unwrap()), [print, print]);
     let blue = Claim { fingerprint: Some(Fingerprint::from_bytes([2; 32])), ..claim() };
     assert_eq!(store.claim(&key("a"), &blue).await.unwrap(), ClaimAnswer::Mismatch);
     assert!(matches!(store.claim(&key("a"), &red()).await.unwrap(), ClaimAnswer::Replay(_)));
@@ -89,7 +97,7 @@ async fn the_input_of_a_step_is_not_stored_and_comes_back() {
     let record = RecordStep { owner: request.owner, fence: grant.fence, position: 0, step: asked.clone() };
     store.record_step(&key("a"), &record).await.unwrap();
     assert_eq!(store.get(&key("a")).await.unwrap().unwrap().steps, std::slice::from_ref(&asked));
-    let name = inner.list(&Default::default()).await.unwrap().records.remove(0).key;
+    let name = inner.list(&List::default()).await.unwrap().records.remove(0).key;
     let [stored] = &inner.get(&name).await.unwrap().unwrap().steps[..] else { panic!() };
     assert_ne!(stored.input, asked.input);
 }

@@ -205,10 +205,15 @@ async fn records_that_are_swapped_are_found() {
     recorded(&inner.clone().encrypted(ring()), &key("a"), Verdict::Completed, SECRET).await;
     let sealed = stored(&inner, &key("a")).await;
     let same_key = key("a");
-    let other_scope = RecordKey::new(Scope::new("test.seale").unwrap(), key("da").key().clone());
-    for (key, verdict) in
-        [(key("b"), Verdict::Completed), (other_scope, Verdict::Completed), (same_key, Verdict::Failed)]
-    {
+    let of_scope =
+        |scope: &'static str, name: &str| RecordKey::new(Scope::new(scope).unwrap(), key(name).key().clone());
+    for (key, verdict) in [
+        (key("b"), Verdict::Completed),
+        (of_scope("test.other", "a"), Verdict::Completed),
+        // The same text in a row.
+        (of_scope("test.seale", "da"), Verdict::Completed),
+        (same_key, Verdict::Failed),
+    ] {
         let elsewhere = MemoryStore::new();
         recorded(&elsewhere, &key, verdict, &sealed).await;
         let error = refused(&elsewhere.encrypted(ring()), &key).await;
