@@ -83,9 +83,9 @@ fn bodies_of_two_steps() {
 }
 
 #[test]
-fn steps_under_both_policies_with_an_operator() {
-    let name = "two workers, one of each policy, a step, forget";
-    let bounds = Setup { steps: 1, forgets: 1, ..one_call(name, &[Rerun, InDoubt]) };
+fn steps_and_operators_that_forget() {
+    let name = "two workers, a step, forget";
+    let bounds = Setup { steps: 1, forgets: 1, ..one_call(name, &[Rerun; 2]) };
     explore(Setup { end: 3, renewals: false, ..bounds.clone() }, Setup { late: 1, end: 4, ..bounds });
 }
 
@@ -94,17 +94,16 @@ fn callers_that_settle_doubts() {
     let name = "two workers, doubts settled";
     let bounds = Setup { settles: true, ..one_call(name, &[InDoubt; 2]) };
     let full = Setup { lives: 2, steps: 1, late: 1, end: 4, ..bounds.clone() };
-    explore(Setup { end: 4, late: 1, renewals: false, ..bounds }, full);
+    explore(Setup { end: 3, late: 1, renewals: false, ..bounds }, full);
 }
 
 #[test]
 fn doubts_settled_under_a_limit_of_attempts() {
-    let name = "two workers of both policies, doubts settled, two attempts, other arguments";
+    let name = "two workers, doubts settled, two attempts";
     let max_attempts = NonZeroU32::new(2);
-    let bounds =
-        Setup { settles: true, max_attempts, other_arguments: true, ..one_call(name, &[Rerun, InDoubt]) };
-    let reduced = Setup { end: 3, renewals: false, lives: 2, ..bounds.clone() };
-    explore(reduced, Setup { lives: 2, steps: 1, ..bounds });
+    let bounds = Setup { settles: true, max_attempts, renewals: false, ..Setup::new(name, &[InDoubt; 2]) };
+    let reduced = Setup { end: 2, purges: false, resolutions: 0, ..bounds.clone() };
+    explore(reduced, Setup { other_arguments: true, end: 4, ..bounds });
 }
 
 #[test]

@@ -10,7 +10,7 @@ use idem_runtime::protocol::{
 use idem_runtime::{Key, OnCrash, PostgresStore, RecordKey, Scope, Store};
 use idem_test_servers::Postgres;
 
-/// The first layout, as its own statements made it, and the view so far as it matters.
+/// The first layout, as its own statements made it.
 const FIRST_LAYOUT: &str = "create table old (
         scope bytea not null, key bytea not null, state smallint not null, owner bytea not null,
         fence bigint not null, attempt bigint not null, recovered boolean not null, on_crash smallint not null,
@@ -21,10 +21,18 @@ const FIRST_LAYOUT: &str = "create table old (
     create table old_meta (name text primary key, value bigint not null);
     insert into old_meta (name, value) values ('schema_version', 1), ('fence_floor', 9000000000000000000);
     create view old_readable as select
-        'a' as scope, 'a' as key, 'a' as state, 'a' as owner, fence, attempt, recovered, 'a' as on_crash,
-        now() as lease_until, now() as retry_at, ttl * interval '1 microsecond' as ttl, 'a' as fingerprint,
-        'a' as tombstone, now() as created_at, now() as completed_at, now() as expires_at,
-        octet_length(result) as result_bytes from old;
+        case when position('\\x00'::bytea in scope) = 0 and current_setting('server_encoding') = 'UTF8'
+            then convert_from(scope, 'UTF8') else encode(scope, 'escape') end as scope,
+        case when position('\\x00'::bytea in key) = 0 and current_setting('server_encoding') = 'UTF8'
+            then convert_from(key, 'UTF8') else encode(key, 'escape') end as key,
+        (array['in_flight', 'completed', 'failed', 'released', 'in_doubt'])[state + 1] as state,
+        encode(owner, 'hex') as owner, fence, attempt, recovered, (array['rerun', 'in_doubt'])[on_crash + 1] as on_crash,
+        to_timestamp(lease_until / 1000000.0) as lease_until, to_timestamp(retry_at / 1000000.0) as retry_at,
+        ttl * interval '1 microsecond' as ttl, encode(fingerprint, 'hex') as fingerprint,
+        (array['too_large', 'not_encodable', 'exhausted'])[tombstone + 1] as tombstone,
+        to_timestamp(created_at / 1000000.0) as created_at, to_timestamp(completed_at / 1000000.0) as completed_at,
+        to_timestamp(expires_at / 1000000.0) as expires_at, octet_length(result) as result_bytes
+        from old;
     create role looker; grant select on old_readable to looker;";
 
 fn key(name: &str) -> RecordKey {

@@ -29,7 +29,7 @@
 //! | [`release`] | in flight and mine | released; in doubt if doubtful, or abandoned under that policy | `Released`, `InDoubt` |
 //! | | in flight and mine, and the body was not started | as before the grant | `Released` |
 //! | | already released by me (my answer was lost) | | the same again |
-//! | renew, record_step, complete, release | anything else | | `Lost` |
+//! | `renew`, `record_step`, `complete`, `release` | anything else | | `Lost` |
 //! | [`resolve`] | in doubt | completed, failed or released | `Resolved` |
 //!
 //! Two choices the table leaves open are made here, both for safety. A record remembers the crash

@@ -214,7 +214,7 @@ impl History {
             let endless = record.state == State::InDoubt
                 || (record.state == State::InFlight && record.on_crash == OnCrash::InDoubt);
             terminal == record.result.is_some()
-                && !(terminal && !record.steps.is_empty())
+                && (!terminal || record.steps.is_empty())
                 && terminal == record.completed_at.is_some()
                 && endless == record.expires_at.is_none()
                 && counted

@@ -52,7 +52,7 @@ pub enum Doing {
     Waiting {
         call: Call,
         /// What a claim saw that is not one atomic step.
-        seen: Option<Option<Record>>,
+        seen: Option<Box<Option<Record>>>,
         reply: Option<Reply>,
     },
     /// The body runs.

@@ -186,10 +186,10 @@ impl World {
         let Doing::Waiting { call, seen, reply } = &mut self.workers[index].doing else { return None };
         let reads_first = !R::CLAIM_IS_ATOMIC && matches!(call, Call::Claim { .. });
         if reads_first && seen.is_none() {
-            *seen = Some(self.key.record.clone());
+            *seen = Some(Box::new(self.key.record.clone()));
             return Some(());
         }
-        *reply = Some(worker::apply::<R>(&mut self.key, setup, by, *call, seen.take()));
+        *reply = Some(worker::apply::<R>(&mut self.key, setup, by, *call, seen.take().map(|seen| *seen)));
         Some(())
     }
 

@@ -221,7 +221,7 @@ macro_rules! __conformance_checks {
                     a_takeover_has_the_steps_of_who_was_taken_over,
                     steps_outlive_a_release_and_a_new_fingerprint, steps_outlive_a_renewal,
                     steps_outlive_a_doubt_and_an_operators_release, a_refused_claim_leaves_the_steps,
-                    steps_are_kept_as_long_as_their_record, a_policy_does_not_change_what_becomes_of_steps,
+                    steps_are_kept_as_long_as_their_record,
                 }
                 "a record with a result has no steps, and a new generation none of the one before" {
                     a_result_takes_the_place_of_the_steps, an_exhausted_or_resolved_key_has_no_steps,
@@ -351,7 +351,7 @@ macro_rules! __conformance_checks {
                     of_hundreds_that_find_a_lapsed_lease_one_takes_over,
                     of_hundreds_that_find_an_expired_record_one_is_granted,
                     an_owner_that_asks_many_times_at_once_has_one_grant,
-                    races_for_different_keys_do_not_touch_each_other, a_doubt_is_settled_by_one_of_many,
+                    races_for_different_keys_do_not_touch_each_other,
                     a_key_is_never_held_twice_and_its_fences_rise,
                 }
                 "no race gets around a refusal" {
@@ -363,9 +363,6 @@ macro_rules! __conformance_checks {
                     of_many_results_of_one_attempt_one_is_recorded, of_many_operators_one_resolves,
                     all_that_wait_for_a_result_get_the_same,
                 }
-                "of rivals for one position of the steps, one is recorded" {
-                    rivals_for_one_position_leave_one_step,
-                }
                 "a purge under load touches no live record" {
                     a_purge_under_load_touches_no_live_record,
                 }
@@ -376,6 +373,9 @@ macro_rules! __conformance_checks {
                     a_late_renewal_and_a_takeover_exclude_each_other,
                     a_result_and_a_release_exclude_each_other, a_late_step_and_a_takeover_exclude_each_other,
                     a_step_and_a_result_leave_a_result_without_steps,
+                }
+                "of rivals for one position of the steps, or for one doubt, one gets it" {
+                    rivals_for_one_position_leave_one_step, a_doubt_is_settled_by_one_of_many,
                 }
                 "what was deleted does not come back, and what came back is not deleted" {
                     a_result_that_meets_its_removal_does_not_come_back,

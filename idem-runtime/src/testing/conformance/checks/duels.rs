@@ -1,4 +1,4 @@
-//! Two at once on one key: one of them comes first, and both are told so.
+//! Two at once on one key: one of them comes first, and both are told so; and rivals for one place in it.
 
 use futures_util::future::join_all;
 
@@ -202,6 +202,56 @@ pub(crate) async fn a_step_and_a_result_leave_a_result_without_steps(t: &Trial) 
         let record = t.record(&held.key).await?;
         same("steps", record.steps, Vec::new())?;
         same("result", record.result, Some(value("receipt")))?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn rivals_for_one_position_leave_one_step(t: &Trial) -> Checked {
+    const RIVALS: usize = 12;
+    let held = t.take(&t.key("a")?).await?;
+    let step = |name: String| RecordedStep { result: value(format!("of {name}")), input: None, name };
+    for position in 0..8 {
+        let answers = t
+            .race(RIVALS, |number, store| {
+                let held = held.clone();
+                async move {
+                    // Pairs ask for the same step.
+                    let step = step(format!("{}", number / 2));
+                    (store.record_step(&held.key, &held.recording(position, &step)).await, step)
+                }
+            })
+            .await?;
+        let mut won = Vec::new();
+        for (answer, step) in answers {
+            match answer.map_err(|error| error.kind()) {
+                Ok(RecordStepAnswer::Recorded) => won.push(step),
+                Ok(RecordStepAnswer::Lost) => {}
+                Err(kind) => same("an error of a rival", Some(kind), None)?,
+            }
+        }
+        let recorded = t.record(&held.key).await?.steps;
+        same("steps", recorded.len(), usize::try_from(position).unwrap_or(0) + 1)?;
+        that(
+            won.len() == 2 && won.iter().all(|step| recorded.last() == Some(step)),
+            format!("one step and its copy should be recorded, and these were: {won:?}"),
+        )?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_doubt_is_settled_by_one_of_many(t: &Trial) -> Checked {
+    const RIVALS: usize = 12;
+    for round in 0..8 {
+        let held = t.bring(&t.key(format!("{round}"))?, Stage::InDoubt).await?;
+        let answers = t
+            .race(RIVALS, |_, store| {
+                let (key, request) = (held.key.clone(), t.ask_settling());
+                async move { store.claim(&key, &request).await }
+            })
+            .await?;
+        let granted = answers.iter().filter(|answer| matches!(answer, Ok(ClaimAnswer::Granted(_)))).count();
+        same("grants", granted, 1)?;
+        same("attempt", t.record(&held.key).await?.attempt, 2)?;
     }
     Ok(())
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, Owner, RecordStepAnswer, RecordedStep,
-    ReleaseAnswer, ReleaseCause, Resolution, ResolveAnswer, StoredResult, Verdict,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, Owner, ReleaseAnswer, ReleaseCause,
+    Resolution, ResolveAnswer, StoredResult, Verdict,
 };
 use crate::store::Store;
 use crate::testing::conformance::stage::Stage;
@@ -380,56 +380,6 @@ pub(crate) async fn a_purge_under_load_touches_no_live_record(t: &Trial) -> Chec
         for (key, result) in kept? {
             same("result", t.replay(&key).await?.result, result)?;
         }
-    }
-    Ok(())
-}
-
-pub(crate) async fn rivals_for_one_position_leave_one_step(t: &Trial) -> Checked {
-    const RIVALS: usize = 12;
-    let held = t.take(&t.key("a")?).await?;
-    let step = |name: String| RecordedStep { result: value(format!("of {name}")), input: None, name };
-    for position in 0..8 {
-        let answers = t
-            .race(RIVALS, |number, store| {
-                let held = held.clone();
-                async move {
-                    // Pairs ask for the same step.
-                    let step = step(format!("{}", number / 2));
-                    (store.record_step(&held.key, &held.recording(position, &step)).await, step)
-                }
-            })
-            .await?;
-        let mut won = Vec::new();
-        for (answer, step) in answers {
-            match answer.map_err(|error| error.kind()) {
-                Ok(RecordStepAnswer::Recorded) => won.push(step),
-                Ok(RecordStepAnswer::Lost) => {}
-                Err(kind) => same("an error of a rival", Some(kind), None)?,
-            }
-        }
-        let recorded = t.record(&held.key).await?.steps;
-        same("steps", recorded.len(), usize::try_from(position).unwrap_or(0) + 1)?;
-        that(
-            won.len() == 2 && won.iter().all(|step| recorded.last() == Some(step)),
-            format!("one step and its copy should be recorded, and these were: {won:?}"),
-        )?;
-    }
-    Ok(())
-}
-
-pub(crate) async fn a_doubt_is_settled_by_one_of_many(t: &Trial) -> Checked {
-    const RIVALS: usize = 12;
-    for round in 0..8 {
-        let held = t.bring(&t.key(format!("{round}"))?, Stage::InDoubt).await?;
-        let answers = t
-            .race(RIVALS, |_, store| {
-                let (key, request) = (held.key.clone(), t.ask_settling());
-                async move { store.claim(&key, &request).await }
-            })
-            .await?;
-        let granted = answers.iter().filter(|answer| matches!(answer, Ok(ClaimAnswer::Granted(_)))).count();
-        same("grants", granted, 1)?;
-        same("attempt", t.record(&held.key).await?.attempt, 2)?;
     }
     Ok(())
 }
