@@ -358,7 +358,7 @@ async fn a_rerun_that_was_taken_over_before_its_first_step_runs_none() {
     operation().run(&store, "k", || async { Err::<usize, _>(Failure::Transient) }).await.unwrap_err();
     let call = operation().run(&store, "k", || async {
         taken_over(&store).await;
-        counted("theirs", &runs).await
+        counted("mine", &runs).await
     });
     assert_eq!(call.await.unwrap_err().kind(), "lease_lost");
     assert_eq!(runs.count(), 0);

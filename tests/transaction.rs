@@ -644,3 +644,31 @@ async fn other_arguments_under_one_key_and_a_released_record_are_judged_as_witho
     let replayed = Operation::new("judged").run(&bank.store, "1", || async { Ok::<u32, Failure>(9) }).await;
     assert_eq!(replayed.unwrap(), 2);
 }
+
+#[idempotent(key = "{order}", scope = "bank.stepwise", store = store, transaction = tx)]
+async fn pay_stepwise(
+    store: &PostgresStore,
+    tx: &mut Transaction<'_, Postgres>,
+    order: &str,
+) -> Result<u32, Failure> {
+    // The same name twice would be an error of a step that is recorded.
+    for _ in 0..2 {
+        idem::step("charge", || async { effect(tx, order).await }).await?;
+    }
+    Ok(2)
+}
+
+#[tokio::test]
+async fn a_step_in_a_transaction_runs_as_if_it_were_none() {
+    let bank = Bank::open().await;
+    for expected in [0, 2] {
+        let mut tx = bank.begin().await;
+        assert_eq!(pay_stepwise(&bank.store, &mut tx, "a").await.unwrap(), 2);
+        if expected == 0 {
+            tx.rollback().await.unwrap();
+        } else {
+            tx.commit().await.unwrap();
+        }
+        assert_eq!(bank.effects(), expected);
+    }
+}

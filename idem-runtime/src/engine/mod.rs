@@ -3,7 +3,8 @@
 //! Owns everything that happens between a caller and a store. It knows the protocol's answers but
 //! not its rules, and bytes but not how a store keeps them.
 //!
-//! Only this file is generic over the body, and is kept short for that reason.
+//! Only this file, and a few lines of `steps` and `recovering`, are generic over the body, and are kept short
+//! for that reason.
 
 mod attempt;
 mod background;
@@ -128,10 +129,8 @@ where
             return decode(&call, &codec, &replay);
         }
     };
-    let encoded = match attempt.is_decided() {
-        true => None,
-        false => codec.encode(&result, call.policy.max_result_bytes),
-    };
+    let encoded =
+        if attempt.is_decided() { None } else { codec.encode(&result, call.policy.max_result_bytes) };
     let Some((verdict, stored)) = encoded else {
         Box::pin(attempt.release()).await;
         return result;
