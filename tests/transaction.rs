@@ -380,6 +380,7 @@ async fn a_claim_that_is_lost_meanwhile_fails_the_call_and_the_transaction_canno
         ttl,
         on_crash: OnCrash::Rerun,
         max_attempts: None,
+        settles_doubt: false,
     };
     let ClaimAnswer::Granted(grant) = bank.store.claim(&key, &claim).await.unwrap() else { panic!() };
     idem_test_servers::until("its lease is over", || {

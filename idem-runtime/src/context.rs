@@ -372,16 +372,14 @@ pub(crate) fn deadline() -> Option<Instant> {
 /// # }
 /// ```
 pub async fn observe<F: Future>(call: F) -> Observed<F::Output> {
-    let (value, outcome, _) = observed(call).await;
-    Observed { value, outcome }
+    // Not by way of `observed_by`: each function that passes a future on holds it twice.
+    let observation = Arc::new(Observation::within_current());
+    let value = OBSERVER.scope(Some(observation.clone()), call).await;
+    Observed { value, outcome: observation.take().0 }
 }
 
-/// As [`observe`], and how the call ended if it gave no value.
-pub(crate) async fn observed<F: Future>(call: F) -> (F::Output, Option<Outcome>, Option<Ending>) {
-    observed_by(&Arc::new(Observation::within_current()), call).await
-}
-
-/// The same, by an observer that stays when the call is dropped.
+/// As [`observe`], and how the call ended if it gave no value; by an observer that stays when the call is dropped.
+#[cfg(feature = "message")]
 pub(crate) async fn observed_by<F: Future>(
     observation: &Arc<Observation>,
     call: F,

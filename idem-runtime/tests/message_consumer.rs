@@ -130,7 +130,15 @@ async fn a_message_in_flight_elsewhere_is_retried_when_its_lease_is_over() {
     let shop = Shop::new();
     let broker = Broker::new(&shop.store);
     let (owner, ttl, on_crash) = (Owner::random(), LEASE, OnCrash::Rerun);
-    let claim = Claim { owner, fingerprint: None, lease: LEASE, ttl, on_crash, max_attempts: None };
+    let claim = Claim {
+        owner,
+        fingerprint: None,
+        lease: LEASE,
+        ttl,
+        on_crash,
+        max_attempts: None,
+        settles_doubt: false,
+    };
     shop.store.claim(&key("1"), &claim).await.unwrap();
     let messages = broker.messages(&["1 ok", "2 ok"]);
     message::run(stream::iter(messages), |m| shop.ship(m)).await;

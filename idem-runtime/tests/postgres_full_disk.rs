@@ -19,7 +19,15 @@ fn key(number: usize) -> RecordKey {
 
 async fn claim(store: &PostgresStore, number: usize, owner: Owner) -> ClaimAnswer {
     let on_crash = OnCrash::Rerun;
-    let request = Claim { owner, fingerprint: None, lease: HOUR, ttl: HOUR, on_crash, max_attempts: None };
+    let request = Claim {
+        owner,
+        fingerprint: None,
+        lease: HOUR,
+        ttl: HOUR,
+        on_crash,
+        max_attempts: None,
+        settles_doubt: false,
+    };
     store.claim(&key(number), &request).await.unwrap()
 }
 

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use idem::listing::{List, Page};
 use idem::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, Record, Release, ReleaseAnswer, Renew,
-    RenewAnswer, Replay, Resolution, ResolveAnswer, StoredResult, Timestamp, Verdict,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, Record, RecordStep, RecordStepAnswer,
+    Release, ReleaseAnswer, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, StoredResult, Timestamp,
+    Verdict,
 };
 use idem::{RecordKey, Store, StoreError, Waiters};
 
@@ -33,6 +34,7 @@ impl Instant {
             result: StoredResult::Value(json.into()),
             attempt: 1,
             completed_at: Timestamp::default(),
+            expires_at: None,
         };
         Self { answer: ClaimAnswer::Replay(replay), waiters: Waiters::default() }
     }

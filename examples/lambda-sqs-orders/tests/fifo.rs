@@ -139,7 +139,15 @@ async fn a_group_stands_still_at_its_first_failure_and_goes_on_in_order_when_tha
     let lease = Duration::from_millis(1_500);
     let (owner, ttl) = (Owner::random(), Duration::from_secs(60));
     let fingerprint = None;
-    let gone = Claim { owner, fingerprint, lease, ttl, on_crash: OnCrash::Rerun, max_attempts: None };
+    let gone = Claim {
+        owner,
+        fingerprint,
+        lease,
+        ttl,
+        on_crash: OnCrash::Rerun,
+        max_attempts: None,
+        settles_doubt: false,
+    };
     let key = RecordKey::new(Scope::new("orders.ship")?, key);
     assert!(matches!(shop.app.store.claim(&key, &gone).await?, ClaimAnswer::Granted(_)));
 

@@ -34,14 +34,15 @@ impl Worker {
     /// Opens what the handler needs.
     pub(crate) async fn shop(&self) -> Result<Shop, Failure> {
         let choice: Choice = self.store.parse()?;
-        let database = match &choice {
-            Choice::Postgres(url) => {
+        let url = &self.store;
+        let database = match url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            true => {
                 let pool = PgPoolOptions::new().max_connections(8).connect(url).await?;
                 sqlx::query("CREATE TABLE IF NOT EXISTS effects (id bigint NOT NULL)").execute(&pool).await?;
                 let store = PostgresStore::from_pool(&pool).await?;
                 Some((pool, store))
             }
-            _ => None,
+            false => None,
         };
         let work = Duration::from_millis(self.work_ms);
         Ok(Shop { database, ..Shop::new(choice.open().await?, LEASE, self.folder.clone(), work) })

@@ -302,7 +302,7 @@ mod tests {
         (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
     }
 
-    /// RFC 8452, appendix C.2: AEAD_AES_256_GCM_SIV.
+    /// RFC 8452, appendix C.2: `AEAD_AES_256_GCM_SIV`.
     #[test]
     fn the_cipher_gives_what_rfc_8452_says() {
         let key: [u8; 32] =
