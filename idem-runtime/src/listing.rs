@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::key::{Key, RecordKey, Scope};
+use crate::key::{RecordKey, Scope};
 use crate::protocol::{Record, State, StoredResult, Timestamp, Tombstone};
 
 /// The most records that a page looks at.
@@ -179,8 +179,9 @@ impl fmt::Debug for Cursor {
 }
 
 /// The name of a record, if these can be one.
+#[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres", feature = "dynamodb"))]
 pub(crate) fn name(scope: &str, key: &str) -> Option<RecordKey> {
-    Some(RecordKey::new(Scope::new(scope.to_owned()).ok()?, Key::new(key).ok()?))
+    Some(RecordKey::new(Scope::new(scope.to_owned()).ok()?, crate::key::Key::new(key).ok()?))
 }
 
 #[cfg(test)]

@@ -20,6 +20,10 @@ use crate::protocol::{
 
 /// Which bytes of a record these are.
 #[derive(Clone, Copy)]
+#[cfg_attr(
+    not(feature = "encryption"),
+    allow(dead_code, reason = "only what is sealed is bound to its place")
+)]
 pub(super) enum Part<'a> {
     /// Its result.
     Result(Verdict),
