@@ -38,9 +38,8 @@ fn a_call_allocates_no_more_than_it_did() {
             of(orders, |order| with_fingerprint(&store, order)),
         ]
     });
-    assert_eq!(
-        counted,
-        [[10, 9, 18], [5, 4, 13]],
-        "fresh and replayed: by the attribute, by hand, with a fingerprint"
-    );
+    // Fresh and replayed: by the attribute, by hand, with a fingerprint. Each event takes memory for its labels where
+    // the feature `metrics` is on, as it is where all features are.
+    let (without, with) = ([[10, 9, 18], [5, 4, 13]], [[19, 18, 27], [8, 7, 16]]);
+    assert!(counted == without || counted == with, "{counted:?}");
 }
