@@ -115,7 +115,7 @@ async fn another_programs_value_is_corrupt_and_stays_as_it_is() {
     let () = server.set(name("text"), "x".repeat(200)).unwrap();
     let () = server.set(name("short"), &[1_u8, b'I', 0, 0]).unwrap();
     let () = server.lpush(name("list"), "x").unwrap();
-    let mut newer = vec![2_u8; 100];
+    let mut newer = vec![3_u8; 100];
     newer[1] = b'C';
     let () = server.set(name("newer"), newer).unwrap();
     for text in ["text", "short", "list", "newer"] {

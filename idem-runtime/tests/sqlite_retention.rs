@@ -44,7 +44,7 @@ async fn purge_deletes_what_is_over_up_to_its_limit_and_nothing_live() {
         .execute_batch(
             "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \
              INSERT INTO idem_records SELECT scope, 'over/' || i, state, owner, fence, attempt, recovered, on_crash, \
-             lease_until, retry_at, ttl, fingerprint, tombstone, created_at, completed_at, i, result \
+             lease_until, retry_at, ttl, fingerprint, tombstone, created_at, completed_at, i, result, steps \
              FROM idem_records, n WHERE key = 'live/0'",
         )
         .unwrap();
