@@ -22,11 +22,29 @@ tokio::task_local! {
 
 /// What a running body can learn of its call: see [`context`].
 #[derive(Clone)]
-pub struct Context(Arc<Inner>);
+pub struct Context(Arc<dyn Details>);
 
-struct Inner {
+/// Where a context's answers come from.
+pub(crate) trait Details: Send + Sync {
+    /// The key of the call.
+    fn key(&self) -> &RecordKey;
+    /// What was granted; `None` where the call runs unprotected.
+    fn grant(&self) -> Option<Grant>;
+}
+
+struct Plain {
     key: RecordKey,
     grant: Option<Grant>,
+}
+
+impl Details for Plain {
+    fn key(&self) -> &RecordKey {
+        &self.key
+    }
+
+    fn grant(&self) -> Option<Grant> {
+        self.grant
+    }
 }
 
 /// The call whose body this runs in, or `None` outside one.
@@ -90,46 +108,50 @@ impl Current {
 
 impl Context {
     pub(crate) fn new(key: RecordKey, grant: Option<Grant>) -> Self {
-        Self(Arc::new(Inner { key, grant }))
+        Self::of(Arc::new(Plain { key, grant }))
+    }
+
+    pub(crate) fn of(details: Arc<dyn Details>) -> Self {
+        Self(details)
     }
 
     /// The scope of the operation.
     #[must_use]
     pub fn operation(&self) -> &str {
-        self.0.key.scope().as_str()
+        self.0.key().scope().as_str()
     }
 
     /// The key of the call, as it was rendered. It is private data.
     #[must_use]
     pub fn key(&self) -> &Key {
-        self.0.key.key()
+        self.0.key().key()
     }
 
     /// Which attempt this is; from 1. It is 1 also where the call runs unprotected.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.0.grant.map_or(1, |grant| grant.attempt)
+        self.0.grant().map_or(1, |grant| grant.attempt)
     }
 
     /// The fence of this attempt, for a downstream that can refuse a lower one. `None` where the
     /// call runs unprotected, because the store was down and the operation fails open.
     #[must_use]
     pub fn fence(&self) -> Option<Fence> {
-        self.0.grant.map(|grant| grant.fence)
+        self.0.grant().map(|grant| grant.fence)
     }
 
     /// Whether this attempt took over from one whose lease ran out, so that the effect may have
     /// happened already.
     #[must_use]
     pub fn recovered(&self) -> bool {
-        self.0.grant.is_some_and(|grant| grant.recovered)
+        self.0.grant().is_some_and(|grant| grant.recovered)
     }
 
     /// Whether the call is protected by a claim; `false` only where the store was down and the
     /// operation fails open.
     #[must_use]
     pub fn protected(&self) -> bool {
-        self.0.grant.is_some()
+        self.0.grant().is_some()
     }
 
     /// A key for the next service: the same at every attempt of this call, different for every
@@ -149,7 +171,7 @@ impl Context {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("key", &self.0.key).field("grant", &self.0.grant).finish()
+        f.debug_struct("Context").field("key", self.0.key()).field("grant", &self.0.grant()).finish()
     }
 }
 

@@ -9,18 +9,19 @@ use std::time::Duration;
 
 use backon::BackoffBuilder;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::call::Prepared;
-use super::insist::{LEAST_TIMEOUT, insist, unanswered};
+use super::insist::{LEAST_TIMEOUT, insist, unanswered, within};
 use super::keeper::Kept;
-use super::lease::Lease;
+use super::lease::{Lease, Sent};
 use super::operation::SHORTEST_LEASE;
-use super::report::{self, Event};
+use super::report::{Event, Stopwatch};
 use super::steps::{Log, Recorder as _, settle};
 use super::wait::backoff;
-use crate::context::{Ending, Outcome};
+use crate::context::{Details, Ending, Outcome};
 use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::key::RecordKey;
 use crate::protocol::{
     Complete, CompleteAnswer, Grant, Owner, Record, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer,
     Replay, StoredResult, Tombstone, Verdict,
@@ -39,7 +40,7 @@ pub(super) struct Claimed<S> {
 /// One attempt.
 pub(super) struct Attempt<S: Store> {
     claimed: Arc<Claimed<S>>,
-    started: Instant,
+    stopwatch: Stopwatch,
     phase: Phase,
 }
 
@@ -67,13 +68,13 @@ pub(super) enum Recorded {
 }
 
 impl<S: Store> Attempt<S> {
-    pub(super) fn new(call: &Arc<Prepared<S>>, owner: Owner, grant: Grant, sent: Instant) -> Self {
+    pub(super) fn new(call: &Arc<Prepared<S>>, owner: Owner, grant: Grant, sent: Sent) -> Self {
         let lease = Lease::new(call.policy.lease, grant.lease_left, sent);
         call.span.record("attempt", grant.attempt);
         // Who starts a key anew has nothing to look for.
         let log = Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered);
         let claimed = Arc::new(Claimed { call: call.clone(), owner, grant, lease, log });
-        Self { claimed, started: Instant::now(), phase: Phase::Unused }
+        Self { claimed, stopwatch: Stopwatch::start(), phase: Phase::Unused }
     }
 
     pub(super) fn call(&self) -> &Prepared<S> {
@@ -93,7 +94,7 @@ impl<S: Store> Attempt<S> {
     }
 
     fn body_ended(&mut self) {
-        report::body_ran(&self.call().key, self.started.elapsed());
+        self.stopwatch.body_ran(&self.call().key);
         let Grant { attempt, recovered, .. } = self.claimed.grant;
         self.call().observe(Outcome::Executed { attempt, recovered });
     }
@@ -202,7 +203,7 @@ impl<S: Store> Attempt<S> {
 
 impl<S: Store> Drop for Attempt<S> {
     fn drop(&mut self) {
-        let claimed = self.claimed.clone();
+        let claimed = &self.claimed;
         claimed.lease.end();
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Over => {}
@@ -221,14 +222,14 @@ impl<S: Store> Claimed<S> {
     pub(super) async fn renew(self: Arc<Self>) -> bool {
         let policy = &self.call.policy;
         let request = Renew { owner: self.owner, fence: self.grant.fence, lease: self.call.lease() };
-        let sent = (Instant::now(), std::time::Instant::now());
+        let sent = Sent::now();
         let patience = (policy.lease / 3).max(Duration::from_millis(50)).min(policy.store_timeout);
-        let answer = match timeout(patience, self.call.store.renew(&self.call.key, &request)).await {
+        let answer = match within(patience, self.call.store.renew(&self.call.key, &request)).await {
             Ok(answer) => answer,
             Err(_) => Err(unanswered("the renewal", patience)),
         };
         match answer {
-            Ok(RenewAnswer::Held) => self.lease.confirm(sent.0, sent.1),
+            Ok(RenewAnswer::Held) => self.lease.confirm(sent),
             Ok(RenewAnswer::Lost) => self.lease.lose(),
             Err(error) => {
                 self.report(Event::RenewalFailed(&error));
@@ -245,10 +246,9 @@ impl<S: Store> Claimed<S> {
     /// Records a result; tried again for as long as the lease is held, and as any operation of the
     /// store is. Later than the lease it still counts, if nobody has taken over.
     async fn complete(&self, mut request: Complete) -> Result<CompleteAnswer, StoreError> {
-        let end = self.asks_until();
         loop {
             let ask = || self.call.store.complete(&self.call.key, &request);
-            let asked = insist("the result", end, self.call.policy.store_timeout, ask).await;
+            let asked = insist("the result", || self.asks_until(), self.call.policy.store_timeout, ask).await;
             let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
             match &asked {
                 Err(error) if error.kind() == StoreErrorKind::TooLarge && request.result != tombstone => {
@@ -290,7 +290,7 @@ impl<S: Store> Claimed<S> {
         let request =
             Release { owner: self.owner, fence: self.grant.fence, cause, retry_after: Duration::ZERO };
         let patience = self.call.policy.store_timeout;
-        let answer = timeout(patience, self.call.store.release(&self.call.key, &request))
+        let answer = within(patience, self.call.store.release(&self.call.key, &request))
             .await
             .unwrap_or_else(|_| Err(unanswered("the release", patience)))?;
         match answer {
@@ -318,7 +318,7 @@ impl<S: Store> Claimed<S> {
     async fn lapse(&self) -> Result<(), StoreError> {
         let request = Renew { owner: self.owner, fence: self.grant.fence, lease: SHORTEST_LEASE };
         let patience = self.call.policy.store_timeout;
-        let answer = timeout(patience, self.call.store.renew(&self.call.key, &request))
+        let answer = within(patience, self.call.store.renew(&self.call.key, &request))
             .await
             .unwrap_or_else(|_| Err(unanswered("the end of the lease", patience)))?;
         if answer == RenewAnswer::Held {
@@ -346,9 +346,19 @@ impl<S: Store> Claimed<S> {
 
     async fn look(&self) -> Result<Option<Record>, StoreError> {
         let patience = self.call.policy.store_timeout;
-        timeout(patience, self.call.store.get(&self.call.key))
+        within(patience, self.call.store.get(&self.call.key))
             .await
             .unwrap_or_else(|_| Err(unanswered("the record", patience)))
+    }
+}
+
+impl<S: Store> Details for Claimed<S> {
+    fn key(&self) -> &RecordKey {
+        &self.call.key
+    }
+
+    fn grant(&self) -> Option<Grant> {
+        Some(self.grant)
     }
 }
 

@@ -67,7 +67,7 @@ impl<S: Store> Call<S> {
         let span = tracing::info_span!(
             "idempotent_call",
             operation = key.scope().as_str(),
-            key = %key.digest(),
+            key = %key.shown(),
             attempt = tracing::field::Empty,
         );
         let deadline = context::deadline();

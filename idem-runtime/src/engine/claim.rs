@@ -8,11 +8,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::attempt::Attempt;
 use super::call::Prepared;
-use super::insist::unanswered;
+use super::insist::{unanswered, within};
+use super::lease::Sent;
 use super::report::Event;
 use super::wait::{self, backoff};
 use crate::error::{Error, StoreError, StoreErrorKind};
-use crate::protocol::{Claim, ClaimAnswer, Grant, Owner, Replay};
+use crate::protocol::{Claim, ClaimAnswer, Owner, Replay};
 use crate::store::Store;
 
 /// What a call may do.
@@ -112,53 +113,26 @@ impl<S: Store> Prepared<S> {
 
 /// Claims the key once. A lost answer is asked again by the same owner within the store's timeout.
 pub(super) async fn ask<S: Store>(call: &Arc<Prepared<S>>) -> Result<Asked<S>, StoreError> {
-    let asking = Asking { call: call.clone(), owner: Owner::random(), sent: Instant::now() };
+    let asking = Asking { call: call.clone(), owner: Owner::random(), sent: Sent::now() };
+    let mut claiming = Claiming { call, owner: asking.owner, sent: asking.sent, answering: None };
+    let answering = claiming.answering.insert(Box::pin(asking.answered(false)));
     let patience = call.policy.store_timeout;
-    let mut pauses = backoff().build();
-    let mut doubt = Doubt { asking: asking.clone(), open: None };
-    loop {
-        let left = patience.saturating_sub(asking.sent.elapsed());
-        let mut pending = PendingClaim::new(&asking);
-        let answer = match timeout(left, pending.answer()).await {
-            Ok(answer) => answer,
-            // Not asked again: the first question goes on in the background, to give up what it
-            // may still be granted.
-            Err(_) => return Err(doubt.open.clone().unwrap_or_else(|| unanswered("the claim", patience))),
-        };
-        match answer {
-            Ok(ClaimAnswer::Granted(grant)) => {
-                doubt.open = None;
-                let attempt = asking.attempt(grant);
-                if let Some(confirmed) = confirm(attempt, asking.sent + patience).await? {
-                    return Ok(Asked::Granted(confirmed));
-                }
-                // Somebody has it by now. Asking again tells how long.
-            }
-            Ok(answer) => {
-                doubt.open = None;
-                return Ok(Asked::Refused(answer));
-            }
-            Err(error) if error.is_outcome_unknown() => {
-                let open = doubt.open.get_or_insert(error).clone();
-                let left = patience.saturating_sub(asking.sent.elapsed());
-                if left.is_zero() {
-                    return Err(open);
-                }
-                sleep(pauses.next().unwrap_or(left).min(left)).await;
-            }
-            Err(error) => return Err(doubt.open.clone().unwrap_or(error)),
+    // Out of patience, the question is not dropped: it goes on in the background, to give up what it may still
+    // be granted.
+    let answered = within(patience, answering).await.map_err(|_| unanswered("the claim", patience))?;
+    claiming.answering = None;
+    answered.map_err(|Unanswered { error, open }| {
+        if open {
+            claiming.give_back(None);
         }
-    }
+        error
+    })
 }
 
 /// A grant that was long on its way is renewed before the body starts, unless somebody has it by
 /// now.
 async fn confirm<S: Store>(attempt: Attempt<S>, until: Instant) -> Result<Option<Attempt<S>>, StoreError> {
     let claimed = attempt.claimed();
-    let left = claimed.lease.held_until().saturating_duration_since(Instant::now());
-    if left > claimed.lease.length / 3 {
-        return Ok(Some(attempt));
-    }
     let mut pauses = backoff().build();
     while !claimed.clone().renew().await {
         let pause = pauses.next().unwrap_or(claimed.lease.length);
@@ -172,105 +146,116 @@ async fn confirm<S: Store>(attempt: Attempt<S>, until: Instant) -> Result<Option
     Ok(if claimed.lease.is_lost() { None } else { Some(attempt) })
 }
 
-type Answering = Pin<Box<dyn Future<Output = Result<ClaimAnswer, StoreError>> + Send>>;
+/// Why a claim has no answer.
+struct Unanswered {
+    error: StoreError,
+    /// Whether it may have been granted all the same.
+    open: bool,
+}
+
+type Answering<S> = Pin<Box<dyn Future<Output = Result<Asked<S>, Unanswered>> + Send>>;
 
 /// Who asks for what, and since when.
 struct Asking<S: Store> {
     call: Arc<Prepared<S>>,
     owner: Owner,
-    sent: Instant,
-}
-
-impl<S: Store> Clone for Asking<S> {
-    fn clone(&self) -> Self {
-        Self { call: self.call.clone(), ..*self }
-    }
+    sent: Sent,
 }
 
 impl<S: Store> Asking<S> {
-    fn claim(&self) -> Answering {
-        let policy = &self.call.policy;
-        let request = Claim {
-            owner: self.owner,
-            fingerprint: self.call.fingerprint,
-            lease: self.call.lease(),
-            ttl: policy.ttl,
-            on_crash: policy.on_crash,
-            max_attempts: policy.max_attempts,
-            settles_doubt: policy.settles_doubt(),
-        };
-        let call = self.call.clone();
-        Box::pin(async move { call.store.claim(&call.key, &request).await })
-    }
-
-    fn attempt(&self, grant: Grant) -> Attempt<S> {
-        Attempt::new(&self.call, self.owner, grant, self.sent)
-    }
-
-    /// Finds out what was granted to a caller that went away, and gives it back. With `answering`
-    /// only that question was asked; without, an earlier answer left it open.
-    async fn give_back(self, answering: Option<Answering>) {
-        let policy = &self.call.policy;
-        let doubtful = answering.is_none();
-        let mut answering = answering.unwrap_or_else(|| self.claim());
-        let mut pauses = backoff().build();
+    /// Asks until there is an answer, for as long as an operation of the store may take. With `open` an
+    /// earlier question of this owner may have been granted.
+    async fn answered(self, mut open: bool) -> Result<Asked<S>, Unanswered> {
+        let Self { call, owner, sent } = self;
+        let policy = &call.policy;
+        let until = || sent.runtime + policy.store_timeout;
+        let mut pauses = None;
+        let mut unknown = None;
         loop {
-            match timeout(policy.store_timeout, answering).await {
-                // An attempt that is not used is given up when it is dropped.
-                Ok(Ok(ClaimAnswer::Granted(grant))) => return drop(self.attempt(grant)),
-                Ok(Ok(_)) => return,
-                Ok(Err(error)) if !doubtful && !error.is_outcome_unknown() => return,
-                Ok(Err(_)) | Err(_) if self.sent.elapsed() > policy.lease => return,
-                Ok(Err(_)) | Err(_) => sleep(pauses.next().unwrap_or(policy.store_timeout)).await,
+            let request = Claim {
+                owner,
+                fingerprint: call.fingerprint,
+                lease: call.lease(),
+                ttl: policy.ttl,
+                on_crash: policy.on_crash,
+                max_attempts: policy.max_attempts,
+                settles_doubt: policy.settles_doubt(),
+            };
+            match call.store.claim(&call.key, &request).await {
+                Ok(ClaimAnswer::Granted(grant)) => {
+                    (open, unknown) = (false, None);
+                    let attempt = Attempt::new(&call, owner, grant, sent);
+                    if !attempt.claimed().lease.is_late() {
+                        return Ok(Asked::Granted(attempt));
+                    }
+                    match Box::pin(confirm(attempt, until())).await {
+                        Ok(Some(attempt)) => return Ok(Asked::Granted(attempt)),
+                        // Somebody has it by now. Asking again tells how long.
+                        Ok(None) => {}
+                        Err(error) => return Err(Unanswered { error, open }),
+                    }
+                }
+                Ok(answer) => return Ok(Asked::Refused(answer)),
+                Err(error) if error.is_outcome_unknown() => {
+                    open = true;
+                    let error = unknown.get_or_insert(error);
+                    let left = until().saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(Unanswered { error: error.clone(), open });
+                    }
+                    let pauses = pauses.get_or_insert_with(|| backoff().build());
+                    sleep(pauses.next().unwrap_or(left).min(left)).await;
+                }
+                Err(error) => return Err(Unanswered { error: unknown.unwrap_or(error), open }),
             }
-            answering = self.claim();
-        }
-    }
-}
-
-/// An answer that left open whether the claim was granted. Unless a later one settles it, it is
-/// settled behind the caller.
-struct Doubt<S: Store> {
-    asking: Asking<S>,
-    open: Option<StoreError>,
-}
-
-impl<S: Store> Drop for Doubt<S> {
-    fn drop(&mut self) {
-        if self.open.is_some() {
-            let give_back = self.asking.clone().give_back(None);
-            self.asking.call.finish_behind(give_back);
         }
     }
 }
 
 /// A claim whose answer is awaited. If the caller goes away first, the answer is still awaited, and
 /// a grant that nobody wants is given back.
-struct PendingClaim<S: Store> {
-    asking: Asking<S>,
-    answering: Option<Answering>,
+struct Claiming<'c, S: Store> {
+    call: &'c Arc<Prepared<S>>,
+    owner: Owner,
+    sent: Sent,
+    answering: Option<Answering<S>>,
 }
 
-impl<S: Store> PendingClaim<S> {
-    fn new(asking: &Asking<S>) -> Self {
-        Self { asking: asking.clone(), answering: Some(asking.claim()) }
-    }
-
-    async fn answer(&mut self) -> Result<ClaimAnswer, StoreError> {
-        let Some(answering) = &mut self.answering else {
-            return Err(StoreError::outcome_unknown("it was asked already"));
-        };
-        let answer = answering.as_mut().await;
-        self.answering = None;
-        answer
+impl<S: Store> Claiming<'_, S> {
+    /// Finds out behind the caller what was granted, and gives it back. Without `answering` an earlier answer
+    /// left it open.
+    fn give_back(&self, answering: Option<Answering<S>>) {
+        self.call.finish_behind(give_back(self.call.clone(), self.owner, self.sent, answering));
     }
 }
 
-impl<S: Store> Drop for PendingClaim<S> {
+impl<S: Store> Drop for Claiming<'_, S> {
     fn drop(&mut self) {
         if let Some(answering) = self.answering.take() {
-            let give_back = self.asking.clone().give_back(Some(answering));
-            self.asking.call.finish_behind(give_back);
+            self.give_back(Some(answering));
         }
+    }
+}
+
+async fn give_back<S: Store>(
+    call: Arc<Prepared<S>>,
+    owner: Owner,
+    sent: Sent,
+    answering: Option<Answering<S>>,
+) {
+    let policy = &call.policy;
+    // By now an earlier question may have been granted.
+    let again = || -> Answering<S> { Box::pin(Asking { call: call.clone(), owner, sent }.answered(true)) };
+    let mut answering = answering.unwrap_or_else(again);
+    let mut pauses = backoff().build();
+    loop {
+        match timeout(policy.store_timeout, answering).await {
+            // An attempt that is not used is given up when it is dropped.
+            Ok(Ok(_)) => return,
+            Ok(Err(Unanswered { open: false, .. })) => return,
+            Ok(Err(_)) | Err(_) if sent.runtime.elapsed() > policy.lease => return,
+            Ok(Err(_)) | Err(_) => sleep(pauses.next().unwrap_or(policy.store_timeout)).await,
+        }
+        answering = again();
     }
 }

@@ -8,8 +8,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use smallvec::SmallVec;
 
 use crate::protocol::{StoredResult, Tombstone, Verdict};
+
+/// What a short result is, in bytes.
+const SHORT: usize = 128;
 
 /// How the results of an operation are kept.
 pub(crate) trait Codec<T, E> {
@@ -65,9 +69,11 @@ where
 }
 
 pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> StoredResult {
-    match catch_unwind(AssertUnwindSafe(|| serde_json::to_vec(value))) {
-        Ok(Ok(bytes)) if bytes.len() > max_bytes => StoredResult::Tombstone(Tombstone::TooLarge),
-        Ok(Ok(bytes)) => StoredResult::Value(Bytes::from(bytes)),
+    // A short result has its room beside the count of those who share it: one allocation for both.
+    let mut bytes = SmallVec::<[u8; SHORT]>::new();
+    match catch_unwind(AssertUnwindSafe(|| serde_json::to_writer(&mut bytes, value))) {
+        Ok(Ok(())) if bytes.len() > max_bytes => StoredResult::Tombstone(Tombstone::TooLarge),
+        Ok(Ok(())) => StoredResult::Value(Bytes::from_owner(bytes)),
         Ok(Err(_)) | Err(_) => StoredResult::Tombstone(Tombstone::NotEncodable),
     }
 }

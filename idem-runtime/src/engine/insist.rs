@@ -1,8 +1,12 @@
 //! Asking a store again for as long as that may help.
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 use backon::BackoffBuilder;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::wait::backoff;
@@ -11,22 +15,45 @@ use crate::error::StoreError;
 /// The least time a store is given to answer, whatever is left.
 pub(super) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Asks until `end`, each time for at most `most`, and once in any case.
+/// Polls once.
+async fn once<F: Future>(mut asked: Pin<&mut F>) -> Poll<F::Output> {
+    poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx))).await
+}
+
+/// As tokio's `timeout`, without a timer and a look at the clock where the answer is there at once.
+pub(super) async fn within<F: Future>(patience: Duration, asked: F) -> Result<F::Output, Elapsed> {
+    let mut asked = pin!(asked);
+    match once(asked.as_mut()).await {
+        Poll::Ready(answer) => Ok(answer),
+        Poll::Pending => timeout(patience, asked).await,
+    }
+}
+
+/// Asks until `end`, each time for at most `most`, and once in any case. When that is, is asked for only where
+/// the first answer is not there at once.
 pub(super) async fn insist<T, F>(
     what: &str,
-    end: Instant,
+    end: impl Fn() -> Instant,
     most: Duration,
     mut ask: impl FnMut() -> F,
 ) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
+    let (end, mut answer) = {
+        let mut asked = pin!(ask());
+        match once(asked.as_mut()).await {
+            Poll::Ready(Ok(answer)) => return Ok(answer),
+            Poll::Ready(answer) => (end(), answer),
+            Poll::Pending => {
+                let end = end();
+                (end, timeout(most, asked).await.unwrap_or_else(|_| Err(unanswered(what, most))))
+            }
+        }
+    };
     let mut pauses = backoff().build();
     loop {
-        let left = end.saturating_duration_since(Instant::now());
-        let patience = left.max(LEAST_TIMEOUT).min(most);
-        let asked = timeout(patience, ask()).await;
-        let error = match asked.unwrap_or_else(|_| Err(unanswered(what, patience))) {
+        let error = match answer {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
@@ -35,6 +62,9 @@ where
             return Err(error);
         }
         sleep(pauses.next().unwrap_or(LEAST_TIMEOUT).min(left)).await;
+        let left = end.saturating_duration_since(Instant::now());
+        let patience = left.max(LEAST_TIMEOUT).min(most);
+        answer = timeout(patience, ask()).await.unwrap_or_else(|_| Err(unanswered(what, patience)));
     }
 }
 

@@ -167,6 +167,7 @@ fn look_at(lease: Arc<dyn Kept>) {
 mod tests {
     use futures_util::FutureExt as _;
 
+    use super::super::lease::Sent;
     use super::*;
 
     struct Call(Lease, Handle);
@@ -191,7 +192,7 @@ mod tests {
         let keeper = Keeper { watched: Mutex::new(watched), earlier: Notify::new() };
         let call = |seconds| -> Arc<dyn Kept> {
             let length = Duration::from_secs(seconds);
-            Arc::new(Call(Lease::new(length, length, tokio::time::Instant::now()), Handle::current()))
+            Arc::new(Call(Lease::new(length, length, Sent::now()), Handle::current()))
         };
         let woken_for = |lease: &Arc<dyn Kept>| {
             let due = keeper.watch(lease);

@@ -12,31 +12,37 @@ use tokio::time::Instant;
 /// The lease of one attempt.
 pub(super) struct Lease {
     pub(super) length: Duration,
-    confirmed: Mutex<Confirmed>,
+    /// When the request was sent that the store last confirmed the lease by: the lease runs at least
+    /// its length from there.
+    confirmed: Mutex<Sent>,
     lost: AtomicBool,
     over: AtomicBool,
     pub(super) waker: AtomicWaker,
 }
 
-/// When the request was sent that the store last confirmed the lease by: the lease runs at least
-/// its length from there.
+/// When a request was sent.
 #[derive(Clone, Copy)]
-struct Confirmed {
+pub(super) struct Sent {
     /// By the runtime's clock, which a test may have paused.
-    runtime: Instant,
+    pub(super) runtime: Instant,
     /// By the machine's, which the keeper goes by.
     machine: std::time::Instant,
 }
 
+impl Sent {
+    pub(super) fn now() -> Self {
+        Self { runtime: Instant::now(), machine: std::time::Instant::now() }
+    }
+}
+
 impl Lease {
     /// A lease of which `left` was left when the claim, sent at `sent`, was answered.
-    pub(super) fn new(length: Duration, left: Duration, sent: Instant) -> Self {
+    pub(super) fn new(length: Duration, left: Duration, sent: Sent) -> Self {
         // An answer that was asked again may tell of a lease that runs already.
         let used = length.saturating_sub(left);
-        let machine = std::time::Instant::now();
-        let confirmed = Confirmed {
-            runtime: sent.checked_sub(used).unwrap_or(sent),
-            machine: machine.checked_sub(sent.elapsed().saturating_add(used)).unwrap_or(machine),
+        let confirmed = Sent {
+            runtime: sent.runtime.checked_sub(used).unwrap_or(sent.runtime),
+            machine: sent.machine.checked_sub(used).unwrap_or(sent.machine),
         };
         Self {
             length,
@@ -47,15 +53,15 @@ impl Lease {
         }
     }
 
-    fn confirmed(&self) -> MutexGuard<'_, Confirmed> {
+    fn confirmed(&self) -> MutexGuard<'_, Sent> {
         self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The store confirmed a renewal that was sent at this moment.
-    pub(super) fn confirm(&self, runtime: Instant, machine: std::time::Instant) {
+    pub(super) fn confirm(&self, sent: Sent) {
         let mut confirmed = self.confirmed();
-        confirmed.runtime = confirmed.runtime.max(runtime);
-        confirmed.machine = confirmed.machine.max(machine);
+        confirmed.runtime = confirmed.runtime.max(sent.runtime);
+        confirmed.machine = confirmed.machine.max(sent.machine);
     }
 
     /// The store said that the claim is another's.
@@ -80,6 +86,11 @@ impl Lease {
     /// Until when it is certainly held.
     pub(super) fn held_until(&self) -> Instant {
         later(self.confirmed().runtime, self.length)
+    }
+
+    /// Whether so much of it is over that it is to be renewed before anything is done under it.
+    pub(super) fn is_late(&self) -> bool {
+        self.held_until().saturating_duration_since(Instant::now()) <= self.length / 3
     }
 
     /// When the call itself renews it.

@@ -69,7 +69,7 @@ where
     S: Store,
     B: Future<Output = R>,
 {
-    let entered = Box::pin(enter(call)).await?;
+    let entered = enter(call).await?;
     finish(entered, codec, body).await
 }
 
@@ -135,7 +135,7 @@ where
         Box::pin(attempt.release()).await;
         return result;
     };
-    match Box::pin(attempt.record(verdict, stored)).await {
+    match attempt.record(verdict, stored).await {
         Recorded::Kept => result,
         Recorded::Superseded(replay) => decode(&call, &codec, &replay),
         Recorded::Lost(error) => Err(error.into()),
@@ -197,8 +197,7 @@ async fn drive<R: Return, S: Store, B: Future<Output = R>>(
     mut body: Pin<&mut Option<B>>,
 ) -> Ended<Result<R::Value, R::Error>> {
     let call = attempt.call();
-    let context = Context::new(call.key.clone(), Some(attempt.grant()));
-    let current = Current::new(context, Some(attempt.claimed().clone()));
+    let current = Current::new(Context::of(attempt.claimed().clone()), Some(attempt.claimed().clone()));
     let mut upkeep = Upkeep::new(attempt.claimed());
     poll_fn(|cx| {
         let _entered = call.span.enter();

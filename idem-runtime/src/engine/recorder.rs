@@ -42,7 +42,7 @@ impl<S: Store> Recorder for Claimed<S> {
     fn load(&self) -> Job {
         let (call, owner, fence, end) = (self.call.clone(), self.owner, self.grant.fence, self.asks_until());
         Box::pin(async move {
-            let read = insist("the steps", end, call.policy.store_timeout, || call.store.get(&call.key));
+            let read = insist("the steps", || end, call.policy.store_timeout, || call.store.get(&call.key));
             let record = read.await.map_err(Failed::Store)?;
             let mine = record.filter(|record| {
                 record.state == State::InFlight && record.owner == owner && record.fence == fence
@@ -57,7 +57,7 @@ impl<S: Store> Recorder for Claimed<S> {
         Box::pin(async move {
             loop {
                 let ask = || call.store.record_step(&call.key, &request);
-                match insist("the step", end, call.policy.store_timeout, ask).await {
+                match insist("the step", || end, call.policy.store_timeout, ask).await {
                     Ok(RecordStepAnswer::Recorded) => return Ok(Done::Recorded(request.step)),
                     Ok(RecordStepAnswer::Lost) => return Err(Failed::Lost),
                     Err(error) if error.kind() == StoreErrorKind::TooLarge => {

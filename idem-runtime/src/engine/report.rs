@@ -5,6 +5,9 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "metrics")]
+use tokio::time::Instant;
+
 use crate::error::StoreError;
 use crate::key::RecordKey;
 
@@ -97,7 +100,7 @@ pub(super) fn event(key: &RecordKey, event: Event<'_>, attempt: u32) {
                 target: "idem",
                 event = event.name(),
                 operation = key.scope().as_str(),
-                key = %key.digest(),
+                key = %key.shown(),
                 attempt,
                 $($($field)*,)?
                 $text
@@ -151,7 +154,7 @@ pub(super) fn event(key: &RecordKey, event: Event<'_>, attempt: u32) {
 
 #[cfg(feature = "metrics")]
 fn count(key: &RecordKey, event: Event<'_>) {
-    let operation = key.scope().as_str().to_owned();
+    let operation = key.scope().label();
     metrics::counter!("idem_events_total", "operation" => operation.clone(), "event" => event.name())
         .increment(1);
     if let Event::Waited(time) = event {
@@ -159,9 +162,26 @@ fn count(key: &RecordKey, event: Event<'_>) {
     }
 }
 
-/// Says how long a body ran.
-#[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::missing_const_for_fn))]
-pub(super) fn body_ran(key: &RecordKey, time: Duration) {
+/// Tells how long a body runs, where metrics are on.
+pub(super) struct Stopwatch {
     #[cfg(feature = "metrics")]
-    metrics::histogram!("idem_body_seconds", "operation" => key.scope().as_str().to_owned()).record(time);
+    started: Instant,
+}
+
+impl Stopwatch {
+    #[cfg_attr(not(feature = "metrics"), allow(clippy::missing_const_for_fn))]
+    pub(super) fn start() -> Self {
+        Self {
+            #[cfg(feature = "metrics")]
+            started: Instant::now(),
+        }
+    }
+
+    /// Says how long the body ran.
+    #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::unused_self))]
+    pub(super) fn body_ran(&self, key: &RecordKey) {
+        #[cfg(feature = "metrics")]
+        metrics::histogram!("idem_body_seconds", "operation" => key.scope().label())
+            .record(self.started.elapsed());
+    }
 }

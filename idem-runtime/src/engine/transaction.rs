@@ -15,7 +15,7 @@ use tracing::Instrument;
 
 use super::call::Prepared;
 use super::claim::refused_by_store;
-use super::report::{self, Event};
+use super::report::{Event, Stopwatch};
 use super::wait::backoff;
 use super::{Call, Codec, Ended, decode, plainly, polled};
 use crate::context::{Context, Current, Ending, Outcome};
@@ -44,7 +44,7 @@ struct TakenBy<S> {
 /// What polls the body of a call.
 pub(crate) struct Running {
     guarded: Option<(Current, tracing::Span)>,
-    started: Instant,
+    stopwatch: Stopwatch,
 }
 
 /// What a call comes to.
@@ -171,7 +171,7 @@ impl<S: TransactionStore, P> Within<'_, S, P> {
             // Its steps run plainly: what is not committed was not, so none is ever to be resumed.
             (Current::new(context, None), by.call.span.clone())
         });
-        Running { guarded, started: Instant::now() }
+        Running { guarded, stopwatch: Stopwatch::start() }
     }
 
     /// Records what the body came to, or leaves nothing of it.
@@ -196,7 +196,7 @@ impl<S: TransactionStore, P> Within<'_, S, P> {
         };
         let Some(by) = self.taken.take() else { return result };
         let attempt = by.taken.grant.attempt;
-        report::body_ran(&by.call.key, running.started.elapsed());
+        running.stopwatch.body_ran(&by.call.key);
         by.call.observe(Outcome::Executed { attempt, recovered: by.taken.grant.recovered });
         let Some((verdict, stored)) = codec.encode(&result, by.call.policy.max_result_bytes) else {
             self.undo().await;

@@ -138,6 +138,15 @@ impl Scope {
             Name::Shared(name) => name,
         }
     }
+
+    /// The name as a label, which takes no memory of its own.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn label(&self) -> metrics::SharedString {
+        match &self.0 {
+            Name::Static(name) => metrics::SharedString::const_str(name),
+            Name::Shared(name) => metrics::SharedString::from_shared(name.clone()),
+        }
+    }
 }
 
 impl PartialEq for Scope {
@@ -201,6 +210,22 @@ impl RecordKey {
         let mut short = [0; 8];
         short.copy_from_slice(&full[..8]);
         KeyDigest(short)
+    }
+}
+
+impl RecordKey {
+    /// The digest as a span or an event shows it: made only where somebody looks.
+    pub(crate) const fn shown(&self) -> Shown<'_> {
+        Shown(self)
+    }
+}
+
+/// The digest of a record's key, made when it is written.
+pub(crate) struct Shown<'k>(&'k RecordKey);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.digest().fmt(f)
     }
 }
 

@@ -6,13 +6,15 @@
 mod listing;
 
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::collections::hash_map::RandomState;
-use std::collections::{BinaryHeap, HashMap};
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use tokio::time::Instant;
 
 use super::{Store, Waiters};
@@ -21,7 +23,7 @@ use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, Step, StoredResult, Timestamp,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, State, Step, StoredResult, Timestamp,
 };
 
 const SHARDS: usize = 64;
@@ -64,7 +66,8 @@ struct Inner {
 
 #[derive(Default)]
 struct Shard {
-    records: HashMap<RecordKey, Slot>,
+    /// By the hash of their keys, which is made once an operation.
+    records: HashTable<Slot>,
     /// When to look at a record again. An entry that is not its record's [`Slot::look_at`] is stale.
     expiry: BinaryHeap<Reverse<Due>>,
     /// The highest fence ever deleted.
@@ -72,80 +75,78 @@ struct Shard {
 }
 
 struct Slot {
+    hash: u64,
+    key: RecordKey,
     record: Record,
     /// When this record's entry in the heap is due; never later than its expiry.
     look_at: Option<Timestamp>,
 }
 
+/// When to look at the record, or one of the records, of this hash. Two of one moment are told apart by nothing,
+/// and need not be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: Timestamp,
-    key: RecordKey,
+    hash: u64,
 }
 
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.at.cmp(&other.at)
-    }
-}
+/// A key and its hash.
+#[derive(Clone, Copy)]
+struct Hashed<'k>(u64, &'k RecordKey);
 
 impl Shard {
-    fn record(&self, key: &RecordKey) -> Option<&Record> {
-        self.records.get(key).map(|slot| &slot.record)
+    fn record(&self, Hashed(hash, key): Hashed<'_>) -> Option<&Record> {
+        self.records.find(hash, |slot| slot.key == *key).map(|slot| &slot.record)
     }
 
-    fn write(&mut self, key: &RecordKey, record: Record, now: Timestamp) {
-        let end = record.expires_at;
-        let slot = match self.records.get_mut(key) {
-            Some(slot) => {
+    fn write(&mut self, Hashed(hash, key): Hashed<'_>, record: Record, now: Timestamp) {
+        let look = first_look(&record, now);
+        let slot = match self.records.entry(hash, |slot| slot.key == *key, |slot| slot.hash) {
+            Entry::Occupied(slot) => {
+                let slot = slot.into_mut();
                 slot.record = record;
                 slot
             }
-            None => self.records.entry(key.clone()).or_insert(Slot { record, look_at: None }),
+            Entry::Vacant(place) => {
+                place.insert(Slot { hash, key: key.clone(), record, look_at: None }).into_mut()
+            }
         };
         // A later expiry is found when the entry falls due; only an earlier one needs a new entry.
-        if let Some(at) = end.filter(|end| slot.look_at.is_none_or(|at| *end < at)) {
+        if let Some(at) = look.filter(|look| slot.look_at.is_none_or(|at| *look < at)) {
             slot.look_at = Some(at);
-            self.expiry.push(Reverse(Due { at, key: key.clone() }));
+            self.expiry.push(Reverse(Due { at, hash }));
         }
         self.sweep(now, SWEEP);
     }
 
-    fn remove(&mut self, key: &RecordKey) -> bool {
-        match self.records.remove(key) {
-            Some(slot) => {
-                self.floor = self.floor.max(slot.record.fence);
+    fn remove(&mut self, Hashed(hash, key): Hashed<'_>) -> bool {
+        match self.records.find_entry(hash, |slot| slot.key == *key) {
+            Ok(slot) => {
+                self.floor = self.floor.max(slot.remove().0.record.fence);
                 true
             }
-            None => false,
+            Err(_) => false,
         }
     }
 
     /// Deletes at most `limit` expired records.
     fn sweep(&mut self, now: Timestamp, limit: usize) -> usize {
         let mut deleted = 0;
-        while deleted < limit && self.expiry.peek().is_some_and(|due| due.0.at <= now) {
-            let Some(Reverse(Due { at, key })) = self.expiry.pop() else { break };
-            let Some(slot) = self.records.get_mut(&key).filter(|slot| slot.look_at == Some(at)) else {
-                continue;
-            };
+        while deleted < limit
+            && let Some(due) = self.expiry.peek().filter(|due| due.0.at <= now)
+        {
+            let Reverse(Due { at, hash }) = *due;
+            self.expiry.pop();
+            let found = self.records.find_entry(hash, |slot| slot.hash == hash && slot.look_at == Some(at));
+            let Ok(mut entry) = found else { continue };
+            let slot = entry.get_mut();
             slot.look_at = slot.record.expires_at;
             match slot.record.expires_at {
-                Some(at) if at > now => self.expiry.push(Reverse(Due { at, key })),
-                Some(_) => deleted += usize::from(self.remove(&key)),
+                Some(at) if at > now => self.expiry.push(Reverse(Due { at, hash })),
+                Some(_) => {
+                    self.floor = self.floor.max(entry.remove().0.record.fence);
+                    deleted += 1;
+                }
                 None => {}
             }
         }
@@ -194,9 +195,11 @@ impl MemoryStore {
         epoch.after(Instant::now().saturating_duration_since(start))
     }
 
-    fn shard(&self, key: &RecordKey) -> MutexGuard<'_, Shard> {
-        let index = usize::try_from(self.0.hasher.hash_one(key) % SHARDS as u64).unwrap_or(0);
-        lock(&self.0.shards[index])
+    fn shard<'k>(&self, key: &'k RecordKey) -> (MutexGuard<'_, Shard>, Hashed<'k>) {
+        let hash = self.0.hasher.hash_one(key);
+        // The table of a shard goes by the lowest and the highest bits.
+        let index = usize::try_from((hash >> 32) % SHARDS as u64).unwrap_or(0);
+        (lock(&self.0.shards[index]), Hashed(hash, key))
     }
 
     /// One atomic step: the clock is read under the lock, so that steps and instants have one order.
@@ -205,7 +208,7 @@ impl MemoryStore {
         key: &RecordKey,
         transition: impl FnOnce(&Shard, Option<&Record>, Timestamp) -> Step<A>,
     ) -> A {
-        let mut shard = self.shard(key);
+        let (mut shard, key) = self.shard(key);
         let now = self.now();
         let Step { write, answer } = transition(&shard, shard.record(key), now);
         if let Some(record) = write {
@@ -221,6 +224,16 @@ impl MemoryStore {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// When to look at a record for the first time. One in flight will be over a lease earlier than it says, once
+/// it has a result.
+fn first_look(record: &Record, now: Timestamp) -> Option<Timestamp> {
+    let end = record.expires_at?;
+    match record.state {
+        State::InFlight => Some(now.after(end.since(record.lease_until))),
+        _ => Some(end),
     }
 }
 
@@ -275,7 +288,7 @@ impl Store for MemoryStore {
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        let mut shard = self.shard(key);
+        let (mut shard, key) = self.shard(key);
         let now = self.now();
         let live = shard.record(key).is_some_and(|record| protocol::is_live(record, now));
         shard.remove(key);
@@ -283,7 +296,7 @@ impl Store for MemoryStore {
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        let shard = self.shard(key);
+        let (shard, key) = self.shard(key);
         let now = self.now();
         Ok(shard.record(key).filter(|record| protocol::is_live(record, now)).cloned())
     }

@@ -27,6 +27,8 @@ pub struct Waiters(Arc<Shards>);
 #[derive(Default)]
 struct Shards {
     hasher: RandomState,
+    /// How many wait: most results are waited for by nobody.
+    seats: AtomicUsize,
     shards: [Mutex<HashMap<RecordKey, Vec<Arc<Place>>>>; SHARDS],
 }
 
@@ -82,6 +84,8 @@ impl Waiters {
 
     /// Joins those that wait for this key with this fingerprint.
     pub(crate) fn join(&self, key: &RecordKey, fingerprint: Option<Fingerprint>) -> Seat {
+        // Before it asks its store again: whoever records a result after that sees it here.
+        self.0.seats.fetch_add(1, Ordering::SeqCst);
         let mut shard = self.shard(key);
         let places = shard.entry(key.clone()).or_default();
         let place = match places.iter().find(|place| place.fingerprint == fingerprint) {
@@ -116,6 +120,9 @@ impl Waiters {
 
     /// Tells those that wait for this key that something happened to it.
     pub(crate) fn ring(&self, key: &RecordKey) {
+        if self.0.seats.load(Ordering::SeqCst) == 0 {
+            return;
+        }
         if let Some(places) = self.shard(key).get(key) {
             for place in places {
                 place.bell.notify_one();
@@ -152,6 +159,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        self.waiters.0.seats.fetch_sub(1, Ordering::SeqCst);
         self.waiters.leave(&self.key, |place| {
             // Counted under the lock that joining takes.
             Arc::ptr_eq(place, &self.place) && place.seats.fetch_sub(1, Ordering::Relaxed) == 1

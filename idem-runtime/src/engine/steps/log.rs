@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::Shared;
@@ -38,7 +38,13 @@ pub(crate) enum Failed {
 }
 
 /// The steps of one attempt.
-pub(crate) struct Log(Mutex<State>);
+pub(crate) struct Log {
+    /// Whether there are none of earlier runs.
+    first: bool,
+    recovery_is_due: bool,
+    /// There once a step, or `recover`, has anything to do with it: most bodies have none.
+    state: OnceLock<Box<Mutex<State>>>,
+}
 
 #[derive(Default)]
 struct State {
@@ -65,13 +71,20 @@ struct State {
 
 impl Log {
     /// Of an attempt that is the first, so that there are none yet, or of one before which `recover` is due.
-    pub(crate) fn new(first: bool, recovery_is_due: bool) -> Self {
-        let earlier = first.then(|| Arc::from([]));
-        Self(Mutex::new(State { earlier, recovery_is_due, ..State::default() }))
+    pub(crate) const fn new(first: bool, recovery_is_due: bool) -> Self {
+        Self { first, recovery_is_due, state: OnceLock::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(self.state.get_or_init(|| {
+            let earlier = self.first.then(Arc::default);
+            Box::new(Mutex::new(State { earlier, recovery_is_due: self.recovery_is_due, ..State::default() }))
+        }))
+    }
+
+    /// The state, unless no step has had anything to do with it.
+    fn begun(&self) -> Option<MutexGuard<'_, State>> {
+        self.state.get().map(|state| lock(state))
     }
 
     /// Takes a name for this run.
@@ -101,7 +114,7 @@ impl Log {
 
     /// What earlier runs recorded, once that was loaded.
     pub(super) fn earlier(&self) -> Arc<[RecordedStep]> {
-        self.state().earlier.clone().unwrap_or_else(|| Arc::from([]))
+        self.state().earlier.clone().unwrap_or_default()
     }
 
     /// Puts a step down to be recorded.
@@ -120,7 +133,7 @@ impl Log {
 
     /// Why the claim is to be given up, if it is not the body's own error.
     pub(crate) fn cause(&self) -> Option<ReleaseCause> {
-        self.state().cause
+        self.begun()?.cause
     }
 
     pub(super) fn refuse(&self, error: &Error) {
@@ -129,12 +142,12 @@ impl Log {
 
     /// What the last step refused.
     pub(crate) fn refused(&self) -> Option<Error> {
-        self.state().refused.clone()
+        self.begun()?.refused.clone()
     }
 
     /// Whether all that ended is recorded. `Err` where it is not, and the store was asked in vain.
     pub(crate) fn is_settled(&self) -> Result<bool, ()> {
-        let state = self.state();
+        let Some(state) = self.begun() else { return Ok(true) };
         match (state.waiting.is_empty(), state.failed) {
             (true, _) => Ok(true),
             (false, false) => Ok(false),
@@ -200,6 +213,10 @@ impl Log {
             Err(Failed::Lost) => {}
         }
     }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sees to it that earlier steps are loaded, and recorded what has ended until now.

@@ -2,7 +2,7 @@
 //!
 //! A page looks at one shard at a time, so that nobody waits for the whole store.
 
-use super::{MemoryStore, lock};
+use super::{MemoryStore, Slot, lock};
 use crate::key::RecordKey;
 use crate::listing::{Cursor, List, Listed, Page};
 
@@ -33,21 +33,20 @@ pub(super) fn list(store: &MemoryStore, request: &List) -> Page {
     for (number, shard) in shards.iter().enumerate().skip(first) {
         let shard = lock(shard);
         let behind = behind.take();
-        let mut keys: Vec<&RecordKey> = shard
+        let mut slots: Vec<&Slot> = shard
             .records
-            .keys()
-            .filter(|key| request.scope.as_ref().is_none_or(|scope| scope == key.scope()))
-            .filter(|key| behind.as_ref().is_none_or(|(scope, name)| parts(key) > (scope, name)))
+            .iter()
+            .filter(|slot| request.scope.as_ref().is_none_or(|scope| scope == slot.key.scope()))
+            .filter(|slot| behind.as_ref().is_none_or(|(scope, name)| parts(&slot.key) > (scope, name)))
             .collect();
-        keys.sort_unstable_by_key(|key| parts(key));
-        let is_cut = keys.len() > left;
-        keys.truncate(left);
-        left -= keys.len();
-        let found = keys.iter().filter_map(|key| shard.record(key).map(|record| (*key, record)));
-        let fitting = found.filter(|(_, record)| request.takes(record.state));
-        page.records.extend(fitting.map(|(key, record)| Listed::new(key.clone(), record.clone())));
+        slots.sort_unstable_by_key(|slot| parts(&slot.key));
+        let is_cut = slots.len() > left;
+        slots.truncate(left);
+        left -= slots.len();
+        let fitting = slots.iter().filter(|slot| request.takes(slot.record.state));
+        page.records.extend(fitting.map(|slot| Listed::new(slot.key.clone(), slot.record.clone())));
         if is_cut {
-            page.next = Some(cursor(number, keys.last().copied()));
+            page.next = Some(cursor(number, slots.last().map(|slot| &slot.key)));
             break;
         }
         if left == 0 {
