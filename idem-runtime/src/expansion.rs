@@ -214,7 +214,7 @@ pub fn store<M, S: AsStore<M> + ?Sized>(store: &S) -> S::Store {
 /// soon as it is done or its lease is lost. What is not the body is in a box, so that the function's
 /// future is hardly larger than its body's.
 pub fn run<'b, R, T, E, F, S, B>(
-    codec: Codec<R, T, E, F>,
+    mut codec: Codec<R, T, E, F>,
     operation: Operation,
     store: S,
     key: KeyBuilder,
@@ -225,11 +225,11 @@ where
     S: Store,
     B: Future<Output = R>,
 {
-    let own = codec.own();
-    let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
+    let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish()).prepare();
     Box::pin(async move {
         let body = pin!(Some(Lent { body, into_result: codec.into_result }));
-        own(engine::run(call, codec, body).await)
+        let result = engine::run(call, &mut codec, body).await;
+        codec.own()(result)
     })
 }
 

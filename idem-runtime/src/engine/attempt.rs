@@ -149,13 +149,13 @@ impl<S: Store> Attempt<S> {
         if verdict == Verdict::Failed {
             self.call().end(Ending::Terminal);
         }
-        let request = self.claimed.complete_request(verdict, result);
+        let mut request = self.claimed.complete_request(verdict, result);
         self.phase = Phase::Recording(request.clone());
-        let completed = self.claimed.complete(request).await;
+        let completed = self.claimed.complete(&mut request).await;
         self.phase = Phase::Over;
         match completed {
             Ok(CompleteAnswer::Done) => Recorded::Kept,
-            Ok(CompleteAnswer::Lost) => self.settle().await,
+            Ok(CompleteAnswer::Lost) => Box::pin(self.settle()).await,
             Err(error) => self.unrecorded(Some(&error)),
         }
     }
@@ -245,9 +245,9 @@ impl<S: Store> Claimed<S> {
 
     /// Records a result; tried again for as long as the lease is held, and as any operation of the
     /// store is. Later than the lease it still counts, if nobody has taken over.
-    async fn complete(&self, mut request: Complete) -> Result<CompleteAnswer, StoreError> {
+    async fn complete(&self, request: &mut Complete) -> Result<CompleteAnswer, StoreError> {
         loop {
-            let ask = || self.call.store.complete(&self.call.key, &request);
+            let ask = || self.call.store.complete(&self.call.key, request);
             let asked = insist("the result", || self.asks_until(), self.call.policy.store_timeout, ask).await;
             let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
             match &asked {
@@ -273,8 +273,8 @@ impl<S: Store> Claimed<S> {
         self.lease.held_until().max(Instant::now() + self.call.policy.store_timeout)
     }
 
-    async fn complete_behind(self: Arc<Self>, request: Complete) {
-        match self.complete(request).await {
+    async fn complete_behind(self: Arc<Self>, mut request: Complete) {
+        match self.complete(&mut request).await {
             Ok(CompleteAnswer::Done) => {}
             Ok(CompleteAnswer::Lost) => self.report(Event::Unrecorded(None)),
             Err(error) => self.report(Event::Unrecorded(Some(&error))),

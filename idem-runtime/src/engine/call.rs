@@ -46,7 +46,7 @@ impl<S: Store> Call<S> {
     }
 
     /// Checks everything that can be wrong before the store is asked.
-    pub(super) fn prepare(self) -> Result<Prepared<S>, Error> {
+    pub(crate) fn prepare(self) -> Result<Arc<Prepared<S>>, Error> {
         let observer = self.observer.clone();
         self.checked().inspect_err(|error| {
             if let Some(observer) = &observer {
@@ -55,7 +55,7 @@ impl<S: Store> Call<S> {
         })
     }
 
-    fn checked(self) -> Result<Prepared<S>, Error> {
+    fn checked(self) -> Result<Arc<Prepared<S>>, Error> {
         let runtime = self.runtime()?;
         let Self { operation, store, key, observer } = self;
         let checked = operation.check()?;
@@ -72,7 +72,7 @@ impl<S: Store> Call<S> {
         );
         let deadline = context::deadline();
         let policy = Policy { lease: until(deadline, checked.policy.lease), ..checked.policy };
-        Ok(Prepared {
+        Ok(Arc::new(Prepared {
             store,
             key,
             policy,
@@ -81,7 +81,7 @@ impl<S: Store> Call<S> {
             runtime,
             span,
             observer,
-        })
+        }))
     }
 }
 
@@ -98,7 +98,7 @@ fn until(deadline: Option<Instant>, lease: Duration) -> Duration {
 }
 
 /// One call that can be made.
-pub(super) struct Prepared<S> {
+pub(crate) struct Prepared<S> {
     pub(super) store: S,
     pub(super) key: RecordKey,
     pub(super) policy: Policy,

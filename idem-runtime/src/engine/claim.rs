@@ -39,7 +39,7 @@ pub(super) async fn enter<S: Store>(call: &Arc<Prepared<S>>) -> Result<Entry<S>,
             if !call.policy.wait.is_zero() =>
         {
             call.report(Event::Busy, 0);
-            wait::turn(call, retry_after).await?
+            Box::pin(wait::turn(call, retry_after)).await?
         }
         Ok(asked) => asked,
         Err(error) if call.policy.fail_open && may_fail_open(&error) => {

@@ -40,7 +40,7 @@ pub(super) async fn insist<T, F>(
 where
     F: Future<Output = Result<T, StoreError>>,
 {
-    let (end, mut answer) = {
+    let (end, answer) = {
         let mut asked = pin!(ask());
         match once(asked.as_mut()).await {
             Poll::Ready(Ok(answer)) => return Ok(answer),
@@ -51,12 +51,26 @@ where
             }
         }
     };
+    match answer {
+        Ok(answer) => Ok(answer),
+        // Rare, and much to carry along for it.
+        Err(error) => Box::pin(again(what, end, most, ask, error)).await,
+    }
+}
+
+/// Asks until `end` what failed with `error`.
+async fn again<T, F>(
+    what: &str,
+    end: Instant,
+    most: Duration,
+    mut ask: impl FnMut() -> F,
+    mut error: StoreError,
+) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
     let mut pauses = backoff().build();
     loop {
-        let error = match answer {
-            Ok(answer) => return Ok(answer),
-            Err(error) => error,
-        };
         let left = end.saturating_duration_since(Instant::now());
         if !error.is_transient() || left.is_zero() {
             return Err(error);
@@ -64,7 +78,10 @@ where
         sleep(pauses.next().unwrap_or(LEAST_TIMEOUT).min(left)).await;
         let left = end.saturating_duration_since(Instant::now());
         let patience = left.max(LEAST_TIMEOUT).min(most);
-        answer = timeout(patience, ask()).await.unwrap_or_else(|_| Err(unanswered(what, patience)));
+        match timeout(patience, ask()).await.unwrap_or_else(|_| Err(unanswered(what, patience))) {
+            Ok(answer) => return Ok(answer),
+            Err(failed) => error = failed,
+        }
     }
 }
 

@@ -40,12 +40,11 @@ use crate::protocol::{Replay, StoredResult, Tombstone, Verdict};
 use crate::store::Store;
 
 use attempt::{Attempt, Recorded};
-use call::Prepared;
 use claim::Entry;
 use report::Event;
 use upkeep::Upkeep;
 
-pub(crate) use call::Call;
+pub(crate) use call::{Call, Prepared};
 pub(crate) use codec::{Codec, Terminal, Values, from_bytes, to_stored};
 pub use operation::{Operation, TerminalOperation};
 pub use recovering::RecoveringOperation;
@@ -57,10 +56,10 @@ pub(crate) use steps::{Recorder, ask, begin_recovery};
 pub(crate) use transaction::{Entered as EnteredTransaction, Running, Within, enter as enter_transaction};
 
 /// Makes a call. `body` is pinned where it stands, and dropped there as soon as it is done or its
-/// lease is lost.
+/// lease is lost. `codec` is lent to be changed by nobody: so it need not be `Sync`.
 pub(crate) async fn run<R, C, S, B>(
-    call: Call<S>,
-    codec: C,
+    call: Result<Arc<Prepared<S>>, Error>,
+    codec: &mut C,
     body: Pin<&mut Option<B>>,
 ) -> Result<R::Value, R::Error>
 where
@@ -69,7 +68,7 @@ where
     S: Store,
     B: Future<Output = R>,
 {
-    let entered = enter(call).await?;
+    let entered = enter(call?).await?;
     finish(entered, codec, body).await
 }
 
@@ -88,8 +87,7 @@ impl<S: Store> Entered<S> {
 }
 
 /// The first half of a call: all that comes before its body. Dropping what it gives gives the key back.
-pub(crate) async fn enter<S: Store>(call: Call<S>) -> Result<Entered<S>, Error> {
-    let call = Arc::new(call.prepare()?);
+pub(crate) async fn enter<S: Store>(call: Arc<Prepared<S>>) -> Result<Entered<S>, Error> {
     let entered = claim::enter(&call).instrument(call.span.clone()).await;
     let entry = entered.map_err(|error| call.refuse(error))?;
     Ok(Entered { call, entry })
@@ -98,7 +96,7 @@ pub(crate) async fn enter<S: Store>(call: Call<S>) -> Result<Entered<S>, Error> 
 /// The second half: runs the body and records its result, or gives the recorded one.
 pub(crate) async fn finish<R, C, S, B>(
     entered: Entered<S>,
-    codec: C,
+    codec: &mut C,
     body: Pin<&mut Option<B>>,
 ) -> Result<R::Value, R::Error>
 where
@@ -110,23 +108,25 @@ where
     let Entered { call, entry } = entered;
     let mut attempt = match entry {
         Entry::Run(attempt) => attempt,
-        Entry::Replay(replay) => return decode(&call, &codec, &replay),
+        Entry::Replay(replay) => return decode(&call, codec, &replay),
         Entry::Unprotected => return unprotected(&call, body).await.into_result(),
     };
     attempt.start();
-    // From here on dropped before the attempt: the key is not another's while this body is there.
-    let mut body = Body(body);
-    let ended = drive(&attempt, body.0.as_mut()).await;
-    drop(body);
-    let result = match ended {
-        Ended::Returned(result) => result,
-        Ended::Panicked(payload) => {
-            Box::pin(attempt.abandon()).await;
-            resume_unwind(payload)
-        }
-        Ended::LeaseLost => {
-            let replay = Box::pin(attempt.after_loss()).await?;
-            return decode(&call, &codec, &replay);
+    let result = {
+        // From here on dropped before the attempt: the key is not another's while this body is there.
+        let mut body = Body(body);
+        let ended = drive(&attempt, body.0.as_mut()).await;
+        drop(body);
+        match ended {
+            Ended::Returned(result) => result,
+            Ended::Panicked(payload) => {
+                Box::pin(attempt.abandon()).await;
+                resume_unwind(payload)
+            }
+            Ended::LeaseLost => {
+                let replay = Box::pin(attempt.after_loss()).await?;
+                return decode(&call, codec, &replay);
+            }
         }
     };
     let encoded =
@@ -137,7 +137,7 @@ where
     };
     match attempt.record(verdict, stored).await {
         Recorded::Kept => result,
-        Recorded::Superseded(replay) => decode(&call, &codec, &replay),
+        Recorded::Superseded(replay) => decode(&call, codec, &replay),
         Recorded::Lost(error) => Err(error.into()),
     }
 }
@@ -147,7 +147,7 @@ where
 pub(crate) async fn run_detached<R, C, S, B>(
     call: Call<S>,
     plain: bool,
-    codec: C,
+    mut codec: C,
     body: B,
 ) -> Result<R::Value, R::Error>
 where
@@ -162,7 +162,7 @@ where
     let operation = call.operation_name();
     let task = async move {
         let mut body = pin!(Some(body));
-        if plain { polled(body.as_mut()).await.into_result() } else { run(call, codec, body).await }
+        if plain { polled(body.as_mut()).await.into_result() } else { run(call.prepare(), &mut codec, body).await }
     };
     match runtime.spawn(task.in_current_span()).await {
         Ok(result) => result,

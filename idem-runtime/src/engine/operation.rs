@@ -347,7 +347,7 @@ async fn call<S, C, F, B, T, E>(
     operation: Operation,
     store: S,
     key: RenderedKey,
-    codec: C,
+    mut codec: C,
     body: F,
 ) -> Result<T, E>
 where
@@ -360,7 +360,7 @@ where
 {
     let call = Call::new(operation, store, key);
     let body = pin!(Some(async { body().await }));
-    super::run(call, codec, body).await
+    super::run(call.prepare(), &mut codec, body).await
 }
 
 /// What [`Operation::check`] gives.

@@ -5,6 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ pub(crate) struct Within<'t, S: TransactionStore, P> {
 }
 
 struct TakenBy<S> {
-    call: Prepared<S>,
+    call: Arc<Prepared<S>>,
     owner: Owner,
     taken: Taken,
 }
@@ -95,7 +96,10 @@ where
 }
 
 /// Checks what only a transaction asks for.
-fn allowed<S: TransactionStore>(call: Prepared<S>, connection: &S::Connection) -> Result<Prepared<S>, Error> {
+fn allowed<S: TransactionStore>(
+    call: Arc<Prepared<S>>,
+    connection: &S::Connection,
+) -> Result<Arc<Prepared<S>>, Error> {
     let refuse = |detail: &str| Err(call.refuse(Error::configuration(call.key.scope().as_str(), detail)));
     if call.policy.wait > call.policy.lease {
         return refuse("in a transaction, `wait` must not be longer than the lease");
