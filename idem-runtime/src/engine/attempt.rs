@@ -149,9 +149,13 @@ impl<S: Store> Attempt<S> {
         if verdict == Verdict::Failed {
             self.call().end(Ending::Terminal);
         }
-        let mut request = self.claimed.complete_request(verdict, result);
-        self.phase = Phase::Recording(request.clone());
-        let completed = self.claimed.complete(&mut request).await;
+        let request = self.claimed.complete_request(verdict, result);
+        // There for who drops this meanwhile, too.
+        self.phase = Phase::Recording(request);
+        let completed = match &mut self.phase {
+            Phase::Recording(request) => self.claimed.complete(request).await,
+            _ => Ok(CompleteAnswer::Lost),
+        };
         self.phase = Phase::Over;
         match completed {
             Ok(CompleteAnswer::Done) => Recorded::Kept,

@@ -46,12 +46,13 @@ impl<S: Store> Call<S> {
     }
 
     /// Checks everything that can be wrong before the store is asked.
-    pub(crate) fn prepare(self) -> Result<Arc<Prepared<S>>, Error> {
+    pub(crate) fn prepare(self) -> Result<Arc<Prepared<S>>, Box<Error>> {
         let observer = self.observer.clone();
-        self.checked().inspect_err(|error| {
+        self.checked().map_err(|error| {
             if let Some(observer) = &observer {
                 observer.end(Ending::Refused(error.clone()));
             }
+            Box::new(error)
         })
     }
 

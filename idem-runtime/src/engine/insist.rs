@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use backon::BackoffBuilder;
 use tokio::time::error::Elapsed;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, Timeout, sleep, timeout};
 
 use super::wait::backoff;
 use crate::error::StoreError;
@@ -25,8 +25,13 @@ pub(super) async fn within<F: Future>(patience: Duration, asked: F) -> Result<F:
     let mut asked = pin!(asked);
     match once(asked.as_mut()).await {
         Poll::Ready(answer) => Ok(answer),
-        Poll::Pending => timeout(patience, asked).await,
+        Poll::Pending => waited(patience, asked).await,
     }
+}
+
+/// The timer is boxed: a call that has begun carries no room for it along.
+fn waited<F: Future>(patience: Duration, asked: Pin<&mut F>) -> Pin<Box<Timeout<Pin<&mut F>>>> {
+    Box::pin(timeout(patience, asked))
 }
 
 /// Asks until `end`, each time for at most `most`, and once in any case. When that is, is asked for only where
@@ -47,7 +52,7 @@ where
             Poll::Ready(answer) => (end(), answer),
             Poll::Pending => {
                 let end = end();
-                (end, timeout(most, asked).await.unwrap_or_else(|_| Err(unanswered(what, most))))
+                (end, waited(most, asked).await.unwrap_or_else(|_| Err(unanswered(what, most))))
             }
         }
     };

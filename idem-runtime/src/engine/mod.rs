@@ -58,7 +58,7 @@ pub(crate) use transaction::{Entered as EnteredTransaction, Running, Within, ent
 /// Makes a call. `body` is pinned where it stands, and dropped there as soon as it is done or its
 /// lease is lost. `codec` is lent to be changed by nobody: so it need not be `Sync`.
 pub(crate) async fn run<R, C, S, B>(
-    call: Result<Arc<Prepared<S>>, Error>,
+    call: Result<Arc<Prepared<S>>, Box<Error>>,
     codec: &mut C,
     body: Pin<&mut Option<B>>,
 ) -> Result<R::Value, R::Error>
@@ -68,8 +68,8 @@ where
     S: Store,
     B: Future<Output = R>,
 {
-    let entered = enter(call?).await?;
-    finish(entered, codec, body).await
+    let mut entered = enter(call.map_err(|error| *error)?).await?;
+    finish(&mut entered, codec, body).await
 }
 
 /// A call whose key was claimed, or need not be.
@@ -93,9 +93,9 @@ pub(crate) async fn enter<S: Store>(call: Arc<Prepared<S>>) -> Result<Entered<S>
     Ok(Entered { call, entry })
 }
 
-/// The second half: runs the body and records its result, or gives the recorded one.
+/// The second half: runs the body and records its result, or gives the recorded one. To be asked for once.
 pub(crate) async fn finish<R, C, S, B>(
-    entered: Entered<S>,
+    entered: &mut Entered<S>,
     codec: &mut C,
     body: Pin<&mut Option<B>>,
 ) -> Result<R::Value, R::Error>
@@ -105,17 +105,17 @@ where
     S: Store,
     B: Future<Output = R>,
 {
-    let Entered { call, entry } = entered;
-    let mut attempt = match entry {
+    let call = &entered.call;
+    let attempt = match &mut entered.entry {
         Entry::Run(attempt) => attempt,
-        Entry::Replay(replay) => return decode(&call, codec, &replay),
-        Entry::Unprotected => return unprotected(&call, body).await.into_result(),
+        Entry::Replay(replay) => return decode(call, codec, replay),
+        Entry::Unprotected => return unprotected(call, body).await.into_result(),
     };
     attempt.start();
     let result = {
         // From here on dropped before the attempt: the key is not another's while this body is there.
         let mut body = Body(body);
-        let ended = drive(&attempt, body.0.as_mut()).await;
+        let ended = drive(attempt, body.0.as_mut()).await;
         drop(body);
         match ended {
             Ended::Returned(result) => result,
@@ -125,7 +125,7 @@ where
             }
             Ended::LeaseLost => {
                 let replay = Box::pin(attempt.after_loss()).await?;
-                return decode(&call, codec, &replay);
+                return decode(call, codec, &replay);
             }
         }
     };
@@ -137,7 +137,7 @@ where
     };
     match attempt.record(verdict, stored).await {
         Recorded::Kept => result,
-        Recorded::Superseded(replay) => decode(&call, codec, &replay),
+        Recorded::Superseded(replay) => decode(call, codec, &replay),
         Recorded::Lost(error) => Err(error.into()),
     }
 }
@@ -162,7 +162,11 @@ where
     let operation = call.operation_name();
     let task = async move {
         let mut body = pin!(Some(body));
-        if plain { polled(body.as_mut()).await.into_result() } else { run(call.prepare(), &mut codec, body).await }
+        if plain {
+            polled(body.as_mut()).await.into_result()
+        } else {
+            run(call.prepare(), &mut codec, body).await
+        }
     };
     match runtime.spawn(task.in_current_span()).await {
         Ok(result) => result,

@@ -73,10 +73,11 @@ where
     if plain {
         return Entered::Run(within);
     }
-    let call = match call.prepare().and_then(|call| allowed(call, within.connection())) {
-        Ok(call) => call,
-        Err(error) => return Entered::Done(Err(error.into())),
-    };
+    let call =
+        match call.prepare().map_err(|error| *error).and_then(|call| allowed(call, within.connection())) {
+            Ok(call) => call,
+            Err(error) => return Entered::Done(Err(error.into())),
+        };
     let owner = Owner::random();
     let span = call.span.clone();
     let taken = match take(&call, owner, within.connection()).instrument(span).await {

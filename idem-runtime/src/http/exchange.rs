@@ -65,7 +65,7 @@ where
             Ok(prepared) => prepared,
             Err(refusal) => return refused(refusal),
         };
-        let entering = async { engine::enter(call.prepare()?).await };
+        let entering = async { engine::enter(call.prepare().map_err(|error| *error)?).await };
         let entered = match entering.await {
             Ok(entered) => entered,
             Err(error) => return refused(refusal(&error)),
@@ -78,7 +78,7 @@ where
     }
 
     /// Replays, or runs the handler in a task of its own, which goes on when the client goes away.
-    async fn run(self, entered: Entered<St>, request: Request<Body>) -> Result<Served, Failed<S::Error>> {
+    async fn run(self, mut entered: Entered<St>, request: Request<Body>) -> Result<Served, Failed<S::Error>> {
         let mut codec = Responses { config: self.config.clone() };
         let Self { config, mut inner, .. } = self;
         let serving = config.clone();
@@ -92,7 +92,7 @@ where
         let runs_body = entered.runs_body();
         let call = async move {
             let body = pin!(Some(body));
-            engine::finish(entered, &mut codec, body).await
+            engine::finish(&mut entered, &mut codec, body).await
         };
         let called = if runs_body {
             let runtime = Handle::try_current().map_err(|_| Failed::Refused(no_runtime()))?;
