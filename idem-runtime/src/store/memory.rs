@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
+use slab::Slab;
 use tokio::time::Instant;
 
 use super::{Store, Waiters};
@@ -66,8 +66,10 @@ struct Inner {
 
 #[derive(Default)]
 struct Shard {
-    /// By the hash of their keys, which is made once an operation.
-    records: HashTable<Slot>,
+    slots: Slab<Slot>,
+    /// Where each key's slot is. By the hash of the key, which is made once an operation: the table grows without
+    /// moving a record or hashing anew.
+    index: HashTable<Place>,
     /// When to look at a record again. An entry that is not its record's [`Slot::look_at`] is stale.
     expiry: BinaryHeap<Reverse<Due>>,
     /// The highest fence ever deleted.
@@ -75,19 +77,24 @@ struct Shard {
 }
 
 struct Slot {
-    hash: u64,
+    place: Place,
     key: RecordKey,
     record: Record,
     /// When this record's entry in the heap is due; never later than its expiry.
     look_at: Option<Timestamp>,
 }
 
-/// When to look at the record, or one of the records, of this hash. Two of one moment are told apart by nothing,
-/// and need not be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    hash: u64,
+    slot: usize,
+}
+
+/// When to look at the slot of a place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: Timestamp,
-    hash: u64,
+    place: Place,
 }
 
 /// A key and its hash.
@@ -95,37 +102,47 @@ struct Due {
 struct Hashed<'k>(u64, &'k RecordKey);
 
 impl Shard {
-    fn record(&self, Hashed(hash, key): Hashed<'_>) -> Option<&Record> {
-        self.records.find(hash, |slot| slot.key == *key).map(|slot| &slot.record)
+    fn place(&self, Hashed(hash, key): Hashed<'_>) -> Option<Place> {
+        let found = self.index.find(hash, |place| {
+            place.hash == hash && self.slots.get(place.slot).is_some_and(|slot| slot.key == *key)
+        });
+        found.copied()
     }
 
-    fn write(&mut self, Hashed(hash, key): Hashed<'_>, record: Record, now: Timestamp) {
+    fn record(&self, key: Hashed<'_>) -> Option<&Record> {
+        Some(&self.slots.get(self.place(key)?.slot)?.record)
+    }
+
+    fn write(&mut self, key: Hashed<'_>, record: Record, now: Timestamp) {
         let look = first_look(&record, now);
-        let slot = match self.records.entry(hash, |slot| slot.key == *key, |slot| slot.hash) {
-            Entry::Occupied(slot) => {
-                let slot = slot.into_mut();
+        let place = self.place(key);
+        let slot = match place.and_then(|place| self.slots.get_mut(place.slot)) {
+            Some(slot) => {
                 slot.record = record;
                 slot
             }
-            Entry::Vacant(place) => {
-                place.insert(Slot { hash, key: key.clone(), record, look_at: None }).into_mut()
+            None => {
+                let Hashed(hash, key) = key;
+                let free = self.slots.vacant_entry();
+                let place = Place { hash, slot: free.key() };
+                self.index.insert_unique(hash, place, |place| place.hash);
+                free.insert(Slot { place, key: key.clone(), record, look_at: None })
             }
         };
         // A later expiry is found when the entry falls due; only an earlier one needs a new entry.
         if let Some(at) = look.filter(|look| slot.look_at.is_none_or(|at| *look < at)) {
             slot.look_at = Some(at);
-            self.expiry.push(Reverse(Due { at, hash }));
+            self.expiry.push(Reverse(Due { at, place: slot.place }));
         }
         self.sweep(now, SWEEP);
     }
 
-    fn remove(&mut self, Hashed(hash, key): Hashed<'_>) -> bool {
-        match self.records.find_entry(hash, |slot| slot.key == *key) {
-            Ok(slot) => {
-                self.floor = self.floor.max(slot.remove().0.record.fence);
-                true
-            }
-            Err(_) => false,
+    fn remove(&mut self, place: Place) {
+        if let Ok(entry) = self.index.find_entry(place.hash, |other| *other == place) {
+            entry.remove();
+        }
+        if let Some(slot) = self.slots.try_remove(place.slot) {
+            self.floor = self.floor.max(slot.record.fence);
         }
     }
 
@@ -133,18 +150,19 @@ impl Shard {
     fn sweep(&mut self, now: Timestamp, limit: usize) -> usize {
         let mut deleted = 0;
         while deleted < limit
-            && let Some(due) = self.expiry.peek().filter(|due| due.0.at <= now)
+            && let Some(Reverse(Due { at, place })) =
+                self.expiry.peek().filter(|due| due.0.at <= now).copied()
         {
-            let Reverse(Due { at, hash }) = *due;
             self.expiry.pop();
-            let found = self.records.find_entry(hash, |slot| slot.hash == hash && slot.look_at == Some(at));
-            let Ok(mut entry) = found else { continue };
-            let slot = entry.get_mut();
+            let found = self.slots.get_mut(place.slot);
+            let Some(slot) = found.filter(|slot| slot.place == place && slot.look_at == Some(at)) else {
+                continue;
+            };
             slot.look_at = slot.record.expires_at;
             match slot.record.expires_at {
-                Some(at) if at > now => self.expiry.push(Reverse(Due { at, hash })),
+                Some(at) if at > now => self.expiry.push(Reverse(Due { at, place })),
                 Some(_) => {
-                    self.floor = self.floor.max(entry.remove().0.record.fence);
+                    self.remove(place);
                     deleted += 1;
                 }
                 None => {}
@@ -181,7 +199,7 @@ impl MemoryStore {
     /// How many records there are, expired ones that have not left yet included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.shards.iter().map(|shard| lock(shard).records.len()).sum()
+        self.0.shards.iter().map(|shard| lock(shard).slots.len()).sum()
     }
 
     /// Whether there is no record.
@@ -291,7 +309,9 @@ impl Store for MemoryStore {
         let (mut shard, key) = self.shard(key);
         let now = self.now();
         let live = shard.record(key).is_some_and(|record| protocol::is_live(record, now));
-        shard.remove(key);
+        if let Some(place) = shard.place(key) {
+            shard.remove(place);
+        }
         Ok(live)
     }
 

@@ -34,8 +34,9 @@ pub(super) fn list(store: &MemoryStore, request: &List) -> Page {
         let shard = lock(shard);
         let behind = behind.take();
         let mut slots: Vec<&Slot> = shard
-            .records
+            .slots
             .iter()
+            .map(|(_, slot)| slot)
             .filter(|slot| request.scope.as_ref().is_none_or(|scope| scope == slot.key.scope()))
             .filter(|slot| behind.as_ref().is_none_or(|(scope, name)| parts(&slot.key) > (scope, name)))
             .collect();
