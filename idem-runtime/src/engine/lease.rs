@@ -3,7 +3,7 @@
 //! Shared by the call's own upkeep and the keeper; both write here what the store said.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
@@ -93,9 +93,13 @@ impl Lease {
         self.held_until().saturating_duration_since(Instant::now()) <= self.length / 3
     }
 
-    /// When the call itself renews it.
+    /// When the call itself renews it: when a third of it is over, or up to a thirty-second of it earlier, so that
+    /// the many leases of one length are renewed at a few moments and a store takes each lot at once.
     pub(super) fn renew_at(&self) -> Instant {
-        later(self.confirmed().runtime, self.length / 3)
+        let at = later(self.confirmed().runtime, self.length / 3);
+        let since = at.saturating_duration_since(Instant::from_std(*EPOCH));
+        let over = since.as_nanos() % (self.length / 32).as_nanos().max(1);
+        at.checked_sub(Duration::from_nanos(u64::try_from(over).unwrap_or_default())).unwrap_or(at)
     }
 
     /// When the keeper renews it, if the call did not.
@@ -105,9 +109,34 @@ impl Lease {
     }
 }
 
+/// What the moments of renewal are counted from.
+static EPOCH: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+
 /// Later than any process lives, and certainly an instant.
 const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 fn later(instant: Instant, by: Duration) -> Instant {
     instant.checked_add(by).unwrap_or_else(|| instant + FAR)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn leases_of_one_length_are_renewed_at_few_moments_and_none_late() {
+        let length = Duration::from_secs(30);
+        let mut moments = BTreeSet::new();
+        for _ in 0..10_000 {
+            let sent = Sent::now();
+            let at = Lease::new(length, length, sent).renew_at();
+            let after = at - sent.runtime;
+            assert!(after <= length / 3 && after > length / 3 - length / 32, "{after:?}");
+            moments.insert(at);
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert!(moments.len() <= 12, "ten seconds of calls were renewed at {} moments", moments.len());
+    }
 }
