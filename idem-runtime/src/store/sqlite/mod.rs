@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 
 use self::place::Place;
-use self::queue::{Answer, Op, Queue};
+use self::queue::{Answer, Claiming, Op, Queue};
 use self::reader::{Miss, Readers};
 use self::schema::Opening;
 use self::writer::Writer;
@@ -252,15 +252,16 @@ fn ended() -> StoreError {
 
 impl Store for SqliteStore {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        if let Some(found) = self.read(key)
-            && let Some(record) = found?
-        {
-            let step = protocol::claim(Some(&record), Fence::default(), request, batch::now());
+        let found = self.read(key).transpose()?;
+        if let Some(Some(record)) = &found {
+            let step = protocol::claim(Some(record), Fence::default(), request, batch::now());
             if step.write.is_none() {
                 return Ok(step.answer);
             }
         }
-        self.write(Op::Claim(key.clone(), request.clone()), |answer| match answer {
+        let seems_new = matches!(found, Some(None));
+        let claiming = Claiming { key: key.clone(), request: request.clone(), seems_new };
+        self.write(Op::Claim(claiming), |answer| match answer {
             Answer::Claim(answer) => Some(answer),
             _ => None,
         })

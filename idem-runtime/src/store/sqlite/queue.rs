@@ -25,9 +25,17 @@ const BATCH_TIME: Duration = Duration::from_secs(4);
 /// How often the watch looks while there is something to watch.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
+/// A claim that a reader could not answer.
+pub(super) struct Claiming {
+    pub(super) key: RecordKey,
+    pub(super) request: Claim,
+    /// Whether the reader found no record, so that there is none most likely.
+    pub(super) seems_new: bool,
+}
+
 /// What the writer is asked to do.
 pub(super) enum Op {
-    Claim(RecordKey, Claim),
+    Claim(Claiming),
     Renew(RecordKey, Renew),
     RecordStep(RecordKey, RecordStep),
     Complete(RecordKey, Complete),

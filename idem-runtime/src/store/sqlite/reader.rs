@@ -127,6 +127,7 @@ impl Reader {
 
     fn find(&mut self, key: &RecordKey) -> Result<Option<Record>, RowError> {
         let mut statement = self.connection.prepare_cached(&self.find)?;
-        batch::find(&mut statement, || self.connection.prepare_cached(&self.find_steps), key)
+        let found = batch::find(&mut statement, || self.connection.prepare_cached(&self.find_steps), key)?;
+        Ok(found.map(|found| found.record))
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rusqlite::types::ValueRef;
-use rusqlite::{Row, Statement, params};
+use rusqlite::{Row, Statement, ToSql, params};
 
 use crate::key::RecordKey;
 use crate::protocol::{Fence, Fingerprint, Owner, Record, RecordedStep, State, StoredResult, Timestamp};
@@ -14,6 +14,9 @@ use crate::store::words;
 /// are found without walking through it.
 pub(super) const COLUMNS: &str = "state, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, \
      ttl, fingerprint, tombstone, created_at, completed_at, expires_at, steps, result";
+
+/// How many columns those are.
+pub(super) const NUMBER_OF_COLUMNS: usize = 16;
 
 /// The columns of a step, in the order [`read_step`] expects.
 pub(super) const STEP_COLUMNS: &str = "name, input, tombstone, result";
@@ -147,30 +150,50 @@ fn result(tombstone: &Column<'_>, bytes: &Column<'_>) -> Result<Option<StoredRes
     }
 }
 
-/// Runs a statement whose parameters are scope, key and then [`COLUMNS`].
-pub(super) fn write(statement: &mut Statement<'_>, key: &RecordKey, record: &Record) -> rusqlite::Result<()> {
+/// Runs a statement whose parameters are [`COLUMNS`], scope and key; whether it wrote the row.
+pub(super) fn insert(
+    statement: &mut Statement<'_>,
+    key: &RecordKey,
+    record: &Record,
+) -> rusqlite::Result<bool> {
+    bind(statement, record)?;
+    statement.raw_bind_parameter(NUMBER_OF_COLUMNS + 1, key.scope().as_str())?;
+    statement.raw_bind_parameter(NUMBER_OF_COLUMNS + 2, key.key().as_str())?;
+    Ok(statement.raw_execute()? > 0)
+}
+
+/// Runs a statement whose parameters are [`COLUMNS`] and a rowid.
+pub(super) fn update(statement: &mut Statement<'_>, row: i64, record: &Record) -> rusqlite::Result<()> {
+    bind(statement, record)?;
+    statement.raw_bind_parameter(NUMBER_OF_COLUMNS + 1, row)?;
+    statement.raw_execute().map(drop)
+}
+
+/// Binds [`COLUMNS`] to the first parameters of a statement.
+fn bind(statement: &mut Statement<'_>, record: &Record) -> rusqlite::Result<()> {
     let (tombstone, result) = result_columns(record.result.as_ref());
-    let parameters = params![
-        key.scope().as_str(),
-        key.key().as_str(),
-        words::state(record.state),
+    let columns: [&dyn ToSql; NUMBER_OF_COLUMNS] = [
+        &words::state(record.state),
         record.owner.as_bytes(),
-        integer(record.fence.get()),
-        record.attempt,
-        record.recovered,
-        words::on_crash(record.on_crash),
-        instant(record.lease_until),
-        instant(record.retry_at),
-        micros(record.ttl),
-        record.fingerprint.as_ref().map(Fingerprint::as_bytes),
-        tombstone,
-        instant(record.created_at),
-        record.completed_at.map(instant),
-        record.expires_at.map(instant),
-        number_of_steps(record.steps.len()),
-        result,
+        &integer(record.fence.get()),
+        &record.attempt,
+        &record.recovered,
+        &words::on_crash(record.on_crash),
+        &instant(record.lease_until),
+        &instant(record.retry_at),
+        &micros(record.ttl),
+        &record.fingerprint.as_ref().map(Fingerprint::as_bytes),
+        &tombstone,
+        &instant(record.created_at),
+        &record.completed_at.map(instant),
+        &record.expires_at.map(instant),
+        &number_of_steps(record.steps.len()),
+        &result,
     ];
-    statement.execute(parameters).map(drop)
+    for (index, column) in columns.into_iter().enumerate() {
+        statement.raw_bind_parameter(index + 1, column)?;
+    }
+    Ok(())
 }
 
 /// Runs a statement whose parameters are scope, key, position and then [`STEP_COLUMNS`].

@@ -190,6 +190,10 @@ prop_compose! {
     }
 }
 
+fn find(session: &mut batch::Session<'_>, key: &RecordKey) -> Option<batch::Found> {
+    session.find(key).ok().unwrap()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -200,21 +204,20 @@ proptest! {
         let folder = folder();
         let (_, connection) = open(&folder);
         let mut session = batch::Session::prepare(&connection).unwrap();
-        let mut find = connection.prepare(&batch::find_sql()).unwrap();
-        let steps = || connection.prepare_cached(&batch::find_steps_sql());
         let mut expected = std::collections::HashMap::new();
         for (scope, name, record) in records {
             prop_assume!(!scope.trim().is_empty());
             let key = RecordKey::new(Scope::new(scope).unwrap(), Key::new(name).unwrap());
-            if expected.contains_key(&key) {
+            if let Some(old) = find(&mut session, &key) {
                 // No transition puts other steps in the place of steps: they go first.
-                session.put(&key, 0, &Record { steps: Vec::new(), ..record.clone() }).unwrap();
+                session.put(&key, Some(&old), &Record { steps: Vec::new(), ..record.clone() }).unwrap();
             }
-            session.put(&key, 0, &record).unwrap();
+            let old = find(&mut session, &key);
+            session.put(&key, old.as_ref(), &record).unwrap();
             expected.insert(key, record);
         }
         for (key, record) in expected {
-            prop_assert_eq!(batch::find(&mut find, steps, &key).unwrap(), Some(record));
+            prop_assert_eq!(find(&mut session, &key).map(|found| found.record), Some(record));
         }
     }
 }
@@ -243,10 +246,8 @@ fn what_is_beyond_the_integers_of_sqlite_is_the_last_of_them() {
         completed_at: None,
         expires_at: Some(Timestamp::from_micros(u64::MAX)),
     };
-    session.put(&key("a"), 0, &record).unwrap();
-    let mut find = connection.prepare(&batch::find_sql()).unwrap();
-    let steps = || connection.prepare_cached(&batch::find_steps_sql());
-    let found = batch::find(&mut find, steps, &key("a")).unwrap().unwrap();
+    session.put(&key("a"), None, &record).unwrap();
+    let found = find(&mut session, &key("a")).unwrap().record;
     assert_eq!(found.lease_until, Timestamp::from_micros(last));
     assert_eq!(found.expires_at, Some(Timestamp::from_micros(last)));
     assert_eq!(found.ttl, Duration::from_micros(last));
