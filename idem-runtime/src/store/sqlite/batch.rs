@@ -5,11 +5,12 @@
 use std::ops::DerefMut;
 use std::time::SystemTime;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Statement, params};
 
 use super::listing;
 use super::queue::{Answer, Claiming, Op};
-use super::rows::{self, COLUMNS, RowError, STEP_COLUMNS};
+use super::rows::{self, COLUMNS, REPLAY_COLUMNS, RowError, STEP_COLUMNS};
 use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::protocol::{self, Fence, Record, Step, Timestamp};
@@ -25,9 +26,19 @@ pub(super) fn find_sql() -> String {
     format!("SELECT {COLUMNS}, rowid FROM idem_records WHERE scope = ?1 AND key = ?2")
 }
 
+/// The statement that finds what a claim asks of a record that has a result.
+pub(super) fn find_replay_sql() -> String {
+    format!("SELECT {REPLAY_COLUMNS} FROM idem_records WHERE scope = ?1 AND key = ?2")
+}
+
 /// The statement that finds the steps of a record.
 pub(super) fn find_steps_sql() -> String {
     format!("SELECT {STEP_COLUMNS} FROM idem_steps WHERE scope = ?1 AND key = ?2 ORDER BY position")
+}
+
+/// The parameters of a statement that asks for one key.
+pub(super) fn name(key: &RecordKey) -> [&str; 2] {
+    [key.scope().as_str(), key.key().as_str()]
 }
 
 /// A record as it lies in the file.
@@ -44,7 +55,7 @@ pub(super) fn find<'c, S: DerefMut<Target = Statement<'c>>>(
     steps: impl FnOnce() -> rusqlite::Result<S>,
     key: &RecordKey,
 ) -> Result<Option<Found>, RowError> {
-    let name = params![key.scope().as_str(), key.key().as_str()];
+    let name = name(key);
     let mut found = statement.query(name)?;
     let Some(row) = found.next()? else { return Ok(None) };
     let (mut record, count) = rows::read(row)?;
@@ -97,6 +108,7 @@ pub(super) struct Session<'c> {
     insert: Statement<'c>,
     update: Statement<'c>,
     put_step: Statement<'c>,
+    drop_steps: Statement<'c>,
     forget: Statement<'c>,
     purge: Statement<'c>,
     next_expiry: Statement<'c>,
@@ -110,6 +122,9 @@ pub(super) struct Session<'c> {
 
 impl<'c> Session<'c> {
     pub(super) fn prepare(connection: &'c Connection) -> rusqlite::Result<Self> {
+        // The layout's triggers are for processes that know of no steps. They would run for every row, steps
+        // or none; here the steps go by a statement of their own, where there are any.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
         let values = "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16";
         let insert = format!(
             "INSERT INTO idem_records ({COLUMNS}, scope, key) VALUES {values}, ?17, ?18) \
@@ -131,13 +146,14 @@ impl<'c> Session<'c> {
             insert: connection.prepare(&insert)?,
             update: connection.prepare(&update)?,
             put_step: connection.prepare(&put_step)?,
+            drop_steps: connection.prepare("DELETE FROM idem_steps WHERE scope = ?1 AND key = ?2")?,
             forget: connection.prepare(
-                "DELETE FROM idem_records WHERE scope = ?1 AND key = ?2 RETURNING fence, expires_at",
+                "DELETE FROM idem_records WHERE scope = ?1 AND key = ?2 RETURNING fence, expires_at, steps",
             )?,
             purge: connection.prepare(
                 "DELETE FROM idem_records WHERE rowid IN \
                  (SELECT rowid FROM idem_records WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2) \
-                 RETURNING fence",
+                 RETURNING fence, iif(steps > 0, scope, NULL), iif(steps > 0, key, NULL)",
             )?,
             next_expiry: connection.prepare(
                 "SELECT expires_at FROM idem_records WHERE expires_at > 0 ORDER BY expires_at LIMIT 1",
@@ -247,7 +263,7 @@ impl<'c> Session<'c> {
     }
 
     /// Writes a record in the place of what was found for its key. A transition adds one step or leaves out
-    /// all; those that are left out go by the layout's own triggers.
+    /// all.
     pub(super) fn put(
         &mut self,
         key: &RecordKey,
@@ -260,7 +276,11 @@ impl<'c> Session<'c> {
                 self.insert(key, record)?;
             }
         }
-        let had = old.map_or(0, |old| old.record.steps.len());
+        let mut had = old.map_or(0, |old| old.record.steps.len());
+        if record.steps.len() < had {
+            self.drop_steps.execute(name(key))?;
+            had = 0;
+        }
         for (position, step) in record.steps.iter().enumerate().skip(had) {
             rows::write_step(&mut self.put_step, key, position, step)?;
         }
@@ -280,15 +300,20 @@ impl<'c> Session<'c> {
     }
 
     fn forget(&mut self, key: &RecordKey) -> Result<bool, Failure> {
-        let mut deleted = self.forget.query(params![key.scope().as_str(), key.key().as_str()])?;
+        let mut deleted = self.forget.query(name(key))?;
         let mut fence = None;
         let mut was_live = false;
+        let mut steps = 0;
         while let Some(row) = deleted.next()? {
             let expires_at: Option<i64> = row.get(1)?;
             fence = Some(row.get(0)?);
             was_live = expires_at.is_none_or(|end| rows::instant(now()) < end);
+            steps = row.get(2)?;
         }
         drop(deleted);
+        if steps > 0 {
+            self.drop_steps.execute(name(key))?;
+        }
         if let Some(fence) = fence {
             self.raise_floor(fence)?;
         }
@@ -304,6 +329,11 @@ impl<'c> Session<'c> {
         while let Some(row) = deleted.next()? {
             count += 1;
             highest = highest.max(Some(row.get(0)?));
+            if let (Some(scope), Some(key)) =
+                (row.get::<_, Option<String>>(1)?, row.get::<_, Option<String>>(2)?)
+            {
+                self.drop_steps.execute([scope, key])?;
+            }
         }
         drop(deleted);
         if let Some(fence) = highest {

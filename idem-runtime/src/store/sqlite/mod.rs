@@ -217,9 +217,13 @@ impl SqliteStore {
         }
     }
 
-    /// What a reader finds for a key, if it can say.
-    fn read(&self, key: &RecordKey) -> Option<Result<Option<Record>, StoreError>> {
-        match self.0.readers.as_ref()?.find(&self.0.place, key) {
+    /// What a reader finds for a key by `find`, if it can say.
+    fn read(
+        &self,
+        key: &RecordKey,
+        find: fn(&Readers, &Place, &RecordKey) -> Result<Option<Record>, Miss>,
+    ) -> Option<Result<Option<Record>, StoreError>> {
+        match find(self.0.readers.as_ref()?, &self.0.place, key) {
             Ok(record) => Some(Ok(record)),
             Err(Miss::Failed(error)) => Some(Err(error)),
             Err(Miss::AskWriter) => None,
@@ -252,7 +256,7 @@ fn ended() -> StoreError {
 
 impl Store for SqliteStore {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let found = self.read(key).transpose()?;
+        let found = self.read(key, Readers::find_for_claim).transpose()?;
         if let Some(Some(record)) = &found {
             let step = protocol::claim(Some(record), Fence::default(), request, batch::now());
             if step.write.is_none() {
@@ -326,7 +330,7 @@ impl Store for SqliteStore {
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        if let Some(found) = self.read(key) {
+        if let Some(found) = self.read(key, Readers::find) {
             return Ok(found?.filter(|record| protocol::is_live(record, batch::now())));
         }
         self.write(Op::Get(key.clone()), |answer| match answer {

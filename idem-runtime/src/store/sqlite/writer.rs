@@ -23,6 +23,11 @@ const PURGE_EVERY: Duration = Duration::from_secs(1);
 /// The longest time without looking: the system's clock may have been set.
 const PURGE_AT_LEAST: Duration = Duration::from_secs(60);
 
+/// Operations that are expected are waited for this part of the time that a commit takes.
+const PATIENCE: u32 = 4;
+/// The longest that they are.
+const LONGEST_PATIENCE: Duration = Duration::from_millis(5);
+
 /// What the thread needs.
 pub(super) struct Writer {
     queue: Arc<Queue>,
@@ -32,6 +37,27 @@ pub(super) struct Writer {
     purge_at: Instant,
     /// Until when not to, after the purge itself failed.
     no_purge_before: Instant,
+    pace: Pace,
+}
+
+/// How a transaction waits for the operations that are about to come.
+///
+/// Callers whose operations were answered come back soon, as a rule: a transaction that begins before they
+/// do has few operations in it, and the others wait for a whole commit. So the writer waits for as many as
+/// there were last time, for a part of what a commit takes: where they do not come, little is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Pace {
+    /// How many operations may come.
+    pub(super) expected: usize,
+    /// How long they are waited for.
+    pub(super) patience: Duration,
+}
+
+impl Pace {
+    /// After a commit that took this long, and before which so many operations were asked.
+    pub(super) fn after(commit: Duration, asked: usize) -> Self {
+        Self { expected: asked, patience: (commit / PATIENCE).min(LONGEST_PATIENCE) }
+    }
 }
 
 /// Why a connection is not used any more.
@@ -63,7 +89,8 @@ impl Drop for Ending {
 
 impl Writer {
     pub(super) fn new(queue: Arc<Queue>, place: Arc<Place>, busy_timeout: Duration) -> Self {
-        Self { queue, place, busy_timeout, purge_at: Instant::now(), no_purge_before: Instant::now() }
+        let now = Instant::now();
+        Self { queue, place, busy_timeout, purge_at: now, no_purge_before: now, pace: Pace::default() }
     }
 
     /// Serves the queue until it is closed and empty.
@@ -135,6 +162,7 @@ impl Writer {
 
     /// One transaction for all that wait.
     fn work(&mut self, connection: &Connection, session: &mut Session<'_>, until: Instant) -> Option<Exit> {
+        self.queue.gather(self.pace.expected.min(BATCH), Instant::now() + self.pace.patience);
         match self.place.standing() {
             Standing::Same => {}
             Standing::Replaced => return Some(Exit::Reopen),
@@ -169,9 +197,11 @@ impl Writer {
         if let Err(error) = session.write_floor() {
             return self.broken(connection, session, batch, &Cause::Unknown, error);
         }
+        let committing = Instant::now();
         if let Err(error) = session.commit() {
             return self.not_committed(connection, session, &batch, error);
         }
+        let took = committing.elapsed();
         if !matches!(self.place.standing(), Standing::Same) {
             // It was written, but into a file that others may never see.
             let error = StoreError::outcome_unknown(format!(
@@ -182,7 +212,8 @@ impl Writer {
         }
         self.place.note_log();
         self.purge_soon();
-        self.queue.finish();
+        let waiting = self.queue.finish();
+        self.pace = Pace::after(took, batch.len() + waiting);
         for (ticket, outcome) in batch.iter().zip(outcomes) {
             ticket.reply.send(outcome);
         }
