@@ -5,7 +5,6 @@
 use std::ops::DerefMut;
 use std::time::SystemTime;
 
-use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Statement, params};
 
 use super::listing;
@@ -108,7 +107,6 @@ pub(super) struct Session<'c> {
     insert: Statement<'c>,
     update: Statement<'c>,
     put_step: Statement<'c>,
-    drop_steps: Statement<'c>,
     forget: Statement<'c>,
     purge: Statement<'c>,
     next_expiry: Statement<'c>,
@@ -122,9 +120,6 @@ pub(super) struct Session<'c> {
 
 impl<'c> Session<'c> {
     pub(super) fn prepare(connection: &'c Connection) -> rusqlite::Result<Self> {
-        // The layout's triggers are for processes that know of no steps. They would run for every row, steps
-        // or none; here the steps go by a statement of their own, where there are any.
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
         let values = "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16";
         let insert = format!(
             "INSERT INTO idem_records ({COLUMNS}, scope, key) VALUES {values}, ?17, ?18) \
@@ -146,14 +141,13 @@ impl<'c> Session<'c> {
             insert: connection.prepare(&insert)?,
             update: connection.prepare(&update)?,
             put_step: connection.prepare(&put_step)?,
-            drop_steps: connection.prepare("DELETE FROM idem_steps WHERE scope = ?1 AND key = ?2")?,
             forget: connection.prepare(
-                "DELETE FROM idem_records WHERE scope = ?1 AND key = ?2 RETURNING fence, expires_at, steps",
+                "DELETE FROM idem_records WHERE scope = ?1 AND key = ?2 RETURNING fence, expires_at",
             )?,
             purge: connection.prepare(
                 "DELETE FROM idem_records WHERE rowid IN \
                  (SELECT rowid FROM idem_records WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2) \
-                 RETURNING fence, iif(steps > 0, scope, NULL), iif(steps > 0, key, NULL)",
+                 RETURNING fence",
             )?,
             next_expiry: connection.prepare(
                 "SELECT expires_at FROM idem_records WHERE expires_at > 0 ORDER BY expires_at LIMIT 1",
@@ -263,31 +257,29 @@ impl<'c> Session<'c> {
     }
 
     /// Writes a record in the place of what was found for its key. A transition adds one step or leaves out
-    /// all.
+    /// all; those that are left out go by the layout's own triggers.
     pub(super) fn put(
         &mut self,
         key: &RecordKey,
         old: Option<&Found>,
         record: &Record,
     ) -> rusqlite::Result<()> {
-        match old {
+        let written = match old {
             Some(old) => rows::update(&mut self.update, old.row, record)?,
-            None => {
-                self.insert(key, record)?;
-            }
+            None => self.insert(key, record)?,
+        };
+        if !written {
+            // Not to be acknowledged, whatever kept it out of the file.
+            return Err(rusqlite::Error::StatementChangedRows(0));
         }
-        let mut had = old.map_or(0, |old| old.record.steps.len());
-        if record.steps.len() < had {
-            self.drop_steps.execute(name(key))?;
-            had = 0;
-        }
+        let had = old.map_or(0, |old| old.record.steps.len());
         for (position, step) in record.steps.iter().enumerate().skip(had) {
             rows::write_step(&mut self.put_step, key, position, step)?;
         }
         Ok(())
     }
 
-    /// Writes the record of a key that has none; whether that was so.
+    /// Writes the record of a key if it has none; whether that was so.
     fn insert(&mut self, key: &RecordKey, record: &Record) -> rusqlite::Result<bool> {
         rows::insert(&mut self.insert, key, record)
     }
@@ -303,17 +295,12 @@ impl<'c> Session<'c> {
         let mut deleted = self.forget.query(name(key))?;
         let mut fence = None;
         let mut was_live = false;
-        let mut steps = 0;
         while let Some(row) = deleted.next()? {
             let expires_at: Option<i64> = row.get(1)?;
             fence = Some(row.get(0)?);
             was_live = expires_at.is_none_or(|end| rows::instant(now()) < end);
-            steps = row.get(2)?;
         }
         drop(deleted);
-        if steps > 0 {
-            self.drop_steps.execute(name(key))?;
-        }
         if let Some(fence) = fence {
             self.raise_floor(fence)?;
         }
@@ -329,11 +316,6 @@ impl<'c> Session<'c> {
         while let Some(row) = deleted.next()? {
             count += 1;
             highest = highest.max(Some(row.get(0)?));
-            if let (Some(scope), Some(key)) =
-                (row.get::<_, Option<String>>(1)?, row.get::<_, Option<String>>(2)?)
-            {
-                self.drop_steps.execute([scope, key])?;
-            }
         }
         drop(deleted);
         if let Some(fence) = highest {

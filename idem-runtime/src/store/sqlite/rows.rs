@@ -198,11 +198,11 @@ pub(super) fn insert(
     Ok(statement.raw_execute()? > 0)
 }
 
-/// Runs a statement whose parameters are [`COLUMNS`] and a rowid.
-pub(super) fn update(statement: &mut Statement<'_>, row: i64, record: &Record) -> rusqlite::Result<()> {
+/// Runs a statement whose parameters are [`COLUMNS`] and a rowid; whether it wrote the row.
+pub(super) fn update(statement: &mut Statement<'_>, row: i64, record: &Record) -> rusqlite::Result<bool> {
     bind(statement, record)?;
     statement.raw_bind_parameter(NUMBER_OF_COLUMNS + 1, row)?;
-    statement.raw_execute().map(drop)
+    Ok(statement.raw_execute()? > 0)
 }
 
 /// Binds [`COLUMNS`] to the first parameters of a statement.

@@ -155,6 +155,23 @@ fn a_key_that_seemed_new_and_is_not_is_claimed_as_what_it_is() {
 }
 
 #[test]
+fn a_record_that_is_kept_out_of_the_file_is_no_grant() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let mut session = batch::Session::prepare(&connection).unwrap();
+    let mut claim = |name: &str, seems_new| {
+        session.apply(&Op::Claim(Claiming { key: key(name), request: claim_request(), seems_new }))
+    };
+    let ignore = "CREATE TRIGGER t BEFORE INSERT ON idem_records BEGIN SELECT raise(IGNORE); END";
+    connection.execute_batch(ignore).unwrap();
+    for seems_new in [false, true] {
+        assert!(matches!(claim("a", seems_new), Err(batch::Failure::Sqlite(_))));
+    }
+    connection.execute_batch("DROP TRIGGER t").unwrap();
+    assert!(claim("a", true).is_ok());
+}
+
+#[test]
 fn steps_go_with_their_record_and_when_it_is_over() {
     let folder = folder();
     let (_, connection) = open(&folder);
