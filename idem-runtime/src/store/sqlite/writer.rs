@@ -38,6 +38,8 @@ pub(super) struct Writer {
     /// Until when not to, after the purge itself failed.
     no_purge_before: Instant,
     pace: Pace,
+    /// Whether it is known which log the present connection writes to.
+    log_noted: bool,
 }
 
 /// How a transaction waits for the operations that are about to come.
@@ -90,7 +92,15 @@ impl Drop for Ending {
 impl Writer {
     pub(super) fn new(queue: Arc<Queue>, place: Arc<Place>, busy_timeout: Duration) -> Self {
         let now = Instant::now();
-        Self { queue, place, busy_timeout, purge_at: now, no_purge_before: now, pace: Pace::default() }
+        Self {
+            queue,
+            place,
+            busy_timeout,
+            purge_at: now,
+            no_purge_before: now,
+            pace: Pace::default(),
+            log_noted: false,
+        }
     }
 
     /// Serves the queue until it is closed and empty.
@@ -138,6 +148,7 @@ impl Writer {
     }
 
     fn serve(&mut self, connection: &Connection) -> Exit {
+        self.log_noted = false;
         let mut session = match Session::prepare(connection) {
             Ok(session) => session,
             Err(error) => {
@@ -210,7 +221,8 @@ impl Writer {
             ));
             outcomes.iter_mut().for_each(|outcome| *outcome = Err(error.clone()));
         }
-        self.place.note_log();
+        // A connection keeps the log that it opened.
+        self.log_noted = self.log_noted || self.place.note_log();
         self.purge_soon();
         let waiting = self.queue.finish();
         self.pace = Pace::after(took, batch.len() + waiting);
