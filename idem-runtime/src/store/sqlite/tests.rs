@@ -252,6 +252,8 @@ fn what_is_waited_for_is_what_was_there_and_for_a_part_of_a_commit_at_most() {
     let pace = Pace::after(Duration::from_millis(4), 64);
     assert_eq!(pace, Pace { expected: 64, patience: Duration::from_millis(1) });
     assert_eq!(Pace::after(Duration::from_secs(9), 64).patience, Duration::from_millis(5));
+    // Where a commit is as fast as a sleep, there is nothing to be won.
+    assert_eq!(Pace::after(Duration::from_micros(100), 64).patience, Duration::ZERO);
     // A caller that is alone is never waited for: it is there, or nothing would be asked.
     assert_eq!(Pace::after(Duration::from_millis(4), 1).expected, 1);
     assert_eq!(Pace::default().expected, 0);

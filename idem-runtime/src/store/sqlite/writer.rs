@@ -27,6 +27,8 @@ const PURGE_AT_LEAST: Duration = Duration::from_secs(60);
 const PATIENCE: u32 = 4;
 /// The longest that they are.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(5);
+/// The shortest: to sleep for less and wake up again takes longer than that.
+const SHORTEST_PATIENCE: Duration = Duration::from_micros(50);
 
 /// What the thread needs.
 pub(super) struct Writer {
@@ -58,7 +60,9 @@ pub(super) struct Pace {
 impl Pace {
     /// After a commit that took this long, and before which so many operations were asked.
     pub(super) fn after(commit: Duration, asked: usize) -> Self {
-        Self { expected: asked, patience: (commit / PATIENCE).min(LONGEST_PATIENCE) }
+        let patience = (commit / PATIENCE).min(LONGEST_PATIENCE);
+        let worth = patience >= SHORTEST_PATIENCE;
+        Self { expected: asked, patience: if worth { patience } else { Duration::ZERO } }
     }
 }
 
