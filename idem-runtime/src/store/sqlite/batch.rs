@@ -8,8 +8,8 @@ use std::time::SystemTime;
 use rusqlite::{Connection, Statement, params};
 
 use super::listing;
-use super::queue::{Answer, Op};
-use super::rows::{self, COLUMNS, RowError, STEP_COLUMNS};
+use super::queue::{Answer, Claiming, Op};
+use super::rows::{self, COLUMNS, REPLAY_COLUMNS, RowError, STEP_COLUMNS};
 use crate::error::StoreError;
 use crate::key::RecordKey;
 use crate::protocol::{self, Fence, Record, Step, Timestamp};
@@ -20,14 +20,31 @@ pub(super) fn now() -> Timestamp {
     Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// The statement that finds a record by scope and key.
+/// The statement that finds a record by scope and key, and where it lies.
 pub(super) fn find_sql() -> String {
-    format!("SELECT {COLUMNS} FROM idem_records WHERE scope = ?1 AND key = ?2")
+    format!("SELECT {COLUMNS}, rowid FROM idem_records WHERE scope = ?1 AND key = ?2")
+}
+
+/// The statement that finds what a claim asks of a record that has a result.
+pub(super) fn find_replay_sql() -> String {
+    format!("SELECT {REPLAY_COLUMNS} FROM idem_records WHERE scope = ?1 AND key = ?2")
 }
 
 /// The statement that finds the steps of a record.
 pub(super) fn find_steps_sql() -> String {
     format!("SELECT {STEP_COLUMNS} FROM idem_steps WHERE scope = ?1 AND key = ?2 ORDER BY position")
+}
+
+/// The parameters of a statement that asks for one key.
+pub(super) fn name(key: &RecordKey) -> [&str; 2] {
+    [key.scope().as_str(), key.key().as_str()]
+}
+
+/// A record as it lies in the file.
+#[derive(Debug, PartialEq)]
+pub(super) struct Found {
+    pub(super) record: Record,
+    row: i64,
 }
 
 /// Reads the record of a key with a statement made of [`find_sql`], and where it has steps, those with one
@@ -36,11 +53,12 @@ pub(super) fn find<'c, S: DerefMut<Target = Statement<'c>>>(
     statement: &mut Statement<'_>,
     steps: impl FnOnce() -> rusqlite::Result<S>,
     key: &RecordKey,
-) -> Result<Option<Record>, RowError> {
-    let name = params![key.scope().as_str(), key.key().as_str()];
+) -> Result<Option<Found>, RowError> {
+    let name = name(key);
     let mut found = statement.query(name)?;
     let Some(row) = found.next()? else { return Ok(None) };
     let (mut record, count) = rows::read(row)?;
+    let row = row.get(rows::NUMBER_OF_COLUMNS)?;
     if count > 0 {
         // The first statement is still at its row, so both read the same snapshot.
         let mut statement = steps()?;
@@ -52,7 +70,7 @@ pub(super) fn find<'c, S: DerefMut<Target = Statement<'c>>>(
             return Err(RowError::Unreadable("steps"));
         }
     }
-    Ok(Some(record))
+    Ok(Some(Found { record, row }))
 }
 
 /// The error of a row that is no record.
@@ -86,7 +104,8 @@ pub(super) struct Session<'c> {
     rollback: Statement<'c>,
     find: Statement<'c>,
     find_steps: Statement<'c>,
-    put: Statement<'c>,
+    insert: Statement<'c>,
+    update: Statement<'c>,
     put_step: Statement<'c>,
     forget: Statement<'c>,
     purge: Statement<'c>,
@@ -101,12 +120,14 @@ pub(super) struct Session<'c> {
 
 impl<'c> Session<'c> {
     pub(super) fn prepare(connection: &'c Connection) -> rusqlite::Result<Self> {
-        let put = format!(
-            "INSERT INTO idem_records (scope, key, {COLUMNS}) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18) \
-             ON CONFLICT (scope, key) DO UPDATE SET ({COLUMNS}) = \
-             (?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)"
+        let values = "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16";
+        let insert = format!(
+            "INSERT INTO idem_records ({COLUMNS}, scope, key) VALUES {values}, ?17, ?18) \
+             ON CONFLICT (scope, key) DO NOTHING"
         );
+        // A statement that fails ends the transaction here, so SQLite need not keep a copy of every page that
+        // it changes to undo the one statement: that is what `OR FAIL` says.
+        let update = format!("UPDATE OR FAIL idem_records SET ({COLUMNS}) = {values}) WHERE rowid = ?17");
         let put_step = format!(
             "INSERT INTO idem_steps (scope, key, position, {STEP_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
         );
@@ -117,7 +138,8 @@ impl<'c> Session<'c> {
             rollback: connection.prepare("ROLLBACK")?,
             find: connection.prepare(&find_sql())?,
             find_steps: connection.prepare(&find_steps_sql())?,
-            put: connection.prepare(&put)?,
+            insert: connection.prepare(&insert)?,
+            update: connection.prepare(&update)?,
             put_step: connection.prepare(&put_step)?,
             forget: connection.prepare(
                 "DELETE FROM idem_records WHERE scope = ?1 AND key = ?2 RETURNING fence, expires_at",
@@ -166,7 +188,7 @@ impl<'c> Session<'c> {
     /// Carries out one operation.
     pub(super) fn apply(&mut self, op: &Op) -> Result<Answer, Failure> {
         match op {
-            Op::Claim(key, request) => self.claim(key, request).map(Answer::Claim),
+            Op::Claim(claim) => self.claim(claim).map(Answer::Claim),
             Op::Renew(key, request) => {
                 self.step(key, |record, now| protocol::renew(record, request, now)).map(Answer::Renew)
             }
@@ -185,6 +207,7 @@ impl<'c> Session<'c> {
             Op::Forget(key) => self.forget(key).map(Answer::Forget),
             Op::Get(key) => self
                 .find(key)
+                .map(|found| found.map(|found| found.record))
                 .map(|record| record.filter(|record| protocol::is_live(record, now())))
                 .map(Answer::Get),
             Op::Purge(limit) => self.purge(*limit).map(Answer::Purge),
@@ -194,18 +217,26 @@ impl<'c> Session<'c> {
 
     fn claim(
         &mut self,
-        key: &RecordKey,
-        request: &protocol::Claim,
+        Claiming { key, request, seems_new }: &Claiming,
     ) -> Result<protocol::ClaimAnswer, Failure> {
-        let record = self.find(key)?;
+        if *seems_new {
+            let step = protocol::claim(None, Fence::new(self.floor()?), request, now());
+            if let Some(record) = &step.write
+                && self.insert(key, record)?
+            {
+                return Ok(step.answer);
+            }
+        }
+        let found = self.find(key)?;
+        let record = found.as_ref().map(|found| &found.record);
         let now = now();
         // A live record's own fence is above every fence its key had before.
-        let floor = match &record {
+        let floor = match record {
             Some(record) if protocol::is_live(record, now) => Fence::default(),
             _ => Fence::new(self.floor()?),
         };
-        let step = protocol::claim(record.as_ref(), floor, request, now);
-        self.write(key, record.as_ref(), step)
+        let step = protocol::claim(record, floor, request, now);
+        self.write(key, found.as_ref(), step)
     }
 
     fn step<A>(
@@ -213,29 +244,47 @@ impl<'c> Session<'c> {
         key: &RecordKey,
         transition: impl FnOnce(Option<&Record>, Timestamp) -> Step<A>,
     ) -> Result<A, Failure> {
-        let record = self.find(key)?;
-        let step = transition(record.as_ref(), now());
-        self.write(key, record.as_ref(), step)
+        let found = self.find(key)?;
+        let step = transition(found.as_ref().map(|found| &found.record), now());
+        self.write(key, found.as_ref(), step)
     }
 
-    fn write<A>(&mut self, key: &RecordKey, old: Option<&Record>, step: Step<A>) -> Result<A, Failure> {
+    fn write<A>(&mut self, key: &RecordKey, old: Option<&Found>, step: Step<A>) -> Result<A, Failure> {
         if let Some(record) = &step.write {
-            self.put(key, old.map_or(0, |old| old.steps.len()), record)?;
+            self.put(key, old, record)?;
         }
         Ok(step.answer)
     }
 
-    /// Writes a record in the place of one that had so many steps. A transition adds one or leaves out
+    /// Writes a record in the place of what was found for its key. A transition adds one step or leaves out
     /// all; those that are left out go by the layout's own triggers.
-    pub(super) fn put(&mut self, key: &RecordKey, had: usize, record: &Record) -> rusqlite::Result<()> {
-        rows::write(&mut self.put, key, record)?;
+    pub(super) fn put(
+        &mut self,
+        key: &RecordKey,
+        old: Option<&Found>,
+        record: &Record,
+    ) -> rusqlite::Result<()> {
+        let written = match old {
+            Some(old) => rows::update(&mut self.update, old.row, record)?,
+            None => self.insert(key, record)?,
+        };
+        if !written {
+            // Not to be acknowledged, whatever kept it out of the file.
+            return Err(rusqlite::Error::StatementChangedRows(0));
+        }
+        let had = old.map_or(0, |old| old.record.steps.len());
         for (position, step) in record.steps.iter().enumerate().skip(had) {
             rows::write_step(&mut self.put_step, key, position, step)?;
         }
         Ok(())
     }
 
-    fn find(&mut self, key: &RecordKey) -> Result<Option<Record>, Failure> {
+    /// Writes the record of a key if it has none; whether that was so.
+    fn insert(&mut self, key: &RecordKey, record: &Record) -> rusqlite::Result<bool> {
+        rows::insert(&mut self.insert, key, record)
+    }
+
+    pub(super) fn find(&mut self, key: &RecordKey) -> Result<Option<Found>, Failure> {
         find(&mut self.find, || Ok(&mut self.find_steps), key).map_err(|error| match error {
             RowError::Sqlite(error) => Failure::Sqlite(error),
             RowError::Unreadable(column) => Failure::Own(unreadable(key, column)),
@@ -243,7 +292,7 @@ impl<'c> Session<'c> {
     }
 
     fn forget(&mut self, key: &RecordKey) -> Result<bool, Failure> {
-        let mut deleted = self.forget.query(params![key.scope().as_str(), key.key().as_str()])?;
+        let mut deleted = self.forget.query(name(key))?;
         let mut fence = None;
         let mut was_live = false;
         while let Some(row) = deleted.next()? {

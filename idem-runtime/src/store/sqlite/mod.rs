@@ -1,10 +1,11 @@
 //! `SqliteStore`: one file, several processes of one host.
 //!
-//! Owns the public face. Below it, `schema` opens a file, `place` knows whether it is still there,
-//! `queue` holds what waits, `writer` commits it in `batch`es, `reader` answers what needs no
-//! writing, `rows` translates, and `failure` says what went wrong.
+//! Owns the public face. Below it, `builder` sets a store up, `schema` opens a file, `place` knows
+//! whether it is still there, `queue` holds what waits, `writer` commits it in `batch`es, `reader`
+//! answers what needs no writing, `rows` translates, and `failure` says what went wrong.
 
 mod batch;
+mod builder;
 mod failure;
 mod inspection;
 mod listing;
@@ -18,18 +19,15 @@ mod tests;
 mod writer;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rusqlite::Connection;
-
+pub use self::builder::SqliteStoreBuilder;
 use self::place::Place;
-use self::queue::{Answer, Op, Queue};
+use self::queue::{Answer, Claiming, Op, Queue};
 use self::reader::{Miss, Readers};
-use self::schema::Opening;
-use self::writer::Writer;
 use super::{Store, Waiters};
 use crate::error::StoreError;
 use crate::inspection::Inspection;
@@ -40,15 +38,6 @@ use crate::protocol::{
     ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
 };
 
-/// How long a lock by another program is waited for, unless it is said otherwise.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest that can be said.
-const LONGEST_BUSY_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-/// The largest result, unless it is said otherwise.
-const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
-/// The largest that can be said: SQLite takes rows up to 1,000,000,000 bytes, and a row is more
-/// than its result.
-const LARGEST_MAX_RESULT_BYTES: usize = 1_000_000_000 - 16 * 1024;
 /// How many records a transaction of [`Store::purge`] deletes.
 const PURGE_BATCH: usize = 512;
 
@@ -103,100 +92,6 @@ struct Inner {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// How to open a [`SqliteStore`].
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct SqliteStoreBuilder {
-    path: PathBuf,
-    busy_timeout: Duration,
-    max_result_bytes: usize,
-    must_exist: bool,
-}
-
-impl SqliteStoreBuilder {
-    /// Uses what is there: nothing is made or migrated, and what is absent or of an older layout is refused.
-    /// For tools that look at a file which another program keeps.
-    pub const fn must_exist(mut self) -> Self {
-        self.must_exist = true;
-        self
-    }
-
-    /// How long a lock held by another program is waited for, from 1 millisecond to 1 hour; 5
-    /// seconds if not set. An operation fails a little later at most.
-    pub const fn busy_timeout(mut self, timeout: Duration) -> Self {
-        self.busy_timeout = timeout;
-        self
-    }
-
-    /// The largest result that is stored, in bytes, up to about 1,000,000,000; 16 MiB if not set.
-    pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
-        self.max_result_bytes = bytes;
-        self
-    }
-
-    /// Opens the file, and creates it if it is absent; its folder must exist.
-    ///
-    /// It blocks its thread: for some file operations, and up to the busy timeout where another
-    /// program holds a lock.
-    ///
-    /// # Errors
-    ///
-    /// [`Configuration`](crate::StoreErrorKind::Configuration) if a setting is out of its range, or
-    /// the path names something that is not idem's, or was made by a newer version.
-    /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if the file cannot be opened, created or
-    /// written now, stays locked, or is damaged. The file is unchanged in all these cases.
-    pub fn open(self) -> Result<SqliteStore, StoreError> {
-        self.check()?;
-        let path = std::path::absolute(&self.path).map_err(|error| {
-            StoreError::configuration("the path of the database is empty; give the path of a file")
-                .with_source(error)
-        })?;
-        let opening = Opening {
-            create: !self.must_exist,
-            migrate: !self.must_exist,
-            until: Instant::now() + self.busy_timeout,
-        };
-        let (connection, identity) = schema::open(&path, opening)?;
-        self.start(Place::new(path, identity), connection)
-    }
-
-    fn start(&self, place: Place, connection: Connection) -> Result<SqliteStore, StoreError> {
-        let place = Arc::new(place);
-        let queue = Arc::new(Queue::default());
-        let writer = Writer::new(queue.clone(), place.clone(), self.busy_timeout);
-        let watched = queue.clone();
-        // From here on the drop of `inner` ends whatever thread there is.
-        let inner = Inner {
-            place,
-            queue,
-            readers: Some(Readers::new()),
-            busy_timeout: self.busy_timeout,
-            max_result_bytes: self.max_result_bytes,
-            waiters: Waiters::default(),
-            threads: Mutex::default(),
-        };
-        inner.spawn("idem-sqlite", move || writer.run(connection))?;
-        inner.spawn("idem-sqlite-watch", move || watched.watch())?;
-        Ok(SqliteStore(Arc::new(inner)))
-    }
-
-    fn check(&self) -> Result<(), StoreError> {
-        if self.busy_timeout < Duration::from_millis(1) || self.busy_timeout > LONGEST_BUSY_TIMEOUT {
-            return Err(StoreError::configuration(format!(
-                "`busy_timeout` is {:?} and must be from 1ms to 1h",
-                self.busy_timeout
-            )));
-        }
-        if self.max_result_bytes == 0 || self.max_result_bytes > LARGEST_MAX_RESULT_BYTES {
-            return Err(StoreError::configuration(format!(
-                "`max_result_bytes` is {} and must be from 1 to {LARGEST_MAX_RESULT_BYTES}",
-                self.max_result_bytes
-            )));
-        }
-        Ok(())
-    }
-}
-
 impl SqliteStore {
     /// Opens the file at `path` with the settings a [`builder`](Self::builder) has at first.
     ///
@@ -209,17 +104,16 @@ impl SqliteStore {
 
     /// Sets up how to open the file at `path`.
     pub fn builder(path: impl AsRef<Path>) -> SqliteStoreBuilder {
-        SqliteStoreBuilder {
-            path: path.as_ref().to_owned(),
-            busy_timeout: BUSY_TIMEOUT,
-            max_result_bytes: MAX_RESULT_BYTES,
-            must_exist: false,
-        }
+        SqliteStoreBuilder::new(path.as_ref())
     }
 
-    /// What a reader finds for a key, if it can say.
-    fn read(&self, key: &RecordKey) -> Option<Result<Option<Record>, StoreError>> {
-        match self.0.readers.as_ref()?.find(&self.0.place, key) {
+    /// What a reader finds for a key by `find`, if it can say.
+    fn read(
+        &self,
+        key: &RecordKey,
+        find: fn(&Readers, &Place, &RecordKey) -> Result<Option<Record>, Miss>,
+    ) -> Option<Result<Option<Record>, StoreError>> {
+        match find(self.0.readers.as_ref()?, &self.0.place, key) {
             Ok(record) => Some(Ok(record)),
             Err(Miss::Failed(error)) => Some(Err(error)),
             Err(Miss::AskWriter) => None,
@@ -252,15 +146,16 @@ fn ended() -> StoreError {
 
 impl Store for SqliteStore {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        if let Some(found) = self.read(key)
-            && let Some(record) = found?
-        {
-            let step = protocol::claim(Some(&record), Fence::default(), request, batch::now());
+        let found = self.read(key, Readers::find_for_claim).transpose()?;
+        if let Some(Some(record)) = &found {
+            let step = protocol::claim(Some(record), Fence::default(), request, batch::now());
             if step.write.is_none() {
                 return Ok(step.answer);
             }
         }
-        self.write(Op::Claim(key.clone(), request.clone()), |answer| match answer {
+        let seems_new = matches!(found, Some(None));
+        let claiming = Claiming { key: key.clone(), request: request.clone(), seems_new };
+        self.write(Op::Claim(claiming), |answer| match answer {
             Answer::Claim(answer) => Some(answer),
             _ => None,
         })
@@ -325,7 +220,7 @@ impl Store for SqliteStore {
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        if let Some(found) = self.read(key) {
+        if let Some(found) = self.read(key, Readers::find) {
             return Ok(found?.filter(|record| protocol::is_live(record, batch::now())));
         }
         self.write(Op::Get(key.clone()), |answer| match answer {

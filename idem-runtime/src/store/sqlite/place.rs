@@ -104,7 +104,7 @@ pub(super) enum Standing {
 pub(super) struct Place {
     path: PathBuf,
     opened: Mutex<Identity>,
-    /// The log that the writer's last transaction went to.
+    /// The log that the writer's transactions go to.
     log: Mutex<Option<Identity>>,
 }
 
@@ -126,9 +126,11 @@ impl Place {
         *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = identity;
     }
 
-    /// Remembers which log belongs to the file the writer works on.
-    pub(super) fn note_log(&self) {
-        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = log_of(&self.path);
+    /// Remembers which log belongs to the file the writer works on; whether there is one with something in it.
+    pub(super) fn note_log(&self) -> bool {
+        let log = log_of(&self.path);
+        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = log;
+        log.is_some()
     }
 
     /// Whether the log of the file the writer worked on lies beside the file that replaced it. SQLite

@@ -25,9 +25,17 @@ const BATCH_TIME: Duration = Duration::from_secs(4);
 /// How often the watch looks while there is something to watch.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
+/// A claim that a reader could not answer.
+pub(super) struct Claiming {
+    pub(super) key: RecordKey,
+    pub(super) request: Claim,
+    /// Whether the reader found no record, so that there is none most likely.
+    pub(super) seems_new: bool,
+}
+
 /// What the writer is asked to do.
 pub(super) enum Op {
-    Claim(RecordKey, Claim),
+    Claim(Claiming),
     Renew(RecordKey, Renew),
     RecordStep(RecordKey, RecordStep),
     Complete(RecordKey, Complete),
@@ -122,6 +130,8 @@ struct State {
     /// What the writer works on, and when that should be over.
     running: Vec<Reply>,
     running_until: Option<Instant>,
+    /// How many must wait for the writer to be woken; 0 for one.
+    wanted: usize,
     closed: bool,
     ended: bool,
     watch_sleeps: bool,
@@ -152,7 +162,7 @@ impl Queue {
         let mut state = self.lock();
         if !state.ended {
             state.waiting.push_back(ticket);
-            if state.waiting.len() == 1 {
+            if state.waiting.len() == state.wanted.max(1) {
                 self.work.notify_one();
             }
             if state.watch_sleeps {
@@ -184,6 +194,26 @@ impl Queue {
         }
     }
 
+    /// Waits until so many operations wait, at most until `end`.
+    pub(super) fn gather(&self, count: usize, end: Instant) {
+        let mut state = self.lock();
+        while state.waiting.len() < count && !state.closed {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state.wanted = count;
+            state = self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.wanted = 0;
+    }
+
+    /// How many the writer waits for, as it said last.
+    #[cfg(test)]
+    pub(super) fn wanted(&self) -> usize {
+        self.lock().wanted
+    }
+
     /// Takes the next operations into work: at most `most`, and about `bytes` bytes of results.
     pub(super) fn take(&self, most: usize, bytes: usize) -> Vec<Ticket> {
         let mut state = self.lock();
@@ -203,11 +233,12 @@ impl Queue {
         batch
     }
 
-    /// Says that the work taken is answered.
-    pub(super) fn finish(&self) {
+    /// Says that the work taken is answered, and how many operations wait by now.
+    pub(super) fn finish(&self) -> usize {
         let mut state = self.lock();
         state.running.clear();
         state.running_until = None;
+        state.waiting.len()
     }
 
     /// Puts operations back to the front: nothing of them was applied.

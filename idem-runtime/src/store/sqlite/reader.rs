@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::batch;
 use super::failure;
 use super::place::{Identity, Place};
-use super::rows::RowError;
+use super::rows::{self, RowError};
 use super::schema;
 use super::{inspection, listing};
 use crate::error::StoreError;
@@ -25,11 +25,19 @@ pub(super) enum Miss {
     Failed(StoreError),
 }
 
+impl Miss {
+    /// Where a column is no column of a record, or nothing could be read.
+    fn of(column: Option<&str>, key: &RecordKey) -> Self {
+        column.map_or(Self::AskWriter, |column| Self::Failed(batch::unreadable(key, column)))
+    }
+}
+
 struct Reader {
     connection: Connection,
     identity: Identity,
     find: String,
     find_steps: String,
+    find_replay: String,
 }
 
 /// A few read connections, opened when they are needed.
@@ -47,10 +55,12 @@ impl Readers {
 
     /// What is recorded for a key, expired or not.
     pub(super) fn find(&self, place: &Place, key: &RecordKey) -> Result<Option<Record>, Miss> {
-        self.read(place, |reader| reader.find(key)).map_err(|miss| match miss {
-            Some(column) => Miss::Failed(batch::unreadable(key, column)),
-            None => Miss::AskWriter,
-        })
+        self.read(place, |reader| reader.find(key)).map_err(|miss| Miss::of(miss, key))
+    }
+
+    /// The same as far as a claim asks for it: of a record that has a result, what a replay is made of.
+    pub(super) fn find_for_claim(&self, place: &Place, key: &RecordKey) -> Result<Option<Record>, Miss> {
+        self.read(place, |reader| reader.find_for_claim(key)).map_err(|miss| Miss::of(miss, key))
     }
 
     /// One page of what is recorded, if that can be read now.
@@ -121,12 +131,26 @@ impl Reader {
             schema::abandon(connection);
             return None;
         }
-        let (find, find_steps) = (batch::find_sql(), batch::find_steps_sql());
-        Some(Self { connection, identity, find, find_steps })
+        let (find, find_steps, find_replay) =
+            (batch::find_sql(), batch::find_steps_sql(), batch::find_replay_sql());
+        Some(Self { connection, identity, find, find_steps, find_replay })
     }
 
-    fn find(&mut self, key: &RecordKey) -> Result<Option<Record>, RowError> {
+    fn find_for_claim(&self, key: &RecordKey) -> Result<Option<Record>, RowError> {
+        {
+            let mut statement = self.connection.prepare_cached(&self.find_replay)?;
+            let mut found = statement.query(batch::name(key))?;
+            let Some(row) = found.next()? else { return Ok(None) };
+            if let Some(record) = rows::read_replay(row)? {
+                return Ok(Some(record));
+            }
+        }
+        self.find(key)
+    }
+
+    fn find(&self, key: &RecordKey) -> Result<Option<Record>, RowError> {
         let mut statement = self.connection.prepare_cached(&self.find)?;
-        batch::find(&mut statement, || self.connection.prepare_cached(&self.find_steps), key)
+        let found = batch::find(&mut statement, || self.connection.prepare_cached(&self.find_steps), key)?;
+        Ok(found.map(|found| found.record))
     }
 }

@@ -4,16 +4,26 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rusqlite::types::ValueRef;
-use rusqlite::{Row, Statement, params};
+use rusqlite::{Row, Statement, ToSql, params};
 
 use crate::key::RecordKey;
-use crate::protocol::{Fence, Fingerprint, Owner, Record, RecordedStep, State, StoredResult, Timestamp};
+use crate::protocol::{
+    Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp,
+};
 use crate::store::words;
 
 /// The columns of a record in the order [`read`] expects. The result is last, so that the others
 /// are found without walking through it.
 pub(super) const COLUMNS: &str = "state, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, \
      ttl, fingerprint, tombstone, created_at, completed_at, expires_at, steps, result";
+
+/// How many columns those are.
+pub(super) const NUMBER_OF_COLUMNS: usize = 16;
+
+/// The columns of a record that has a result, as far as a claim asks for them, in the order [`read_replay`]
+/// expects.
+pub(super) const REPLAY_COLUMNS: &str =
+    "state, attempt, fingerprint, tombstone, completed_at, expires_at, result";
 
 /// The columns of a step, in the order [`read_step`] expects.
 pub(super) const STEP_COLUMNS: &str = "name, input, tombstone, result";
@@ -125,6 +135,35 @@ pub(super) fn read(row: &Row<'_>) -> Result<(Record, u64)> {
     Ok((record, steps))
 }
 
+/// The record in a row of [`REPLAY_COLUMNS`], if it has a result. What no claim of such a record asks for is
+/// left out: most calls that are made again end here, and each column takes its time.
+pub(super) fn read_replay(row: &Row<'_>) -> Result<Option<Record>> {
+    let column = |index, name| Column::of(row, index, name);
+    let state = column(0, "state")?.word(words::state_of)?;
+    if !matches!(state, State::Completed | State::Failed) {
+        return Ok(None);
+    }
+    let attempt = column(1, "attempt")?;
+    let result = result(&column(3, "tombstone")?, &column(6, "result")?)?;
+    Ok(Some(Record {
+        state,
+        owner: Owner::NOBODY,
+        fence: Fence::default(),
+        attempt: u32::try_from(attempt.number()?).map_err(|_| attempt.unreadable())?,
+        recovered: false,
+        on_crash: OnCrash::Rerun,
+        lease_until: Timestamp::default(),
+        retry_at: Timestamp::default(),
+        ttl: Duration::ZERO,
+        fingerprint: column(2, "fingerprint")?.array()?.map(Fingerprint::from_bytes),
+        result: Some(result.ok_or(RowError::Unreadable("result"))?),
+        steps: Vec::new(),
+        created_at: Timestamp::default(),
+        completed_at: Some(column(4, "completed_at")?.instant()?),
+        expires_at: column(5, "expires_at")?.optional_instant()?,
+    }))
+}
+
 /// The step in a row of [`STEP_COLUMNS`].
 pub(super) fn read_step(row: &Row<'_>) -> Result<RecordedStep> {
     let column = |index, name| Column::of(row, index, name);
@@ -147,30 +186,50 @@ fn result(tombstone: &Column<'_>, bytes: &Column<'_>) -> Result<Option<StoredRes
     }
 }
 
-/// Runs a statement whose parameters are scope, key and then [`COLUMNS`].
-pub(super) fn write(statement: &mut Statement<'_>, key: &RecordKey, record: &Record) -> rusqlite::Result<()> {
+/// Runs a statement whose parameters are [`COLUMNS`], scope and key; whether it wrote the row.
+pub(super) fn insert(
+    statement: &mut Statement<'_>,
+    key: &RecordKey,
+    record: &Record,
+) -> rusqlite::Result<bool> {
+    bind(statement, record)?;
+    statement.raw_bind_parameter(NUMBER_OF_COLUMNS + 1, key.scope().as_str())?;
+    statement.raw_bind_parameter(NUMBER_OF_COLUMNS + 2, key.key().as_str())?;
+    Ok(statement.raw_execute()? > 0)
+}
+
+/// Runs a statement whose parameters are [`COLUMNS`] and a rowid; whether it wrote the row.
+pub(super) fn update(statement: &mut Statement<'_>, row: i64, record: &Record) -> rusqlite::Result<bool> {
+    bind(statement, record)?;
+    statement.raw_bind_parameter(NUMBER_OF_COLUMNS + 1, row)?;
+    Ok(statement.raw_execute()? > 0)
+}
+
+/// Binds [`COLUMNS`] to the first parameters of a statement.
+fn bind(statement: &mut Statement<'_>, record: &Record) -> rusqlite::Result<()> {
     let (tombstone, result) = result_columns(record.result.as_ref());
-    let parameters = params![
-        key.scope().as_str(),
-        key.key().as_str(),
-        words::state(record.state),
+    let columns: [&dyn ToSql; NUMBER_OF_COLUMNS] = [
+        &words::state(record.state),
         record.owner.as_bytes(),
-        integer(record.fence.get()),
-        record.attempt,
-        record.recovered,
-        words::on_crash(record.on_crash),
-        instant(record.lease_until),
-        instant(record.retry_at),
-        micros(record.ttl),
-        record.fingerprint.as_ref().map(Fingerprint::as_bytes),
-        tombstone,
-        instant(record.created_at),
-        record.completed_at.map(instant),
-        record.expires_at.map(instant),
-        number_of_steps(record.steps.len()),
-        result,
+        &integer(record.fence.get()),
+        &record.attempt,
+        &record.recovered,
+        &words::on_crash(record.on_crash),
+        &instant(record.lease_until),
+        &instant(record.retry_at),
+        &micros(record.ttl),
+        &record.fingerprint.as_ref().map(Fingerprint::as_bytes),
+        &tombstone,
+        &instant(record.created_at),
+        &record.completed_at.map(instant),
+        &record.expires_at.map(instant),
+        &number_of_steps(record.steps.len()),
+        &result,
     ];
-    statement.execute(parameters).map(drop)
+    for (index, column) in columns.into_iter().enumerate() {
+        statement.raw_bind_parameter(index + 1, column)?;
+    }
+    Ok(())
 }
 
 /// Runs a statement whose parameters are scope, key, position and then [`STEP_COLUMNS`].

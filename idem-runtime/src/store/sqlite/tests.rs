@@ -8,14 +8,16 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::place::Place;
-use super::queue::{Op, Queue};
+use super::queue::{Answer, Claiming, Op, Queue, Wake};
+use super::reader::Readers;
 use super::schema::{self, Opening};
+use super::writer::Pace;
 use super::{SqliteStore, batch, rows};
 use crate::error::StoreErrorKind;
 use crate::key::{Key, RecordKey, Scope};
 use crate::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep,
-    State, StoredResult, Timestamp, Tombstone, Verdict,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, OnCrash, Owner, Record,
+    RecordStep, RecordStepAnswer, RecordedStep, State, StoredResult, Timestamp, Tombstone, Verdict,
 };
 use crate::store::Store;
 
@@ -125,6 +127,138 @@ fn what_waits_for_a_writer_that_is_stuck_is_answered_in_its_place() {
     watch.join().unwrap();
 }
 
+#[test]
+fn a_key_that_seemed_new_and_is_not_is_claimed_as_what_it_is() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let mut session = batch::Session::prepare(&connection).unwrap();
+    let mut claim = |name: &str, seems_new, request: &Claim| {
+        let claiming = Claiming { key: key(name), request: request.clone(), seems_new };
+        match session.apply(&Op::Claim(claiming)) {
+            Ok(Answer::Claim(answer)) => answer,
+            _ => panic!("no answer"),
+        }
+    };
+    let first = claim_request();
+    let ClaimAnswer::Granted(grant) = claim("a", true, &first) else { panic!("not granted") };
+    assert_eq!((grant.attempt, grant.recovered), (1, false));
+    // Its answer was lost, and then another came: each time the reader had looked before the first one's commit.
+    let again = claim("a", true, &first);
+    assert!(matches!(again, ClaimAnswer::Granted(same) if same.fence == grant.fence), "{again:?}");
+    let rival = claim("a", true, &claim_request());
+    assert!(matches!(rival, ClaimAnswer::Busy { .. }), "{rival:?}");
+    // A record that is expired by now still raises the fence.
+    let short = Claim { lease: Duration::from_nanos(1), ttl: Duration::ZERO, ..claim_request() };
+    let ClaimAnswer::Granted(gone) = claim("b", true, &short) else { panic!("not granted") };
+    let ClaimAnswer::Granted(next) = claim("b", true, &claim_request()) else { panic!("not granted") };
+    assert!(next.fence > gone.fence && next.attempt == 1);
+}
+
+#[test]
+fn a_record_that_is_kept_out_of_the_file_is_no_grant() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let mut session = batch::Session::prepare(&connection).unwrap();
+    let mut claim = |name: &str, seems_new| {
+        session.apply(&Op::Claim(Claiming { key: key(name), request: claim_request(), seems_new }))
+    };
+    let ignore = "CREATE TRIGGER t BEFORE INSERT ON idem_records BEGIN SELECT raise(IGNORE); END";
+    connection.execute_batch(ignore).unwrap();
+    for seems_new in [false, true] {
+        assert!(matches!(claim("a", seems_new), Err(batch::Failure::Sqlite(_))));
+    }
+    connection.execute_batch("DROP TRIGGER t").unwrap();
+    assert!(claim("a", true).is_ok());
+}
+
+#[test]
+fn steps_go_with_their_record_and_when_it_is_over() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let mut session = batch::Session::prepare(&connection).unwrap();
+    let left =
+        || connection.query_row("SELECT count(*) FROM idem_steps", (), |row| row.get::<_, i64>(0)).unwrap();
+    let recorded = |session: &mut batch::Session<'_>, name: &str| {
+        let request = claim_request();
+        let claiming = Claiming { key: key(name), request: request.clone(), seems_new: true };
+        let Ok(Answer::Claim(ClaimAnswer::Granted(grant))) = session.apply(&Op::Claim(claiming)) else {
+            panic!("not granted")
+        };
+        for position in 0..2 {
+            let result = StoredResult::Tombstone(Tombstone::TooLarge);
+            let step = RecordedStep { name: position.to_string(), input: None, result };
+            let request = RecordStep { owner: request.owner, fence: grant.fence, position, step };
+            let outcome = session.apply(&Op::RecordStep(key(name), request));
+            assert!(matches!(outcome, Ok(Answer::RecordStep(RecordStepAnswer::Recorded))));
+        }
+        assert_eq!(left(), 2);
+        (request.owner, grant.fence)
+    };
+    let (owner, fence) = recorded(&mut session, "completed");
+    assert!(session.apply(&Op::Complete(key("completed"), completion(owner, fence, 1))).is_ok());
+    assert_eq!(left(), 0);
+    recorded(&mut session, "forgotten");
+    assert!(session.apply(&Op::Forget(key("forgotten"))).is_ok());
+    assert_eq!(left(), 0);
+    recorded(&mut session, "purged");
+    connection.execute("UPDATE idem_records SET expires_at = 1 WHERE key = 'purged'", ()).unwrap();
+    assert!(matches!(session.purge(10), Ok(1)));
+    assert_eq!(left(), 0);
+}
+
+/// Whether the writer has said how many it waits for, within a few seconds.
+fn wants(queue: &Queue, count: usize) -> bool {
+    let end = Instant::now() + Duration::from_secs(5);
+    while queue.wanted() != count {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
+}
+
+#[test]
+fn the_writer_waits_for_as_many_as_are_expected_and_not_for_ever() {
+    let queue = Arc::new(Queue::default());
+    let submit = |name: &str| queue.submit(Op::Forget(key(name)), Duration::from_secs(60));
+    let _first = submit("a");
+    let gathering = queue.clone();
+    let writer = std::thread::spawn(move || {
+        gathering.gather(3, Instant::now() + Duration::from_secs(600));
+        gathering.take(10, 10).len()
+    });
+    assert!(wants(&queue, 3));
+    let _second = submit("b");
+    let _third = submit("c");
+    assert_eq!(writer.join().unwrap(), 3);
+    let _fourth = submit("d");
+    let begun = Instant::now();
+    queue.gather(2, begun + Duration::from_millis(20));
+    assert!(begun.elapsed() >= Duration::from_millis(20));
+    assert_eq!(queue.take(10, 10).len(), 1);
+    // One that comes alone is waited for as before.
+    let waiting = queue.clone();
+    let writer = std::thread::spawn(move || matches!(waiting.wait(None), Wake::Work(_)));
+    let _fifth = submit("e");
+    assert!(writer.join().unwrap());
+    // A store that is dropped waits for nobody.
+    queue.close();
+    queue.gather(2, Instant::now() + Duration::from_secs(600));
+}
+
+#[test]
+fn what_is_waited_for_is_what_was_there_and_for_a_part_of_a_commit_at_most() {
+    let pace = Pace::after(Duration::from_millis(4), 64);
+    assert_eq!(pace, Pace { expected: 64, patience: Duration::from_millis(1) });
+    assert_eq!(Pace::after(Duration::from_secs(9), 64).patience, Duration::from_millis(5));
+    // Where a commit is as fast as a sleep, there is nothing to be won.
+    assert_eq!(Pace::after(Duration::from_micros(100), 64).patience, Duration::ZERO);
+    // A caller that is alone is never waited for: it is there, or nothing would be asked.
+    assert_eq!(Pace::after(Duration::from_millis(4), 1).expected, 1);
+    assert_eq!(Pace::default().expected, 0);
+}
+
 /// Any instant SQLite can hold.
 fn instant() -> impl Strategy<Value = Timestamp> {
     (0..=i64::MAX.unsigned_abs()).prop_map(Timestamp::from_micros)
@@ -190,6 +324,10 @@ prop_compose! {
     }
 }
 
+fn find(session: &mut batch::Session<'_>, key: &RecordKey) -> Option<batch::Found> {
+    session.find(key).ok().unwrap()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -200,21 +338,51 @@ proptest! {
         let folder = folder();
         let (_, connection) = open(&folder);
         let mut session = batch::Session::prepare(&connection).unwrap();
-        let mut find = connection.prepare(&batch::find_sql()).unwrap();
-        let steps = || connection.prepare_cached(&batch::find_steps_sql());
         let mut expected = std::collections::HashMap::new();
         for (scope, name, record) in records {
             prop_assume!(!scope.trim().is_empty());
             let key = RecordKey::new(Scope::new(scope).unwrap(), Key::new(name).unwrap());
-            if expected.contains_key(&key) {
+            if let Some(old) = find(&mut session, &key) {
                 // No transition puts other steps in the place of steps: they go first.
-                session.put(&key, 0, &Record { steps: Vec::new(), ..record.clone() }).unwrap();
+                session.put(&key, Some(&old), &Record { steps: Vec::new(), ..record.clone() }).unwrap();
             }
-            session.put(&key, 0, &record).unwrap();
+            let old = find(&mut session, &key);
+            session.put(&key, old.as_ref(), &record).unwrap();
             expected.insert(key, record);
         }
         for (key, record) in expected {
-            prop_assert_eq!(batch::find(&mut find, steps, &key).unwrap(), Some(record));
+            prop_assert_eq!(find(&mut session, &key).map(|found| found.record), Some(record));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_claim_is_answered_beside_the_writer_as_by_the_whole_record(
+        record in record(), fingerprint: Option<[u8; 32]>, same: bool, max_attempts in 0_u32..3
+    ) {
+        let folder = folder();
+        let (place, connection) = open(&folder);
+        let mut session = batch::Session::prepare(&connection).unwrap();
+        session.put(&key("a"), None, &record).unwrap();
+        let fingerprint = fingerprint.map(Fingerprint::from_bytes);
+        let request = Claim {
+            fingerprint: if same { record.fingerprint } else { fingerprint },
+            max_attempts: std::num::NonZeroU32::new(max_attempts),
+            ..claim_request()
+        };
+        let answered = |record: &Record| {
+            let step = protocol::claim(Some(record), Fence::default(), &request, batch::now());
+            // What is to be written is asked again of the writer.
+            step.write.is_none().then_some(step.answer)
+        };
+        let found = Readers::new().find_for_claim(&place, &key("a")).ok().unwrap().unwrap();
+        let terminal = record.result.is_some();
+        prop_assert!(terminal || found == record);
+        if terminal {
+            prop_assert_eq!(answered(&found), answered(&record));
         }
     }
 }
@@ -243,10 +411,8 @@ fn what_is_beyond_the_integers_of_sqlite_is_the_last_of_them() {
         completed_at: None,
         expires_at: Some(Timestamp::from_micros(u64::MAX)),
     };
-    session.put(&key("a"), 0, &record).unwrap();
-    let mut find = connection.prepare(&batch::find_sql()).unwrap();
-    let steps = || connection.prepare_cached(&batch::find_steps_sql());
-    let found = batch::find(&mut find, steps, &key("a")).unwrap().unwrap();
+    session.put(&key("a"), None, &record).unwrap();
+    let found = find(&mut session, &key("a")).unwrap().record;
     assert_eq!(found.lease_until, Timestamp::from_micros(last));
     assert_eq!(found.expires_at, Some(Timestamp::from_micros(last)));
     assert_eq!(found.ttl, Duration::from_micros(last));

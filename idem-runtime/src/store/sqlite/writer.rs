@@ -23,6 +23,13 @@ const PURGE_EVERY: Duration = Duration::from_secs(1);
 /// The longest time without looking: the system's clock may have been set.
 const PURGE_AT_LEAST: Duration = Duration::from_secs(60);
 
+/// Operations that are expected are waited for this part of the time that a commit takes.
+const PATIENCE: u32 = 4;
+/// The longest that they are.
+const LONGEST_PATIENCE: Duration = Duration::from_millis(5);
+/// The shortest: to sleep for less and wake up again takes longer than that.
+const SHORTEST_PATIENCE: Duration = Duration::from_micros(50);
+
 /// What the thread needs.
 pub(super) struct Writer {
     queue: Arc<Queue>,
@@ -32,6 +39,31 @@ pub(super) struct Writer {
     purge_at: Instant,
     /// Until when not to, after the purge itself failed.
     no_purge_before: Instant,
+    pace: Pace,
+    /// Whether it is known which log the present connection writes to.
+    log_noted: bool,
+}
+
+/// How a transaction waits for the operations that are about to come.
+///
+/// Callers whose operations were answered come back soon, as a rule: a transaction that begins before they
+/// do has few operations in it, and the others wait for a whole commit. So the writer waits for as many as
+/// there were last time, for a part of what a commit takes: where they do not come, little is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Pace {
+    /// How many operations may come.
+    pub(super) expected: usize,
+    /// How long they are waited for.
+    pub(super) patience: Duration,
+}
+
+impl Pace {
+    /// After a commit that took this long, and before which so many operations were asked.
+    pub(super) fn after(commit: Duration, asked: usize) -> Self {
+        let patience = (commit / PATIENCE).min(LONGEST_PATIENCE);
+        let worth = patience >= SHORTEST_PATIENCE;
+        Self { expected: asked, patience: if worth { patience } else { Duration::ZERO } }
+    }
 }
 
 /// Why a connection is not used any more.
@@ -63,7 +95,16 @@ impl Drop for Ending {
 
 impl Writer {
     pub(super) fn new(queue: Arc<Queue>, place: Arc<Place>, busy_timeout: Duration) -> Self {
-        Self { queue, place, busy_timeout, purge_at: Instant::now(), no_purge_before: Instant::now() }
+        let now = Instant::now();
+        Self {
+            queue,
+            place,
+            busy_timeout,
+            purge_at: now,
+            no_purge_before: now,
+            pace: Pace::default(),
+            log_noted: false,
+        }
     }
 
     /// Serves the queue until it is closed and empty.
@@ -111,6 +152,7 @@ impl Writer {
     }
 
     fn serve(&mut self, connection: &Connection) -> Exit {
+        self.log_noted = false;
         let mut session = match Session::prepare(connection) {
             Ok(session) => session,
             Err(error) => {
@@ -135,6 +177,7 @@ impl Writer {
 
     /// One transaction for all that wait.
     fn work(&mut self, connection: &Connection, session: &mut Session<'_>, until: Instant) -> Option<Exit> {
+        self.queue.gather(self.pace.expected.min(BATCH), Instant::now() + self.pace.patience);
         match self.place.standing() {
             Standing::Same => {}
             Standing::Replaced => return Some(Exit::Reopen),
@@ -169,9 +212,11 @@ impl Writer {
         if let Err(error) = session.write_floor() {
             return self.broken(connection, session, batch, &Cause::Unknown, error);
         }
+        let committing = Instant::now();
         if let Err(error) = session.commit() {
             return self.not_committed(connection, session, &batch, error);
         }
+        let took = committing.elapsed();
         if !matches!(self.place.standing(), Standing::Same) {
             // It was written, but into a file that others may never see.
             let error = StoreError::outcome_unknown(format!(
@@ -180,9 +225,11 @@ impl Writer {
             ));
             outcomes.iter_mut().for_each(|outcome| *outcome = Err(error.clone()));
         }
-        self.place.note_log();
+        // A connection keeps the log that it opened.
+        self.log_noted = self.log_noted || self.place.note_log();
         self.purge_soon();
-        self.queue.finish();
+        let waiting = self.queue.finish();
+        self.pace = Pace::after(took, batch.len() + waiting);
         for (ticket, outcome) in batch.iter().zip(outcomes) {
             ticket.reply.send(outcome);
         }
