@@ -1,18 +1,22 @@
 //! What waits for a connection, and the workers that have one.
 //!
 //! Operations that wait at the same moment travel together: a worker that is free takes all of one kind.
-//! One that comes alone finds a worker idle and is not delayed.
+//! One that comes alone finds a worker idle and is not delayed. While many are on their way, those that come
+//! wait for the same to be back: one statement of sixty costs the server a third of ten of six, and one
+//! commit waits once for the disk.
 //!
 //! What a caller waits for anyway is done by workers in its own runtime, as another thread on the way
 //! would cost half as much again. What must be done when that runtime is blocked or gone, renewals first
 //! of all, is done in the stores' own (decision 0005).
 
 use std::collections::{HashSet, VecDeque};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
 use super::worker;
@@ -27,6 +31,11 @@ use crate::store::own_runtime::own_runtime;
 /// How many operations travel together at the most, and about how many bytes of results.
 const MOST: usize = 256;
 const MOST_BYTES: usize = 1 << 20;
+/// How many may be on their way before others of their class wait until those are back: fewer are not worth
+/// waiting for.
+const FEW: usize = 8;
+/// How long they are waited for.
+const PATIENCE: Duration = Duration::from_millis(20);
 /// A worker that had nothing to do for this long closes its connection.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -118,6 +127,16 @@ impl Op {
     }
 }
 
+impl Kind {
+    /// What waits for the disk is kept together, and what only reads does not wait for it.
+    const fn class(self) -> usize {
+        match self {
+            Self::Reads => 1,
+            _ => 0,
+        }
+    }
+}
+
 /// One operation that waits for its answer.
 #[derive(Debug)]
 pub(super) struct Ticket {
@@ -145,6 +164,10 @@ struct Waiting {
     /// Workers without work; the last one to rest is woken first, so that those not needed end.
     idle: Vec<Arc<Notify>>,
     workers: usize,
+    /// Workers that were called and have not looked yet.
+    coming: usize,
+    /// How many are on their way, of each class.
+    travelling: [usize; 2],
     next_number: u64,
     closed: bool,
 }
@@ -166,6 +189,49 @@ pub(super) struct Queues {
 pub(super) struct Batch {
     pub(super) kind: Kind,
     pub(super) tickets: Vec<Ticket>,
+    pub(super) travel: Travel,
+}
+
+/// That a batch is on its way, and others wait for it.
+pub(super) struct Travel {
+    queue: Arc<Queue>,
+    class: usize,
+    count: usize,
+}
+
+impl Travel {
+    /// Does the work of the batch. Those that wait for it lose their patience by and by.
+    pub(super) async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        match timeout(PATIENCE, work.as_mut()).await {
+            Ok(done) => done,
+            Err(_) => {
+                self.end(false);
+                work.await
+            }
+        }
+    }
+
+    /// It is back, and its worker looks for the next.
+    pub(super) fn back(mut self) {
+        self.end(true);
+    }
+
+    fn end(&mut self, comes: bool) {
+        let count = std::mem::take(&mut self.count);
+        let mut waiting = self.queue.lock();
+        waiting.travelling[self.class] -= count;
+        waiting.coming += usize::from(comes);
+        self.queue.call(waiting);
+    }
+}
+
+impl Drop for Travel {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            self.end(false);
+        }
+    }
 }
 
 impl Queues {
@@ -243,25 +309,48 @@ impl Queue {
         waiting.next_number += 1;
         let kind = asked.op.kind();
         waiting.tickets[kind as usize].push_back(Ticket { asked, deadline, number, reply });
+        self.call(waiting);
+    }
+
+    /// Calls a worker if there is something to do, and none comes by itself.
+    fn call(self: &Arc<Self>, mut waiting: MutexGuard<'_, Waiting>) {
+        if waiting.coming > 0 || waiting.next_kind().is_none() {
+            return;
+        }
         if let Some(idle) = waiting.idle.pop() {
+            waiting.coming += 1;
             drop(waiting);
             idle.notify_one();
         } else if waiting.workers < self.worker.connections {
             waiting.workers += 1;
+            waiting.coming += 1;
             drop(waiting);
             let present = Present(self.clone());
             self.runtime.spawn(async move { worker::work(&present.0, &present.0.worker).await });
         }
     }
 
-    /// The next work, or `None` when there is none for long or for ever.
-    pub(super) async fn next(&self) -> Option<Batch> {
+    /// The next work, or `None` when there is none for long or for ever; for a worker that is counted among those
+    /// that come, and was `busy` if it did much before.
+    pub(super) async fn next(self: &Arc<Self>, busy: bool) -> Option<Batch> {
         let rest = Arc::new(Notify::new());
         loop {
+            if busy {
+                // Those that were answered together ask together, if they are let.
+                yield_now().await;
+            }
             {
                 let mut waiting = self.lock();
-                if let Some(batch) = waiting.take() {
-                    return Some(batch);
+                waiting.coming = waiting.coming.saturating_sub(1);
+                if let Some((kind, tickets)) = waiting.take() {
+                    let (class, count) = (kind.class(), tickets.len());
+                    waiting.travelling[class] += count;
+                    self.call(waiting);
+                    return Some(Batch {
+                        kind,
+                        tickets,
+                        travel: Travel { queue: self.clone(), class, count },
+                    });
                 }
                 if waiting.closed {
                     return None;
@@ -285,6 +374,7 @@ impl Queue {
         let mut waiting = self.lock();
         waiting.closed = true;
         let idle = std::mem::take(&mut waiting.idle);
+        waiting.coming += idle.len();
         drop(waiting);
         for worker in idle {
             worker.notify_one();
@@ -294,7 +384,7 @@ impl Queue {
 
 impl Waiting {
     /// The oldest that waits, and with it all of its kind, but each key once.
-    fn take(&mut self) -> Option<Batch> {
+    fn take(&mut self) -> Option<(Kind, Vec<Ticket>)> {
         let now = Instant::now();
         for tickets in &mut self.tickets {
             while tickets.front().is_some_and(|first| first.is_pointless() || first.deadline <= now) {
@@ -305,10 +395,19 @@ impl Waiting {
                 }
             }
         }
-        let oldest = |kind: &Kind| self.tickets[*kind as usize].front().map(|ticket| ticket.number);
-        let kind = KINDS.into_iter().filter(|kind| oldest(kind).is_some()).min_by_key(oldest)?;
+        let kind = self.next_kind()?;
         let tickets = take_kind(kind, &mut self.tickets[kind as usize]);
-        Some(Batch { kind, tickets })
+        Some((kind, tickets))
+    }
+
+    /// The kind of the oldest that waits and need not wait for others.
+    fn next_kind(&self) -> Option<Kind> {
+        let oldest = |kind: &Kind| {
+            let tickets = &self.tickets[*kind as usize];
+            let goes = self.travelling[kind.class()] < FEW || tickets.len() >= MOST;
+            tickets.front().filter(|_| goes).map(|ticket| ticket.number)
+        };
+        KINDS.into_iter().filter(|kind| oldest(kind).is_some()).min_by_key(oldest)
     }
 }
 
@@ -346,6 +445,7 @@ impl Drop for Present {
         let orphans = if waiting.workers == 0 {
             // Whoever rested went with the runtime: to wake it would be to wait for nobody.
             waiting.idle.clear();
+            waiting.coming = 0;
             std::mem::take(&mut waiting.tickets)
         } else {
             Default::default()
