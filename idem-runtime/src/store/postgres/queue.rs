@@ -32,9 +32,12 @@ use crate::store::own_runtime::own_runtime;
 const MOST: usize = 256;
 const MOST_BYTES: usize = 1 << 20;
 /// How many may be on their way before others of their class wait until those are back: fewer are not worth
-/// waiting for.
+/// waiting for, unless there were more of late.
 const FEW: usize = 8;
-/// How long they are waited for.
+/// How many batches of each class may be on their way then. One waits for the disk at a time, so that the next
+/// holds all; of reads two, so that this process has work while the server has.
+const ABREAST: [usize; 2] = [1, 2];
+/// How long a batch is waited for.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// A worker that had nothing to do for this long closes its connection.
 const IDLE: Duration = Duration::from_secs(60);
@@ -158,6 +161,22 @@ impl Ticket {
     }
 }
 
+/// What of a class is on its way, and waited for.
+#[derive(Clone, Copy, Default)]
+struct Travelling {
+    tickets: usize,
+    batches: usize,
+    /// About how many traveled together of late.
+    usual: usize,
+}
+
+impl Travelling {
+    /// Whether another batch may go beside these.
+    const fn lets_go(&self, class: usize) -> bool {
+        if self.usual > FEW { self.batches < ABREAST[class] } else { self.tickets < FEW }
+    }
+}
+
 #[derive(Default)]
 struct Waiting {
     tickets: [VecDeque<Ticket>; KINDS.len()],
@@ -166,8 +185,8 @@ struct Waiting {
     workers: usize,
     /// Workers that were called and have not looked yet.
     coming: usize,
-    /// How many are on their way, of each class.
-    travelling: [usize; 2],
+    /// What is on its way, of each class.
+    travelling: [Travelling; 2],
     next_number: u64,
     closed: bool,
 }
@@ -220,7 +239,9 @@ impl Travel {
     fn end(&mut self, comes: bool) {
         let count = std::mem::take(&mut self.count);
         let mut waiting = self.queue.lock();
-        waiting.travelling[self.class] -= count;
+        let travelling = &mut waiting.travelling[self.class];
+        travelling.tickets -= count;
+        travelling.batches -= usize::from(count > 0);
         waiting.coming += usize::from(comes);
         self.queue.call(waiting);
     }
@@ -344,7 +365,10 @@ impl Queue {
                 waiting.coming = waiting.coming.saturating_sub(1);
                 if let Some((kind, tickets)) = waiting.take() {
                     let (class, count) = (kind.class(), tickets.len());
-                    waiting.travelling[class] += count;
+                    let travelling = &mut waiting.travelling[class];
+                    travelling.tickets += count;
+                    travelling.batches += usize::from(count > 0);
+                    travelling.usual = count.max(travelling.usual * 3 / 4);
                     self.call(waiting);
                     return Some(Batch {
                         kind,
@@ -404,7 +428,8 @@ impl Waiting {
     fn next_kind(&self) -> Option<Kind> {
         let oldest = |kind: &Kind| {
             let tickets = &self.tickets[*kind as usize];
-            let goes = self.travelling[kind.class()] < FEW || tickets.len() >= MOST;
+            let class = kind.class();
+            let goes = tickets.len() >= MOST || self.travelling[class].lets_go(class);
             tickets.front().filter(|_| goes).map(|ticket| ticket.number)
         };
         KINDS.into_iter().filter(|kind| oldest(kind).is_some()).min_by_key(oldest)
