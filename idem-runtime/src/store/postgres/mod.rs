@@ -1,7 +1,7 @@
 //! `PostgresStore`: one table of a database, any number of processes.
 //!
 //! Owns the public face. Below it, `builder` sets it up, `schema` makes the `layout`, `names` and `statements` say it in SQL,
-//! `queue` holds what waits, a `worker` with a `session` of its own carries it out in `claims`,
+//! `waiting` and `queue` hold what waits, a `worker` with a `session` of its own carries it out in `claims`,
 //! `holding`, `judged` and `single`, `within` works in a caller's transaction, `rows` translates, and `failure` says what went wrong.
 
 mod builder;
@@ -19,6 +19,7 @@ pub(crate) mod schema;
 pub(crate) mod session;
 mod single;
 pub(crate) mod statements;
+mod waiting;
 mod within;
 mod worker;
 

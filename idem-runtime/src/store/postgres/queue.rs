@@ -1,4 +1,4 @@
-//! What waits for a connection, and the workers that have one.
+//! Who asks, and the workers that have a connection; what waits between them is in `waiting`.
 //!
 //! Operations that wait at the same moment travel together: a worker that is free takes all of one kind.
 //! One that comes alone finds a worker idle and is not delayed. While many are on their way, those that come
@@ -9,7 +9,6 @@
 //! would cost half as much again. What must be done when that runtime is blocked or gone, renewals first
 //! of all, is done in the stores' own (decision 0005).
 
-use std::collections::{HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,6 +18,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
+use super::waiting::Waiting;
 use super::worker;
 use crate::error::StoreError;
 use crate::key::RecordKey;
@@ -28,15 +28,8 @@ use crate::protocol::{
 };
 use crate::store::own_runtime::own_runtime;
 
-/// How many operations travel together at the most, and about how many bytes of results.
-const MOST: usize = 256;
-const MOST_BYTES: usize = 1 << 20;
-/// How many may be on their way before others of their class wait until those are back: fewer are not worth
-/// waiting for, unless there were more of late.
-const FEW: usize = 8;
-/// How many batches of each class may be on their way then. One waits for the disk at a time, so that the next
-/// holds all; of reads two, so that this process has work while the server has.
-const ABREAST: [usize; 2] = [1, 2];
+pub(super) use super::waiting::Ticket;
+
 /// How long a batch is waited for.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// A worker that had nothing to do for this long closes its connection.
@@ -89,7 +82,7 @@ pub(super) enum Kind {
     Single,
 }
 
-const KINDS: [Kind; 7] = [
+pub(super) const KINDS: [Kind; 7] = [
     Kind::Claims,
     Kind::Renewals,
     Kind::Recordings,
@@ -100,7 +93,7 @@ const KINDS: [Kind; 7] = [
 ];
 
 impl Op {
-    const fn kind(&self) -> Kind {
+    pub(super) const fn kind(&self) -> Kind {
         match self {
             Self::Claim(_) => Kind::Claims,
             Self::Renew(_) => Kind::Renewals,
@@ -117,7 +110,7 @@ impl Op {
         matches!(self, Self::Claim(_) | Self::RecordStep(_) | Self::Complete(_) | Self::Get)
     }
 
-    fn weight(&self) -> usize {
+    pub(super) fn weight(&self) -> usize {
         match self {
             Self::Complete(Complete { result: StoredResult::Value(bytes), .. })
             | Self::Resolve(Resolution::Record(_, StoredResult::Value(bytes)))
@@ -132,63 +125,12 @@ impl Op {
 
 impl Kind {
     /// What waits for the disk is kept together, and what only reads does not wait for it.
-    const fn class(self) -> usize {
+    pub(super) const fn class(self) -> usize {
         match self {
             Self::Reads => 1,
             _ => 0,
         }
     }
-}
-
-/// One operation that waits for its answer.
-#[derive(Debug)]
-pub(super) struct Ticket {
-    pub(super) asked: Arc<Asked>,
-    /// Until when it may be begun.
-    pub(super) deadline: Instant,
-    number: u64,
-    reply: oneshot::Sender<Result<Answer, StoreError>>,
-}
-
-impl Ticket {
-    pub(super) fn answer(self, answer: Result<Answer, StoreError>) {
-        // Nobody may be waiting any more.
-        let _ = self.reply.send(answer);
-    }
-
-    fn is_pointless(&self) -> bool {
-        self.reply.is_closed()
-    }
-}
-
-/// What of a class is on its way, and waited for.
-#[derive(Clone, Copy, Default)]
-struct Travelling {
-    tickets: usize,
-    batches: usize,
-    /// About how many traveled together of late.
-    usual: usize,
-}
-
-impl Travelling {
-    /// Whether another batch may go beside these.
-    const fn lets_go(&self, class: usize) -> bool {
-        if self.usual > FEW { self.batches < ABREAST[class] } else { self.tickets < FEW }
-    }
-}
-
-#[derive(Default)]
-struct Waiting {
-    tickets: [VecDeque<Ticket>; KINDS.len()],
-    /// Workers without work; the last one to rest is woken first, so that those not needed end.
-    idle: Vec<Arc<Notify>>,
-    workers: usize,
-    /// Workers that were called and have not looked yet.
-    coming: usize,
-    /// What is on its way, of each class.
-    travelling: [Travelling; 2],
-    next_number: u64,
-    closed: bool,
 }
 
 /// The queue of one store in one runtime.
@@ -239,9 +181,9 @@ impl Travel {
     fn end(&mut self, comes: bool) {
         let count = std::mem::take(&mut self.count);
         let mut waiting = self.queue.lock();
-        let travelling = &mut waiting.travelling[self.class];
-        travelling.tickets -= count;
-        travelling.batches -= usize::from(count > 0);
+        if count > 0 {
+            waiting.travelling[self.class].arrive(count);
+        }
         waiting.coming += usize::from(comes);
         self.queue.call(waiting);
     }
@@ -326,10 +268,7 @@ impl Queue {
     fn submit(self: &Arc<Self>, asked: Arc<Asked>, reply: oneshot::Sender<Result<Answer, StoreError>>) {
         let deadline = Instant::now() + self.worker.opening.time();
         let mut waiting = self.lock();
-        let number = waiting.next_number;
-        waiting.next_number += 1;
-        let kind = asked.op.kind();
-        waiting.tickets[kind as usize].push_back(Ticket { asked, deadline, number, reply });
+        waiting.push(asked, deadline, reply);
         self.call(waiting);
     }
 
@@ -365,10 +304,6 @@ impl Queue {
                 waiting.coming = waiting.coming.saturating_sub(1);
                 if let Some((kind, tickets)) = waiting.take() {
                     let (class, count) = (kind.class(), tickets.len());
-                    let travelling = &mut waiting.travelling[class];
-                    travelling.tickets += count;
-                    travelling.batches += usize::from(count > 0);
-                    travelling.usual = count.max(travelling.usual * 3 / 4);
                     self.call(waiting);
                     return Some(Batch {
                         kind,
@@ -404,60 +339,6 @@ impl Queue {
             worker.notify_one();
         }
     }
-}
-
-impl Waiting {
-    /// The oldest that waits, and with it all of its kind, but each key once.
-    fn take(&mut self) -> Option<(Kind, Vec<Ticket>)> {
-        let now = Instant::now();
-        for tickets in &mut self.tickets {
-            while tickets.front().is_some_and(|first| first.is_pointless() || first.deadline <= now) {
-                if let Some(ticket) = tickets.pop_front() {
-                    ticket.answer(Err(StoreError::unavailable(
-                        "no connection was free in time; the server is slow, or allow more with `connections`",
-                    )));
-                }
-            }
-        }
-        let kind = self.next_kind()?;
-        let tickets = take_kind(kind, &mut self.tickets[kind as usize]);
-        Some((kind, tickets))
-    }
-
-    /// The kind of the oldest that waits and need not wait for others.
-    fn next_kind(&self) -> Option<Kind> {
-        let oldest = |kind: &Kind| {
-            let tickets = &self.tickets[*kind as usize];
-            let class = kind.class();
-            let goes = tickets.len() >= MOST || self.travelling[class].lets_go(class);
-            tickets.front().filter(|_| goes).map(|ticket| ticket.number)
-        };
-        KINDS.into_iter().filter(|kind| oldest(kind).is_some()).min_by_key(oldest)
-    }
-}
-
-fn take_kind(kind: Kind, tickets: &mut VecDeque<Ticket>) -> Vec<Ticket> {
-    let most = if kind == Kind::Single { 1 } else { MOST };
-    // Claims of one key are answered from one row; see `claims`.
-    let together = kind == Kind::Claims || kind == Kind::Reads;
-    let mut keys = HashSet::new();
-    let (mut taken, mut later, mut weight) = (Vec::new(), VecDeque::new(), 0);
-    while taken.len() < most && weight < MOST_BYTES {
-        let Some(ticket) = tickets.pop_front() else { break };
-        if ticket.is_pointless() {
-            continue;
-        }
-        if together || keys.insert(ticket.asked.key.clone()) {
-            weight += ticket.asked.op.weight();
-            taken.push(ticket);
-        } else {
-            later.push_back(ticket);
-        }
-    }
-    while let Some(ticket) = later.pop_back() {
-        tickets.push_front(ticket);
-    }
-    taken
 }
 
 /// A worker's presence, however it ends: with a panic, or with its runtime.
