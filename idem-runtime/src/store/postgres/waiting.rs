@@ -79,6 +79,7 @@ pub(super) struct Waiting {
     pub(super) coming: usize,
     /// What is on its way, of each class.
     pub(super) travelling: [Travelling; 2],
+    completed_last: bool,
     next_number: u64,
     pub(super) closed: bool,
 }
@@ -108,6 +109,7 @@ impl Waiting {
             }
         }
         let kind = self.next_kind()?;
+        self.completed_last = kind == Kind::Completions;
         let tickets = take_kind(kind, &mut self.tickets[kind as usize]);
         if !tickets.is_empty() {
             self.travelling[kind.class()].depart(tickets.len());
@@ -115,7 +117,9 @@ impl Waiting {
         Some((kind, tickets))
     }
 
-    /// The kind of the oldest that waits and need not wait for others.
+    /// The kind of the oldest that waits and need not wait for others. Completions go before what is older, but
+    /// not twice in a row: so those who call again are in time for the claims that waited, and all callers
+    /// come to wait for the disk together instead of in two crowds that take turns.
     pub(super) fn next_kind(&self) -> Option<Kind> {
         let oldest = |kind: &Kind| {
             let tickets = &self.tickets[*kind as usize];
@@ -123,7 +127,8 @@ impl Waiting {
             let goes = tickets.len() >= MOST || self.travelling[class].lets_go(class);
             tickets.front().filter(|_| goes).map(|ticket| ticket.number)
         };
-        KINDS.into_iter().filter(|kind| oldest(kind).is_some()).min_by_key(oldest)
+        let order = |kind: &Kind| (*kind != Kind::Completions || self.completed_last, oldest(kind));
+        KINDS.into_iter().filter(|kind| oldest(kind).is_some()).min_by_key(order)
     }
 }
 
@@ -158,7 +163,7 @@ mod tests {
     use super::super::queue::Op;
     use super::*;
     use crate::key::{Key, RecordKey, Scope};
-    use crate::protocol::{Owner, Renew};
+    use crate::protocol::{Claim, Complete, Fence, OnCrash, Owner, Renew, StoredResult, Verdict};
 
     type Replies = Vec<oneshot::Receiver<Result<Answer, StoreError>>>;
 
@@ -175,7 +180,26 @@ mod tests {
 
     fn renewal() -> Op {
         let lease = Duration::from_secs(1);
-        Op::Renew(Renew { owner: Owner::random(), fence: crate::protocol::Fence::new(1), lease })
+        Op::Renew(Renew { owner: Owner::random(), fence: Fence::new(1), lease })
+    }
+
+    fn claim() -> Op {
+        let hour = Duration::from_secs(3_600);
+        Op::Claim(Claim {
+            owner: Owner::random(),
+            fingerprint: None,
+            lease: hour,
+            ttl: hour,
+            on_crash: OnCrash::Rerun,
+            max_attempts: None,
+            settles_doubt: false,
+        })
+    }
+
+    fn completion() -> Op {
+        let result = StoredResult::Value(Default::default());
+        let (owner, fence, verdict) = (Owner::random(), Fence::new(1), Verdict::Completed);
+        Op::Complete(Complete { owner, fence, verdict, result, ttl: Duration::from_secs(1) })
     }
 
     fn taken(waiting: &mut Waiting) -> Option<(Kind, usize)> {
@@ -223,6 +247,18 @@ mod tests {
         }
         ask(&mut waiting, &mut replies, || Op::Get, 20);
         assert_eq!(taken(&mut waiting), None, "two batches of reads are on their way");
+    }
+
+    #[tokio::test]
+    async fn completions_go_before_older_claims_but_not_twice_in_a_row() {
+        let (mut waiting, mut replies) = (Waiting::default(), Vec::new());
+        ask(&mut waiting, &mut replies, claim, 2);
+        ask(&mut waiting, &mut replies, completion, 3);
+        assert_eq!(taken(&mut waiting), Some((Kind::Completions, 3)));
+        ask(&mut waiting, &mut replies, claim, 1);
+        ask(&mut waiting, &mut replies, completion, 1);
+        assert_eq!(taken(&mut waiting), Some((Kind::Claims, 3)));
+        assert_eq!(taken(&mut waiting), Some((Kind::Completions, 1)));
     }
 
     #[tokio::test]
