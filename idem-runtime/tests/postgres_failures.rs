@@ -247,6 +247,46 @@ async fn of_operations_that_travel_together_only_the_one_that_is_refused_fails()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn many_that_are_stuck_hold_up_those_behind_them_for_a_moment_only() {
+    let server = Postgres::start();
+    let store = PostgresStore::builder(&server.url())
+        .table("stuck")
+        .connections(16)
+        .operation_timeout(Duration::from_secs(40))
+        .lock_timeout(Duration::from_secs(30))
+        .connect()
+        .await
+        .unwrap();
+    let mut held = Vec::new();
+    for number in 0..20 {
+        let name = format!("stuck {number}");
+        let (owner, grant) = grant(&store, &name).await;
+        held.push((key(&name), completion(owner, grant, b"late")));
+    }
+    let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
+    let mut other = pool.begin().await.unwrap();
+    sqlx::query("SELECT FROM stuck FOR UPDATE").fetch_all(&mut *other).await.unwrap();
+    let completing = tokio::spawn({
+        let store = store.clone();
+        async move {
+            let all = held.iter().map(|(key, request)| store.complete(key, request));
+            futures_util::future::try_join_all(all).await
+        }
+    });
+    until("they wait for the locks", || {
+        let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+        server.sql(waits) != "0"
+    });
+    // Far less than what the locks are waited for.
+    let claimed = tokio::time::timeout(Duration::from_secs(10), grant(&store, "free")).await;
+    assert!(claimed.is_ok(), "a claim waited for completions that wait for locks");
+    assert!(!completing.is_finished());
+    other.rollback().await.unwrap();
+    let done = completing.await.unwrap().unwrap();
+    assert_eq!(done, vec![CompleteAnswer::Done; 20]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_table_locked_for_longer_than_a_statement_may_take_changes_nothing() {
     let server = Postgres::start();
     let store = PostgresStore::builder(&server.url())

@@ -14,6 +14,8 @@ mod dynamic;
 mod dynamodb;
 #[cfg(feature = "encryption")]
 mod encrypted;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod hints;
 mod memory;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "dynamodb"))]
 mod own_runtime;

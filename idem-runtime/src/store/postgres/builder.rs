@@ -14,6 +14,7 @@ use super::statements::Statements;
 use super::{Inner, PostgresStore, layout, schema, worker};
 use crate::error::StoreError;
 use crate::store::Waiters;
+use crate::store::hints::Hints;
 use crate::store::own_runtime::apart;
 use crate::store::retry::retried;
 
@@ -138,6 +139,7 @@ impl PostgresStoreBuilder {
             walking: Arc::default(),
             place,
             max_result_bytes: self.max_result_bytes,
+            hints: Hints::new(),
             waiters: Waiters::default(),
         })))
     }

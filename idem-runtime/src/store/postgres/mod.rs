@@ -1,7 +1,7 @@
 //! `PostgresStore`: one table of a database, any number of processes.
 //!
 //! Owns the public face. Below it, `builder` sets it up, `schema` makes the `layout`, `names` and `statements` say it in SQL,
-//! `queue` holds what waits, a `worker` with a `session` of its own carries it out in `claims`,
+//! `waiting` and `queue` hold what waits, a `worker` with a `session` of its own carries it out in `claims`,
 //! `holding`, `judged` and `single`, `within` works in a caller's transaction, `rows` translates, and `failure` says what went wrong.
 
 mod builder;
@@ -19,6 +19,7 @@ pub(crate) mod schema;
 pub(crate) mod session;
 mod single;
 pub(crate) mod statements;
+mod waiting;
 mod within;
 mod worker;
 
@@ -30,6 +31,7 @@ use tokio::time::Instant;
 
 pub use self::builder::PostgresStoreBuilder;
 use self::queue::{Answer, Asked, Op, Queues};
+use super::hints::Hints;
 use super::own_runtime::apart;
 use super::retry::retried;
 use super::{Store, Waiters};
@@ -38,8 +40,8 @@ use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult, Timestamp,
 };
 
 /// Keeps records in one table of a PostgreSQL database, version 12 or later.
@@ -67,6 +69,7 @@ struct Inner {
     walking: listing::Walking,
     place: String,
     max_result_bytes: usize,
+    hints: Hints,
     waiters: Waiters,
 }
 
@@ -157,11 +160,25 @@ impl PostgresStore {
 
 impl Store for PostgresStore {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        self.ask(key, Op::Claim(request.clone()), |answer| match answer {
-            Answer::Claim(answer) => Some(answer),
-            _ => None,
-        })
-        .await
+        let mark = self.0.hints.mark(key);
+        if self.0.hints.has(mark)
+            && let Some(record) = self.get(key).await?
+            && matches!(record.state, State::Completed | State::Failed)
+        {
+            // It was alive by the server's clock, and no clock changes the answer.
+            return Ok(protocol::claim(Some(&record), Fence::default(), request, Timestamp::default()).answer);
+        }
+        let answer = self
+            .ask(key, Op::Claim(request.clone()), |answer| match answer {
+                Answer::Claim(answer) => Some(answer),
+                _ => None,
+            })
+            .await?;
+        match answer {
+            ClaimAnswer::Replay(_) => self.0.hints.put(mark),
+            _ => self.0.hints.take(mark),
+        }
+        Ok(answer)
     }
 
     async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
@@ -187,11 +204,16 @@ impl Store for PostgresStore {
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
         self.check_size(&request.result)?;
-        self.ask(key, Op::Complete(request.clone()), |answer| match answer {
-            Answer::Complete(answer) => Some(answer),
-            _ => None,
-        })
-        .await
+        let answer = self
+            .ask(key, Op::Complete(request.clone()), |answer| match answer {
+                Answer::Complete(answer) => Some(answer),
+                _ => None,
+            })
+            .await?;
+        if answer == CompleteAnswer::Done {
+            self.0.hints.put(self.0.hints.mark(key));
+        }
+        Ok(answer)
     }
 
     async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {

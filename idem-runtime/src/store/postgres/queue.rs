@@ -1,20 +1,24 @@
-//! What waits for a connection, and the workers that have one.
+//! Who asks, and the workers that have a connection; what waits between them is in `waiting`.
 //!
 //! Operations that wait at the same moment travel together: a worker that is free takes all of one kind.
-//! One that comes alone finds a worker idle and is not delayed.
+//! One that comes alone finds a worker idle and is not delayed. While many are on their way, those that come
+//! wait for the same to be back: one statement of sixty costs the server a third of ten of six, and one
+//! commit waits once for the disk.
 //!
 //! What a caller waits for anyway is done by workers in its own runtime, as another thread on the way
 //! would cost half as much again. What must be done when that runtime is blocked or gone, renewals first
 //! of all, is done in the stores' own (decision 0005).
 
-use std::collections::{HashSet, VecDeque};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
+use super::waiting::Waiting;
 use super::worker;
 use crate::error::StoreError;
 use crate::key::RecordKey;
@@ -24,9 +28,10 @@ use crate::protocol::{
 };
 use crate::store::own_runtime::own_runtime;
 
-/// How many operations travel together at the most, and about how many bytes of results.
-const MOST: usize = 256;
-const MOST_BYTES: usize = 1 << 20;
+pub(super) use super::waiting::Ticket;
+
+/// How long a batch is waited for.
+const PATIENCE: Duration = Duration::from_millis(20);
 /// A worker that had nothing to do for this long closes its connection.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -77,7 +82,7 @@ pub(super) enum Kind {
     Single,
 }
 
-const KINDS: [Kind; 7] = [
+pub(super) const KINDS: [Kind; 7] = [
     Kind::Claims,
     Kind::Renewals,
     Kind::Recordings,
@@ -88,7 +93,7 @@ const KINDS: [Kind; 7] = [
 ];
 
 impl Op {
-    const fn kind(&self) -> Kind {
+    pub(super) const fn kind(&self) -> Kind {
         match self {
             Self::Claim(_) => Kind::Claims,
             Self::Renew(_) => Kind::Renewals,
@@ -105,7 +110,7 @@ impl Op {
         matches!(self, Self::Claim(_) | Self::RecordStep(_) | Self::Complete(_) | Self::Get)
     }
 
-    fn weight(&self) -> usize {
+    pub(super) fn weight(&self) -> usize {
         match self {
             Self::Complete(Complete { result: StoredResult::Value(bytes), .. })
             | Self::Resolve(Resolution::Record(_, StoredResult::Value(bytes)))
@@ -118,35 +123,14 @@ impl Op {
     }
 }
 
-/// One operation that waits for its answer.
-#[derive(Debug)]
-pub(super) struct Ticket {
-    pub(super) asked: Arc<Asked>,
-    /// Until when it may be begun.
-    pub(super) deadline: Instant,
-    number: u64,
-    reply: oneshot::Sender<Result<Answer, StoreError>>,
-}
-
-impl Ticket {
-    pub(super) fn answer(self, answer: Result<Answer, StoreError>) {
-        // Nobody may be waiting any more.
-        let _ = self.reply.send(answer);
+impl Kind {
+    /// What waits for the disk is kept together, and what only reads does not wait for it.
+    pub(super) const fn class(self) -> usize {
+        match self {
+            Self::Reads => 1,
+            _ => 0,
+        }
     }
-
-    fn is_pointless(&self) -> bool {
-        self.reply.is_closed()
-    }
-}
-
-#[derive(Default)]
-struct Waiting {
-    tickets: [VecDeque<Ticket>; KINDS.len()],
-    /// Workers without work; the last one to rest is woken first, so that those not needed end.
-    idle: Vec<Arc<Notify>>,
-    workers: usize,
-    next_number: u64,
-    closed: bool,
 }
 
 /// The queue of one store in one runtime.
@@ -166,6 +150,51 @@ pub(super) struct Queues {
 pub(super) struct Batch {
     pub(super) kind: Kind,
     pub(super) tickets: Vec<Ticket>,
+    pub(super) travel: Travel,
+}
+
+/// That a batch is on its way, and others wait for it.
+pub(super) struct Travel {
+    queue: Arc<Queue>,
+    class: usize,
+    count: usize,
+}
+
+impl Travel {
+    /// Does the work of the batch. Those that wait for it lose their patience by and by.
+    pub(super) async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        match timeout(PATIENCE, work.as_mut()).await {
+            Ok(done) => done,
+            Err(_) => {
+                self.end(false);
+                work.await
+            }
+        }
+    }
+
+    /// It is back, and its worker looks for the next.
+    pub(super) fn back(mut self) {
+        self.end(true);
+    }
+
+    fn end(&mut self, comes: bool) {
+        let count = std::mem::take(&mut self.count);
+        let mut waiting = self.queue.lock();
+        if count > 0 {
+            waiting.travelling[self.class].arrive(count);
+        }
+        waiting.coming += usize::from(comes);
+        self.queue.call(waiting);
+    }
+}
+
+impl Drop for Travel {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            self.end(false);
+        }
+    }
 }
 
 impl Queues {
@@ -239,29 +268,48 @@ impl Queue {
     fn submit(self: &Arc<Self>, asked: Arc<Asked>, reply: oneshot::Sender<Result<Answer, StoreError>>) {
         let deadline = Instant::now() + self.worker.opening.time();
         let mut waiting = self.lock();
-        let number = waiting.next_number;
-        waiting.next_number += 1;
-        let kind = asked.op.kind();
-        waiting.tickets[kind as usize].push_back(Ticket { asked, deadline, number, reply });
+        waiting.push(asked, deadline, reply);
+        self.call(waiting);
+    }
+
+    /// Calls a worker if there is something to do, and none comes by itself.
+    fn call(self: &Arc<Self>, mut waiting: MutexGuard<'_, Waiting>) {
+        if waiting.coming > 0 || waiting.next_kind().is_none() {
+            return;
+        }
         if let Some(idle) = waiting.idle.pop() {
+            waiting.coming += 1;
             drop(waiting);
             idle.notify_one();
         } else if waiting.workers < self.worker.connections {
             waiting.workers += 1;
+            waiting.coming += 1;
             drop(waiting);
             let present = Present(self.clone());
             self.runtime.spawn(async move { worker::work(&present.0, &present.0.worker).await });
         }
     }
 
-    /// The next work, or `None` when there is none for long or for ever.
-    pub(super) async fn next(&self) -> Option<Batch> {
+    /// The next work, or `None` when there is none for long or for ever; for a worker that is counted among those
+    /// that come, and was `busy` if it did much before.
+    pub(super) async fn next(self: &Arc<Self>, busy: bool) -> Option<Batch> {
         let rest = Arc::new(Notify::new());
         loop {
+            if busy {
+                // Those that were answered together ask together, if they are let.
+                yield_now().await;
+            }
             {
                 let mut waiting = self.lock();
-                if let Some(batch) = waiting.take() {
-                    return Some(batch);
+                waiting.coming = waiting.coming.saturating_sub(1);
+                if let Some((kind, tickets)) = waiting.take() {
+                    let (class, count) = (kind.class(), tickets.len());
+                    self.call(waiting);
+                    return Some(Batch {
+                        kind,
+                        tickets,
+                        travel: Travel { queue: self.clone(), class, count },
+                    });
                 }
                 if waiting.closed {
                     return None;
@@ -285,55 +333,12 @@ impl Queue {
         let mut waiting = self.lock();
         waiting.closed = true;
         let idle = std::mem::take(&mut waiting.idle);
+        waiting.coming += idle.len();
         drop(waiting);
         for worker in idle {
             worker.notify_one();
         }
     }
-}
-
-impl Waiting {
-    /// The oldest that waits, and with it all of its kind, but each key once.
-    fn take(&mut self) -> Option<Batch> {
-        let now = Instant::now();
-        for tickets in &mut self.tickets {
-            while tickets.front().is_some_and(|first| first.is_pointless() || first.deadline <= now) {
-                if let Some(ticket) = tickets.pop_front() {
-                    ticket.answer(Err(StoreError::unavailable(
-                        "no connection was free in time; the server is slow, or allow more with `connections`",
-                    )));
-                }
-            }
-        }
-        let oldest = |kind: &Kind| self.tickets[*kind as usize].front().map(|ticket| ticket.number);
-        let kind = KINDS.into_iter().filter(|kind| oldest(kind).is_some()).min_by_key(oldest)?;
-        let tickets = take_kind(kind, &mut self.tickets[kind as usize]);
-        Some(Batch { kind, tickets })
-    }
-}
-
-fn take_kind(kind: Kind, tickets: &mut VecDeque<Ticket>) -> Vec<Ticket> {
-    let most = if kind == Kind::Single { 1 } else { MOST };
-    // Claims of one key are answered from one row; see `claims`.
-    let together = kind == Kind::Claims || kind == Kind::Reads;
-    let mut keys = HashSet::new();
-    let (mut taken, mut later, mut weight) = (Vec::new(), VecDeque::new(), 0);
-    while taken.len() < most && weight < MOST_BYTES {
-        let Some(ticket) = tickets.pop_front() else { break };
-        if ticket.is_pointless() {
-            continue;
-        }
-        if together || keys.insert(ticket.asked.key.clone()) {
-            weight += ticket.asked.op.weight();
-            taken.push(ticket);
-        } else {
-            later.push_back(ticket);
-        }
-    }
-    while let Some(ticket) = later.pop_back() {
-        tickets.push_front(ticket);
-    }
-    taken
 }
 
 /// A worker's presence, however it ends: with a panic, or with its runtime.
@@ -346,6 +351,7 @@ impl Drop for Present {
         let orphans = if waiting.workers == 0 {
             // Whoever rested went with the runtime: to wake it would be to wait for nobody.
             waiting.idle.clear();
+            waiting.coming = 0;
             std::mem::take(&mut waiting.tickets)
         } else {
             Default::default()

@@ -26,9 +26,11 @@ pub(super) struct Setting {
 pub(super) type Answers = Vec<Result<Answer, StoreError>>;
 
 /// Works until there is nothing to do for long.
-pub(super) async fn work(queue: &Queue, setting: &Setting) {
+pub(super) async fn work(queue: &Arc<Queue>, setting: &Setting) {
     let mut connection = None;
-    while let Some(batch) = queue.next().await {
+    let mut busy = false;
+    while let Some(batch) = queue.next(busy).await {
+        busy = batch.tickets.len() > 1;
         together(setting, &mut connection, batch).await;
     }
     if let Some(connection) = connection {
@@ -40,8 +42,9 @@ pub(super) async fn work(queue: &Queue, setting: &Setting) {
 /// Does a batch in one go. Where the server refuses it, each operation on its own, so that an error is
 /// its own operation's alone.
 async fn together(setting: &Setting, connection: &mut Option<PgConnection>, batch: Batch) {
-    let Batch { kind, tickets } = batch;
-    match attempt(setting, connection, kind, &tickets).await {
+    let Batch { kind, tickets, mut travel } = batch;
+    let done = travel.during(attempt(setting, connection, kind, &tickets)).await;
+    match done {
         Ok(answers) => {
             for (ticket, answer) in tickets.into_iter().zip(answers) {
                 ticket.answer(answer);
@@ -49,7 +52,7 @@ async fn together(setting: &Setting, connection: &mut Option<PgConnection>, batc
         }
         Err(Failure::Refused(_)) if tickets.len() > 1 => {
             for ticket in tickets {
-                alone(setting, connection, kind, ticket).await;
+                travel.during(alone(setting, connection, kind, ticket)).await;
             }
         }
         Err(failure) => {
@@ -59,6 +62,7 @@ async fn together(setting: &Setting, connection: &mut Option<PgConnection>, batc
             }
         }
     }
+    travel.back();
 }
 
 async fn alone(setting: &Setting, connection: &mut Option<PgConnection>, kind: Kind, ticket: Ticket) {

@@ -7,12 +7,12 @@ use std::time::Duration;
 use redis::aio::ConnectionLike;
 use redis::{Client, RedisError};
 
-use super::hints::Hints;
 use super::link::{Given, Link, Own, Single, Source};
 use super::name::Prefix;
 use super::{Inner, RedisStore, Replicas, check};
 use crate::error::StoreError;
 use crate::store::Waiters;
+use crate::store::hints::Hints;
 use crate::store::own_runtime::apart;
 
 /// How long an operation may take in all, unless it is said otherwise.

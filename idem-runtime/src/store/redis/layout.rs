@@ -26,12 +26,12 @@ use bytes::{Buf, Bytes};
 
 use crate::error::StoreError;
 use crate::protocol::{
-    Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
-    Verdict,
+    Claim, Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp,
+    Tombstone, Verdict,
 };
 use crate::store::step_bytes;
 
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 const WITH_STEPS: u8 = 2;
 /// The longest string a server takes, unless it is told otherwise; `record_step.lua` knows it too.
 pub(super) const LARGEST: usize = 512 << 20;
@@ -172,6 +172,16 @@ pub(super) fn terminal(verdict: Verdict, result: &StoredResult) -> ([u8; 2], &[u
         StoredResult::Tombstone(Tombstone::NotEncodable) => ([state, 3], &[]),
         StoredResult::Tombstone(Tombstone::Exhausted) => ([state, 4], &[]),
     }
+}
+
+/// The first bytes of the record that a first grant makes.
+pub(super) fn first_grant(request: &Claim) -> [u8; 20] {
+    let policy = if request.on_crash == OnCrash::InDoubt { IN_DOUBT } else { 0 };
+    let print = if request.fingerprint.is_some() { HAS_FINGERPRINT } else { 0 };
+    let mut bytes = [0; 20];
+    bytes[..4].copy_from_slice(&[VERSION, b'I', 0, policy | print]);
+    bytes[4..].copy_from_slice(request.owner.as_bytes());
+    bytes
 }
 
 /// Owner and fence as they lie in a record.

@@ -10,7 +10,6 @@ mod check;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 mod failure;
-mod hints;
 mod lanes;
 mod layout;
 mod link;
@@ -27,11 +26,12 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value, cmd};
 
 pub use self::builder::RedisStoreBuilder;
-use self::hints::Hints;
+
 use self::lanes::Lanes;
 use self::link::Link;
 use self::name::Prefix;
 use self::scripts::{CLAIM, COMPLETE, RECORD_STEP, RELEASE, RENEW, RESOLVE, Request};
+use super::hints::Hints;
 use super::own_runtime::apart;
 use super::retry::retried;
 use super::{Store, Waiters};
@@ -40,8 +40,8 @@ use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, OnCrash, Record, RecordStep, RecordStepAnswer,
-    Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult,
     Timestamp,
 };
 
@@ -219,12 +219,17 @@ impl Store for RedisStore {
             return Ok(answer);
         }
         let mut call = CLAIM.call(&name, 160);
-        call.arg(request.owner.as_bytes());
-        call.arg(request.fingerprint.as_ref().map_or(&[][..], |fingerprint| fingerprint.as_bytes()));
+        call.arg(&layout::first_grant(request));
         call.arg(layout::micros(request.lease)).arg(layout::micros(request.ttl));
-        let settles = if protocol::may_settle(request) { 4 } else { 0 };
-        call.arg(settles + if request.on_crash == OnCrash::InDoubt { 2 } else { 0 });
-        call.arg(request.max_attempts.map_or(0, std::num::NonZeroU32::get));
+        let print = request.fingerprint.as_ref().map_or(&[][..], |fingerprint| fingerprint.as_bytes());
+        let most_attempts = request.max_attempts.map_or(0, std::num::NonZeroU32::get);
+        let settles = protocol::may_settle(request);
+        // Each argument costs the server: none is sent behind the last that says something.
+        if self.0.replicas.is_some() || settles || most_attempts != 0 {
+            call.arg(print).arg(u8::from(settles)).arg(most_attempts);
+        } else if !print.is_empty() {
+            call.arg(print);
+        }
         self.replicate(&mut call);
         let answer = claimed(self.ask_replicated(name, Request::of(&CLAIM, call)).await?, request)?;
         match answer {
@@ -267,7 +272,7 @@ impl Store for RedisStore {
         let name = self.0.prefix.name(key);
         let (kind, result) = layout::terminal(request.verdict, &request.result);
         let mut call = COMPLETE.call(&name, 96 + result.len());
-        call.arg(&layout::holder(&request.owner, request.fence)).arg(&kind);
+        call.arg(&layout::holder(&request.owner, request.fence)).arg(&[layout::VERSION, kind[0], kind[1]]);
         call.arg(layout::micros(request.ttl)).arg(result);
         self.replicate(&mut call);
         match number(&self.ask_replicated(name, Request::of(&COMPLETE, call)).await?)? {
