@@ -62,7 +62,7 @@ fn unused() -> u64 {
 
 /// Measures a store that holds so many records.
 pub(crate) async fn point<S: Subject>(subject: &S, records: u64, plan: Plan) -> Anything<Point> {
-    let store = subject.store();
+    let store = subject.store()?;
     let (made_before, left_before) = (UNUSED_NEXT.load(Ordering::Relaxed), subject.left().await?);
     let background = Background::start(store, subject.is_purged());
     let mut rounds: Vec<(Kind, usize, Vec<Figures>)> =

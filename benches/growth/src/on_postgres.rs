@@ -31,8 +31,8 @@ impl Subject for OnPostgres {
         Ok(format!("PostgreSQL {}", version.split(' ').next().unwrap_or_default()))
     }
 
-    fn store(&self) -> &PostgresStore {
-        &self.store
+    fn store(&self) -> Anything<&PostgresStore> {
+        Ok(&self.store)
     }
 
     fn has_room(&self, _: u64) -> Result<(), String> {

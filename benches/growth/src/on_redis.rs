@@ -49,8 +49,8 @@ impl Subject for OnRedis {
         Ok(format!("Redis {}", self.said("server", "redis_version").await?))
     }
 
-    fn store(&self) -> &RedisStore {
-        &self.store
+    fn store(&self) -> Anything<&RedisStore> {
+        Ok(&self.store)
     }
 
     fn has_room(&self, records: u64) -> Result<(), String> {

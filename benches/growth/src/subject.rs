@@ -24,7 +24,7 @@ pub(crate) trait Subject {
 
     /// Its name and version.
     async fn name(&self) -> Anything<String>;
-    fn store(&self) -> &Self::Store;
+    fn store(&self) -> Anything<&Self::Store>;
     /// Whether so many records more fit; else why not.
     fn has_room(&self, records: u64) -> Result<(), String>;
     /// Adds copies of the model under the keys of the numbers from `from` up to `to`.
@@ -73,12 +73,12 @@ pub(crate) async fn replay<S: Store>(operation: &Operation, store: &S, key: Stri
 
 /// Has the store make the record that all others are copies of.
 pub(crate) async fn model<S: Subject>(subject: &S) -> Anything<()> {
-    fresh(&kept(), subject.store(), MODEL.to_owned()).await
+    fresh(&kept(), subject.store()?, MODEL.to_owned()).await
 }
 
 /// Checks that what was filled is what the store would have made: it replays it, and takes nothing else for it.
 pub(crate) async fn check<S: Subject>(subject: &S, records: u64) -> Anything<()> {
-    let (store, operation) = (subject.store(), kept());
+    let (store, operation) = (subject.store()?, kept());
     for number in [0, 1, records / 3, records / 2, records - 1] {
         replay(&operation, store, key(number)).await?;
     }
