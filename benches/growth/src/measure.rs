@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::try_join_all;
 use idem::Store;
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::Point;
 use crate::subject::{Anything, Subject, fresh, kept, key, replay, short};
@@ -77,6 +77,11 @@ pub(crate) async fn point<S: Subject>(subject: &S, records: u64, plan: Plan) -> 
         }
     }
     let longest_purge = background.end().await?;
+    // So that what was made last is due, too.
+    sleep(Duration::from_secs(3)).await;
+    if subject.is_purged() {
+        store.purge(usize::MAX).await?;
+    }
     let made = UNUSED_NEXT.load(Ordering::Relaxed) - made_before;
     let deleted = (made + left_before).saturating_sub(subject.left().await?);
     let figures = rounds.into_iter().map(|(kind, callers, all)| (kind, callers, middle(&all))).collect();

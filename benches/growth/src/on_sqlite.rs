@@ -1,5 +1,6 @@
 //! SQLite in one file. It deletes what expired by itself.
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use idem::SqliteStore;
@@ -75,6 +76,8 @@ impl Subject for Sqlite {
         copy(&mut connection, &numbers)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         drop(connection);
+        // Or the disk would still be busy with it while calls are measured. Nobody has it open now.
+        File::open(&self.path)?.sync_all()?;
         self.store = Some(SqliteStore::open(&self.path)?);
         Ok(())
     }

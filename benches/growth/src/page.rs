@@ -95,17 +95,19 @@ pub(crate) fn page(all: &[Grown], tables: &str) -> Anything<String> {
     Ok(format!(
         "# What a call costs while the store grows\n\n\
          ![p50 of a call against that at 10,000 records](growth.svg)\n\n\
-         Measured on {date}, commit {commit}, {machine}; {rust}; {stores}. Again, with the figures of your \
-         machine:\n\n\
+         Measured on {date}, commit {commit}, {machine}, {rust}, {stores}.\n\
+         Again, with the figures of your machine:\n\n\
          ```sh\n\
-         cargo run --release -p idem-growth -- --most {most} --write docs/benchmarks\n\
+         cargo run --release -p idem-growth -- --store sqlite,postgres,redis --most {most} --write docs/benchmarks\n\
          ```\n\n\
-         A body that does nothing and gives 64 bytes. Keys are spread over the index, as random identifiers are; a \
-         replay asks for any of the records. Meanwhile {expiring} other calls a second make records that expire after \
-         one second, as those of the fresh calls do, so there is always something to delete: SQLite and Redis do that \
-         by themselves, on PostgreSQL the program purges every second. The records are copies, in the store's own \
-         layout, of one that the store made, and the store replays them. SQLite and PostgreSQL wait for the disk at \
-         each commit; what they have read lies in the machine's page cache. Redis has no disk.\n\n{tables}",
+         The body does nothing and gives 64 bytes. Keys are spread over the index, as random identifiers are, and a replay\n\
+         asks for any of the records. Meanwhile {expiring} other calls a second make records that expire after one second, as\n\
+         those of the fresh calls do, so there is always something to delete: SQLite and Redis do that by themselves; on\n\
+         PostgreSQL the program purges every second. The records are copies, in the store's own layout, of one that the store\n\
+         made, and the store replays them. SQLite and PostgreSQL wait for the disk at each commit, and what they read lies in\n\
+         the machine's page cache; Redis has no disk. What was deleted is counted three seconds after the last call. Redis\n\
+         looks for expired keys at random among all that expire, and is content while fewer than a tenth of them are over\n\
+         (`active-expire-effort`); a call with such a key never sees it.\n\n{tables}",
         machine = machine()?,
         stores = stores.join(", "),
         expiring = grouped(EXPIRING),
