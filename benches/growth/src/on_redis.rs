@@ -3,12 +3,12 @@
 use idem::RedisStore;
 use idem_test_servers::Redis;
 use redis::aio::MultiplexedConnection;
-use redis::{Client, cmd, pipe};
+use redis::{AsyncConnectionConfig, Client, cmd, pipe};
 
 use crate::subject::{Anything, KEPT, MODEL, Subject, key};
 
 /// How many commands are sent at once.
-const CHUNK: u64 = 10_000;
+const CHUNK: u64 = 1_000;
 /// About what a record takes in the server's memory.
 const RECORD: u64 = 400;
 /// What is left to everybody else.
@@ -25,7 +25,10 @@ impl OnRedis {
     pub(crate) async fn new() -> Anything<Self> {
         let server = Redis::start();
         let store = RedisStore::connect(&server.url()).await?;
-        let connection = Client::open(server.url())?.get_multiplexed_async_connection().await?;
+        // A busy machine may take long for a thousand commands.
+        let patient = AsyncConnectionConfig::new().set_response_timeout(None);
+        let client = Client::open(server.url())?;
+        let connection = client.get_multiplexed_async_connection_with_config(&patient).await?;
         Ok(Self { store, connection, filled: 0, _server: server })
     }
 
