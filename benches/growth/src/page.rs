@@ -1,0 +1,131 @@
+//! The figures as Markdown.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use crate::measure::{EXPIRING, Figures, Kind};
+use crate::subject::Anything;
+use crate::{Grown, Point};
+
+/// The figures of one kind of call at one size, and how often the time at the first size that is.
+pub(crate) fn relative(grown: &Grown, kind: Kind, callers: usize) -> Vec<(u64, f64)> {
+    let time = |point: &Point| figures(point, kind, callers).map(|figures| figures.p50.as_secs_f64());
+    let Some(first) = grown.points.first().and_then(time) else { return Vec::new() };
+    grown.points.iter().filter_map(|point| Some((point.records, time(point)? / first))).collect()
+}
+
+fn figures(point: &Point, kind: Kind, callers: usize) -> Option<Figures> {
+    let mut all = point.figures.iter();
+    all.find(|one| (one.0, one.1) == (kind, callers)).map(|one| one.2)
+}
+
+/// Digits in groups of three.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(",")
+}
+
+/// The tables of all stores.
+pub(crate) fn tables(all: &[Grown]) -> String {
+    let mut text = String::new();
+    for grown in all {
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(text, "## {}\n", grown.store);
+        calls(&mut text, grown);
+        records(&mut text, grown);
+        if let Some(reason) = &grown.ended {
+            let _ = writeln!(text, "It was filled no further: {reason}.\n");
+        }
+    }
+    text
+}
+
+fn calls(text: &mut String, grown: &Grown) {
+    let _ = writeln!(text, "| call | callers | records | calls/s | p50 us | p99 us | p50 of that at first |");
+    let _ = writeln!(text, "|---|---:|---:|---:|---:|---:|---:|");
+    let Some(first) = grown.points.first() else { return };
+    for (kind, callers, _) in &first.figures {
+        let against = relative(grown, *kind, *callers);
+        for (point, (_, against)) in grown.points.iter().zip(against) {
+            let Some(figures) = figures(point, *kind, *callers) else { continue };
+            let _ = writeln!(
+                text,
+                "| {} | {callers} | {} | {:.0} | {:.0} | {:.0} | {against:.2} |",
+                kind.name(),
+                grouped(point.records),
+                figures.per_second,
+                figures.p50.as_secs_f64() * 1e6,
+                figures.p99.as_secs_f64() * 1e6,
+            );
+        }
+    }
+    let _ = writeln!(text);
+}
+
+fn records(text: &mut String, grown: &Grown) {
+    let _ = writeln!(
+        text,
+        "| records | MB | filled in s | made to expire | of them deleted | longest purge ms |"
+    );
+    let _ = writeln!(text, "|---:|---:|---:|---:|---:|---:|");
+    for point in &grown.points {
+        let purge = point.longest_purge.as_millis();
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.1} | {} | {} | {} |",
+            grouped(point.records),
+            point.bytes / 1_000_000,
+            point.filled_in.as_secs_f64(),
+            grouped(point.made),
+            grouped(point.deleted),
+            if purge == 0 { "-".to_owned() } else { purge.to_string() },
+        );
+    }
+    let _ = writeln!(text);
+}
+
+/// The whole page.
+pub(crate) fn page(all: &[Grown], tables: &str) -> Anything<String> {
+    let (date, commit) = (said("date", &["-u", "+%F"])?, said("git", &["rev-parse", "--short", "HEAD"])?);
+    let rust = said("rustc", &["--version"])?;
+    let most =
+        all.iter().flat_map(|grown| &grown.points).map(|point| point.records).max().unwrap_or_default();
+    let stores: Vec<_> = all.iter().map(|grown| grown.store.as_str()).collect();
+    Ok(format!(
+        "# What a call costs while the store grows\n\n\
+         ![p50 of a call against that at 10,000 records](growth.svg)\n\n\
+         Measured on {date}, commit {commit}, {machine}, {rust}, {stores}.\n\
+         Again, with the figures of your machine:\n\n\
+         ```sh\n\
+         cargo run --release -p idem-growth -- --store sqlite,postgres,redis --most {most} --write docs/benchmarks\n\
+         ```\n\n\
+         The body does nothing and gives 64 bytes. Keys are spread over the index, as random identifiers are, and a replay\n\
+         asks for any of the records. Meanwhile {expiring} other calls a second make records that expire after one second, as\n\
+         those of the fresh calls do, so there is always something to delete: SQLite and Redis do that by themselves; on\n\
+         PostgreSQL the program purges every second. The records are copies, in the store's own layout, of one that the store\n\
+         made, and the store replays them. SQLite and PostgreSQL wait for the disk at each commit, and what they read lies in\n\
+         the machine's page cache; Redis has no disk. What was deleted is counted three seconds after the last call. Redis\n\
+         looks for expired keys at random among all that expire, and is content while fewer than a tenth of them are over\n\
+         (`active-expire-effort`); a call with such a key never sees it.\n\n{tables}",
+        machine = machine()?,
+        stores = stores.join(", "),
+        expiring = grouped(EXPIRING),
+        tables = tables.trim_end().to_owned() + "\n",
+    ))
+}
+
+fn said(program: &str, arguments: &[&str]) -> Anything<String> {
+    let output = Command::new(program).args(arguments).output()?;
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+fn machine() -> Anything<String> {
+    let processors = std::fs::read_to_string("/proc/cpuinfo")?;
+    let model = processors.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let memory = std::fs::read_to_string("/proc/meminfo")?;
+    let total = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().split(' ').next());
+    let gigabytes = total.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default() / 1_000_000;
+    let cores = std::thread::available_parallelism()?;
+    Ok(format!("{cores} cores of {}, {gigabytes} GB", model.unwrap_or("an unknown processor").trim()))
+}
