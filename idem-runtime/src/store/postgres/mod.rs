@@ -50,7 +50,8 @@ use crate::protocol::{
 /// settings (`fsync` and `synchronous_commit` on) a crash and a power cut. The clock is the server's.
 ///
 /// Operations that wait at the same moment travel together in one statement and one commit; one that
-/// comes alone is not delayed. The store has connections of its own, at most
+/// comes alone is not delayed, and one that comes while many are on their way waits for those, at most 20
+/// milliseconds. The store has connections of its own, at most
 /// [`connections`](PostgresStoreBuilder::connections), opened when they are needed and closed when not,
 /// in a runtime of its own: a caller whose runtime is blocked keeps its lease, and one store serves
 /// several runtimes. A broken connection is opened again, and what was on it asked again, within the

@@ -233,6 +233,8 @@ mod tests {
             }
         }
         assert_eq!(taken(&mut waiting), Some((Kind::Renewals, 1)));
+        ask(&mut waiting, &mut replies, renewal, 1);
+        assert_eq!(taken(&mut waiting), Some((Kind::Renewals, 1)));
     }
 
     #[tokio::test]
