@@ -7,7 +7,9 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use idem::protocol::{Claim, ClaimAnswer, Complete, OnCrash, Owner, StoredResult, Verdict};
 use idem::{Key, KeyBuilder, MemoryStore, Operation, RecordKey, Scope, Store};
-use idem_part_costs::{Instant, Order, by_attribute, by_hand, runtime, with_fingerprint};
+use idem_part_costs::{
+    Instant, Order, Receipt, by_attribute, by_hand, runtime, with_fingerprint, with_receipt,
+};
 
 fn keys(c: &mut Criterion) {
     let order = Order::new(42);
@@ -21,6 +23,26 @@ fn keys(c: &mut Criterion) {
     });
     c.bench_function("fingerprint: two fields", |b| {
         b.iter(|| Operation::new("parts").fingerprint(black_box(&(order.amount, &order.currency))));
+    });
+}
+
+fn results(c: &mut Criterion) {
+    let runtime = runtime().expect("a runtime");
+    let order = Order::new(42);
+    let receipt = Receipt::of(&order);
+    let json: &'static [u8] = serde_json::to_vec(&receipt).expect("JSON").leak();
+    let (granting, replaying) = (Instant::granting(), Instant::replaying(json));
+    c.bench_function("encode: a receipt, JSON alone", |b| {
+        b.iter(|| serde_json::to_vec(black_box(&receipt)));
+    });
+    c.bench_function("encode: call with a receipt, store that answers at once", |b| {
+        b.iter(|| runtime.block_on(with_receipt(&granting, black_box(&order))));
+    });
+    c.bench_function("decode: a receipt, JSON alone", |b| {
+        b.iter(|| serde_json::from_slice::<Receipt>(black_box(json)));
+    });
+    c.bench_function("decode: replay of a receipt, store that answers at once", |b| {
+        b.iter(|| runtime.block_on(with_receipt(&replaying, black_box(&order))));
     });
 }
 
@@ -114,5 +136,14 @@ fn memory(c: &mut Criterion) {
     });
 }
 
-criterion_group!(parts, keys, calls, memory);
+fn memory_replay(c: &mut Criterion) {
+    let runtime = runtime().expect("a runtime");
+    let (store, order) = (MemoryStore::new(), Order::new(1));
+    runtime.block_on(by_attribute(&store, &order)).expect("a call");
+    let scope = Scope::new("parts.attribute").expect("a scope");
+    let key = RecordKey::new(scope, Key::new("order/1").expect("a key"));
+    c.bench_function("MemoryStore: get", |b| b.iter(|| runtime.block_on(store.get(black_box(&key)))));
+}
+
+criterion_group!(parts, keys, results, calls, memory, memory_replay);
 criterion_main!(parts);

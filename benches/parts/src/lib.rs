@@ -51,6 +51,45 @@ pub async fn with_fingerprint<S: Store>(store: &S, order: &Order) -> Result<(), 
     Ok(())
 }
 
+/// What a body gives: about 200 bytes of JSON.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Receipt {
+    /// The order's number.
+    pub order: u64,
+    /// In cents.
+    pub amount: u64,
+    /// ISO 4217.
+    pub currency: String,
+    /// Of the gateway.
+    pub reference: String,
+    /// What was paid for.
+    pub lines: Vec<String>,
+}
+
+impl Receipt {
+    /// The receipt of an order.
+    #[must_use]
+    pub fn of(order: &Order) -> Self {
+        Self {
+            order: order.id,
+            amount: order.amount,
+            currency: order.currency.clone(),
+            reference: "ch_3MmlLrLkdIwHu7ix0snN0B15".to_owned(),
+            lines: vec!["a book".to_owned(), "shipping to another country".to_owned()],
+        }
+    }
+}
+
+/// The same call with a result that is more than nothing.
+///
+/// # Errors
+///
+/// Those of the library.
+#[idempotent(key = "order/{order.id}", store = store, scope = "parts.receipt")]
+pub async fn with_receipt<S: Store>(store: &S, order: &Order) -> Result<Receipt, Error> {
+    Ok(Receipt::of(order))
+}
+
 /// The same call by hand.
 ///
 /// # Errors

@@ -2,8 +2,8 @@
 //!
 //! Operations that wait at the same moment travel together: a worker that is free takes all of one kind.
 //! One that comes alone finds a worker idle and is not delayed. While many are on their way, those that come
-//! wait for the same to be back: one statement of sixty costs the server a third of ten of six, and one
-//! commit waits once for the disk.
+//! wait for the same to be back: the more a statement carries, the less each costs the server, and one commit
+//! waits once for the disk.
 //!
 //! What a caller waits for anyway is done by workers in its own runtime, as another thread on the way
 //! would cost half as much again. What must be done when that runtime is blocked or gone, renewals first
