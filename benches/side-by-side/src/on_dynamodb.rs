@@ -44,17 +44,17 @@ async fn pay(client: Client, key: String) -> Anything<()> {
     client
         .put_item()
         .table_name(TABLE)
-        .item("key", key.clone())
+        .item("id", key.clone())
         .item("state", text("in_flight"))
         .item("owner", text("worker"))
         .condition_expression("attribute_not_exists(#k)")
-        .expression_attribute_names("#k", "key")
+        .expression_attribute_names("#k", "id")
         .send()
         .await?;
     client
         .update_item()
         .table_name(TABLE)
-        .key("key", key)
+        .key("id", key)
         .update_expression("SET #s = :completed, #r = :result")
         .condition_expression("#o = :worker AND #s = :in_flight")
         .expression_attribute_names("#s", "state")
@@ -73,7 +73,7 @@ async fn look(client: Client, key: String) -> Anything<()> {
     let got = client
         .get_item()
         .table_name(TABLE)
-        .key("key", text(&format!("by hand/{key}")))
+        .key("id", text(&format!("by hand/{key}")))
         .consistent_read(true)
         .send()
         .await?;
