@@ -158,6 +158,18 @@ async fn a_claim_whose_outcome_stays_unknown_is_found_out_and_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_that_was_never_answered_is_found_out_though_the_store_is_down_when_it_is_asked_again() {
+    let (store, runs) = (faulty(), Runs::default());
+    store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_secs(3_600)));
+    store.next(OperationKind::Claim, Fault::FailBefore);
+    let failed = operation().run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await;
+    assert_eq!(store_error(failed), StoreErrorKind::OutcomeUnknown);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(state(&store).await, Some(State::Released), "long before its lease ends");
+    assert_eq!(runs.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_grant_that_was_not_used_is_no_attempt() {
     let (store, runs) = (faulty(), Runs::default());
     let operation = operation().max_attempts(1);
