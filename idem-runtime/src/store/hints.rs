@@ -1,5 +1,5 @@
-//! Which keys this process saw a result of, so that a claim on one reads first: that costs the server a third
-//! (Redis) or half (PostgreSQL) of what a claim does. A wrong hint costs one read and decides nothing.
+//! Which keys this process saw a result of, so that a claim on one reads first, which costs the server less than a
+//! claim does. A wrong hint costs one read and decides nothing.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -26,7 +26,6 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value, cmd};
 
 pub use self::builder::RedisStoreBuilder;
-
 use self::lanes::Lanes;
 use self::link::Link;
 use self::name::Prefix;
