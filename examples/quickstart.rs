@@ -1,360 +1,86 @@
-//! The main job.
-//!
-//! `cargo run --example quickstart` tells the story on a fresh SQLite file.
-//!
-//! `cargo run --example quickstart -- pay --store sqlite:FILE|redis://..|memory --order ID --amount CENTS
-//! [--work-ms N] [--lease-ms N] [--wait-ms N] [--ledger FILE] [--fail transient|final|panic]` makes one call of
-//! the annotated function below, prints one line of JSON and ends with 0 (executed or replayed), 1
-//! (the payment failed), 64 (wrong arguments), 65 (another amount under the same order), 70 (any
-//! other error of idem) or 75 (in flight elsewhere).
+//! What the attribute does to a function that charges a card: `cargo run --example quickstart`.
 
-#[path = "shared/store.rs"]
-mod store;
+use std::process::{Command, Stdio};
+use std::{env, fs, io::Write as _, path::Path, time::Duration};
 
-use std::fs::OpenOptions;
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use idem::{SqliteStore, idempotent, observe};
 
-use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use idem::{DynStore, Observed, Outcome, StoreError, idempotent, observe};
-use serde::{Deserialize, Serialize};
-
-/// What `pay` needs: the store, and in this example the knobs of the command line.
-struct App {
-    store: DynStore,
-    ledger: Option<PathBuf>,
-    work: Duration,
-    lease: Duration,
-    wait: Duration,
-    fail: Option<Fail>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Receipt {
-    receipt: String,
-}
-
-#[derive(Debug, thiserror::Error, Serialize, Deserialize)]
-enum PayError {
-    #[error("the card was declined")]
-    Declined,
-    #[error("the gateway is down")]
-    GatewayDown,
-    #[error("the ledger cannot be written: {0}")]
-    Ledger(String),
-    #[error(transparent)]
-    #[serde(skip)]
-    Idem(#[from] idem::Error),
-}
-
-impl PayError {
-    /// A declined card stays declined: kept and replayed. Everything else is worth a retry.
-    fn is_final(&self) -> bool {
-        matches!(self, Self::Declined)
+/// Charges a card, once for each order. The charge is a line in the file `ledger.txt`.
+#[idempotent(key = "order/{order}", fingerprint = cents, store = store, lease = "1s", wait = "10s")]
+async fn charge(store: &SqliteStore, folder: &Path, order: &str, cents: u64) -> Result<String, idem::Error> {
+    let mut ledger =
+        fs::OpenOptions::new().create(true).append(true).open(folder.join("ledger.txt")).unwrap();
+    writeln!(ledger, "{order} {cents}").unwrap();
+    if env::var_os("HANGS").is_some() {
+        tokio::time::sleep(Duration::from_secs(60)).await;
     }
+    let attempt = idem::context().map_or(0, |context| context.attempt());
+    Ok(format!("receipt for {order} over {cents} cents, made by attempt {attempt}"))
 }
 
-/// Charges the card for an order, once. The side effect is a line in the ledger.
-#[idempotent(
-    key = "order/{order}",
-    scope = "quickstart.pay",
-    fingerprint = amount,
-    store = app.store,
-    lease = app.lease,
-    wait = app.wait,
-    terminal = PayError::is_final
-)]
-async fn pay(app: &App, order: &str, amount: u64) -> Result<Receipt, PayError> {
-    let context = idem::context();
-    let attempt = context.as_ref().map_or(1, idem::Context::attempt);
-    if let Some(ledger) = &app.ledger {
-        append(ledger, &format!("{order} {amount} {attempt}\n"))
-            .map_err(|error| PayError::Ledger(error.to_string()))?;
-    }
-    tokio::time::sleep(app.work).await;
-    match app.fail {
-        Some(Fail::Transient) => return Err(PayError::GatewayDown),
-        Some(Fail::Final) => return Err(PayError::Declined),
-        Some(Fail::Panic) => panic!("the payment code has a bug"),
-        None => {}
-    }
-    // A number no other attempt has, so that two receipts are seen to be one or two.
-    let number = context.and_then(|context| context.fence()).map_or(0, idem::Fence::get);
-    Ok(Receipt { receipt: format!("R{number:x}") })
-}
-
-/// One line in one write, so that lines of several processes do not mix.
-fn append(ledger: &Path, line: &str) -> io::Result<()> {
-    OpenOptions::new().create(true).append(true).open(ledger)?.write_all(line.as_bytes())
-}
-
-const USAGE: &str = "Usage: quickstart [pay --store sqlite:FILE|redis://..|memory --order ID --amount CENTS [--work-ms N] \
-                     [--lease-ms N] [--wait-ms N] [--ledger FILE] [--fail transient|final|panic]]";
-
-#[derive(Parser)]
-#[command(name = "quickstart", about = "Tells the story, or makes one payment")]
-struct Cli {
-    #[command(subcommand)]
-    command: Option<Sub>,
-}
-
-#[derive(Subcommand)]
-enum Sub {
-    /// Make one payment and print its outcome as JSON.
-    Pay(Pay),
-}
-
-#[derive(Args)]
-struct Pay {
-    /// The store: sqlite:FILE, redis://.. or memory.
-    #[arg(long, value_name = "STORE", required_unless_present = "db", conflicts_with = "db")]
-    store: Option<store::Choice>,
-    /// The same as `--store sqlite:FILE`.
-    #[arg(long, value_name = "FILE")]
-    db: Option<PathBuf>,
-    /// The order to pay.
-    #[arg(long, value_name = "ID")]
-    order: String,
-    /// How much, in cents.
-    #[arg(long, value_name = "CENTS")]
-    amount: u64,
-    /// How long the payment takes, in milliseconds.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    work_ms: u64,
-    /// The lease, in milliseconds.
-    #[arg(long, value_name = "N", default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(1..))]
-    lease_ms: u64,
-    /// How long to wait for the same payment in flight, in milliseconds.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    wait_ms: u64,
-    /// The file that gets one line for each charge.
-    #[arg(long, value_name = "FILE")]
-    ledger: Option<PathBuf>,
-    /// How the payment fails.
-    #[arg(long, value_name = "HOW")]
-    fail: Option<Fail>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Fail {
-    Transient,
-    Final,
-    Panic,
+fn charges(folder: &Path, order: &str) -> usize {
+    let ledger = fs::read_to_string(folder.join("ledger.txt")).unwrap_or_default();
+    ledger.lines().filter(|line| line.starts_with(order)).count()
 }
 
 #[tokio::main]
-async fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_writer(io::stderr)
-        .init();
-    match Cli::try_parse() {
-        Ok(Cli { command: None }) => match story().await {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("the story broke off: {error}");
-                ExitCode::FAILURE
-            }
-        },
-        Ok(Cli { command: Some(Sub::Pay(arguments)) }) => {
-            let line = pay_once(arguments).await;
-            match serde_json::to_string(&line) {
-                Ok(text) => println!("{text}"),
-                Err(error) => eprintln!("{error}"),
-            }
-            ExitCode::from(line.exit_code())
-        }
-        Err(error) => {
-            let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            let _ = error.print();
-            if asked_for {
-                return ExitCode::SUCCESS;
-            }
-            // clap gives it for some errors only.
-            if !error.to_string().contains("Usage:") {
-                eprintln!("{USAGE}");
-            }
-            ExitCode::from(64)
-        }
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // The worker that crashes in 5.
+    if let Some(folder) = env::args().nth(1).map(std::path::PathBuf::from) {
+        let store = SqliteStore::open(folder.join("idem.db"))?;
+        charge(&store, &folder, "order-3", 700).await?;
+        return Ok(());
     }
-}
+    let folder = env::temp_dir().join(format!("idem-quickstart-{}", std::process::id()));
+    fs::create_dir(&folder)?;
+    let store = SqliteStore::open(folder.join("idem.db"))?;
 
-/// The line that `pay` prints.
-#[derive(Serialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-enum Line {
-    Executed(Paid),
-    Replayed(Paid),
-    InFlight { retry_after_ms: u128 },
-    Mismatch,
-    Failed { error: String, replayed: bool },
-    Error { kind: &'static str },
-}
+    let first = charge(&store, &folder, "order-1", 1999).await?;
+    println!("1. The first call runs the body:    {first}");
 
-#[derive(Serialize)]
-struct Paid {
-    order: String,
-    amount: u64,
-    receipt: String,
-    attempt: u32,
-}
+    let again = observe(charge(&store, &folder, "order-1", 1999)).await;
+    let replayed = again.outcome.is_some_and(|outcome| outcome.is_replayed());
+    println!("2. A duplicate gets its result:     {} (replayed: {replayed})", again.value?);
 
-impl Line {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Executed(_) | Self::Replayed(_) => 0,
-            Self::Failed { .. } => 1,
-            Self::Mismatch => 65,
-            Self::Error { .. } => 70,
-            Self::InFlight { .. } => 75,
+    match charge(&store, &folder, "order-1", 1).await {
+        Err(refused @ idem::Error::Mismatch { .. }) => {
+            println!("3. Another amount is refused:       {refused}");
         }
-    }
-}
-
-/// One call of [`pay`].
-async fn pay_once(arguments: Pay) -> Line {
-    let app = match App::new(&arguments).await {
-        Ok(app) => app,
-        Err(error) => {
-            eprintln!("{error}");
-            return Line::Error { kind: "store" };
-        }
-    };
-    let Observed { value, outcome, .. } = observe(pay(&app, &arguments.order, arguments.amount)).await;
-    let replayed = outcome.is_some_and(|outcome| outcome.is_replayed());
-    match value {
-        Ok(Receipt { receipt }) => {
-            let attempt = outcome.and_then(|outcome| outcome.attempt()).unwrap_or(1);
-            let paid = Paid { order: arguments.order, amount: arguments.amount, receipt, attempt };
-            if replayed { Line::Replayed(paid) } else { Line::Executed(paid) }
-        }
-        // Rounded up: sleeping exactly that long is enough.
-        Err(PayError::Idem(idem::Error::InFlight { retry_after, .. })) => {
-            Line::InFlight { retry_after_ms: retry_after.as_micros().div_ceil(1_000) }
-        }
-        Err(PayError::Idem(idem::Error::Mismatch { .. })) => Line::Mismatch,
-        Err(PayError::Idem(error)) => {
-            eprintln!("{error}");
-            Line::Error { kind: error.kind() }
-        }
-        Err(error) => Line::Failed { error: error.to_string(), replayed },
-    }
-}
-
-impl App {
-    async fn new(arguments: &Pay) -> Result<Self, StoreError> {
-        let choice = match (&arguments.store, &arguments.db) {
-            (Some(choice), _) => choice.clone(),
-            (None, Some(file)) => store::Choice::Sqlite(file.clone()),
-            (None, None) => store::Choice::Memory,
-        };
-        Ok(Self {
-            store: choice.open().await?,
-            ledger: arguments.ledger.clone(),
-            work: Duration::from_millis(arguments.work_ms),
-            lease: Duration::from_millis(arguments.lease_ms),
-            wait: Duration::from_millis(arguments.wait_ms),
-            fail: arguments.fail,
-        })
-    }
-}
-
-/// The story: what the attribute above does to `pay`.
-async fn story() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = tempfile::tempdir()?;
-    let ledger = folder.path().join("ledger.txt");
-    let db = folder.path().join("idem.db");
-    let app = App {
-        store: store::Choice::Sqlite(db.clone()).open().await?,
-        ledger: Some(ledger.clone()),
-        work: Duration::from_millis(50),
-        lease: Duration::from_secs(30),
-        wait: Duration::from_secs(10),
-        fail: None,
-    };
-    let charges = |order: &str| -> io::Result<usize> {
-        Ok(std::fs::read_to_string(&ledger)?.lines().filter(|line| line.starts_with(order)).count())
-    };
-
-    let first = observe(pay(&app, "order-1", 1999)).await;
-    println!("1. The first call runs:          {} ({})", first.value?.receipt, told(first.outcome));
-
-    let again = observe(pay(&app, "order-1", 1999)).await;
-    println!("2. A duplicate is replayed:      {} ({})", again.value?.receipt, told(again.outcome));
-
-    let calls = (0..10).map(|_| pay(&app, "order-2", 500));
-    let receipts = futures_util::future::try_join_all(calls).await?;
-    let same = receipts.iter().all(|receipt| receipt.receipt == receipts[0].receipt);
-    println!("3. Ten callers at once:          {} charge, one receipt: {same}", charges("order-2")?);
-
-    match pay(&app, "order-1", 1).await {
-        Err(error) => println!("4. Another amount is refused:    {error}"),
-        Ok(_) => return Err("another amount was taken for the same payment".into()),
+        other => return Err(format!("another amount was taken for the same order: {other:?}").into()),
     }
 
-    crash_in_the_middle(&db, &ledger)?;
-    let after = observe(pay(&app, "order-3", 700)).await;
-    let receipt = after.value?.receipt;
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        let (store, folder) = (store.clone(), folder.clone());
+        callers.spawn(async move { charge(&store, &folder, "order-2", 500).await });
+    }
+    let receipts =
+        callers.join_all().await.into_iter().collect::<Result<std::collections::HashSet<_>, _>>()?;
     println!(
-        "5. A crashed worker's key:       {receipt} ({}), {} charges begun",
-        told(after.outcome),
-        charges("order-3")?
+        "4. Ten callers at once:             {} charge, {} receipt",
+        charges(&folder, "order-2"),
+        receipts.len()
     );
-    Ok(())
-}
 
-fn told(outcome: Option<Outcome>) -> String {
-    match outcome {
-        Some(Outcome::Executed { attempt, recovered: true, .. }) => format!("taken over, attempt {attempt}"),
-        Some(Outcome::Executed { attempt, .. }) => format!("executed, attempt {attempt}"),
-        Some(Outcome::Replayed { attempt, .. }) => format!("replayed, of attempt {attempt}"),
-        other => format!("{other:?}"),
+    // A worker in a process of its own charges order 3, and is killed before it can say so.
+    let mut command = Command::new(env::current_exe()?);
+    let mut worker = command.arg(&folder).env("HANGS", "").stderr(Stdio::null()).spawn()?;
+    while charges(&folder, "order-3") == 0 && worker.try_wait()?.is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    worker.kill()?;
+    worker.wait()?;
+    let after = charge(&store, &folder, "order-3", 700).await?;
+    println!("5. A crashed worker is taken over:  {after}");
+
+    drop(store);
+    Ok(fs::remove_dir_all(&folder)?)
 }
 
-/// Starts a worker on order 3, and kills it (`kill -9`) when it has charged and not yet said so.
-fn crash_in_the_middle(db: &Path, ledger: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let mut worker = Worker(
-        Command::new(std::env::current_exe()?)
-            .args([
-                "pay",
-                "--order",
-                "order-3",
-                "--amount",
-                "700",
-                "--work-ms",
-                "60000",
-                "--lease-ms",
-                "1000",
-            ])
-            .arg("--db")
-            .arg(db)
-            .arg("--ledger")
-            .arg(ledger)
-            .stdout(Stdio::null())
-            .spawn()?,
-    );
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !std::fs::read_to_string(ledger)?.contains("order-3") {
-        if Instant::now() > deadline || worker.0.try_wait()?.is_some() {
-            return Err("the worker did not begin its charge".into());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    worker.0.kill()?;
-    worker.0.wait()?;
-    Ok(())
-}
-
-/// A process that does not outlive the story.
-struct Worker(Child);
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_catalogue_is_as_it_was_committed() {
+        assert_eq!(idem::catalogue().to_string(), include_str!("quickstart.catalogue"));
     }
 }

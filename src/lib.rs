@@ -30,16 +30,17 @@
 //! # What is here
 //!
 //! * `#[idempotent]` (feature `macros`) and [`Operation`], the same policy without the attribute.
-//! * [`MemoryStore`], and behind features of their names `SqliteStore`, `RedisStore`, `PostgresStore` and
-//!   `DynamoDbStore`; [`Store`] to write another, [`DynStore`] to choose one when the program runs.
+//! * [`MemoryStore`], and behind features of their names `SqliteStore`, `RedisStore`, `PostgresStore`,
+//!   `MySqlStore` and `DynamoDbStore`; [`Store`] to write another, [`DynStore`] to choose one when the program runs.
 //! * `http` (feature `http`): the `Idempotency-Key` header as a tower layer.
-//! * `message` and `lambda` (features): a consumer of a broker's messages, and batches of AWS Lambda.
+//! * `message` and `lambda` (features of their names): a consumer of a broker's messages, and batches of AWS Lambda.
 //! * `outbox` (feature `outbox`): messages that commit with a PostgreSQL transaction, and a relay that publishes them.
 //! * [`context`] for a running body, [`observe`] for a caller.
-//! * [`step`]: recovery points of a body; [`Operation::recover`] and the attribute's `recover`: what is asked
-//!   about a run that ended without saying what happened.
+//! * [`step`]: recovery points of a body; [`Operation::recover`] and the attribute's `recover`: a function that finds
+//!   out what a run did that ended without an answer.
+//! * [`drain`] for a program that ends, [`LateRecording`] for results whose store is away.
 //! * [`protocol`]: the rules, as pure functions.
-//! * [`listing`] and [`inspection`]: what a store holds, and what its server is; the command `idem` (feature `cli`)
+//! * [`listing`] and [`inspection`]: what a store holds, and what its server is; the command `idem` (package `idem-cli`)
 //!   shows both.
 //! * `testing` (feature `testing`): a store that fails on purpose, and the conformance kit.
 //!
@@ -50,58 +51,61 @@
 //! | `#[idempotent(..)]` | once, and once more after each crash | exactly one; every caller sees it | at least once; exactly once where the downstream takes our derived key |
 //! | `on_crash = "in_doubt"` | at most once | at most one | at most once; a crash is reported, never repeated |
 //! | `transaction = tx` | as the first row | exactly one, in the caller's transaction | exactly once, for what is written through `tx` |
-//! | `idem::step(..)` in a body | the step: once, and again only where its worker ended before its record was acknowledged | one a step; every later run of the body is given it | at least once, and never again after its record was acknowledged |
+//! | `idem::step(..)` in a body | the step: once, and again only where its worker ended before its record was acknowledged | one a step; every later run of the body gets it | at least once, and never again after its record was acknowledged |
 //! | `recover = path` | as its row above, and not at all where `recover` finds the result | exactly one | as often as `recover` can find out what happened |
 //!
-//! `docs/guarantees.md` in the repository says what stands behind these words and what they do not
-//! cover.
+//! The page `docs/guarantees.md` of the book says what these words mean and what they do not cover.
+//!
+//! # The book
+//!
+//! The folder `docs` of the repository is a book: a tutorial, a guide for each use, a page for each store, the reference of
+//! options, keys, errors, events and the command `idem`, and the runbook.
 //!
 //! # Events and metrics
 //!
-//! Every call is a `tracing` span `idempotent_call`, and says what happens by events of the target
-//! `idem`. Both have the fields `operation` (the scope), `key` (its digest) and `attempt`; an event has
-//! its name in the field `event`:
-//!
-//! | level | events |
-//! |---|---|
-//! | debug | `claimed`, `completed`, `released`, `replayed`, `busy`, `waited` (with `waited_ms`), `found`; with the field `step`: `step_recorded`, `step_replayed` |
-//! | warn | `recovered`, `mismatch`, `exhausted`, `renewal_failed`, `release_failed`, `store_failed`, `unprotected`, `steps_unread`; with `step` and `why`, without `key` and `attempt`: `step_plain` |
-//! | error | `lease_lost`, `in_doubt`, `unrecorded`, `undecodable`; with `step`: `step_unrecorded` |
-//!
-//! A `RedisStore` that connects says by the same target what is not right with its server: `may_evict` and
-//! `not_persistent` (warn), `unchecked` (debug).
-//!
-//! So does a `message::Consumer`: `message_panicked` (error), `message_rejected` with a `reason`, `broker_failed`,
-//! `stream_failed` and `ttl_below_horizon` (warn).
-//!
-//! With the feature `metrics`: the counter `idem_events_total` (labels `operation`, `event`), and the
-//! histograms `idem_body_seconds` and `idem_wait_seconds` (label `operation`). A store that is `cached` counts
-//! `idem_cache_total` (labels `operation` and `answer`, `hit` or `miss`); where its store does not tell its time
-//! it says `cache_without_clock` (warn).
+//! Every call is a `tracing` span with events of the target `idem`; the feature `metrics` adds counters and histograms.
+//! The page `docs/events.md` of the book lists them.
 //!
 //! # Runtime
 //!
 //! A call needs a tokio runtime with time enabled.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Code that panics or prints is for tests, examples and benches.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 #[doc(inline)]
+pub use idem_core::{
+    Fence, Fingerprint, Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES,
+    OnCrash, RecordKey, Scope, Store, StoreError, StoreErrorKind, Waiters, inspection, listing, protocol,
+    support,
+};
+#[doc(inline)]
 pub use idem_runtime::{
-    CallId, Context, DynStore, Error, Fence, Fingerprint, Key, KeyBuilder, KeyDigest, KeyError, KeyPart,
-    MAX_KEY_BYTES, MAX_SCOPE_BYTES, MAX_STEP_NAME_BYTES, MemoryStore, NotStored, Observed, OnCrash,
-    Operation, Outcome, RecordKey, RecoveringOperation, Recovery, Scope, Step, StepError, StepName, Store,
-    StoreError, StoreErrorKind, TerminalOperation, Waiters, context, inspection, listing, observe, protocol,
-    step, with_deadline,
+    CallId, Context, Drained, DynStore, Error, ErrorKind, LateRecording, Loss, MAX_STEP_NAME_BYTES,
+    MemoryStore, NotStored, Observed, Operation, Outcome, RecoveringOperation, Recovery, RetryAfter, Step,
+    StepError, StepName, StoreExt, TypedOperation, Unrecorded, context, drain, observe, step, with_deadline,
 };
 
 #[cfg(feature = "macros")]
 #[doc(inline)]
 pub use idem_macros::{KeyPart, idempotent};
+#[cfg(feature = "macros")]
+#[doc(inline)]
+pub use idem_runtime::{Catalogue, CatalogueError, CatalogueKeyPart, CatalogueOperation, catalogue};
 
 #[cfg(any(feature = "zstd", feature = "encryption"))]
 #[doc(inline)]
 pub use idem_runtime::Transformed;
+#[cfg(feature = "http")]
+#[doc(inline)]
+pub use idem_runtime::http;
+#[cfg(feature = "lambda")]
+#[doc(inline)]
+pub use idem_runtime::lambda;
+#[cfg(feature = "message")]
+#[doc(inline)]
+pub use idem_runtime::message;
 #[cfg(feature = "cache")]
 #[doc(inline)]
 pub use idem_runtime::{CacheCounts, Cached, Caching};
@@ -114,37 +118,26 @@ pub use idem_runtime::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing,
 
 #[cfg(feature = "dynamodb")]
 #[doc(inline)]
-pub use idem_runtime::{DynamoDbStore, DynamoDbStoreBuilder};
-#[cfg(feature = "postgres")]
+pub use idem_dynamodb::{DynamoDbStore, DynamoDbStoreBuilder};
+#[cfg(feature = "mysql")]
 #[doc(inline)]
-pub use idem_runtime::{PostgresStore, PostgresStoreBuilder};
-#[cfg(feature = "redis")]
-#[doc(inline)]
-pub use idem_runtime::{RedisStore, RedisStoreBuilder};
-
-#[cfg(feature = "sqlite")]
-#[doc(inline)]
-pub use idem_runtime::{SqliteStore, SqliteStoreBuilder};
-
-#[cfg(feature = "http")]
-#[doc(inline)]
-pub use idem_runtime::http;
-
-#[cfg(feature = "lambda")]
-#[doc(inline)]
-pub use idem_runtime::lambda;
-
-#[cfg(feature = "message")]
-#[doc(inline)]
-pub use idem_runtime::message;
-
+pub use idem_mysql::{MySqlStore, MySqlStoreBuilder};
 #[cfg(feature = "outbox")]
 #[doc(inline)]
-pub use idem_runtime::outbox;
+pub use idem_postgres::outbox;
+#[cfg(feature = "postgres")]
+#[doc(inline)]
+pub use idem_postgres::{PostgresStore, PostgresStoreBuilder};
+#[cfg(feature = "redis")]
+#[doc(inline)]
+pub use idem_redis::{RedisStore, RedisStoreBuilder};
+#[cfg(feature = "sqlite")]
+#[doc(inline)]
+pub use idem_sqlite::{SqliteStore, SqliteStoreBuilder};
 
 #[cfg(feature = "testing")]
 #[doc(inline)]
-pub use idem_runtime::testing;
+pub use idem_testing as testing;
 
 #[doc(hidden)]
 pub use idem_runtime::__private;
@@ -152,15 +145,3 @@ pub use idem_runtime::__private;
 #[cfg(all(doctest, feature = "macros", feature = "sqlite"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
-
-#[cfg(all(doctest, feature = "macros"))]
-#[doc = include_str!("../docs/attribute.md")]
-struct AttributePage;
-
-#[cfg(all(doctest, feature = "http"))]
-#[doc = include_str!("../docs/http.md")]
-struct HttpPage;
-
-#[cfg(all(doctest, feature = "macros", feature = "message"))]
-#[doc = include_str!("../docs/messages.md")]
-struct MessagesPage;

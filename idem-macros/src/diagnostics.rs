@@ -2,27 +2,66 @@
 //!
 //! Owns how faults are gathered and become `compile_error!`. Knows nothing of what is checked.
 
+use std::fmt::Display;
+
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 
+/// One fault: what to say, and where.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// Of these tokens.
+    At(TokenStream, String),
+    /// Of the whole attribute.
+    Whole(String),
+    /// As a parser found it.
+    Parsed(syn::Error),
+}
+
+impl Fault {
+    /// A fault of all of `tokens`.
+    pub(crate) fn at(tokens: &impl ToTokens, message: impl Display) -> Self {
+        Self::At(tokens.to_token_stream(), message.to_string())
+    }
+
+    pub(crate) fn to_error(&self) -> syn::Error {
+        match self {
+            Self::At(tokens, message) => syn::Error::new_spanned(tokens, message),
+            Self::Whole(message) => syn::Error::new(Span::call_site(), message),
+            Self::Parsed(error) => error.clone(),
+        }
+    }
+}
+
+impl From<syn::Error> for Fault {
+    fn from(error: syn::Error) -> Self {
+        Self::Parsed(error)
+    }
+}
+
 /// The faults found in one use of a macro, reported all together.
 #[derive(Debug, Default)]
-pub(crate) struct Faults(Vec<syn::Error>);
+pub(crate) struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Notes a fault.
-    pub(crate) fn push(&mut self, span: Span, message: impl std::fmt::Display) {
-        self.0.push(syn::Error::new(span, message));
+    /// Notes a fault of which only the place is known.
+    pub(crate) fn push(&mut self, span: Span, message: impl Display) {
+        self.0.push(Fault::Parsed(syn::Error::new(span, message)));
     }
 
     /// Notes a fault of all of `tokens`.
-    pub(crate) fn push_at(&mut self, tokens: &impl ToTokens, message: impl std::fmt::Display) {
-        self.0.push(syn::Error::new_spanned(tokens, message));
+    pub(crate) fn push_at(&mut self, tokens: &impl ToTokens, message: impl Display) {
+        self.0.push(Fault::at(tokens, message));
+    }
+
+    /// Notes a fault of the whole attribute.
+    pub(crate) fn push_whole(&mut self, message: impl Display) {
+        self.0.push(Fault::Whole(message.to_string()));
     }
 
     /// Notes the fault of a result, if it is one.
-    pub(crate) fn take<T>(&mut self, result: syn::Result<T>) -> Option<T> {
-        result.map_err(|fault| self.0.push(fault)).ok()
+    pub(crate) fn take<T, F: Into<Fault>>(&mut self, result: Result<T, F>) -> Option<T> {
+        result.map_err(|fault| self.0.push(fault.into())).ok()
     }
 
     /// Whether nothing was found.
@@ -32,18 +71,29 @@ impl Faults {
 
     /// One `compile_error!` a fault.
     pub(crate) fn to_tokens(&self) -> TokenStream {
-        self.0.iter().map(syn::Error::to_compile_error).collect()
+        self.0.iter().map(|fault| fault.to_error().to_compile_error()).collect()
     }
 
     #[cfg(test)]
     pub(crate) fn messages(&self) -> Vec<String> {
-        self.0.iter().flat_map(|fault| fault.clone().into_iter()).map(|fault| fault.to_string()).collect()
+        self.0.iter().map(|fault| fault.to_error().to_string()).collect()
+    }
+
+    /// Each fault with its words and the tokens it is shown at.
+    #[cfg(test)]
+    pub(crate) fn shown(&self) -> String {
+        let shown = |fault: &Fault| match fault {
+            Fault::At(tokens, message) => format!("error: {message}\n  --> {tokens}\n"),
+            Fault::Whole(message) => format!("error: {message}\n  --> the attribute\n"),
+            Fault::Parsed(error) => format!("error: {error}\n  --> unknown\n"),
+        };
+        self.0.iter().map(shown).collect()
     }
 }
 
-impl Extend<syn::Error> for Faults {
-    fn extend<I: IntoIterator<Item = syn::Error>>(&mut self, faults: I) {
-        self.0.extend(faults);
+impl<F: Into<Fault>> Extend<F> for Faults {
+    fn extend<I: IntoIterator<Item = F>>(&mut self, faults: I) {
+        self.0.extend(faults.into_iter().map(Into::into));
     }
 }
 

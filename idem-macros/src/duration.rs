@@ -4,11 +4,10 @@
 
 use std::time::Duration;
 
+use crate::limits::MAX_DURATION_MILLIS;
+
 const UNITS: [(&str, u64); 6] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("w", 604_800_000)];
-
-/// The longest duration: a hundred years of 365.25 days.
-const MAX_MILLIS: u64 = 36_525 * 86_400_000;
 
 const EXAMPLE: &str =
     "write whole numbers with `ms`, `s`, `m`, `h`, `d` or `w`, such as \"30s\" or \"1h 30m\"";
@@ -27,7 +26,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     }
     match total {
         0 => Err("this duration is zero: give it a length, such as \"30s\"".into()),
-        1..=MAX_MILLIS => Ok(Duration::from_millis(total)),
+        1..=MAX_DURATION_MILLIS => Ok(Duration::from_millis(total)),
         _ => Err(too_long()),
     }
 }
@@ -80,9 +79,9 @@ fn no_unit(number: &str, unit: &str) -> String {
         "mo" | "month" | "months" | "y" | "year" | "years" => {
             return format!("`{number}{unit}` has no fixed length: write it in days, such as \"30d\"");
         }
-        _ => return format!("`{unit}` is no unit of time: {EXAMPLE}"),
+        _ => return format!("unknown unit `{unit}`: use ms, s, m, h, d or w"),
     };
-    format!("`{unit}` is no unit of time here: write `{number}{meant}`")
+    format!("unknown unit `{unit}`: use ms, s, m, h, d or w\nhelp: write `{number}{meant}`")
 }
 
 fn too_long() -> String {
@@ -106,7 +105,7 @@ mod tests {
         assert_eq!(millis("1h 30m"), 5_400_000);
         assert_eq!(millis("1w2d"), 9 * 86_400_000);
         assert_eq!(millis("  5 m "), 300_000);
-        assert_eq!(millis("36525d"), u128::from(MAX_MILLIS));
+        assert_eq!(millis("36525d"), u128::from(MAX_DURATION_MILLIS));
     }
 
     #[test]
@@ -125,7 +124,7 @@ mod tests {
             ("1month", "in days"),
             ("2 years", "in days"),
             ("10 minutes", "`10m`"),
-            ("3 parsecs", "no unit of time"),
+            ("3 parsecs", "unknown unit `parsecs`: use ms, s, m, h, d or w"),
             ("h", "number"),
             ("1 2s", "`1` has no unit"),
             ("36526d", "100 years"),

@@ -9,9 +9,12 @@
 mod attribute;
 mod diagnostics;
 mod duration;
+mod idempotent_test;
 mod key;
 mod key_part;
+mod limits;
 mod runtime_path;
+mod source;
 
 use proc_macro::TokenStream;
 
@@ -28,20 +31,28 @@ use proc_macro::TokenStream;
 /// | option | meaning | default |
 /// |---|---|---|
 /// | `key = "order/{order.id}"` | what tells one call from another: a template of places in the arguments, one place, or an expression | required |
-/// | `store = app.store` | a `Store`, or a reference, `Arc` or `Box` of one | required |
-/// | `ttl = "24h"` | how long the result is kept; a literal, or an expression of type `Duration` | 24h |
+/// | `store = app.store` | a `Store`, or what derefs to one: a reference, `Arc`, `Box`, `LazyLock` | required |
+/// | `ttl = "24h"` | how long the result is kept, from completion; a text, or an expression of type `Duration` | 24h |
 /// | `lease = "30s"` | how long a silent owner keeps its claim | 30s |
-/// | `scope = "payments.charge"` | the stable name of the operation | module path and function |
-/// | `fingerprint = (order.amount, order.currency)` | what must not change under one key | none |
+/// | `scope = "payments.charge"` | the stable name of the operation; functions with type parameters need it | module path and function |
+/// | `fingerprint = (order.amount, order.currency)` | what must not change under one key: an expression that serializes | none |
 /// | `wait = "5s"` | wait for the call in flight instead of refusing | refuse |
 /// | `terminal = ChargeError::is_final` | `fn(&E) -> bool`: errors to keep and replay | none |
 /// | `on_crash = "rerun"` or `"in_doubt"` | what to do when a lease ran out without a result | `"rerun"` |
+/// | `recover = path` | an async function that the engine calls before it runs the body again: `Some(value)` is the result | none |
+/// | `steps = "strict"` or `"warn"` | a step that nothing records is an error, or runs with a warning | `"warn"` |
 /// | `max_attempts = 5` | how often the body may be started | no limit |
-/// | `max_result_bytes = 65_536` | how large a result may be | the store's limit |
+/// | `max_result_bytes = 65_536` | the largest result that is recorded | 1 MiB |
+/// | `timeout = "2m"` | how long one attempt may take; then its body is dropped, as in a crash | no limit |
+/// | `retry_after = "1s..5m"` | when a key whose body failed is due again: a duration, a range to back off in, or `fn(&E, u32) -> Duration` | at once |
+/// | `record_if = Receipt::is_final` | `fn(&T) -> bool`: an `Ok` for which it does not hold is returned and not recorded | always |
+/// | `upgrade = Receipt::of_old` | `fn(&[u8]) -> Option<T>`: the value of a recorded result that does not decode into the return type | none |
+/// | `store_timeout = "2s"` | how long one store operation may take | 10s |
+/// | `key_fn = charge_key` | also makes `charge_key(..)`: the same arguments, giving the `RecordKey` | none |
 /// | `fail_open` | run unprotected when the store is down | fail closed |
 /// | `detach` | finish and record even when the caller goes away | runs in the caller's task |
 /// | `missing_key = "reject"` or `"run"` | for a key with an `Option` in it: refuse a call without a value, or run its body unprotected | must be said |
-/// | `transaction = tx` | the `&mut` argument that carries the caller's open PostgreSQL transaction | none |
+/// | `transaction = tx` | the `&mut` argument that carries the caller's open PostgreSQL or MySQL transaction | none |
 /// | `crate = ::path` | where the runtime is | `::idem` |
 ///
 /// Durations are integers with `ms`, `s`, `m`, `h`, `d` or `w`, or several: `"1h 30m"`.
@@ -50,10 +61,10 @@ pub fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStream {
     attribute::expand(attribute.into(), &item.into()).into()
 }
 
-/// Lets a struct or a fieldless enum be part of a key.
+/// Lets a struct or an enum be part of a key.
 ///
 /// The fields of a struct are rendered in order, so that different values have different
-/// renderings; a variant is rendered as its name, or as `#[key_part(rename = "..")]` says.
+/// renderings; a variant is rendered as its name, or as `#[key_part(rename = "..")]` says, and then its data in order.
 /// `#[key_part(crate = ::path)]` on the type says where the runtime is.
 ///
 /// ```ignore
@@ -63,4 +74,26 @@ pub fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_derive(KeyPart, attributes(key_part))]
 pub fn derive_key_part(item: TokenStream) -> TokenStream {
     key_part::derive(item.into()).into()
+}
+
+/// Makes a test of an async function that takes a `Trial`, and runs it once for each injury at each place: at every store
+/// operation and every await of the trial's calls, a crash before and after, a lost answer, a lost lease, a duplicate, a
+/// dropped caller. What the body asserts must hold each time; the failure lists what broke it. Time is paused.
+///
+/// ```ignore
+/// use idem::testing::{Trial, idempotent_test};
+///
+/// #[idempotent_test]
+/// async fn a_card_is_charged_once(trial: Trial) {
+///     let shop = Shop::new(trial.store());
+///     let receipt = trial.call(|| charge(&shop, 42)).await;
+///     assert_eq!(receipt.cents, 1999);
+///     assert_eq!(shop.gateway.charges(), 1);
+/// }
+/// ```
+///
+/// `#[idempotent_test(crate = ::path)]` says where the tools are, if not at `::idem::testing`.
+#[proc_macro_attribute]
+pub fn idempotent_test(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    idempotent_test::expand(attribute.into(), &item.into()).into()
 }

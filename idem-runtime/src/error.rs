@@ -1,17 +1,20 @@
-//! What can go wrong with a call, said to the person who meets it.
+//! What can go wrong with a call, in words for the person who meets it.
 //!
-//! Owns [`Error`] and [`StoreError`]. No text here ever holds a key or a result.
+//! Owns [`Error`]. No text here ever holds a key or a result.
 
+mod kind;
+pub(crate) mod make;
 mod step;
 
-use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::key::{KeyDigest, KeyError, RecordKey};
-use crate::protocol::Tombstone;
+use idem_core::protocol::Tombstone;
+use idem_core::{KeyDigest, KeyError, RecordKey};
 
+pub(crate) use idem_core::{StoreError, StoreErrorKind};
+pub use kind::ErrorKind;
 pub use step::StepError;
 
 /// Which call an error is about: the operation's scope and the digest of its key.
@@ -55,16 +58,19 @@ impl fmt::Display for CallId {
 #[non_exhaustive]
 pub enum Error {
     /// The same call is being made elsewhere.
-    #[error("{call} is in flight; try again in {retry_after:?}, or set `wait` to wait for its result")]
+    #[error("{call} is in flight; {}", in_flight(*.retry_after, *.reentrant))]
     #[non_exhaustive]
     InFlight {
         /// Which call.
         call: CallId,
         /// What is left of the other's lease: enough to wait, if it is not renewed.
         retry_after: Duration,
+        /// Whether the body of that same call makes this one: it would wait for itself. Only known where both are
+        /// made in one task.
+        reentrant: bool,
     },
     /// The last attempt failed, and the next is not due.
-    #[error("{call} failed and is not due to be tried again for {retry_after:?}")]
+    #[error("{call} failed and is not due for another {retry_after:?}; call again then, or set `wait`")]
     #[non_exhaustive]
     NotDue {
         /// Which call.
@@ -81,7 +87,7 @@ pub enum Error {
     },
     /// A worker went away under `on_crash = "in_doubt"`.
     #[error(
-        "{call} is in doubt: a worker went away in the middle of it; find out what happened and resolve it"
+        "{call} is in doubt: a worker went away in the middle of it; find out what it did, then run `idem resolve`"
     )]
     #[non_exhaustive]
     InDoubt {
@@ -89,7 +95,9 @@ pub enum Error {
         call: CallId,
     },
     /// All attempts were used without a result.
-    #[error("{call} used up its {attempts} attempts without a result; forget the key to allow more")]
+    #[error(
+        "{call} used up its {attempts} attempts without a result; remove the cause, then run `idem forget` to allow more"
+    )]
     #[non_exhaustive]
     Exhausted {
         /// Which call.
@@ -97,17 +105,33 @@ pub enum Error {
         /// How many there were.
         attempts: u32,
     },
-    /// The claim was taken over while the body ran, and no result is recorded yet.
-    #[error(
-        "{call} lost its lease to another worker; call again for the recorded result, or set a longer `lease`"
-    )]
+    /// The claim was lost while the body ran, and no result is recorded. The body was dropped, or its result is not
+    /// the recorded one.
+    #[error("{call} lost its claim: {loss}")]
     #[non_exhaustive]
     LeaseLost {
         /// Which call.
         call: CallId,
+        /// What became of the claim.
+        loss: Loss,
+    },
+    /// The body took longer than the operation's `timeout` and was dropped. It may have had its effect.
+    #[error(
+        "{call} took longer than {after:?} and was stopped; it may have had its effect. Call again to run it as \
+         `recovered`, or resolve it where the operation is `in_doubt`"
+    )]
+    #[non_exhaustive]
+    TimedOut {
+        /// Which call.
+        call: CallId,
+        /// The timeout.
+        after: Duration,
     },
     /// It ran before, but its result is not in the store.
-    #[error("{call} has run, and its result is not stored ({reason}); it will not run again")]
+    #[error(
+        "{call} has run, and its result is not stored ({reason}); it will not run again: look up what it did where it \
+         had its effect"
+    )]
     #[non_exhaustive]
     ResultNotStored {
         /// Which call.
@@ -117,15 +141,18 @@ pub enum Error {
     },
     /// The recorded result is not one of the type the function returns.
     #[error(
-        "{call} has run, but its recorded result does not decode into the return type; it is kept and will not run again"
+        "{call} has run, but its recorded result does not decode into the return type ({reason}); it is kept and \
+         will not run again: return a type that reads it, or set `upgrade`"
     )]
     #[non_exhaustive]
     Undecodable {
         /// Which call.
         call: CallId,
+        /// What does not fit and where, without the value: ``missing field `id` at line 1 column 12``.
+        reason: Arc<str>,
     },
     /// The key, or a value in it, is empty. The body did not run.
-    #[error("{operation}: {}", KeyError::Missing)]
+    #[error("{operation}: {}; give each call a key of its own", KeyError::Missing)]
     #[non_exhaustive]
     MissingKey {
         /// The scope of the operation.
@@ -161,7 +188,7 @@ pub enum Error {
         /// Why not.
         source: StoreError,
     },
-    /// A step of the body gave no value of its own. The name is the program's, and is shown.
+    /// A step of the body has no value. The text shows its name, which belongs to the program.
     #[error("{call}, step {step:?}: {source}")]
     #[non_exhaustive]
     Step {
@@ -173,47 +200,17 @@ pub enum Error {
         source: StepError,
     },
     /// The store failed before the body ran.
-    #[error("{call}: {source}; the body did not run")]
+    #[error("{call}: {source}; the body did not run{}", if source.is_transient() { ", so call again" } else { "" })]
     #[non_exhaustive]
     Store {
         /// Which call.
         call: CallId,
-        /// What the store said.
+        /// The store's error.
         source: StoreError,
     },
 }
 
 impl Error {
-    /// A stable word for the kind of error, for metrics and for programs that print it.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::InFlight { .. } => "in_flight",
-            Self::NotDue { .. } => "not_due",
-            Self::Mismatch { .. } => "mismatch",
-            Self::InDoubt { .. } => "in_doubt",
-            Self::Exhausted { .. } => "exhausted",
-            Self::LeaseLost { .. } => "lease_lost",
-            Self::ResultNotStored { .. } => "result_not_stored",
-            Self::Undecodable { .. } => "undecodable",
-            Self::MissingKey { .. } => "missing_key",
-            Self::InvalidKey { .. } => "invalid_key",
-            Self::Configuration { .. } => "configuration",
-            Self::NotRecorded { .. } => "not_recorded",
-            Self::Step { source, .. } => source.kind(),
-            Self::Store { .. } => "store",
-        }
-    }
-
-    /// How long to wait before the same call has a chance, where that is known.
-    #[must_use]
-    pub const fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::InFlight { retry_after, .. } | Self::NotDue { retry_after, .. } => Some(*retry_after),
-            _ => None,
-        }
-    }
-
     pub(crate) fn key(operation: &str, error: KeyError) -> Self {
         let operation = Arc::from(operation);
         match error {
@@ -224,6 +221,44 @@ impl Error {
 
     pub(crate) fn configuration(operation: &str, detail: impl Into<Arc<str>>) -> Self {
         Self::Configuration { operation: Arc::from(operation), detail: detail.into() }
+    }
+}
+
+fn in_flight(retry_after: Duration, reentrant: bool) -> String {
+    if reentrant {
+        "its own body makes this call and would wait for itself; call the inner function without idem, or under \
+         another key"
+            .to_owned()
+    } else {
+        format!("try again in {retry_after:?}, or set `wait` to wait for its result")
+    }
+}
+
+/// What became of a claim that was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The lease ran out, and another worker has the key.
+    TakenOver,
+    /// The key was released: by an operator, or by another worker whose body failed.
+    Released,
+    /// The record was deleted.
+    Forgotten,
+    /// The store did not say.
+    Unknown,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TakenOver => {
+                "its lease ran out and another worker has taken over; call again for the recorded result, or set a \
+                 longer `lease`"
+            }
+            Self::Released => "it was released meanwhile; call again to run it",
+            Self::Forgotten => "its record was deleted meanwhile; call again to run it",
+            Self::Unknown => "the store answers that it is no longer the holder; call again for the result",
+        })
     }
 }
 
@@ -241,7 +276,7 @@ impl From<Tombstone> for NotStored {
     fn from(tombstone: Tombstone) -> Self {
         match tombstone {
             Tombstone::TooLarge => Self::TooLarge,
-            Tombstone::NotEncodable | Tombstone::Exhausted => Self::NotEncodable,
+            _ => Self::NotEncodable,
         }
     }
 }
@@ -252,139 +287,5 @@ impl fmt::Display for NotStored {
             Self::TooLarge => "it was too large",
             Self::NotEncodable => "it could not be encoded",
         })
-    }
-}
-
-/// What kind of failure a [`StoreError`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum StoreErrorKind {
-    /// The store cannot be used now. The operation was **not** applied.
-    Unavailable,
-    /// The store did not say whether the operation was applied. Asking again with the same owner
-    /// finds out.
-    OutcomeUnknown,
-    /// The result, or the step, is larger than this store takes. Nothing was applied.
-    TooLarge,
-    /// What the store holds under this key is not a record. Nothing was applied.
-    CorruptRecord,
-    /// The store is set up in a way that cannot work, and asking again will not help.
-    Configuration,
-}
-
-/// What a store says when it cannot do what was asked. Cheap to clone.
-///
-/// A store's author makes one by the function named after its kind. The text must say what
-/// happened and what to do, and must not hold a key or a result.
-#[derive(Clone)]
-pub struct StoreError {
-    kind: StoreErrorKind,
-    detail: Arc<str>,
-    source: Option<Arc<dyn StdError + Send + Sync>>,
-}
-
-impl StoreError {
-    /// A [`StoreErrorKind::Unavailable`].
-    #[must_use]
-    pub fn unavailable(detail: impl Into<Arc<str>>) -> Self {
-        Self::new(StoreErrorKind::Unavailable, detail)
-    }
-
-    /// A [`StoreErrorKind::OutcomeUnknown`].
-    #[must_use]
-    pub fn outcome_unknown(detail: impl Into<Arc<str>>) -> Self {
-        Self::new(StoreErrorKind::OutcomeUnknown, detail)
-    }
-
-    /// A [`StoreErrorKind::TooLarge`]: a result of `size` bytes where `limit` is the most.
-    #[must_use]
-    pub fn too_large(size: usize, limit: usize) -> Self {
-        Self::new(
-            StoreErrorKind::TooLarge,
-            format!("the result is {size} bytes and this store takes at most {limit}"),
-        )
-    }
-
-    /// A [`StoreErrorKind::TooLarge`]: a step of `size` bytes that does not fit beside those recorded, where
-    /// `limit` is the most for all of them and their record.
-    #[must_use]
-    pub fn no_room_for_step(size: usize, limit: usize) -> Self {
-        Self::new(
-            StoreErrorKind::TooLarge,
-            format!(
-                "the step is {size} bytes and does not fit beside the steps recorded before it: this store takes \
-                 {limit} bytes in a record; record less in each step, or fewer"
-            ),
-        )
-    }
-
-    /// A [`StoreErrorKind::CorruptRecord`].
-    #[must_use]
-    pub fn corrupt_record(detail: impl Into<Arc<str>>) -> Self {
-        Self::new(StoreErrorKind::CorruptRecord, detail)
-    }
-
-    /// A [`StoreErrorKind::Configuration`].
-    #[must_use]
-    pub fn configuration(detail: impl Into<Arc<str>>) -> Self {
-        Self::new(StoreErrorKind::Configuration, detail)
-    }
-
-    fn new(kind: StoreErrorKind, detail: impl Into<Arc<str>>) -> Self {
-        Self { kind, detail: detail.into(), source: None }
-    }
-
-    /// The same error with the client's own beneath it.
-    #[must_use]
-    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
-        self.source = Some(Arc::new(source));
-        self
-    }
-
-    /// What kind of failure it is.
-    #[must_use]
-    pub const fn kind(&self) -> StoreErrorKind {
-        self.kind
-    }
-
-    /// Whether the operation may have been applied all the same.
-    #[must_use]
-    pub const fn is_outcome_unknown(&self) -> bool {
-        matches!(self.kind, StoreErrorKind::OutcomeUnknown)
-    }
-
-    /// Whether the same operation may succeed later.
-    #[must_use]
-    pub const fn is_transient(&self) -> bool {
-        matches!(self.kind, StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown)
-    }
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.kind {
-            StoreErrorKind::Unavailable => "the store is unavailable: ",
-            StoreErrorKind::OutcomeUnknown => "the store did not say whether it did it: ",
-            StoreErrorKind::TooLarge => "the store cannot take it: ",
-            StoreErrorKind::CorruptRecord => "the store holds a record that cannot be read: ",
-            StoreErrorKind::Configuration => "the store cannot be used like this: ",
-        })?;
-        f.write_str(&self.detail)
-    }
-}
-
-impl fmt::Debug for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreError")
-            .field("kind", &self.kind)
-            .field("detail", &self.detail)
-            .field("source", &self.source)
-            .finish()
-    }
-}
-
-impl StdError for StoreError {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
     }
 }

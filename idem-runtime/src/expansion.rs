@@ -3,63 +3,44 @@
 //!
 //! Owns the small traits that let generated code stay short and rustc's messages be ours.
 
+pub(crate) mod missing;
 mod recovering;
 
+use std::ops::Deref;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{
-    self, Call, Codec as ResultCodec, Ended, EnteredTransaction, Failure, Running as EngineRunning, Unbound,
-    Within, from_bytes, to_stored,
+    self, Call, Ended, EnteredTransaction, Failure, Rules, Running as EngineRunning, Unbound, Within,
 };
 use crate::error::Error;
-use crate::protocol::{Fingerprint, StoredResult, Verdict};
-use crate::store::transaction::{Carries, TransactionStore};
-use crate::store::{MemoryStore, Store};
+use crate::store::MemoryStore;
+use idem_core::protocol::Fingerprint;
+use idem_core::transaction::{Carries, TransactionStore};
+use idem_core::{RecordKey, Store};
 
 pub use crate::engine::{Operation, Recordable, Site};
 pub use crate::fingerprint::{FingerprintError, fingerprint};
-pub use crate::key::missing::OptionalKey;
-pub use crate::key::{KeyBuilder, KeyPart};
-pub use crate::protocol::OnCrash;
+pub use idem_core::protocol::OnCrash;
+pub use idem_core::{KeyBuilder, KeyPart};
+
+/// What the function of a `key_fn` gives.
+pub type KeyOfCall = Result<RecordKey, Error>;
+pub use missing::{CallKey, OptionalKey};
 pub use recovering::{Recovering, recovering};
 
 /// How the results of a function are kept.
-///
-/// It holds what the bounds on the return type promise, as functions. So they stand in one place, where
-/// the codec is made, and nothing that takes it asks again for what a type does not keep.
 #[derive(Debug)]
 pub struct Codec<R, T, E, F = ()> {
     into_result: fn(R) -> Result<T, E>,
     from_result: fn(Result<T, E>) -> R,
     error: fn(Error) -> E,
-    value: Format<T>,
-    terminal: Option<Terminal<E, F>>,
-}
-
-#[derive(Debug)]
-struct Terminal<E, F> {
-    function: F,
-    call: fn(&F, &E) -> bool,
-    error: Format<E>,
-}
-
-#[derive(Debug)]
-struct Format<T> {
-    encode: fn(&T, usize) -> StoredResult,
-    decode: fn(&[u8]) -> Option<T>,
-}
-
-impl<T: Serialize + DeserializeOwned> Format<T> {
-    const fn json() -> Self {
-        Self { encode: to_stored, decode: from_bytes }
-    }
+    rules: Rules<T, E, F>,
 }
 
 /// Only values are kept.
@@ -69,8 +50,7 @@ pub fn codec<R: Recordable>() -> Codec<R, R::Value, R::Error> {
         into_result: R::into_result,
         from_result: R::from_result,
         error: From::from,
-        value: Format::json(),
-        terminal: None,
+        rules: Rules::values(),
     }
 }
 
@@ -112,37 +92,25 @@ impl<R, T, E> Codec<R, T, E> {
         F: Fn(&E) -> bool,
         E: Serialize + for<'de> Deserialize<'de>,
     {
-        let Self { into_result, from_result, error, value, terminal: _ } = self;
-        let call = |function: &F, error: &E| function(error);
-        Codec {
-            into_result,
-            from_result,
-            error,
-            value,
-            terminal: Some(Terminal { function, call, error: Format::json() }),
-        }
+        let Self { into_result, from_result, error, rules } = self;
+        Codec { into_result, from_result, error, rules: rules.terminal(function) }
     }
 }
 
-impl<R, T, E, F> ResultCodec<T, Failure<E>> for Codec<R, T, E, F> {
-    fn encode(&self, result: &Result<T, Failure<E>>, max_bytes: usize) -> Option<(Verdict, StoredResult)> {
-        match (result, &self.terminal) {
-            (Ok(value), _) => Some((Verdict::Completed, (self.value.encode)(value, max_bytes))),
-            (Err(Failure::Body(error)), Some(terminal)) if (terminal.call)(&terminal.function, error) => {
-                Some((Verdict::Failed, (terminal.error.encode)(error, max_bytes)))
-            }
-            (Err(_), _) => None,
-        }
+impl<R, T, E, F> Codec<R, T, E, F> {
+    /// Values for which `keeps` does not hold are returned and not recorded.
+    pub fn record_if(self, keeps: fn(&T) -> bool) -> Self {
+        Self { rules: self.rules.record_if(keeps), ..self }
     }
 
-    fn decode(&self, verdict: Verdict, bytes: &[u8]) -> Option<Result<T, Failure<E>>> {
-        match verdict {
-            Verdict::Completed => (self.value.decode)(bytes).map(Ok),
-            Verdict::Failed => {
-                let error = (self.terminal.as_ref()?.error.decode)(bytes)?;
-                Some(Err(Failure::Body(error)))
-            }
-        }
+    /// When a key is due again after this error of this attempt.
+    pub fn retry_after(self, retry_after: fn(&E, u32) -> Duration) -> Self {
+        Self { rules: self.rules.retry_after(retry_after), ..self }
+    }
+
+    /// What is asked of a recorded value that does not decode.
+    pub fn upgrade(self, upgrade: fn(&[u8]) -> Option<T>) -> Self {
+        Self { rules: self.rules.upgrade(upgrade), ..self }
     }
 }
 
@@ -156,15 +124,15 @@ pub mod via {
     pub struct Nothing;
     /// A bound that never holds.
     pub trait Never {}
-    /// Through one pointer, and so on.
+    /// Through one `Deref`, and so on.
     #[derive(Debug)]
     pub struct Pointer<M>(M);
 }
 
-/// A store, or a reference, `Arc`, `Rc` or `Box` of one, however deep.
+/// A store, or what derefs to one: a reference, an `Arc`, a `LazyLock`, a guard, a newtype, however deep.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not an idempotency store",
-    label = "this must be a `Store`, or a reference, `Arc` or `Box` of one"
+    message = "expected a store, found `{Self}`",
+    label = "this must be a `Store`, or deref to one, as references, `Arc`, `Box` and `LazyLock` do"
 )]
 pub trait AsStore<Via> {
     /// The store.
@@ -191,23 +159,27 @@ impl<S: via::Never + ?Sized> AsStore<via::Nothing> for S {
     }
 }
 
-macro_rules! pointers {
-    ($($ty:ty)*) => {$(
-        impl<M, T: AsStore<M> + ?Sized> AsStore<via::Pointer<M>> for $ty {
-            type Store = T::Store;
+#[diagnostic::do_not_recommend]
+impl<M, P: Deref<Target: AsStore<M>> + ?Sized> AsStore<via::Pointer<M>> for P {
+    type Store = <P::Target as AsStore<M>>::Store;
 
-            fn as_store(&self) -> T::Store {
-                (**self).as_store()
-            }
-        }
-    )*};
+    fn as_store(&self) -> Self::Store {
+        (**self).as_store()
+    }
 }
-
-pointers!(&T &mut T Arc<T> Rc<T> Box<T>);
 
 /// A clone of the store that `store` is or points to.
 pub fn store<M, S: AsStore<M> + ?Sized>(store: &S) -> S::Store {
     store.as_store()
+}
+
+/// The name of the record of one call, which is not made.
+///
+/// # Errors
+///
+/// Why the call would have no record.
+pub fn key_of_call(operation: Operation, key: KeyBuilder) -> KeyOfCall {
+    operation.record_of(key.finish())
 }
 
 /// Makes one call of an annotated function. `body` is pinned where it stands, and dropped there as
@@ -228,18 +200,18 @@ where
     let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish()).prepare();
     Box::pin(async move {
         let body = pin!(Some(Lent { body, into_result: codec.into_result }));
-        let result = engine::run(call, &mut codec, body).await;
+        let result = engine::run(call, &mut codec.rules, body).await;
         codec.own()(result)
     })
 }
 
 /// As [`run`], where a missing key means that the body runs as if it were not annotated. A function of
 /// its own, so that only who may miss a key has a second way through the body compiled.
-pub fn run_or_plainly<'b, R, T, E, F, S, B>(
+pub fn run_or_unguarded<'b, R, T, E, F, S, B>(
     codec: Codec<R, T, E, F>,
     operation: Operation,
     store: S,
-    key: KeyBuilder,
+    key: CallKey,
     fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     body: Pin<&'b mut Option<B>>,
 ) -> Pin<Box<impl Future<Output = R> + use<'b, R, T, E, F, S, B>>>
@@ -248,10 +220,10 @@ where
     B: Future<Output = R>,
 {
     Box::pin(async move {
-        if key.is_plain() {
-            engine::plainly(engine::polled(body)).await
+        if key.is_unguarded() {
+            engine::unguarded(operation.strict_name(), engine::polled(body)).await
         } else {
-            run(codec, operation, store, key, fingerprint, body).await
+            run(codec, operation, store, key.into_builder(), fingerprint, body).await
         }
     })
 }
@@ -292,7 +264,7 @@ pub async fn enter<'t, R, T, E, F, S, P, V>(
     codec: Codec<R, T, E, F>,
     operation: Operation,
     store: S,
-    key: KeyBuilder,
+    key: impl Into<CallKey>,
     fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     carrier: &'t mut P,
 ) -> Begun<'t, R, T, E, F, S, P>
@@ -300,9 +272,10 @@ where
     S: TransactionStore,
     P: Carries<S::Connection, V>,
 {
-    let plain = key.is_plain();
+    let key = key.into();
+    let unguarded = key.is_unguarded();
     let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
-    match Box::pin(engine::enter_transaction(call, plain, &codec, carrier)).await {
+    match Box::pin(engine::enter_transaction(call, unguarded, &codec.rules, carrier)).await {
         EnteredTransaction::Run(within) => Ok(InTransaction { codec, within }),
         EnteredTransaction::Done(result) => Err(codec.own()(result)),
     }
@@ -327,7 +300,7 @@ impl<R, T, E, F, S: TransactionStore, P> InTransaction<'_, R, T, E, F, S, P> {
     ) -> Pin<Box<impl Future<Output = R>>> {
         Box::pin(async move {
             let own = self.codec.own();
-            own(self.within.leave(&self.codec, running.running, ended.0).await)
+            own(self.within.leave(&self.codec.rules, running.running, ended.0).await)
         })
     }
 }
@@ -361,7 +334,7 @@ pub async fn run_detached<R, T, E, F, S, B>(
     codec: Codec<R, T, E, F>,
     operation: Operation,
     store: S,
-    key: KeyBuilder,
+    key: impl Into<CallKey>,
     fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     body: B,
 ) -> R
@@ -373,13 +346,15 @@ where
     S: Store,
     B: Future<Output = R> + Send + 'static,
 {
-    let plain = key.is_plain();
+    let key = key.into();
+    let unguarded = key.is_unguarded();
     let own = codec.own();
     let into_result = codec.into_result;
+    let strict_steps = operation.strict_name();
     let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
     let body = body.map(move |returned| Unbound(into_result(returned)));
-    let call = engine::run_detached(call, plain, codec, body);
-    own(if plain { engine::plainly(call).await } else { call.await })
+    let call = engine::run_detached(call, unguarded, codec.rules, body);
+    own(if unguarded { engine::unguarded(strict_steps, call).await } else { call.await })
 }
 
 impl<R, T, E, F> Codec<R, T, E, F> {

@@ -1,10 +1,13 @@
 //! Fingerprints: SHA-256 over the canonical JSON (RFC 8785) of what must not change under a key.
 
+mod ordered;
+
 use serde::Serialize;
 use serde_json::{Number, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::protocol::Fingerprint;
+use idem_core::protocol::Fingerprint;
+use ordered::{HASH_SET, Ordered};
 
 /// Beyond this, neighbouring integers are the same double, and so the same number to RFC 8785.
 const LARGEST_EXACT: u64 = 1 << 53;
@@ -14,27 +17,46 @@ const DIGITS_OF_LARGEST: usize = 16;
 
 /// Why a value has no fingerprint. It never holds the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the fingerprint cannot be made: its value does not serialize to JSON, or holds a number that is not \
-     finite or an integer of more than 64 bits (give that as text)"
-)]
-pub struct FingerprintError;
+pub enum FingerprintError {
+    /// It is no JSON that stays the same.
+    #[error(
+        "the fingerprint cannot be made: its value does not serialize to JSON, or holds a number that is not \
+         finite or an integer of more than 64 bits (give that as text)"
+    )]
+    Value,
+    /// There is a hash set in it.
+    #[error(
+        "the fingerprint cannot be made: there is a hash set in its value, and two equal ones serialize in different \
+         orders; use a `BTreeSet`, or give its sorted elements"
+    )]
+    HashSet,
+}
+
+impl FingerprintError {
+    fn of(error: &impl std::fmt::Display) -> Self {
+        if error.to_string().contains(HASH_SET) { Self::HashSet } else { Self::Value }
+    }
+}
 
 /// The fingerprint of `value`: the SHA-256 of its canonical JSON (RFC 8785).
 ///
 /// RFC 8785 takes every number for a double, to which 2^53 and 2^53 + 1 are one. Two amounts must
 /// not be, so an integer beyond 2^53 stands in the canonical form by its digits.
 ///
+/// A hash set is refused, as it has no order of its own. The fingerprint is of all that serializes: a field that is added to
+/// a struct changes the fingerprint of every call that is retried across the deployment.
+///
 /// # Errors
 ///
-/// [`FingerprintError`] if it does not serialize to JSON, or holds a number that is not finite or
+/// [`FingerprintError`] if it does not serialize to JSON, or holds a hash set, a number that is not finite or
 /// an integer of more than 64 bits.
 pub fn fingerprint<T: Serialize + ?Sized>(value: &T) -> Result<Fingerprint, FingerprintError> {
-    let mut canonical = serde_json_canonicalizer::to_vec(&value).map_err(|_| FingerprintError)?;
+    let mut canonical =
+        serde_json_canonicalizer::to_vec(&Ordered(value)).map_err(|error| FingerprintError::of(&error))?;
     if may_hold_large_integer(&canonical) {
-        let mut value = serde_json::to_value(value).map_err(|_| FingerprintError)?;
+        let mut value = serde_json::to_value(value).map_err(|_| FingerprintError::Value)?;
         spell_large_integers(&mut value);
-        canonical = serde_json_canonicalizer::to_vec(&value).map_err(|_| FingerprintError)?;
+        canonical = serde_json_canonicalizer::to_vec(&value).map_err(|_| FingerprintError::Value)?;
     }
     Ok(Fingerprint::from_bytes(Sha256::digest(canonical).into()))
 }
@@ -62,7 +84,7 @@ fn is_large_integer(number: &Number) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::{HashMap, HashSet};
 
     use proptest::prelude::*;
 
@@ -91,8 +113,8 @@ mod tests {
 
     #[test]
     fn an_integer_of_more_than_64_bits_is_an_error_and_not_rounded() {
-        assert_eq!(fingerprint(&u128::MAX), Err(FingerprintError));
-        assert_eq!(fingerprint(&i128::MIN), Err(FingerprintError));
+        assert_eq!(fingerprint(&u128::MAX), Err(FingerprintError::Value));
+        assert_eq!(fingerprint(&i128::MIN), Err(FingerprintError::Value));
     }
 
     #[test]
@@ -104,8 +126,48 @@ mod tests {
 
     #[test]
     fn a_number_that_is_not_finite_is_an_error() {
-        assert_eq!(fingerprint(&f64::NAN), Err(FingerprintError));
-        assert_eq!(fingerprint(&f64::INFINITY), Err(FingerprintError));
+        assert_eq!(fingerprint(&f64::NAN), Err(FingerprintError::Value));
+        assert_eq!(fingerprint(&f64::INFINITY), Err(FingerprintError::Value));
+    }
+
+    #[test]
+    fn a_hash_set_is_refused_wherever_it_is_and_a_sorted_one_is_not() {
+        #[derive(serde::Serialize)]
+        struct Order<S> {
+            number: u8,
+            tags: Option<S>,
+        }
+        #[derive(serde::Serialize)]
+        struct Tags(Vec<HashSet<String>>);
+        let tags = || HashSet::from(["a".to_owned(), "b".to_owned()]);
+        let refused = Err(FingerprintError::HashSet);
+        assert_eq!(fingerprint(&tags()), refused);
+        assert_eq!(fingerprint(&(1, &tags())), refused);
+        assert_eq!(fingerprint(&Order { number: 1, tags: Some(Box::new(tags())) }), refused);
+        assert_eq!(fingerprint(&Tags(vec![tags()])), refused);
+        assert_eq!(fingerprint(&HashMap::from([("tags", Box::new(tags()))])), refused);
+        let sorted = std::collections::BTreeSet::from_iter(tags());
+        assert_eq!(fingerprint(&sorted), fingerprint(&["a", "b"]));
+        assert_eq!(
+            fingerprint(&Order { number: 1, tags: Some(sorted) }),
+            fingerprint(&json!({"number": 1, "tags": ["a", "b"]}))
+        );
+    }
+
+    #[test]
+    fn what_serializes_in_any_other_way_has_the_fingerprint_of_its_json() {
+        #[derive(serde::Serialize)]
+        enum Shape {
+            Unit,
+            Newtype(u64),
+            Tuple(i8, Option<u8>),
+            Struct { text: char },
+        }
+        let shapes =
+            [Shape::Unit, Shape::Newtype(u64::MAX), Shape::Tuple(-1, None), Shape::Struct { text: 'x' }];
+        let as_json = serde_json::to_value(&shapes).unwrap();
+        assert_eq!(fingerprint(&shapes), fingerprint(&as_json));
+        assert_eq!(fingerprint(&(1.5, true, "x", b"y")), fingerprint(&json!([1.5, true, "x", [121]])));
     }
 
     proptest! {

@@ -1,40 +1,32 @@
-//! The protocol, the stores and the engine of `idem`. Use the crate `idem-rs`, the face, instead:
-//! this one is its inside, and its paths may change between any two versions.
+//! The engine of `idem`. Use the crate `idem-rs`, the face, instead: this one is its inside, and its paths may change
+//! between any two versions.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Code that panics or prints is for tests, examples and benches.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-pub mod protocol;
-
-mod context;
+mod catalogue;
 mod engine;
 mod error;
 mod expansion;
 mod fingerprint;
 #[cfg(feature = "http")]
 pub mod http;
-pub mod inspection;
-mod key;
 #[cfg(feature = "lambda")]
 pub mod lambda;
-pub mod listing;
 #[cfg(feature = "message")]
 pub mod message;
-#[cfg(feature = "outbox")]
-pub mod outbox;
 mod store;
-#[cfg(feature = "testing")]
-pub mod testing;
 
-pub use context::{Context, Observed, Outcome, context, observe, with_deadline};
+#[cfg(feature = "catalogue")]
+pub use catalogue::catalogue;
+pub use catalogue::{Catalogue, CatalogueError, CatalogueKeyPart, CatalogueOperation};
 pub use engine::{
-    MAX_STEP_NAME_BYTES, Operation, RecoveringOperation, Recovery, Step, StepName, TerminalOperation, step,
+    Context, Drained, LateRecording, MAX_STEP_NAME_BYTES, Observed, Operation, Outcome, RecoveringOperation,
+    Recovery, RetryAfter, Step, StepName, TypedOperation, Unrecorded, context, drain, observe, step,
+    with_deadline,
 };
-pub use error::{CallId, Error, NotStored, StepError, StoreError, StoreErrorKind};
-pub use key::{
-    Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES, RecordKey, Scope,
-};
-pub use protocol::{Fence, Fingerprint, OnCrash};
+pub use error::{CallId, Error, ErrorKind, Loss, NotStored, StepError};
 #[cfg(any(feature = "zstd", feature = "encryption"))]
 pub use store::Transformed;
 #[cfg(feature = "cache")]
@@ -43,18 +35,26 @@ pub use store::{CacheCounts, Cached, Caching};
 pub use store::{Compressed, Compression};
 #[cfg(feature = "encryption")]
 pub use store::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing, SealError};
-pub use store::{DynStore, MemoryStore, Store, Waiters};
-#[cfg(feature = "dynamodb")]
-pub use store::{DynamoDbStore, DynamoDbStoreBuilder};
-#[cfg(feature = "postgres")]
-pub use store::{PostgresStore, PostgresStoreBuilder};
-#[cfg(feature = "redis")]
-pub use store::{RedisStore, RedisStoreBuilder};
-#[cfg(feature = "sqlite")]
-pub use store::{SqliteStore, SqliteStoreBuilder};
+pub use store::{DynStore, MemoryStore, StoreExt};
+
+#[doc(no_inline)]
+pub use idem_core::*;
 
 /// What generated code calls. Not a public interface.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::expansion::*;
+
+    #[cfg(feature = "catalogue")]
+    pub use crate::__idem_register as register;
+    #[cfg(feature = "catalogue")]
+    pub use crate::catalogue::{IDEM_REGISTERED_1, Registered};
+    #[cfg(feature = "catalogue")]
+    pub use linkme;
+}
+
+/// What `idem-testing` makes errors of. Not a public interface.
+#[doc(hidden)]
+pub mod __errors {
+    pub use crate::error::make::*;
 }

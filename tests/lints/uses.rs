@@ -71,6 +71,7 @@ pub async fn template(
 /// Those of idem.
 #[idem::idempotent(
     key = (id, sku.item.len(), { sku.warehouse + 1 }),
+    scope = "uses.expression",
     fingerprint = (sku.item, sku.warehouse),
     store = store,
     max_attempts = 3,

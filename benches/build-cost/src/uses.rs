@@ -1,5 +1,7 @@
 //! One use of each feature that is on.
 
+#[cfg(any(feature = "zstd", feature = "encryption", feature = "cache"))]
+use idem::StoreExt as _;
 use idem::{Error, KeyPart, MemoryStore, Store, idempotent};
 
 use crate::Failure;
@@ -23,6 +25,8 @@ pub(crate) async fn all() -> Result<(), Failure> {
     on_redis().await?;
     #[cfg(feature = "postgres")]
     on(idem::PostgresStore::connect("postgres://localhost/shop").await?).await?;
+    #[cfg(feature = "mysql")]
+    on(idem::MySqlStore::connect("mysql://localhost/shop").await?).await?;
     #[cfg(feature = "outbox")]
     publish().await?;
     #[cfg(feature = "dynamodb")]
@@ -41,6 +45,16 @@ pub(crate) async fn all() -> Result<(), Failure> {
     records().await;
     #[cfg(feature = "uuid")]
     drop(charge(&MemoryStore::new(), uuid::Uuid::nil()).await?);
+    #[cfg(feature = "chrono")]
+    drop(charge(&MemoryStore::new(), chrono::NaiveDate::MIN).await?);
+    #[cfg(feature = "jiff")]
+    drop(charge(&MemoryStore::new(), jiff::civil::Date::MIN).await?);
+    #[cfg(feature = "time")]
+    drop(charge(&MemoryStore::new(), time::Date::MIN).await?);
+    #[cfg(feature = "ulid")]
+    drop(charge(&MemoryStore::new(), ulid::Ulid(7)).await?);
+    #[cfg(feature = "rust_decimal")]
+    drop(charge(&MemoryStore::new(), rust_decimal::Decimal::ONE).await?);
     #[cfg(feature = "testing")]
     on(idem::testing::FaultStore::new(MemoryStore::new())).await?;
     charge(&MemoryStore::new(), 7_u64).await?;
@@ -108,7 +122,7 @@ async fn serve() -> Result<(), Failure> {
             ready(Ok(Response::new(Empty::new())))
         }
     }
-    let mut service = idem::http::IdempotencyLayer::new(MemoryStore::new()).layer(Handler);
+    let mut service = idem::http::IdempotencyLayer::shared_by_all_clients(MemoryStore::new()).layer(Handler);
     let request = Request::post("/orders").body(Empty::<bytes::Bytes>::new())?;
     poll_fn(|cx| Service::<Request<Empty<bytes::Bytes>>>::poll_ready(&mut service, cx)).await?;
     service.call(request).await?;

@@ -7,10 +7,8 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use idem_runtime::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, StoredResult, Verdict,
-};
-use idem_runtime::{Key, KeyRing, RecordKey, RedisStore, Scope, SqliteStore, Store};
+use idem::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, StoredResult, Verdict};
+use idem::{Key, KeyRing, RecordKey, RedisStore, Scope, SqliteStore, Store, StoreExt as _};
 use idem_test_servers::Redis;
 
 const ROUNDS: usize = 9;
@@ -67,15 +65,7 @@ fn key(number: usize) -> Anything<RecordKey> {
 }
 
 fn claim() -> Claim {
-    Claim {
-        owner: Owner::random(),
-        fingerprint: None,
-        lease: Duration::from_secs(30),
-        ttl: Duration::from_secs(3_600),
-        on_crash: OnCrash::Rerun,
-        max_attempts: None,
-        settles_doubt: false,
-    }
+    Claim::new(Owner::random(), Duration::from_secs(30), Duration::from_secs(3_600))
 }
 
 async fn record(store: &impl Store, number: usize) -> Anything<()> {
@@ -85,10 +75,10 @@ async fn record(store: &impl Store, number: usize) -> Anything<()> {
     };
     let result = StoredResult::Value(Bytes::from(vec![b'1'; BYTES]));
     let verdict = Verdict::Completed;
-    let complete = Complete { owner: claim.owner, fence: grant.fence, verdict, result, ttl: claim.ttl };
+    let complete = Complete::new(claim.owner, grant.fence, verdict, result, claim.ttl);
     match store.complete(&key, &complete).await? {
         CompleteAnswer::Done => Ok(()),
-        CompleteAnswer::Lost => Err("the claim was lost".into()),
+        _ => Err("the claim was lost".into()),
     }
 }
 

@@ -61,9 +61,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let redis = Redis::start();
     let login = Router::new().route("/login", post(async || ""));
     let bare = serve(routes().merge(login.clone())).await?;
-    let memory = routes().layer(IdempotencyLayer::new(MemoryStore::new()));
+    let memory = routes().layer(IdempotencyLayer::shared_by_all_clients(MemoryStore::new()));
     let memory = serve(memory.merge(login.clone())).await?;
-    let on_redis = routes().layer(IdempotencyLayer::new(RedisStore::connect(&redis.url()).await?));
+    let on_redis =
+        routes().layer(IdempotencyLayer::shared_by_all_clients(RedisStore::connect(&redis.url()).await?));
     let on_redis = serve(on_redis.merge(login)).await?;
     let other = serve(axum_idempotent()).await?;
     let contestant = |name, address, replays| Contestant { name, address, replays, measured: Vec::new() };

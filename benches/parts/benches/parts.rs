@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use idem::protocol::{Claim, ClaimAnswer, Complete, OnCrash, Owner, StoredResult, Verdict};
+use idem::protocol::{Claim, ClaimAnswer, Complete, Owner, StoredResult, Verdict};
 use idem::{Key, KeyBuilder, MemoryStore, Operation, RecordKey, Scope, Store};
 use idem_part_costs::{
     Instant, Order, Receipt, by_attribute, by_hand, runtime, with_fingerprint, with_receipt,
@@ -107,15 +107,7 @@ fn memory(c: &mut Criterion) {
     let store = MemoryStore::new();
     let scope = Scope::new("parts").expect("a scope");
     let next = Cell::new(0_u64);
-    let claim = || Claim {
-        owner: Owner::random(),
-        fingerprint: None,
-        lease: Duration::from_secs(30),
-        ttl: Duration::from_millis(50),
-        on_crash: OnCrash::Rerun,
-        max_attempts: None,
-        settles_doubt: false,
-    };
+    let claim = || Claim::new(Owner::random(), Duration::from_secs(30), Duration::from_millis(50));
     c.bench_function("MemoryStore: claim and complete", |b| {
         b.iter(|| {
             next.set(next.get() + 1);
@@ -123,13 +115,13 @@ fn memory(c: &mut Criterion) {
             let claim = claim();
             runtime.block_on(async {
                 let Ok(ClaimAnswer::Granted(grant)) = store.claim(&key, &claim).await else { return };
-                let complete = Complete {
-                    owner: claim.owner,
-                    fence: grant.fence,
-                    verdict: Verdict::Completed,
-                    result: StoredResult::Value(b"null"[..].into()),
-                    ttl: claim.ttl,
-                };
+                let complete = Complete::new(
+                    claim.owner,
+                    grant.fence,
+                    Verdict::Completed,
+                    StoredResult::Value(b"null"[..].into()),
+                    claim.ttl,
+                );
                 let _ = black_box(store.complete(&key, &complete).await);
             });
         });

@@ -21,21 +21,15 @@ impl Instant {
     /// Every key is new.
     #[must_use]
     pub fn granting() -> Self {
-        let grant =
-            Grant { fence: Fence::new(1), attempt: 1, recovered: false, lease_left: Duration::from_secs(30) };
+        let grant = Grant::new(Fence::new(1), 1, false, Duration::from_secs(30));
         Self { answer: ClaimAnswer::Granted(grant), waiters: Waiters::default() }
     }
 
     /// Every key has this result, in JSON.
     #[must_use]
     pub fn replaying(json: &'static [u8]) -> Self {
-        let replay = Replay {
-            verdict: Verdict::Completed,
-            result: StoredResult::Value(json.into()),
-            attempt: 1,
-            completed_at: Timestamp::default(),
-            expires_at: None,
-        };
+        let replay =
+            Replay::new(Verdict::Completed, StoredResult::Value(json.into()), 1, Timestamp::default(), None);
         Self { answer: ClaimAnswer::Replay(replay), waiters: Waiters::default() }
     }
 }

@@ -9,14 +9,17 @@ mod meter;
 mod on_dynamodb;
 mod on_postgres;
 mod on_redis;
+mod report;
 mod sqlite;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
 use arm::{Anything, Contest};
-use measure::{Figures, Kind, Plan};
+use measure::{Kind, Plan};
+use report::Report;
 
 /// Measures calls on each store, in one run, the ways to make them in turns.
 #[derive(Debug, Parser)]
@@ -30,6 +33,9 @@ struct Arguments {
     /// How many rounds.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// Writes the figures to this file too: a list of objects, one for each line of the tables.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
@@ -42,6 +48,17 @@ enum StoreKind {
 }
 
 impl StoreKind {
+    /// As `--store` takes it.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Sqlite => "sqlite",
+            Self::Redis => "redis",
+            Self::Postgres => "postgres",
+            Self::Dynamodb => "dynamodb",
+        }
+    }
+
     async fn contest(self) -> Anything<Contest> {
         match self {
             Self::Memory => Ok(memory::contest()),
@@ -57,23 +74,24 @@ impl StoreKind {
 async fn main() -> Anything<()> {
     let arguments = Arguments::parse();
     let plan = Plan { rounds: arguments.rounds, time: Duration::from_millis(arguments.millis) };
+    let mut report = Report::default();
     for kind in StoreKind::value_variants() {
         if arguments.store.is_empty() || arguments.store.contains(kind) {
-            tell(kind.contest().await?, plan).await?;
+            tell(kind.word(), kind.contest().await?, plan, &mut report).await?;
         }
     }
-    Ok(())
+    arguments.json.map_or(Ok(()), |file| report.write(&file))
 }
 
-async fn tell(contest: Contest, plan: Plan) -> Anything<()> {
+async fn tell(store: &'static str, contest: Contest, plan: Plan, report: &mut Report) -> Anything<()> {
     println!("\n## {}\n", contest.store);
     measure::keep(&contest.arms).await?;
-    for (kind, what) in [(Kind::Fresh, "Fresh call"), (Kind::Replay, "Replay")] {
-        for tasks in [1, 64] {
-            table(what, tasks, &measure::arms(&contest, kind, tasks, plan).await?);
-        }
+    for (kind, callers) in
+        [(Kind::Fresh, 1), (Kind::Fresh, 64), (Kind::Replay, 1), (Kind::Replay, 64), (Kind::Work, 50)]
+    {
+        let arms = measure::arms(&contest, kind, callers, plan).await?;
+        report.add(store, kind, callers, &arms);
     }
-    table("Fifty milliseconds of work", 50, &measure::arms(&contest, Kind::Work, 50, plan).await?);
     let said = measure::said(&contest).await?;
     if !said.is_empty() {
         println!(
@@ -88,24 +106,4 @@ async fn tell(contest: Contest, plan: Plan) -> Anything<()> {
         println!();
     }
     Ok(())
-}
-
-fn table(what: &str, tasks: usize, arms: &[(&'static str, Figures)]) {
-    println!(
-        "| {what}, {tasks} at once | calls/s | of the first | p50 us | p99 us | client us | server us |"
-    );
-    println!("|---|---:|---:|---:|---:|---:|---:|");
-    let first = arms.first().map_or(1.0, |(_, figures)| figures.per_second);
-    for (name, figures) in arms {
-        println!(
-            "| {name} | {:.0} | {:.2} | {:.1} | {:.1} | {:.1} | {:.1} |",
-            figures.per_second,
-            figures.per_second / first,
-            figures.p50.as_nanos() as f64 / 1_000.0,
-            figures.p99.as_nanos() as f64 / 1_000.0,
-            figures.client,
-            figures.server,
-        );
-    }
-    println!();
 }

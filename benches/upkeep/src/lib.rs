@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use idem::protocol::{Claim, Owner};
-use idem::{Error, Key, MemoryStore, OnCrash, RecordKey, Scope, Store, idempotent};
+use idem::{Error, Key, MemoryStore, RecordKey, Scope, Store, idempotent};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{LocalSet, yield_now};
 use tokio::time::{advance, pause};
@@ -159,15 +159,7 @@ pub fn records(calls: u64) -> Result<i64, Box<dyn std::error::Error>> {
 
 async fn claim(store: &MemoryStore, id: u64) -> Result<(), Box<dyn std::error::Error>> {
     let key = RecordKey::new(Scope::new("upkeep")?, Key::new(format!("order/{id}"))?);
-    let request = Claim {
-        owner: Owner::random(),
-        fingerprint: None,
-        lease: LEASE,
-        ttl: Duration::from_secs(24 * 60 * 60),
-        on_crash: OnCrash::Rerun,
-        max_attempts: None,
-        settles_doubt: false,
-    };
+    let request = Claim::new(Owner::random(), LEASE, Duration::from_secs(24 * 60 * 60));
     store.claim(&key, &request).await?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! processor time of renewing all, and how many renewals go to a store at once. Prints a table in Markdown.
 
 mod stores;
+mod storm;
 
 use clap::Parser;
 use idem::MemoryStore;
@@ -18,11 +19,17 @@ struct Arguments {
     /// Only what can be counted in this process: no SQLite, no PostgreSQL.
     #[arg(long)]
     memory_only: bool,
+    /// Only the storm: all leases renewed at the same moment.
+    #[arg(long)]
+    storm_only: bool,
 }
 
 fn main() -> Anything<()> {
     let arguments = Arguments::parse();
     let calls = arguments.calls;
+    if arguments.storm_only {
+        return storm::tell(calls);
+    }
     let plain = held(calls, |order| async move { body(&order).await })?;
     let store = MemoryStore::new();
     let guarded = held(calls, |order| {
@@ -44,6 +51,7 @@ fn main() -> Anything<()> {
     );
     if !arguments.memory_only {
         stores::tell(calls)?;
+        storm::tell(calls)?;
     }
     Ok(())
 }

@@ -1,20 +1,96 @@
-//! What the demo asks of the broker.
+//! What the demo asks of the broker: the topics, and what is in them.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use idem::message::Summary;
+use idem_kafka::Source;
 use idem_test_servers::Kafka;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use worker_demo::{Broker, Failure, Shop};
 
-use crate::topics::Topics;
 use crate::{CONCURRENCY, work};
 
+/// How long Kafka keeps a message. The `ttl` of [`ship`](crate::ship) is longer, also for a message that waits in
+/// the retry topic.
+pub(crate) const RETENTION: Duration = Duration::from_secs(3 * 24 * 60 * 60);
+
+/// After which a worker that is silent has its partitions taken.
+const SESSION: Duration = Duration::from_secs(6);
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
 const ORDERS: &str = "orders";
+const RETRIES: &str = "orders-retry";
+const DEAD_LETTERS: &str = "orders-dead";
 const PARTITIONS: i32 = 6;
 
 /// A broker of the demo's own.
 pub struct OnKafka {
     server: Kafka,
-    topics: Topics,
+    producer: FutureProducer,
+    /// Asks for offsets; takes no part in the group.
+    looking: Arc<BaseConsumer>,
+}
+
+fn group(servers: &str) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config
+        .set("bootstrap.servers", servers)
+        .set("group.id", "shippers")
+        .set("auto.offset.reset", "earliest")
+        .set("session.timeout.ms", SESSION.as_millis().to_string());
+    config
+}
+
+/// A producer without batches: asked for the end of a partition, the demo's broker answers with the begin of its last
+/// batch.
+fn producer(servers: &str) -> Result<FutureProducer, Failure> {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", servers).set("acks", "all").set("batch.num.messages", "1");
+    Ok(config.set("message.timeout.ms", "30000").create()?)
+}
+
+async fn create_topics(servers: &str) -> Result<(), Failure> {
+    let admin: AdminClient<DefaultClientContext> = group(servers).create()?;
+    let retention = RETENTION.as_millis().to_string();
+    let topics = [ORDERS, RETRIES, DEAD_LETTERS].map(|name| {
+        NewTopic::new(name, PARTITIONS, TopicReplication::Fixed(1)).set("retention.ms", &retention)
+    });
+    let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
+    for created in admin.create_topics(&topics, &options).await? {
+        match created {
+            Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+            Err((topic, error)) => return Err(format!("the topic {topic}: {error}").into()),
+        }
+    }
+    Ok(())
+}
+
+impl OnKafka {
+    /// How many messages of these the group has not committed.
+    async fn not_committed(&self, topics: &'static [&str]) -> Result<u64, Failure> {
+        let looking = self.looking.clone();
+        let count = move || {
+            let mut list = TopicPartitionList::new();
+            topics.iter().for_each(|name| list.add_partition_range(name, 0, PARTITIONS - 1));
+            let mut waiting = 0;
+            for element in looking.committed_offsets(list, PATIENCE)?.elements() {
+                let (first, end) =
+                    looking.fetch_watermarks(element.topic(), element.partition(), PATIENCE)?;
+                let next = if let Offset::Offset(next) = element.offset() { next } else { first };
+                waiting += u64::try_from(end - next)?;
+            }
+            Ok(waiting)
+        };
+        tokio::task::spawn_blocking(count).await?
+    }
 }
 
 impl Broker for OnKafka {
@@ -24,10 +100,14 @@ impl Broker for OnKafka {
     /// change again stands still.
     const KILL_EVERY_MS: u64 = 9_000;
 
+    const LEAST_KILL_EVERY_MS: u64 = SESSION.as_millis() as u64 + 1_000;
+
     async fn start() -> Result<Self, Failure> {
+        Kafka::installed()?;
         let server = Kafka::start();
-        let topics = Topics::open(&server.servers(), ORDERS, PARTITIONS).await?;
-        Ok(Self { server, topics })
+        create_topics(&server.servers()).await?;
+        let (producer, looking) = (producer(&server.servers())?, group(&server.servers()).create()?);
+        Ok(Self { producer, looking: Arc::new(looking), server })
     }
 
     fn address(&self) -> String {
@@ -39,21 +119,25 @@ impl Broker for OnKafka {
         shop: &Shop,
         shutdown: impl Future<Output = ()>,
     ) -> Result<Summary, Failure> {
-        work(&Topics::open(address, ORDERS, PARTITIONS).await?, shop, shutdown).await
+        let source = Source::new(group(address), [ORDERS], DEAD_LETTERS).retry_topic(RETRIES);
+        Ok(work(source.producer(producer(address)?), shop, shutdown).await?)
     }
 
     async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
         // Keys that differ spread duplicates over the partitions, and so over the workers.
-        let sends = stream::iter(bodies.iter().enumerate())
-            .map(|(number, body)| async move { self.topics.send(&number.to_string(), body).await });
-        sends.buffered(256).try_collect().await
+        let sends = stream::iter(bodies.iter().enumerate()).map(|(number, body)| async move {
+            let key = number.to_string();
+            let sent = self.producer.send(FutureRecord::to(ORDERS).payload(body).key(&key), PATIENCE).await;
+            sent.map(drop).map_err(|(error, _)| error)
+        });
+        Ok(sends.buffered(256).try_collect().await?)
     }
 
     async fn waiting(&self) -> Result<u64, Failure> {
-        self.topics.waiting().await
+        self.not_committed(&[ORDERS, RETRIES]).await
     }
 
     async fn dead_letters(&self) -> Result<u64, Failure> {
-        self.topics.dead_letters().await
+        self.not_committed(&[DEAD_LETTERS]).await
     }
 }

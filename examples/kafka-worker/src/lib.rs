@@ -1,15 +1,12 @@
-//! Ships orders from a Kafka topic: the idempotent function [`ship`], and the loop that calls it. The glue
-//! between Kafka and [`idem::message`] stands in [`topics`].
+//! Ships orders from a Kafka topic: the idempotent function [`ship`], and the worker that calls it for each message.
 
 mod demo;
-mod intake;
-mod offsets;
-pub mod topics;
 
 use idem::idempotent;
 use idem::message::{Consumer, Dispose as _, Summary};
-use topics::{RETENTION, Topics};
-use worker_demo::{Failure, Order, ShipError, Shipment, Shop};
+use idem_kafka::{Error, Source};
+use rdkafka::Message as _;
+use worker_demo::{Order, ShipError, Shipment, Shop};
 
 pub use demo::OnKafka;
 
@@ -34,26 +31,21 @@ pub async fn ship(shop: &Shop, order: &Order) -> Result<Shipment, ShipError> {
     shop.pack(order).await
 }
 
-/// Ships the orders of a topic, as one of its group, until `shutdown` ends and what is begun is finished. A
-/// broker that goes away is waited for.
+/// Ships the orders of a source until `shutdown` ends, and what is begun is finished.
 ///
 /// # Errors
 ///
-/// The group cannot be joined.
-pub async fn work(
-    topics: &Topics,
-    shop: &Shop,
-    shutdown: impl Future<Output = ()>,
-) -> Result<Summary, Failure> {
-    let mut intake = topics.consume()?;
-    let summary = Consumer::new()
+/// The source's.
+pub async fn work(source: Source, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<Summary, Error> {
+    let consumer = Consumer::new()
         .concurrency(CONCURRENCY)
-        .redelivery_horizon(RETENTION)
-        .dispose(ShipError::disposition)
-        .run_until(shutdown, topics.messages(&mut intake), |message| handle(shop, message.order()))
-        .await;
-    intake.close().await?;
-    Ok(summary)
+        .redelivery_horizon(demo::RETENTION)
+        .dispose(ShipError::disposition);
+    source
+        .run_until(shutdown, consumer, |message| {
+            handle(shop, Order::parse(message.payload().unwrap_or_default()))
+        })
+        .await
 }
 
 async fn handle(shop: &Shop, order: Result<Order, ShipError>) -> Result<Shipment, ShipError> {

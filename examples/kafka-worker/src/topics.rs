@@ -12,7 +12,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{Header, Message as _, OwnedHeaders};
+use rdkafka::message::{Header, Headers, Message as _, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::{Offset, TopicPartitionList};
 use worker_demo::{Failure, Order, ShipError};
@@ -23,10 +23,13 @@ use crate::intake::{AFTER, Intake, Taken};
 /// the retry topic.
 pub const RETENTION: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
+/// The header of a copy that says how often its message was delivered.
+const DELIVERED: &str = "idem-delivered";
+
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// After which a worker that is silent has its partitions taken.
-const SESSION: Duration = Duration::from_secs(6);
+pub const SESSION: Duration = Duration::from_secs(6);
 
 /// A topic of orders and what belongs to it.
 #[derive(Clone)]
@@ -176,6 +179,14 @@ pub struct OrderMessage {
 }
 
 impl OrderMessage {
+    /// How often it was delivered before this time, by the header of its copies. What a worker that died had is not
+    /// counted.
+    fn delivered(&self) -> u32 {
+        let headers = self.taken.message.headers();
+        let header = headers.and_then(|headers| headers.iter().find(|header| header.key == DELIVERED));
+        header.and_then(|header| std::str::from_utf8(header.value?).ok()?.parse().ok()).unwrap_or(0)
+    }
+
     /// The order in it.
     ///
     /// # Errors
@@ -185,10 +196,19 @@ impl OrderMessage {
         Order::parse(self.taken.message.payload().unwrap_or_default())
     }
 
-    /// Sends it elsewhere, with a header; then this one is done with.
-    async fn move_to(self, topic: &str, header: (&str, &str)) -> Result<(), Failure> {
-        let headers = OwnedHeaders::new().insert(Header { key: header.0, value: Some(header.1) });
+    /// Sends it elsewhere with its headers, these in place of earlier ones; then this one is done with.
+    async fn move_to(self, topic: &str, new: &[(&str, &str)]) -> Result<(), Failure> {
         let message = &self.taken.message;
+        let is_new = |name: &str| new.iter().any(|(new, _)| *new == name) || name == AFTER;
+        let mut headers = OwnedHeaders::new();
+        for header in message.headers().into_iter().flat_map(Headers::iter) {
+            if !is_new(header.key) {
+                headers = headers.insert(header);
+            }
+        }
+        for (key, value) in new {
+            headers = headers.insert(Header { key, value: Some(*value) });
+        }
         self.topics.publish(topic, message.key(), message.payload().unwrap_or_default(), headers).await?;
         self.acknowledge().await
     }
@@ -206,16 +226,26 @@ impl Delivery for OrderMessage {
 
     async fn retry(self, after: Duration) -> Result<(), Failure> {
         let topic = self.topics.retry_name();
-        self.move_to(&topic, (AFTER, &after.as_millis().to_string())).await
+        let (after, delivered) = (after.as_millis().to_string(), (self.delivered() + 1).to_string());
+        self.move_to(&topic, &[(AFTER, &after), (DELIVERED, &delivered)]).await
     }
 
     async fn reject(self, reason: Reason) -> Result<(), Failure> {
         let topic = self.topics.dead_letter_name();
-        self.move_to(&topic, ("idem-reason", reason.as_str())).await
+        self.move_to(&topic, &[("idem-reason", reason.as_str())]).await
     }
 
     async fn give_back(self) -> Result<(), Failure> {
         // It is not done: whoever has the partition next goes on from here.
         Ok(())
+    }
+
+    fn deliveries(&self) -> Option<u32> {
+        Some(self.delivered().saturating_add(1))
+    }
+
+    fn id(&self) -> Option<String> {
+        let message = &self.taken.message;
+        Some(format!("{}/{}@{}", message.topic(), message.partition(), message.offset()))
     }
 }

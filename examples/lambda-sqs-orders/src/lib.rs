@@ -13,7 +13,7 @@ use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use aws_sdk_sqs::types::MessageAttributeValue;
 use aws_smithy_http_client::tls::{self, rustls_provider::CryptoMode};
 use idem::lambda::batch::{Batch, BatchRecord as _, BatchResponse, OnReject};
-use idem::message::Reason;
+use idem::message::{Dispose, Disposition, Reason};
 use idem::{DynamoDbStore, Outcome, idempotent};
 use lambda_runtime::LambdaEvent;
 use serde::{Deserialize, Serialize};
@@ -84,6 +84,16 @@ impl ShipError {
     }
 }
 
+impl Dispose for ShipError {
+    fn disposition(&self, _attempt: u32, proposed: Disposition) -> Disposition {
+        match self {
+            // No delivery makes an order of it.
+            Self::NoOrder => Disposition::reject(Reason::Terminal),
+            _ => proposed,
+        }
+    }
+}
+
 /// Ships an order, once.
 ///
 /// # Errors
@@ -104,8 +114,8 @@ pub async fn ship(app: &App, order: &Order) -> Result<Shipment, ShipError> {
     }
     append(&app.ledger, &format!("{}\n", order.id)).map_err(|error| ShipError::Ledger(error.to_string()))?;
     tokio::time::sleep(app.work).await;
-    let fence = idem::context().and_then(|context| context.fence()).map_or(0, idem::Fence::get);
-    Ok(Shipment { parcel: format!("P{fence:x}") })
+    // At random, so that no two attempts give the same, of one order or of two.
+    Ok(Shipment { parcel: format!("P{:016x}", rand::random::<u64>()) })
 }
 
 /// The function that Lambda calls.
@@ -116,6 +126,7 @@ pub async fn ship(app: &App, order: &Order) -> Result<Shipment, ShipError> {
 pub async fn handle(app: &App, event: LambdaEvent<SqsEvent>) -> Result<BatchResponse, Infallible> {
     let batch = Batch::new()
         .deadline(event.context.deadline())
+        .dispose(ShipError::disposition)
         .on_reject(|message, reason| set_aside(app.dead_letters.as_ref(), message, reason));
     Ok(batch.process(event.payload.records, |message| handle_one(app, message)).await)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{Message, QueueAttributeName};
 use idem::protocol::{Claim, ClaimAnswer, Owner};
-use idem::{DynamoDbStore, KeyBuilder, OnCrash, RecordKey, Scope, Store};
+use idem::{DynamoDbStore, KeyBuilder, RecordKey, Scope, Store};
 use idem_test_servers::Aws;
 use lambda_runtime::service_fn;
 use lambda_sqs_orders::mapping::{Delivery, Mapping, emulated};
@@ -139,15 +139,7 @@ async fn a_group_stands_still_at_its_first_failure_and_goes_on_in_order_when_tha
     let lease = Duration::from_millis(1_500);
     let (owner, ttl) = (Owner::random(), Duration::from_secs(60));
     let fingerprint = None;
-    let gone = Claim {
-        owner,
-        fingerprint,
-        lease,
-        ttl,
-        on_crash: OnCrash::Rerun,
-        max_attempts: None,
-        settles_doubt: false,
-    };
+    let gone = Claim::new(owner, lease, ttl).with_fingerprint(fingerprint);
     let key = RecordKey::new(Scope::new("orders.ship")?, key);
     assert!(matches!(shop.app.store.claim(&key, &gone).await?, ClaimAnswer::Granted(_)));
 

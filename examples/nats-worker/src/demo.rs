@@ -1,25 +1,60 @@
-//! What the demo asks of the broker.
+//! What the demo asks of the broker: the streams, and what is in them.
 
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{PullConsumer, pull};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::{self, RetentionPolicy};
+use async_nats::jetstream::{self, Context};
 use idem::message::Summary;
+use idem_nats::Source;
 use idem_test_servers::Nats;
 use worker_demo::{Broker, Failure, Shop};
 
-use crate::{CONCURRENCY, Queue, work};
+use crate::{CONCURRENCY, work};
+
+/// How long JetStream waits for a word of a worker that has a message, before another one gets it.
+const ACK_WAIT: Duration = Duration::from_secs(2);
+
+/// How long JetStream keeps a message. The `ttl` of [`ship`](crate::ship) is not shorter.
+const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+const ORDERS: &str = "orders";
+const DEAD_LETTERS: &str = "orders-dead";
 
 /// A NATS server of the demo's own.
 #[derive(Debug)]
 pub struct OnNats {
     server: Nats,
-    queue: Queue,
+    jetstream: Context,
+}
+
+/// Connects, and makes the streams and the consumer where they are not there.
+async fn open(url: &str) -> Result<(Context, PullConsumer), Failure> {
+    let jetstream = jetstream::new(async_nats::connect(url).await?);
+    let dead = stream::Config { name: DEAD_LETTERS.to_owned(), ..stream::Config::default() };
+    jetstream.get_or_create_stream(dead).await?;
+    let orders = stream::Config {
+        name: ORDERS.to_owned(),
+        retention: RetentionPolicy::WorkQueue,
+        max_age: MAX_AGE,
+        ..stream::Config::default()
+    };
+    let orders = jetstream.get_or_create_stream(orders).await?;
+    let durable_name = Some("shippers".to_owned());
+    let shippers = pull::Config { durable_name, ack_wait: ACK_WAIT, ..pull::Config::default() };
+    let consumer = orders.get_or_create_consumer("shippers", shippers).await?;
+    Ok((jetstream, consumer))
 }
 
 impl Broker for OnNats {
     const CONCURRENCY: usize = CONCURRENCY;
 
     async fn start() -> Result<Self, Failure> {
+        Nats::installed()?;
         let server = Nats::start();
-        let queue = Queue::open(&server.url()).await?;
-        Ok(Self { server, queue })
+        let (jetstream, _) = open(&server.url()).await?;
+        Ok(Self { server, jetstream })
     }
 
     fn address(&self) -> String {
@@ -31,22 +66,25 @@ impl Broker for OnNats {
         shop: &Shop,
         shutdown: impl Future<Output = ()>,
     ) -> Result<Summary, Failure> {
-        work(&Queue::open(address).await?, shop, shutdown).await
+        let (jetstream, consumer) = open(address).await?;
+        Ok(work(Source::new(jetstream, consumer, DEAD_LETTERS), shop, shutdown).await?)
     }
 
     async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
         for (number, body) in bodies.into_iter().enumerate() {
             // An id of its own each: the broker's own deduplication has nothing to do with it.
-            self.queue.send(&format!("message-{number}"), body).await?;
+            let message =
+                PublishMessage::build().message_id(format!("message-{number}")).payload(body.into());
+            self.jetstream.send_publish(ORDERS, message).await?.await?;
         }
         Ok(())
     }
 
     async fn waiting(&self) -> Result<u64, Failure> {
-        self.queue.waiting().await
+        Ok(self.jetstream.get_stream(ORDERS).await?.info().await?.state.messages)
     }
 
     async fn dead_letters(&self) -> Result<u64, Failure> {
-        self.queue.dead_letters().await
+        Ok(self.jetstream.get_stream(DEAD_LETTERS).await?.info().await?.state.messages)
     }
 }

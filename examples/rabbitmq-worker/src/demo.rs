@@ -1,29 +1,64 @@
-//! What the demo asks of the broker.
+//! What the demo asks of the broker: the queues, and what is in them.
+
+use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use idem::message::Summary;
+use idem_rabbitmq::Source;
 use idem_test_servers::RabbitMq;
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use worker_demo::{Broker, Failure, Shop};
 
-use crate::queue::Queue;
 use crate::{CONCURRENCY, work};
 
+/// How long a message waits for a worker; then it is a dead letter. The `ttl` of [`ship`](crate::ship) is longer.
+pub(crate) const MESSAGE_TTL: Duration = Duration::from_secs(6 * 24 * 60 * 60);
+
 const ORDERS: &str = "orders";
+const DEAD_LETTERS: &str = "orders-dead";
 
 /// A RabbitMQ node of the demo's own.
 #[derive(Debug)]
 pub struct OnRabbitMq {
     server: RabbitMq,
-    queue: Queue,
+    channel: Channel,
+    _connection: Connection,
+}
+
+/// Declares the queue and its dead letters.
+async fn declare(channel: &Channel) -> Result<(), Failure> {
+    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    channel.queue_declare(DEAD_LETTERS.into(), durable, FieldTable::default()).await?;
+    let mut aging = FieldTable::default();
+    let millis = i64::try_from(MESSAGE_TTL.as_millis())?;
+    aging.insert("x-message-ttl".into(), AMQPValue::LongLongInt(millis));
+    aging.insert("x-dead-letter-exchange".into(), AMQPValue::LongString("".into()));
+    aging.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString(DEAD_LETTERS.into()));
+    channel.queue_declare(ORDERS.into(), durable, aging).await?;
+    Ok(())
+}
+
+impl OnRabbitMq {
+    async fn ready(&self, queue: &str) -> Result<u64, Failure> {
+        let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let queue = self.channel.queue_declare(queue.into(), look, FieldTable::default()).await?;
+        Ok(queue.message_count().into())
+    }
 }
 
 impl Broker for OnRabbitMq {
-    const CONCURRENCY: usize = CONCURRENCY as usize;
+    const CONCURRENCY: usize = CONCURRENCY;
 
     async fn start() -> Result<Self, Failure> {
+        RabbitMq::installed()?;
         let server = RabbitMq::start();
-        let queue = Queue::open(&server.url(), ORDERS).await?;
-        Ok(Self { server, queue })
+        let connection = Connection::connect(&server.url(), ConnectionProperties::default()).await?;
+        let channel = connection.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        declare(&channel).await?;
+        Ok(Self { server, channel, _connection: connection })
     }
 
     fn address(&self) -> String {
@@ -35,17 +70,24 @@ impl Broker for OnRabbitMq {
         shop: &Shop,
         shutdown: impl Future<Output = ()>,
     ) -> Result<Summary, Failure> {
-        Ok(work(address, ORDERS, shop, shutdown).await)
+        Ok(work(Source::new(address, ORDERS, DEAD_LETTERS), shop, shutdown).await?)
     }
 
     async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
+        let (persistent, options) =
+            (BasicProperties::default().with_delivery_mode(2), BasicPublishOptions::default());
         // Many confirmations at a time, in the order of sending.
-        let sends = stream::iter(&bodies).map(|body| self.queue.send(body));
-        sends.buffered(256).try_collect().await
+        let sends = stream::iter(&bodies).map(|body| async {
+            let properties = persistent.clone();
+            let sent =
+                self.channel.basic_publish("".into(), ORDERS.into(), options, body, properties).await?;
+            sent.await.map(drop)
+        });
+        Ok(sends.buffered(256).try_collect().await?)
     }
 
     async fn waiting(&self) -> Result<u64, Failure> {
-        match self.queue.waiting().await? {
+        match self.ready(ORDERS).await? {
             // Some may be with a worker, of which RabbitMQ tells its own tool only; and one may be on its way
             // from one queue to another.
             0 => Ok(self.server.messages(ORDERS).max(self.server.messages(ORDERS))),
@@ -54,6 +96,6 @@ impl Broker for OnRabbitMq {
     }
 
     async fn dead_letters(&self) -> Result<u64, Failure> {
-        self.queue.dead_letters().await
+        self.ready(DEAD_LETTERS).await
     }
 }

@@ -1,18 +1,16 @@
-//! Ships orders from a RabbitMQ queue: the idempotent function [`ship`], and the loop that calls it. The
-//! glue between RabbitMQ and [`idem::message`] stands in [`queue`].
+//! Ships orders from a RabbitMQ queue: the idempotent function [`ship`], and the worker that calls it for each message.
 
 mod demo;
-pub mod queue;
 
 use idem::idempotent;
 use idem::message::{Consumer, Dispose as _, Summary};
-use queue::{MESSAGE_TTL, Taking};
+use idem_rabbitmq::{Error, Source};
 use worker_demo::{Order, ShipError, Shipment, Shop};
 
 pub use demo::OnRabbitMq;
 
-/// How many orders a worker ships at a time, and how many messages it is given.
-pub const CONCURRENCY: u16 = 10;
+/// How many orders a worker ships at a time.
+pub const CONCURRENCY: usize = 10;
 
 /// Ships an order, once.
 ///
@@ -32,18 +30,17 @@ pub async fn ship(shop: &Shop, order: &Order) -> Result<Shipment, ShipError> {
     shop.pack(order).await
 }
 
-/// Ships the orders of the queue of this name until `shutdown` ends, and what is begun is finished. A broker
-/// that goes away is waited for.
-pub async fn work(url: &str, name: &str, shop: &Shop, shutdown: impl Future<Output = ()>) -> Summary {
-    let mut taking = Taking::new(url, name, CONCURRENCY);
-    let summary = Consumer::new()
-        .concurrency(CONCURRENCY.into())
-        .redelivery_horizon(MESSAGE_TTL)
-        .dispose(ShipError::disposition)
-        .run_until(shutdown, taking.messages(), |message| handle(shop, message.order()))
-        .await;
-    taking.close().await;
-    summary
+/// Ships the orders of a source until `shutdown` ends, and what is begun is finished.
+///
+/// # Errors
+///
+/// The source's.
+pub async fn work(source: Source, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<Summary, Error> {
+    let consumer = Consumer::new()
+        .concurrency(CONCURRENCY)
+        .redelivery_horizon(demo::MESSAGE_TTL)
+        .dispose(ShipError::disposition);
+    source.run_until(shutdown, consumer, |message| handle(shop, Order::parse(&message.data))).await
 }
 
 async fn handle(shop: &Shop, order: Result<Order, ShipError>) -> Result<Shipment, ShipError> {

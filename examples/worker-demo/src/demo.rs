@@ -48,6 +48,9 @@ pub trait Broker: Sized {
     /// How often a worker is killed unless told otherwise, in milliseconds.
     const KILL_EVERY_MS: u64 = 500;
 
+    /// The least time between two kills that leaves a worker some time to work, in milliseconds.
+    const LEAST_KILL_EVERY_MS: u64 = 0;
+
     /// Starts it, with a queue for the orders and one for what is set aside.
     fn start() -> impl Future<Output = Result<Self, Failure>>;
 
@@ -106,6 +109,20 @@ pub async fn main<B: Broker>() -> ExitCode {
 
 /// Runs it all, prints one line of JSON, and says whether no promise was broken.
 async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
+    if let Some(every) = cli.kill_every
+        && every > 0
+        && every < B::LEAST_KILL_EVERY_MS
+    {
+        let least = B::LEAST_KILL_EVERY_MS;
+        return Err(format!(
+            "--kill-every {every} is too often: this broker gives the messages of a killed worker to others only later, \
+             so that nothing would be handled; say 0, or {least} or more"
+        )
+        .into());
+    }
+    if cli.store == "redis" {
+        Redis::installed()?;
+    }
     let broker = B::start().await?;
     let folder = tempfile::tempdir()?;
     let store = Store::start(&cli.store, folder.path());

@@ -6,15 +6,13 @@
 
 mod books;
 mod demo;
+mod killed;
 mod ledger;
 mod shop;
-// It asks for features that only the root package has.
-#[allow(unexpected_cfgs)]
-#[path = "../../shared/store.rs"]
-mod store;
 mod worker;
 
 pub use demo::{Broker, main};
+pub use killed::{WorkerProcess, killed_between_effect_and_record, until};
 pub use ledger::Ledger;
 pub use shop::{Order, ShipError, Shipment, Shop};
 

@@ -10,8 +10,8 @@ use idem::PostgresStore;
 use sqlx::postgres::PgPoolOptions;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::store::Choice;
 use crate::{Broker, Failure, Shop};
+use example_store::Choice;
 
 /// How long a silent worker keeps an order.
 const LEASE: Duration = Duration::from_millis(1_500);

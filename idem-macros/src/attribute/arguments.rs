@@ -22,13 +22,16 @@ impl Arguments {
         let mut arguments = Self { function: signature.ident.unraw().to_string(), ..Self::default() };
         for input in &signature.inputs {
             match input {
-                syn::FnArg::Receiver(receiver) => {
-                    arguments.names.push(Ident::new("self", receiver.self_token.span));
-                }
+                syn::FnArg::Receiver(receiver) => arguments.bind_self(receiver),
                 syn::FnArg::Typed(typed) => arguments.visit_pat(&typed.pat),
             }
         }
         arguments
+    }
+
+    /// Adds `self`.
+    pub(crate) fn bind_self(&mut self, receiver: &syn::Receiver) {
+        self.names.push(Ident::new("self", receiver.self_token.span));
     }
 
     /// The argument called `name`, without `r#`.
@@ -73,10 +76,23 @@ impl Arguments {
         list(names.iter().map(String::as_str))
     }
 
-    /// Whether `tokens` name an argument anywhere, also in a format string.
+    /// Whether `tokens` name an argument anywhere, also in a format string. A field, a method or a segment of a path
+    /// that is called like an argument is none.
     pub(crate) fn are_named_in(&self, tokens: &TokenStream) -> bool {
-        tokens.clone().into_iter().any(|token| match token {
-            TokenTree::Ident(ident) => self.find(&ident.unraw().to_string()).is_some(),
+        let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
+        let sign = |at: Option<usize>, sign: char| {
+            let token = at.and_then(|at| tokens.get(at));
+            matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == sign)
+        };
+        let is_root = |at: usize| {
+            let (before, further) = (at.checked_sub(1), at.checked_sub(2));
+            let is_member = sign(before, '.') && !sign(further, '.');
+            let is_segment = sign(before, ':') && sign(further, ':');
+            let is_label = sign(Some(at + 1), ':') || (sign(Some(at + 1), '=') && !sign(Some(at + 2), '='));
+            !(is_member || is_segment || is_label)
+        };
+        tokens.iter().enumerate().any(|(at, token)| match token {
+            TokenTree::Ident(ident) => is_root(at) && self.find(&ident.unraw().to_string()).is_some(),
             TokenTree::Group(group) => self.are_named_in(&group.stream()),
             TokenTree::Literal(literal) => self.are_formatted_in(&literal.to_string()),
             TokenTree::Punct(_) => false,
@@ -152,6 +168,14 @@ mod tests {
         assert!(arguments.are_named_in(&quote!(hash(&[order.id]))));
         assert!(arguments.are_named_in(&quote!(format!("{order}"))));
         assert!(arguments.are_named_in(&quote!(format!("{order:?}"))));
+        assert!(arguments.are_named_in(&quote!(Key { order })));
+        assert!(arguments.are_named_in(&quote!(0..order)));
         assert!(!arguments.are_named_in(&quote!(format!("order {}", other))));
+        for constant in [quote!(CONFIG.order), quote!(CONFIG.order()), quote!(order::ID), quote!(Key::order)]
+        {
+            assert!(!arguments.are_named_in(&constant), "{constant}");
+        }
+        assert!(!arguments.are_named_in(&quote!(Key { order: 1 })));
+        assert!(!arguments.are_named_in(&quote!(format!("{x}", order = 1))));
     }
 }

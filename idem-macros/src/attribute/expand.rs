@@ -1,7 +1,10 @@
 //! Tokens of a guarded function.
 //!
 //! Owns the expansion, which is kept small: everything that need not know the function is in the
-//! runtime. Checks nothing. Our names are `mixed_site`, so the user's never meet them.
+//! runtime. Checks nothing. Our names are `mixed_site`, so the user's locals never meet them, and begin with `__idem`,
+//! as a constant of the user's module would turn a binding of its name into a pattern.
+
+mod key_function;
 
 use std::time::Duration;
 
@@ -12,9 +15,11 @@ use syn::spanned::Spanned;
 use syn::{Expr, LitInt, LitStr};
 
 use super::function::names_response;
-use super::model::{Carrier, Length, MissingKey, Model, OnCrash, Recover, Scope};
-use crate::key::KeyPiece;
+
+use super::model::{Carrier, Length, MissingKey, Model, OnCrash, Pace, Recover, Scope};
+use super::registration;
 use crate::key::expression::by_reference;
+use crate::key::{Fingerprinted, KeyPiece};
 use crate::runtime_path;
 
 /// The function with its body guarded.
@@ -25,10 +30,9 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     let store = store(model, &runtime);
     let key = key(model, &runtime);
     let fingerprint = fingerprint(model, &runtime);
-    let recovering = model
-        .recover
-        .as_ref()
-        .map(|_| quote_spanned!(Span::mixed_site()=> let recovering = #runtime::recovering(&codec);));
+    let recovering = model.recover.as_ref().map(
+        |_| quote_spanned!(Span::mixed_site()=> let __idem_recovering = #runtime::recovering(&__idem_codec);),
+    );
     let body = body(model);
     let body = match model.detach {
         Some(_) => body,
@@ -41,23 +45,27 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     let body = if model.transaction.is_some() {
         None
     } else {
-        Some(quote_spanned! {Span::mixed_site()=> let body = #body; })
+        Some(quote_spanned! {Span::mixed_site()=> let __idem_body = #body; })
     };
     let detachable = detachable(model, &runtime);
+    let registration = registration::expand(model, &runtime);
     // `result` is bound so that in edition 2021 no temporary outlives the arguments.
-    model.function.with_code(quote_spanned! {Span::mixed_site()=>
+    let guarded = model.function.with_code(quote_spanned! {Span::mixed_site()=>
         #import
+        #registration
         #(#detachable)*
-        let codec = #codec;
+        let __idem_codec = #codec;
         #recovering
-        let operation = #operation;
-        let store = #store;
-        let key = #key;
-        let fingerprint = #fingerprint;
+        let __idem_operation = #operation;
+        let __idem_store = #store;
+        let __idem_key = #key;
+        let __idem_fingerprint = #fingerprint;
         #body
-        let result = #call;
-        result
-    })
+        let __idem_result = #call;
+        __idem_result
+    });
+    let key_function = key_function::expand(model);
+    quote_spanned!(Span::mixed_site()=> #guarded #key_function)
 }
 
 /// Our code, shown at the user's: what rustc has to say of it is said there.
@@ -86,7 +94,13 @@ fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let begin = quote_spanned!(begin=> #runtime::#codec::<);
     let end = quote_spanned!(end=> >());
     let terminal = model.terminal.iter().map(|terminal| setting("terminal", terminal));
-    quote_spanned!(Span::mixed_site()=> #begin #returns #end #(#terminal)*)
+    let keeps = model.record_if.iter().map(|keeps| setting("record_if", keeps));
+    let upgrade = model.upgrade.iter().map(|upgrade| setting("upgrade", upgrade));
+    let pace = model.retry_after.iter().filter_map(|pace| match pace {
+        Pace::By(function) => Some(setting("retry_after", function)),
+        _ => None,
+    });
+    quote_spanned!(Span::mixed_site()=> #begin #returns #end #(#terminal)* #(#keeps)* #(#pace)* #(#upgrade)*)
 }
 
 /// That each argument of a detached function can leave its caller, said at its type.
@@ -108,13 +122,15 @@ fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
 fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let (run, span) = match (model.detach, &model.missing_key) {
         (Some(word), _) => ("run_detached", beside(word)),
-        (None, Some((MissingKey::Run, _))) => ("run_or_plainly", Span::mixed_site()),
+        (None, Some((MissingKey::Run, _))) => ("run_or_unguarded", Span::mixed_site()),
         (None, _) => ("run", Span::mixed_site()),
     };
     let run = Ident::new(run, Span::mixed_site());
-    let body = Ident::new("body", span);
+    let body = Ident::new("__idem_body", span);
     quote_spanned! {Span::mixed_site()=>
-        #runtime::#run(codec, operation, store, key, fingerprint, #body).await
+        #runtime::#run(
+            __idem_codec, __idem_operation, __idem_store, __idem_key, __idem_fingerprint, #body
+        ).await
     }
 }
 
@@ -124,28 +140,45 @@ fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> Token
     let mut lent = name.clone();
     lent.set_span(name.span().located_at(*said));
     quote_spanned! {Span::mixed_site()=> {
-        let entered = #runtime::enter(codec, operation, store, key, fingerprint, #lent).await;
-        let mut entered = match entered {
-            ::core::result::Result::Ok(entered) => entered,
-            ::core::result::Result::Err(result) => return result,
+        let __idem_entered = #runtime::enter(
+            __idem_codec, __idem_operation, __idem_store, __idem_key, __idem_fingerprint, #lent
+        ).await;
+        let mut __idem_entered = match __idem_entered {
+            ::core::result::Result::Ok(__idem_entered) => __idem_entered,
+            ::core::result::Result::Err(__idem_result) => return __idem_result,
         };
-        let running = entered.running();
-        let ended = {
-            let #name = entered.carrier();
+        let __idem_running = __idem_entered.running();
+        let __idem_ended = {
+            let #name = __idem_entered.carrier();
             let _ = &#name;
-            running.drive(#body).await
+            __idem_running.drive(#body).await
         };
-        entered.leave(running, ended).await
+        __idem_entered.leave(__idem_running, __idem_ended).await
     }}
 }
 
 fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let span = Span::mixed_site();
     let start = scope(model, runtime);
-    let lengths = [("ttl", &model.ttl), ("lease", &model.lease), ("wait", &model.wait)];
+    let lengths = [
+        ("ttl", &model.ttl),
+        ("lease", &model.lease),
+        ("wait", &model.wait),
+        ("timeout", &model.timeout),
+        ("store_timeout", &model.store_timeout),
+    ];
     let lengths = lengths.into_iter().filter_map(|(name, length)| match length.as_ref()? {
         Length::Known(known) => Some(setting(name, &duration(*known))),
         Length::Computed(computed) => Some(setting(name, computed)),
+    });
+    let pace = model.retry_after.as_ref().and_then(|pace| match pace {
+        Pace::Known(known) => Some(setting("retry_after", &duration(*known))),
+        Pace::Backoff(shortest, longest) => {
+            let (shortest, longest) = (duration(*shortest), duration(*longest));
+            Some(setting("retry_after", &quote_spanned!(span=> #shortest..#longest)))
+        }
+        Pace::Computed(computed) => Some(setting("retry_after", computed)),
+        Pace::By(_) => None,
     });
     let on_crash = model.on_crash.map(|on_crash| {
         let on_crash = match on_crash {
@@ -158,8 +191,9 @@ fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let bytes = model.max_result_bytes.iter().map(|number| setting("max_result_bytes", number));
     let fail_open = model.fail_open.then(|| quote_spanned!(span=> .fail_open()));
     let recovering = model.recover.as_ref().map(|_| quote_spanned!(span=> .recovering()));
+    let strict = model.strict_steps.then(|| quote_spanned!(span=> .strict_steps()));
     quote_spanned! {span=>
-        #start #(#lengths)* #on_crash #(#attempts)* #(#bytes)* #fail_open #recovering
+        #start #(#lengths)* #pace #on_crash #(#attempts)* #(#bytes)* #fail_open #recovering #strict
     }
 }
 
@@ -185,37 +219,44 @@ fn grouped(number: u128) -> String {
 }
 
 fn scope(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
+    scope_at(model, runtime, "new")
+}
+
+/// The operation with its scope. `site` is `new`, or `of_key` for what names records and runs nothing.
+pub(super) fn scope_at(model: &Model<'_>, runtime: &TokenStream, site: &str) -> TokenStream {
     let span = Span::mixed_site();
-    let (method, types) = match &model.scope {
+    let site = Ident::new(site, span);
+    let at = match &model.scope {
         Scope::Named(name) => return quote_spanned!(span=> #runtime::Operation::new(#name)),
-        Scope::Site { method, types } => (*method, types),
+        Scope::OfFunction => quote_spanned!(span=> at),
+        Scope::OfMethod => quote_spanned!(span=> at_method::<Self, _>),
     };
     let name = LitStr::new(&model.function.signature.ident.unraw().to_string(), span);
-    let arguments = if method || !types.is_empty() {
-        let self_type = if method {
-            quote_spanned!(span=> ::core::option::Option::Some(::core::any::type_name::<Self>()))
-        } else {
-            quote_spanned!(span=> ::core::option::Option::None)
-        };
-        quote_spanned!(span=> at_types(&SITE, #self_type, &[#(::core::any::type_name::<#types>()),*]))
-    } else {
-        quote_spanned!(span=> at(&SITE))
-    };
-    // In a block of its own, as items have no hygiene and the body may have a `SITE`.
+    // In a block of its own, as items have no hygiene and the body may have a `SITE`. The closure shows the runtime
+    // what the function is a part of, which a macro cannot see.
     quote_spanned! {span=> {
-        static SITE: #runtime::Site = #runtime::Site::new(
+        static SITE: #runtime::Site = #runtime::Site::#site(
             ::core::module_path!(), #name, ::core::file!(), ::core::line!(), ::core::column!(),
         );
-        #runtime::Operation::#arguments
+        #runtime::Operation::#at(&SITE, &|| ())
     }}
 }
 
 fn key(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
+    key_with(model, runtime, model.missing_key)
+}
+
+/// The key, where a value in it may be missing.
+pub(super) fn key_with(
+    model: &Model<'_>,
+    runtime: &TokenStream,
+    missing_key: Option<(MissingKey, Span)>,
+) -> TokenStream {
     let pieces = model.key.iter().map(|piece| match piece {
         KeyPiece::Literal(text) => setting("literal", text),
-        KeyPiece::Part(part) => setting("part", part),
+        KeyPiece::Part { tokens, .. } => setting("part", tokens),
     });
-    let Some((missing, said)) = model.missing_key else {
+    let Some((missing, said)) = missing_key else {
         return quote_spanned!(Span::mixed_site()=> #runtime::KeyBuilder::new() #(#pieces)*);
     };
     // Where it is said, for a key of which nothing can be missing.
@@ -228,7 +269,7 @@ fn key(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
 
 fn fingerprint(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     match &model.fingerprint {
-        Some(places) => {
+        Some(Fingerprinted { tokens: places, .. }) => {
             let span = beside(places.span());
             let runtime = runtime_path::shown_at(runtime, span);
             quote_spanned!(span=> ::core::option::Option::Some(#runtime::fingerprint(#places)))
@@ -244,8 +285,8 @@ fn body(model: &Model<'_>) -> TokenStream {
     let code = model.function.code();
     let returns = model.returns;
     let typed = quote_spanned! {Span::mixed_site()=>
-        if let ::core::option::Option::Some(never) = ::core::option::Option::None::<#returns> {
-            return never;
+        if let ::core::option::Option::Some(__idem_never) = ::core::option::Option::None::<#returns> {
+            return __idem_never;
         }
     };
     // Its braces keep the lints of what follows a return; on one line they would be unused ones.
@@ -270,19 +311,19 @@ fn recovered(recover: &Recover) -> TokenStream {
         Expr::Closure(_) => quote_spanned!(span=> (#call)),
         call => call.to_token_stream(),
     };
-    let given = quote_spanned!(span=> (#(#receiver,)* &recovery #(, #arguments)*));
+    let given = quote_spanned!(span=> (#(#receiver,)* &__idem_recovery #(, #arguments)*));
     // With its `.await`, as rustc says twice what it sees at two places.
-    let asked = quote_spanned!(span=> recovering.ask(#call #given).await);
+    let asked = quote_spanned!(span=> __idem_recovering.ask(#call #given).await);
     quote_spanned! {Span::mixed_site()=>
-        match recovering.begin().await {
+        match __idem_recovering.begin().await {
             ::core::result::Result::Ok(::core::option::Option::None) => {}
-            ::core::result::Result::Ok(::core::option::Option::Some(recovery)) => {
-                let recovered = #asked;
-                if let ::core::option::Option::Some(result) = recovered {
-                    return result;
+            ::core::result::Result::Ok(::core::option::Option::Some(__idem_recovery)) => {
+                let __idem_recovered = #asked;
+                if let ::core::option::Option::Some(__idem_result) = __idem_recovered {
+                    return __idem_result;
                 }
             }
-            ::core::result::Result::Err(result) => return result,
+            ::core::result::Result::Err(__idem_result) => return __idem_result,
         }
     }
 }

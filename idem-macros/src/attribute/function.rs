@@ -15,7 +15,7 @@ use syn::{
 #[derive(Debug)]
 pub(crate) struct Function {
     pub(crate) attributes: Vec<Attribute>,
-    visibility: Visibility,
+    pub(crate) visibility: Visibility,
     defaultness: Option<Token![default]>,
     pub(crate) signature: Signature,
     body: Body,
@@ -140,6 +140,29 @@ fn require_function(input: ParseStream<'_>) -> syn::Result<()> {
     if ahead.is_empty() { Err(syn::Error::new(start, other_item(&None))) } else { Ok(()) }
 }
 
+/// Whether the attribute is on a closure, a block or another expression.
+pub(crate) fn is_expression(item: &TokenStream) -> bool {
+    let mut tokens = item.clone().into_iter().skip_while({
+        let mut in_attribute = false;
+        move |token| {
+            let sign = matches!(token, TokenTree::Punct(punct) if punct.as_char() == '#');
+            let skipped = sign || in_attribute;
+            in_attribute = sign;
+            skipped
+        }
+    });
+    let begins = |token: Option<TokenTree>| match token {
+        Some(TokenTree::Punct(punct)) => punct.as_char() == '|',
+        Some(TokenTree::Group(group)) => group.delimiter() == Delimiter::Brace,
+        Some(TokenTree::Ident(ident)) => ident == "move",
+        _ => false,
+    };
+    match tokens.next() {
+        Some(TokenTree::Ident(ident)) if ident == "async" => begins(tokens.next()),
+        first => begins(first),
+    }
+}
+
 fn other_item(token: &Option<TokenTree>) -> &'static str {
     match token {
         Some(TokenTree::Ident(keyword)) => match keyword.to_string().as_str() {
@@ -149,12 +172,16 @@ fn other_item(token: &Option<TokenTree>) -> &'static str {
             "struct" | "enum" | "union" => {
                 "`#[idempotent]` goes on an `async fn`; for a type that is part of a key there is `#[derive(KeyPart)]`"
             }
-            "move" => "`#[idempotent]` goes on an `async fn`: make one of this block",
-            _ => "`#[idempotent]` goes on an `async fn`",
+            "move" => EXPRESSION,
+            _ => FUNCTION,
         },
-        _ => "`#[idempotent]` goes on an `async fn`",
+        Some(TokenTree::Group(_) | TokenTree::Punct(_)) => EXPRESSION,
+        _ => FUNCTION,
     }
 }
+
+const FUNCTION: &str = "`#[idempotent]` goes on an `async fn`";
+const EXPRESSION: &str = "expected an `async fn`, found a closure or a block\nhelp: make a function of it, whose arguments are what it captures";
 
 impl Body {
     fn split(body: &Group, is_async: bool) -> Self {

@@ -8,7 +8,9 @@ mod arguments;
 mod expand;
 mod function;
 mod model;
+mod names;
 mod parse;
+mod registration;
 mod validate;
 
 pub(crate) use arguments::{Arguments, named_at};
@@ -28,6 +30,8 @@ pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream 
     let model = function.as_ref().and_then(|function| validate::validate(function, options, &mut faults));
     match model {
         Some(model) if faults.is_empty() => expand::expand(&model),
+        // Whatever follows an expression would look like a missing `;`.
+        _ if function::is_expression(item) => faults.to_tokens(),
         _ => {
             let faults = faults.to_tokens();
             // Arguments that only the attribute names are not faults of their own.
@@ -37,6 +41,20 @@ pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream 
     }
 }
 
+/// What is wrong with a use.
+#[cfg(test)]
+fn faults(attribute: TokenStream, item: &TokenStream) -> Faults {
+    let mut faults = Faults::default();
+    let options = Options::parse(attribute, &mut faults);
+    let function = faults.take(Function::parse(item.clone()));
+    if let Some(function) = &function {
+        let _ = validate::validate(function, options, &mut faults);
+    }
+    faults
+}
+
+#[cfg(test)]
+mod mistakes;
 #[cfg(test)]
 mod snapshots;
 #[cfg(test)]

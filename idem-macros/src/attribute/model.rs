@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, Span};
 use syn::{Expr, LitStr, Path, Type};
 
 use super::function::Function;
-use crate::key::KeyPiece;
+use crate::key::{Fingerprinted, KeyPiece};
 
 /// One guarded function.
 #[derive(Debug)]
@@ -15,10 +15,19 @@ pub(crate) struct Model<'f> {
     pub(crate) returns: &'f Type,
     /// Where the runtime is, if not at `::idem`.
     pub(crate) runtime: Option<Path>,
-    pub(crate) scope: Scope<'f>,
+    pub(crate) scope: Scope,
     pub(crate) ttl: Option<Length>,
     pub(crate) lease: Option<Length>,
     pub(crate) wait: Option<Length>,
+    pub(crate) timeout: Option<Length>,
+    pub(crate) store_timeout: Option<Length>,
+    pub(crate) retry_after: Option<Pace>,
+    /// Which values are kept.
+    pub(crate) record_if: Option<Expr>,
+    /// What is asked of a recorded value that does not decode.
+    pub(crate) upgrade: Option<Expr>,
+    /// Whether a step that nothing records is an error.
+    pub(crate) strict_steps: bool,
     pub(crate) on_crash: Option<OnCrash>,
     pub(crate) max_attempts: Option<Expr>,
     pub(crate) max_result_bytes: Option<Expr>,
@@ -30,7 +39,9 @@ pub(crate) struct Model<'f> {
     pub(crate) key: Vec<KeyPiece>,
     /// What a missing value in the key means, and where that is said.
     pub(crate) missing_key: Option<(MissingKey, Span)>,
-    pub(crate) fingerprint: Option<TokenStream>,
+    pub(crate) fingerprint: Option<Fingerprinted>,
+    /// The name of the function that gives the record's name.
+    pub(crate) key_function: Option<Ident>,
     /// The argument that carries the caller's transaction.
     pub(crate) transaction: Option<Carrier>,
     /// What is asked about an earlier run.
@@ -59,16 +70,13 @@ pub(crate) struct Carrier {
 
 /// The name of the operation.
 #[derive(Debug)]
-pub(crate) enum Scope<'f> {
+pub(crate) enum Scope {
     /// Given.
     Named(LitStr),
-    /// Made of where the function stands, and of the types that make it several.
-    Site {
-        /// Whether there is a `Self` to name.
-        method: bool,
-        /// Its own type parameters.
-        types: Vec<&'f Ident>,
-    },
+    /// Module path and name.
+    OfFunction,
+    /// Module path, type of `self` and name.
+    OfMethod,
 }
 
 /// A length of time.
@@ -78,6 +86,19 @@ pub(crate) enum Length {
     Known(Duration),
     /// An expression of type `Duration`.
     Computed(Expr),
+}
+
+/// When a key whose body failed is due again.
+#[derive(Debug)]
+pub(crate) enum Pace {
+    /// Known and checked.
+    Known(Duration),
+    /// From the first, doubling up to the second.
+    Backoff(Duration, Duration),
+    /// An expression that is one of these.
+    Computed(Expr),
+    /// What a function makes of the error and the attempt.
+    By(Expr),
 }
 
 /// What a lease that ran out without a result means.

@@ -3,43 +3,23 @@
 //! Owns the syntax and which options there are. What a value may be is `validate`'s affair. A fault in
 //! one option does not hide those in the others.
 
-use darling::FromMeta;
-use darling::ast::NestedMeta;
+use std::fmt::Display;
+
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
 use syn::{Expr, Ident, Meta, MetaNameValue, Token};
 
-use crate::diagnostics::{Faults, closest, list};
+use super::names::NAMES;
+use crate::diagnostics::{Fault, Faults, closest, list};
 use crate::key::expression::ungrouped;
 
-const NAMES: [&str; 17] = [
-    "key",
-    "store",
-    "ttl",
-    "lease",
-    "scope",
-    "fingerprint",
-    "wait",
-    "terminal",
-    "on_crash",
-    "recover",
-    "max_attempts",
-    "max_result_bytes",
-    "fail_open",
-    "detach",
-    "missing_key",
-    "transaction",
-    "crate",
-];
-
 /// An option that may be absent, or there and faulty.
-pub(crate) type Given<T> = Option<darling::Result<T>>;
+pub(crate) type Given<T> = Option<Result<T, Fault>>;
 
 /// What was given.
-#[derive(Debug, Default, FromMeta)]
-#[darling(default)]
+#[derive(Debug, Default)]
 pub(crate) struct Options {
     pub(crate) key: Given<Value>,
     pub(crate) store: Given<Value>,
@@ -51,16 +31,21 @@ pub(crate) struct Options {
     pub(crate) terminal: Given<Value>,
     pub(crate) on_crash: Given<Value>,
     pub(crate) recover: Given<Value>,
+    pub(crate) steps: Given<Value>,
     pub(crate) max_attempts: Given<Value>,
     pub(crate) max_result_bytes: Given<Value>,
+    pub(crate) timeout: Given<Value>,
+    pub(crate) retry_after: Given<Value>,
+    pub(crate) record_if: Given<Value>,
+    pub(crate) upgrade: Given<Value>,
+    pub(crate) store_timeout: Given<Value>,
     pub(crate) fail_open: Given<Word>,
     pub(crate) detach: Given<Word>,
     pub(crate) missing_key: Given<Value>,
+    pub(crate) key_fn: Given<Value>,
     pub(crate) transaction: Given<Value>,
-    #[darling(rename = "crate")]
     pub(crate) runtime: Given<Value>,
     /// The names seen, also those whose option did not parse.
-    #[darling(skip)]
     pub(crate) seen: Vec<String>,
 }
 
@@ -68,13 +53,12 @@ pub(crate) struct Options {
 #[derive(Debug)]
 pub(crate) struct Value(pub(crate) Expr);
 
-impl FromMeta for Value {
-    fn from_meta(meta: &Meta) -> darling::Result<Self> {
+impl Value {
+    fn of(name: &str, meta: Meta) -> Result<Self, Fault> {
         match meta {
             Meta::NameValue(named) => Ok(Self(ungrouped(&named.value).clone())),
             other => {
-                let name = name(other);
-                Err(fault(other.span(), format!("`{name}` needs a value: write `{name} = ..`")))
+                Err(Fault::at(&other, format!("missing the value of `{name}`\nhelp: write `{name} = ..`")))
             }
         }
     }
@@ -84,27 +68,16 @@ impl FromMeta for Value {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Word(pub(crate) Span);
 
-impl FromMeta for Word {
-    fn from_meta(meta: &Meta) -> darling::Result<Self> {
+impl Word {
+    fn of(name: &str, meta: &Meta) -> Result<Self, Fault> {
         match meta {
             Meta::Path(path) => Ok(Self(path.span())),
-            other => {
-                let name = name(other);
-                Err(fault(
-                    other.span(),
-                    format!("`{name}` takes no value: write `{name}` alone, or leave it out"),
-                ))
-            }
+            other => Err(Fault::at(
+                &other,
+                format!("`{name}` takes no value\nhelp: write `{name}` alone, or leave it out"),
+            )),
         }
     }
-}
-
-fn fault(span: Span, message: String) -> darling::Error {
-    darling::Error::custom(message).with_span(&span)
-}
-
-fn name(meta: &Meta) -> String {
-    meta.path().get_ident().map(ToString::to_string).unwrap_or_default()
 }
 
 impl Options {
@@ -113,21 +86,51 @@ impl Options {
         let mut found = Found::default();
         faults.take((|input: ParseStream<'_>| found.parse(input)).parse2(tokens));
         faults.extend(found.faults);
-        match Self::from_list(&found.options) {
-            Ok(options) => Self { seen: found.seen, ..options },
-            Err(error) => {
-                faults.extend(error.flatten().into_iter().map(syn::Error::from));
-                Self::default()
-            }
+        let mut options = Self { seen: found.seen, ..Self::default() };
+        for (name, meta) in found.options {
+            options.set(&name, meta);
         }
+        options
+    }
+
+    /// Notes the option called `name`; of other names nothing.
+    fn set(&mut self, name: &str, meta: Meta) {
+        let place = match name {
+            "fail_open" => return self.fail_open = Some(Word::of(name, &meta)),
+            "detach" => return self.detach = Some(Word::of(name, &meta)),
+            "key" => &mut self.key,
+            "store" => &mut self.store,
+            "ttl" => &mut self.ttl,
+            "lease" => &mut self.lease,
+            "scope" => &mut self.scope,
+            "fingerprint" => &mut self.fingerprint,
+            "wait" => &mut self.wait,
+            "terminal" => &mut self.terminal,
+            "on_crash" => &mut self.on_crash,
+            "recover" => &mut self.recover,
+            "steps" => &mut self.steps,
+            "max_attempts" => &mut self.max_attempts,
+            "max_result_bytes" => &mut self.max_result_bytes,
+            "timeout" => &mut self.timeout,
+            "retry_after" => &mut self.retry_after,
+            "record_if" => &mut self.record_if,
+            "upgrade" => &mut self.upgrade,
+            "store_timeout" => &mut self.store_timeout,
+            "key_fn" => &mut self.key_fn,
+            "missing_key" => &mut self.missing_key,
+            "transaction" => &mut self.transaction,
+            "crate" => &mut self.runtime,
+            _ => return,
+        };
+        *place = Some(Value::of(name, meta));
     }
 }
 
 #[derive(Default)]
 struct Found {
-    options: Vec<NestedMeta>,
+    options: Vec<(String, Meta)>,
     seen: Vec<String>,
-    faults: Vec<syn::Error>,
+    faults: Vec<Fault>,
 }
 
 impl Found {
@@ -147,7 +150,7 @@ impl Found {
         Ok(())
     }
 
-    fn option(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
+    fn option(&mut self, input: ParseStream<'_>) -> Result<(), Fault> {
         if input.peek(syn::LitStr) {
             // Most likely the key, so that it is not missing as well.
             self.seen.push("key".into());
@@ -157,19 +160,18 @@ impl Found {
         let known = NAMES.contains(&text.as_str());
         let repeated = self.seen.contains(&text);
         if !known {
-            self.faults.push(syn::Error::new(name.span(), unknown(&text)));
+            self.faults.push(Fault::at(&name, unknown(&text)));
         } else if repeated {
-            self.faults.push(syn::Error::new(name.span(), format!("`{text}` is given twice: keep one")));
+            self.faults.push(Fault::at(&name, format!("`{text}` is given twice: keep one")));
         }
         self.seen.push(text.clone());
         let option = value(input, name, &text)?;
+        let separated = input.is_empty() || input.peek(Token![,]);
+        let unseparated = format!("expected `,` after the value of `{text}`");
         if known && !repeated {
-            self.options.push(NestedMeta::Meta(option));
+            self.options.push((text, option));
         }
-        if !input.is_empty() && !input.peek(Token![,]) {
-            return Err(input.error(format!("expected `,` after the value of `{text}`")));
-        }
-        Ok(())
+        if separated { Ok(()) } else { Err(next(input, unseparated)) }
     }
 }
 
@@ -179,16 +181,16 @@ fn is_option(input: ParseStream<'_>) -> bool {
 }
 
 /// What follows a name.
-fn value(input: ParseStream<'_>, name: Ident, text: &str) -> syn::Result<Meta> {
+fn value(input: ParseStream<'_>, name: Ident, text: &str) -> Result<Meta, Fault> {
     if input.is_empty() || input.peek(Token![,]) {
         return Ok(Meta::Path(name.into()));
     }
     if !input.peek(Token![=]) || input.peek(Token![==]) || input.peek(Token![=>]) {
-        return Err(input.error(format!("expected `=`: write `{text} = ..`")));
+        return Err(next(input, format!("expected `=`: write `{text} = ..`")));
     }
     let eq_token: Token![=] = input.parse()?;
     if input.is_empty() || input.peek(Token![,]) {
-        return Err(syn::Error::new(eq_token.span, format!("`{text}` has no value after its `=`")));
+        return Err(Fault::at(&eq_token, format!("`{text}` has no value after its `=`")));
     }
     let value = input.parse().map_err(|fault: syn::Error| {
         syn::Error::new(fault.span(), format!("the value of `{text}` is no expression: {fault}"))
@@ -196,19 +198,29 @@ fn value(input: ParseStream<'_>, name: Ident, text: &str) -> syn::Result<Meta> {
     Ok(Meta::NameValue(MetaNameValue { path: name.into(), eq_token, value }))
 }
 
-fn no_name(input: ParseStream<'_>) -> syn::Error {
+/// A fault of the next token.
+fn next(input: ParseStream<'_>, message: impl Display) -> Fault {
+    match input.cursor().token_tree() {
+        Some((token, _)) => Fault::at(&token, message),
+        None => input.error(message).into(),
+    }
+}
+
+fn no_name(input: ParseStream<'_>) -> Fault {
     if input.peek(syn::LitStr) {
-        input.error("an option begins with its name: if this is the key, write `key = ` before it")
+        next(input, "an option begins with its name: if this is the key, write `key = ` before it")
     } else {
-        input.error("expected an option, such as `ttl = \"24h\"`")
+        next(input, "expected an option, such as `ttl = \"24h\"`")
     }
 }
 
 fn unknown(name: &str) -> String {
     let all = list(NAMES);
     match meant(name) {
-        Some(meant) => format!("there is no option `{name}`: did you mean `{meant}`? The options are {all}"),
-        None => format!("there is no option `{name}`; the options are {all}"),
+        Some(meant) => {
+            format!("unknown option `{name}`\nhelp: did you mean `{meant}`? The options are {all}")
+        }
+        None => format!("unknown option `{name}`\nhelp: the options are {all}"),
     }
 }
 
@@ -217,11 +229,15 @@ fn meant(name: &str) -> Option<&'static str> {
     match name {
         "expire" | "expires" | "expiry" | "expires_in" | "time" | "retention" => Some("ttl"),
         "name" | "prefix" | "namespace" | "operation" => Some("scope"),
-        "timeout" => Some("wait"),
         "id" | "idempotency_key" | "convert" => Some("key"),
         "backend" | "storage" => Some("store"),
         "retries" | "attempts" | "max_retries" => Some("max_attempts"),
         "hash" | "payload" => Some("fingerprint"),
+        "backoff" | "retry" | "delay" | "cooldown" => Some("retry_after"),
+        "cache_if" | "cacheable" | "keep_if" => Some("record_if"),
+        "migrate" | "convert_old" | "decode" => Some("upgrade"),
+        "strict" | "strict_steps" => Some("steps"),
+        "deadline" | "max_duration" => Some("timeout"),
         "krate" | "path" => Some("crate"),
         "on_rerun" | "resume" | "recovery" => Some("recover"),
         "tx" | "conn" | "connection" | "transactional" => Some("transaction"),
@@ -243,8 +259,10 @@ mod tests {
     fn every_name_is_an_option() {
         for name in NAMES {
             let value = if matches!(name, "fail_open" | "detach") { "" } else { "= x" };
-            let (_, faults) = parse(&format!("{name} {value}"));
+            let (options, faults) = parse(&format!("{name} {value}"));
             assert!(faults.is_empty(), "{name}: {faults:?}");
+            let known = format!("{options:?}");
+            assert!(known.contains("Some(Ok("), "{name} is set nowhere");
         }
     }
 
@@ -262,15 +280,15 @@ mod tests {
         let (_, faults) = parse("tll = 1, expires_in = 2, zzz");
         assert!(faults[0].contains("did you mean `ttl`"));
         assert!(faults[1].contains("did you mean `ttl`"));
-        assert!(faults[2].starts_with("there is no option `zzz`; the options are `key`,"));
+        assert!(faults[2].starts_with("unknown option `zzz`\nhelp: the options are `key`,"));
     }
 
     #[test]
     fn words_and_values_are_not_taken_for_each_other() {
         let (options, faults) = parse("detach = true, store");
         assert!(faults.is_empty());
-        assert!(options.detach.unwrap().unwrap_err().to_string().contains("takes no value"));
-        assert!(options.store.unwrap().unwrap_err().to_string().contains("needs a value"));
+        assert!(options.detach.unwrap().unwrap_err().to_error().to_string().contains("takes no value"));
+        assert!(options.store.unwrap().unwrap_err().to_error().to_string().contains("missing the value"));
     }
 
     #[test]

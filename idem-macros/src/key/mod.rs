@@ -1,6 +1,6 @@
 //! What the `key` and `fingerprint` options say, checked against the arguments.
 //!
-//! Owns the rules of DESIGN.md 5, "Keys"; `template`, `place` and `expression` own the grammars.
+//! Owns which keys and fingerprints there are; `template`, `place` and `expression` own the grammars.
 
 pub(crate) mod expression;
 mod place;
@@ -8,10 +8,11 @@ mod template;
 
 use proc_macro2::{Span, TokenStream};
 use syn::ext::IdentExt;
-use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Lit, LitStr};
 
 use crate::attribute::Arguments;
+use crate::diagnostics::Fault;
+use crate::source::source;
 use place::Place;
 use template::Piece;
 
@@ -20,12 +21,29 @@ use template::Piece;
 pub(crate) enum KeyPiece {
     /// Text that stands as it is.
     Literal(LitStr),
-    /// An expression that is a reference to a `KeyPart`.
-    Part(TokenStream),
+    /// An expression that is a reference to a `KeyPart`, and how it was written.
+    Part { tokens: TokenStream, source: String },
+}
+
+impl KeyPiece {
+    /// The expression, if it is one.
+    pub(crate) fn part(&self) -> Option<&TokenStream> {
+        match self {
+            Self::Literal(_) => None,
+            Self::Part { tokens, .. } => Some(tokens),
+        }
+    }
+}
+
+/// What is fingerprinted: a reference, and how it was written.
+#[derive(Debug)]
+pub(crate) struct Fingerprinted {
+    pub(crate) tokens: TokenStream,
+    pub(crate) source: String,
 }
 
 /// The key that `value` says, or every fault in it.
-pub(crate) fn key(value: &Expr, arguments: &Arguments) -> Result<Vec<KeyPiece>, Vec<syn::Error>> {
+pub(crate) fn key(value: &Expr, arguments: &Arguments) -> Result<Vec<KeyPiece>, Vec<Fault>> {
     let value = expression::ungrouped(value);
     let faults = match value {
         Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => match from_text(literal, arguments) {
@@ -37,7 +55,7 @@ pub(crate) fn key(value: &Expr, arguments: &Arguments) -> Result<Vec<KeyPiece>, 
             Some(message) => vec![message],
         },
     };
-    Err(faults.into_iter().map(|fault| syn::Error::new_spanned(value, fault)).collect())
+    Err(faults.into_iter().map(|fault| Fault::at(value, fault)).collect())
 }
 
 fn from_text(literal: &LitStr, arguments: &Arguments) -> Result<Vec<KeyPiece>, Vec<String>> {
@@ -94,9 +112,9 @@ fn one_place(text: &str, span: Span, arguments: &Arguments) -> Result<Vec<KeyPie
 }
 
 fn part(place: &Place, span: Span, arguments: &Arguments) -> Result<KeyPiece, String> {
-    let place = place.to_tokens(arguments, span)?;
+    let tokens = place.to_tokens(arguments, span)?;
     let span = Span::mixed_site().located_at(span);
-    Ok(KeyPiece::Part(quote::quote_spanned!(span=> &#place)))
+    Ok(KeyPiece::Part { tokens: quote::quote_spanned!(span=> &#tokens), source: place.to_string() })
 }
 
 /// The elements of a tuple are given to the builder one by one, so that each is judged at its own
@@ -107,7 +125,8 @@ fn from_expression(value: &Expr) -> Vec<KeyPiece> {
         if !pieces.is_empty() {
             pieces.push(KeyPiece::Literal(LitStr::new("/", Span::mixed_site())));
         }
-        pieces.push(KeyPiece::Part(expression::by_reference(element)));
+        let tokens = expression::by_reference(element);
+        pieces.push(KeyPiece::Part { tokens, source: source(element) });
     }
     pieces
 }
@@ -149,33 +168,62 @@ fn example(arguments: &Arguments) -> String {
 }
 
 /// The reference that is fingerprinted, or every fault in the option.
-pub(crate) fn fingerprint(value: &Expr, arguments: &Arguments) -> Result<TokenStream, Vec<syn::Error>> {
-    let places = expression::elements(value);
-    let faults: Vec<syn::Error> =
-        places.iter().filter_map(|place| fingerprint_fault(place, arguments)).collect();
-    if places.is_empty() {
-        return Err(vec![syn::Error::new(
-            value.span(),
-            "this fingerprint is empty: name the arguments that must not change",
+pub(crate) fn fingerprint(value: &Expr, arguments: &Arguments) -> Result<Fingerprinted, Vec<Fault>> {
+    let parts = expression::elements(value);
+    let faults: Vec<Fault> = parts.iter().filter_map(|part| fingerprint_fault(part, arguments)).collect();
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let name = arguments.example();
+    if parts.is_empty() {
+        return Err(vec![Fault::at(
+            value,
+            format!(
+                "this fingerprint is empty\nhelp: name what must not change, such as `fingerprint = {name}`"
+            ),
         )]);
     }
-    if faults.is_empty() { Ok(expression::by_reference(value)) } else { Err(faults) }
+    if parts.iter().all(|part| is_constant(part)) {
+        return Err(vec![Fault::at(
+            value,
+            format!(
+                "this fingerprint is the same for every call\nhelp: name what must not change, such as \
+                 `fingerprint = {name}`"
+            ),
+        )]);
+    }
+    Ok(Fingerprinted { tokens: expression::by_reference(value), source: source(value) })
 }
 
-fn fingerprint_fault(place: &Expr, arguments: &Arguments) -> Option<syn::Error> {
-    let message = match (place, expression::root(place)) {
-        (Expr::Lit(_), _) => {
-            let name = arguments.example();
-            format!(
-                "a literal is the same for every call: write a place or a tuple of places, such as `fingerprint = {name}`"
-            )
+fn fingerprint_fault(part: &Expr, arguments: &Arguments) -> Option<Fault> {
+    let part = expression::ungrouped(part);
+    let message = match (part, expression::root(part)) {
+        (Expr::Closure(_) | Expr::Async(_), _) => {
+            "a fingerprint is a value, not code that runs later: write the expression itself".into()
         }
-        (_, Some(root)) if arguments.find(&root.unraw().to_string()).is_some() => return None,
+        (_, Some(root)) if is_known(root, arguments) => return None,
         (_, Some(root)) => arguments.unknown(&root.unraw().to_string()),
-        (_, None) => {
-            "a fingerprint is made of places: write an argument with fields or methods without arguments"
-                .into()
-        }
+        (_, None) => return None,
     };
-    Some(syn::Error::new_spanned(place, message))
+    Some(Fault::at(part, message))
+}
+
+/// Whether a place begins with an argument, or with what is spelled like a constant.
+fn is_known(root: &syn::Ident, arguments: &Arguments) -> bool {
+    let name = root.unraw().to_string();
+    arguments.find(&name).is_some() || !name.contains(char::is_lowercase)
+}
+
+/// Whether an expression is a literal or a constant.
+fn is_constant(part: &Expr) -> bool {
+    match expression::ungrouped(part) {
+        Expr::Lit(_) => true,
+        Expr::Path(path) => path.path.segments.last().is_some_and(|last| {
+            let name = last.ident.to_string();
+            !name.contains(char::is_lowercase) && name.contains(char::is_uppercase)
+        }),
+        Expr::Unary(unary) => is_constant(&unary.expr),
+        Expr::Reference(reference) => is_constant(&reference.expr),
+        _ => false,
+    }
 }

@@ -2,6 +2,8 @@
 //!
 //! Owns the grammar of a place in text, and its tokens. Knows nothing of what surrounds it.
 
+use std::fmt;
+
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
 
@@ -65,6 +67,17 @@ impl Place {
                 quote_spanned!(span=> #base.#method())
             }
         }))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.root)?;
+        self.steps.iter().try_for_each(|step| match step {
+            Step::Field(field) => write!(f, ".{field}"),
+            Step::Index(index) => write!(f, ".{index}"),
+            Step::Method(method) => write!(f, ".{method}()"),
+        })
     }
 }
 

@@ -32,6 +32,8 @@ struct Parser {
     text: String,
     pieces: Vec<Piece>,
     last_place: Option<String>,
+    /// Whether a missing separator was found: one fault says what all need.
+    is_shifted: bool,
     faults: Vec<String>,
 }
 
@@ -46,19 +48,24 @@ impl Parser {
         }
         let Some(inside) = rest.strip_prefix('{') else {
             self.faults.push("a `}` without its `{`: write `}}` for the character itself".into());
-            return &rest[1..];
+            // What follows is read in a way that nobody meant.
+            return "";
         };
         match inside.find(['{', '}']) {
             Some(end) if inside[end..].starts_with('}') => {
                 self.place(inside[..end].trim());
                 &inside[end + 1..]
             }
+            Some(0) => {
+                self.faults.push("a `{` in a placeholder: write `{{` for the character itself".into());
+                ""
+            }
             Some(end) => {
                 self.faults.push(format!(
                     "the `{{` before `{}` has no `}}`: close it, or write `{{{{` for the character itself",
                     inside[..end].trim()
                 ));
-                &inside[end..]
+                ""
             }
             None => {
                 self.faults.push(format!(
@@ -73,7 +80,9 @@ impl Parser {
     fn place(&mut self, written: &str) {
         if let Some(before) = &self.last_place
             && !separates(&self.text)
+            && !self.is_shifted
         {
+            self.is_shifted = true;
             self.faults.push(not_separated(before, &self.text, written));
         }
         self.end_text();

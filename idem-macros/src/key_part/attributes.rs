@@ -6,7 +6,7 @@ use syn::ext::IdentExt;
 use syn::meta::ParseNestedMeta;
 use syn::{Attribute, Expr, ExprLit, Ident, Lit, LitStr, Path};
 
-use crate::diagnostics::Faults;
+use crate::diagnostics::{Fault, Faults};
 use crate::runtime_path;
 
 /// Where the runtime is, if a type's attributes say so.
@@ -53,7 +53,7 @@ pub(super) fn rename(attributes: &[Attribute], faults: &mut Faults) -> Option<Li
 /// Notes attributes where none mean anything.
 pub(super) fn none(attributes: &[Attribute], place: &str, faults: &mut Faults) {
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("key_part")) {
-        faults.extend([syn::Error::new_spanned(
+        faults.extend([Fault::at(
             attribute,
             format!("{place} has no `#[key_part(..)]`: every field is part of the key"),
         )]);

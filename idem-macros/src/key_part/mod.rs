@@ -14,6 +14,7 @@ use syn::{Data, DataEnum, DeriveInput, Fields, Generics, Ident, LitStr, Type, Va
 
 use crate::diagnostics::Faults;
 use crate::runtime_path;
+use crate::source::source;
 
 /// The impl. Where something stands in its way, that, and an impl that does nothing, so that the uses
 /// of the type are not faults too.
@@ -24,9 +25,10 @@ pub(crate) fn derive(item: TokenStream) -> TokenStream {
     };
     let runtime = runtime_path::private(attributes::runtime(&input.attrs, &mut faults).as_ref());
     let body = body(&input, &runtime, &mut faults);
+    let registration = faults.is_empty().then(|| registration(&input, &runtime));
     let faults = faults.to_tokens();
     let implementation = implementation(&input, &runtime, &body);
-    quote!(#implementation #faults)
+    quote!(#implementation #registration #faults)
 }
 
 fn implementation(input: &DeriveInput, runtime: &TokenStream, body: &TokenStream) -> TokenStream {
@@ -34,11 +36,11 @@ fn implementation(input: &DeriveInput, runtime: &TokenStream, body: &TokenStream
     let mut generics = input.generics.clone();
     generics.make_where_clause().predicates.extend(bounds(input, runtime));
     let (parameters, arguments, conditions) = generics.split_for_impl();
-    // All of it, as `self` and `key` must be those of the fields' tokens.
+    // All of it, as `self` and the key must be those of the fields' tokens.
     quote_spanned! {Span::mixed_site()=>
         #[automatically_derived]
         impl #parameters #runtime::KeyPart for #name #arguments #conditions {
-            fn render(&self, key: &mut #runtime::KeyBuilder) {
+            fn render(&self, __idem_key: &mut #runtime::KeyBuilder) {
                 #body
             }
         }
@@ -48,10 +50,10 @@ fn implementation(input: &DeriveInput, runtime: &TokenStream, body: &TokenStream
 fn body(input: &DeriveInput, runtime: &TokenStream, faults: &mut Faults) -> TokenStream {
     match &input.data {
         Data::Struct(data) => fields(&data.fields, &input.ident, runtime, faults),
-        Data::Enum(data) => variants(data, &input.ident, faults),
+        Data::Enum(data) => variants(data, &input.ident, runtime, faults),
         Data::Union(data) => {
             let message = "a union does not say which of its fields is meant, so it has no rendering";
-            faults.push(data.union_token.span, message);
+            faults.push_at(&data.union_token, message);
             TokenStream::new()
         }
     }
@@ -70,16 +72,16 @@ fn fields(fields: &Fields, name: &Ident, runtime: &TokenStream, faults: &mut Fau
         attributes::none(&field.attrs, "a field", faults);
         // At the field's type, where a missing `KeyPart` is to be seen.
         let span = Span::mixed_site().located_at(field.ty.span());
-        let separator = (index > 0).then(|| quote_spanned!(span=> key.separator();));
-        quote_spanned!(span=> #separator #runtime::KeyPart::render(&self.#member, key);)
+        let separator = (index > 0).then(|| quote_spanned!(span=> __idem_key.separator();));
+        quote_spanned!(span=> #separator #runtime::KeyPart::render(&self.#member, __idem_key);)
     });
     rendered.collect()
 }
 
-/// The name of the variant.
-fn variants(data: &DataEnum, name: &Ident, faults: &mut Faults) -> TokenStream {
+/// The name of the variant, and behind it its data: the name says how many values there are.
+fn variants(data: &DataEnum, name: &Ident, runtime: &TokenStream, faults: &mut Faults) -> TokenStream {
     if data.variants.is_empty() {
-        faults.push(name.span(), "an enum without variants has no values, so there is nothing to render");
+        faults.push_at(name, "an enum without variants has no values, so there is nothing to render");
         return TokenStream::new();
     }
     let mut names: Vec<String> = Vec::new();
@@ -87,33 +89,81 @@ fn variants(data: &DataEnum, name: &Ident, faults: &mut Faults) -> TokenStream {
     for variant in &data.variants {
         let text = rendering(variant, faults);
         if names.contains(&text.value()) {
-            faults.push(text.span(), format!("two variants are rendered as `{}`: rename one", text.value()));
+            faults.push_at(&text, format!("two variants are rendered as `{}`: rename one", text.value()));
         }
         names.push(text.value());
-        let ident = &variant.ident;
-        arms.push(quote_spanned!(Span::mixed_site()=> Self::#ident { .. } => #text));
+        arms.push(arm(variant, &text, runtime, faults));
     }
-    quote_spanned!(Span::mixed_site()=> key.value(match self { #(#arms),* });)
+    quote_spanned!(Span::mixed_site()=> match self { #(#arms)* })
+}
+
+fn arm(variant: &Variant, text: &LitStr, runtime: &TokenStream, faults: &mut Faults) -> TokenStream {
+    let ident = &variant.ident;
+    let (mut bound, mut rendered) = (Vec::new(), Vec::new());
+    for (index, (member, field)) in variant.fields.members().zip(&variant.fields).enumerate() {
+        attributes::none(&field.attrs, "a field", faults);
+        let span = Span::mixed_site().located_at(field.ty.span());
+        let binding = Ident::new(&format!("__idem_{index}"), span);
+        bound.push(quote_spanned!(span=> #member: #binding));
+        rendered.push(quote_spanned! {span=>
+            __idem_key.separator();
+            #runtime::KeyPart::render(#binding, __idem_key);
+        });
+    }
+    quote_spanned! {Span::mixed_site()=>
+        Self::#ident { #(#bound),* } => {
+            __idem_key.value(#text);
+            #(#rendered)*
+        }
+    }
 }
 
 fn rendering(variant: &Variant, faults: &mut Faults) -> LitStr {
-    if !variant.fields.is_empty() {
-        faults.extend([syn::Error::new_spanned(
-            &variant.fields,
-            "a variant with data has no rendering of its own: make the variant's data a struct with \
-             `#[derive(KeyPart)]`, or write `impl KeyPart` by hand",
-        )]);
-    }
     let own = || LitStr::new(&variant.ident.unraw().to_string(), variant.ident.span());
     attributes::rename(&variant.attrs, faults).unwrap_or_else(own)
 }
 
+/// What the catalogue has of the type: its fields with their types, or its variants with what they are rendered as.
+fn registration(input: &DeriveInput, runtime: &TokenStream) -> TokenStream {
+    let mut unheard = Faults::default();
+    let facts: Vec<(String, String)> = match &input.data {
+        Data::Struct(data) => named_types(&data.fields).collect(),
+        Data::Enum(data) => {
+            let variant = |variant: &Variant| {
+                let data: Vec<String> =
+                    named_types(&variant.fields).map(|(name, ty)| format!("{name}: {ty}")).collect();
+                let text = rendering(variant, &mut unheard).value();
+                let data = if data.is_empty() { String::new() } else { format!(" {{{}}}", data.join(", ")) };
+                (variant.ident.unraw().to_string(), text + &data)
+            };
+            data.variants.iter().map(variant).collect()
+        }
+        Data::Union(_) => Vec::new(),
+    };
+    let span = Span::mixed_site();
+    let name = LitStr::new(&input.ident.unraw().to_string(), span);
+    let facts = facts.iter().map(|(name, fact)| quote_spanned!(span=> (#name, #fact)));
+    quote_spanned! {span=>
+        #runtime::register!(#runtime::Registered::key_part(::core::module_path!(), #name, &[#(#facts),*]));
+    }
+}
+
+fn named_types(fields: &Fields) -> impl Iterator<Item = (String, String)> {
+    let name = |member: syn::Member| match member {
+        syn::Member::Named(name) => name.unraw().to_string(),
+        syn::Member::Unnamed(index) => index.index.to_string(),
+    };
+    fields.members().map(name).zip(fields.iter().map(|field| source(&field.ty)))
+}
+
 /// That the types of generic fields are parts.
 fn bounds(input: &DeriveInput, runtime: &TokenStream) -> Vec<syn::WherePredicate> {
-    let Data::Struct(data) = &input.data else {
-        return Vec::new();
+    let fields: Vec<&syn::Field> = match &input.data {
+        Data::Struct(data) => data.fields.iter().collect(),
+        Data::Enum(data) => data.variants.iter().flat_map(|variant| &variant.fields).collect(),
+        Data::Union(_) => Vec::new(),
     };
-    let generic = data.fields.iter().map(|field| &field.ty).filter(|ty| names_parameter(ty, &input.generics));
+    let generic = fields.iter().map(|field| &field.ty).filter(|ty| names_parameter(ty, &input.generics));
     generic.map(|ty| syn::parse_quote!(#ty: #runtime::KeyPart)).collect()
 }
 
@@ -144,19 +194,22 @@ mod tests {
 
     #[test]
     fn fields_are_rendered_in_order_with_separators() {
-        let expected = "\
-#[automatically_derived]
+        let expected = r#"#[automatically_derived]
 impl<T> ::idem::__private::KeyPart for Sku<T>
 where
     Vec<T>: ::idem::__private::KeyPart,
 {
-    fn render(&self, key: &mut ::idem::__private::KeyBuilder) {
-        ::idem::__private::KeyPart::render(&self.warehouse, key);
-        key.separator();
-        ::idem::__private::KeyPart::render(&self.items, key);
+    fn render(&self, __idem_key: &mut ::idem::__private::KeyBuilder) {
+        ::idem::__private::KeyPart::render(&self.warehouse, __idem_key);
+        __idem_key.separator();
+        ::idem::__private::KeyPart::render(&self.items, __idem_key);
     }
 }
-";
+::idem::__private::register!(
+    ::idem::__private::Registered::key_part(::core::module_path!(), "Sku", &
+    [("warehouse", "u16"), ("items", "Vec<T>")])
+);
+"#;
         assert_eq!(
             derived(quote!(
                 struct Sku<T> {
@@ -174,9 +227,24 @@ where
             #[key_part(crate = ::other)]
             enum Region { #[key_part(rename = "eu-west")] EuWest, r#Type, Us {} }
         });
-        assert!(text.contains("Self::EuWest { .. } => \"eu-west\""), "{text}");
-        assert!(text.contains("Self::r#Type { .. } => \"Type\""), "{text}");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("Self::EuWest {} => { __idem_key.value(\"eu-west\"); }"), "{text}");
+        assert!(text.contains("Self::r#Type {} => { __idem_key.value(\"Type\"); }"), "{text}");
         assert!(text.contains("impl ::other::__private::KeyPart for Region"), "{text}");
+    }
+
+    #[test]
+    fn a_variant_with_data_is_its_name_and_then_its_data() {
+        let text = derived(quote! {
+            enum Place<T> { Shop(u16, T), Web { host: String }, Unknown }
+        });
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let web = "Self::Web { host: __idem_0 } => { __idem_key.value(\"Web\"); __idem_key.separator(); \
+                   ::idem::__private::KeyPart::render(__idem_0, __idem_key); }";
+        assert!(text.contains(web), "{text}");
+        assert!(text.contains("where T: ::idem::__private::KeyPart"), "{text}");
+        assert!(text.contains("(\"Shop\", \"Shop {0: u16, 1: T}\")"), "{text}");
+        assert!(text.contains("(\"Unknown\", \"Unknown\")"), "{text}");
     }
 
     #[test]
@@ -200,14 +268,6 @@ where
                     enum U {}
                 ),
                 "without variants",
-            ),
-            (
-                quote!(
-                    enum U {
-                        A(u8),
-                    }
-                ),
-                "with data",
             ),
             (
                 quote!(

@@ -1,11 +1,203 @@
-//! What must still happen when the caller has gone away.
+//! What must still happen when the caller has gone away or has its value already, and [`drain`], which waits
+//! for it.
+//!
+//! Owns the counts of this process and the limits of what is kept in memory for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::late_recording::LateRecording;
+use super::report;
+
+/// At most so many claims of calls that went away are found out about at once, while a store does not answer.
+const MOST_GIVE_BACKS: usize = 1_000;
+
+/// What a piece of work in the background does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    /// It runs a detached body.
+    Body,
+    /// It records a result.
+    Result,
+    /// It gives a claim up.
+    Release,
+}
+
+/// What this process has in the background.
+struct Background {
+    bodies: AtomicUsize,
+    results: AtomicUsize,
+    releases: AtomicUsize,
+    late_results: AtomicUsize,
+    late_bytes: AtomicUsize,
+    give_backs: AtomicUsize,
+    ended: Notify,
+}
+
+static BACKGROUND: Background = Background {
+    bodies: AtomicUsize::new(0),
+    results: AtomicUsize::new(0),
+    releases: AtomicUsize::new(0),
+    late_results: AtomicUsize::new(0),
+    late_bytes: AtomicUsize::new(0),
+    give_backs: AtomicUsize::new(0),
+    ended: Notify::const_new(),
+};
+
+impl Background {
+    const fn count(&self, work: Work) -> &AtomicUsize {
+        match work {
+            Work::Body => &self.bodies,
+            Work::Result => &self.results,
+            Work::Release => &self.releases,
+        }
+    }
+
+    fn left(&self) -> Drained {
+        Drained {
+            bodies: self.bodies.load(Ordering::SeqCst),
+            results: self.results.load(Ordering::SeqCst),
+            releases: self.releases.load(Ordering::SeqCst),
+        }
+    }
+}
+
+/// One piece of work that [`drain`] waits for; it is over when this is dropped, also with its runtime.
+#[derive(Debug)]
+pub(crate) struct Pending(Work);
+
+impl Pending {
+    pub(crate) fn new(work: Work) -> Self {
+        BACKGROUND.count(work).fetch_add(1, Ordering::SeqCst);
+        Self(work)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if BACKGROUND.count(self.0).fetch_sub(1, Ordering::SeqCst) == 1 {
+            BACKGROUND.ended.notify_waiters();
+        }
+    }
+}
+
+/// Room for a result that waits for its store.
+#[derive(Debug)]
+pub(super) struct LateRoom {
+    bytes: usize,
+    _pending: Pending,
+}
+
+impl LateRoom {
+    /// Room for so many bytes, while there is some.
+    pub(super) fn take(bytes: usize) -> Option<Self> {
+        // Made first: dropping it gives back what was taken here.
+        let room = Self { bytes, _pending: Pending::new(Work::Result) };
+        let results = BACKGROUND.late_results.fetch_add(1, Ordering::SeqCst);
+        let before = BACKGROUND.late_bytes.fetch_add(bytes, Ordering::SeqCst);
+        report::late_results(1.0, bytes);
+        let most = LateRecording::installed();
+        (results < most.most_results && before.saturating_add(bytes) <= most.most_bytes).then_some(room)
+    }
+}
+
+impl Drop for LateRoom {
+    fn drop(&mut self) {
+        BACKGROUND.late_results.fetch_sub(1, Ordering::SeqCst);
+        BACKGROUND.late_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+        report::late_results(-1.0, self.bytes);
+    }
+}
+
+/// Room for finding out what was granted to a call that went away.
+#[derive(Debug)]
+pub(super) struct GiveBackRoom(());
+
+impl GiveBackRoom {
+    pub(super) fn take() -> Option<Self> {
+        let room = Self(());
+        (BACKGROUND.give_backs.fetch_add(1, Ordering::SeqCst) < MOST_GIVE_BACKS).then_some(room)
+    }
+}
+
+impl Drop for GiveBackRoom {
+    fn drop(&mut self) {
+        BACKGROUND.give_backs.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What [`drain`] could not wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Drained {
+    /// Detached bodies that still run.
+    pub bodies: usize,
+    /// Results that are not recorded yet. Their keys are taken over when their leases have run out.
+    pub results: usize,
+    /// Claims that are not given up yet. They end with their leases.
+    pub releases: usize,
+}
+
+impl Drained {
+    /// Whether nothing is left.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.bodies == 0 && self.results == 0 && self.releases == 0
+    }
+}
+
+/// Waits until nothing of this process's calls is left in the background, for at most `patience`, and returns
+/// what is left then.
+///
+/// In the background are detached bodies, results whose caller went away or has its value already, and claims
+/// that are given up behind a caller. Call it at the end of a program, after the last call and before its
+/// runtime is dropped: a runtime that is dropped earlier drops them.
+///
+/// It does not wait for calls that somebody awaits, and does not keep new ones from beginning.
+///
+/// # Cancellation
+///
+/// Dropping the future changes nothing: the work goes on.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), idem::Error> {
+/// use std::time::Duration;
+/// use idem::{MemoryStore, Operation};
+///
+/// Operation::new("payments.charge").run(&MemoryStore::new(), "order-42", || async { Ok::<_, idem::Error>(7) }).await?;
+///
+/// let left = idem::drain(Duration::from_secs(30)).await;
+/// if !left.is_complete() {
+///     eprintln!("{} results are not recorded", left.results);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub async fn drain(patience: Duration) -> Drained {
+    let over = async {
+        loop {
+            let mut ended = pin!(BACKGROUND.ended.notified());
+            ended.as_mut().enable();
+            if BACKGROUND.left().is_complete() {
+                return;
+            }
+            ended.await;
+        }
+    };
+    // What is left is the answer, in time or not.
+    let _ = timeout(patience, over).await;
+    BACKGROUND.left()
+}
 
 /// Finishes `work` without a caller.
 ///
@@ -13,8 +205,14 @@ use tokio::task::JoinHandle;
 /// can end; what is left of it becomes a task.
 pub(super) fn finish(
     runtime: &Handle,
-    mut work: Pin<Box<dyn Future<Output = ()> + Send>>,
+    kind: Work,
+    work: impl Future<Output = ()> + Send + 'static,
 ) -> Option<JoinHandle<()>> {
+    let pending = Pending::new(kind);
+    let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+        let _pending = pending;
+        work.await;
+    });
     if !std::thread::panicking() {
         let _entered = runtime.enter();
         let mut cx = Context::from_waker(Waker::noop());

@@ -1,21 +1,25 @@
 //! One call: what is known of it before anything is asked of the store.
 
+use std::cell::Cell;
 use std::fmt;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Id};
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::background;
-use super::operation::{Operation, Policy, RenderedKey, SHORTEST_LEASE};
-use super::report::{self, Event};
-use crate::context::{self, Ending, Observation, Outcome};
+use super::background::{self, Work};
+use super::context::{self, Context, Ending, Observation, Outcome};
+use super::operation::{Operation, Policy, RenderedKey};
+use super::report::{self, Event, Shown};
+use super::waiters::StoreIdentity;
 use crate::error::{CallId, Error};
-use crate::key::RecordKey;
-use crate::protocol::Fingerprint;
-use crate::store::Store;
+use idem_core::RecordKey;
+use idem_core::Store;
+use idem_core::defaults::SHORTEST_LEASE;
+use idem_core::protocol::Fingerprint;
 
 /// One call, as its face hands it over.
 pub(crate) struct Call<S> {
@@ -23,22 +27,34 @@ pub(crate) struct Call<S> {
     store: S,
     key: RenderedKey,
     observer: Option<Arc<Observation>>,
+    /// Read where the call is made, as the next is: a detached body runs in another task.
+    deadline: Option<Instant>,
+    enclosing: Option<Context>,
 }
 
 impl<S: Store> Call<S> {
     /// The call of `operation` with this key.
     pub(crate) fn new(operation: Operation, store: S, key: RenderedKey) -> Self {
-        Self { operation, store, key, observer: Observation::current() }
+        let (observer, deadline) = (Observation::current(), context::deadline());
+        Self { operation, store, key, observer, deadline, enclosing: context::enclosing() }
     }
 
     /// The runtime the call is made in.
     pub(super) fn runtime(&self) -> Result<Handle, Error> {
-        Handle::try_current().map_err(|_| {
-            Error::configuration(
-                &self.operation_name(),
-                "there is no tokio runtime here; make the call in one that has time enabled",
-            )
-        })
+        let refuse = |detail: &str| Error::configuration(&self.operation_name(), detail);
+        let runtime = Handle::try_current().map_err(|_| {
+            refuse("there is no tokio runtime here; make the call in one that has time enabled")
+        })?;
+        if !has_time(&runtime) {
+            return Err(refuse(
+                "this tokio runtime has no timers; build it with `enable_time` or `enable_all`",
+            ));
+        }
+        Ok(runtime)
+    }
+
+    pub(super) fn strict_name(&self) -> Option<Arc<str>> {
+        self.operation.strict_name()
     }
 
     pub(super) fn operation_name(&self) -> String {
@@ -58,26 +74,31 @@ impl<S: Store> Call<S> {
 
     fn checked(self) -> Result<Arc<Prepared<S>>, Error> {
         let runtime = self.runtime()?;
-        let Self { operation, store, key, observer } = self;
+        let Self { operation, store, key, observer, deadline, enclosing } = self;
         let checked = operation.check()?;
         if let Some(observer) = &observer {
             observer.keeps_for(checked.scope.as_str(), checked.policy.ttl);
         }
         let key = key.map_err(|error| Error::key(checked.scope.as_str(), error))?;
         let key = RecordKey::new(checked.scope, key);
+        if let Some(observer) = &observer {
+            observer.calls(&key);
+        }
         let span = tracing::info_span!(
             "idempotent_call",
             operation = key.scope().as_str(),
-            key = %key.shown(),
+            key = %Shown(&key),
             attempt = tracing::field::Empty,
         );
-        let deadline = context::deadline();
+        let renewal_pause = renewal_pause(deadline, checked.policy.lease);
         let policy = Policy { lease: until(deadline, checked.policy.lease), ..checked.policy };
         Ok(Arc::new(Prepared {
             store,
             key,
             policy,
             deadline,
+            renewal_pause,
+            enclosing,
             fingerprint: checked.fingerprint,
             runtime,
             span,
@@ -92,10 +113,33 @@ impl<S> fmt::Debug for Call<S> {
     }
 }
 
+/// Whether a runtime, which is the current one, has timers. Only a panic says that it has none.
+fn has_time(runtime: &Handle) -> bool {
+    thread_local! {
+        static TIMED: Cell<Option<Id>> = const { Cell::new(None) };
+    }
+    let id = Some(runtime.id());
+    // Once a thread and runtime.
+    if TIMED.try_with(Cell::get).ok().flatten() == id {
+        return true;
+    }
+    let has_time = catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok();
+    if has_time {
+        let _ = TIMED.try_with(|timed| timed.set(id));
+    }
+    has_time
+}
+
 /// A lease that does not reach beyond the deadline.
 fn until(deadline: Option<Instant>, lease: Duration) -> Duration {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     left.map_or(lease, |left| lease.min(left).max(SHORTEST_LEASE))
+}
+
+/// The least time between two renewals. A lease that a deadline cuts short cannot be made longer by them; they
+/// only find out whether it is lost.
+fn renewal_pause(deadline: Option<Instant>, lease: Duration) -> Duration {
+    if until(deadline, lease) < lease { (lease / 3).min(Duration::from_secs(1)) } else { Duration::ZERO }
 }
 
 /// One call that can be made.
@@ -104,6 +148,10 @@ pub(crate) struct Prepared<S> {
     pub(super) key: RecordKey,
     pub(super) policy: Policy,
     deadline: Option<Instant>,
+    /// The least time between two renewals.
+    pub(super) renewal_pause: Duration,
+    /// The call in whose body this one is made.
+    pub(super) enclosing: Option<Context>,
     pub(super) fingerprint: Option<Fingerprint>,
     pub(super) runtime: Handle,
     pub(super) span: Span,
@@ -113,6 +161,14 @@ pub(crate) struct Prepared<S> {
 impl<S: Store> Prepared<S> {
     pub(super) fn id(&self) -> CallId {
         (&self.key).into()
+    }
+
+    /// Whether this call is made in a body that holds the key: it would wait for itself.
+    pub(super) fn is_reentrant(&self) -> bool {
+        let identity = || StoreIdentity::of(&self.store);
+        self.enclosing
+            .as_ref()
+            .is_some_and(|call| identity().is_some_and(|store| call.holds(&self.key, store)))
     }
 
     /// How long the lease is to be from now.
@@ -133,6 +189,13 @@ impl<S: Store> Prepared<S> {
         error
     }
 
+    /// Puts down that this call was granted its key.
+    pub(super) fn granted(&self, attempt: u32) {
+        if let Some(observer) = &self.observer {
+            observer.granted(&self.key, attempt);
+        }
+    }
+
     pub(super) fn observe(&self, outcome: Outcome) {
         if let Some(observer) = &self.observer {
             observer.set(outcome);
@@ -140,8 +203,8 @@ impl<S: Store> Prepared<S> {
     }
 
     /// Finishes `work` when the caller has gone away.
-    pub(super) fn finish_behind(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let left = background::finish(&self.runtime, Box::pin(work));
+    pub(super) fn finish_behind(&self, kind: Work, work: impl Future<Output = ()> + Send + 'static) {
+        let left = background::finish(&self.runtime, kind, work);
         if let (Some(observer), Some(left)) = (&self.observer, left) {
             observer.left_behind(left);
         }

@@ -1,5 +1,7 @@
 //! How a call comes to run its body, or to what it gets instead.
 
+mod wait;
+
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -7,14 +9,15 @@ use backon::BackoffBuilder;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::attempt::Attempt;
+use super::background::{GiveBackRoom, Work};
 use super::call::Prepared;
-use super::insist::{unanswered, within};
 use super::lease::Sent;
 use super::report::Event;
-use super::wait::{self, backoff};
+use super::retry::{backoff, late_backoff, unanswered, within};
+use super::waiters::Waiters;
 use crate::error::{Error, StoreError, StoreErrorKind};
-use crate::protocol::{Claim, ClaimAnswer, Owner, Replay};
-use crate::store::Store;
+use idem_core::Store;
+use idem_core::protocol::{Claim, ClaimAnswer, Owner, Record, Release, ReleaseCause, Replay, State};
 
 /// What a call may do.
 pub(super) enum Entry<S: Store> {
@@ -29,17 +32,20 @@ pub(super) enum Entry<S: Store> {
 /// What the store answered to one claim.
 pub(super) enum Asked<S: Store> {
     Granted(Attempt<S>),
-    Refused(ClaimAnswer),
+    /// Anything else: a refusal, or a replay.
+    NotGranted(ClaimAnswer),
 }
 
 /// Claims the key, and waits for it where the policy says so.
 pub(super) async fn enter<S: Store>(call: &Arc<Prepared<S>>) -> Result<Entry<S>, Error> {
     let asked = match ask(call).await {
-        Ok(Asked::Refused(ClaimAnswer::Busy { retry_after } | ClaimAnswer::RetryAt { retry_after }))
-            if !call.policy.wait.is_zero() =>
+        Ok(Asked::NotGranted(answer))
+            if !call.policy.wait.is_zero()
+                && !call.is_reentrant()
+                && let Some(busy) = wait::worth_waiting(&answer) =>
         {
             call.report(Event::Busy, 0);
-            Box::pin(wait::turn(call, retry_after)).await?
+            Box::pin(wait::turn(call, busy)).await?
         }
         Ok(asked) => asked,
         Err(error) if call.policy.fail_open && may_fail_open(&error) => {
@@ -56,7 +62,8 @@ pub(super) async fn enter<S: Store>(call: &Arc<Prepared<S>>) -> Result<Entry<S>,
 fn may_fail_open(error: &StoreError) -> bool {
     match error.kind() {
         StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown | StoreErrorKind::Configuration => true,
-        StoreErrorKind::TooLarge | StoreErrorKind::CorruptRecord => false,
+        // Whatever a later kind says, a body that is not known to be new does not run unguarded.
+        _ => false,
     }
 }
 
@@ -71,9 +78,10 @@ fn conclude<S: Store>(call: &Arc<Prepared<S>>, asked: Asked<S>) -> Result<Entry<
             let grant = attempt.grant();
             let event = if grant.recovered { Event::Recovered } else { Event::Claimed };
             call.report(event, grant.attempt);
+            call.granted(grant.attempt);
             return Ok(Entry::Run(attempt));
         }
-        Asked::Refused(answer) => answer,
+        Asked::NotGranted(answer) => answer,
     };
     match answer {
         ClaimAnswer::Replay(replay) => Ok(Entry::Replay(replay)),
@@ -88,7 +96,7 @@ impl<S: Store> Prepared<S> {
         match *answer {
             ClaimAnswer::Busy { retry_after } => {
                 self.report(Event::Busy, 0);
-                Error::InFlight { call: id(), retry_after }
+                Error::InFlight { call: id(), retry_after, reentrant: self.is_reentrant() }
             }
             ClaimAnswer::RetryAt { retry_after } => Error::NotDue { call: id(), retry_after },
             ClaimAnswer::Mismatch => {
@@ -103,10 +111,11 @@ impl<S: Store> Prepared<S> {
                 self.report(Event::Exhausted, attempts);
                 Error::Exhausted { call: id(), attempts }
             }
-            // Both are no refusals, and whoever asked has taken them before.
-            ClaimAnswer::Granted(_) | ClaimAnswer::Replay(_) => {
-                Error::configuration(self.key.scope().as_str(), "an answer was lost")
-            }
+            // A grant and a replay are taken before; what is left is an answer of a later version.
+            _ => Error::configuration(
+                self.key.scope().as_str(),
+                "the store gave an answer that this version of idem does not know; use one version of both",
+            ),
         }
     }
 }
@@ -115,7 +124,7 @@ impl<S: Store> Prepared<S> {
 pub(super) async fn ask<S: Store>(call: &Arc<Prepared<S>>) -> Result<Asked<S>, StoreError> {
     let asking = Asking { call: call.clone(), owner: Owner::random(), sent: Sent::now() };
     let mut claiming = Claiming { call, owner: asking.owner, sent: asking.sent, answering: None };
-    let answering = claiming.answering.insert(Box::pin(asking.answered(false)));
+    let answering = claiming.answering.insert(Box::pin(asking.answered()));
     let patience = call.policy.store_timeout;
     // Out of patience, the question is not dropped: it goes on in the background, to give up what it may still
     // be granted.
@@ -163,24 +172,21 @@ struct Asking<S: Store> {
 }
 
 impl<S: Store> Asking<S> {
-    /// Asks until there is an answer, for as long as an operation of the store may take. With `open` an
-    /// earlier question of this owner may have been granted.
-    async fn answered(self, mut open: bool) -> Result<Asked<S>, Unanswered> {
+    /// Asks until there is an answer, for as long as an operation of the store may take.
+    async fn answered(self) -> Result<Asked<S>, Unanswered> {
         let Self { call, owner, sent } = self;
         let policy = &call.policy;
         let until = || sent.runtime + policy.store_timeout;
         let mut pauses = None;
         let mut unknown = None;
+        // Whether an earlier question may have been granted.
+        let mut open = false;
         loop {
-            let request = Claim {
-                owner,
-                fingerprint: call.fingerprint,
-                lease: call.lease(),
-                ttl: policy.ttl,
-                on_crash: policy.on_crash,
-                max_attempts: policy.max_attempts,
-                settles_doubt: policy.settles_doubt(),
-            };
+            let request = Claim::new(owner, call.lease(), policy.ttl)
+                .with_fingerprint(call.fingerprint)
+                .with_on_crash(policy.on_crash)
+                .with_max_attempts(policy.max_attempts)
+                .with_recovers(policy.recovers);
             match call.store.claim(&call.key, &request).await {
                 Ok(ClaimAnswer::Granted(grant)) => {
                     (open, unknown) = (false, None);
@@ -195,7 +201,7 @@ impl<S: Store> Asking<S> {
                         Err(error) => return Err(Unanswered { error, open }),
                     }
                 }
-                Ok(answer) => return Ok(Asked::Refused(answer)),
+                Ok(answer) => return Ok(Asked::NotGranted(answer)),
                 Err(error) if error.is_outcome_unknown() => {
                     open = true;
                     let error = unknown.get_or_insert(error);
@@ -225,7 +231,11 @@ impl<S: Store> Claiming<'_, S> {
     /// Finds out behind the caller what was granted, and gives it back. Without `answering` an earlier answer
     /// left it open.
     fn give_back(&self, answering: Option<Answering<S>>) {
-        self.call.finish_behind(give_back(self.call.clone(), self.owner, self.sent, answering));
+        // Beyond the limit the lease runs out by itself.
+        if let Some(room) = GiveBackRoom::take() {
+            let work = give_back(self.call.clone(), self.owner, self.sent, answering, room);
+            self.call.finish_behind(Work::Release, work);
+        }
     }
 }
 
@@ -237,25 +247,46 @@ impl<S: Store> Drop for Claiming<'_, S> {
     }
 }
 
+/// Finds out what was granted to a call that went away, and gives it back, until its lease has run out by itself.
 async fn give_back<S: Store>(
     call: Arc<Prepared<S>>,
     owner: Owner,
     sent: Sent,
     answering: Option<Answering<S>>,
+    _room: GiveBackRoom,
 ) {
     let policy = &call.policy;
-    // By now an earlier question may have been granted.
-    let again = || -> Answering<S> { Box::pin(Asking { call: call.clone(), owner, sent }.answered(true)) };
-    let mut answering = answering.unwrap_or_else(again);
-    let mut pauses = backoff().build();
-    loop {
-        match timeout(policy.store_timeout, answering).await {
-            // An attempt that is not used is given up when it is dropped.
-            Ok(Ok(_)) => return,
-            Ok(Err(Unanswered { open: false, .. })) => return,
-            Ok(Err(_)) | Err(_) if sent.runtime.elapsed() > policy.lease => return,
-            Ok(Err(_)) | Err(_) => sleep(pauses.next().unwrap_or(policy.store_timeout)).await,
+    if let Some(answering) = answering {
+        let answered = timeout(policy.store_timeout, answering).await;
+        // An attempt that is not used is given up when it is dropped.
+        if let Ok(Ok(_) | Err(Unanswered { open: false, .. })) = answered {
+            return;
         }
-        answering = again();
     }
+    let mut pauses = late_backoff().build();
+    // Looking, and not claiming again: what was never granted must not be granted here.
+    while let Err(error) = give_up_what_is_ours(&call, owner).await {
+        if !error.is_transient() || sent.runtime.elapsed() > policy.lease {
+            return call.report(Event::ReleaseFailed(&error), 0);
+        }
+        sleep(pauses.next().unwrap_or(policy.store_timeout)).await;
+    }
+}
+
+/// Releases the key if this owner has it.
+async fn give_up_what_is_ours<S: Store>(call: &Prepared<S>, owner: Owner) -> Result<(), StoreError> {
+    let patience = call.policy.store_timeout;
+    let record = timeout(patience, call.store.get(&call.key))
+        .await
+        .unwrap_or_else(|_| Err(unanswered("the record", patience)))?;
+    let held = |record: &Record| matches!(record.state, State::InFlight | State::InDoubt);
+    let Some(record) = record.filter(|record| held(record) && record.owner == owner) else {
+        return Ok(());
+    };
+    let request = Release::new(owner, record.fence, ReleaseCause::Unused);
+    timeout(patience, call.store.release(&call.key, &request))
+        .await
+        .unwrap_or_else(|_| Err(unanswered("the release", patience)))?;
+    Waiters::ring_in(&call.store, &call.key);
+    Ok(())
 }

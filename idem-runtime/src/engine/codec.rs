@@ -1,16 +1,20 @@
-//! How results become bytes and come back: JSON.
+//! How results become bytes and come back: JSON, which their first byte says ([`ResultFormat`]).
 //!
 //! A user's `Serialize`, `Deserialize` or terminal function runs here, so a panic of the first two
-//! is caught: by then the body has had its effect.
+//! is caught: by then the body has had its effect. No reason given here ever holds a value.
 
+use std::fmt;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use smallvec::SmallVec;
 
-use crate::protocol::{StoredResult, Tombstone, Verdict};
+use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
 
 /// What a short result is, in bytes.
 const SHORT: usize = 128;
@@ -18,10 +22,102 @@ const SHORT: usize = 128;
 /// How the results of an operation are kept.
 pub(crate) trait Codec<T, E> {
     /// What to record of a result; `None` if the key is to be released instead.
-    fn encode(&self, result: &Result<T, E>, max_bytes: usize) -> Option<(Verdict, StoredResult)>;
+    fn encode(&self, result: &Result<T, E>, max_bytes: usize) -> Option<Encoded>;
 
-    /// The result that was recorded, or `None` if these bytes are none.
-    fn decode(&self, verdict: Verdict, bytes: &[u8]) -> Option<Result<T, E>>;
+    /// The result that was recorded.
+    ///
+    /// # Errors
+    ///
+    /// Why these bytes are none.
+    fn decode(&self, verdict: Verdict, bytes: &[u8]) -> Result<Result<T, E>, NotDecoded>;
+
+    /// When a key that is released after this attempt is due again; `None` where the operation says.
+    fn retry_after(&self, result: &Result<T, E>, attempt: u32) -> Option<Duration> {
+        let _ = (result, attempt);
+        None
+    }
+
+    /// Whether a result that is not recorded means that the body was begun and gave no answer: as a crash, by the
+    /// policy, and not a failure.
+    fn is_crash(&self, _result: &Result<T, E>) -> bool {
+        false
+    }
+}
+
+/// What to record of a result.
+#[derive(Debug)]
+pub(crate) struct Encoded {
+    pub(crate) verdict: Verdict,
+    pub(crate) stored: Stored,
+}
+
+impl Encoded {
+    pub(crate) const fn new(verdict: Verdict, stored: Stored) -> Self {
+        Self { verdict, stored }
+    }
+}
+
+/// A value as it is recorded, and why it is only a tombstone where it is one unexpectedly.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) result: StoredResult,
+    pub(crate) fault: Option<NotEncoded>,
+}
+
+impl From<StoredResult> for Stored {
+    fn from(result: StoredResult) -> Self {
+        Self { result, fault: None }
+    }
+}
+
+/// Why a value could not be recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotEncoded {
+    /// It takes more bytes than this.
+    TooLarge(usize),
+    /// Its `Serialize` panicked.
+    Panicked,
+    /// Its `Serialize` failed, for this reason.
+    Refused(String),
+}
+
+impl fmt::Display for NotEncoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge(most) => write!(f, "it takes more than {most} bytes"),
+            Self::Panicked => f.write_str("its `Serialize` panicked"),
+            Self::Refused(reason) => f.write_str(reason),
+        }
+    }
+}
+
+/// Why recorded bytes are no value of a type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NotDecoded(Arc<str>);
+
+impl NotDecoded {
+    pub(crate) fn because(reason: &str) -> Self {
+        Self(reason.into())
+    }
+
+    /// Unless these bytes are written by this format.
+    pub(crate) fn unless_written_as(format: ResultFormat, bytes: &[u8]) -> Result<(), Self> {
+        match ResultFormat::of(bytes) {
+            // What has no byte is told apart by whoever reads it.
+            None => Ok(()),
+            Some(found) if found == format => Ok(()),
+            Some(found) => Err(Self(format!("expected {format}, found {found}").into())),
+        }
+    }
+
+    pub(crate) fn reason(&self) -> &Arc<str> {
+        &self.0
+    }
+}
+
+/// A terminal error that is read by an operation without terminal errors.
+pub(crate) fn no_terminal_errors() -> NotDecoded {
+    NotDecoded::because("it is a terminal error, and this operation keeps none")
 }
 
 /// Values are kept, errors are not.
@@ -29,55 +125,221 @@ pub(crate) trait Codec<T, E> {
 pub(crate) struct Values;
 
 impl<T: Serialize + DeserializeOwned, E> Codec<T, E> for Values {
-    fn encode(&self, result: &Result<T, E>, max_bytes: usize) -> Option<(Verdict, StoredResult)> {
+    fn encode(&self, result: &Result<T, E>, max_bytes: usize) -> Option<Encoded> {
         let value = result.as_ref().ok()?;
-        Some((Verdict::Completed, to_stored(value, max_bytes)))
+        Some(Encoded::new(Verdict::Completed, to_stored(value, max_bytes)))
     }
 
-    fn decode(&self, verdict: Verdict, bytes: &[u8]) -> Option<Result<T, E>> {
+    fn decode(&self, verdict: Verdict, bytes: &[u8]) -> Result<Result<T, E>, NotDecoded> {
         match verdict {
             Verdict::Completed => from_bytes(bytes).map(Ok),
-            Verdict::Failed => None,
+            Verdict::Failed => Err(no_terminal_errors()),
         }
     }
 }
 
-/// Values are kept, and the errors for which the function holds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terminal<F>(pub(crate) F);
-
-impl<T, E, F> Codec<T, E> for Terminal<F>
-where
-    T: Serialize + DeserializeOwned,
-    E: Serialize + DeserializeOwned,
-    F: Fn(&E) -> bool,
-{
-    fn encode(&self, result: &Result<T, E>, max_bytes: usize) -> Option<(Verdict, StoredResult)> {
-        match result {
-            Ok(value) => Some((Verdict::Completed, to_stored(value, max_bytes))),
-            Err(error) if (self.0)(error) => Some((Verdict::Failed, to_stored(error, max_bytes))),
-            Err(_) => None,
-        }
-    }
-
-    fn decode(&self, verdict: Verdict, bytes: &[u8]) -> Option<Result<T, E>> {
-        match verdict {
-            Verdict::Completed => from_bytes(bytes).map(Ok),
-            Verdict::Failed => from_bytes(bytes).map(Err),
-        }
-    }
-}
-
-pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> StoredResult {
+/// Takes no more than so many bytes: a result far beyond the limit is not encoded to its end.
+struct Limited {
     // A short result has its room beside the count of those who share it: one allocation for both.
-    let mut bytes = SmallVec::<[u8; SHORT]>::new();
-    match catch_unwind(AssertUnwindSafe(|| serde_json::to_writer(&mut bytes, value))) {
-        Ok(Ok(())) if bytes.len() > max_bytes => StoredResult::Tombstone(Tombstone::TooLarge),
-        Ok(Ok(())) => StoredResult::Value(Bytes::from_owner(bytes)),
-        Ok(Err(_)) | Err(_) => StoredResult::Tombstone(Tombstone::NotEncodable),
+    bytes: SmallVec<[u8; SHORT]>,
+    most: usize,
+    exceeded: bool,
+}
+
+impl io::Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.exceeded || bytes.len() > self.most - self.bytes.len() {
+            self.exceeded = true;
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
-pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(|| serde_json::from_slice(bytes))).ok()?.ok()
+pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> Stored {
+    let mut limited = Limited { bytes: SmallVec::new(), most: max_bytes, exceeded: false };
+    let written = catch_unwind(AssertUnwindSafe(|| serde_json::to_writer(&mut limited, value)));
+    let (tombstone, fault) = match written {
+        // Also where a `Serialize` of the user's went on after it.
+        _ if limited.exceeded => (Tombstone::TooLarge, NotEncoded::TooLarge(max_bytes)),
+        Ok(Ok(())) => return StoredResult::Value(Bytes::from_owner(limited.bytes)).into(),
+        Ok(Err(error)) => (Tombstone::NotEncodable, NotEncoded::Refused(encoding_fault(&error))),
+        Err(_) => (Tombstone::NotEncodable, NotEncoded::Panicked),
+    };
+    Stored { result: StoredResult::Tombstone(tombstone), fault: Some(fault) }
+}
+
+pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, NotDecoded> {
+    NotDecoded::unless_written_as(ResultFormat::Json, bytes)?;
+    match catch_unwind(AssertUnwindSafe(|| serde_json::from_slice(bytes))) {
+        Ok(decoded) => decoded.map_err(|error| NotDecoded(decoding_fault(&error).into())),
+        Err(_) => Err(NotDecoded::because("its `Deserialize` panicked")),
+    }
+}
+
+/// What serde says on its own, and what derived code says of types: texts without a value in them. Any other
+/// may hold one.
+const ENCODING_FAULTS: [&str; 6] = [
+    "key must be a string",
+    "float key must be finite",
+    "number out of range",
+    "cannot serialize tagged newtype variant",
+    "can only flatten structs and maps",
+    "path contains invalid UTF-8 characters",
+];
+
+fn encoding_fault(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    if ENCODING_FAULTS.iter().any(|known| text.starts_with(known)) {
+        text
+    } else {
+        "its `Serialize` returned an error".to_owned()
+    }
+}
+
+/// The reason and the place, without what was found there.
+fn decoding_fault(error: &serde_json::Error) -> String {
+    use serde_json::error::Category;
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    // An error of a user's own code may have no place.
+    let said = text.strip_suffix(&place).unwrap_or(&text);
+    let reason = match error.classify() {
+        // The parser's own words.
+        Category::Io | Category::Syntax | Category::Eof => said.to_owned(),
+        Category::Data => without_value(said),
+    };
+    if error.line() == 0 { reason } else { format!("{reason}{place}") }
+}
+
+/// The faults that name what was found, and what was expected after it.
+const FOUND: [&str; 5] =
+    ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant ", "unknown field "];
+
+fn without_value(said: &str) -> String {
+    // Names of fields and types are the program's.
+    let safe = ["missing field `", "duplicate field `", "data did not match any variant of untagged enum "];
+    if safe.iter().any(|known| said.starts_with(known)) {
+        return said.to_owned();
+    }
+    let Some(fault) = FOUND.iter().find(|fault| said.starts_with(**fault)) else {
+        return "its `Deserialize` returned an error".to_owned();
+    };
+    let found = &said[fault.len()..];
+    // The kind of what was found stands before the value itself, which is quoted.
+    let kind = found.split(['`', '"', ',']).next().unwrap_or_default().trim();
+    let fault = fault.trim_end_matches([' ', ':']);
+    let found = if kind.is_empty() { fault.to_owned() } else { format!("{fault}: {kind}") };
+    // What was found may hold these words too, so the last ones count.
+    match said.rsplit_once(", expected ") {
+        Some((_, expected)) if !expected.contains('"') => format!("{found}, expected {expected}"),
+        _ => found,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only decoded")]
+    struct Receipt {
+        number: u8,
+        kind: Kind,
+    }
+
+    #[derive(Debug, Deserialize)]
+    enum Kind {
+        Paid,
+    }
+
+    fn reason(json: &str) -> String {
+        from_bytes::<Receipt>(json.as_bytes()).unwrap_err().reason().to_string()
+    }
+
+    #[test]
+    fn a_reason_says_what_and_where_and_never_the_value() {
+        assert_eq!(reason(r#"{"number":1}"#), "missing field `kind` at line 1 column 12");
+        assert_eq!(reason(r#"{"number":"secret"}"#), "invalid type: string, expected u8 at line 1 column 18");
+        assert_eq!(
+            reason(r#"{"number":"a, expected secret"}"#),
+            "invalid type: string, expected u8 at line 1 column 30"
+        );
+        assert_eq!(reason(r#"{"number":4711}"#), "invalid value: integer, expected u8 at line 1 column 14");
+        assert_eq!(reason(r#"{"kind":"secret"}"#), "unknown variant, expected `Paid` at line 1 column 16");
+        assert_eq!(
+            reason(r#"{"secret":1}"#),
+            "unknown field, expected `number` or `kind` at line 1 column 9"
+        );
+        assert_eq!(reason(r#"{"number":"#), "EOF while parsing a value at line 1 column 10");
+    }
+
+    #[test]
+    fn what_another_format_wrote_is_said_by_its_name() {
+        let reason = |bytes: &[u8]| from_bytes::<u64>(bytes).unwrap_err().reason().to_string();
+        assert_eq!(reason(b"\x01\0\xc8"), "expected JSON, found a response of the HTTP layer");
+        assert_eq!(
+            reason(b"\x05secret"),
+            "expected JSON, found format 0x05, which this version of idem does not know"
+        );
+        assert_eq!(reason(b"\xabid\x01secret"), "expected JSON, found an encrypted result");
+        // What every version until now wrote.
+        assert_eq!(from_bytes::<u64>(b"7"), Ok(7));
+    }
+
+    #[test]
+    fn an_error_of_a_users_own_code_is_not_repeated() {
+        #[derive(Debug)]
+        struct Own;
+        impl<'de> Deserialize<'de> for Own {
+            fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+                Err(serde::de::Error::custom("secret"))
+            }
+        }
+        impl Serialize for Own {
+            fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+                Err(serde::ser::Error::custom("secret"))
+            }
+        }
+        assert_eq!(
+            from_bytes::<Own>(b"1").unwrap_err().reason().as_ref(),
+            "its `Deserialize` returned an error"
+        );
+        let fault = to_stored(&Own, 100).fault.unwrap();
+        assert_eq!(fault.to_string(), "its `Serialize` returned an error");
+        let fault = to_stored(&HashMap::from([((1_u8, 2_u8), 3)]), 100).fault.unwrap();
+        assert_eq!(fault.to_string(), "key must be a string");
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_encoded_to_its_end() {
+        /// Counts how many of it are asked for.
+        struct Endless(std::cell::Cell<usize>);
+        impl Serialize for Endless {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_seq((0..1_000_000).inspect(|_| self.0.set(self.0.get() + 1)))
+            }
+        }
+        let endless = Endless(std::cell::Cell::new(0));
+        let stored = to_stored(&endless, 100);
+        assert_eq!(stored.result, StoredResult::Tombstone(Tombstone::TooLarge));
+        assert_eq!(stored.fault, Some(NotEncoded::TooLarge(100)));
+        assert!(endless.0.get() < 100, "{} were encoded", endless.0.get());
+        assert_eq!(to_stored(&"a".repeat(98), 100).fault, None);
+        assert_eq!(to_stored(&"a".repeat(99), 100).fault, Some(NotEncoded::TooLarge(100)));
+    }
 }

@@ -1,23 +1,30 @@
 //! The lease of one attempt: until when it is certainly held, and whether it is lost.
 //!
-//! Shared by the call's own upkeep and the keeper; both write here what the store said.
+//! Shared by the call's task and the renewal thread; both write here what the store answered.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// The lease of one attempt.
 pub(super) struct Lease {
     pub(super) length: Duration,
+    /// How long after it was confirmed the call itself renews it.
+    renewed_after: Duration,
     /// When the request was sent that the store last confirmed the lease by: the lease runs at least
     /// its length from there.
     confirmed: Mutex<Sent>,
     lost: AtomicBool,
+    doubted: AtomicBool,
     over: AtomicBool,
     pub(super) waker: AtomicWaker,
+    /// There once somebody outside the call's task asks: most bodies have no such work.
+    outside: OnceLock<Box<Notify>>,
 }
 
 /// When a request was sent.
@@ -25,7 +32,7 @@ pub(super) struct Lease {
 pub(super) struct Sent {
     /// By the runtime's clock, which a test may have paused.
     pub(super) runtime: Instant,
-    /// By the machine's, which the keeper goes by.
+    /// By the machine's, which the renewal thread uses.
     machine: std::time::Instant,
 }
 
@@ -46,11 +53,19 @@ impl Lease {
         };
         Self {
             length,
+            renewed_after: length / 3,
             confirmed: Mutex::new(confirmed),
             lost: AtomicBool::new(false),
+            doubted: AtomicBool::new(false),
             over: AtomicBool::new(false),
             waker: AtomicWaker::new(),
+            outside: OnceLock::new(),
         }
+    }
+
+    /// The same lease, renewed no more often than that.
+    pub(super) fn renewed_at_most_every(self, pause: Duration) -> Self {
+        Self { renewed_after: self.renewed_after.max(pause), ..self }
     }
 
     fn confirmed(&self) -> MutexGuard<'_, Sent> {
@@ -68,15 +83,41 @@ impl Lease {
     pub(super) fn lose(&self) {
         self.lost.store(true, Ordering::Release);
         self.waker.wake();
+        self.tell_outside();
     }
 
     pub(super) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
 
+    /// The key is in doubt; whether that is new.
+    pub(super) fn is_first_doubt(&self) -> bool {
+        !self.doubted.swap(true, Ordering::AcqRel)
+    }
+
     /// Nothing is to be renewed any more.
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Release);
+        self.tell_outside();
+    }
+
+    fn tell_outside(&self) {
+        // With the one in `ended`: either this sees who waits, or who waits sees what was stored before.
+        fence(Ordering::SeqCst);
+        if let Some(outside) = self.outside.get() {
+            outside.notify_waiters();
+        }
+    }
+
+    /// Returns once it is lost, or nothing is done under it any more.
+    pub(super) async fn ended(&self) {
+        let outside = self.outside.get_or_init(Box::default);
+        let mut told = pin!(outside.notified());
+        told.as_mut().enable();
+        fence(Ordering::SeqCst);
+        if !self.is_over() {
+            told.await;
+        }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -93,24 +134,32 @@ impl Lease {
         self.held_until().saturating_duration_since(Instant::now()) <= self.length / 3
     }
 
-    /// When the call itself renews it: when a third of it is over, or up to a thirty-second of it earlier, so that
+    /// When the call itself renews it: usually when a third of it is over, or up to a thirty-second of it earlier, so that
     /// the many leases of one length are renewed at a few moments and a store takes each lot at once.
     pub(super) fn renew_at(&self) -> Instant {
-        let at = later(self.confirmed().runtime, self.length / 3);
+        let at = later(self.confirmed().runtime, self.renewed_after);
         let since = at.saturating_duration_since(Instant::from_std(*EPOCH));
         let over = since.as_nanos() % (self.length / 32).as_nanos().max(1);
         at.checked_sub(Duration::from_nanos(u64::try_from(over).unwrap_or_default())).unwrap_or(at)
     }
 
-    /// When the keeper renews it, if the call did not.
+    /// How long after a failed renewal the next is sent.
+    pub(super) fn pause_after_failure(&self) -> Duration {
+        (self.renewed_after / 4).min(LONGEST_PAUSE)
+    }
+
+    /// When the renewal thread renews it, if the call did not.
     pub(super) fn keep_at(&self) -> std::time::Instant {
         let confirmed = self.confirmed().machine;
-        confirmed.checked_add(self.length / 2).unwrap_or_else(|| confirmed + FAR)
+        confirmed.checked_add(self.renewed_after * 3 / 2).unwrap_or_else(|| confirmed + FAR)
     }
 }
 
 /// What the moments of renewal are counted from.
 static EPOCH: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+
+/// How long after a failed renewal the next is sent, at the most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Later than any process lives, and certainly an instant.
 const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);

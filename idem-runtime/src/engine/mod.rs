@@ -3,6 +3,20 @@
 //! Owns everything that happens between a caller and a store. It knows the protocol's answers but
 //! not its rules, and bytes but not how a store keeps them.
 //!
+//! | file | what it does |
+//! |---|---|
+//! | `call`, `operation`, `typed`, `retry_after`, `site` | what is checked before the store is asked |
+//! | `claim`, `waiters` | claiming the key, and waiting for the call in flight |
+//! | `attempt`, `claimed`, `late`, `late_recording`, `background` | one granted claim to its end: recorded, released or abandoned, also without a caller |
+//! | `lease`, `renewal_in_task`, `renewal_thread` | the lease; renewed by the caller's task, and by one thread where that task is blocked |
+//! | `retry` | asking the store again until a deadline |
+//! | `codec`, `rules`, `returns` | results to bytes and back, and which are kept |
+//! | `context` | what a body learns of its call, and a caller of the call it made |
+//! | `steps`, `recording_steps`, `recovering` | recovery points and `recover` |
+//! | `transaction` | calls that commit with the caller's transaction |
+//! | `detached` | calls of an operation in a task of their own, or in a transaction |
+//! | `report` | events and metrics |
+//!
 //! Only this file, and a few lines of `steps` and `recovering`, are generic over the body, and are kept short
 //! for that reason.
 
@@ -10,20 +24,28 @@ mod attempt;
 mod background;
 mod call;
 mod claim;
+mod claimed;
 mod codec;
-mod insist;
-mod keeper;
+mod context;
+mod detached;
+mod late;
+mod late_recording;
 mod lease;
 mod operation;
-mod recorder;
+mod recording_steps;
 mod recovering;
+mod renewal_in_task;
+mod renewal_thread;
 mod report;
+mod retry;
+mod retry_after;
 mod returns;
+mod rules;
 mod site;
 mod steps;
 mod transaction;
-mod upkeep;
-mod wait;
+mod typed;
+mod waiters;
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -31,29 +53,46 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
+use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Instrument;
 
-use crate::context::{Context, Current, Ending, Observation, Outcome};
 use crate::error::Error;
-use crate::protocol::{Replay, StoredResult, Tombstone, Verdict};
-use crate::store::Store;
+use idem_core::Store;
+use idem_core::protocol::{Replay, StoredResult, Tombstone, Verdict};
 
 use attempt::{Attempt, Recorded};
+pub(crate) use background::{Pending, Work};
 use claim::Entry;
+use renewal_in_task::RenewalInTask;
 use report::Event;
-use upkeep::Upkeep;
 
+pub use background::{Drained, drain};
 pub(crate) use call::{Call, Prepared};
-pub(crate) use codec::{Codec, Terminal, Values, from_bytes, to_stored};
-pub use operation::{Operation, TerminalOperation};
+#[cfg(feature = "http")]
+pub(crate) use codec::NotDecoded;
+use codec::Values;
+pub(crate) use codec::{Codec, Encoded};
+use context::unguarded_frame;
+pub use context::{Context, Observed, Outcome, context, observe, with_deadline};
+pub(crate) use context::{Current, Ending, Observation};
+#[cfg(feature = "message")]
+pub(crate) use context::{HeldKeys, observed_by};
+pub use late_recording::{LateRecording, Unrecorded};
+pub use operation::Operation;
 pub use recovering::RecoveringOperation;
+pub use retry_after::RetryAfter;
 pub use returns::Recordable;
 pub(crate) use returns::{Failure, Return, Unbound};
+pub(crate) use rules::Rules;
 pub use site::Site;
+#[cfg(feature = "catalogue")]
+pub(crate) use site::scope_of;
 pub use steps::{MAX_STEP_NAME_BYTES, Recovery, Step, StepName, step};
-pub(crate) use steps::{Recorder, ask, begin_recovery};
+pub(crate) use steps::{ask, begin_recovery, past_the_limit};
 pub(crate) use transaction::{Entered as EnteredTransaction, Running, Within, enter as enter_transaction};
+pub use typed::TypedOperation;
 
 /// Makes a call. `body` is pinned where it stands, and dropped there as soon as it is done or its
 /// lease is lost. `codec` is lent to be changed by nobody: so it need not be `Sync`.
@@ -123,6 +162,10 @@ where
                 Box::pin(attempt.abandon()).await;
                 resume_unwind(payload)
             }
+            Ended::TimedOut(after) => {
+                Box::pin(attempt.time_out(after)).await;
+                return Err(call.refuse(Error::TimedOut { call: call.id(), after }).into());
+            }
             Ended::LeaseLost => {
                 let replay = Box::pin(attempt.after_loss()).await?;
                 return decode(call, codec, &replay);
@@ -130,12 +173,17 @@ where
         }
     };
     let encoded =
-        if attempt.is_decided() { None } else { codec.encode(&result, call.policy.max_result_bytes) };
-    let Some((verdict, stored)) = encoded else {
-        Box::pin(attempt.release()).await;
+        if attempt.is_decided() { None } else { encode(call, attempt.grant().attempt, codec, &result) };
+    let Some(encoded) = encoded else {
+        let retry_after = codec.retry_after(&result, attempt.grant().attempt);
+        if !attempt.is_decided() && codec.is_crash(&result) {
+            Box::pin(attempt.abandon()).await;
+        } else {
+            Box::pin(attempt.release(retry_after)).await;
+        }
         return result;
     };
-    match attempt.record(verdict, stored).await {
+    match attempt.record(encoded).await {
         Recorded::Kept => result,
         Recorded::Superseded(replay) => decode(call, codec, &replay),
         Recorded::Lost(error) => Err(error.into()),
@@ -143,10 +191,10 @@ where
 }
 
 /// Makes a call in a task of its own, which goes on when the caller goes away. One without a key can
-/// be made plainly.
+/// be made unguarded.
 pub(crate) async fn run_detached<R, C, S, B>(
     call: Call<S>,
-    plain: bool,
+    unguarded: bool,
     mut codec: C,
     body: B,
 ) -> Result<R::Value, R::Error>
@@ -160,10 +208,13 @@ where
 {
     let runtime = call.runtime()?;
     let operation = call.operation_name();
+    let strict_steps = call.strict_name();
+    let pending = Pending::new(Work::Body);
     let task = async move {
+        let _pending = pending;
         let mut body = pin!(Some(body));
-        if plain {
-            polled(body.as_mut()).await.into_result()
+        if unguarded {
+            unguarded_frame(strict_steps, polled(body.as_mut())).await.into_result()
         } else {
             run(call.prepare(), &mut codec, body).await
         }
@@ -193,16 +244,19 @@ pub(crate) enum Ended<R> {
     Returned(R),
     Panicked(Box<dyn Any + Send>),
     LeaseLost,
+    TimedOut(Duration),
 }
 
-/// Polls the body, and the upkeep of its lease from outside it.
+/// Polls the body, and the renewal of its lease from outside it.
 async fn drive<R: Return, S: Store, B: Future<Output = R>>(
     attempt: &Attempt<S>,
     mut body: Pin<&mut Option<B>>,
 ) -> Ended<Result<R::Value, R::Error>> {
     let call = attempt.call();
     let current = Current::new(Context::of(attempt.claimed().clone()), Some(attempt.claimed().clone()));
-    let mut upkeep = Upkeep::new(attempt.claimed());
+    let mut renewal = RenewalInTask::new(attempt.claimed());
+    let timeout = call.policy.timeout.map(|after| (after, Instant::now() + after));
+    let mut timer: Option<Pin<Box<Sleep>>> = None;
     poll_fn(|cx| {
         let _entered = call.span.enter();
         let Some(running) = body.as_mut().as_pin_mut() else {
@@ -210,7 +264,14 @@ async fn drive<R: Return, S: Store, B: Future<Output = R>>(
         };
         match catch_unwind(AssertUnwindSafe(|| current.enter(|| running.poll(cx)))) {
             Ok(Poll::Ready(returned)) => Poll::Ready(Ended::Returned(returned.into_result())),
-            Ok(Poll::Pending) => upkeep.poll_lost(cx).map(|()| Ended::LeaseLost),
+            Ok(Poll::Pending) => {
+                if let Some((after, end)) = timeout
+                    && timer.get_or_insert_with(|| Box::pin(sleep_until(end))).as_mut().poll(cx).is_ready()
+                {
+                    return Poll::Ready(Ended::TimedOut(after));
+                }
+                renewal.poll_lost(cx).map(|()| Ended::LeaseLost)
+            }
             Err(payload) => Poll::Ready(Ended::Panicked(payload)),
         }
     })
@@ -218,9 +279,9 @@ async fn drive<R: Return, S: Store, B: Future<Output = R>>(
 }
 
 /// Runs a body as if nothing guarded it, and tells who observes the call.
-pub(crate) async fn plainly<B: Future>(body: B) -> B::Output {
+pub(crate) async fn unguarded<B: Future>(strict_steps: Option<Arc<str>>, body: B) -> B::Output {
     let observer = Observation::current();
-    let returned = body.await;
+    let returned = unguarded_frame(strict_steps, body).await;
     if let Some(observer) = observer {
         observer.set(Outcome::Unprotected);
     }
@@ -235,7 +296,10 @@ pub(crate) async fn polled<B: Future>(mut body: Pin<&mut Option<B>>) -> B::Outpu
 /// Runs the body without a claim.
 async fn unprotected<S: Store, B: Future>(call: &Prepared<S>, mut body: Pin<&mut Option<B>>) -> B::Output {
     call.observe(Outcome::Unprotected);
-    let current = Current::new(Context::new(call.key.clone(), None), None);
+    let current = Current::new(
+        Context::new(call.key.clone(), None, call.enclosing.clone(), call.policy.strict_steps),
+        None,
+    );
     poll_fn(|cx| {
         let _entered = call.span.enter();
         match body.as_mut().as_pin_mut() {
@@ -246,6 +310,29 @@ async fn unprotected<S: Store, B: Future>(call: &Prepared<S>, mut body: Pin<&mut
     .await
 }
 
+/// What to record of a result. That it cannot be given to a duplicate is said here, not when one comes.
+fn encode<S: Store, C, T, E>(
+    call: &Prepared<S>,
+    attempt: u32,
+    codec: &C,
+    result: &Result<T, E>,
+) -> Option<Encoded>
+where
+    C: Codec<T, E>,
+{
+    let encoded = codec.encode(result, call.policy.max_result_bytes)?;
+    if let Some(fault) = &encoded.stored.fault {
+        call.report(Event::NotStored(fault), attempt);
+    }
+    // Twice the work, so only where a developer looks.
+    if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &encoded.stored.result)
+        && let Err(fault) = codec.decode(encoded.verdict, bytes)
+    {
+        call.report(Event::NotReplayable(fault.reason()), attempt);
+    }
+    Some(encoded)
+}
+
 fn decode<S: Store, C, T, E>(call: &Prepared<S>, codec: &C, replay: &Replay) -> Result<T, E>
 where
     C: Codec<T, E>,
@@ -254,7 +341,7 @@ where
     let id = || (&call.key).into();
     match &replay.result {
         StoredResult::Value(bytes) => match codec.decode(replay.verdict, bytes) {
-            Some(result) => {
+            Ok(result) => {
                 call.observe(Outcome::replayed(replay));
                 call.report(Event::Replayed, replay.attempt);
                 if replay.verdict == Verdict::Failed {
@@ -262,9 +349,9 @@ where
                 }
                 result
             }
-            None => {
-                call.report(Event::Undecodable, replay.attempt);
-                Err(call.refuse(Error::Undecodable { call: id() }).into())
+            Err(fault) => {
+                call.report(Event::Undecodable(fault.reason()), replay.attempt);
+                Err(call.refuse(Error::Undecodable { call: id(), reason: fault.reason().clone() }).into())
             }
         },
         StoredResult::Tombstone(Tombstone::Exhausted) => {

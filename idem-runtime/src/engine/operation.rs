@@ -1,5 +1,8 @@
 //! The policy of an operation: what the attribute's options set, and what is checked of it.
 
+mod pace;
+
+use std::any::{type_name, type_name_of_val};
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::pin::pin;
@@ -9,20 +12,15 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Call, Codec, Site, Terminal, Values};
+use super::retry_after::RetryAfter;
+use super::site::{DefaultScope, Site};
+use super::{Call, Values};
 use crate::error::Error;
 use crate::fingerprint::{FingerprintError, fingerprint};
-use crate::key::{Key, KeyBuilder, KeyError, KeyPart, Scope};
-use crate::protocol::{Fingerprint, OnCrash};
-use crate::store::Store;
-
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The longest time any option takes: 100 years.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60 + 25 * 24 * 60 * 60);
-
-/// The shortest lease: below it, upkeep would be all a process does.
-pub(super) const SHORTEST_LEASE: Duration = Duration::from_millis(1);
+use idem_core::Store;
+use idem_core::defaults::{self, LONGEST, SHORTEST_LEASE};
+use idem_core::protocol::{Fingerprint, OnCrash};
+use idem_core::{Key, KeyBuilder, KeyError, KeyPart, RecordKey, Scope};
 
 /// The policy of an operation, and the way to call it without the attribute.
 ///
@@ -59,7 +57,7 @@ pub struct Operation {
 #[derive(Clone, Debug)]
 enum ScopeSource {
     Named(Cow<'static, str>),
-    Default(Arc<str>, &'static Site),
+    Default(DefaultScope),
 }
 
 /// What the engine goes by, once it was checked.
@@ -73,8 +71,11 @@ pub(super) struct Policy {
     pub(super) fail_open: bool,
     pub(super) max_result_bytes: usize,
     pub(super) store_timeout: Duration,
+    pub(super) timeout: Option<Duration>,
+    pub(super) retry_after: Option<RetryAfter>,
     /// Whether an earlier run that ended without saying what happened is asked about first.
     pub(super) recovers: bool,
+    pub(super) strict_steps: bool,
 }
 
 impl Policy {
@@ -91,33 +92,32 @@ impl Operation {
         Self::from_scope(ScopeSource::Named(scope.into()))
     }
 
-    /// An annotated free function, under its default scope.
+    /// An annotated function without `self`, under its default scope. `inside` is something in the function.
     #[doc(hidden)]
-    pub fn at(site: &'static Site) -> Self {
-        Self::from_scope(ScopeSource::Default(site.scope(), site))
+    pub fn at<T>(site: &'static Site, inside: &T) -> Self {
+        Self::from_scope(ScopeSource::Default(site.scope(None, type_name_of_val(inside))))
     }
 
-    /// An annotated method or generic function, under its default scope.
+    /// An annotated method of `R`, under its default scope. `inside` is something in the method.
     #[doc(hidden)]
-    pub fn at_types(
-        site: &'static Site,
-        receiver: Option<&'static str>,
-        parameters: &[&'static str],
-    ) -> Self {
-        Self::from_scope(ScopeSource::Default(site.typed_scope(receiver, parameters), site))
+    pub fn at_method<R: ?Sized, T>(site: &'static Site, inside: &T) -> Self {
+        Self::from_scope(ScopeSource::Default(site.scope(Some(type_name::<R>()), type_name_of_val(inside))))
     }
 
     fn from_scope(scope: ScopeSource) -> Self {
         let policy = Policy {
-            ttl: DAY,
-            lease: Duration::from_secs(30),
+            ttl: defaults::TTL,
+            lease: defaults::LEASE,
             wait: Duration::ZERO,
             on_crash: OnCrash::Rerun,
             max_attempts: None,
             fail_open: false,
-            max_result_bytes: 1024 * 1024,
-            store_timeout: Duration::from_secs(10),
+            max_result_bytes: defaults::MAX_RESULT_BYTES,
+            store_timeout: defaults::STORE_TIMEOUT,
+            timeout: None,
+            retry_after: None,
             recovers: false,
+            strict_steps: false,
         };
         Self { scope, fingerprint: None, max_attempts: None, policy }
     }
@@ -142,7 +142,8 @@ impl Operation {
         self
     }
 
-    /// What a lease that ran out without a result means; [`OnCrash::Rerun`] unless set.
+    /// What happens after a body that began and did not end (its lease ran out, its caller went away, it panicked or
+    /// timed out); [`OnCrash::Rerun`] unless set.
     pub const fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.policy.on_crash = on_crash;
         self
@@ -159,6 +160,16 @@ impl Operation {
     /// with [`OnCrash::InDoubt`].
     pub const fn fail_open(mut self) -> Self {
         self.policy.fail_open = true;
+        self
+    }
+
+    /// A [`step`](crate::step) that nothing records is an error and does not run, instead of a warning: in a call that
+    /// runs unprotected, and in one with a transaction. As the attribute's `steps = "strict"`.
+    ///
+    /// A task that the body spawns is outside the call unless [`Context::scope`](crate::Context::scope) carries the
+    /// call into it, and steps there know of no operation: make those [`Step::strict`](crate::Step::strict).
+    pub const fn strict_steps(mut self) -> Self {
+        self.policy.strict_steps = true;
         self
     }
 
@@ -190,13 +201,10 @@ impl Operation {
         self
     }
 
-    /// Keeps and replays errors for which `is_terminal` holds; without it every error releases the
-    /// key.
-    pub const fn terminal<F>(self, is_terminal: F) -> TerminalOperation<F> {
-        TerminalOperation { operation: self, is_terminal }
-    }
-
-    /// Calls the operation: runs `body` if this call gets the key, else gives the recorded result.
+    /// Calls the operation: runs `body` if this call gets the key, otherwise returns the recorded result.
+    ///
+    /// `key` is any [`KeyPart`], encoded as the only part of the key. A finished [`Key`], such as one of
+    /// [`KeyBuilder`] or of [`Context::key`](crate::Context::key), is used as it is.
     ///
     /// It needs a tokio runtime with time enabled.
     ///
@@ -211,8 +219,8 @@ impl Operation {
     /// # Cancellation
     ///
     /// Dropping the future drops the body and releases the key in the background (under
-    /// [`OnCrash::InDoubt`] it is then in doubt). Once the body has succeeded, dropping it records
-    /// the result in the background.
+    /// [`OnCrash::InDoubt`] it is then in doubt). If the body has succeeded by then, its result is recorded in the
+    /// background.
     pub fn run<S, K, F, B, T, E>(
         &self,
         store: &S,
@@ -227,7 +235,30 @@ impl Operation {
         T: Serialize + DeserializeOwned,
         E: From<Error>,
     {
-        call(self.clone(), store.clone(), KeyBuilder::new().part(&key).finish(), Values, body)
+        call(self.clone(), store.clone(), rendered(&key), body)
+    }
+
+    /// The name of the record of a call with this key, which is not made: for tests, `forget` and support tools. As the
+    /// attribute's `key_fn`.
+    ///
+    /// # Errors
+    ///
+    /// Why the call would have no record.
+    ///
+    /// ```
+    /// # use idem_runtime as idem;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use idem::{MemoryStore, Operation, Store};
+    ///
+    /// let (store, charge) = (MemoryStore::new(), Operation::new("payments.charge"));
+    /// charge.run(&store, "order-42", || async { Ok::<_, idem::Error>(7) }).await?;
+    /// assert!(store.forget(&charge.record_key("order-42")?).await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn record_key(&self, key: impl KeyPart) -> Result<RecordKey, Error> {
+        self.clone().record_of(rendered(&key))
     }
 
     /// Asks about an earlier run first, where the body sees to it.
@@ -254,10 +285,22 @@ impl Operation {
         self.policy.on_crash == OnCrash::Rerun
     }
 
+    /// The name of the record with this key.
+    pub(crate) fn record_of(self, key: RenderedKey) -> Result<RecordKey, Error> {
+        let scope = self.check()?.scope;
+        let key = key.map_err(|error| Error::key(scope.as_str(), error))?;
+        Ok(RecordKey::new(scope, key))
+    }
+
+    /// Its name, where its steps are strict.
+    pub(crate) fn strict_name(&self) -> Option<Arc<str>> {
+        self.policy.strict_steps.then(|| Arc::from(self.name()))
+    }
+
     pub(super) fn name(&self) -> &str {
         match &self.scope {
             ScopeSource::Named(name) => name,
-            ScopeSource::Default(name, _) => name,
+            ScopeSource::Default(default) => &default.name,
         }
     }
 
@@ -265,9 +308,11 @@ impl Operation {
     pub(super) fn check(self) -> Result<Checked, Error> {
         let scope = match self.scope {
             ScopeSource::Named(name) => Scope::new(name).map_err(|error| Error::key("(no scope)", error))?,
-            ScopeSource::Default(scope, site) => {
-                site.register(&scope)?;
-                Scope::shared(scope.clone()).map_err(|error| Error::key(&scope, error))?
+            ScopeSource::Default(DefaultScope { name, refused: Some(why), .. }) => {
+                return Err(Error::configuration(&name, why));
+            }
+            ScopeSource::Default(DefaultScope { name, .. }) => {
+                Scope::shared(name.clone()).map_err(|error| Error::key(&name, error))?
             }
         };
         let refuse = |detail: &str| Err(Error::configuration(scope.as_str(), detail));
@@ -283,6 +328,9 @@ impl Operation {
         }
         if policy.store_timeout.is_zero() || policy.store_timeout > LONGEST {
             return refuse("the store timeout must be more than zero and at most 100 years");
+        }
+        if let Some(fault) = policy.pace_fault() {
+            return refuse(fault);
         }
         if policy.fail_open && policy.on_crash == OnCrash::InDoubt {
             return refuse(
@@ -304,55 +352,10 @@ impl Operation {
     }
 }
 
-/// An [`Operation`] that also keeps terminal errors; made by [`Operation::terminal`].
-#[derive(Clone, Debug)]
-#[must_use = "an operation does nothing until it is `run`"]
-pub struct TerminalOperation<F> {
-    pub(super) operation: Operation,
-    pub(super) is_terminal: F,
-}
-
-impl<F> TerminalOperation<F> {
-    /// As [`Operation::run`], with terminal errors recorded and replayed.
-    ///
-    /// # Errors
-    ///
-    /// The body's own, and every [`Error`] turned into `E`.
-    ///
-    /// # Panics
-    ///
-    /// Only if `body` or the terminal function does.
-    pub fn run<'a, S, K, G, B, T, E>(
-        &'a self,
-        store: &S,
-        key: K,
-        body: G,
-    ) -> impl Future<Output = Result<T, E>> + use<'a, F, S, K, G, B, T, E>
-    where
-        S: Store,
-        K: KeyPart,
-        F: Fn(&E) -> bool,
-        G: FnOnce() -> B,
-        B: Future<Output = Result<T, E>>,
-        T: Serialize + DeserializeOwned,
-        E: From<Error> + Serialize + DeserializeOwned,
-    {
-        let codec = Terminal(&self.is_terminal);
-        call(self.operation.clone(), store.clone(), KeyBuilder::new().part(&key).finish(), codec, body)
-    }
-}
-
 /// The key is rendered by now, so the future holds neither it nor the operation.
-async fn call<S, C, F, B, T, E>(
-    operation: Operation,
-    store: S,
-    key: RenderedKey,
-    mut codec: C,
-    body: F,
-) -> Result<T, E>
+async fn call<S, F, B, T, E>(operation: Operation, store: S, key: RenderedKey, body: F) -> Result<T, E>
 where
     S: Store,
-    C: Codec<T, E>,
     F: FnOnce() -> B,
     B: Future<Output = Result<T, E>>,
     T: Serialize + DeserializeOwned,
@@ -360,7 +363,7 @@ where
 {
     let call = Call::new(operation, store, key);
     let body = pin!(Some(async { body().await }));
-    super::run(call.prepare(), &mut codec, body).await
+    super::run(call.prepare(), &mut Values, body).await
 }
 
 /// What [`Operation::check`] gives.
@@ -368,6 +371,11 @@ pub(super) struct Checked {
     pub(super) scope: Scope,
     pub(super) policy: Policy,
     pub(super) fingerprint: Option<Fingerprint>,
+}
+
+/// The key that a call is made under: a finished one as it is, anything else as the only part of one.
+pub(super) fn rendered(key: &impl KeyPart) -> RenderedKey {
+    key.whole_key().map_or_else(|| KeyBuilder::new().part(key).finish(), |whole| Ok(whole.clone()))
 }
 
 /// A key as it was rendered, or why there is none.

@@ -3,11 +3,12 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::operation::{Operation, TerminalOperation};
+use super::operation::Operation;
 use super::steps::{self, Recovery};
+use super::typed::TypedOperation;
 use crate::error::Error;
-use crate::key::KeyPart;
-use crate::store::Store;
+use idem_core::KeyPart;
+use idem_core::Store;
 
 /// An [`Operation`] that asks about an earlier run first; made by [`Operation::recover`].
 #[derive(Clone, Debug)]
@@ -18,8 +19,9 @@ pub struct RecoveringOperation<G, O = Operation> {
 }
 
 impl Operation {
-    /// Calls `recover` before the body wherever the run before ended without saying what happened: its worker
-    /// died, its caller went away, it panicked, or the key is in doubt.
+    /// Calls `recover` before the body wherever the run before began and did not end: its worker died, its caller
+    /// went away, it panicked or timed out, or the key is in doubt. It is called past the limit of attempts too; then no
+    /// body runs.
     ///
     /// | it gives | then |
     /// |---|---|
@@ -61,11 +63,10 @@ impl Operation {
     }
 }
 
-impl<F> TerminalOperation<F> {
-    /// As [`Operation::recover`].
+impl<T, E, F> TypedOperation<T, E, F> {
+    /// As [`Operation::recover`]. An error of `recover` is not recorded.
     pub fn recover<G>(self, recover: G) -> RecoveringOperation<G, Self> {
-        let Self { operation, is_terminal } = self;
-        RecoveringOperation { operation: Self { operation: operation.recovering(), is_terminal }, recover }
+        RecoveringOperation { operation: self.recovering(), recover }
     }
 }
 
@@ -97,10 +98,8 @@ impl<G> RecoveringOperation<G> {
     {
         self.operation.run(store, key, || recovered_or_run(&self.recover, body))
     }
-}
 
-impl<G, C> RecoveringOperation<G, TerminalOperation<C>> {
-    /// As [`TerminalOperation::run`], with what is recovered first. An error of `recover` is not recorded.
+    /// As [`Operation::run_detached`], with what is recovered first.
     ///
     /// # Errors
     ///
@@ -108,25 +107,84 @@ impl<G, C> RecoveringOperation<G, TerminalOperation<C>> {
     ///
     /// # Panics
     ///
-    /// Only if `body`, `recover` or the terminal function does.
-    pub fn run<'a, S, K, Q, F, B, T, E>(
+    /// Only if `body` or `recover` does.
+    pub fn run_detached<S, K, Q, F, B, T, E>(
+        &self,
+        store: &S,
+        key: K,
+        body: F,
+    ) -> impl Future<Output = Result<T, E>> + use<G, S, K, Q, F, B, T, E>
+    where
+        S: Store,
+        K: KeyPart,
+        G: Fn(Recovery) -> Q + Clone + Send + Sync + 'static,
+        Q: Future<Output = Result<Option<T>, E>> + Send + 'static,
+        F: FnOnce() -> B + Send + 'static,
+        B: Future<Output = Result<T, E>> + Send + 'static,
+        T: Serialize + DeserializeOwned + Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let recover = self.recover.clone();
+        self.operation.run_detached(store, key, || async move { recovered_or_run(&recover, body).await })
+    }
+}
+
+impl<G, V, X, C> RecoveringOperation<G, TypedOperation<V, X, C>> {
+    /// As [`TypedOperation::run`], with what is recovered first.
+    ///
+    /// # Errors
+    ///
+    /// The body's own, that of `recover`, and every [`Error`] turned into `E`.
+    ///
+    /// # Panics
+    ///
+    /// Only if `body`, `recover` or a function of the rules does.
+    pub fn run<'a, S, K, Q, F, B>(
         &'a self,
         store: &S,
         key: K,
         body: F,
-    ) -> impl Future<Output = Result<T, E>> + use<'a, G, C, S, K, Q, F, B, T, E>
+    ) -> impl Future<Output = Result<V, X>> + use<'a, G, C, S, K, Q, F, B, V, X>
     where
         S: Store,
         K: KeyPart,
-        C: Fn(&E) -> bool,
         G: Fn(Recovery) -> Q,
-        Q: Future<Output = Result<Option<T>, E>>,
+        Q: Future<Output = Result<Option<V>, X>>,
         F: FnOnce() -> B,
-        B: Future<Output = Result<T, E>>,
-        T: Serialize + DeserializeOwned,
-        E: From<Error> + Serialize + DeserializeOwned,
+        B: Future<Output = Result<V, X>>,
+        X: From<Error>,
     {
         self.operation.run(store, key, || recovered_or_run(&self.recover, body))
+    }
+
+    /// As [`TypedOperation::run_detached`], with what is recovered first.
+    ///
+    /// # Errors
+    ///
+    /// The body's own, that of `recover`, and every [`Error`] turned into `E`.
+    ///
+    /// # Panics
+    ///
+    /// Only if `body`, `recover` or a function of the rules does.
+    pub fn run_detached<S, K, Q, F, B>(
+        &self,
+        store: &S,
+        key: K,
+        body: F,
+    ) -> impl Future<Output = Result<V, X>> + use<G, C, S, K, Q, F, B, V, X>
+    where
+        S: Store,
+        K: KeyPart,
+        C: Clone + Send + 'static,
+        G: Fn(Recovery) -> Q + Clone + Send + Sync + 'static,
+        Q: Future<Output = Result<Option<V>, X>> + Send + 'static,
+        F: FnOnce() -> B + Send + 'static,
+        B: Future<Output = Result<V, X>> + Send + 'static,
+        V: Send + 'static,
+        X: From<Error> + Send + 'static,
+    {
+        let recover = self.recover.clone();
+        self.operation.run_detached(store, key, || async move { recovered_or_run(&recover, body).await })
     }
 }
 
@@ -144,6 +202,9 @@ where
         if let Some(result) = steps::ask(asked).await {
             return result;
         }
+    }
+    if let Some(error) = steps::past_the_limit() {
+        return Err(error.into());
     }
     body().await
 }

@@ -3,13 +3,15 @@
 //! The names are public: see the crate's documentation. No key and no result is ever said; the
 //! digest is.
 
+use std::fmt;
 use std::time::Duration;
 
 #[cfg(feature = "metrics")]
 use tokio::time::Instant;
 
+use super::codec::NotEncoded;
 use crate::error::StoreError;
-use crate::key::RecordKey;
+use idem_core::RecordKey;
 
 /// What happened to a call.
 #[derive(Clone, Copy)]
@@ -20,6 +22,10 @@ pub(crate) enum Event<'a> {
     Recovered,
     /// The result was recorded.
     Completed,
+    /// The body succeeded, and its result cannot be kept: a duplicate gets none.
+    NotStored(&'a NotEncoded),
+    /// The result was encoded, and what was encoded does not decode again.
+    NotReplayable(&'a str),
     /// The body failed in a way worth retrying, and the key is free again.
     Released,
     /// A recorded result was given.
@@ -28,6 +34,10 @@ pub(crate) enum Event<'a> {
     StepRecorded(&'a str),
     /// A step of this name was given what an earlier run recorded.
     StepReplayed(&'a str),
+    /// A step of this name ended, and its value cannot be kept: a later run gets none.
+    StepNotStored(&'a str, &'a NotEncoded),
+    /// A step of this name was encoded, and what was encoded does not decode again.
+    StepNotReplayable(&'a str, &'a str),
     /// A step of this name ended and could not be recorded.
     StepUnrecorded(&'a str, &'a StoreError),
     /// What earlier runs recorded of their steps could not be read.
@@ -42,18 +52,26 @@ pub(crate) enum Event<'a> {
     Mismatch,
     /// The attempts ran out.
     Exhausted,
-    /// The claim was taken over while the body ran.
+    /// The body took longer than its timeout and was dropped.
+    TimedOut(Duration),
+    /// The claim was lost while the body ran.
     LeaseLost,
     /// A worker went away under `on_crash = "in_doubt"`.
     InDoubt,
+    /// Somebody found this worker's lease lapsed; it is alive and goes on.
+    HeldInDoubt,
     /// The lease could not be renewed this time.
     RenewalFailed(&'a StoreError),
     /// The claim could not be given up; the lease will run out.
     ReleaseFailed(&'a StoreError),
+    /// The body succeeded and its result is not recorded yet; its caller gets it, and recording goes on.
+    NotYetRecorded(&'a StoreError),
+    /// A result was recorded after its caller had it.
+    RecordedLate,
     /// The body succeeded and its result could not be recorded.
     Unrecorded(Option<&'a StoreError>),
     /// The recorded result is not of the return type.
-    Undecodable,
+    Undecodable(&'a str),
     /// The store failed, so the call was refused.
     StoreFailed(&'a StoreError),
     /// The store failed, so the body runs unprotected.
@@ -67,10 +85,14 @@ impl Event<'_> {
             Self::Claimed => "claimed",
             Self::Recovered => "recovered",
             Self::Completed => "completed",
+            Self::NotStored(_) => "not_stored",
+            Self::NotReplayable(_) => "not_replayable",
             Self::Released => "released",
             Self::Replayed => "replayed",
             Self::StepRecorded(_) => "step_recorded",
             Self::StepReplayed(_) => "step_replayed",
+            Self::StepNotStored(..) => "step_not_stored",
+            Self::StepNotReplayable(..) => "step_not_replayable",
             Self::StepUnrecorded(..) => "step_unrecorded",
             Self::StepsUnread(_) => "steps_unread",
             Self::Found => "found",
@@ -78,12 +100,16 @@ impl Event<'_> {
             Self::Waited(_) => "waited",
             Self::Mismatch => "mismatch",
             Self::Exhausted => "exhausted",
+            Self::TimedOut(_) => "timed_out",
             Self::LeaseLost => "lease_lost",
             Self::InDoubt => "in_doubt",
+            Self::HeldInDoubt => "held_in_doubt",
             Self::RenewalFailed(_) => "renewal_failed",
             Self::ReleaseFailed(_) => "release_failed",
+            Self::NotYetRecorded(_) => "not_yet_recorded",
+            Self::RecordedLate => "recorded_late",
             Self::Unrecorded(_) => "unrecorded",
-            Self::Undecodable => "undecodable",
+            Self::Undecodable(_) => "undecodable",
             Self::StoreFailed(_) => "store_failed",
             Self::Unprotected(_) => "unprotected",
         }
@@ -100,7 +126,7 @@ pub(super) fn event(key: &RecordKey, event: Event<'_>, attempt: u32) {
                 target: "idem",
                 event = event.name(),
                 operation = key.scope().as_str(),
-                key = %key.shown(),
+                key = %Shown(key),
                 attempt,
                 $($($field)*,)?
                 $text
@@ -111,10 +137,26 @@ pub(super) fn event(key: &RecordKey, event: Event<'_>, attempt: u32) {
         Event::Claimed => say!(debug, "claimed"),
         Event::Recovered => say!(warn, "took over from an attempt whose lease ran out"),
         Event::Completed => say!(debug, "result recorded"),
+        Event::NotStored(reason) => {
+            say!(warn, "the result cannot be recorded; duplicates get `result_not_stored`", reason = %reason);
+        }
+        Event::NotReplayable(reason) => {
+            say!(
+                warn,
+                "the result does not decode from what it was encoded to; duplicates will get `undecodable`",
+                reason
+            );
+        }
         Event::Released => say!(debug, "the body failed; released for a retry"),
         Event::Replayed => say!(debug, "replayed the recorded result"),
         Event::StepRecorded(step) => say!(debug, "step recorded", step),
         Event::StepReplayed(step) => say!(debug, "the step has run before; gave what was recorded", step),
+        Event::StepNotStored(step, reason) => {
+            say!(warn, "the step's value cannot be recorded; a later run gets `step_not_stored`", step, reason = %reason);
+        }
+        Event::StepNotReplayable(step, reason) => {
+            say!(warn, "the step's value does not decode from what it was encoded to", step, reason);
+        }
         Event::StepUnrecorded(step, error) => {
             say!(error, "the step ended and could not be recorded", step, error = %error);
         }
@@ -132,21 +174,37 @@ pub(super) fn event(key: &RecordKey, event: Event<'_>, attempt: u32) {
         }
         Event::Mismatch => say!(warn, "same key, other arguments"),
         Event::Exhausted => say!(warn, "all attempts are used"),
-        Event::LeaseLost => say!(error, "the lease was lost to another worker"),
+        Event::TimedOut(after) => {
+            say!(warn, "the body took longer than its timeout and was dropped", timeout = ?after);
+        }
+        Event::LeaseLost => say!(error, "the claim was lost while the body ran"),
         Event::InDoubt => say!(error, "in doubt: a worker went away; an operator must resolve it"),
+        Event::HeldInDoubt => {
+            say!(warn, "the lease had run out and the key is in doubt; its body is alive and goes on");
+        }
         Event::RenewalFailed(error) => {
             say!(warn, "the lease could not be renewed; trying again", error = %error);
         }
         Event::ReleaseFailed(error) => {
             say!(warn, "the claim could not be given up; its lease will run out", error = %error);
         }
+        Event::NotYetRecorded(error) => {
+            say!(
+                error,
+                "the body succeeded and its result is not recorded yet; recording goes on in the background",
+                error = %error
+            );
+        }
+        Event::RecordedLate => say!(warn, "the result was recorded after its caller had it"),
         Event::Unrecorded(Some(error)) => {
             say!(error, "the body succeeded and its result could not be recorded", error = %error);
         }
         Event::Unrecorded(None) => {
             say!(error, "the body succeeded, but its record is gone or decided otherwise");
         }
-        Event::Undecodable => say!(error, "the recorded result does not decode into the return type"),
+        Event::Undecodable(reason) => {
+            say!(error, "the recorded result does not decode into the return type", reason);
+        }
         Event::StoreFailed(error) => say!(warn, "the store failed; the body did not run", error = %error),
         Event::Unprotected(error) => say!(warn, "the store failed; running unprotected", error = %error),
     }
@@ -154,11 +212,23 @@ pub(super) fn event(key: &RecordKey, event: Event<'_>, attempt: u32) {
 
 #[cfg(feature = "metrics")]
 fn count(key: &RecordKey, event: Event<'_>) {
-    let operation = key.scope().label();
+    let operation = label(key);
     metrics::counter!("idem_events_total", "operation" => operation.clone(), "event" => event.name())
         .increment(1);
     if let Event::Waited(time) = event {
         metrics::histogram!("idem_wait_seconds", "operation" => operation).record(time);
+    }
+}
+
+/// One result more (1) or less (-1) waits for its store, of so many bytes.
+#[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::missing_const_for_fn))]
+pub(super) fn late_results(by: f64, bytes: usize) {
+    #[cfg(feature = "metrics")]
+    {
+        metrics::gauge!("idem_late_results").increment(by);
+        // No memory holds so many bytes that a float would round them.
+        #[expect(clippy::cast_precision_loss, reason = "as above")]
+        metrics::gauge!("idem_late_bytes").increment(by * bytes as f64);
     }
 }
 
@@ -181,7 +251,24 @@ impl Stopwatch {
     #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::unused_self))]
     pub(super) fn body_ran(&self, key: &RecordKey) {
         #[cfg(feature = "metrics")]
-        metrics::histogram!("idem_body_seconds", "operation" => key.scope().label())
-            .record(self.started.elapsed());
+        metrics::histogram!("idem_body_seconds", "operation" => label(key)).record(self.started.elapsed());
+    }
+}
+
+/// The operation's name as a label, which takes no memory of its own.
+#[cfg(feature = "metrics")]
+fn label(key: &RecordKey) -> metrics::SharedString {
+    match key.scope().to_shared() {
+        Ok(name) => metrics::SharedString::const_str(name),
+        Err(name) => metrics::SharedString::from_shared(name),
+    }
+}
+
+/// The digest of a record's key, made when it is written: only where somebody looks.
+pub(super) struct Shown<'k>(pub(super) &'k RecordKey);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.digest().fmt(f)
     }
 }

@@ -11,7 +11,7 @@ pub(crate) trait Return {
     type Value;
     /// The error that idem's own error becomes.
     type Error: From<Error>;
-    /// As a plain `Result`.
+    /// As a `Result`.
     ///
     /// # Errors
     ///
@@ -38,13 +38,13 @@ pub trait Recordable {
     type Value: Serialize + DeserializeOwned;
     /// The error that idem's own error becomes.
     type Error: From<Error>;
-    /// As a plain `Result`.
+    /// As a `Result`.
     ///
     /// # Errors
     ///
     /// The body's own.
     fn into_result(self) -> Result<Self::Value, Self::Error>;
-    /// From a plain `Result`.
+    /// From a `Result`.
     fn from_result(result: Result<Self::Value, Self::Error>) -> Self;
 }
 
@@ -79,6 +79,16 @@ pub(crate) enum Failure<E> {
 impl<E> From<Error> for Failure<E> {
     fn from(error: Error) -> Self {
         Self::Idem(error)
+    }
+}
+
+impl<E: From<Error>> Failure<E> {
+    /// As the body's own error.
+    pub(crate) fn into_own(self) -> E {
+        match self {
+            Self::Idem(error) => error.into(),
+            Self::Body(error) => error,
+        }
     }
 }
 

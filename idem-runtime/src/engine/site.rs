@@ -1,11 +1,12 @@
-//! The default scope of an annotated function, and the rule that no two functions share one.
+//! The default scope of an annotated function: what it is made of, which functions have none, and the rule that no
+//! two functions share one.
+//!
+//! A scope is a data format, so the compiler's names of types never get into it. They are only read to find out
+//! whether a function has a type around it, and which.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
-
-use crate::error::Error;
 
 /// The place of an annotated function in the source.
 pub struct Site {
@@ -14,13 +15,30 @@ pub struct Site {
     file: &'static str,
     line: u32,
     column: u32,
-    /// The scope of a function that has neither receiver nor type parameters.
-    scope: OnceLock<Arc<str>>,
-    registered: AtomicBool,
+    /// Whether the function runs under the scope, and does not only name its records.
+    runs: bool,
+    /// The scope at the first type, which is mostly the only one.
+    first: OnceLock<DefaultScope>,
+    /// Those of a trait's method at further types.
+    others: Mutex<Vec<DefaultScope>>,
 }
 
-/// Which site uses which default scope in this process.
-static DEFAULT_SCOPES: LazyLock<Mutex<HashMap<Arc<str>, &'static Site>>> = LazyLock::new(Mutex::default);
+/// The default scope of one function at one type.
+#[derive(Clone, Debug)]
+pub(super) struct DefaultScope {
+    /// The compiler's name of the receiver's type; empty without a receiver.
+    receiver: &'static str,
+    /// What errors and events show, and the scope unless it is refused.
+    pub(super) name: Arc<str>,
+    /// Why there is none, and what to write.
+    pub(super) refused: Option<Arc<str>>,
+}
+
+/// Which function, at which type, has which default scope in this process.
+static DEFAULT_SCOPES: LazyLock<Mutex<HashMap<Arc<str>, Owner>>> = LazyLock::new(Mutex::default);
+
+/// A function, and the compiler's name of its receiver's type.
+type Owner = (&'static Site, &'static str);
 
 impl Site {
     /// The place of a function.
@@ -32,57 +50,190 @@ impl Site {
         line: u32,
         column: u32,
     ) -> Self {
+        let runs = true;
         Self {
             module,
             function,
             file,
             line,
             column,
-            scope: OnceLock::new(),
-            registered: AtomicBool::new(false),
+            runs,
+            first: OnceLock::new(),
+            others: Mutex::new(Vec::new()),
         }
     }
 
-    /// Module path and name.
-    pub(super) fn scope(&self) -> Arc<str> {
-        self.scope.get_or_init(|| format!("{}::{}", self.module, self.function).into()).clone()
-    }
-
-    /// Type of the receiver (else module path), name, and type parameters.
-    pub(super) fn typed_scope(&self, receiver: Option<&str>, parameters: &[&str]) -> Arc<str> {
-        let mut scope = format!("{}::{}", receiver.unwrap_or(self.module), self.function);
-        if !parameters.is_empty() {
-            scope.push('<');
-            scope.push_str(&parameters.join(", "));
-            scope.push('>');
+    /// The place of what only names the records of a function.
+    #[must_use]
+    pub const fn of_key(
+        module: &'static str,
+        function: &'static str,
+        file: &'static str,
+        line: u32,
+        column: u32,
+    ) -> Self {
+        let runs = false;
+        Self {
+            module,
+            function,
+            file,
+            line,
+            column,
+            runs,
+            first: OnceLock::new(),
+            others: Mutex::new(Vec::new()),
         }
-        scope.into()
     }
 
-    /// Takes a default scope for this site, unless another site has it.
-    pub(super) fn register(&'static self, scope: &Arc<str>) -> Result<(), Error> {
-        // Only a site with one scope can skip the look-up.
-        let single = self.scope.get().is_some_and(|own| Arc::ptr_eq(own, scope));
-        if single && self.registered.load(Ordering::Acquire) {
+    /// The default scope at the type `receiver`, or of a function without `self`. `inside` is the compiler's name of
+    /// something in the function.
+    pub(super) fn scope(&'static self, receiver: Option<&'static str>, inside: &str) -> DefaultScope {
+        let name = receiver.unwrap_or_default();
+        let first = self.first.get_or_init(|| self.take(receiver, inside));
+        // Two instances of a type may have two copies of its name, and mostly have one.
+        if std::ptr::eq(first.receiver, name) || first.receiver == name {
+            return first.clone();
+        }
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = others.iter().find(|other| other.receiver == name) {
+            return known.clone();
+        }
+        let taken = self.take(receiver, inside);
+        others.push(taken.clone());
+        taken
+    }
+
+    /// Names the operation, and takes the name for it unless another has it.
+    fn take(&'static self, receiver: Option<&'static str>, inside: &str) -> DefaultScope {
+        let Self { module, function, .. } = self;
+        let owner = owner(inside);
+        let named = match receiver {
+            Some(_) if owner.as_deref().is_some_and(is_generic) => Err(GENERIC_TRAIT),
+            Some(receiver) => match bare(receiver) {
+                Some(ty) => Ok(format!("{module}::{ty}::{function}")),
+                None => Err(GENERIC_TYPE),
+            },
+            None if owner.as_deref().is_some_and(|owner| is_type(owner, module)) => Err(NO_RECEIVER),
+            None => Ok(format!("{module}::{function}")),
+        };
+        let receiver = receiver.unwrap_or_default();
+        match named {
+            Err(why) => {
+                let refused = format!(
+                    "{self}: `{function}` {why}; write `scope = \"..\"` in its attribute, a name that never changes"
+                );
+                let name = format!("{module}::{function}").into();
+                DefaultScope { receiver, name, refused: Some(refused.into()) }
+            }
+            Ok(name) => {
+                let name: Arc<str> = name.into();
+                let refused =
+                    if self.runs { self.register(&name, receiver).err().map(Arc::from) } else { None };
+                DefaultScope { receiver, name, refused }
+            }
+        }
+    }
+
+    fn register(&'static self, name: &Arc<str>, receiver: &'static str) -> Result<(), String> {
+        let mut scopes = DEFAULT_SCOPES.lock().unwrap_or_else(PoisonError::into_inner);
+        let (first, its_receiver) = *scopes.entry(name.clone()).or_insert((self, receiver));
+        drop(scopes);
+        if std::ptr::eq(first, self) && its_receiver == receiver {
             return Ok(());
         }
-        let mut scopes = DEFAULT_SCOPES.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = *scopes.entry(scope.clone()).or_insert(self);
-        drop(scopes);
-        if !std::ptr::eq(first, self) {
-            return Err(Error::configuration(
-                scope,
-                format!(
-                    "two functions have this default scope, at {first} and at {self}, and would answer each \
-                     other's calls; give at least one of them a `scope = \"..\"` of its own"
-                ),
-            ));
-        }
-        if single {
-            self.registered.store(true, Ordering::Release);
-        }
-        Ok(())
+        let two = if std::ptr::eq(first, self) {
+            format!("the types {its_receiver} and {receiver} have this default scope at {self}")
+        } else {
+            format!("two functions have this default scope, at {first} and at {self}")
+        };
+        Err(format!(
+            "{two}, and would answer each other's calls; give at least one of them a `scope = \"..\"` of its own"
+        ))
     }
+}
+
+const GENERIC_TYPE: &str =
+    "is a method of a type with parameters, which must not be part of an operation's name";
+const GENERIC_TRAIT: &str =
+    "is a method of a trait or impl with parameters, which must not be part of an operation's name";
+const NO_RECEIVER: &str =
+    "is a function of a type or trait without `self`, so nothing but its `scope` tells the types apart";
+
+/// The path of a function and its default scope, if it has one, for who lists functions without calling them. `inside`
+/// is the compiler's name of something in it, as generic as the function is.
+#[cfg(feature = "catalogue")]
+pub(crate) fn scope_of(
+    module: &str,
+    function: &str,
+    inside: &str,
+    is_method: bool,
+) -> (String, Option<String>) {
+    let owner = owner(inside).unwrap_or_default();
+    if !is_method && !is_type(&owner, module) {
+        let path = format!("{module}::{function}");
+        return (path.clone(), Some(path));
+    }
+    let ty = type_of(&owner);
+    let ty = bare(ty.split('<').next().unwrap_or_default()).unwrap_or_else(|| "_".into());
+    let path = format!("{module}::{ty}::{function}");
+    let has_default = is_method && !is_generic(&owner);
+    (path.clone(), has_default.then_some(path))
+}
+
+/// The type in the name of what contains a function.
+#[cfg(feature = "catalogue")]
+fn type_of(owner: &str) -> &str {
+    if let Some((_, implemented)) = owner.split_once("<impl ") {
+        let ty = implemented.rsplit_once(" for ").map_or(implemented, |(_, ty)| ty);
+        return ty.strip_suffix('>').unwrap_or(ty);
+    }
+    let ty = owner.strip_prefix('<').and_then(|rest| rest.split_once(" as "));
+    ty.map_or(owner, |(ty, _)| ty)
+}
+
+/// What the function is a part of: `a::b` of `a::b::function::{{closure}}`.
+fn owner(inside: &str) -> Option<String> {
+    let inside = without_lifetimes(inside);
+    let (mut owner, mut last) = inside.rsplit_once("::")?;
+    while last.starts_with('{') {
+        (owner, last) = owner.rsplit_once("::")?;
+    }
+    Some(owner.to_owned())
+}
+
+/// Whether what contains a function is a type, a trait or an impl, and not a module or another function.
+fn is_type(owner: &str, module: &str) -> bool {
+    let last = owner.rsplit("::").next().unwrap_or(owner);
+    owner != module && (last.ends_with('>') || last.starts_with(char::is_uppercase))
+}
+
+/// Whether there are parameters in `<Type as Trait>`, `<impl Trait for Type>` or the path of a type.
+fn is_generic(owner: &str) -> bool {
+    let brackets = usize::from(owner.contains(" as ") || owner.contains("<impl "));
+    owner.matches('<').count() > brackets
+}
+
+/// `Type` of `path::to::Type`, if that is all there is to it.
+fn bare(receiver: &str) -> Option<String> {
+    let path = without_lifetimes(receiver);
+    let is_path = !path.contains(['<', '(', '[', '&', '*', ' ', '!']);
+    is_path.then(|| path.rsplit("::").next().unwrap_or(&path).trim_start_matches("r#").to_owned())
+}
+
+/// `name` without arguments that are lifetimes: compilers differ in what they print there.
+fn without_lifetimes(name: &str) -> String {
+    let mut kept = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(at) = rest.find('\'') {
+        kept.push_str(&rest[..at]);
+        let after = rest[at + 1..].trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
+        rest = after.strip_prefix(", ").unwrap_or(after);
+        if let (Some(before), Some(after)) = (kept.strip_suffix('<'), rest.strip_prefix('>')) {
+            kept.truncate(before.len());
+            rest = after;
+        }
+    }
+    kept + rest
 }
 
 impl fmt::Display for Site {
@@ -94,5 +245,92 @@ impl fmt::Display for Site {
 impl fmt::Debug for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Site({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bare_name_of_a_type_has_no_path_and_no_lifetime() {
+        for (receiver, name) in [
+            ("app::Payments", Some("Payments")),
+            ("app::open::{{closure}}::Payments", Some("Payments")),
+            ("app::Payments<'_>", Some("Payments")),
+            ("app::Payments<'_, 'a>", Some("Payments")),
+            ("u64", Some("u64")),
+            ("app::Payments<u8>", None),
+            ("app::Payments<'_, u8>", None),
+            ("app::Payments<3>", None),
+            ("dyn app::Pays", None),
+            ("(u8, u8)", None),
+            ("&app::Payments", None),
+            ("[u8]", None),
+        ] {
+            assert_eq!(bare(receiver).as_deref(), name, "{receiver}");
+        }
+    }
+
+    #[test]
+    fn a_function_of_a_type_is_told_from_one_of_a_module_or_function() {
+        for (inside, ty) in [
+            ("app::pay::charge::{{closure}}::{{closure}}", false),
+            ("app::pay::open::charge::{{closure}}", false),
+            ("app::pay::open::{{closure}}::charge::{{closure}}", false),
+            ("app::pay::Order::charge::{{closure}}", true),
+            ("app::pay::Order<u8>::charge::{{closure}}", true),
+            ("app::pay::Order<'_>::charge::{{closure}}", true),
+            ("app::pay::open::{{closure}}::Order::charge::{{closure}}", true),
+            ("<app::pay::Order as app::Pays>::charge::{{closure}}", true),
+            ("app::pay::<impl app::Order>::charge::{{closure}}", true),
+            ("app::pay::<impl app::Pays for u64>::charge::{{closure}}", true),
+        ] {
+            let owner = owner(inside).unwrap();
+            assert_eq!(is_type(&owner, "app::pay"), ty, "{inside}");
+        }
+        assert_eq!(owner("app::Pay::charge::{{closure}}").as_deref(), Some("app::Pay"));
+        assert!(!is_type("app::Pay", "app::Pay"), "a module with a name like a type's");
+        assert_eq!(owner("something else"), None);
+    }
+
+    #[cfg(feature = "catalogue")]
+    #[test]
+    fn the_listed_scope_is_the_one_that_calls_have() {
+        for (inside, is_method, path, has_default) in [
+            ("app::pay::charge::{{closure}}", false, "app::pay::charge", true),
+            ("app::pay::open::charge::{{closure}}", false, "app::pay::charge", true),
+            ("app::pay::Order::charge::{{closure}}", true, "app::pay::Order::charge", true),
+            ("app::pay::Order<'a>::charge::{{closure}}", true, "app::pay::Order::charge", true),
+            ("app::pay::Order<T>::charge::{{closure}}", true, "app::pay::Order::charge", false),
+            ("app::pay::Order::charge::{{closure}}", false, "app::pay::Order::charge", false),
+            ("<app::Order as app::Pays>::charge::{{closure}}", true, "app::pay::Order::charge", true),
+            ("<app::Order<T> as app::Pays>::charge::{{closure}}", true, "app::pay::Order::charge", false),
+            ("app::<impl app::Pays for u64>::charge::{{closure}}", true, "app::pay::u64::charge", true),
+            ("app::<impl app::Pays<T> for app::Order>::charge", true, "app::pay::Order::charge", false),
+            ("app::pay::<impl app::Order>::charge::{{closure}}", true, "app::pay::Order::charge", true),
+        ] {
+            let default = has_default.then(|| path.to_owned());
+            assert_eq!(
+                scope_of("app::pay", "charge", inside, is_method),
+                (path.to_owned(), default),
+                "{inside}"
+            );
+        }
+    }
+
+    #[test]
+    fn parameters_of_a_trait_or_impl_are_seen() {
+        for (inside, generic) in [
+            ("<app::Order as app::Pays>::charge::{{closure}}", false),
+            ("<app::Order<'_> as app::Pays<'_>>::charge::{{closure}}", false),
+            ("<app::Order as app::Pays<u8>>::charge::{{closure}}", true),
+            ("app::<impl app::Pays for app::Order>::charge::{{closure}}", false),
+            ("app::<impl app::Pays<u8> for app::Order>::charge::{{closure}}", true),
+            ("app::Order::charge::{{closure}}", false),
+            ("app::Order<u8>::charge::{{closure}}", true),
+        ] {
+            assert_eq!(is_generic(&owner(inside).unwrap()), generic, "{inside}");
+        }
     }
 }

@@ -16,15 +16,16 @@ use tracing::Instrument;
 
 use super::call::Prepared;
 use super::claim::refused_by_store;
+use super::claimed::not_stored;
+use super::context::{Context, Current, Ending, Outcome};
 use super::report::{Event, Stopwatch};
-use super::wait::backoff;
-use super::{Call, Codec, Ended, decode, plainly, polled};
-use crate::context::{Context, Current, Ending, Outcome};
+use super::retry::backoff;
+use super::{Call, Codec, Encoded, Ended, decode, encode, polled, unguarded};
 use crate::error::{Error, StoreError, StoreErrorKind};
-use crate::protocol::{
+use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Replay, StoredResult, Tombstone, Verdict,
 };
-use crate::store::transaction::{Carries, Taken, Taking, TransactionStore};
+use idem_core::transaction::{Carries, Taken, Taking, TransactionStore};
 
 /// One call in a transaction that `P` carries.
 pub(crate) struct Within<'t, S: TransactionStore, P> {
@@ -34,6 +35,8 @@ pub(crate) struct Within<'t, S: TransactionStore, P> {
     taken: Option<TakenBy<S>>,
     /// Whether what was done since the mark is to be undone when this goes.
     marked: bool,
+    /// The operation, where its steps are strict.
+    strict_steps: Option<Arc<str>>,
 }
 
 struct TakenBy<S> {
@@ -45,6 +48,8 @@ struct TakenBy<S> {
 /// What polls the body of a call.
 pub(crate) struct Running {
     guarded: Option<(Current, tracing::Span)>,
+    /// The operation, where its steps are strict.
+    strict_steps: Option<Arc<str>>,
     stopwatch: Stopwatch,
 }
 
@@ -59,7 +64,7 @@ pub(crate) enum Entered<W, T, E> {
 /// Takes the key in the caller's transaction, or says what the call gives instead.
 pub(crate) async fn enter<'t, S, P, V, C, T, E>(
     call: Call<S>,
-    plain: bool,
+    unguarded: bool,
     codec: &C,
     carrier: &'t mut P,
 ) -> Entered<Within<'t, S, P>, T, E>
@@ -69,8 +74,9 @@ where
     C: Codec<T, E>,
     E: From<Error>,
 {
-    let mut within = Within { carrier, connection: P::connection, taken: None, marked: false };
-    if plain {
+    let strict_steps = call.strict_name();
+    let mut within = Within { carrier, connection: P::connection, taken: None, marked: false, strict_steps };
+    if unguarded {
         return Entered::Run(within);
     }
     let call =
@@ -117,6 +123,12 @@ fn allowed<S: TransactionStore>(
              `on_crash = \"in_doubt\"` nor `max_attempts` can go with it",
         );
     }
+    if call.policy.timeout.is_some() || call.policy.retry_after.is_some() {
+        return refuse(
+            "neither `timeout` nor `retry_after` can go with a transaction: a claim that is rolled back leaves no \
+             trace; limit the time of the transaction itself",
+        );
+    }
     if !S::is_open(connection) {
         return refuse(
             "no transaction is open on the connection: begin one with sqlx's `begin` and hand it over",
@@ -132,15 +144,10 @@ async fn take<S: TransactionStore>(
     connection: &mut S::Connection,
 ) -> Result<Result<Taken, Replay>, Error> {
     let policy = &call.policy;
-    let request = Claim {
-        owner,
-        fingerprint: call.fingerprint,
-        lease: policy.lease,
-        ttl: policy.ttl,
-        on_crash: policy.on_crash,
-        max_attempts: policy.max_attempts,
-        settles_doubt: false,
-    };
+    let request = Claim::new(owner, policy.lease, policy.ttl)
+        .with_fingerprint(call.fingerprint)
+        .with_on_crash(policy.on_crash)
+        .with_max_attempts(policy.max_attempts);
     let begin = Instant::now();
     let mut pauses = backoff().build();
     loop {
@@ -172,11 +179,16 @@ impl<S: TransactionStore, P> Within<'_, S, P> {
     /// What polls the body.
     pub(crate) fn running(&self) -> Running {
         let guarded = self.taken.as_ref().map(|by| {
-            let context = Context::new(by.call.key.clone(), Some(by.taken.grant));
-            // Its steps run plainly: what is not committed was not, so none is ever to be resumed.
+            let context = Context::new(
+                by.call.key.clone(),
+                Some(by.taken.grant),
+                by.call.enclosing.clone(),
+                by.call.policy.strict_steps,
+            );
+            // Its steps are not recorded: what is not committed was not, so none is ever to be resumed.
             (Current::new(context, None), by.call.span.clone())
         });
-        Running { guarded, stopwatch: Stopwatch::start() }
+        Running { guarded, strict_steps: self.strict_steps.clone(), stopwatch: Stopwatch::start() }
     }
 
     /// Records what the body came to, or leaves nothing of it.
@@ -196,20 +208,23 @@ impl<S: TransactionStore, P> Within<'_, S, P> {
                 self.undo().await;
                 resume_unwind(payload)
             }
-            // Nothing can take the key away before the transaction ends.
-            Ended::LeaseLost => return Err(self.unrecorded(interrupted()).await.into()),
+            // Nothing can take the key away before the transaction ends, and no timeout goes with it.
+            Ended::LeaseLost | Ended::TimedOut(_) => return Err(self.unrecorded(interrupted()).await.into()),
         };
         let Some(by) = self.taken.take() else { return result };
         let attempt = by.taken.grant.attempt;
         running.stopwatch.body_ran(&by.call.key);
-        by.call.observe(Outcome::Executed { attempt, recovered: by.taken.grant.recovered });
-        let Some((verdict, stored)) = codec.encode(&result, by.call.policy.max_result_bytes) else {
+        let encoded = encode(&by.call, attempt, codec, &result);
+        let not_stored = encoded.as_ref().and_then(|encoded| not_stored(&encoded.stored.result));
+        let recovered = by.taken.grant.recovered;
+        by.call.observe(Outcome::Executed { attempt, recovered, not_stored });
+        let Some(Encoded { verdict, stored }) = encoded else {
             self.undo().await;
-            by.call.end(Ending::Released { attempt });
+            by.call.end(Ending::Released { attempt, retry_after: Duration::ZERO });
             by.call.report(Event::Released, attempt);
             return result;
         };
-        let recorded = self.record(&by, verdict, stored).await;
+        let recorded = self.record(&by, verdict, stored.result).await;
         match recorded {
             Ok(()) => {
                 by.call.report(Event::Completed, attempt);
@@ -248,13 +263,7 @@ impl<S: TransactionStore, P> Within<'_, S, P> {
             S::mark(self.connection()).await?;
             self.marked = true;
         }
-        let mut request = Complete {
-            owner: by.owner,
-            fence: by.taken.grant.fence,
-            verdict,
-            result,
-            ttl: by.call.policy.ttl,
-        };
+        let mut request = Complete::new(by.owner, by.taken.grant.fence, verdict, result, by.call.policy.ttl);
         let key = &by.call.key;
         let mut answer = by.call.store.record(self.connection(), key, &by.taken, &request).await;
         if answer.as_ref().is_err_and(|error| error.kind() == StoreErrorKind::TooLarge) {
@@ -306,7 +315,7 @@ impl Running {
         B: Future<Output = Result<T, E>>,
     {
         let Some((current, span)) = &self.guarded else {
-            return Ended::Returned(plainly(polled(body)).await);
+            return Ended::Returned(unguarded(self.strict_steps.clone(), polled(body)).await);
         };
         poll_fn(|cx| {
             let _entered = span.enter();

@@ -1,8 +1,10 @@
-//! Why a step of a body gave no value of its own.
+//! Why a step of a body has no value.
+
+use std::sync::Arc;
 
 use super::{NotStored, StoreError};
 
-/// Why a step gave no value: the source of [`Error::Step`](super::Error::Step).
+/// Why a step has no value: the source of [`Error::Step`](super::Error::Step).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
@@ -11,40 +13,38 @@ pub enum StepError {
         "this run has a step of that name; give each its own, in a loop by an index: `(\"line\", index)`"
     )]
     Repeated,
-    /// It stands inside another step, or in a `recover` function. It did not run.
+    /// It is inside another step, or in a `recover` function. It did not run.
     #[error("a step cannot stand inside another nor in `recover`; begin it in the body itself")]
     Nested,
+    /// Nothing would record it, and its operation, or the step itself, is `strict`. It did not run.
+    #[error(
+        "nothing records it here, and it must not run unrecorded; begin it in the body, or in a task by \
+         `Context::scope`, of a call that has a claim"
+    )]
+    Unprotected,
     /// An earlier run recorded it for another input. It did not run.
     #[error(
         "an earlier run recorded it for another input; the body must give it the same at each run, or forget the key"
     )]
     InputChanged,
-    /// It has run, and what was recorded does not decode into the type that is asked for. It is kept and
-    /// the step will not run again.
+    /// It has run, and the recorded value does not decode into this type. The value stays recorded, and the step
+    /// will not run again.
     #[error(
-        "it has run, but its recorded value does not decode into this type; it is kept and will not run again"
+        "it has run, but its recorded value does not decode into this type ({reason}); it is kept and will not run \
+         again: read it as the type that was recorded"
     )]
-    Undecodable,
+    #[non_exhaustive]
+    Undecodable {
+        /// What does not fit and where, without the value.
+        reason: Arc<str>,
+    },
     /// It has run in an earlier run, and its value is not in the store. It will not run again.
-    #[error("it has run, and its value is not stored ({0}); it will not run again")]
+    #[error(
+        "it has run, and its value is not stored ({0}); it will not run again: look up what it did, or forget the key"
+    )]
     NotStored(NotStored),
     /// The store failed. Where the step itself has run, it is not known whether that is recorded: the next
     /// run of the body may run it again.
     #[error("{0}; end the body with this error, and call again")]
     Store(#[source] StoreError),
-}
-
-impl StepError {
-    /// A stable word for it.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Repeated => "step_repeated",
-            Self::Nested => "step_nested",
-            Self::InputChanged => "step_input_changed",
-            Self::Undecodable => "step_undecodable",
-            Self::NotStored(_) => "step_not_stored",
-            Self::Store(_) => "step_store",
-        }
-    }
 }

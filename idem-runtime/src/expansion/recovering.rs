@@ -28,6 +28,8 @@ impl<R, T, E> Recovering<R, T, E> {
 
     /// What the function returns without its body, by what `recover` answers.
     pub async fn ask(&self, asked: impl Future<Output = Result<Option<T>, E>>) -> Option<R> {
-        engine::ask(asked).await.map(self.from_result)
+        let answer = engine::ask(asked).await;
+        let answer = answer.or_else(|| engine::past_the_limit().map(|error| Err((self.error)(error))));
+        answer.map(self.from_result)
     }
 }

@@ -15,19 +15,25 @@ use super::layer::IdempotencyLayer;
 use super::problem::{Answers, Problem};
 use super::recording::HeaderRules;
 use super::running::Running;
-use crate::engine::Operation;
+use crate::engine::{Operation, RetryAfter};
 use crate::error::Error;
-use crate::protocol::OnCrash;
-use crate::store::Store;
+use idem_core::Store;
+use idem_core::protocol::OnCrash;
 
 /// The scope of the records, unless one is set.
 const SCOPE: &str = "http";
 
 /// Where a problem's `type` leads, unless it is set: the section of this module's documentation.
-const PROBLEMS: &str = "https://docs.rs/idem-rs/latest/idem/http/#";
+pub(super) const PROBLEMS: &str = "https://docs.rs/idem-rs/latest/idem/http/#";
+
+/// How many handlers run at a time, unless it is set.
+const MAX_RUNNING: usize = 1024;
+
+/// How long a handler may run, unless it is set.
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Where a client can read about the header, unless the API says it.
-const DRAFT: HeaderValue = HeaderValue::from_static(
+pub(super) const DRAFT: HeaderValue = HeaderValue::from_static(
     "<https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/>; rel=\"describedby\"; \
      type=\"text/html\"",
 );
@@ -38,12 +44,14 @@ const DRAFT: HeaderValue = HeaderValue::from_static(
 pub struct Builder<St> {
     store: St,
     operation: Operation,
+    scope: Cow<'static, str>,
     methods: Vec<Method>,
     header: HeaderName,
     required: bool,
     syntax: Syntax,
     max_key_bytes: usize,
     tenant: Option<Tenant>,
+    shared: bool,
     digest_keys: bool,
     fingerprint: RequestFingerprint,
     statuses: HashMap<StatusCode, bool>,
@@ -55,6 +63,43 @@ pub struct Builder<St> {
     problem_base: String,
     problem_types: HashMap<Problem, String>,
     documentation: Option<String>,
+    max_running: usize,
+    handler_timeout: Option<Duration>,
+}
+
+impl<St: Store> IdempotencyLayer<St> {
+    /// The layer of an API whose clients need not be kept apart, with the defaults of all other options: see
+    /// [`Builder::shared_by_all_clients`].
+    #[must_use]
+    pub fn shared_by_all_clients(store: St) -> Self {
+        Self::of(Builder::new(store).shared_by_all_clients().defaults())
+    }
+
+    /// The options of a layer. One of [`tenant`](Builder::tenant) and
+    /// [`shared_by_all_clients`](Builder::shared_by_all_clients) is required.
+    ///
+    /// ```
+    /// # use idem_runtime as idem;
+    /// use std::time::Duration;
+    /// use idem::MemoryStore;
+    /// use idem::http::IdempotencyLayer;
+    ///
+    /// #[derive(Clone)]
+    /// struct Account { id: String }
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .scope("payments-api")
+    ///     // What the authentication layer, outside this one, has found out.
+    ///     .tenant(|request| Some(request.extensions.get::<Account>()?.id.clone()))
+    ///     .wait(Duration::from_secs(5))
+    ///     .documentation("https://api.example.com/docs/idempotency")
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), idem::Error>(())
+    /// ```
+    pub fn builder(store: St) -> Builder<St> {
+        Builder::new(store)
+    }
 }
 
 impl<St: Store> Builder<St> {
@@ -65,12 +110,14 @@ impl<St: Store> Builder<St> {
                 .store_timeout(Duration::from_secs(5))
                 // The limit of this layer is that of the body.
                 .max_result_bytes(usize::MAX),
+            scope: Cow::Borrowed(SCOPE),
             methods: vec![Method::POST, Method::PATCH],
             header: HeaderName::from_static("idempotency-key"),
             required: true,
             syntax: Syntax::Lenient,
             max_key_bytes: 255,
             tenant: None,
+            shared: false,
             digest_keys: false,
             fingerprint: RequestFingerprint::new(),
             statuses: HashMap::new(),
@@ -82,13 +129,16 @@ impl<St: Store> Builder<St> {
             problem_base: PROBLEMS.to_owned(),
             problem_types: HashMap::new(),
             documentation: None,
+            max_running: MAX_RUNNING,
+            handler_timeout: Some(HANDLER_TIMEOUT),
         }
     }
 
     /// The scope that all records of this layer are under: `http` unless set. Set one where two APIs
     /// share a store.
     pub fn scope(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.operation = self.operation.scoped(name.into());
+        self.scope = name.into();
+        self.operation = self.operation.scoped(self.scope.clone());
         self
     }
 
@@ -124,16 +174,26 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// Whose key it is: keys of different tenants never meet. A request for which this gives `None` or
-    /// an empty text is refused.
+    /// Whose key it is: keys of different tenants never meet. A request is refused if this returns `None` or an
+    /// empty text for it.
     ///
-    /// Take it from what was authenticated: who can name another tenant can read that tenant's
-    /// responses.
+    /// Take it from what was authenticated, such as an extension of the request that an authentication layer
+    /// outside this one has set, never from what a client writes: whoever can name another tenant can read that
+    /// tenant's responses.
     pub fn tenant(
         mut self,
         tenant: impl Fn(&request::Parts) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         self.tenant = Some(Arc::new(tenant));
+        self
+    }
+
+    /// All clients share one set of keys: a client that knows another's key and request gets its response, and the
+    /// first client to use a key owns it. For an API behind which there is one client, or whose
+    /// responses all of its clients may see.
+    pub fn shared_by_all_clients(mut self) -> Self {
+        self.tenant = None;
+        self.shared = true;
         self
     }
 
@@ -170,9 +230,36 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// What it means that a process died in mid-handler; [`OnCrash::Rerun`] unless set.
+    /// What it means that a handler was begun and gave no answer: its process died, it panicked or took too long, a
+    /// layer inside this one ended it (408, 504), its service failed, or its response broke off.
+    /// [`OnCrash::Rerun`] unless set: the next request with the key runs it, with
+    /// [`recovered`](crate::Context::recovered). With [`OnCrash::InDoubt`] nothing runs again before an operator says
+    /// so; every 5xx counts as such an end then, unless [`release_status`](Self::release_status),
+    /// [`keep_status`](Self::keep_status), [`keep_if`](Self::keep_if) or the handler's own
+    /// [`Recording`](super::Recording) says what it is.
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.operation = self.operation.on_crash(on_crash);
+        self
+    }
+
+    /// How many handlers may run at a time, those included whose clients have gone away; 1,024 unless set. A
+    /// request beyond it is answered 503 `too-many-running`, and takes no key.
+    pub const fn max_running(mut self, handlers: usize) -> Self {
+        self.max_running = handlers;
+        self
+    }
+
+    /// How long a handler may run, with the gathering of its response; 10 minutes unless set, `None` for no limit.
+    /// It is ended then and answered 500 `handler-failed`: see [`on_crash`](Self::on_crash).
+    pub fn handler_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.handler_timeout = timeout.into();
+        self
+    }
+
+    /// When a key is due again whose response was not kept, such as a 503; at once unless set. That response has it in
+    /// `Retry-After`, unless the handler set that itself; an earlier request is answered 409 `in-flight`.
+    pub fn retry_after(mut self, retry_after: impl Into<RetryAfter>) -> Self {
+        self.operation = self.operation.retry_after(retry_after);
         self
     }
 
@@ -188,7 +275,8 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// Responses of this status are kept. Unless set, all are but 408, 425, 429 and 5xx.
+    /// Responses of this status are kept. Unless set, all are but 401, 403, 407, 408, 425, 429 and 5xx, and
+    /// failures of gRPC (`grpc-status`).
     pub fn keep_status(mut self, status: StatusCode) -> Self {
         self.statuses.insert(status, true);
         self
@@ -215,8 +303,8 @@ impl<St: Store> Builder<St> {
 
     /// These headers of a response are not kept either.
     ///
-    /// Hop-by-hop headers, those that `Connection` names, `Date`, `Set-Cookie` and authentication
-    /// challenges never are.
+    /// Hop-by-hop headers, those that `Connection` names, `Date`, `Set-Cookie` and `Authentication-Info` never
+    /// are.
     pub fn deny_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
         self.headers.denied.extend(names);
         self
@@ -270,6 +358,15 @@ impl<St: Store> Builder<St> {
     pub fn build(self) -> Result<IdempotencyLayer<St>, Error> {
         self.operation.validate()?;
         let refuse = |detail: &str| Err(Error::configuration("idem::http", detail));
+        if self.tenant.is_none() && !self.shared {
+            return refuse(
+                "say whose keys they are: `.tenant(..)`, from what was authenticated, keeps clients apart; \
+                 `.shared_by_all_clients()` does not",
+            );
+        }
+        if self.max_running == 0 {
+            return refuse("at least one handler must be allowed to run");
+        }
         if !(1..=LONGEST_KEY).contains(&self.max_key_bytes) {
             return refuse("the longest key must be at least 1 byte and at most 952");
         }
@@ -292,6 +389,7 @@ impl<St: Store> Builder<St> {
         Config {
             store: self.store,
             operation: self.operation,
+            scope: self.scope,
             methods: self.methods.into_iter().collect(),
             header: self.header,
             required: self.required,
@@ -308,6 +406,8 @@ impl<St: Store> Builder<St> {
             marker: self.marker,
             answers: Answers { base: self.problem_base, types: self.problem_types, link },
             running: Running::none(),
+            max_running: self.max_running,
+            handler_timeout: self.handler_timeout,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a layer goes by, once it was built.
+//! The settings of a built layer.
 //!
 //! Owns how a request's key and tenant become a record's key, and which responses are kept.
 
@@ -6,18 +6,21 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
-use http::{HeaderName, Method, StatusCode, request, response};
+use http::{HeaderMap, HeaderName, Method, Response, StatusCode, request, response};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::body::Body;
 use super::fingerprint::RequestFingerprint;
 use super::key::Syntax;
-use super::problem::Answers;
+use super::problem::{Answers, Refusal};
 use super::recording::HeaderRules;
+use super::report::{self, Outcome};
 use super::running::Running;
 use crate::engine::Operation;
-use crate::key::{Key, KeyError, MAX_KEY_BYTES, framed_digest};
+use idem_core::{Key, KeyError, MAX_KEY_BYTES, support::framed_digest};
 
 pub(super) type Tenant = Arc<dyn Fn(&request::Parts) -> Option<String> + Send + Sync>;
 pub(super) type KeepIf = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
@@ -51,10 +54,23 @@ pub enum Recording {
     PassThrough,
 }
 
-/// What a layer goes by.
+/// What becomes of a key by its response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The response is kept, unless it is too large or streams.
+    Keep,
+    /// The request was not processed: the key is free again.
+    Release,
+    /// The handler may have been ended in the middle: as a crash, by the policy.
+    Abandon,
+}
+
+/// The settings of a layer.
 pub(super) struct Config<St> {
     pub(super) store: St,
     pub(super) operation: Operation,
+    /// The scope, for events.
+    pub(super) scope: Cow<'static, str>,
     pub(super) methods: HashSet<Method>,
     pub(super) header: HeaderName,
     pub(super) required: bool,
@@ -71,19 +87,32 @@ pub(super) struct Config<St> {
     pub(super) marker: HeaderName,
     pub(super) answers: Answers,
     pub(super) running: Running,
+    pub(super) max_running: usize,
+    pub(super) handler_timeout: Option<Duration>,
 }
 
 impl<St> Config<St> {
-    /// Whether a response is kept, unless it is too large or streams.
-    pub(super) fn keeps(&self, response: &response::Parts) -> bool {
+    /// What becomes of the key of a response.
+    pub(super) fn fate(&self, response: &response::Parts) -> Fate {
         if response.extensions.get() == Some(&Recording::Release) {
-            return false;
+            return Fate::Release;
         }
-        match (&self.keep_if, self.statuses.get(&response.status)) {
-            (Some(keep_if), _) => keep_if(response),
-            (None, Some(kept)) => *kept,
-            (None, None) => is_kept(response.status),
+        let said = match (&self.keep_if, self.statuses.get(&response.status)) {
+            (Some(keep_if), _) => Some(keep_if(response)),
+            (None, said) => said.copied(),
+        };
+        match said {
+            Some(true) => Fate::Keep,
+            Some(false) => Fate::Release,
+            None if is_grpc_failure(&response.headers) => Fate::Release,
+            None => unless_said(response.status, self.operation.reruns()),
         }
+    }
+
+    /// The answer to a request that is refused.
+    pub(super) fn refuse(&self, refusal: &Refusal) -> Response<Body> {
+        report::outcome(&self.scope, Outcome::Refused(refusal.problem));
+        self.answers.answer(refusal)
     }
 
     /// The key of the record.
@@ -114,10 +143,22 @@ fn digest(parts: &[&str]) -> String {
     })
 }
 
-/// Whether a response of this status is the answer to its request for good: not where the server asks
-/// for another try (408, 425, 429) or failed (5xx).
-const fn is_kept(status: StatusCode) -> bool {
-    !matches!(status.as_u16(), 408 | 425 | 429 | 500..=599)
+/// What a status means, unless it is set otherwise. Kept is what answers the request for good: not where the client is to
+/// authenticate (401, 403, 407) or to try again (425, 429), nor where the server failed (5xx). Where time ran out
+/// (408, 504) the handler was ended in the middle; under `in_doubt` so it may have been by any failure of the server.
+const fn unless_said(status: StatusCode, reruns: bool) -> Fate {
+    match status.as_u16() {
+        408 | 504 => Fate::Abandon,
+        401 | 403 | 407 | 425 | 429 => Fate::Release,
+        500..=599 if reruns => Fate::Release,
+        500..=599 => Fate::Abandon,
+        _ => Fate::Keep,
+    }
+}
+
+/// Whether these headers, or trailers, say that a gRPC call failed: its HTTP status is 200 all the same.
+pub(super) fn is_grpc_failure(headers: &HeaderMap) -> bool {
+    headers.get("grpc-status").is_some_and(|status| status.as_bytes() != b"0")
 }
 
 /// Whether a response is not to be held back: it streams, or the connection changes its protocol.

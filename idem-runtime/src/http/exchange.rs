@@ -3,24 +3,29 @@
 //! Owns the order of things: whose key, the whole request, the fingerprint, the engine's call, the
 //! answer. The protocol is the engine's.
 
+use std::cell::Cell;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 use tower_service::Service;
 
 use super::body::{Body, BoxError, Gathered, discard, gather};
-use super::config::{Config, streams};
-use super::problem::{Problem, Refusal};
+use super::config::{Config, Fate, is_grpc_failure, streams};
+use super::problem::{Problem, Refusal, seconds};
 use super::recording;
-use crate::engine::{self, Call, Codec, Entered, Failure, Unbound};
+use super::report::{self, Outcome};
+use super::running::Running;
+use crate::engine::{self, Call, Codec, Encoded, Entered, Failure, NotDecoded, Unbound};
 use crate::error::{Error, StoreErrorKind};
-use crate::protocol::{StoredResult, Tombstone, Verdict};
-use crate::store::Store;
+use idem_core::Store;
+use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
 
 /// A request that has a key.
 pub(super) struct Exchange<S, St> {
@@ -36,9 +41,22 @@ struct Served {
     record: Record,
 }
 
+impl Served {
+    /// Tells the client when the same request has a chance, unless the handler did.
+    fn due_after(mut self, due: Option<Duration>) -> Self {
+        if let (Record::Nothing, Some(due)) = (&self.record, due) {
+            let headers = self.response.headers_mut();
+            headers.entry(RETRY_AFTER).or_insert_with(|| HeaderValue::from(seconds(due)));
+        }
+        self
+    }
+}
+
 enum Record {
     /// It is a replay, or the key is to be free again.
     Nothing,
+    /// That its handler was begun and gave no answer.
+    Crash,
     /// These bytes.
     Whole(Bytes),
     /// That there was one.
@@ -60,7 +78,12 @@ where
         B::Error: Into<BoxError>,
     {
         let config = self.config.clone();
-        let refused = |refusal: Refusal| Ok(config.answers.answer(&refusal));
+        let refused = |refusal: Refusal| Ok(config.refuse(&refusal));
+        if config.running.count() >= config.max_running {
+            let (parts, body) = request.into_parts();
+            discard(&parts.headers, Body::new(body));
+            return refused(too_many_running());
+        }
         let (call, request) = match prepare(&config, &self.key, request).await {
             Ok(prepared) => prepared,
             Err(refusal) => return refused(refusal),
@@ -71,15 +94,25 @@ where
             Err(error) => return refused(refusal(&error)),
         };
         match self.run(entered, request).await {
-            Ok(served) => Ok(served.response),
+            Ok((served, outcome)) => {
+                report::outcome(&config.scope, outcome);
+                Ok(served.response)
+            }
             Err(Failed::Refused(refusal)) => refused(refusal),
-            Err(Failed::Inner(error)) => Err(error),
+            Err(Failed::Inner(error)) => {
+                report::outcome(&config.scope, Outcome::Failed);
+                Err(error)
+            }
         }
     }
 
     /// Replays, or runs the handler in a task of its own, which goes on when the client goes away.
-    async fn run(self, mut entered: Entered<St>, request: Request<Body>) -> Result<Served, Failed<S::Error>> {
-        let mut codec = Responses { config: self.config.clone() };
+    async fn run(
+        self,
+        mut entered: Entered<St>,
+        request: Request<Body>,
+    ) -> Result<(Served, Outcome), Failed<S::Error>> {
+        let mut codec = Responses { config: self.config.clone(), due: Cell::new(None) };
         let Self { config, mut inner, .. } = self;
         let serving = config.clone();
         let body = async move {
@@ -90,25 +123,59 @@ where
             })
         };
         let runs_body = entered.runs_body();
+        // A place is taken before the handler is begun; without one the key is given back.
+        let place = if runs_body {
+            let place = config.running.place(config.max_running);
+            Some(place.ok_or_else(|| Failed::Refused(too_many_running()))?)
+        } else {
+            None
+        };
+        let limit = config.handler_timeout.filter(|_| runs_body);
         let call = async move {
             let body = pin!(Some(body));
-            engine::finish(&mut entered, &mut codec, body).await
+            let finishing = engine::finish(&mut entered, &mut codec, body);
+            let finished = match limit {
+                None => Some(finishing.await),
+                // What is dropped is a crash, whose policy the engine sees to.
+                Some(limit) => timeout(limit, finishing).await.ok(),
+            };
+            finished.map(|served| served.map(|served| served.due_after(codec.due.get())))
         };
-        let called = if runs_body {
-            let runtime = Handle::try_current().map_err(|_| Failed::Refused(no_runtime()))?;
-            match config.running.spawn(&runtime, call).await {
-                Ok(called) => called,
-                Err(ended) => {
-                    return Err(Failed::Refused(handler_failed(ended.is_panic(), config.operation.reruns())));
-                }
+        let called = match place {
+            None => call.await,
+            Some(place) => {
+                let runtime = Handle::try_current().map_err(|_| Failed::Refused(no_runtime()))?;
+                Running::spawn(place, &runtime, call)
+                    .await
+                    .map_err(|ended| if ended.is_panic() { "panicked" } else { "was ended with the server" })
+                    .map_err(|how| config.handler_failed(how))?
             }
-        } else {
-            call.await
         };
-        called.map_err(|failure| match failure {
+        let called = called.ok_or_else(|| config.handler_failed("took too long"))?;
+        let served = called.map_err(|failure| match failure {
             Failure::Idem(error) => Failed::Refused(refusal(&error)),
             Failure::Body(error) => Failed::Inner(error),
-        })
+        })?;
+        let outcome = match served.record {
+            Record::Nothing if served.response.headers().contains_key(&config.marker) => Outcome::Replayed,
+            Record::Nothing | Record::Crash => Outcome::Released,
+            Record::Whole(_) | Record::Tombstone => Outcome::Handled,
+        };
+        Ok((served, outcome))
+    }
+}
+
+impl<St> Config<St> {
+    fn handler_failed<E>(&self, how: &'static str) -> Failed<E> {
+        report::handler_ended(&self.scope, how);
+        let what_next = if self.operation.reruns() {
+            "Send the same request with the same key again."
+        } else {
+            "It is not processed again before somebody has found out what it did."
+        };
+        let how = if how == "panicked" { "failed unexpectedly" } else { how };
+        let detail = format!("The processing of the request {how}. {what_next}");
+        Failed::Refused(Refusal::new(Problem::HandlerFailed, detail))
     }
 }
 
@@ -182,8 +249,10 @@ where
     // Only a replay is marked as one.
     parts.headers.remove(&config.marker);
     let untouched = |parts, body, record| Served { response: Response::from_parts(parts, body), record };
-    if !config.keeps(&parts) {
-        return untouched(parts, Body::new(body), Record::Nothing);
+    match config.fate(&parts) {
+        Fate::Keep => {}
+        Fate::Release => return untouched(parts, Body::new(body), Record::Nothing),
+        Fate::Abandon => return untouched(parts, Body::new(body), Record::Crash),
     }
     if streams(&parts) {
         return untouched(parts, Body::new(body), Record::Tombstone);
@@ -191,7 +260,10 @@ where
     match gather(body, config.max_response_bytes).await {
         // It broke off without an error, or says a wrong length: the server is to find out, as it would have.
         Gathered::Whole(data, trailers) if !is_as_long_as_said(method, &parts, data.len()) => {
-            untouched(parts, Body::of_unsaid_length(data, trailers), Record::Nothing)
+            untouched(parts, Body::of_unsaid_length(data, trailers), Record::Crash)
+        }
+        Gathered::Whole(data, trailers) if trailers.as_ref().is_some_and(is_grpc_failure) => {
+            untouched(parts, Body::whole(data, trailers), Record::Nothing)
         }
         Gathered::Whole(data, trailers) => {
             let bytes =
@@ -199,8 +271,8 @@ where
             untouched(parts, Body::whole(data, trailers), Record::Whole(bytes))
         }
         Gathered::TooLarge(body) => untouched(parts, body, Record::Tombstone),
-        // Nobody has had this response whole: it failed.
-        Gathered::Broken { read, .. } => untouched(parts, read, Record::Nothing),
+        // Nobody has had this response whole, and its handler had begun.
+        Gathered::Broken { read, .. } => untouched(parts, read, Record::Crash),
     }
 }
 
@@ -216,31 +288,43 @@ fn is_as_long_as_said(method: &Method, response: &Parts, length: usize) -> bool 
 /// How responses are kept.
 struct Responses<St> {
     config: Arc<Config<St>>,
+    /// When the key is due again, once it was released.
+    due: Cell<Option<Duration>>,
 }
 
 impl<St, E> Codec<Served, Failure<E>> for Responses<St> {
-    fn encode(&self, result: &Result<Served, Failure<E>>, _: usize) -> Option<(Verdict, StoredResult)> {
+    fn encode(&self, result: &Result<Served, Failure<E>>, _: usize) -> Option<Encoded> {
         let stored = match &result.as_ref().ok()?.record {
-            Record::Nothing => return None,
+            Record::Nothing | Record::Crash => return None,
             Record::Whole(bytes) => StoredResult::Value(bytes.clone()),
             Record::Tombstone => StoredResult::Tombstone(Tombstone::TooLarge),
         };
-        Some((Verdict::Completed, stored))
+        Some(Encoded::new(Verdict::Completed, stored.into()))
     }
 
-    fn decode(&self, _: Verdict, bytes: &[u8]) -> Option<Result<Served, Failure<E>>> {
-        let mut response = recording::decode(bytes)?;
+    fn retry_after(&self, _: &Result<Served, Failure<E>>, attempt: u32) -> Option<Duration> {
+        self.due.set(self.config.operation.retry_delay(attempt));
+        self.due.get()
+    }
+
+    fn is_crash(&self, result: &Result<Served, Failure<E>>) -> bool {
+        result.as_ref().map_or(true, |served| matches!(served.record, Record::Crash))
+    }
+
+    fn decode(&self, _: Verdict, bytes: &[u8]) -> Result<Result<Served, Failure<E>>, NotDecoded> {
+        NotDecoded::unless_written_as(ResultFormat::Response, bytes)?;
+        let mut response =
+            recording::decode(bytes).ok_or_else(|| NotDecoded::because("it is not a recorded response"))?;
         response.headers_mut().insert(self.config.marker.clone(), HeaderValue::from_static("true"));
-        Some(Ok(Served { response, record: Record::Nothing }))
+        Ok(Ok(Served { response, record: Record::Nothing }))
     }
 }
 
 /// What the client is told instead of the engine's error.
-fn refusal(error: &Error) -> Refusal {
+pub(super) fn refusal(error: &Error) -> Refusal {
     match error {
-        Error::InFlight { retry_after, .. } | Error::NotDue { retry_after, .. } => {
-            Refusal::in_flight(Some(*retry_after))
-        }
+        Error::InFlight { retry_after, .. } => Refusal::in_flight(Some(*retry_after)),
+        Error::NotDue { retry_after, .. } => Refusal::not_due(*retry_after),
         // Another attempt has taken over, and nothing is known of it yet.
         Error::LeaseLost { .. } => Refusal::in_flight(None),
         Error::Mismatch { .. } => Refusal::new(
@@ -248,7 +332,12 @@ fn refusal(error: &Error) -> Refusal {
             "The idempotency key was used before with another request. Use a new key for a new request, or \
              send the first request again as it was.",
         ),
-        Error::ResultNotStored { .. } | Error::Undecodable { .. } => Refusal::new(
+        Error::Undecodable { .. } => Refusal::new(
+            Problem::InDoubt,
+            "A request with this idempotency key was processed, and this server cannot read the response that is \
+             recorded. It is not processed again before somebody has found out what it did.",
+        ),
+        Error::ResultNotStored { .. } => Refusal::new(
             Problem::ResponseNotStored,
             "A request with this idempotency key was processed, and its response was too large to keep or a \
              stream. It is not processed again. Look up what it did.",
@@ -263,6 +352,10 @@ fn refusal(error: &Error) -> Refusal {
             Problem::InDoubt,
             "What is recorded under this idempotency key cannot be read, so that it is not known whether the \
              request was processed. It is not processed again before somebody has found out.",
+        ),
+        Error::TimedOut { .. } => Refusal::new(
+            Problem::HandlerFailed,
+            "The processing of the request took too long and was stopped.",
         ),
         // A handler has it itself, so it cannot come here.
         Error::Step { .. } => Refusal::new(Problem::HandlerFailed, "The processing of the request failed."),
@@ -282,12 +375,10 @@ fn no_runtime() -> Refusal {
     Refusal::new(Problem::Misconfigured, "The server cannot process requests with idempotency keys.")
 }
 
-fn handler_failed(panicked: bool, reruns: bool) -> Refusal {
-    let how = if panicked { "failed unexpectedly" } else { "was ended with the server" };
-    let what_next = if reruns {
-        "Send the same request with the same key again."
-    } else {
-        "It is not processed again before somebody has found out what it did."
-    };
-    Refusal::new(Problem::HandlerFailed, format!("The processing of the request {how}. {what_next}"))
+fn too_many_running() -> Refusal {
+    Refusal::new(
+        Problem::TooManyRunning,
+        "The server processes as many requests as it takes. Nothing was processed; send the same request with the \
+         same key again after the time in `Retry-After`.",
+    )
 }

@@ -6,26 +6,30 @@
 use std::fmt;
 use std::sync::Arc;
 
+use http::HeaderName;
+use http::Uri;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::json;
-use crate::protocol::Fingerprint;
+use super::json::{self, Member};
+use super::multipart;
+use idem_core::protocol::Fingerprint;
 
 /// What comes first in every fingerprint, so that another kind never equals one.
-const KIND: &[u8] = b"idem http request 1";
+const KIND: &[u8] = b"idem http request 2";
 
 type Route = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 
 /// Which parts of a request must be the same under one key: method, path, query, content type and
 /// body, unless parts are left out.
 ///
-/// The path is the concrete one of the request's URI. A JSON body (`application/json`, `+json`) counts
+/// The path is the concrete one of the request's URI; with the feature `axum` the one that the client sent, though a
+/// `Router::nest` has cut a prefix off. A JSON body (`application/json`, `+json`) counts
 /// by its canonical form (RFC 8785), so that order of members and white space do not matter, if it is
 /// unambiguous: without two members of one name, numbers that a double does not carry, and lone
-/// surrogates; and has at most 50,000 values. Any other body counts by its bytes.
+/// surrogates; and has at most 50,000 values. A `multipart/*` body counts by its parts, whatever its boundary is. Any
+/// other body counts by its bytes.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -42,6 +46,7 @@ pub struct RequestFingerprint {
     query: bool,
     content_type: bool,
     body: bool,
+    headers: Vec<HeaderName>,
     left_out: Vec<Member>,
 }
 
@@ -62,6 +67,7 @@ impl RequestFingerprint {
             query: true,
             content_type: true,
             body: true,
+            headers: Vec::new(),
             left_out: Vec::new(),
         }
     }
@@ -81,7 +87,7 @@ impl RequestFingerprint {
     }
 
     /// What counts instead of the path: for a router that takes a prefix away before the layer sees
-    /// the path, or where several paths name one thing.
+    /// the path, or where several paths name one thing. axum's `nest` is such a router: turn the feature `axum` on.
     #[must_use]
     pub fn route(mut self, route: impl Fn(&Parts) -> String + Send + Sync + 'static) -> Self {
         self.route = Some(Arc::new(route));
@@ -106,6 +112,14 @@ impl RequestFingerprint {
     #[must_use]
     pub const fn without_body(mut self) -> Self {
         self.body = false;
+        self
+    }
+
+    /// This header counts, too, with all its values: one that says what the request means, such as a version of
+    /// the API or `If-Match`.
+    #[must_use]
+    pub fn with_header(mut self, name: HeaderName) -> Self {
+        self.headers.push(name);
         self
     }
 
@@ -139,22 +153,37 @@ impl RequestFingerprint {
         }
         match &self.route {
             Some(route) if self.path => add(b'r', route(parts).as_bytes()),
-            None if self.path => add(b'p', parts.uri.path().as_bytes()),
+            None if self.path => add(b'p', sent_uri(parts).path().as_bytes()),
             _ => {}
         }
-        if let Some(query) = parts.uri.query().filter(|_| self.query) {
+        if let Some(query) = sent_uri(parts).query().filter(|_| self.query) {
             add(b'q', query.as_bytes());
         }
+        let boundary = multipart::boundary(content_type(parts));
         if self.content_type {
             for value in parts.headers.get_all(CONTENT_TYPE) {
-                add(b't', value.as_bytes());
+                // The boundary is of the try, and not of the request.
+                match boundary {
+                    Some(boundary) => add(b't', without(value.as_bytes(), boundary).as_slice()),
+                    None => add(b't', value.as_bytes()),
+                }
             }
         }
-        if self.body {
-            match is_json(parts).then(|| json::canonical(body, &self.left_out)).flatten() {
+        for name in &self.headers {
+            for value in parts.headers.get_all(name) {
+                add(b'n', name.as_str().as_bytes());
+                add(b'v', value.as_bytes());
+            }
+        }
+        match boundary {
+            _ if !self.body => {}
+            Some(boundary) => {
+                multipart::pieces(body, boundary).into_iter().for_each(|piece| add(b'u', piece));
+            }
+            None => match is_json(parts).then(|| json::canonical(body, &self.left_out)).flatten() {
                 Some(canonical) => add(b'j', &canonical),
                 None => add(b'b', body),
-            }
+            },
         }
         Fingerprint::from_bytes(hash.finalize().into())
     }
@@ -169,28 +198,36 @@ impl fmt::Debug for RequestFingerprint {
             .field("query", &self.query)
             .field("content_type", &self.content_type)
             .field("body", &self.body)
+            .field("headers", &self.headers)
             .field("left_out", &self.left_out)
             .finish()
     }
 }
 
-fn is_json(parts: &Parts) -> bool {
-    let value = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    essence == "application/json" || essence.ends_with("+json")
+/// The URI as the client sent it.
+#[cfg(feature = "axum")]
+fn sent_uri(parts: &Parts) -> &Uri {
+    parts.extensions.get::<axum::extract::OriginalUri>().map_or(&parts.uri, |original| &original.0)
 }
 
-/// A member of a JSON document, by its pointer.
-#[derive(Clone, Debug)]
-pub(super) struct Member(String);
+/// The URI, as far as is known the one that the client sent.
+#[cfg(not(feature = "axum"))]
+const fn sent_uri(parts: &Parts) -> &Uri {
+    &parts.uri
+}
 
-impl Member {
-    pub(super) fn remove_from(&self, document: &mut Value) {
-        let Some((parent, name)) = self.0.rsplit_once('/') else { return };
-        if let Some(Value::Object(members)) = document.pointer_mut(parent) {
-            members.remove(&name.replace("~1", "/").replace("~0", "~"));
-        }
-    }
+fn content_type(parts: &Parts) -> &str {
+    parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// A content type without its boundary.
+fn without(value: &[u8], boundary: &str) -> Vec<u8> {
+    String::from_utf8_lossy(value).replacen(boundary, "", 1).into_bytes()
+}
+
+fn is_json(parts: &Parts) -> bool {
+    let essence = content_type(parts).split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || essence.ends_with("+json")
 }
 
 #[cfg(test)]
@@ -251,6 +288,35 @@ mod tests {
         assert_ne!(of("POST", "/", json, &twice(1)), of("POST", "/", json, &twice(2)));
         let large = |last| format!("[900719925474099{last}]");
         assert_ne!(of("POST", "/", json, &large(2)), of("POST", "/", json, &large(3)));
+    }
+
+    #[test]
+    fn a_multipart_body_counts_by_its_parts_whatever_its_boundary_is() {
+        let form = |boundary: &str, amount: u8| {
+            let kind = format!("multipart/form-data; boundary={boundary}");
+            let body = format!(
+                "--{boundary}\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{amount}\r\n--{boundary}--\r\n"
+            );
+            of("POST", "/", Some(&kind), &body)
+        };
+        assert_eq!(form("one", 1), form("other", 1));
+        assert_ne!(form("one", 1), form("one", 2));
+        let split = |body: &str| of("POST", "/", Some("multipart/mixed; boundary=x"), body);
+        assert_ne!(split("--x\r\na\r\n--x\r\nb"), split("--x\r\na\r\nb"));
+    }
+
+    #[test]
+    fn a_header_counts_where_it_is_named() {
+        let with = |version: &str| {
+            let mut parts = parts("POST", "/", None);
+            parts.headers.insert("x-version", version.parse().unwrap());
+            (
+                RequestFingerprint::new().of(&parts, b""),
+                RequestFingerprint::new().with_header(HeaderName::from_static("x-version")).of(&parts, b""),
+            )
+        };
+        assert_eq!(with("1").0, with("2").0);
+        assert_ne!(with("1").1, with("2").1);
     }
 
     #[test]

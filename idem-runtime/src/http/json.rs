@@ -7,8 +7,6 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use super::fingerprint::Member;
-
 /// How many values a body may have, those within others included: each takes many times the memory of its
 /// text.
 const MOST_VALUES: usize = 50_000;
@@ -16,6 +14,19 @@ const MOST_VALUES: usize = 50_000;
 /// The member of the object that `serde_json` makes of a number where its feature `arbitrary_precision` is
 /// on in the user's build. Such a number cannot be told from an object of that form.
 const NUMBER: &str = "$serde_json::private::Number";
+
+/// A member of a JSON document, by its pointer.
+#[derive(Clone, Debug)]
+pub(super) struct Member(pub(super) String);
+
+impl Member {
+    pub(super) fn remove_from(&self, document: &mut Value) {
+        let Some((parent, name)) = self.0.rsplit_once('/') else { return };
+        if let Some(Value::Object(members)) = document.pointer_mut(parent) {
+            members.remove(&name.replace("~1", "/").replace("~0", "~"));
+        }
+    }
+}
 
 /// The canonical JSON (RFC 8785) of `body` without `left_out`; `None` if it is not JSON, or could be
 /// read in two ways (members of one name, a number that a double does not carry, a lone surrogate), or

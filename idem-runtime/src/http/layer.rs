@@ -5,15 +5,12 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::builder::Builder;
 use super::config::Config;
 use super::running::Running;
 use super::service::Idempotency;
-use crate::store::Store;
 
 /// Guards a service by the `Idempotency-Key` header, as draft-ietf-httpapi-idempotency-key-header-07
-/// has it: a request that comes again under its key is given the first response, and is not processed
-/// again.
+/// defines it: a repeated request under the same key gets the first response, and is not processed again.
 ///
 /// Cheap to clone; clones share everything. It goes where any tower layer goes, such as
 /// `Router::layer` of axum:
@@ -25,7 +22,8 @@ use crate::store::Store;
 /// use tower_layer::Layer;
 ///
 /// fn guarded<S>(api: S) -> impl Sized {
-///     IdempotencyLayer::new(MemoryStore::new()).layer(api)
+///     // An API whose clients need not be kept apart. For others see `Builder::tenant`.
+///     IdempotencyLayer::shared_by_all_clients(MemoryStore::new()).layer(api)
 /// }
 /// # let _ = guarded(());
 /// ```
@@ -33,34 +31,7 @@ pub struct IdempotencyLayer<St> {
     config: Arc<Config<St>>,
 }
 
-impl<St: Store> IdempotencyLayer<St> {
-    /// The layer with every option as it is unless set: see [`Builder`].
-    #[must_use]
-    pub fn new(store: St) -> Self {
-        Self::of(Builder::new(store).defaults())
-    }
-
-    /// The options of a layer.
-    ///
-    /// ```
-    /// # use idem_runtime as idem;
-    /// use std::time::Duration;
-    /// use idem::MemoryStore;
-    /// use idem::http::IdempotencyLayer;
-    ///
-    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
-    ///     .scope("payments-api")
-    ///     .tenant(|request| Some(request.headers.get("x-account")?.to_str().ok()?.to_owned()))
-    ///     .wait(Duration::from_secs(5))
-    ///     .documentation("https://api.example.com/docs/idempotency")
-    ///     .build()?;
-    /// # let _ = layer;
-    /// # Ok::<(), idem::Error>(())
-    /// ```
-    pub fn builder(store: St) -> Builder<St> {
-        Builder::new(store)
-    }
-
+impl<St> IdempotencyLayer<St> {
     pub(super) fn of(config: Config<St>) -> Self {
         Self { config: Arc::new(config) }
     }

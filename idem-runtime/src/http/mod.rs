@@ -24,7 +24,7 @@
 //!
 //! ## request-incomplete
 //!
-//! Status 400. The body of the request ended early. Nothing was processed.
+//! Status 400. The body of the request ended early or is malformed. Nothing was processed.
 //!
 //! ## request-too-large
 //!
@@ -46,46 +46,56 @@
 //!
 //! ## in-doubt
 //!
-//! Status 409. The request was begun and never finished, or its record cannot be read. It is not begun again
-//! before an operator has found out what it did.
+//! Status 409. The request was begun and never finished, or what is recorded of it cannot be read. It is not begun
+//! again before an operator has found out what it did. The `detail` says which.
 //!
 //! ## store-unavailable
 //!
 //! Status 503, with `Retry-After`. The store of the keys did not answer. Nothing was processed.
 //!
+//! ## too-many-running
+//!
+//! Status 503, with `Retry-After`. The server processes as many requests as it takes. Nothing was processed.
+//!
 //! ## handler-failed
 //!
-//! Status 500. The handler panicked, or was ended with its server. The key is free again, at the latest when the
-//! lease is over, and the same request can be sent again; unless [`on_crash`](Builder::on_crash) says that it is
-//! in doubt. The `detail` says which.
+//! Status 500. The handler panicked, took too long, or was ended with its server. The key is free again, at the
+//! latest when the lease is over, and the same request can be sent again; unless [`on_crash`](Builder::on_crash)
+//! says that it is in doubt. The `detail` says which.
 //!
 //! ## misconfigured
 //!
 //! Status 500. The layer cannot work as it is set up. Nothing was processed.
 
 // What stands here: the faces (layer, service, future, builder), the exchange that they lead to, and what
-// it uses, each of which knows nothing of the others: key, fingerprint, json, body, recording, problem.
+// it uses, each of which knows nothing of the others: key, fingerprint, json, body, recording, problem. `errors` is for
+// handlers that make idempotent calls of their own.
 
 mod body;
 mod builder;
 mod config;
+mod errors;
 mod exchange;
 mod fingerprint;
 mod future;
 mod json;
 mod key;
 mod layer;
+mod multipart;
 mod problem;
 mod recording;
+mod report;
 mod running;
 mod service;
 
 pub use body::{Body, BoxError};
 pub use builder::Builder;
 pub use config::Recording;
+pub use errors::error_response;
 pub use fingerprint::RequestFingerprint;
 pub use future::ResponseFuture;
 pub use layer::IdempotencyLayer;
 pub use problem::Problem;
+pub use recording::StoredResponse;
 pub use running::Running;
 pub use service::Idempotency;

@@ -39,77 +39,102 @@ pub enum Problem {
     InDoubt,
     /// 503, with `Retry-After`: the store of the keys cannot be asked.
     StoreUnavailable,
-    /// 500: the handler panicked, or was ended with its server.
+    /// 503, with `Retry-After`: as many handlers run as may.
+    TooManyRunning,
+    /// 500: the handler panicked, took too long, or was ended with its server.
     HandlerFailed,
     /// 500: the layer is set up in a way that cannot work.
     Misconfigured,
 }
 
 impl Problem {
+    /// All there are.
+    pub const ALL: &[Self] = &[
+        Self::KeyMissing,
+        Self::KeyMalformed,
+        Self::TenantMissing,
+        Self::RequestIncomplete,
+        Self::RequestTooLarge,
+        Self::InFlight,
+        Self::KeyReused,
+        Self::ResponseNotStored,
+        Self::InDoubt,
+        Self::StoreUnavailable,
+        Self::TooManyRunning,
+        Self::HandlerFailed,
+        Self::Misconfigured,
+    ];
+
+    /// Its name, status and title. The headings of this module's documentation, `docs/http.md` and the `OpenAPI`
+    /// fragment are held to this table by tests.
+    const fn row(self) -> (&'static str, StatusCode, &'static str) {
+        const BAD: StatusCode = StatusCode::BAD_REQUEST;
+        const CONFLICT: StatusCode = StatusCode::CONFLICT;
+        const UNAVAILABLE: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
+        const FAILED: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
+        const LARGE: StatusCode = StatusCode::PAYLOAD_TOO_LARGE;
+        const OTHER: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
+        match self {
+            Self::KeyMissing => ("key-missing", BAD, "The idempotency key is missing"),
+            Self::KeyMalformed => ("key-malformed", BAD, "The idempotency key is malformed"),
+            Self::TenantMissing => {
+                ("tenant-missing", BAD, "The request does not say whose idempotency key it is")
+            }
+            Self::RequestIncomplete => ("request-incomplete", BAD, "The request is incomplete"),
+            Self::RequestTooLarge => ("request-too-large", LARGE, "The request is too large"),
+            Self::InFlight => {
+                ("in-flight", CONFLICT, "A request with this idempotency key is being processed")
+            }
+            Self::KeyReused => ("key-reused", OTHER, "The idempotency key was used with another request"),
+            Self::ResponseNotStored => {
+                ("response-not-stored", CONFLICT, "The request was processed and its response is not kept")
+            }
+            Self::InDoubt => ("in-doubt", CONFLICT, "It is not known whether the request was processed"),
+            Self::StoreUnavailable => {
+                ("store-unavailable", UNAVAILABLE, "Idempotency keys cannot be checked now")
+            }
+            Self::TooManyRunning => ("too-many-running", UNAVAILABLE, "The server is busy"),
+            Self::HandlerFailed => ("handler-failed", FAILED, "The request failed"),
+            Self::Misconfigured => ("misconfigured", FAILED, "The server is misconfigured"),
+        }
+    }
+
     /// The stable word for it.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::KeyMissing => "key-missing",
-            Self::KeyMalformed => "key-malformed",
-            Self::TenantMissing => "tenant-missing",
-            Self::RequestIncomplete => "request-incomplete",
-            Self::RequestTooLarge => "request-too-large",
-            Self::InFlight => "in-flight",
-            Self::KeyReused => "key-reused",
-            Self::ResponseNotStored => "response-not-stored",
-            Self::InDoubt => "in-doubt",
-            Self::StoreUnavailable => "store-unavailable",
-            Self::HandlerFailed => "handler-failed",
-            Self::Misconfigured => "misconfigured",
-        }
+        self.row().0
     }
 
     /// The status it is answered with.
     #[must_use]
     pub const fn status(self) -> StatusCode {
-        match self {
-            Self::KeyMissing | Self::KeyMalformed | Self::TenantMissing | Self::RequestIncomplete => {
-                StatusCode::BAD_REQUEST
-            }
-            Self::RequestTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::InFlight | Self::ResponseNotStored | Self::InDoubt => StatusCode::CONFLICT,
-            Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-            Self::HandlerFailed | Self::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
-        }
+        self.row().1
     }
 
     const fn title(self) -> &'static str {
-        match self {
-            Self::KeyMissing => "The idempotency key is missing",
-            Self::KeyMalformed => "The idempotency key is malformed",
-            Self::TenantMissing => "The request does not say whose idempotency key it is",
-            Self::RequestIncomplete => "The request is incomplete",
-            Self::RequestTooLarge => "The request is too large",
-            Self::InFlight => "A request with this idempotency key is being processed",
-            Self::KeyReused => "The idempotency key was used with another request",
-            Self::ResponseNotStored => "The request was processed and its response is not kept",
-            Self::InDoubt => "It is not known whether the request was processed",
-            Self::StoreUnavailable => "Idempotency keys cannot be checked now",
-            Self::HandlerFailed => "The request failed",
-            Self::Misconfigured => "The server is misconfigured",
-        }
+        self.row().2
     }
 }
 
 /// One refusal.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    problem: Problem,
+    pub(super) problem: Problem,
     detail: String,
     retry_after: Option<Duration>,
 }
 
 impl Refusal {
     pub(super) fn new(problem: Problem, detail: impl Into<String>) -> Self {
-        let retry_after = (problem == Problem::StoreUnavailable).then_some(SOON);
+        let soon = matches!(problem, Problem::StoreUnavailable | Problem::TooManyRunning);
+        let retry_after = soon.then_some(SOON);
         Self { problem, detail: detail.into(), retry_after }
+    }
+
+    pub(super) fn not_due(left: Duration) -> Self {
+        let detail = "The last request with the same idempotency key failed. Send the same request with the same key \
+                      again after the time in `Retry-After`.";
+        Self { retry_after: Some(left), ..Self::new(Problem::InFlight, detail) }
     }
 
     pub(super) fn in_flight(left: Option<Duration>) -> Self {
@@ -156,7 +181,7 @@ impl Answers {
 
 /// Whole seconds that are enough: `Retry-After` knows no smaller unit. At least one, as zero would ask
 /// for a retry at once.
-fn seconds(time: Duration) -> u64 {
+pub(super) fn seconds(time: Duration) -> u64 {
     let rounded = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     rounded.max(1)
 }
@@ -164,6 +189,25 @@ fn seconds(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A problem's `type` leads to a heading of the module's documentation.
+    #[test]
+    fn every_problem_has_its_section_in_the_documentation_with_its_status() {
+        let documentation: Vec<&str> = include_str!("mod.rs")
+            .lines()
+            .map_while(|line| line.strip_prefix("//!"))
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .collect();
+        let headings = documentation.iter().filter_map(|line| line.strip_prefix("## "));
+        assert!(headings.eq(Problem::ALL.iter().map(|problem| problem.name())));
+        for problem in Problem::ALL {
+            let heading = format!("## {}", problem.name());
+            let place = documentation.iter().position(|line| *line == heading).unwrap();
+            let text = documentation[place + 1];
+            assert!(text.starts_with(&format!("Status {}", problem.status().as_u16())), "{heading}: {text}");
+        }
+    }
 
     #[test]
     fn a_time_to_wait_is_rounded_up_to_the_next_second_and_no_further() {

@@ -3,23 +3,23 @@
 //! Owns both. Knows nothing of bodies that stream, or of what decides whether a response is kept.
 
 use std::collections::HashSet;
+use std::fmt;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use http::header::{
-    CONNECTION, DATE, HeaderName, PROXY_AUTHENTICATE, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE,
-    WWW_AUTHENTICATE,
-};
+use http::header::{CONNECTION, DATE, HeaderName, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::body::Body;
 
-/// The form of the bytes; another one is another number.
+/// The form of the bytes; another one is another number. It is the first byte, and so names the format of the result:
+/// see `idem_core::protocol::ResultFormat`.
 const VERSION: u8 = 1;
 
 /// Never kept: what is for one connection (RFC 9110, section 7.6.1), for one moment, or for one client's
 /// eyes. The fields that have no constant in the crate `http` stand in [`is_never_kept`].
-const NEVER: [HeaderName; 8] =
-    [CONNECTION, TE, TRANSFER_ENCODING, UPGRADE, DATE, SET_COOKIE, WWW_AUTHENTICATE, PROXY_AUTHENTICATE];
+///
+/// Challenges (`WWW-Authenticate`) are kept: a 401 without one is no 401 (RFC 9110, section 15.5.2).
+const NEVER: [HeaderName; 6] = [CONNECTION, TE, TRANSFER_ENCODING, UPGRADE, DATE, SET_COOKIE];
 
 fn is_never_kept(name: &HeaderName) -> bool {
     NEVER.contains(name)
@@ -91,20 +91,78 @@ pub(super) fn encode(
 }
 
 /// The response of these bytes; `None` if they are none.
-pub(super) fn decode(mut bytes: &[u8]) -> Option<Response<Body>> {
-    let input = &mut bytes;
-    let (&version, rest) = input.split_first()?;
-    *input = rest;
-    if version != VERSION {
-        return None;
-    }
-    let status = StatusCode::from_u16(u16::from_be_bytes(*take_array(input)?)).ok()?;
-    let headers = take_fields(input)?;
-    let trailers = Some(take_fields(input)?).filter(|trailers| !trailers.is_empty());
-    let mut response = Response::new(Body::whole(Bytes::copy_from_slice(input), trailers));
+pub(super) fn decode(bytes: &[u8]) -> Option<Response<Body>> {
+    let StoredResponse { status, headers, body, trailers } = StoredResponse::from_bytes(bytes)?;
+    let mut response =
+        Response::new(Body::whole(body, Some(trailers).filter(|trailers| !trailers.is_empty())));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     Some(response)
+}
+
+/// A response as the store keeps it: for tools that show one, or record what a person knows was answered.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// use http::StatusCode;
+/// use idem::http::StoredResponse;
+///
+/// let mut response = StoredResponse::new(StatusCode::CREATED, "paid".into());
+/// response.headers.insert("location", "/payments/7".parse()?);
+/// let bytes = response.to_bytes();
+/// assert_eq!(StoredResponse::from_bytes(&bytes).unwrap().status, 201);
+/// assert!(StoredResponse::from_bytes(b"{}").is_none());
+/// # Ok::<(), http::header::InvalidHeaderValue>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredResponse {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers that are kept.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+    /// The trailers.
+    pub trailers: HeaderMap,
+}
+
+impl StoredResponse {
+    /// A response without headers.
+    #[must_use]
+    pub fn new(status: StatusCode, body: Bytes) -> Self {
+        Self { status, headers: HeaderMap::new(), body, trailers: HeaderMap::new() }
+    }
+
+    /// As the layer records it, without the headers that it never keeps.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        encode(&HeaderRules::default(), self.status, &self.headers, &self.body, Some(&self.trailers))
+    }
+
+    /// The response of what a layer recorded; `None` if that is none.
+    #[must_use]
+    pub fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
+        let input = &mut bytes;
+        let (&version, rest) = input.split_first()?;
+        *input = rest;
+        if version != VERSION {
+            return None;
+        }
+        let status = StatusCode::from_u16(u16::from_be_bytes(*take_array(input)?)).ok()?;
+        let headers = take_fields(input)?;
+        let trailers = take_fields(input)?;
+        Some(Self { status, headers, body: Bytes::copy_from_slice(input), trailers })
+    }
+}
+
+impl fmt::Debug for StoredResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredResponse")
+            .field("status", &self.status)
+            .field("bytes", &self.body.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// Nothing here comes near four gigabytes: a server limits what it takes and sends.
@@ -196,7 +254,9 @@ mod tests {
             ("authentication-info", b"nextnonce=1"),
             ("location", b"/1"),
         ]);
-        assert_eq!(there_and_back(&HeaderRules::default(), &headers), fields(&[("location", b"/1")]));
+        let kept =
+            fields(&[("www-authenticate", b"Basic"), ("proxy-authenticate", b"Basic"), ("location", b"/1")]);
+        assert_eq!(there_and_back(&HeaderRules::default(), &headers), kept);
     }
 
     #[test]

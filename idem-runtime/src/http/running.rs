@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 
-/// The handlers that a layer has started and that have not ended, with what is still to be recorded of
-/// them. Cheap to clone.
+use crate::engine::{self, Drained, Pending, Work};
+
+/// The handlers that a layer has started and that have not ended. Cheap to clone.
 ///
 /// A handler goes on when its client disconnects, so a server that has closed its connections is not
 /// done: it waits here.
@@ -18,14 +20,15 @@ use tracing::Instrument as _;
 /// # use idem_runtime as idem;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
+/// use std::time::Duration;
 /// use idem::MemoryStore;
 /// use idem::http::IdempotencyLayer;
 ///
-/// let layer = IdempotencyLayer::new(MemoryStore::new());
+/// let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
 /// let running = layer.running();
-/// // .. the server, with `layer`, is asked to end ..
-/// running.finished().await;
-/// assert_eq!(running.count(), 0);
+/// // .. the server, with `layer`, ends ..
+/// let left = running.drain(Duration::from_secs(25)).await;
+/// assert_eq!((running.count(), left.is_complete()), (0, true));
 /// # }
 /// ```
 #[derive(Clone)]
@@ -42,19 +45,36 @@ impl Running {
         *self.0.borrow()
     }
 
-    /// Returns once there are none. Set a limit by `tokio::time::timeout`.
+    /// Waits for them for at most `patience`, and for all else that [`idem::drain`](crate::drain) waits for: what they
+    /// left to be recorded or released. Gives what is left then; a handler that still runs is one of its `bodies`.
+    pub async fn drain(&self, patience: Duration) -> Drained {
+        engine::drain(patience).await
+    }
+
+    /// Returns once there are none. It does not wait for what is recorded or released behind them: end a server by
+    /// [`drain`](Self::drain).
     pub async fn finished(&self) {
         // The sender is here, so it cannot be gone.
         let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
     }
 
-    pub(super) fn spawn<F>(&self, runtime: &Handle, work: F) -> JoinHandle<F::Output>
+    /// A place for one more, if there are fewer than `most`.
+    pub(super) fn place(&self, most: usize) -> Option<Counted> {
+        let taken = self.0.send_if_modified(|count| {
+            let free = *count < most;
+            *count += usize::from(free);
+            free
+        });
+        taken.then(|| Counted(self.clone()))
+    }
+
+    pub(super) fn spawn<F>(counted: Counted, runtime: &Handle, work: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        let counted = Counted::new(self.clone());
+        let pending = Pending::new(Work::Body);
         let work = async move {
-            let _counted = counted;
+            let (_counted, _pending) = (counted, pending);
             work.await
         };
         runtime.spawn(work.in_current_span())
@@ -67,14 +87,8 @@ impl fmt::Debug for Running {
     }
 }
 
-struct Counted(Running);
-
-impl Counted {
-    fn new(running: Running) -> Self {
-        running.0.send_modify(|count| *count += 1);
-        Self(running)
-    }
-}
+/// The place of one handler.
+pub(super) struct Counted(Running);
 
 impl Drop for Counted {
     fn drop(&mut self) {

@@ -13,7 +13,8 @@ use super::exchange::Exchange;
 use super::future::ResponseFuture;
 use super::key;
 use super::problem::{Problem, Refusal};
-use crate::store::Store;
+use super::report::{self, Outcome};
+use idem_core::Store;
 
 /// A service that is guarded by an [`IdempotencyLayer`](super::IdempotencyLayer).
 pub struct Idempotency<S, St> {
@@ -61,6 +62,7 @@ where
                 return ResponseFuture::guarded(Box::pin(exchange.answer(request)));
             }
             Ok(None) if !config.required => {
+                report::outcome(&config.scope, Outcome::Unguarded);
                 return ResponseFuture::through(self.inner.call(request.map(Body::new)));
             }
             Ok(None) => Refusal::new(
@@ -72,7 +74,7 @@ where
                 format!("The header `{}` holds no key: {fault}.", config.header),
             ),
         };
-        let response = config.answers.answer(&refusal);
+        let response = config.refuse(&refusal);
         let (parts, body) = request.into_parts();
         discard(&parts.headers, Body::new(body));
         ResponseFuture::guarded(Box::pin(std::future::ready(Ok(response))))

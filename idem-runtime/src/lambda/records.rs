@@ -11,9 +11,15 @@ impl BatchRecord for SqsMessage {
         self.message_id.as_deref()
     }
 
-    /// The message group of a FIFO queue; messages of a standard queue have none.
+    /// The message group of a FIFO queue. On a standard queue a group is a tenant of a fair queue, and no order.
     fn group(&self) -> Option<String> {
-        self.attributes.get("MessageGroupId").cloned()
+        let is_fifo = self.attributes.contains_key("SequenceNumber")
+            || self.event_source_arn.as_ref().is_some_and(|queue| queue.ends_with(".fifo"));
+        self.attributes.get("MessageGroupId").filter(|_| is_fifo).cloned()
+    }
+
+    fn deliveries(&self) -> Option<u32> {
+        self.attributes.get("ApproximateReceiveCount")?.parse().ok()
     }
 }
 
@@ -26,6 +32,10 @@ impl BatchRecord for KinesisEventRecord {
     fn group(&self) -> Option<String> {
         Some(self.kinesis.partition_key.clone())
     }
+
+    fn blocks_its_source(&self) -> bool {
+        true
+    }
 }
 
 impl BatchRecord for DynamoDbRecord {
@@ -35,6 +45,11 @@ impl BatchRecord for DynamoDbRecord {
 
     /// The item's primary key: changes of one item are in order.
     fn group(&self) -> Option<String> {
-        serde_json::to_string(&self.change.keys).ok()
+        // Canonical: the attributes of a key come in another order in each record.
+        serde_json_canonicalizer::to_string(&self.change.keys).ok()
+    }
+
+    fn blocks_its_source(&self) -> bool {
+        true
     }
 }

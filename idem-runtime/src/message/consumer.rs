@@ -1,21 +1,28 @@
 //! The loop over a stream of messages.
 //!
-//! Owns how many messages are taken, and when no more are. What is done for one stands in `work`.
+//! Owns how many messages are taken, and when no more are. `work` handles one of them.
 
 use std::future::{pending, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures_util::StreamExt;
 use futures_util::stream::{FuturesUnordered, Stream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Sleep, sleep};
 
+use super::gate::Gate;
 use super::lanes::Lanes;
-use super::work::{Done, Stage, Works};
-use super::{Delivery, Disposition, Incoming, Summary};
+use super::report;
+use super::settings::Settings;
+use super::source::Source;
+use super::work::{AFTERMATH, Done, Order, Stage, Works};
+use super::{Choose, Delivery, Incoming, OnError, Progress, Proposed, Summary, Unwatched};
+use crate::engine::{self, HeldKeys};
 
 /// Handles the messages of a stream until it ends: as [`Consumer::run`] with what [`Consumer::new`] sets.
 ///
@@ -56,46 +63,16 @@ where
     Consumer::new().run(messages, handler).await
 }
 
-/// What is to be done with a message whose handler failed: see [`Consumer::dispose`].
-///
-/// For every closure of this form, and for [`Proposed`].
-pub trait Choose<E> {
-    /// What is to be done, where [`settle`](super::settle) proposes this for this attempt.
-    fn choose(&self, error: &E, attempt: u32, proposed: Disposition) -> Disposition;
-}
-
-/// Does as [`settle`](super::settle) proposes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Proposed;
-
-impl<E> Choose<E> for Proposed {
-    fn choose(&self, _: &E, _: u32, proposed: Disposition) -> Disposition {
-        proposed
-    }
-}
-
-impl<E, F: Fn(&E, u32, Disposition) -> Disposition> Choose<E> for F {
-    fn choose(&self, error: &E, attempt: u32, proposed: Disposition) -> Disposition {
-        self(error, attempt, proposed)
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Settings {
-    concurrency: usize,
-    prefetch: Option<usize>,
-    grace: Duration,
-    pub(super) extend_every: Option<Duration>,
-    pub(super) broker_timeout: Duration,
-    pub(super) horizon: Option<Duration>,
-}
-
 /// How the messages of a stream are handled.
 ///
-/// For each message the handler is run, and the broker told what [`settle`](super::settle) makes of how it
-/// ended: acknowledged only once its result is recorded (or cannot be: see
-/// [`Outcome::Unrecorded`](crate::Outcome)). A handler that panics is a retry of its own message, and no
-/// other notices.
+/// For each message the handler runs, and the message is settled as [`settle`](super::settle) says:
+/// acknowledged only once its result is recorded (or cannot be: see [`Outcome::Unrecorded`](crate::Outcome)).
+/// A handler that panics is a retry of its own message, up to [`max_tries`](Self::max_tries), and no other
+/// notices.
+///
+/// While the store fails, the messages that were taken stay here and are tried again with growing pauses (1 s to
+/// 30 s), no more are taken, and the broker hears nothing of them but [`Delivery::extend`]: an outage spends no
+/// deliveries. A duplicate of a message that is in work in the same consumer waits for that one.
 ///
 /// All run in the task that [`run`](Self::run) is in: nothing need be `Send` or `'static`, and what comes
 /// out is `Send` where the stream, the handler and the [`Delivery`] are (if the compiler says of a spawned
@@ -104,9 +81,11 @@ pub(super) struct Settings {
 /// body a task of its own.
 #[derive(Clone, Debug)]
 #[must_use = "a consumer does nothing until it is `run`"]
-pub struct Consumer<C = Proposed> {
+pub struct Consumer<C = Proposed, O = Unwatched> {
     settings: Settings,
+    progress: Progress,
     choose: C,
+    on_error: O,
 }
 
 impl Default for Consumer {
@@ -118,28 +97,33 @@ impl Default for Consumer {
             extend_every: None,
             broker_timeout: Duration::from_secs(30),
             horizon: None,
+            max_tries: 10,
         };
-        Self { settings, choose: Proposed }
+        Self { settings, progress: Progress::new(), choose: Proposed, on_error: Unwatched }
     }
 }
 
 impl Consumer {
-    /// Ten handlers at a time, and no more messages than that.
+    /// Ten handlers at a time.
     pub fn new() -> Self {
         Self::default()
     }
 }
 
-impl<C> Consumer<C> {
+impl<C, O> Consumer<C, O> {
     /// How many handlers run at a time; at least one, and 10 unless set.
     pub fn concurrency(mut self, handlers: usize) -> Self {
         self.settings.concurrency = handlers.clamp(1, Semaphore::MAX_PERMITS);
         self
     }
 
-    /// How many messages are held at a time: those whose handlers run, and those that wait for their turn
-    /// in an order. No more are taken from the stream. As many as [`concurrency`](Self::concurrency)
-    /// unless set, and never fewer.
+    /// How many messages are held at a time, never fewer than [`concurrency`](Self::concurrency). No more are taken
+    /// from the stream.
+    ///
+    /// Unless set, as many as `concurrency`, and beside them those that wait for others: behind an earlier
+    /// message of their [group](Delivery::group), for their own retry in an order, or for a duplicate; together
+    /// up to 100 times `concurrency`. So one group that is held up does not stop the others. Where it is set,
+    /// all count: a group that is held up can fill it, and then stops the consumer.
     pub fn prefetch(mut self, messages: usize) -> Self {
         self.settings.prefetch = Some(messages);
         self
@@ -176,16 +160,62 @@ impl<C> Consumer<C> {
         self
     }
 
+    /// How often a message is tried whose handler panics, or fails without an idempotent call that failed, before
+    /// it is rejected; 10 unless set. At least 1.
+    ///
+    /// Counted are the tries in its place in an order, [`Delivery::deliveries`], and for a panic inside an
+    /// idempotent call its attempts. Without `deliveries`, a message in no order whose handler never comes to
+    /// its call is retried for ever. A call that fails in its body is limited by `max_attempts` of its operation.
+    pub fn max_tries(mut self, tries: u32) -> Self {
+        self.settings.max_tries = tries.max(1);
+        self
+    }
+
+    /// Counts into this while it runs. Several consumers with the same one add up.
+    pub fn progress(mut self, progress: &Progress) -> Self {
+        self.progress = progress.clone();
+        self
+    }
+
     /// Has the handler's error choose, as [`settle_with`](super::settle_with) does: a closure, or
-    /// [`Dispose::disposition`](super::Dispose::disposition).
-    pub fn dispose<F>(self, choose: F) -> Consumer<F> {
-        Consumer { settings: self.settings, choose }
+    /// [`Dispose::disposition`](super::Dispose::disposition). For an error without an idempotent call, `attempt`
+    /// is the number of the try.
+    pub fn dispose<F>(self, choose: F) -> Consumer<F, O> {
+        let Self { settings, progress, on_error, .. } = self;
+        Consumer { settings, progress, choose, on_error }
+    }
+
+    /// Sees every error that a handler returns, with its message and what becomes of that: for logs that say more
+    /// than an event can, which shows no error of the program's own.
+    pub fn on_error<F>(self, on_error: F) -> Consumer<C, F> {
+        let Self { settings, progress, choose, .. } = self;
+        Consumer { settings, progress, choose, on_error }
+    }
+
+    /// How many messages the consumer works at or holds at a time: [`prefetch`](Self::prefetch) where it is set,
+    /// else [`concurrency`](Self::concurrency). For the glue to a broker, which fetches no more than that.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        let Settings { concurrency, prefetch, .. } = self.settings;
+        prefetch.unwrap_or(concurrency).max(concurrency)
+    }
+
+    /// As [`extend_every`](Self::extend_every), unless that is set. For the glue to a broker, which knows when
+    /// the broker delivers a message again.
+    pub fn or_extend_every(self, interval: Duration) -> Self {
+        if self.settings.extend_every.is_some() { self } else { self.extend_every(interval) }
+    }
+
+    /// As [`redelivery_horizon`](Self::redelivery_horizon), unless that is set. For the glue to a broker, which
+    /// knows how long the broker keeps a message.
+    pub fn or_redelivery_horizon(self, horizon: Duration) -> Self {
+        if self.settings.horizon.is_some() { self } else { self.redelivery_horizon(horizon) }
     }
 
     /// Handles the messages of a stream until it ends, and all it has taken are done.
     ///
-    /// An error of the stream is reported by the event `stream_failed`, and the stream asked again, after
-    /// a pause where errors follow one another.
+    /// An error of the stream is reported by the event `stream_failed`, and the stream is polled again, after a
+    /// pause where errors follow one another.
     ///
     /// # Cancellation
     ///
@@ -199,6 +229,7 @@ impl<C> Consumer<C> {
         H: Fn(&<S::Item as Incoming>::Message) -> F,
         F: Future<Output = Result<T, E>>,
         C: Choose<E>,
+        O: OnError<<S::Item as Incoming>::Message, E>,
     {
         self.run_until(pending(), messages, handler).await
     }
@@ -209,6 +240,9 @@ impl<C> Consumer<C> {
     ///
     /// The stream is dropped when `shutdown` ends. What its client has fetched and the stream not given
     /// yet comes back by the broker's own rule: keep that buffer small.
+    ///
+    /// At last, [`drain`](crate::drain) has five seconds for what this process still has to record or release; what is
+    /// left then is in [`Summary::left`], and in the event `not_drained`.
     pub async fn run_until<S, H, F, T, E>(
         self,
         shutdown: impl Future<Output = ()>,
@@ -221,23 +255,28 @@ impl<C> Consumer<C> {
         H: Fn(&<S::Item as Incoming>::Message) -> F,
         F: Future<Output = Result<T, E>>,
         C: Choose<E>,
+        O: OnError<<S::Item as Incoming>::Message, E>,
     {
         let (stage, watched) = watch::channel(Stage::Open);
         let works = Works {
             settings: &self.settings,
             handler: &handler,
             choose: &self.choose,
+            on_error: &self.on_error,
             permits: Semaphore::new(self.settings.concurrency),
             stage: watched,
+            gate: Gate::new(),
+            held: Arc::new(HeldKeys::default()),
+            idle: AtomicUsize::new(0),
+            progress: &self.progress,
         };
-        let prefetch = self.settings.prefetch.unwrap_or(0).max(self.settings.concurrency);
         let mut end = End { stage, grace: None };
         let mut shutdown = pin!(Some(shutdown));
         let mut messages = pin!(Some(messages));
         let mut source = Source::default();
         let mut running = FuturesUnordered::new();
         let mut lanes = Lanes::default();
-        let mut summary = Summary::default();
+        let mut is_shut_down = false;
         loop {
             let step = poll_fn(|cx| {
                 if shutdown.as_mut().as_pin_mut().is_some_and(|shutdown| shutdown.poll(cx).is_ready()) {
@@ -247,28 +286,41 @@ impl<C> Consumer<C> {
                 if let Poll::Ready(Some(done)) = running.poll_next_unpin(cx) {
                     return Poll::Ready(Step::Done(done));
                 }
+                let idle = works.idle.load(Ordering::Relaxed);
+                let takes = works.gate.is_open() && self.settings.takes(running.len(), idle);
                 match messages.as_mut().as_pin_mut() {
-                    Some(open) if running.len() < prefetch => source.poll(open, cx).map(Step::Given),
+                    Some(open) if takes => source.poll(open, cx).map(Step::Given),
                     None if running.is_empty() => Poll::Ready(Step::Over),
                     _ => Poll::Pending,
                 }
             });
             match step.await {
-                Step::Done(done) => absorb(&mut summary, &mut lanes, done),
+                Step::Done(Done { place }) => place.iter().for_each(|place| lanes.leave(place)),
                 Step::Given(Some(Ok(message))) => {
-                    let place = message.group().map(|group| lanes.enter(group));
-                    running.push(works.one(message, place));
+                    self.progress.count(|summary| summary.taken += 1);
+                    let order = match catch_unwind(AssertUnwindSafe(|| message.group())) {
+                        Ok(group) => group.map_or(Order::None, |group| Order::Place(lanes.enter(group))),
+                        Err(_) => Order::Unknown,
+                    };
+                    running.push(works.one(message, order));
                 }
-                Step::Given(Some(Err(()))) => summary.stream_errors += 1,
+                Step::Given(Some(Err(()))) => self.progress.count(|summary| summary.stream_errors += 1),
                 Step::Given(None) => messages.set(None),
                 Step::Shutdown => {
                     shutdown.set(None);
                     messages.set(None);
                     end.begin(self.settings.grace);
+                    is_shut_down = true;
                 }
-                Step::Over => return summary,
+                Step::Over => break,
             }
         }
+        if is_shut_down {
+            let left = engine::drain(AFTERMATH).await;
+            report::drained(left);
+            self.progress.count(|summary| summary.left = left);
+        }
+        self.progress.summary()
     }
 }
 
@@ -298,64 +350,4 @@ enum Step<M> {
     Done(Done),
     Given(Option<Result<M, ()>>),
     Over,
-}
-
-/// Takes from the stream, with pauses after errors.
-#[derive(Default)]
-struct Source {
-    pauses: Option<ExponentialBackoff>,
-    pause: Option<Pin<Box<Sleep>>>,
-}
-
-impl Source {
-    fn poll<S>(
-        &mut self,
-        stream: Pin<&mut S>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<<S::Item as Incoming>::Message, ()>>>
-    where
-        S: Stream,
-        S::Item: Incoming,
-    {
-        if let Some(pause) = &mut self.pause {
-            ready!(pause.as_mut().poll(cx));
-            self.pause = None;
-        }
-        let given = ready!(stream.poll_next(cx)).map(Incoming::incoming);
-        Poll::Ready(given.map(|given| {
-            given.inspect(|_| self.pauses = None).map_err(|error| {
-                tracing::warn!(target: "idem", event = "stream_failed", %error, "no message, but an error");
-                let pauses = self.pauses.get_or_insert_with(|| pauses().build());
-                self.pause = Some(Box::pin(sleep(pauses.next().unwrap_or(LONGEST_PAUSE))));
-            })
-        }))
-    }
-}
-
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// Between errors of a stream that gives nothing else.
-fn pauses() -> ExponentialBuilder {
-    let first = Duration::from_millis(10);
-    ExponentialBuilder::default().with_min_delay(first).with_max_delay(LONGEST_PAUSE).without_max_times()
-}
-
-fn absorb(summary: &mut Summary, lanes: &mut Lanes, done: Done) {
-    summary.add(&done.summary);
-    if let Some(place) = &done.place {
-        lanes.leave(place);
-    }
-    for (operation, ttl) in done.summary.forgetful {
-        if summary.forgetful.contains_key(&operation) {
-            continue;
-        }
-        tracing::warn!(
-            target: "idem",
-            event = "ttl_below_horizon",
-            operation,
-            ttl_s = ttl.as_secs(),
-            "results are kept for a shorter time than the broker may deliver a message again"
-        );
-        summary.forgetful.insert(operation, ttl);
-    }
 }

@@ -1,4 +1,4 @@
-//! What the user says of the broker: how a message is told off, and what a stream of them gives.
+//! The glue to a broker: how a message is settled with it, and what a stream of them gives.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use super::Reason;
 
-/// A message as the broker delivered it, and how the broker is told what becomes of it.
+/// A message as the broker delivered it, and how it is settled with the broker.
 ///
 /// The glue between a broker's client and [`run`](super::run). Of the four methods that take `self`, one
 /// is called, once, for each message, when all is over that is done for it. An error is counted and
-/// reported as an event; the message is then the broker's to deliver again, and gets its recorded result.
+/// reported as an event, with its text: let that hold no password. The message is then the broker's to deliver
+/// again, and gets its recorded result.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -69,6 +70,19 @@ pub trait Delivery {
     /// arrival to its end, for brokers that deliver a message again that was silent for too long.
     fn extend(&self) -> impl Future<Output = Result<(), Self::Error>> {
         ready(Ok(()))
+    }
+
+    /// How often the broker has delivered the message, this time included, where it says so: `Some(1)` at the
+    /// first. It lets [`max_tries`](super::Consumer::max_tries) end a message whose handler never comes to its
+    /// idempotent call. `None`, unless it is overridden.
+    fn deliveries(&self) -> Option<u32> {
+        None
+    }
+
+    /// What to find the message by in the broker, for events: its id, offset or sequence number, and nothing
+    /// private. `None`, unless it is overridden.
+    fn id(&self) -> Option<String> {
+        None
     }
 
     /// Messages of one group are done one after another, in the order they came. `None`, unless it is

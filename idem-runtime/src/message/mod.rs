@@ -3,9 +3,15 @@
 //! Owns the vocabulary that all brokers share, and the loop that makes a call for each message of a
 //! stream. It knows no broker: what one of them is told stands in the user's [`Delivery`].
 
+mod broker_error;
+mod choose;
 mod consumer;
 mod delivery;
+mod gate;
 mod lanes;
+pub(crate) mod report;
+mod settings;
+mod source;
 mod summary;
 mod work;
 
@@ -14,12 +20,17 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 
-use crate::context::{Ending, Observation, Outcome, observed_by};
-use crate::error::{Error, StepError};
+use crate::engine::{Ending, Observation, Outcome, observed_by};
+use crate::error::{Error, ErrorKind, StepError, StoreErrorKind};
 
-pub use consumer::{Choose, Consumer, Proposed, run};
+pub use broker_error::BrokerError;
+pub use choose::{Choose, OnError, Proposed, Unwatched};
+pub use consumer::{Consumer, run};
 pub use delivery::{Delivery, Incoming};
-pub use summary::Summary;
+pub use summary::{Progress, Summary};
+
+#[cfg(feature = "lambda")]
+pub(crate) use gate::Gate;
 
 /// What is to be done with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +108,13 @@ pub enum Reason {
     Mismatch,
     /// A worker went away in the middle of it under `on_crash = "in_doubt"`.
     InDoubt,
-    /// It used up its attempts.
+    /// It used up its attempts: those of the operation's `max_attempts`, or the consumer's
+    /// [`max_tries`](Consumer::max_tries) of a handler that fails without an idempotent call.
     Exhausted,
+    /// Its handler panicked, as often as the consumer's [`max_tries`](Consumer::max_tries) allows.
+    Panicked,
+    /// What the store holds under its key cannot be read.
+    CorruptRecord,
     /// Its recorded result does not decode.
     Undecodable,
     /// A step of its body was refused, or what is recorded of one cannot be given.
@@ -116,6 +132,8 @@ impl Reason {
             Self::Mismatch => "mismatch",
             Self::InDoubt => "in_doubt",
             Self::Exhausted => "exhausted",
+            Self::Panicked => "panicked",
+            Self::CorruptRecord => "corrupt_record",
             Self::Undecodable => "undecodable",
             Self::Step => "step",
             Self::InvalidKey => "invalid_key",
@@ -148,7 +166,7 @@ const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 /// | is in flight elsewhere, or not due | retry when it can be claimed |
 /// | failed, and was released | retry, from 1 s after the first attempt to 5 min |
 /// | failed for good (`terminal`), now or when it was recorded | reject |
-/// | mismatch, in doubt, exhausted, undecodable, no usable key | reject |
+/// | mismatch, in doubt, exhausted, undecodable, a record that cannot be read, no usable key | reject |
 /// | failed as a step was refused: repeated, another input, undecodable, not stored | reject |
 /// | the store is down, the lease was lost, the operation is misconfigured | retry after 1 s |
 ///
@@ -213,46 +231,164 @@ pub async fn settle_with<F, T, E>(
 where
     F: Future<Output = Result<T, E>>,
 {
-    settle_by(&Arc::new(Observation::within_current()), call, choose).await.0
+    let tries = Tries { number: 1, most: u32::MAX };
+    let judged = settle_by(&Arc::new(Observation::within_current()), call, tries, choose).await;
+    Settled { value: judged.value, disposition: judged.disposition }
 }
 
-/// The same, by an observer that stays when the call is dropped, and how the call got its result.
-async fn settle_by<F, T, E>(
+/// How a message's call ended, and what becomes of the message.
+pub(crate) struct Judged<V> {
+    pub(crate) value: V,
+    pub(crate) disposition: Disposition,
+    /// How the call got its result.
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) cause: Cause,
+    /// The attempt that `choose` saw.
+    pub(crate) attempt: u32,
+}
+
+impl<V> Judged<V> {
+    pub(crate) fn without_value(self) -> Judged<()> {
+        let Self { disposition, outcome, cause, attempt, .. } = self;
+        Judged { value: (), disposition, outcome, cause, attempt }
+    }
+}
+
+/// Why a message is settled as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Done,
+    /// The body failed, and the key was released.
+    Failed,
+    Terminal,
+    /// The handler failed, and no idempotent call did.
+    Unclaimed,
+    Panicked,
+    /// Another call has the key.
+    InFlight,
+    /// The store failed: that is not the message's fault.
+    Store,
+    /// No message can be handled like this.
+    Misconfigured,
+    /// The call was refused, with this word for it.
+    Refused(ErrorKind),
+}
+
+impl Cause {
+    fn of(succeeded: bool, ending: Option<&Ending>) -> Self {
+        let ending = match ending {
+            _ if succeeded => return Self::Done,
+            None => return Self::Unclaimed,
+            Some(ending) => ending,
+        };
+        match ending {
+            Ending::Released { .. } => Self::Failed,
+            Ending::Terminal => Self::Terminal,
+            Ending::Refused(Error::InFlight { .. }) => Self::InFlight,
+            Ending::Refused(Error::Configuration { .. }) => Self::Misconfigured,
+            Ending::Refused(
+                Error::Store { source, .. }
+                | Error::NotRecorded { source, .. }
+                | Error::Step { source: StepError::Store(source), .. },
+            ) if is_of_the_store(source.kind()) => Self::Store,
+            Ending::Refused(error) => Self::Refused(error.kind()),
+        }
+    }
+
+    /// A stable word, for events and metrics.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Terminal => "terminal",
+            Self::Unclaimed => "unclaimed",
+            Self::Panicked => "panicked",
+            Self::InFlight => "in_flight",
+            Self::Store => "store",
+            Self::Misconfigured => "configuration",
+            Self::Refused(kind) => kind.as_str(),
+        }
+    }
+}
+
+/// Whether the store could not be used, whatever was asked of it. A record that cannot be read, and a key or a
+/// result that is too large, are of one message.
+const fn is_of_the_store(kind: StoreErrorKind) -> bool {
+    !matches!(kind, StoreErrorKind::CorruptRecord | StoreErrorKind::TooLarge)
+}
+
+/// How often a message was tried that came to no attempt of its own.
+#[derive(Clone, Copy)]
+pub(crate) struct Tries {
+    /// This one included.
+    pub(crate) number: u32,
+    /// How many there may be.
+    pub(crate) most: u32,
+}
+
+impl Tries {
+    /// Another try, or an end to it.
+    pub(crate) fn proposed(self, reason: Reason) -> Disposition {
+        if self.number >= self.most {
+            Disposition::Reject { reason }
+        } else {
+            Disposition::Retry { after: pause(self.number) }
+        }
+    }
+}
+
+/// As [`settle_with`], by an observer that stays when the call is dropped.
+pub(crate) async fn settle_by<F, T, E>(
     observation: &Arc<Observation>,
     call: F,
+    tries: Tries,
     choose: impl FnOnce(&E, u32, Disposition) -> Disposition,
-) -> (Settled<Result<T, E>>, Option<Outcome>)
+) -> Judged<Result<T, E>>
 where
     F: Future<Output = Result<T, E>>,
 {
     let (value, outcome, ending) = observed_by(observation, call).await;
+    let cause = Cause::of(value.is_ok(), ending.as_ref());
+    let attempt = outcome.and_then(|outcome| outcome.attempt()).unwrap_or(tries.number);
     let disposition = match &value {
         Ok(_) => Disposition::Acknowledge,
         Err(error) => {
-            let proposed = ending.as_ref().map_or(AT_ONCE, disposition);
-            let attempt = outcome.and_then(|outcome| outcome.attempt()).unwrap_or(1);
+            let proposed = || tries.proposed(Reason::Exhausted);
+            let proposed = ending.as_ref().map_or_else(proposed, |ending| disposition(ending, tries));
             if let Some(Ending::Refused(_)) = ending { proposed } else { choose(error, attempt, proposed) }
         }
     };
-    (Settled { value, disposition }, outcome)
+    Judged { value, disposition, outcome, cause, attempt }
 }
 
-fn disposition(ending: &Ending) -> Disposition {
+fn disposition(ending: &Ending, tries: Tries) -> Disposition {
     let reason = match ending {
-        Ending::Released { attempt } => return Disposition::Retry { after: pause(*attempt) },
+        Ending::Released { attempt, retry_after } => {
+            return Disposition::Retry { after: pause(*attempt).max(*retry_after) };
+        }
         Ending::Terminal => Reason::Terminal,
         Ending::Refused(error) => match error {
             Error::InFlight { retry_after, .. } | Error::NotDue { retry_after, .. } => {
                 return Disposition::Retry { after: *retry_after };
             }
             Error::ResultNotStored { .. } => return Disposition::Acknowledge,
-            Error::Store { .. }
-            | Error::NotRecorded { .. }
-            | Error::LeaseLost { .. }
-            | Error::Configuration { .. } => {
+            Error::Store { source, .. } => match source.kind() {
+                StoreErrorKind::CorruptRecord => Reason::CorruptRecord,
+                // Before the body ran there is only the key.
+                StoreErrorKind::TooLarge => Reason::InvalidKey,
+                _ => return AT_ONCE,
+            },
+            Error::NotRecorded { source, .. } if !is_of_the_store(source.kind()) => {
+                return tries.proposed(Reason::Exhausted);
+            }
+            // A body that never ends in time is a poison message, too.
+            Error::TimedOut { .. } => return tries.proposed(Reason::Exhausted),
+            Error::NotRecorded { .. } | Error::LeaseLost { .. } | Error::Configuration { .. } => {
                 return AT_ONCE;
             }
-            Error::Step { source: StepError::Store(_), .. } => return AT_ONCE,
+            Error::Step { source: StepError::Store(source), .. } if is_of_the_store(source.kind()) => {
+                return AT_ONCE;
+            }
             Error::Step { .. } => Reason::Step,
             Error::Mismatch { .. } => Reason::Mismatch,
             Error::InDoubt { .. } => Reason::InDoubt,

@@ -1,7 +1,10 @@
 //! What became of the messages of a stream.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use crate::engine::Drained;
 
 /// What became of the messages that a [`Consumer`](super::Consumer) took, and what went wrong on the way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,11 +18,14 @@ pub struct Summary {
     pub replayed: u64,
     /// How often one was to be tried again: by the broker, or in its place in an order.
     pub retried: u64,
+    /// How often one was held because the store could not be used. The broker's count of deliveries does not
+    /// rise by it.
+    pub held: u64,
     /// How many were set aside.
     pub rejected: u64,
     /// How many were given back at the shutdown.
     pub given_back: u64,
-    /// How often a handler panicked; each is one of `retried`.
+    /// How often a handler panicked; each is one of `retried` or `rejected`.
     pub panicked: u64,
     /// How often the broker could not be told, or did not answer in time.
     pub broker_errors: u64,
@@ -29,19 +35,29 @@ pub struct Summary {
     /// [`redelivery_horizon`](super::Consumer::redelivery_horizon), and for how long: a message that is
     /// delivered after that runs its body again.
     pub forgetful: BTreeMap<String, Duration>,
+    /// What this process still had to record or release when a consumer was shut down.
+    pub left: Drained,
 }
 
-impl Summary {
-    /// Adds what another has counted, but for what it found forgetful.
-    pub(super) fn add(&mut self, other: &Self) {
-        self.taken += other.taken;
-        self.acknowledged += other.acknowledged;
-        self.replayed += other.replayed;
-        self.retried += other.retried;
-        self.rejected += other.rejected;
-        self.given_back += other.given_back;
-        self.panicked += other.panicked;
-        self.broker_errors += other.broker_errors;
-        self.stream_errors += other.stream_errors;
+/// The [`Summary`] of a consumer that runs: see [`Consumer::progress`](super::Consumer::progress). Cheap to
+/// clone.
+#[derive(Clone, Debug, Default)]
+pub struct Progress(Arc<Mutex<Summary>>);
+
+impl Progress {
+    /// One that has counted nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What was counted up to now.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn count<T>(&self, count: impl FnOnce(&mut Summary) -> T) -> T {
+        count(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -16,15 +16,15 @@ use quick_cache::sync::Cache;
 use tokio::time::Instant;
 
 use self::clock::StoreClock;
-use super::{Store, Waiters};
 use crate::error::StoreError;
-use crate::inspection::Inspection;
-use crate::key::RecordKey;
-use crate::listing::{List, Page};
-use crate::protocol::{
+use idem_core::RecordKey;
+use idem_core::inspection::Inspection;
+use idem_core::listing::{List, Page};
+use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Fingerprint, Record, RecordStep, RecordStepAnswer, Release,
     ReleaseAnswer, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, StoredResult,
 };
+use idem_core::{Store, Waiters};
 
 /// How many bytes are kept unless set.
 const MAX_BYTES: usize = 64 << 20;
@@ -42,7 +42,7 @@ const GENERATIONS: usize = 64;
 /// ```
 /// # use idem_runtime as idem;
 /// use std::time::Duration;
-/// use idem::{Caching, MemoryStore, Store};
+/// use idem::{Caching, MemoryStore, StoreExt as _};
 ///
 /// let caching = Caching::entries(10_000).max_bytes(16 << 20).ask_again_after(Duration::from_secs(1));
 /// let store = MemoryStore::new().cached(caching);
@@ -97,7 +97,7 @@ pub struct CacheCounts {
 }
 
 /// A store whose recorded results are replayed from this process's memory: what
-/// [`Store::cached`](Store::cached) gives. Feature `cache`.
+/// [`StoreExt::cached`](crate::StoreExt::cached) gives. Feature `cache`.
 ///
 /// A claim that the store answered with a recorded result is answered from memory for a while
 /// ([`Caching::ask_again_after`]), to callers with the same fingerprint and to those without one. It is

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::transformed::{Part, Transform, Transformed};
 use crate::error::StoreError;
-use crate::key::RecordKey;
+use idem_core::RecordKey;
 
 /// What a Zstandard frame begins with: RFC 8878, section 3.1.1. No JSON does.
 const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -19,7 +19,7 @@ const WORTH_IT: usize = 256;
 const LEVEL: i32 = 3;
 
 /// A store that keeps results in Zstandard frames where that makes them smaller: what
-/// [`Store::compressed`](crate::Store::compressed) gives. Feature `zstd`.
+/// [`StoreExt::compressed`](crate::StoreExt::compressed) gives. Feature `zstd`.
 ///
 /// Results that were stored without it stay readable with it, not the other way round: switch it on
 /// in every reader before the first writer.

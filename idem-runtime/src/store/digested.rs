@@ -10,19 +10,19 @@ use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use super::Waiters;
 use super::transformed::{Transform, Transformed};
 use crate::error::StoreError;
-use crate::key::{Key, RecordKey};
-use crate::protocol::Fingerprint;
+use idem_core::Waiters;
+use idem_core::protocol::Fingerprint;
+use idem_core::{Key, RecordKey};
 
 /// A store in which a key stands as the HMAC-SHA-256 of scope and key, in hexadecimal digits: what
-/// [`Store::digest_keys`](crate::Store::digest_keys) gives. Feature `encryption`.
+/// [`StoreExt::digest_keys`](crate::StoreExt::digest_keys) gives. Feature `encryption`.
 ///
 /// Fingerprints, of calls and of steps, are changed under the same secret, each record's in a way of its
 /// own: an amount or a card number cannot be guessed back from the store. Scopes, the names of steps,
 /// states, times and sizes stay readable, and so do results: see
-/// [`Store::encrypted`](crate::Store::encrypted).
+/// [`StoreExt::encrypted`](crate::StoreExt::encrypted).
 ///
 /// Nothing leads from what the store has back to a key, not even the secret: a walk through the store
 /// gives digests. The secret cannot be rotated either. Under another one every key is a new key, and its
@@ -110,7 +110,7 @@ mod tests {
     use zeroize::ZeroizeOnDrop;
 
     use super::*;
-    use crate::key::Scope;
+    use idem_core::Scope;
 
     fn digest(scope: &str, key: &str) -> String {
         let key = RecordKey::new(Scope::new(scope.to_owned()).unwrap(), Key::new(key).unwrap());

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::{Store, Waiters};
 use crate::error::StoreError;
-use crate::inspection::Inspection;
-use crate::key::RecordKey;
-use crate::listing::{List, Page};
-use crate::protocol::{
+use idem_core::RecordKey;
+use idem_core::inspection::Inspection;
+use idem_core::listing::{List, Page};
+use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
     ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
 };
+use idem_core::{Store, Waiters};
 
 type Answering<'a, A> = BoxFuture<'a, Result<A, StoreError>>;
 

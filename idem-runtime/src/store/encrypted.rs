@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha256};
 use super::Store;
 use super::transformed::{Part, Transform, Transformed};
 use crate::error::StoreError;
-use crate::key::RecordKey;
-use crate::protocol::Verdict;
+use idem_core::RecordKey;
+use idem_core::protocol::Verdict;
 
 /// What an envelope begins with; the last byte is its version. No JSON, no text and no Zstandard frame
 /// does.
@@ -39,7 +39,7 @@ const LARGEST: usize = if usize::BITS < 64 { usize::MAX } else { 1 << 36 };
 ///
 /// ```
 /// # use idem_runtime as idem;
-/// use idem::{KeyRing, MemoryStore, Store};
+/// use idem::{KeyRing, MemoryStore, StoreExt as _};
 ///
 /// # let (this_year, last_year) = ([7; 32], [6; 32]);
 /// let keys = KeyRing::new(2026, &this_year).and_reads(2025, &last_year)?;
@@ -155,11 +155,11 @@ impl From<SealError> for StoreError {
     }
 }
 
-/// A store that keeps results encrypted: what [`Store::encrypted`] gives. Feature `encryption`.
+/// A store that keeps results encrypted: what [`StoreExt::encrypted`](crate::StoreExt::encrypted) gives. Feature `encryption`.
 ///
 /// Values, terminal errors and the results of steps are sealed by AES-256-GCM-SIV (RFC 8452), each
 /// bound to its scope, key and place, so that none passes for another. What stays readable: scopes and
-/// keys (but see [`Store::digest_keys`]), the names of steps, fingerprints, states, times and sizes.
+/// keys (but see [`StoreExt::digest_keys`](crate::StoreExt::digest_keys)), the names of steps, fingerprints, states, times and sizes.
 ///
 /// It says of a result that it was written under this name by who has the key, not that it is the
 /// newest: who can write to the store can put an older record of the same key back, or delete it.

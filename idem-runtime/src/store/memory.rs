@@ -17,14 +17,15 @@ use hashbrown::HashTable;
 use slab::Slab;
 use tokio::time::Instant;
 
-use super::{Store, Waiters};
 use crate::error::StoreError;
-use crate::key::RecordKey;
-use crate::listing::{List, Page};
-use crate::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, State, Step, StoredResult, Timestamp,
+use idem_core::RecordKey;
+use idem_core::listing::{List, Page};
+use idem_core::protocol::{
+    self, Apply, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer,
+    Release, ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult, Timestamp,
+    Transition,
 };
+use idem_core::{Store, Waiters};
 
 const SHARDS: usize = 64;
 
@@ -221,23 +222,20 @@ impl MemoryStore {
     }
 
     /// One atomic step: the clock is read under the lock, so that steps and instants have one order.
-    fn step<A>(
-        &self,
-        key: &RecordKey,
-        transition: impl FnOnce(&Shard, Option<&Record>, Timestamp) -> Step<A>,
-    ) -> A {
+    fn step<R: Apply>(&self, key: &RecordKey, request: &R) -> Result<R::Answer, StoreError> {
+        self.check_size(request.result())?;
         let (mut shard, key) = self.shard(key);
         let now = self.now();
-        let Step { write, answer } = transition(&shard, shard.record(key), now);
+        let Transition { write, answer, .. } = protocol::apply(shard.record(key), shard.floor, request, now);
         if let Some(record) = write {
             shard.write(key, record, now);
         }
-        answer
+        Ok(answer)
     }
 
-    fn check_size(&self, result: &StoredResult) -> Result<(), StoreError> {
+    fn check_size(&self, result: Option<&StoredResult>) -> Result<(), StoreError> {
         match (result, self.0.max_result_bytes) {
-            (StoredResult::Value(bytes), Some(limit)) if bytes.len() > limit => {
+            (Some(StoredResult::Value(bytes)), Some(limit)) if bytes.len() > limit => {
                 Err(StoreError::too_large(bytes.len(), limit))
             }
             _ => Ok(()),
@@ -273,11 +271,11 @@ impl fmt::Debug for MemoryStore {
 
 impl Store for MemoryStore {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        Ok(self.step(key, |shard, record, now| protocol::claim(record, shard.floor, request, now)))
+        self.step(key, request)
     }
 
     async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        Ok(self.step(key, |_, record, now| protocol::renew(record, request, now)))
+        self.step(key, request)
     }
 
     async fn record_step(
@@ -285,24 +283,19 @@ impl Store for MemoryStore {
         key: &RecordKey,
         request: &RecordStep,
     ) -> Result<RecordStepAnswer, StoreError> {
-        self.check_size(&request.step.result)?;
-        Ok(self.step(key, |_, record, now| protocol::record_step(record, request, now)))
+        self.step(key, request)
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        self.check_size(&request.result)?;
-        Ok(self.step(key, |_, record, now| protocol::complete(record, request, now)))
+        self.step(key, request)
     }
 
     async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        Ok(self.step(key, |_, record, now| protocol::release(record, request, now)))
+        self.step(key, request)
     }
 
     async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        if let Resolution::Record(_, result) = resolution {
-            self.check_size(result)?;
-        }
-        Ok(self.step(key, |_, record, now| protocol::resolve(record, resolution, now)))
+        self.step(key, resolution)
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {

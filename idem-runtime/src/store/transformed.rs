@@ -7,16 +7,16 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::{Store, Waiters};
 use crate::error::StoreError;
-use crate::inspection::Inspection;
-use crate::key::RecordKey;
-use crate::listing::{List, Listed, Page};
-use crate::protocol::{
+use idem_core::RecordKey;
+use idem_core::inspection::Inspection;
+use idem_core::listing::{List, Listed, Page};
+use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Fingerprint, Record, RecordStep, RecordStepAnswer,
-    RecordedStep, Release, ReleaseAnswer, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, State,
-    StoredResult, Verdict,
+    RecordedStep, Release, ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult,
+    Verdict,
 };
+use idem_core::{Store, Waiters};
 
 /// Which bytes of a record these are.
 #[derive(Clone, Copy)]
@@ -156,7 +156,7 @@ impl<S, T> Transformed<S, T> {
         let part = Part::Step { position, name: &step.name, input: step.input };
         let result = self.unpack(name, part, step.result)?;
         let input = step.input.map(|print| self.transform.reveal(name, print));
-        Ok(RecordedStep { name: step.name, input, result })
+        Ok(RecordedStep::new(step.name, input, result))
     }
 
     fn unpack_record(&self, name: &RecordKey, record: Record) -> Result<Record, StoreError>
@@ -165,13 +165,14 @@ impl<S, T> Transformed<S, T> {
     {
         let verdict = if record.state == State::Failed { Verdict::Failed } else { Verdict::Completed };
         let unpacked = |result| self.unpack(name, Part::Result(verdict), result);
-        let result = record.result.map(unpacked).transpose()?;
-        let numbered = record.steps.into_iter().enumerate();
+        let mut record = record;
+        let result = record.result.take().map(unpacked).transpose()?;
+        let numbered = std::mem::take(&mut record.steps).into_iter().enumerate();
         let steps = numbered
             .map(|(position, step)| self.unpack_step(name, position, step))
             .collect::<Result<_, StoreError>>()?;
         let fingerprint = record.fingerprint.map(|print| self.transform.reveal(name, print));
-        Ok(Record { result, steps, fingerprint, ..record })
+        Ok(record.with_result(result).with_steps(steps).with_fingerprint(fingerprint))
     }
 }
 
@@ -179,10 +180,10 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
         let name = self.transform.name(key)?;
         let fingerprint = request.fingerprint.map(|print| self.transform.hide(&name, print));
-        match self.inner.claim(&name, &Claim { fingerprint, ..request.clone() }).await? {
+        match self.inner.claim(&name, &request.clone().with_fingerprint(fingerprint)).await? {
             ClaimAnswer::Replay(replay) => {
-                let result = self.unpack(&name, Part::Result(replay.verdict), replay.result)?;
-                Ok(ClaimAnswer::Replay(Replay { result, ..replay }))
+                let result = self.unpack(&name, Part::Result(replay.verdict), replay.result.clone())?;
+                Ok(ClaimAnswer::Replay(replay.with_result(result)))
             }
             other => Ok(other),
         }
@@ -202,14 +203,14 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
         let input = step.input.map(|print| self.transform.hide(&name, print));
         let part = Part::Step { position: *position, name: &step.name, input };
         let result = self.pack(&name, part, &step.result)?;
-        let step = RecordedStep { name: step.name.clone(), input, result };
-        self.inner.record_step(&name, &RecordStep { step, ..request.clone() }).await
+        let step = RecordedStep::new(step.name.clone(), input, result);
+        self.inner.record_step(&name, &request.clone().with_step(step)).await
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
         let name = self.transform.name(key)?;
         let result = self.pack(&name, Part::Result(request.verdict), &request.result)?;
-        self.inner.complete(&name, &Complete { result, ..request.clone() }).await
+        self.inner.complete(&name, &request.clone().with_result(result)).await
     }
 
     async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
@@ -223,7 +224,8 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
                 let result = self.pack(&name, Part::Result(*verdict), result)?;
                 self.inner.resolve(&name, &Resolution::Record(*verdict, result)).await
             }
-            Resolution::Release => self.inner.resolve(&name, resolution).await,
+            // A release, or another word that holds no result.
+            _ => self.inner.resolve(&name, resolution).await,
         }
     }
 

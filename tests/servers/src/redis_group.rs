@@ -34,6 +34,12 @@ impl RedisCluster {
         self.0.iter().map(|node| format!("redis://127.0.0.1:{}/", node.port())).collect()
     }
 
+    /// The process of one node.
+    #[must_use]
+    pub fn node(&mut self, node: usize) -> &mut Server {
+        &mut self.0[node]
+    }
+
     /// Moves this many slots from one node to another, with their keys, and returns when it is done.
     pub fn move_slots(&self, from: usize, to: usize, count: u32) {
         let id = |node: usize| ask(self.0[node].port(), &["cluster", "myid"]).trim().to_owned();

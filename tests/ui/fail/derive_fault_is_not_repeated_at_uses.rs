@@ -2,7 +2,9 @@ use idem::KeyPart;
 
 #[derive(KeyPart)]
 enum Payment {
-    Card(u64),
+    Card,
+    #[key_part(rename = "Card")]
+    Cash,
 }
 
 fn key(payment: &Payment) -> idem::KeyBuilder {

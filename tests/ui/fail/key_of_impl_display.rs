@@ -2,7 +2,7 @@ use idem::{MemoryStore, idempotent};
 
 use std::fmt::Display;
 
-#[idempotent(key = "{id}", store = store)]
+#[idempotent(key = "{id}", scope = "charge", store = store)]
 async fn charge<D: Display>(store: &MemoryStore, id: D) -> Result<u64, idem::Error> {
     Ok(1)
 }

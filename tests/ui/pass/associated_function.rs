@@ -1,10 +1,10 @@
-//! A function of a type without a receiver.
+//! A function of a type without a receiver, with a scope.
 use idem::{Error, MemoryStore, idempotent};
 
 struct App;
 
 impl App {
-    #[idempotent(key = "{id}", store = store)]
+    #[idempotent(key = "{id}", scope = "app.charge", store = store)]
     async fn charge(store: &MemoryStore, id: u64) -> Result<u64, Error> {
         Ok(id)
     }

@@ -12,7 +12,7 @@ impl App {
     }
 }
 
-#[idempotent(key = "{id}", detach, store = store)]
+#[idempotent(key = "{id}", scope = "refund", detach, store = store)]
 async fn refund<T: Send + 'static>(store: MemoryStore, id: u64, value: T) -> Result<u64, Error> {
     drop(value);
     Ok(id)

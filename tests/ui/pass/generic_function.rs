@@ -1,9 +1,9 @@
-//! Type parameters, bounds and a where clause.
+//! Type parameters, bounds and a where clause, with a scope.
 use idem::{Error, MemoryStore, idempotent};
 
 use idem::{KeyPart, Store};
 
-#[idempotent(key = "{id}", store = store)]
+#[idempotent(key = "{id}", scope = "charge", store = store)]
 async fn charge<S, K>(store: S, id: K) -> Result<bool, Error>
 where
     S: Store,

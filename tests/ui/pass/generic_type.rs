@@ -1,4 +1,4 @@
-//! A method of a generic type.
+//! A method of a generic type, with a scope.
 use idem::{Error, MemoryStore, idempotent};
 
 use idem::KeyPart;
@@ -9,7 +9,7 @@ struct App<S, K> {
 }
 
 impl<S: idem::Store, K: KeyPart + Clone> App<S, K> {
-    #[idempotent(key = "{id}", store = self.store)]
+    #[idempotent(key = "{id}", scope = "app.charge", store = self.store)]
     async fn charge(&mut self, id: K) -> Result<bool, Error> {
         Ok(self.last.replace(id).is_some())
     }

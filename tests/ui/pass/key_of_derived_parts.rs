@@ -22,13 +22,22 @@ enum Region {
     Us {},
 }
 
-#[idempotent(key = "{id}/{pair}/{sku}/{region}", store = store)]
+#[derive(KeyPart)]
+enum Place<'a, T: ?Sized> {
+    Nowhere,
+    Shop(u16, Id),
+    #[key_part(rename = "w")]
+    Web { host: &'a T },
+}
+
+#[idempotent(key = "{id}/{pair}/{sku}/{region}/{place}", store = store)]
 async fn charge(
     store: &MemoryStore,
     id: Id,
     pair: Pair<u8, String>,
     sku: &Sku<'_, str>,
     region: Region,
+    place: Place<'_, str>,
 ) -> Result<u8, Error> {
     Ok(1)
 }
@@ -37,6 +46,6 @@ pub(super) fn main() {
     let store = MemoryStore::new();
     let pair = Pair(1, String::new());
     let sku = Sku { warehouse: 1, item: "a" };
-    drop(charge(&store, Id(1), pair, &sku, Region::EuWest));
-    let _ = Region::Us {};
+    drop(charge(&store, Id(1), pair, &sku, Region::EuWest, Place::Web { host: "a" }));
+    let _ = (Region::Us {}, Place::<str>::Nowhere, Place::<str>::Shop(1, Id(1)));
 }

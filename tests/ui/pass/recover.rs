@@ -34,7 +34,7 @@ async fn any<T, S>(_: &Recovery, _: &S, _: &T, _: &str) -> Result<Option<u64>, E
     Ok(None)
 }
 
-#[idempotent(key = "{text}", recover = any::<T, _>, store = store)]
+#[idempotent(key = "{text}", scope = "generic", recover = any::<T, _>, store = store)]
 async fn generic<T: Send + Sync>(store: &MemoryStore, more: T, text: String) -> Result<u64, Error> {
     drop(more);
     Ok(text.len() as u64)

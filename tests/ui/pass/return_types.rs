@@ -22,7 +22,7 @@ async fn boxed(store: &MemoryStore, id: u8) -> Result<[u8; 3], Box<dyn std::erro
     Err("no".into())
 }
 
-#[idempotent(key = "{id}", store = store)]
+#[idempotent(key = "{id}", scope = "generic", store = store)]
 async fn generic<T>(store: &MemoryStore, id: u8, value: T) -> Result<T, Error>
 where
     T: serde::Serialize + serde::de::DeserializeOwned,

@@ -10,7 +10,7 @@ trait HasStore {
     fn store(&self) -> Self::Store;
 }
 
-#[idempotent(key = "{id}", store = app.store())]
+#[idempotent(key = "{id}", scope = "of_trait", store = app.store())]
 async fn of_trait<A: HasStore>(app: A, id: u8) -> Result<u8, Error> {
     Ok(id)
 }

@@ -138,6 +138,7 @@ fn environment(url: &str) -> [(&'static str, String); 4] {
 }
 
 async fn demo(cli: &Cli) -> Anything<bool> {
+    Aws::installed()?;
     let aws = Aws::start();
     let config = emulated(&aws.url()).await;
     let sqs = aws_sdk_sqs::Client::new(&config);

@@ -7,8 +7,17 @@ async fn charge(tenant: &str, order: Order) -> Result<Receipt, ChargeError> {
 
 async fn charge(tenant: &str, order: Order) -> Result<Receipt, ChargeError> {
     use ::idem::__private as __idem;
-    let codec = __idem::codec::<Result<Receipt, ChargeError>>();
-    let operation = {
+    {
+        struct Here;
+        __idem::register!(
+            __idem::Registered::function(::core::module_path!(), "charge",
+            ::core::any::type_name:: < Here >, & [("key", "{tenant}/{order.id}"),
+            ("argument", "tenant: &str"), ("argument", "order: Order"), ("returns",
+            "Result<Receipt, ChargeError>")],)
+        );
+    }
+    let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>();
+    let __idem_operation = {
         static SITE: __idem::Site = __idem::Site::new(
             ::core::module_path!(),
             "charge",
@@ -16,16 +25,28 @@ async fn charge(tenant: &str, order: Order) -> Result<Receipt, ChargeError> {
             ::core::line!(),
             ::core::column!(),
         );
-        __idem::Operation::at(&SITE)
+        __idem::Operation::at(&SITE, &|| ())
     };
-    let store = __idem::store(&store());
-    let key = __idem::KeyBuilder::new().part(&tenant).literal("/").part(&order.id);
-    let fingerprint = ::core::option::Option::None;
-    let body = ::core::pin::pin!(
+    let __idem_store = __idem::store(&store());
+    let __idem_key = __idem::KeyBuilder::new()
+        .part(&tenant)
+        .literal("/")
+        .part(&order.id);
+    let __idem_fingerprint = ::core::option::Option::None;
+    let __idem_body = ::core::pin::pin!(
         ::core::option::Option::Some(async move { if let
-        ::core::option::Option::Some(never) = ::core::option::Option::None:: < Result <
-        Receipt, ChargeError > > { return never; } { order.charge(). await } })
+        ::core::option::Option::Some(__idem_never) = ::core::option::Option::None:: <
+        Result < Receipt, ChargeError > > { return __idem_never; } { order.charge().
+        await } })
     );
-    let result = __idem::run(codec, operation, store, key, fingerprint, body).await;
-    result
+    let __idem_result = __idem::run(
+            __idem_codec,
+            __idem_operation,
+            __idem_store,
+            __idem_key,
+            __idem_fingerprint,
+            __idem_body,
+        )
+        .await;
+    __idem_result
 }

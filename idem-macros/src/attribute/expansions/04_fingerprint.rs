@@ -7,8 +7,17 @@ async fn charge(app: &App, id: Uuid, order: &Order) -> Result<Receipt, ChargeErr
 
 async fn charge(app: &App, id: Uuid, order: &Order) -> Result<Receipt, ChargeError> {
     use ::idem::__private as __idem;
-    let codec = __idem::codec::<Result<Receipt, ChargeError>>();
-    let operation = {
+    {
+        struct Here;
+        __idem::register!(
+            __idem::Registered::function(::core::module_path!(), "charge",
+            ::core::any::type_name:: < Here >, & [("key", "{id}"), ("argument",
+            "id: Uuid"), ("fingerprint", "(order.amount, order.currency)"), ("returns",
+            "Result<Receipt, ChargeError>")],)
+        );
+    }
+    let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>();
+    let __idem_operation = {
         static SITE: __idem::Site = __idem::Site::new(
             ::core::module_path!(),
             "charge",
@@ -16,19 +25,27 @@ async fn charge(app: &App, id: Uuid, order: &Order) -> Result<Receipt, ChargeErr
             ::core::line!(),
             ::core::column!(),
         );
-        __idem::Operation::at(&SITE)
+        __idem::Operation::at(&SITE, &|| ())
     };
-    let store = __idem::store(&app.store);
-    let key = __idem::KeyBuilder::new().part(&id);
-    let fingerprint = ::core::option::Option::Some(
+    let __idem_store = __idem::store(&app.store);
+    let __idem_key = __idem::KeyBuilder::new().part(&id);
+    let __idem_fingerprint = ::core::option::Option::Some(
         __idem::fingerprint(&(&order.amount, &order.currency)),
     );
-    let body = ::core::pin::pin!(
+    let __idem_body = ::core::pin::pin!(
         ::core::option::Option::Some(async move { if let
-        ::core::option::Option::Some(never) = ::core::option::Option::None:: < Result <
-        Receipt, ChargeError > > { return never; } { app.gateway.charge(order.amount).
-        await } })
+        ::core::option::Option::Some(__idem_never) = ::core::option::Option::None:: <
+        Result < Receipt, ChargeError > > { return __idem_never; } { app.gateway
+        .charge(order.amount). await } })
     );
-    let result = __idem::run(codec, operation, store, key, fingerprint, body).await;
-    result
+    let __idem_result = __idem::run(
+            __idem_codec,
+            __idem_operation,
+            __idem_store,
+            __idem_key,
+            __idem_fingerprint,
+            __idem_body,
+        )
+        .await;
+    __idem_result
 }

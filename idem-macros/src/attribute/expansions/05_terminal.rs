@@ -7,9 +7,17 @@ async fn charge(app: &App, id: u64) -> Result<Receipt, ChargeError> {
 
 async fn charge(app: &App, id: u64) -> Result<Receipt, ChargeError> {
     use ::idem::__private as __idem;
-    let codec = __idem::codec::<Result<Receipt, ChargeError>>()
+    {
+        struct Here;
+        __idem::register!(
+            __idem::Registered::function(::core::module_path!(), "charge",
+            ::core::any::type_name:: < Here >, & [("key", "{id}"), ("argument",
+            "id: u64"), ("returns", "Result<Receipt, ChargeError>")],)
+        );
+    }
+    let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>()
         .terminal(ChargeError::is_final);
-    let operation = {
+    let __idem_operation = {
         static SITE: __idem::Site = __idem::Site::new(
             ::core::module_path!(),
             "charge",
@@ -17,17 +25,26 @@ async fn charge(app: &App, id: u64) -> Result<Receipt, ChargeError> {
             ::core::line!(),
             ::core::column!(),
         );
-        __idem::Operation::at(&SITE)
+        __idem::Operation::at(&SITE, &|| ())
     }
         .max_attempts(5);
-    let store = __idem::store(&app.store);
-    let key = __idem::KeyBuilder::new().part(&id);
-    let fingerprint = ::core::option::Option::None;
-    let body = ::core::pin::pin!(
+    let __idem_store = __idem::store(&app.store);
+    let __idem_key = __idem::KeyBuilder::new().part(&id);
+    let __idem_fingerprint = ::core::option::Option::None;
+    let __idem_body = ::core::pin::pin!(
         ::core::option::Option::Some(async move { if let
-        ::core::option::Option::Some(never) = ::core::option::Option::None:: < Result <
-        Receipt, ChargeError > > { return never; } { app.gateway.charge(id). await } })
+        ::core::option::Option::Some(__idem_never) = ::core::option::Option::None:: <
+        Result < Receipt, ChargeError > > { return __idem_never; } { app.gateway
+        .charge(id). await } })
     );
-    let result = __idem::run(codec, operation, store, key, fingerprint, body).await;
-    result
+    let __idem_result = __idem::run(
+            __idem_codec,
+            __idem_operation,
+            __idem_store,
+            __idem_key,
+            __idem_fingerprint,
+            __idem_body,
+        )
+        .await;
+    __idem_result
 }

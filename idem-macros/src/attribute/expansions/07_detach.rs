@@ -10,10 +10,18 @@ async fn charge(
     Path(id): Path<u64>,
 ) -> Result<Receipt, ChargeError> {
     use ::idem::__private as __idem;
+    {
+        struct Here;
+        __idem::register!(
+            __idem::Registered::function(::core::module_path!(), "charge",
+            ::core::any::type_name:: < Here >, & [("key", "{id}"), ("argument",
+            "Path(id): Path<u64>"), ("returns", "Result<Receipt, ChargeError>")],)
+        );
+    }
     __idem::detachable::<State<App>>();
     __idem::detachable::<Path<u64>>();
-    let codec = __idem::codec::<Result<Receipt, ChargeError>>();
-    let operation = {
+    let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>();
+    let __idem_operation = {
         static SITE: __idem::Site = __idem::Site::new(
             ::core::module_path!(),
             "charge",
@@ -21,20 +29,27 @@ async fn charge(
             ::core::line!(),
             ::core::column!(),
         );
-        __idem::Operation::at(&SITE)
+        __idem::Operation::at(&SITE, &|| ())
     };
-    let store = __idem::store(&app.store);
-    let key = __idem::KeyBuilder::new().part(&id);
-    let fingerprint = ::core::option::Option::None;
-    let body = async move {
-        if let ::core::option::Option::Some(never) = ::core::option::Option::None::<
+    let __idem_store = __idem::store(&app.store);
+    let __idem_key = __idem::KeyBuilder::new().part(&id);
+    let __idem_fingerprint = ::core::option::Option::None;
+    let __idem_body = async move {
+        if let ::core::option::Option::Some(__idem_never) = ::core::option::Option::None::<
             Result<Receipt, ChargeError>,
         > {
-            return never;
+            return __idem_never;
         }
         { app.gateway.charge(id).await }
     };
-    let result = __idem::run_detached(codec, operation, store, key, fingerprint, body)
+    let __idem_result = __idem::run_detached(
+            __idem_codec,
+            __idem_operation,
+            __idem_store,
+            __idem_key,
+            __idem_fingerprint,
+            __idem_body,
+        )
         .await;
-    result
+    __idem_result
 }

@@ -7,8 +7,17 @@ async fn notify(app: &App, tenant: u8, note: &Note) -> Result<(), Error> {
 
 async fn notify(app: &App, tenant: u8, note: &Note) -> Result<(), Error> {
     use ::idem::__private as __idem;
-    let codec = __idem::codec::<Result<(), Error>>();
-    let operation = {
+    {
+        struct Here;
+        __idem::register!(
+            __idem::Registered::function(::core::module_path!(), "notify",
+            ::core::any::type_name:: < Here >, & [("key", "{tenant}/{note.id}"),
+            ("argument", "tenant: u8"), ("argument", "note: &Note"), ("returns",
+            "Result<(), Error>")],)
+        );
+    }
+    let __idem_codec = __idem::codec::<Result<(), Error>>();
+    let __idem_operation = {
         static SITE: __idem::Site = __idem::Site::new(
             ::core::module_path!(),
             "notify",
@@ -16,21 +25,28 @@ async fn notify(app: &App, tenant: u8, note: &Note) -> Result<(), Error> {
             ::core::line!(),
             ::core::column!(),
         );
-        __idem::Operation::at(&SITE)
+        __idem::Operation::at(&SITE, &|| ())
     };
-    let store = __idem::store(&app.store);
-    let key = __idem::OptionalKey::new()
+    let __idem_store = __idem::store(&app.store);
+    let __idem_key = __idem::OptionalKey::new()
         .part(&tenant)
         .literal("/")
         .part(&note.id)
         .run_missing();
-    let fingerprint = ::core::option::Option::None;
-    let body = ::core::pin::pin!(
+    let __idem_fingerprint = ::core::option::Option::None;
+    let __idem_body = ::core::pin::pin!(
         ::core::option::Option::Some(async move { if let
-        ::core::option::Option::Some(never) = ::core::option::Option::None:: < Result <
-        (), Error > > { return never; } { app.mail.send(note). await } })
+        ::core::option::Option::Some(__idem_never) = ::core::option::Option::None:: <
+        Result < (), Error > > { return __idem_never; } { app.mail.send(note). await } })
     );
-    let result = __idem::run_or_plainly(codec, operation, store, key, fingerprint, body)
+    let __idem_result = __idem::run_or_unguarded(
+            __idem_codec,
+            __idem_operation,
+            __idem_store,
+            __idem_key,
+            __idem_fingerprint,
+            __idem_body,
+        )
         .await;
-    result
+    __idem_result
 }

@@ -1,4 +1,4 @@
-#[idempotent(key = "{self.id}/{line}", scope = "payments.charge", store = self.store)]
+#[idempotent(key = "{self.id}/{line}", store = self.store)]
 pub async fn charge<'a>(&'a self, line: &'a str) -> Result<Receipt, ChargeError> {
     self.gateway.charge(line).await
 }
@@ -7,17 +7,43 @@ pub async fn charge<'a>(&'a self, line: &'a str) -> Result<Receipt, ChargeError>
 
 pub async fn charge<'a>(&'a self, line: &'a str) -> Result<Receipt, ChargeError> {
     use ::idem::__private as __idem;
-    let codec = __idem::codec::<Result<Receipt, ChargeError>>();
-    let operation = __idem::Operation::new("payments.charge");
-    let store = __idem::store(&self.store);
-    let key = __idem::KeyBuilder::new().part(&self.id).literal("/").part(&line);
-    let fingerprint = ::core::option::Option::None;
-    let body = ::core::pin::pin!(
+    {
+        struct Here;
+        __idem::register!(
+            __idem::Registered::method(::core::module_path!(), "charge",
+            ::core::any::type_name:: < Here >, & [("key", "{self.id}/{line}"),
+            ("argument", "&'a self"), ("argument", "line: &'a str"), ("returns",
+            "Result<Receipt, ChargeError>")],)
+        );
+    }
+    let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>();
+    let __idem_operation = {
+        static SITE: __idem::Site = __idem::Site::new(
+            ::core::module_path!(),
+            "charge",
+            ::core::file!(),
+            ::core::line!(),
+            ::core::column!(),
+        );
+        __idem::Operation::at_method::<Self, _>(&SITE, &|| ())
+    };
+    let __idem_store = __idem::store(&self.store);
+    let __idem_key = __idem::KeyBuilder::new().part(&self.id).literal("/").part(&line);
+    let __idem_fingerprint = ::core::option::Option::None;
+    let __idem_body = ::core::pin::pin!(
         ::core::option::Option::Some(async move { if let
-        ::core::option::Option::Some(never) = ::core::option::Option::None:: < Result <
-        Receipt, ChargeError > > { return never; } { self.gateway.charge(line). await }
-        })
+        ::core::option::Option::Some(__idem_never) = ::core::option::Option::None:: <
+        Result < Receipt, ChargeError > > { return __idem_never; } { self.gateway
+        .charge(line). await } })
     );
-    let result = __idem::run(codec, operation, store, key, fingerprint, body).await;
-    result
+    let __idem_result = __idem::run(
+            __idem_codec,
+            __idem_operation,
+            __idem_store,
+            __idem_key,
+            __idem_fingerprint,
+            __idem_body,
+        )
+        .await;
+    __idem_result
 }

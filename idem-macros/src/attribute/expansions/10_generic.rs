@@ -1,4 +1,4 @@
-#[idempotent(key = "{id}", store = store, crate = ::framework::idem)]
+#[idempotent(key = "{id}", scope = "charge", store = store, crate = ::framework::idem)]
 async fn charge<S: Store, K: KeyPart>(store: Arc<S>, id: K) -> Result<Receipt, ChargeError> {
     id.charge().await
 }
@@ -10,29 +10,33 @@ async fn charge<S: Store, K: KeyPart>(
     id: K,
 ) -> Result<Receipt, ChargeError> {
     use ::framework::idem::__private as __idem;
-    let codec = __idem::codec::<Result<Receipt, ChargeError>>();
-    let operation = {
-        static SITE: __idem::Site = __idem::Site::new(
-            ::core::module_path!(),
-            "charge",
-            ::core::file!(),
-            ::core::line!(),
-            ::core::column!(),
+    {
+        struct Here;
+        __idem::register!(
+            __idem::Registered::function(::core::module_path!(), "charge",
+            ::core::any::type_name:: < Here >, & [("scope", "charge"), ("key", "{id}"),
+            ("argument", "id: K"), ("returns", "Result<Receipt, ChargeError>")],)
         );
-        __idem::Operation::at_types(
-            &SITE,
-            ::core::option::Option::None,
-            &[::core::any::type_name::<S>(), ::core::any::type_name::<K>()],
-        )
-    };
-    let store = __idem::store(&store);
-    let key = __idem::KeyBuilder::new().part(&id);
-    let fingerprint = ::core::option::Option::None;
-    let body = ::core::pin::pin!(
+    }
+    let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>();
+    let __idem_operation = __idem::Operation::new("charge");
+    let __idem_store = __idem::store(&store);
+    let __idem_key = __idem::KeyBuilder::new().part(&id);
+    let __idem_fingerprint = ::core::option::Option::None;
+    let __idem_body = ::core::pin::pin!(
         ::core::option::Option::Some(async move { if let
-        ::core::option::Option::Some(never) = ::core::option::Option::None:: < Result <
-        Receipt, ChargeError > > { return never; } { id.charge(). await } })
+        ::core::option::Option::Some(__idem_never) = ::core::option::Option::None:: <
+        Result < Receipt, ChargeError > > { return __idem_never; } { id.charge(). await }
+        })
     );
-    let result = __idem::run(codec, operation, store, key, fingerprint, body).await;
-    result
+    let __idem_result = __idem::run(
+            __idem_codec,
+            __idem_operation,
+            __idem_store,
+            __idem_key,
+            __idem_fingerprint,
+            __idem_body,
+        )
+        .await;
+    __idem_result
 }

@@ -11,8 +11,16 @@ async fn transfer(
     id: u64,
 ) -> Result<Receipt, TransferError> {
     use ::idem::__private as __idem;
-    let codec = __idem::codec::<Result<Receipt, TransferError>>();
-    let operation = {
+    {
+        struct Here;
+        __idem::register!(
+            __idem::Registered::function(::core::module_path!(), "transfer",
+            ::core::any::type_name:: < Here >, & [("key", "{id}"), ("argument",
+            "id: u64"), ("returns", "Result<Receipt, TransferError>")],)
+        );
+    }
+    let __idem_codec = __idem::codec::<Result<Receipt, TransferError>>();
+    let __idem_operation = {
         static SITE: __idem::Site = __idem::Site::new(
             ::core::module_path!(),
             "transfer",
@@ -20,33 +28,41 @@ async fn transfer(
             ::core::line!(),
             ::core::column!(),
         );
-        __idem::Operation::at(&SITE)
+        __idem::Operation::at(&SITE, &|| ())
     };
-    let store = __idem::transaction_store(&app.store);
-    let key = __idem::KeyBuilder::new().part(&id);
-    let fingerprint = ::core::option::Option::None;
-    let result = {
-        let entered = __idem::enter(codec, operation, store, key, fingerprint, tx).await;
-        let mut entered = match entered {
-            ::core::result::Result::Ok(entered) => entered,
-            ::core::result::Result::Err(result) => return result,
+    let __idem_store = __idem::transaction_store(&app.store);
+    let __idem_key = __idem::KeyBuilder::new().part(&id);
+    let __idem_fingerprint = ::core::option::Option::None;
+    let __idem_result = {
+        let __idem_entered = __idem::enter(
+                __idem_codec,
+                __idem_operation,
+                __idem_store,
+                __idem_key,
+                __idem_fingerprint,
+                tx,
+            )
+            .await;
+        let mut __idem_entered = match __idem_entered {
+            ::core::result::Result::Ok(__idem_entered) => __idem_entered,
+            ::core::result::Result::Err(__idem_result) => return __idem_result,
         };
-        let running = entered.running();
-        let ended = {
-            let tx = entered.carrier();
+        let __idem_running = __idem_entered.running();
+        let __idem_ended = {
+            let tx = __idem_entered.carrier();
             let _ = &tx;
-            running
+            __idem_running
                 .drive(
                     ::core::pin::pin!(
                         ::core::option::Option::Some(async move { if let
-                        ::core::option::Option::Some(never) =
+                        ::core::option::Option::Some(__idem_never) =
                         ::core::option::Option::None:: < Result < Receipt, TransferError
-                        > > { return never; } { app.move_money(tx, id). await } })
+                        > > { return __idem_never; } { app.move_money(tx, id). await } })
                     ),
                 )
                 .await
         };
-        entered.leave(running, ended).await
+        __idem_entered.leave(__idem_running, __idem_ended).await
     };
-    result
+    __idem_result
 }

@@ -7,9 +7,17 @@ async fn charge(&self, id: u64) -> Result<Receipt, ChargeError> {
 
 async fn charge(&self, id: u64) -> Result<Receipt, ChargeError> {
     use ::idem::__private as __idem;
-    let codec = __idem::codec::<Result<Receipt, ChargeError>>();
-    let recovering = __idem::recovering(&codec);
-    let operation = {
+    {
+        struct Here;
+        __idem::register!(
+            __idem::Registered::method(::core::module_path!(), "charge",
+            ::core::any::type_name:: < Here >, & [("key", "{id}"), ("argument",
+            "id: u64"), ("returns", "Result<Receipt, ChargeError>")],)
+        );
+    }
+    let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>();
+    let __idem_recovering = __idem::recovering(&__idem_codec);
+    let __idem_operation = {
         static SITE: __idem::Site = __idem::Site::new(
             ::core::module_path!(),
             "charge",
@@ -17,27 +25,33 @@ async fn charge(&self, id: u64) -> Result<Receipt, ChargeError> {
             ::core::line!(),
             ::core::column!(),
         );
-        __idem::Operation::at_types(
-            &SITE,
-            ::core::option::Option::Some(::core::any::type_name::<Self>()),
-            &[],
-        )
+        __idem::Operation::at_method::<Self, _>(&SITE, &|| ())
     }
         .recovering();
-    let store = __idem::store(&self.store);
-    let key = __idem::KeyBuilder::new().part(&id);
-    let fingerprint = ::core::option::Option::None;
-    let body = ::core::pin::pin!(
+    let __idem_store = __idem::store(&self.store);
+    let __idem_key = __idem::KeyBuilder::new().part(&id);
+    let __idem_fingerprint = ::core::option::Option::None;
+    let __idem_body = ::core::pin::pin!(
         ::core::option::Option::Some(async move { if let
-        ::core::option::Option::Some(never) = ::core::option::Option::None:: < Result <
-        Receipt, ChargeError > > { return never; } match recovering.begin(). await {
+        ::core::option::Option::Some(__idem_never) = ::core::option::Option::None:: <
+        Result < Receipt, ChargeError > > { return __idem_never; } match
+        __idem_recovering.begin(). await {
         ::core::result::Result::Ok(::core::option::Option::None) => {}
-        ::core::result::Result::Ok(::core::option::Option::Some(recovery)) => { let
-        recovered = recovering.ask(Self::find(& self, & recovery, & id)). await; if let
-        ::core::option::Option::Some(result) = recovered { return result; } }
-        ::core::result::Result::Err(result) => return result, } { self.gateway.charge(id)
-        . await } })
+        ::core::result::Result::Ok(::core::option::Option::Some(__idem_recovery)) => {
+        let __idem_recovered = __idem_recovering.ask(Self::find(& self, &
+        __idem_recovery, & id)). await; if let
+        ::core::option::Option::Some(__idem_result) = __idem_recovered { return
+        __idem_result; } } ::core::result::Result::Err(__idem_result) => return
+        __idem_result, } { self.gateway.charge(id). await } })
     );
-    let result = __idem::run(codec, operation, store, key, fingerprint, body).await;
-    result
+    let __idem_result = __idem::run(
+            __idem_codec,
+            __idem_operation,
+            __idem_store,
+            __idem_key,
+            __idem_fingerprint,
+            __idem_body,
+        )
+        .await;
+    __idem_result
 }

@@ -2,8 +2,9 @@
 //!
 //! Owns what a function must be to be guarded, and what some options ask of it.
 
+use syn::ext::IdentExt as _;
 use syn::visit::{self, Visit};
-use syn::{FnArg, ReceiverKind, Signature, Type};
+use syn::{FnArg, GenericParam, ReceiverKind, Signature, Type};
 
 use super::super::function::Function;
 use crate::diagnostics::Faults;
@@ -12,7 +13,7 @@ use crate::diagnostics::Faults;
 pub(super) fn check<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> {
     let signature = &function.signature;
     if let Some(constness) = &signature.constness {
-        faults.push(constness.span, "a `const fn` cannot wait for a store: remove `const`");
+        faults.push_at(constness, "a `const fn` cannot wait for a store: remove `const`");
     }
     if let Some(abi) = &signature.abi {
         faults.push_at(
@@ -28,8 +29,8 @@ pub(super) fn check<'f>(function: &'f Function, faults: &mut Faults) -> Option<&
         }
     }
     if !function.is_async() {
-        faults.push(
-            signature.fn_token.span,
+        faults.push_at(
+            &signature.fn_token,
             "`#[idempotent]` needs an `async fn`: write `async` here, or guard an async function that this one calls",
         );
         return None;
@@ -39,8 +40,8 @@ pub(super) fn check<'f>(function: &'f Function, faults: &mut Faults) -> Option<&
 
 fn returns<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> {
     let Some(returns) = function.returns() else {
-        faults.push(
-            function.signature.ident.span(),
+        faults.push_at(
+            &function.signature.ident,
             "an idempotent function returns a `Result`: what it gives is recorded, and what idem has to say is an \
              error; write `-> Result<T, E>` with `E: From<idem::Error>`",
         );
@@ -83,25 +84,32 @@ impl<'ast> Visit<'ast> for Unnameable<'ast> {
     fn visit_type_fn_ptr(&mut self, _: &'ast syn::TypeFnPtr) {}
 }
 
-/// Without a given scope, the function's name must be enough to name the operation.
+/// Without a given scope, the function's name must be enough to name the operation: what a compiler, a wrapper of the
+/// store or another version of a library can print otherwise is never part of it. One fault, however many types.
 pub(super) fn require_default_scope(signature: &Signature, faults: &mut Faults) {
-    for parameter in signature.generics.const_params() {
-        faults.push(
-            parameter.ident.span(),
-            "the value of a const parameter is no part of the operation's name: \
-             say with `scope = \"..\"` that all values share their keys, and put the parameter in the key where they must not",
-        );
+    let name = signature.ident.unraw().to_string();
+    let missing = |what: String| {
+        format!(
+            "missing `scope`: `{name}` has {what}, which must not be part of the operation's name\n\
+             help: add a name that never changes, such as `scope = \"{name}\"`"
+        )
+    };
+    for parameter in &signature.generics.params {
+        let kind = match parameter {
+            GenericParam::Lifetime(_) => continue,
+            GenericParam::Type(ty) => format!("the type parameter `{}`", ty.ident),
+            GenericParam::Const(constant) => format!("the const parameter `{}`", constant.ident),
+        };
+        faults.push_at(parameter, missing(kind));
+        return;
     }
     for input in &signature.inputs {
         let FnArg::Typed(argument) = input else { continue };
         let mut unnameable = Unnameable::default();
         unnameable.visit_type(&argument.ty);
         if let Some(opaque) = unnameable.opaque {
-            faults.push_at(
-                opaque,
-                "an `impl` type has no name, so it cannot be part of the operation's: \
-                 write `scope = \"..\"`, or a type parameter",
-            );
+            faults.push_at(opaque, missing("an argument of an `impl` type".into()));
+            return;
         }
     }
 }

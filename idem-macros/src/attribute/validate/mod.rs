@@ -16,7 +16,7 @@ use super::Arguments;
 use super::function::Function;
 use super::model::{Length, Model, OnCrash, Scope};
 use super::parse::{Given, Options, Value, Word};
-use crate::diagnostics::Faults;
+use crate::diagnostics::{Fault, Faults};
 use crate::key;
 use crate::runtime_path;
 
@@ -42,14 +42,25 @@ pub(crate) fn validate<'f>(
     let ttl = length(options.ttl, faults);
     let lease = check(options.lease, faults, value::lease);
     let wait = spanned_length(options.wait, faults);
+    let timeout = spanned_length(options.timeout, faults);
+    let store_timeout = length(options.store_timeout, faults);
+    let retry_after =
+        check(options.retry_after, faults, |given| Ok((value::pace(given, &arguments)?, given.span())));
+    let record_if =
+        check(options.record_if, faults, |given| value::function(given, "record_if", "fn(&T) -> bool"));
+    let upgrade =
+        check(options.upgrade, faults, |given| value::function(given, "upgrade", "fn(&[u8]) -> Option<T>"));
+    let steps = check(options.steps, faults, value::steps);
     let max_attempts =
         check(options.max_attempts, faults, |given| value::number::<u32>(given, "max_attempts"));
     let max_result_bytes =
         check(options.max_result_bytes, faults, |given| value::number::<usize>(given, "max_result_bytes"));
     let runtime = check(options.runtime, faults, runtime_path::absolute);
-    let terminal = check(options.terminal, faults, value::terminal);
+    let terminal =
+        check(options.terminal, faults, |given| value::function(given, "terminal", "fn(&E) -> bool"));
     let store = check(options.store, faults, value::store);
     let key = check_all(options.key, faults, |given| key::key(given, &arguments));
+    let key_function = check(options.key_fn, faults, |given| value::key_fn(given, &function.signature.ident));
     let missing_key = check(options.missing_key, faults, value::missing_key);
     let beside = transaction::Beside {
         fail_open: fail_open.map(|Word(span)| span),
@@ -58,6 +69,9 @@ pub(crate) fn validate<'f>(
         max_attempts: max_attempts.as_ref(),
         lease: lease.as_ref(),
         wait: wait.as_ref(),
+        timeout: timeout.as_ref().map(|(_, span)| *span),
+        retry_after: retry_after.as_ref().map(|(_, span)| *span),
+        record_if: record_if.as_ref(),
     };
     let transaction = transaction::check(options.transaction, function, &arguments, &beside, faults);
     let recover = recover::check(options.recover, function, transaction.as_ref(), faults);
@@ -71,6 +85,12 @@ pub(crate) fn validate<'f>(
         ttl,
         lease,
         wait: wait.map(|(wait, _)| wait),
+        timeout: timeout.map(|(timeout, _)| timeout),
+        store_timeout,
+        retry_after: retry_after.map(|(pace, _)| pace),
+        record_if,
+        upgrade,
+        strict_steps: steps.is_some_and(|(strict, _)| strict),
         on_crash: on_crash.map(|(on_crash, _)| on_crash),
         max_attempts,
         max_result_bytes,
@@ -80,6 +100,7 @@ pub(crate) fn validate<'f>(
         store: store?,
         key: key?,
         missing_key,
+        key_function,
         fingerprint,
         transaction,
         recover,
@@ -91,18 +112,18 @@ fn missing(options: &Options, arguments: &Arguments, faults: &mut Faults) {
     let lacks = |name: &str| !options.seen.iter().any(|seen| seen == name);
     let message = match (lacks("key"), lacks("store")) {
         (true, true) => format!(
-            "`key` and `store` are missing: write what tells one call from another and where results are kept, \
+            "missing `key` and `store`\nhelp: write what tells one call from another and where results are kept, \
              such as `#[idempotent(key = \"{argument}/{{{argument}}}\", store = app.store)]`"
         ),
         (true, false) => format!(
-            "`key` is missing: write what tells one call from another, such as `key = \"{argument}/{{{argument}}}\"`"
+            "missing `key`\nhelp: write what tells one call from another, such as `key = \"{argument}/{{{argument}}}\"`"
         ),
         (false, true) => {
-            "`store` is missing: write where results are kept, such as `store = app.store`".into()
+            "missing `store`\nhelp: write where results are kept, such as `store = app.store`".into()
         }
         (false, false) => return,
     };
-    faults.push(Span::call_site(), message);
+    faults.push_whole(message);
 }
 
 fn contradictions(on_crash: Option<(OnCrash, Span)>, fail_open: Option<Word>, faults: &mut Faults) {
@@ -115,17 +136,14 @@ fn contradictions(on_crash: Option<(OnCrash, Span)>, fail_open: Option<Word>, fa
     }
 }
 
-fn scope<'f>(function: &'f Function, option: Given<Value>, faults: &mut Faults) -> Scope<'f> {
+fn scope(function: &Function, option: Given<Value>, faults: &mut Faults) -> Scope {
     if option.is_none() {
         item::require_default_scope(&function.signature, faults);
     }
-    let signature = &function.signature;
     match check(option, faults, value::scope) {
         Some(name) => Scope::Named(name),
-        None => Scope::Site {
-            method: signature.receiver().is_some(),
-            types: signature.generics.type_params().map(|parameter| &parameter.ident).collect(),
-        },
+        None if function.signature.receiver().is_some() => Scope::OfMethod,
+        None => Scope::OfFunction,
     }
 }
 
@@ -139,7 +157,7 @@ fn spanned_length(option: Given<Value>, faults: &mut Faults) -> Option<(Length, 
 
 /// The option, if it was given and its shape is right.
 fn given<T>(option: Given<T>, faults: &mut Faults) -> Option<T> {
-    faults.take(option?.map_err(syn::Error::from))
+    faults.take(option?)
 }
 
 /// What `rule` makes of the option's value.
@@ -149,7 +167,7 @@ fn check<T>(
     rule: impl FnOnce(&Expr) -> Result<T, String>,
 ) -> Option<T> {
     let Value(value) = given(option, faults)?;
-    let checked = rule(&value).map_err(|message| syn::Error::new_spanned(&value, message));
+    let checked = rule(&value).map_err(|message| Fault::at(&value, message));
     faults.take(checked)
 }
 
@@ -157,7 +175,7 @@ fn check<T>(
 fn check_all<T>(
     option: Given<Value>,
     faults: &mut Faults,
-    rule: impl FnOnce(&Expr) -> Result<T, Vec<syn::Error>>,
+    rule: impl FnOnce(&Expr) -> Result<T, Vec<Fault>>,
 ) -> Option<T> {
     let Value(value) = given(option, faults)?;
     rule(&value).map_err(|found| faults.extend(found)).ok()

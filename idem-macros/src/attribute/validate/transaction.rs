@@ -1,7 +1,5 @@
 //! Rules about `transaction`: which argument can carry one, and what cannot stand beside it.
 
-use std::time::Duration;
-
 use proc_macro2::{Ident, Span};
 use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;
@@ -11,10 +9,8 @@ use super::super::Arguments;
 use super::super::function::Function;
 use super::super::model::{Carrier, Length, OnCrash};
 use super::super::parse::{Given, Value};
-use crate::diagnostics::Faults;
-
-/// The lease where none is given, as in the runtime.
-const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+use crate::diagnostics::{Fault, Faults};
+use crate::limits::DEFAULT_LEASE;
 
 /// The options that contradict a transaction.
 pub(super) struct Beside<'o> {
@@ -24,6 +20,9 @@ pub(super) struct Beside<'o> {
     pub(super) max_attempts: Option<&'o Expr>,
     pub(super) lease: Option<&'o Length>,
     pub(super) wait: Option<&'o (Length, Span)>,
+    pub(super) timeout: Option<Span>,
+    pub(super) retry_after: Option<Span>,
+    pub(super) record_if: Option<&'o Expr>,
 }
 
 /// The argument that carries the transaction.
@@ -40,7 +39,7 @@ pub(super) fn check(
     }
     let Value(value) = super::given(option, faults)?;
     let carrier = carrier(&value, function, arguments);
-    faults.take(carrier.map_err(|message| syn::Error::new_spanned(&value, message)))
+    faults.take(carrier.map_err(|message| Fault::at(&value, message)))
 }
 
 fn carrier(value: &Expr, function: &Function, arguments: &Arguments) -> Result<Carrier, String> {
@@ -100,6 +99,23 @@ fn contradictions(beside: &Beside<'_>, faults: &mut Faults) {
             attempts.span(),
             "`max_attempts` contradicts `transaction`: an attempt that is rolled back leaves no trace to count; \
              leave one out",
+        );
+    }
+    for (name, span) in [("timeout", beside.timeout), ("retry_after", beside.retry_after)] {
+        if let Some(span) = span {
+            faults.push(
+                span,
+                format!(
+                    "`{name}` contradicts `transaction`: an attempt that is rolled back leaves no trace; leave one out"
+                ),
+            );
+        }
+    }
+    if let Some(keeps) = beside.record_if {
+        faults.push(
+            keeps.span(),
+            "`record_if` contradicts `transaction`: effects would be committed without a record of them; leave one \
+             out",
         );
     }
     let lease = match beside.lease {

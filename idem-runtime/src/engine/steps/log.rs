@@ -14,7 +14,7 @@ use futures_util::future::Shared;
 use super::super::report::Event;
 use super::Recorder;
 use crate::error::{Error, StoreError};
-use crate::protocol::{RecordedStep, ReleaseCause};
+use idem_core::protocol::{RecordedStep, ReleaseCause};
 
 /// What is asked of the store.
 pub(crate) type Job = Pin<Box<dyn Future<Output = Result<Done, Failed>> + Send>>;

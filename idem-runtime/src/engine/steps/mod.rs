@@ -5,8 +5,8 @@
 
 mod log;
 mod name;
-mod plain;
 mod recovery;
+mod unrecorded;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -16,17 +16,17 @@ use std::task::Poll;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::codec::{from_bytes, to_stored};
+use super::codec::{Stored, from_bytes, to_stored};
+use super::context::Current;
 use super::report::Event;
-use crate::context::Current;
-use crate::error::{CallId, Error, StepError};
+use crate::error::{CallId, Error, Loss, StepError};
 use crate::fingerprint::{FingerprintError, fingerprint};
-use crate::protocol::{Fingerprint, Grant, RecordedStep, StoredResult};
+use idem_core::protocol::{Fingerprint, Grant, RecordedStep, StoredResult};
 
 pub(crate) use log::{Done, Failed, Job, Log, settle};
 pub use name::{MAX_STEP_NAME_BYTES, StepName};
 pub use recovery::Recovery;
-pub(crate) use recovery::{ask, begin as begin_recovery};
+pub(crate) use recovery::{ask, begin as begin_recovery, past_the_limit};
 
 /// The claim that steps are recorded under, whatever its store.
 pub(crate) trait Recorder: Send + Sync {
@@ -50,8 +50,8 @@ pub(crate) trait Recorder: Send + Sync {
     fn record(&self, position: u32, step: RecordedStep) -> Job;
 }
 
-/// Runs one step of an idempotent body, and records its value under the key of the call before it is given;
-/// a later run of the body is given that value, and the step does not run.
+/// Runs one step of an idempotent body and records its value under the key of the call before it returns. A later
+/// run of the body gets that value, and the step does not run.
 ///
 /// A step whose record was acknowledged never runs again. One whose worker dies before that does, so what it
 /// does elsewhere happens at least once; a key made by [`downstream_key`](crate::Context::downstream_key) lets
@@ -61,9 +61,9 @@ pub(crate) trait Recorder: Send + Sync {
 /// step begins once those that ended before it are recorded; several may run at once. They are gone with the
 /// record, and once the call has a result. [`Step`] takes an input that must not change.
 ///
-/// Outside an idempotent call, in one that runs unprotected, and in one with `transaction`, a step runs plainly
-/// and says so once for each name, by the event `step_plain`. So it does in a task that the body spawns: the
-/// call is bound to its own task.
+/// Outside an idempotent call, in one that runs unprotected, and in one with `transaction`, a step runs without
+/// being recorded, and says so once for each name by the event `step_unprotected`. So it does in a task that the
+/// body spawns: the call is bound to its own task.
 ///
 /// # Errors
 ///
@@ -133,6 +133,7 @@ where
 pub struct Step {
     name: Result<Arc<str>, name::NameFault>,
     input: Option<Result<Fingerprint, FingerprintError>>,
+    strict: bool,
 }
 
 impl fmt::Debug for Step {
@@ -144,7 +145,7 @@ impl fmt::Debug for Step {
 impl Step {
     /// A step of this name.
     pub fn new(name: impl StepName) -> Self {
-        Self { name: name::checked(name), input: None }
+        Self { name: name::checked(name), input: None, strict: false }
     }
 
     /// What must not change under this name from one run to the next: the SHA-256 of its canonical JSON (RFC
@@ -152,6 +153,15 @@ impl Step {
     /// where both runs have one.
     pub fn fingerprint<T: Serialize + ?Sized>(self, value: &T) -> Self {
         Self { input: Some(fingerprint(value)), ..self }
+    }
+
+    /// Refuses to run where nothing records it, as all steps of an operation with
+    /// [`strict_steps`](crate::Operation::strict_steps) do: [`StepError::Unprotected`]. Outside any call, such as in a
+    /// task that was spawned without [`Context::scope`](crate::Context::scope), only this can refuse it, by
+    /// [`Error::Configuration`].
+    pub const fn strict(mut self) -> Self {
+        self.strict = true;
+        self
     }
 
     /// Runs the step, or gives what an earlier run recorded.
@@ -169,17 +179,23 @@ impl Step {
         E: From<Error>,
     {
         match Box::pin(self.begin()).await? {
-            Begun::Plain => body().await,
+            Begun::Unrecorded => body().await,
             Begun::Run(turn) => {
                 // A step may not begin inside this one; what the body calls beside it may.
                 let value = turn.current.within_step(async { body().await }).await?;
                 let stored = to_stored(&value, turn.recorder.max_bytes());
+                if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &stored.result)
+                    && let Err(fault) = from_bytes::<T>(bytes)
+                {
+                    turn.recorder.report(Event::StepNotReplayable(&turn.name, fault.reason()));
+                }
                 Box::pin(turn.record(stored)).await?;
                 Ok(value)
             }
             Begun::Replay(turn, result) => {
                 let value = match &result {
-                    StoredResult::Value(bytes) => from_bytes(bytes).ok_or(StepError::Undecodable),
+                    StoredResult::Value(bytes) => from_bytes(bytes)
+                        .map_err(|fault| StepError::Undecodable { reason: fault.reason().clone() }),
                     StoredResult::Tombstone(reason) => Err(StepError::NotStored((*reason).into())),
                 };
                 Ok(turn.replayed(value)?)
@@ -198,8 +214,8 @@ impl Step {
         let Some((recorder, current)) =
             current.as_ref().and_then(|current| Some((current.recorder.clone()?, current.clone())))
         else {
-            plain::say(current.as_ref().map(|current| &current.context), &name);
-            return Ok(Begun::Plain);
+            unrecorded::allowed(current.as_ref().map(|current| &current.context), self.strict, &name)?;
+            return Ok(Begun::Unrecorded);
         };
         let turn = Turn::take(recorder, current, name, input)?;
         turn.settled().await?;
@@ -216,7 +232,7 @@ impl Step {
 /// What is to be done with a step.
 enum Begun {
     /// Nothing records it.
-    Plain,
+    Unrecorded,
     /// Run it.
     Run(Turn),
     /// Give this.
@@ -271,8 +287,11 @@ impl Turn {
     }
 
     /// The step ended; gives it to the body once it is recorded.
-    async fn record(mut self, result: StoredResult) -> Result<(), Error> {
-        let step = RecordedStep { name: self.name.as_ref().into(), input: self.input, result };
+    async fn record(mut self, stored: Stored) -> Result<(), Error> {
+        if let Some(fault) = &stored.fault {
+            self.recorder.report(Event::StepNotStored(&self.name, fault));
+        }
+        let step = RecordedStep::new(self.name.as_ref().into(), self.input, stored.result);
         self.recorder.log().add(step);
         self.settled().await?;
         self.give();
@@ -328,5 +347,5 @@ async fn lost(recorder: &dyn Recorder) -> Error {
         Poll::Pending
     })
     .await;
-    Error::LeaseLost { call: recorder.id() }
+    Error::LeaseLost { call: recorder.id(), loss: Loss::Unknown }
 }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 
 use super::super::codec::from_bytes;
+use super::super::context::{Context, Current};
 use super::super::report::Event;
 use super::{Failed, StepName, lost, settle};
-use crate::context::{Context, Current};
 use crate::error::{CallId, Error, StepError};
-use crate::protocol::{Fence, Grant, RecordedStep, ReleaseCause, StoredResult};
+use idem_core::protocol::{Fence, Grant, RecordedStep, ReleaseCause, StoredResult};
 
 /// What is known of the earlier runs of a call, for its `recover` function. Cheap to clone.
 ///
@@ -64,7 +64,9 @@ impl Recovery {
         let name = name.into_name();
         let Some(step) = self.steps.iter().find(|step| step.name == name) else { return Ok(None) };
         let value = match &step.result {
-            StoredResult::Value(bytes) => from_bytes(bytes).ok_or(StepError::Undecodable),
+            StoredResult::Value(bytes) => {
+                from_bytes(bytes).map_err(|fault| StepError::Undecodable { reason: fault.reason().clone() })
+            }
             StoredResult::Tombstone(reason) => Err(StepError::NotStored((*reason).into())),
         };
         value.map(Some).map_err(|source| Error::Step { call: self.call.clone(), step: name.into(), source })
@@ -101,6 +103,17 @@ pub(crate) async fn begin() -> Result<Option<Recovery>, Error> {
             Err(Error::Store { call: recorder.id(), source })
         }
     }
+}
+
+/// Why the body must not start though `recover` found nothing: its attempts are used up.
+pub(crate) fn past_the_limit() -> Option<Error> {
+    let recorder = Current::get()?.recorder?;
+    let grant = recorder.grant();
+    if !grant.recover_only {
+        return None;
+    }
+    recorder.log().decide(ReleaseCause::NothingHappened);
+    Some(Error::Exhausted { call: recorder.id(), attempts: grant.attempt.saturating_sub(1) })
 }
 
 /// Asks `recover`, whose call is `asked`: what the body is to return without running, if anything.

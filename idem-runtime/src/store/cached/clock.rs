@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use crate::listing::List;
-use crate::protocol::Timestamp;
-use crate::store::Store;
+use idem_core::Store;
+use idem_core::listing::List;
+use idem_core::protocol::Timestamp;
 
 /// How long a reading counts.
 const FRESH: Duration = Duration::from_secs(60);
@@ -74,7 +74,7 @@ impl StoreClock {
             return None;
         }
         let asked = Instant::now();
-        let page = timeout(PATIENCE, store.list(&List { limit: 1, ..List::default() })).await;
+        let page = timeout(PATIENCE, store.list(&List::default().with_limit(1))).await;
         let told = match page {
             Ok(Ok(page)) => Some(page.now),
             Ok(Err(error)) => {

@@ -3,8 +3,8 @@
 //! A page looks at one shard at a time, so that nobody waits for the whole store.
 
 use super::{MemoryStore, Slot, lock};
-use crate::key::RecordKey;
-use crate::listing::{Cursor, List, Listed, Page};
+use idem_core::RecordKey;
+use idem_core::listing::{Cursor, List, Listed, Page};
 
 /// Where to go on: a shard, and the name behind which.
 fn place(after: Option<&Cursor>) -> (usize, Option<(String, String)>) {
@@ -40,9 +40,13 @@ pub(super) fn list(store: &MemoryStore, request: &List) -> Page {
             .filter(|slot| request.scope.as_ref().is_none_or(|scope| scope == slot.key.scope()))
             .filter(|slot| behind.as_ref().is_none_or(|(scope, name)| parts(&slot.key) > (scope, name)))
             .collect();
-        slots.sort_unstable_by_key(|slot| parts(&slot.key));
         let is_cut = slots.len() > left;
-        slots.truncate(left);
+        if is_cut {
+            // The shard is locked, and a page is far smaller than it.
+            slots.select_nth_unstable_by_key(left, |slot| parts(&slot.key));
+            slots.truncate(left);
+        }
+        slots.sort_unstable_by_key(|slot| parts(&slot.key));
         left -= slots.len();
         let fitting = slots.iter().filter(|slot| request.takes(slot.record.state));
         page.records.extend(fitting.map(|slot| Listed::new(slot.key.clone(), slot.record.clone())));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use idem::{KeyPart, MemoryStore, Store, idempotent};
 
-#[idempotent(key = "{id}", store = store)]
+#[idempotent(key = "{id}", scope = "generic", store = store)]
 async fn generic<S: Store, T: KeyPart + Send + Sync>(store: Arc<S>, id: T) -> Result<u8, idem::Error> {
     std::future::ready(()).await;
     Ok(1)

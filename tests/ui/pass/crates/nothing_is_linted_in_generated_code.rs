@@ -14,9 +14,9 @@
     unreachable_pub,
     unused_results,
     let_underscore_drop,
-    missing_docs,
-    unsafe_code
+    missing_docs
 )]
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,13 @@ async fn free(store: &MemoryStore, sku: &Sku<String>, region: Region) -> Result<
     Ok(1)
 }
 
-#[idempotent(key = (id, sku.item.len()), store = store, fingerprint = (sku.item, sku.warehouse), max_attempts = 3)]
+#[idempotent(
+    key = (id, sku.item.len()),
+    scope = "generic",
+    store = store,
+    fingerprint = (sku.item, sku.warehouse),
+    max_attempts = 3,
+)]
 async fn generic<T: KeyPart + ToString>(store: &MemoryStore, id: T, sku: &Sku<String>) -> Result<String, Error> {
     let text = id.to_string();
     std::future::ready(()).await;

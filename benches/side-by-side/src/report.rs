@@ -1,0 +1,77 @@
+//! What is told: a table for each kind of work, and all lines of them as JSON.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::arm::Anything;
+use crate::measure::{Figures, Kind};
+
+/// All that was measured.
+#[derive(Default)]
+pub(crate) struct Report(Vec<Line>);
+
+/// One way to make a call, at one kind of work.
+#[derive(Serialize)]
+struct Line {
+    store: &'static str,
+    work: &'static str,
+    callers: usize,
+    arm: &'static str,
+    calls_per_s: f64,
+    /// Of the rate of the first arm: this library's limit, by hand over the same client.
+    of_first: f64,
+    p50_us: f64,
+    p99_us: f64,
+}
+
+impl Report {
+    /// Prints the table of one kind of work, and keeps its lines.
+    pub(crate) fn add(
+        &mut self,
+        store: &'static str,
+        kind: Kind,
+        callers: usize,
+        arms: &[(&'static str, Figures)],
+    ) {
+        let (title, work) = match kind {
+            Kind::Fresh => ("Fresh call", "fresh"),
+            Kind::Replay => ("Replay", "replay"),
+            Kind::Work => ("Fifty milliseconds of work", "work_50ms"),
+        };
+        println!(
+            "| {title}, {callers} at once | calls/s | of the first | p50 us | p99 us | client us | server us |"
+        );
+        println!("|---|---:|---:|---:|---:|---:|---:|");
+        let first = arms.first().map_or(1.0, |(_, figures)| figures.per_second);
+        for &(arm, figures) in arms {
+            let line = Line {
+                store,
+                work,
+                callers,
+                arm,
+                calls_per_s: figures.per_second,
+                of_first: figures.per_second / first,
+                p50_us: micros(figures.p50),
+                p99_us: micros(figures.p99),
+            };
+            println!(
+                "| {arm} | {:.0} | {:.2} | {:.1} | {:.1} | {:.1} | {:.1} |",
+                line.calls_per_s, line.of_first, line.p50_us, line.p99_us, figures.client, figures.server,
+            );
+            self.0.push(line);
+        }
+        println!();
+    }
+
+    pub(crate) fn write(&self, file: &Path) -> Anything<()> {
+        let told = File::create(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        Ok(serde_json::to_writer_pretty(told, &self.0)?)
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1_000_000.0
+}

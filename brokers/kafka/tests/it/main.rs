@@ -1,0 +1,9 @@
+//! Tests of idem-kafka against a broker of Kafka's protocol.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod rebalance;
+mod restart;
+mod suite;
+mod support;
+mod unsent;

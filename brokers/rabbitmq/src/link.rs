@@ -1,0 +1,201 @@
+//! One connection to RabbitMQ: where messages come from, and where copies of them go.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use lapin::options::{
+    BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions, ExchangeDeclareOptions,
+    QueueDeclareOptions,
+};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ExchangeKind};
+use tokio::sync::Mutex;
+
+use crate::Error;
+
+/// How long messages are kept back that are to be tried again: one queue for each, as RabbitMQ looks at the first of a
+/// queue only.
+const DELAYS: [Duration; 14] = [
+    Duration::from_millis(100),
+    Duration::from_millis(300),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+    Duration::from_secs(30),
+    Duration::from_secs(60),
+    Duration::from_secs(2 * 60),
+    Duration::from_secs(5 * 60),
+    Duration::from_secs(15 * 60),
+    Duration::from_secs(60 * 60),
+    Duration::from_secs(6 * 60 * 60),
+    Duration::from_secs(24 * 60 * 60),
+];
+
+/// Connects.
+pub(crate) type Connect = Arc<dyn Fn() -> BoxFuture<'static, lapin::Result<Connection>> + Send + Sync>;
+
+/// Says which messages are in one order: see [`Source::group_by`](crate::Source::group_by).
+pub(crate) type GroupBy = Arc<dyn Fn(&lapin::message::Delivery) -> Option<String> + Send + Sync>;
+
+/// Where messages are published to.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) exchange: String,
+    pub(crate) routing_key: String,
+}
+
+impl Route {
+    /// To the queue of this name.
+    pub(crate) const fn queue(name: String) -> Self {
+        Self { exchange: String::new(), routing_key: name }
+    }
+}
+
+/// What the links of a source share.
+pub(crate) struct Settings {
+    pub(crate) connect: Connect,
+    pub(crate) queue: String,
+    pub(crate) dead_letters: Route,
+    pub(crate) prefetch: u16,
+    pub(crate) group_by: Option<GroupBy>,
+}
+
+/// A connection with two channels: one for messages and their acknowledgements, one for copies, which RabbitMQ confirms.
+pub(crate) struct Link {
+    pub(crate) settings: Arc<Settings>,
+    connection: Connection,
+    consuming: Channel,
+    publishing: Channel,
+    /// The delay queues that are declared.
+    declared: Mutex<HashSet<Duration>>,
+}
+
+impl Link {
+    /// Connects, and checks that the queue and the dead letters are there.
+    pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self, Error> {
+        let connection = (settings.connect)().await.map_err(Error::at("connect"))?;
+        let channel = "open a channel";
+        let consuming = connection.create_channel().await.map_err(Error::at(channel))?;
+        let publishing = connection.create_channel().await.map_err(Error::at(channel))?;
+        let confirms = publishing.confirm_select(ConfirmSelectOptions::default()).await;
+        confirms.map_err(Error::at("have publishes confirmed"))?;
+        let link = Self { settings, connection, consuming, publishing, declared: Mutex::default() };
+        link.check().await?;
+        Ok(link)
+    }
+
+    async fn check(&self) -> Result<(), Error> {
+        let Settings { queue, dead_letters: Route { exchange, routing_key }, .. } = &*self.settings;
+        let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let (none, letters) = (FieldTable::default(), "find the dead letters");
+        let found = self.publishing.queue_declare(queue.as_str().into(), look, none.clone()).await;
+        found.map_err(Error::at("find the queue"))?;
+        if exchange.is_empty() {
+            let found = self.publishing.queue_declare(routing_key.as_str().into(), look, none).await;
+            found.map_err(Error::at(letters))?;
+        } else {
+            let look = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+            // The kind is not looked at.
+            let kind = ExchangeKind::Fanout;
+            let found = self.publishing.exchange_declare(exchange.as_str().into(), kind, look, none).await;
+            found.map_err(Error::at(letters))?;
+        }
+        Ok(())
+    }
+
+    /// Asks for messages.
+    pub(crate) async fn consume(&self) -> Result<lapin::Consumer, Error> {
+        let Settings { queue, prefetch, .. } = &*self.settings;
+        let limited = self.consuming.basic_qos(*prefetch, BasicQosOptions::default()).await;
+        limited.map_err(Error::at("limit the prefetch"))?;
+        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+        let begun = self.consuming.basic_consume(queue.as_str().into(), "".into(), options, arguments).await;
+        begun.map_err(Error::at("consume the queue"))
+    }
+
+    /// Sends a copy that is to come back to the queue after this time.
+    pub(crate) async fn delay(
+        &self,
+        after: Duration,
+        body: &[u8],
+        properties: BasicProperties,
+    ) -> Result<(), Error> {
+        let delay = rounded(after);
+        let name = format!("{}-after-{}ms", self.settings.queue, delay.as_millis());
+        self.declare(delay, &name).await?;
+        self.publish(&Route::queue(name), body, properties).await
+    }
+
+    async fn declare(&self, delay: Duration, name: &str) -> Result<(), Error> {
+        let mut declared = self.declared.lock().await;
+        if declared.contains(&delay) {
+            return Ok(());
+        }
+        let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        let arguments = aging(delay, &self.settings.queue);
+        let made = self.publishing.queue_declare(name.into(), durable, arguments).await;
+        made.map_err(Error::at("declare a delay queue"))?;
+        declared.insert(delay);
+        Ok(())
+    }
+
+    /// Sends a message, and waits until RabbitMQ has it on its disk.
+    pub(crate) async fn publish(
+        &self,
+        to: &Route,
+        body: &[u8],
+        properties: BasicProperties,
+    ) -> Result<(), Error> {
+        let doing = "publish a copy";
+        // Else RabbitMQ confirms what it can give to no queue, and drops it.
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let (exchange, key) = (to.exchange.as_str().into(), to.routing_key.as_str().into());
+        let sent = self.publishing.basic_publish(exchange, key, options, body, properties).await;
+        match sent.map_err(Error::at(doing))?.await.map_err(Error::at(doing))? {
+            Confirmation::Ack(None) => Ok(()),
+            Confirmation::Ack(Some(_)) => Err(Error::new(doing, "RabbitMQ has no queue for it")),
+            _ => Err(Error::new(doing, "RabbitMQ refused it")),
+        }
+    }
+
+    /// Closes the connection: what was delivered and not acknowledged is in the queue again at once.
+    pub(crate) async fn close(&self) {
+        // A connection that is lost is closed.
+        let _ = self.connection.close(200, "done".into()).await;
+    }
+}
+
+/// The pause that is kept instead: the next of the ladder, or the longest.
+fn rounded(after: Duration) -> Duration {
+    let [.., longest] = DELAYS;
+    DELAYS.into_iter().find(|delay| *delay >= after).unwrap_or(longest)
+}
+
+/// Of a queue whose messages go to this one when they are this old.
+fn aging(age: Duration, queue: &str) -> FieldTable {
+    let mut arguments = FieldTable::default();
+    let millis = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+    arguments.insert("x-message-ttl".into(), AMQPValue::LongLongInt(millis));
+    arguments.insert("x-dead-letter-exchange".into(), AMQPValue::LongString("".into()));
+    arguments.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString(queue.into()));
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{DELAYS, rounded};
+
+    #[test]
+    fn a_pause_is_rounded_up_and_a_day_is_the_longest() {
+        assert_eq!(rounded(Duration::ZERO), Duration::from_millis(100));
+        assert_eq!(rounded(Duration::from_millis(1_001)), Duration::from_secs(2));
+        assert_eq!(rounded(Duration::from_secs(90_000)), Duration::from_secs(86_400));
+        assert!(DELAYS.is_sorted());
+        assert!(DELAYS.into_iter().all(|delay| rounded(delay) == delay));
+    }
+}

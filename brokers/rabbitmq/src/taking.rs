@@ -1,0 +1,60 @@
+//! The messages of a queue, whose connection is made anew where it is lost.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
+
+use crate::Error;
+use crate::link::{Link, Settings};
+use crate::received::Received;
+
+pub(crate) struct Taking {
+    settings: Arc<Settings>,
+    open: Option<(Arc<Link>, lapin::Consumer)>,
+}
+
+impl Taking {
+    /// Connects, and asks for messages.
+    pub(crate) async fn begin(settings: Arc<Settings>) -> Result<Self, Error> {
+        let mut taking = Self { settings, open: None };
+        taking.opened().await?;
+        Ok(taking)
+    }
+
+    /// The messages, as they come.
+    pub(crate) fn messages(&mut self) -> BoxStream<'_, Result<Received, Error>> {
+        stream::unfold(self, |taking| async { Some((taking.next().await, taking)) }).boxed()
+    }
+
+    async fn opened(&mut self) -> Result<&mut (Arc<Link>, lapin::Consumer), Error> {
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => {
+                let link = Arc::new(Link::open(self.settings.clone()).await?);
+                let messages = link.consume().await?;
+                (link, messages)
+            }
+        };
+        Ok(self.open.insert(open))
+    }
+
+    async fn next(&mut self) -> Result<Received, Error> {
+        let (link, messages) = self.opened().await?;
+        let doing = "receive a message";
+        match messages.next().await {
+            Some(Ok(message)) => Ok(Received::new(message, link.clone())),
+            ended => {
+                self.open = None;
+                let error = ended.and_then(Result::err).map(Error::at(doing));
+                Err(error.unwrap_or_else(|| Error::new(doing, "RabbitMQ cancelled the consumer")))
+            }
+        }
+    }
+
+    pub(crate) async fn close(self) {
+        if let Some((link, _)) = self.open {
+            link.close().await;
+        }
+    }
+}

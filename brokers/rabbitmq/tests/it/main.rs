@@ -1,0 +1,8 @@
+//! Tests of idem-rabbitmq against a RabbitMQ node.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod limits;
+mod restart;
+mod suite;
+mod support;

@@ -1,0 +1,16 @@
+//! What every broker's crate must do.
+
+use idem_broker_tests::{
+    a_message_stays_while_it_cannot_be_set_aside, a_worker_that_is_dropped_leaves_its_messages_to_the_next,
+    every,
+};
+
+use crate::support::{Node, Orders};
+
+#[tokio::test]
+async fn a_rabbitmq_source_does_what_every_source_must() {
+    let node = Node::start();
+    Box::pin(every(async |name| Orders::open(&node, name).await)).await;
+    a_worker_that_is_dropped_leaves_its_messages_to_the_next(&Orders::open(&node, "dropped").await).await;
+    a_message_stays_while_it_cannot_be_set_aside(&Orders::open(&node, "lost").await).await;
+}

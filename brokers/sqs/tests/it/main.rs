@@ -1,0 +1,7 @@
+//! Tests of idem-sqs against an emulator of SQS.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod fifo;
+mod suite;
+mod support;

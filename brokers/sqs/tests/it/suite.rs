@@ -1,0 +1,18 @@
+//! What every broker's crate must do.
+
+use idem_broker_tests::{
+    a_message_stays_while_it_cannot_be_set_aside, a_worker_that_is_dropped_leaves_its_messages_to_the_next,
+    every,
+};
+use idem_test_servers::Aws;
+
+use crate::support::Orders;
+
+#[tokio::test]
+async fn an_sqs_source_does_what_every_source_must() {
+    let aws = Aws::start();
+    Box::pin(every(async |name| Orders::open(&aws.url(), name, "").await)).await;
+    a_worker_that_is_dropped_leaves_its_messages_to_the_next(&Orders::open(&aws.url(), "dropped", "").await)
+        .await;
+    a_message_stays_while_it_cannot_be_set_aside(&Orders::open(&aws.url(), "lost", "").await).await;
+}

@@ -1,0 +1,8 @@
+//! Tests of pay: processes that share a store.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod on_redis;
+mod processes;
+mod shop;
+mod unavailable;

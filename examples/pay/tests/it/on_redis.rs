@@ -1,0 +1,102 @@
+//! The program `pay` with `--store`: on Redis as on a file, over TLS, and what is no store.
+
+use std::process::Command;
+
+use crate::shop::Shop;
+use idem_test_servers::Redis;
+use idem_test_servers::program::{Ended, Process};
+
+fn pay(shop: &Shop, store: &str, order: &str, options: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pay"));
+    command.args(["--store", store, "--order", order]).arg("--ledger").arg(shop.ledger());
+    command.args(options.split_whitespace()).env("RUST_LOG", "trace");
+    command
+}
+
+fn paid(shop: &Shop, store: &str, order: &str, options: &str) -> Ended {
+    Process::start(&mut pay(shop, store, order, options)).end()
+}
+
+#[test]
+fn redis_and_a_file_give_the_same_answers() {
+    let redis = Redis::start();
+    for kind in ["redis", "sqlite"] {
+        let shop = Shop::new();
+        let store = if kind == "redis" { redis.url() } else { format!("sqlite:{}", shop.db().display()) };
+        let first = paid(&shop, &store, "o1", "--amount 100");
+        assert_eq!((first.code, first.outcome().as_str()), (Some(0), "executed"), "{kind}: {first:?}");
+        let again = paid(&shop, &store, "o1", "--amount 100");
+        assert_eq!((again.code, again.outcome().as_str()), (Some(0), "replayed"), "{kind}: {again:?}");
+        assert_eq!(again.receipt(), first.receipt());
+        assert_eq!(paid(&shop, &store, "o1", "--amount 1").code, Some(65), "{kind}");
+
+        let slow =
+            Process::start(&mut pay(&shop, &store, "o2", "--amount 100 --work-ms 60000 --lease-ms 1500"));
+        shop.until_charged("o2", 1);
+        let rival = paid(&shop, &store, "o2", "--amount 100");
+        assert_eq!((rival.code, rival.outcome().as_str()), (Some(75), "in_flight"), "{kind}: {rival:?}");
+        drop(slow);
+        let taken = paid(&shop, &store, "o2", "--amount 100 --wait-ms 10000");
+        assert_eq!((taken.code, taken.json()["attempt"].as_u64()), (Some(0), Some(2)), "{kind}: {taken:?}");
+
+        for replayed in [false, true] {
+            let declined = paid(&shop, &store, "o3", "--amount 100 --fail final");
+            assert_eq!((declined.code, &declined.json()["replayed"]), (Some(1), &replayed.into()), "{kind}");
+        }
+        assert_eq!(shop.lines("o1").len() + shop.lines("o3").len(), 2);
+    }
+}
+
+#[test]
+fn ten_processes_at_once_are_one_charge() {
+    let (redis, shop) = (Redis::start(), Shop::new());
+    let callers: Vec<_> = (0..10)
+        .map(|_| {
+            Process::start(&mut pay(&shop, &redis.url(), "o1", "--amount 1 --work-ms 100 --wait-ms 9000"))
+        })
+        .collect();
+    let mut receipts: Vec<_> = callers.into_iter().map(|caller| caller.end().receipt()).collect();
+    receipts.dedup();
+    assert_eq!((receipts.len(), shop.lines("o1").len()), (1, 1));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_a_typed_error_and_charges_nothing() {
+    let shop = Shop::new();
+    let url = format!("redis://:secret@127.0.0.1:{}/", idem_test_servers::free_port());
+    let ended = paid(&shop, &url, "o1", "--amount 100");
+    assert_eq!((ended.code, ended.stdout.trim()), (Some(70), r#"{"outcome":"error","kind":"store"}"#));
+    assert!(
+        ended.stderr.contains("the store is unavailable") && !ended.stderr.contains("secret"),
+        "{ended:?}"
+    );
+    assert!(shop.lines("o1").is_empty());
+}
+
+#[test]
+fn what_is_no_store_is_a_wrong_argument() {
+    let shop = Shop::new();
+    for store in ["", "mongodb://x", "sqlite:", "memory:x", "/a/file"] {
+        let ended = paid(&shop, store, "o1", "--amount 100");
+        assert_eq!(ended.code, Some(64), "{store}: {ended:?}");
+        assert!(ended.stdout.is_empty() && ended.stderr.contains("redis://"), "{ended:?}");
+    }
+    let both = paid(&shop, "memory", "o1", "--amount 1 --db x");
+    assert_eq!(both.code, Some(64), "{both:?}");
+    assert_eq!(paid(&shop, "memory", "o1", "--amount 100").outcome(), "executed");
+}
+
+#[test]
+fn a_connection_over_tls_is_checked_against_the_systems_certificates() {
+    let (mut redis, shop) = (Redis::with_tls(), Shop::new());
+    let url = redis.url().replace("redis://", "rediss://");
+    let trusted = redis.server().folder().join("certificate.pem");
+    for outcome in ["executed", "replayed"] {
+        let ended =
+            Process::start(pay(&shop, &url, "o1", "--amount 100").env("SSL_CERT_FILE", &trusted)).end();
+        assert_eq!(ended.outcome(), outcome, "{ended:?}");
+    }
+    let stranger = paid(&shop, &url, "o2", "--amount 100");
+    assert_eq!((stranger.code, stranger.outcome().as_str()), (Some(70), "error"), "{stranger:?}");
+    assert!(shop.lines("o2").is_empty());
+}

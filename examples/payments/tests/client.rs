@@ -1,0 +1,101 @@
+//! `idem-client` against the example `payments`, through a proxy that cuts answers.
+
+mod proxy;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt as _};
+use idem_client::{IdempotencyMiddleware, Key, Policy, Problem};
+use idem_test_servers::Server;
+use proxy::Proxy;
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use serde_json::Value;
+
+/// The server, on a store of its own.
+struct Payments(Server);
+
+impl Payments {
+    fn start(options: &'static [&str]) -> Self {
+        let recipe = move |port: u16, _: &Path| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_payments"));
+            command.args(["--addr", &format!("127.0.0.1:{port}")]).args(options);
+            command
+        };
+        Self(Server::start(|_| {}, recipe))
+    }
+
+    async fn executions(&self) -> u64 {
+        let url = format!("http://127.0.0.1:{}/executions", self.0.port());
+        let counts = reqwest::get(url).await.unwrap().bytes().await.unwrap();
+        let counts: Value = serde_json::from_slice(&counts).unwrap();
+        counts["executions"]["POST /payments"].as_u64().unwrap_or(0)
+    }
+}
+
+/// A client whose every request is a connection, so that the proxy can cut each.
+fn client() -> ClientWithMiddleware {
+    let client = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
+    let policy = Policy::new().pauses(Duration::from_millis(5), Duration::from_millis(50));
+    ClientBuilder::new(client).with(IdempotencyMiddleware::new(policy)).build()
+}
+
+/// Pays, and gives the receipt's number.
+async fn pay(client: &ClientWithMiddleware, url: &str, key: Option<Key>, body: &'static str) -> String {
+    let mut request =
+        client.post(format!("{url}/payments")).header("content-type", "application/json").body(body);
+    if let Some(key) = key {
+        request = request.with_extension(key);
+    }
+    let response = request.send().await.unwrap();
+    assert_eq!(response.status(), 201);
+    let receipt: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
+    receipt["id"].as_str().unwrap().to_owned()
+}
+
+const PAYMENT: &str = r#"{"amount":1999,"currency":"EUR"}"#;
+
+#[tokio::test]
+async fn a_thousand_payments_whose_every_third_answer_is_cut_are_a_thousand_executions_and_answers() {
+    let payments = Payments::start(&[]);
+    let proxy = Proxy::start(payments.0.port(), 3).await;
+    let (client, url) = (client(), proxy.url());
+    let receipts: BTreeSet<_> = stream::iter(0..1_000)
+        .map(|_| pay(&client, &url, None, PAYMENT))
+        .buffer_unordered(16)
+        .collect()
+        .await;
+    assert_eq!((receipts.len(), payments.executions().await), (1_000, 1_000));
+    // Of three answers two come through.
+    assert!((400..=600).contains(&proxy.cut()), "{} answers were cut", proxy.cut());
+}
+
+#[tokio::test]
+async fn a_derived_key_gives_the_first_answer_to_a_client_of_another_life() {
+    let payments = Payments::start(&[]);
+    let url = format!("http://127.0.0.1:{}", payments.0.port());
+    let key = || Some(Key::derived(["order", "42", "charge"]));
+    let first = pay(&client(), &url, key(), PAYMENT).await;
+    assert_eq!(pay(&client(), &url, key(), PAYMENT).await, first);
+    assert_eq!(payments.executions().await, 1);
+    // Of another payment it is a mistake, which is returned and not repeated.
+    let request = client().post(format!("{url}/payments")).header("content-type", "application/json");
+    let other =
+        request.with_extension(key().unwrap()).body(r#"{"amount":1,"currency":"EUR"}"#).send().await.unwrap();
+    assert_eq!(other.status(), 422);
+    assert_eq!(Problem::from_json(&other.bytes().await.unwrap()), Some(Problem::KeyReused));
+}
+
+#[tokio::test]
+async fn a_payment_that_is_in_flight_is_waited_for() {
+    let payments = Payments::start(&["--lease-ms", "3000"]);
+    let url = format!("http://127.0.0.1:{}", payments.0.port());
+    let slow = r#"{"amount":1999,"currency":"EUR","sleep_ms":1500}"#;
+    let key = || Some(Key::new("in flight"));
+    // What is left of the lease is what the second is told to wait.
+    let (one, two) = (client(), client());
+    let (first, second) = tokio::join!(pay(&one, &url, key(), slow), pay(&two, &url, key(), slow));
+    assert_eq!((first == second, payments.executions().await), (true, 1));
+}

@@ -1,0 +1,12 @@
+//! A worker that is killed between its effect and its acknowledgement.
+
+use rabbitmq_worker::OnRabbitMq;
+
+#[tokio::test]
+async fn a_worker_killed_between_effect_and_record_is_followed_by_one_that_records_once() {
+    let program = env!("CARGO_BIN_EXE_rabbitmq-worker");
+    let (effects, answers) =
+        worker_demo::killed_between_effect_and_record::<OnRabbitMq>(program).await.unwrap();
+    // The effect is not part of the result's commit, so it is there twice. The result is not.
+    assert_eq!((effects, answers), (2, 1));
+}

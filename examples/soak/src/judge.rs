@@ -1,0 +1,182 @@
+//! Holds what happened against what must be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::worker::{CallError, Fate, Shared, call, is_careful};
+use crate::{Failure, LANES};
+
+/// How a key was answered in the end.
+pub(crate) type Finals = BTreeMap<u32, Result<String, CallError>>;
+
+/// Asks for every key once more: the answers that all others must have been.
+pub(crate) async fn settle(shared: &Arc<Shared>, keys: u32) -> Finals {
+    let mut finals = BTreeMap::new();
+    for chunk in (0..keys).collect::<Vec<_>>().chunks(LANES) {
+        let calls = chunk.iter().map(|&key| call(shared, key, Fate::patient(shared.lease * 20)));
+        finals.extend(chunk.iter().copied().zip(join_all(calls).await));
+    }
+    finals
+}
+
+/// The figures, and what must not be.
+#[derive(Default)]
+pub(crate) struct Report {
+    pub(crate) effects: usize,
+    pub(crate) executed: usize,
+    pub(crate) replays: usize,
+    pub(crate) refused: usize,
+    pub(crate) store_errors: usize,
+    pub(crate) unrecorded: usize,
+    /// Of the unrecorded, how many are the recorded answer in the end.
+    pub(crate) recorded_late: usize,
+    /// How many results were given up.
+    pub(crate) given_up: usize,
+    pub(crate) timed_out: usize,
+    /// How often a body failed, and how often a call came before its key was due again.
+    pub(crate) failed: usize,
+    pub(crate) not_due: usize,
+    /// How many workers that were asked to end left nothing undone, and how many did.
+    pub(crate) drained: usize,
+    pub(crate) left: usize,
+    pub(crate) dropped: usize,
+    pub(crate) panicked: usize,
+    pub(crate) in_doubt: usize,
+    pub(crate) takeovers: usize,
+    pub(crate) violations: Vec<String>,
+}
+
+/// Holds ledger and answers against the final answers.
+pub(crate) fn judge(shared: &Shared, finals: &Finals) -> Result<Report, Failure> {
+    let mut report = Report::default();
+    for (key, answer) in finals {
+        match answer {
+            Ok(_) => {}
+            Err(CallError::Idem(idem::Error::InDoubt { .. })) if is_careful(*key) => report.in_doubt += 1,
+            Err(error) => report.violations.push(format!("key {key} has no result: {error}")),
+        }
+    }
+    report.read_ledger(&fs::read_to_string(&shared.ledger)?, shared.backoff().start)?;
+    report.read_answers(&fs::read_to_string(&shared.answers)?, finals)?;
+    for end in fs::read_to_string(&shared.ends).unwrap_or_default().lines() {
+        match end {
+            "drained" => report.drained += 1,
+            "left" => report.left += 1,
+            _ => report.given_up += 1,
+        }
+    }
+    Ok(report)
+}
+
+/// One run of a body.
+#[derive(Debug, Default)]
+struct Run {
+    attempt: u32,
+    fence: u64,
+    /// Whether the engine said that an earlier one may have had its effect.
+    recovered: bool,
+    /// When it began, and when it failed if it did, in milliseconds since the Unix epoch.
+    begun: u64,
+    failed: Option<u64>,
+}
+
+impl Report {
+    /// A key whose body failed is not due for `backoff`.
+    fn read_ledger(&mut self, ledger: &str, backoff: Duration) -> Result<(), Failure> {
+        let mut runs: BTreeMap<u32, Vec<Run>> = BTreeMap::new();
+        for line in ledger.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [key, attempt, fence, how, at] = words[..] else {
+                return Err(format!("the ledger has a broken line: {line:?}").into());
+            };
+            let (attempt, fence, at) = (attempt.parse()?, fence.parse()?, at.parse()?);
+            let of_key = runs.entry(key.parse()?).or_default();
+            if how == "failed" {
+                self.failed += 1;
+                let failed = of_key.iter_mut().find(|run| run.fence == fence);
+                failed.ok_or("a run failed that had not begun")?.failed = Some(at);
+            } else {
+                self.effects += 1;
+                of_key.push(Run { attempt, fence, recovered: how == "1", begun: at, failed: None });
+            }
+        }
+        for (key, mut begun) in runs {
+            begun.sort_unstable_by_key(|run| (run.attempt, run.fence));
+            self.takeovers += begun.len() - 1;
+            self.violations.extend(faults(key, &begun, backoff));
+        }
+        Ok(())
+    }
+
+    fn read_answers(&mut self, answers: &str, finals: &Finals) -> Result<(), Failure> {
+        for line in answers.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [key, how, answer] = words[..] else {
+                return Err(format!("the log of answers has a broken line: {line:?}").into());
+            };
+            let key: u32 = key.parse()?;
+            match how {
+                // The caller knows that nobody else may see this value.
+                "unrecorded" => {
+                    self.unrecorded += 1;
+                    let last = finals.get(&key).and_then(|last| last.as_deref().ok());
+                    self.recorded_late += usize::from(last == Some(answer));
+                    continue;
+                }
+                "executed" => self.executed += 1,
+                "replayed" => self.replays += 1,
+                "in_flight" | "lease_lost" => self.refused += 1,
+                "timed_out" => self.timed_out += 1,
+                // The ledger counts these.
+                "failed" => {}
+                "not_due" => self.not_due += 1,
+                "dropped" => self.dropped += 1,
+                "panicked" => self.panicked += 1,
+                "in_doubt" if is_careful(key) => self.refused += 1,
+                // A process stopped while it holds the file's lock keeps the others waiting.
+                "store" => self.store_errors += 1,
+                other => self.violations.push(format!("key {key} was answered {other}")),
+            }
+            let last = finals.get(&key).and_then(|last| last.as_deref().ok());
+            if answer != "-" && last != Some(answer) {
+                self.violations.push(format!("key {key} was answered {answer}, and in the end {last:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What must not be of the runs of one key, in the order of their attempts.
+fn faults(key: u32, begun: &[Run], backoff: Duration) -> Vec<String> {
+    let mut faults = Vec::new();
+    let distinct: BTreeSet<u32> = begun.iter().map(|run| run.attempt).collect();
+    if distinct.len() != begun.len() {
+        faults.push(format!("key {key} started one attempt twice: {begun:?}"));
+    }
+    if !begun.is_sorted_by(|one, next| one.fence < next.fence) {
+        faults.push(format!("key {key} has fences that do not rise: {begun:?}"));
+    }
+    let backoff = u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX);
+    for pair in begun.windows(2) {
+        let (one, next) = (&pair[0], &pair[1]);
+        match one.failed {
+            // It did not say how it ended.
+            None if !next.recovered => {
+                faults.push(format!("key {key} ran again and was not told so: {begun:?}"));
+            }
+            // It said so to the store, too: its worker was not killed in between. Two clocks may differ by a little.
+            Some(failed) if !next.recovered && next.begun + 20 < failed + backoff => {
+                faults.push(format!("key {key} ran again before it was due: {begun:?}"));
+            }
+            _ => {}
+        }
+    }
+    if is_careful(key) && begun.len() > 1 {
+        faults.push(format!("key {key} ran more than once under in_doubt: {begun:?}"));
+    }
+    faults
+}

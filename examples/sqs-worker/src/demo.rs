@@ -1,0 +1,102 @@
+//! What the demo asks of the broker: the queues, and what is in them.
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_sqs::types::{QueueAttributeName, SendMessageBatchRequestEntry};
+use idem::message::Summary;
+use idem_sqs::Source;
+use idem_test_servers::Aws;
+use worker_demo::{Broker, Failure, Shop};
+
+use crate::{CONCURRENCY, work};
+
+/// How long SQS waits for a word of a worker that has a message, before another one gets it, in seconds.
+const VISIBILITY: &str = "3";
+
+const ORDERS: &str = "orders";
+const DEAD_LETTERS: &str = "orders-dead";
+
+/// An emulator of SQS of the demo's own.
+#[derive(Debug)]
+pub struct OnSqs {
+    server: Aws,
+    client: Client,
+    orders: String,
+    dead_letters: String,
+}
+
+/// The client, and the queues' URLs; they are made where they are not there.
+async fn open(endpoint: &str) -> Result<(Client, String, String), Failure> {
+    let config = aws_sdk_sqs::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .endpoint_url(endpoint)
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "demo"))
+        .http_client(aws_smithy_http_client::Builder::new().build_http());
+    let client = Client::from_conf(config.build());
+    let make = async |name: &str| {
+        let made = client.create_queue().queue_name(name);
+        let made = made.attributes(QueueAttributeName::VisibilityTimeout, VISIBILITY).send().await?;
+        made.queue_url.ok_or_else(|| Failure::from("SQS gave no URL"))
+    };
+    let (orders, dead_letters) = (make(ORDERS).await?, make(DEAD_LETTERS).await?);
+    Ok((client, orders, dead_letters))
+}
+
+impl OnSqs {
+    async fn count(&self, queue: &str) -> Result<u64, Failure> {
+        let names = [
+            QueueAttributeName::ApproximateNumberOfMessages,
+            QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
+        ];
+        let asked = self.client.get_queue_attributes().queue_url(queue);
+        let told = asked.set_attribute_names(Some(names.to_vec())).send().await?;
+        let attributes = told.attributes.unwrap_or_default();
+        let counts = names.iter().filter_map(|name| attributes.get(name)?.parse::<u64>().ok());
+        Ok(counts.sum())
+    }
+}
+
+impl Broker for OnSqs {
+    const CONCURRENCY: usize = CONCURRENCY;
+
+    async fn start() -> Result<Self, Failure> {
+        Aws::installed()?;
+        let server = Aws::start();
+        let (client, orders, dead_letters) = open(&server.url()).await?;
+        Ok(Self { server, client, orders, dead_letters })
+    }
+
+    fn address(&self) -> String {
+        self.server.url()
+    }
+
+    async fn work(
+        address: &str,
+        shop: &Shop,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Summary, Failure> {
+        let (client, orders, dead_letters) = open(address).await?;
+        Ok(work(Source::new(client, orders, dead_letters), shop, shutdown).await?)
+    }
+
+    async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
+        for bodies in bodies.chunks(10) {
+            let mut batch = self.client.send_message_batch().queue_url(&self.orders);
+            for (number, body) in bodies.iter().enumerate() {
+                let entry = SendMessageBatchRequestEntry::builder().id(number.to_string());
+                batch = batch.entries(entry.message_body(String::from_utf8(body.clone())?).build()?);
+            }
+            batch.send().await?;
+        }
+        Ok(())
+    }
+
+    async fn waiting(&self) -> Result<u64, Failure> {
+        self.count(&self.orders).await
+    }
+
+    async fn dead_letters(&self) -> Result<u64, Failure> {
+        self.count(&self.dead_letters).await
+    }
+}

@@ -1,0 +1,20 @@
+//! The demo, in small: workers killed over a real broker and a real store.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn killed_workers_ship_every_order_and_tell_everybody_the_same() {
+    let arguments = ["--messages", "1000", "--duplicates", "30", "--workers", "3", "--kill-every", "1000"];
+    let output = Command::new(env!("CARGO_BIN_EXE_sqs-worker")).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{} {said}", String::from_utf8_lossy(&output.stdout));
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let number = |name: &str| line[name].as_u64().unwrap_or_else(|| panic!("no {name} in {line}"));
+    assert_eq!((number("messages"), number("violations")), (1_000, 0), "{line}");
+    // A dead letter is sent before its message is deleted: a kill in between makes two of one.
+    assert!(number("dead_letters") >= 10, "{line}");
+    assert!(number("effects") >= 1_000 && number("replays") >= 300, "{line}");
+    assert!(number("deliveries") >= 1_310, "{line}");
+}

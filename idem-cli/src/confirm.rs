@@ -1,0 +1,36 @@
+//! Asking before something is done that cannot be undone.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+
+use clap::Args;
+
+use super::end::{Answer, End, Trouble};
+
+#[derive(Args)]
+pub(crate) struct Confirm {
+    /// Do not ask
+    #[arg(long, short = 'y')]
+    yes: bool,
+}
+
+impl Confirm {
+    /// Asks, unless it was told not to. Without a terminal nobody can be asked, and nothing is done.
+    pub(crate) fn ask(&self, what: &str) -> Answer<()> {
+        if self.yes {
+            return Ok(());
+        }
+        if !io::stdin().is_terminal() {
+            let text = format!("{what} There is no terminal to ask on: say `--yes`. Nothing was done.");
+            return Err(Trouble::new(End::Unconfirmed, text));
+        }
+        let mut asked = io::stderr().lock();
+        write!(asked, "{what} Type yes to go on: ")?;
+        asked.flush()?;
+        let mut said = String::new();
+        io::stdin().lock().read_line(&mut said).map_err(|error| Trouble::input(&error))?;
+        match said.trim() {
+            "yes" | "y" => Ok(()),
+            _ => Err(Trouble::new(End::Unconfirmed, "nothing was done")),
+        }
+    }
+}

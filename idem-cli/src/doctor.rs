@@ -1,0 +1,200 @@
+//! `idem doctor`: is the store one that the guarantee can stand on?
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use idem_core::inspection::{Inspection, Standing};
+use idem_core::protocol::{
+    Claim, ClaimAnswer, Complete, OnCrash, Owner, Release, ReleaseCause, Renew, Resolution, StoredResult,
+    Timestamp, Verdict,
+};
+use idem_core::{Key, RecordKey, Scope, Store as _, StoreError};
+use idem_runtime::DynStore;
+use serde_json::{Value, json};
+
+use super::end::{Answer, End, Trouble};
+use super::output::{Output, safe, span};
+use super::walk;
+
+/// A clock that is further away than this is worth a word: people compare logs by it.
+const FAR: Duration = Duration::from_secs(1);
+
+/// How often each operation is timed.
+const ROUNDS: usize = 5;
+
+#[derive(Args)]
+pub(crate) struct Doctor {
+    /// Write nothing: no scratch key, and no times of operations
+    #[arg(long)]
+    read_only: bool,
+}
+
+pub(crate) async fn run(doctor: &Doctor, store: &DynStore, output: &mut Output) -> Answer {
+    let mut found = store.inspect().await?;
+    clock(store, &mut found).await?;
+    let times = if doctor.read_only { Vec::new() } else { times(store).await? };
+    let worst = found.findings.iter().map(|finding| finding.standing).max().unwrap_or(Standing::Fine);
+    if output.is_json() {
+        output.line(shown(&found, &times).to_string())?;
+    } else {
+        print(&found, &times, output)?;
+    }
+    Ok(if worst >= Standing::Weak { End::Weak } else { End::Done })
+}
+
+/// Compares the store's clock with this machine's.
+async fn clock(store: &DynStore, found: &mut Inspection) -> Result<(), StoreError> {
+    if found.now.is_none() {
+        return Ok(());
+    }
+    let here =
+        || Timestamp::default().after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+    let before = here();
+    let there = walk::now(store).await?;
+    let after = here();
+    // The store looked at its clock somewhere in between.
+    let apart = before.since(there).max(there.since(after));
+    let (standing, text) = match apart {
+        Duration::ZERO => (Standing::Fine, "as this machine's".to_owned()),
+        apart if apart <= FAR => (Standing::Fine, format!("{} from this machine's", span(apart))),
+        apart => (
+            Standing::Weak,
+            format!(
+                "{} from this machine's: the store's alone judges leases, but logs cannot be compared, and one of \
+                 the two is wrong",
+                span(apart)
+            ),
+        ),
+    };
+    found.find(standing, "clock", text);
+    Ok(())
+}
+
+/// How long each operation took, the median of some, on a key that is removed again.
+async fn times(store: &DynStore) -> Answer<Vec<(&'static str, Duration)>> {
+    let name: String = Owner::random().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let wrong = |error: idem_core::KeyError| Trouble::new(End::Unusable, error.to_string());
+    let key = RecordKey::new(Scope::new("idem.doctor").map_err(wrong)?, Key::new(name).map_err(wrong)?);
+    let mut times: Vec<(&'static str, Vec<Duration>)> = Vec::new();
+    let mut ended = Ok(());
+    for number in 1..=ROUNDS {
+        // Interrupted under `in_doubt`, the key would stay for ever: once is enough.
+        let on_crash = if number == ROUNDS { OnCrash::InDoubt } else { OnCrash::Rerun };
+        ended = round(store, &key, on_crash, &mut times).await;
+        // Whatever happened, nothing of it is to stay.
+        let begin = Instant::now();
+        let forgotten = store.forget(&key).await;
+        note(&mut times, "forget", begin);
+        if ended.is_err() || forgotten.is_err() {
+            ended = ended.and(forgotten.map(drop).map_err(Trouble::from));
+            break;
+        }
+    }
+    ended?;
+    Ok(times
+        .into_iter()
+        .map(|(name, mut each)| {
+            each.sort_unstable();
+            (name, each.get(each.len() / 2).copied().unwrap_or_default())
+        })
+        .collect())
+}
+
+fn note(times: &mut Vec<(&'static str, Vec<Duration>)>, name: &'static str, begin: Instant) {
+    let took = begin.elapsed();
+    match times.iter_mut().find(|(known, _)| *known == name) {
+        Some((_, each)) => each.push(took),
+        None => times.push((name, vec![took])),
+    }
+}
+
+async fn round(
+    store: &DynStore,
+    key: &RecordKey,
+    on_crash: OnCrash,
+    times: &mut Vec<(&'static str, Vec<Duration>)>,
+) -> Answer<()> {
+    let owner = Owner::random();
+    let claim = Claim::new(owner, Duration::from_secs(30), Duration::from_secs(60)).with_on_crash(on_crash);
+    let value = || StoredResult::Value(b"null".to_vec().into());
+    let mut begin = Instant::now();
+    let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await? else {
+        return Err(Trouble::new(
+            End::Unusable,
+            "a new key was not granted: is somebody else using `idem.doctor`?",
+        ));
+    };
+    note(times, "claim", begin);
+    let fence = grant.fence;
+    begin = Instant::now();
+    store.renew(key, &Renew::new(owner, fence, claim.lease)).await?;
+    note(times, "renew", begin);
+    begin = Instant::now();
+    store.get(key).await?;
+    note(times, "get", begin);
+    begin = Instant::now();
+    let cause = ReleaseCause::Abandoned;
+    store.release(key, &Release::new(owner, fence, cause)).await?;
+    note(times, "release", begin);
+    if on_crash == OnCrash::InDoubt {
+        begin = Instant::now();
+        store.resolve(key, &Resolution::Release).await?;
+        note(times, "resolve", begin);
+    }
+    let again = claim.clone().with_owner(Owner::random());
+    if let ClaimAnswer::Granted(grant) = store.claim(key, &again).await? {
+        let (owner, fence, verdict, ttl) = (again.owner, grant.fence, Verdict::Completed, claim.ttl);
+        begin = Instant::now();
+        store.complete(key, &Complete::new(owner, fence, verdict, value(), ttl)).await?;
+        note(times, "complete", begin);
+    }
+    begin = Instant::now();
+    store.claim(key, &claim.with_owner(Owner::random())).await?;
+    note(times, "replay", begin);
+    Ok(())
+}
+
+const fn word(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Fine => "fine",
+        Standing::Unknown => "unknown",
+        Standing::Weak => "weak",
+        _ => "broken",
+    }
+}
+
+fn shown(found: &Inspection, times: &[(&'static str, Duration)]) -> Value {
+    let findings: Vec<Value> = found
+        .findings
+        .iter()
+        .map(|finding| json!({ "standing": word(finding.standing), "subject": finding.subject, "text": finding.text }))
+        .collect();
+    let times: serde_json::Map<String, Value> =
+        times.iter().map(|(name, took)| ((*name).to_owned(), json!(took.as_secs_f64()))).collect();
+    json!({
+        "idem": env!("CARGO_PKG_VERSION"),
+        "server": found.server,
+        "findings": findings,
+        "seconds": times,
+    })
+}
+
+fn print(found: &Inspection, times: &[(&'static str, Duration)], output: &mut Output) -> std::io::Result<()> {
+    let server = if found.server.is_empty() { "of a kind that it does not say" } else { &found.server };
+    output.line(format!("idem {}, server {}", env!("CARGO_PKG_VERSION"), safe(server)))?;
+    let rows: Vec<_> = found
+        .findings
+        .iter()
+        .map(|finding| [word(finding.standing).to_owned(), safe(&finding.subject), safe(&finding.text)])
+        .collect();
+    output.table(["", "WHAT", "HOW"], &rows)?;
+    if !times.is_empty() {
+        output.line("")?;
+        let rows: Vec<_> = times
+            .iter()
+            .map(|(name, took)| [(*name).to_owned(), format!("{:.2} ms", took.as_secs_f64() * 1e3)])
+            .collect();
+        output.table(["OPERATION", "MEDIAN"], &rows)?;
+    }
+    Ok(())
+}

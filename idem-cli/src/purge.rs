@@ -1,0 +1,37 @@
+//! `idem purge`.
+
+use clap::Args;
+use idem_core::Store as _;
+use idem_runtime::DynStore;
+use serde_json::json;
+
+use super::end::{Answer, End};
+use super::output::Output;
+
+/// How many are deleted between two looks at the limit.
+const BATCH: usize = 10_000;
+
+#[derive(Args)]
+pub(crate) struct Purge {
+    /// How many to delete at the most; 0 for all
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    limit: usize,
+}
+
+pub(crate) async fn run(purge: &Purge, store: &DynStore, output: &mut Output) -> Answer {
+    let most = if purge.limit == 0 { usize::MAX } else { purge.limit };
+    let mut deleted = 0;
+    while deleted < most {
+        let now = store.purge(BATCH.min(most - deleted)).await?;
+        if now == 0 {
+            break;
+        }
+        deleted += now;
+    }
+    if output.is_json() {
+        output.line(json!({ "deleted": deleted }).to_string())?;
+    } else {
+        output.line(format!("{deleted} records past their time are deleted"))?;
+    }
+    Ok(End::Done)
+}

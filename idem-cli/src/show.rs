@@ -1,0 +1,154 @@
+//! `idem show`.
+
+use clap::Args;
+use idem_core::Store as _;
+use idem_core::listing::{Listed, ListedResult};
+use idem_core::protocol::{OnCrash, RecordedStep, State, StoredResult, Timestamp};
+use idem_runtime::DynStore;
+use idem_runtime::http::StoredResponse;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use super::end::{Answer, End};
+use super::evidence;
+use super::output::{self, Output, date, safe, span};
+use super::target::Target;
+use super::walk;
+
+#[derive(Args)]
+pub(crate) struct Show {
+    #[command(flatten)]
+    target: Target,
+    /// Show the result, too, which may be private
+    #[arg(long)]
+    result: bool,
+    /// Show the key, too, which is private
+    #[arg(long)]
+    keys: bool,
+}
+
+pub(crate) async fn run(show: &Show, store: &DynStore, output: &mut Output) -> Answer {
+    let key = show.target.find(store).await?;
+    let now = walk::now(store).await?;
+    let Some(record) = evidence::readable(store).get(&key).await? else {
+        return Err(evidence::absent(store, Some(key.scope().clone())).await);
+    };
+    let (result, steps) = (record.result.clone(), record.steps.clone());
+    let listed = Listed::new(key, record);
+    if output.is_json() {
+        let mut shown = output::record_json(&listed, now, show.keys);
+        shown["steps"] = steps.iter().map(step_json).collect();
+        if let Some(format) = result.as_ref().and_then(StoredResult::format) {
+            shown["result"]["format"] = format.to_string().into();
+        }
+        let line = match &result {
+            Some(StoredResult::Value(bytes)) if show.result => with_result(shown, bytes),
+            _ => shown.to_string(),
+        };
+        output.line(line)?;
+        return Ok(End::Done);
+    }
+    let format = result.as_ref().and_then(StoredResult::format).map(|format| ("format", format.to_string()));
+    for (name, text) in lines(&listed, now, show.keys).into_iter().chain(format) {
+        output.line(format!("{name:<13}{text}"))?;
+    }
+    for (number, step) in steps.iter().enumerate() {
+        let text = format!("{}  {}", safe(&step.name), output::remark_of(ListedResult::of(&step.result)));
+        output.line(format!("{:<13}{}", format!("step {}", number + 1), text.trim_end()))?;
+    }
+    if show.result
+        && let Some(StoredResult::Value(bytes)) = &result
+    {
+        print_result(bytes, output)?;
+    }
+    Ok(End::Done)
+}
+
+/// The JSON of a record with its result. A JSON result stands there as it was written: a number that is read and
+/// written again might be another.
+fn with_result(mut shown: Value, bytes: &[u8]) -> String {
+    if let Some(response) = StoredResponse::from_bytes(bytes) {
+        let headers: Vec<(&str, _)> = response
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes())))
+            .collect();
+        shown["result"]["http"] = serde_json::json!({
+            "status": response.status.as_u16(),
+            "headers": headers,
+            "body": String::from_utf8_lossy(&response.body),
+        });
+        return shown.to_string();
+    }
+    let text =
+        std::str::from_utf8(bytes).ok().filter(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
+    let Some(text) = text else {
+        shown["result"]["not_json"] = String::from_utf8_lossy(bytes).into();
+        return shown.to_string();
+    };
+    let place = Value::from("\u{0}the result\u{0}");
+    shown["result"]["value"] = place.clone();
+    // No line break of JSON is in a text.
+    shown.to_string().replacen(&place.to_string(), &text.trim().replace(['\n', '\r'], " "), 1)
+}
+
+fn print_result(bytes: &[u8], output: &mut Output) -> std::io::Result<()> {
+    let Some(response) = StoredResponse::from_bytes(bytes) else {
+        return output.line(safe(&String::from_utf8_lossy(bytes)));
+    };
+    output.line(format!("HTTP {}", response.status.as_u16()))?;
+    for (name, value) in &response.headers {
+        output.line(format!("{name}: {}", safe(&String::from_utf8_lossy(value.as_bytes()))))?;
+    }
+    output.line("")?;
+    output.line(safe(&String::from_utf8_lossy(&response.body)))
+}
+
+/// A step's result is the body's own business, and may be private.
+fn step_json(step: &RecordedStep) -> Value {
+    let result = output::result_json(Some(ListedResult::of(&step.result)));
+    serde_json::json!({ "name": step.name, "result": result })
+}
+
+fn lines(listed: &Listed, now: Timestamp, with_key: bool) -> Vec<(&'static str, String)> {
+    let Listed { key, record, result, .. } = listed;
+    let ago = |at: Timestamp| match at > now {
+        true => format!("{}  in {}", date(at), span(at.since(now))),
+        false => format!("{}  {} ago", date(at), span(now.since(at))),
+    };
+    let mut lines = vec![("digest", key.digest().to_string()), ("scope", safe(key.scope().as_str()))];
+    if with_key {
+        lines.push(("key", safe(key.key().as_str())));
+    }
+    lines.push(("state", record.state.as_str().to_owned()));
+    let recovered = if record.recovered { ", taken over from a worker that went away" } else { "" };
+    lines.push(("attempt", format!("{}{recovered}", record.attempt)));
+    lines.push(("fence", record.fence.to_string()));
+    lines.push((
+        "on crash",
+        match record.on_crash {
+            OnCrash::Rerun => "run again".to_owned(),
+            _ => "in doubt: ask a person".to_owned(),
+        },
+    ));
+    lines.push(("fingerprint", if record.fingerprint.is_some() { "yes" } else { "no" }.to_owned()));
+    lines.push(("created", ago(record.created_at)));
+    if matches!(record.state, State::InFlight | State::InDoubt) {
+        lines.push(("lease until", ago(record.lease_until)));
+    }
+    if record.state == State::Released {
+        lines.push(("due", ago(record.retry_at)));
+    }
+    if let Some(at) = record.completed_at {
+        lines.push((record.state.as_str(), ago(at)));
+    }
+    lines.push(("kept", span(record.ttl)));
+    lines.push((
+        "until",
+        record.expires_at.map_or_else(|| "for ever, or until it is resolved".to_owned(), ago),
+    ));
+    if result.is_some() {
+        lines.push(("result", output::remark(listed, now)));
+    }
+    lines
+}

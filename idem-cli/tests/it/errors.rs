@@ -1,0 +1,76 @@
+//! What is said, and with which exit code, where there is no store to work on.
+
+use idem_test_servers::free_port;
+
+use crate::idem_command::*;
+
+#[test]
+fn what_is_no_store_is_wrong_usage() {
+    for store in ["", "sqlite", "sqlite:", "mssql://h/db", "file.db", "redis-sentinel://h:1", "dynamodb://"] {
+        let wrong = Idem::new(store).run(&["list"]).ended(2);
+        assert!(!wrong.err.is_empty() && wrong.out.is_empty(), "{wrong:?}");
+    }
+    let mut without = Idem::new("").command(&["list"]);
+    let wrong = without.env_remove("IDEM_STORE").output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("--store"));
+}
+
+#[test]
+fn a_file_may_say_which_store() {
+    let shop = Shop::new();
+    let file = shop.folder().join("url");
+    std::fs::write(&file, format!("{}\n", shop.idem.store)).unwrap();
+    let list = |file: &std::path::Path| {
+        let mut command = shop.idem.command(&["list", "--store-file", file.to_str().unwrap()]);
+        command.env_remove("IDEM_STORE").output().unwrap()
+    };
+    assert_eq!(list(&file).status.code(), Some(1));
+    assert_eq!(list(&shop.folder().join("none")).status.code(), Some(2));
+    // One of both.
+    shop.idem.run(&["list", "--store-file", file.to_str().unwrap()]).ended(2);
+}
+
+#[test]
+fn what_is_no_command_is_wrong_usage() {
+    let shop = Shop::new();
+    for words in [
+        &["lisst"][..],
+        &["show"],
+        &["show", "a", "--digest", "b"],
+        &["list", "--state", "odd"],
+        &["list", "--older", "10"],
+        &["show", "a", "--scope", " "],
+    ] {
+        shop.idem.run(words).ended(2);
+    }
+    let help = shop.idem.run(&["--help"]).ended(0).out;
+    assert!(help.contains("Exit codes:") && help.contains("doctor"), "{help}");
+    assert!(!help.contains(shop.folder().to_str().unwrap()), "the value of IDEM_STORE is shown: {help}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_not_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("typo.db");
+    for words in [&["list"][..], &["purge"], &["doctor"], &["stats"]] {
+        let missing = Idem::new(format!("sqlite:{}", file.display())).run(words).ended(5);
+        assert!(missing.err.contains("there is no file"), "{missing:?}");
+    }
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
+}
+
+#[test]
+fn a_server_that_is_down_is_not_reached_and_no_password_is_told() {
+    let port = free_port();
+    for store in [
+        format!("redis://user:{SECRET}@127.0.0.1:{port}/"),
+        format!("redis-cluster://user:{SECRET}@127.0.0.1:{port}"),
+        format!("redis-sentinel://user:{SECRET}@mymaster@127.0.0.1:{port}"),
+        format!("postgres://user:{SECRET}@127.0.0.1:{port}/shop"),
+        format!("mysql://user:{SECRET}@127.0.0.1:{port}/shop"),
+    ] {
+        let down = Idem::new(store.as_str()).run(&["list"]).ended(4);
+        assert!(!down.err.contains(SECRET) && down.out.is_empty(), "{down:?}");
+    }
+}

@@ -1,0 +1,233 @@
+//! Running the command, and records for it to find.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use idem::protocol::{
+    Claim, ClaimAnswer, Complete, Owner, Release, ReleaseCause, State, StoredResult, Verdict,
+};
+use idem::{Key, OnCrash, RecordKey, Scope, SqliteStore, Store};
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub(crate) const SCOPE: &str = "shop.charge";
+/// What stands in keys and results here, and must not be seen where it was not asked for.
+pub(crate) const SECRET: &str = "hush";
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The command, for one store.
+pub(crate) struct Idem {
+    pub(crate) store: String,
+    environment: Vec<(&'static str, String)>,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ended {
+    fn of(output: &Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// What it printed, a JSON value a line.
+    pub(crate) fn json(&self) -> Vec<Value> {
+        self.out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{self:?}")))
+            .collect()
+    }
+
+    /// The one JSON value it printed.
+    pub(crate) fn one(&self) -> Value {
+        let mut all = self.json();
+        assert_eq!(all.len(), 1, "{self:?}");
+        all.remove(0)
+    }
+
+    pub(crate) fn ended(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self:?}");
+        self
+    }
+}
+
+impl Idem {
+    pub(crate) fn new(store: impl Into<String>) -> Self {
+        Self { store: store.into(), environment: Vec::new() }
+    }
+
+    pub(crate) fn with_environment(mut self, name: &'static str, value: &str) -> Self {
+        self.environment.push((name, value.to_owned()));
+        self
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_idem"));
+        command.args(arguments).env_remove("IDEM_STORE").env("IDEM_STORE", &self.store);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs it without a terminal.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
+        Ended::of(&self.command(arguments).output().unwrap())
+    }
+
+    /// Runs it, and shows what a person would see of it.
+    pub(crate) fn show(&self, arguments: &[&str]) -> Ended {
+        let ended = self.run(arguments);
+        println!("$ idem {}\n{}{}[{}]", arguments.join(" "), ended.out, ended.err, ended.code);
+        ended
+    }
+
+    /// Runs it with this text on its standard input.
+    pub(crate) fn run_with(&self, arguments: &[&str], input: &str) -> Ended {
+        use std::io::Write as _;
+        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
+        // One that does not read it may be gone already.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        Ended::of(&child.wait_with_output().unwrap())
+    }
+
+    /// Runs it on a terminal on which a person types this line.
+    pub(crate) fn run_on_terminal(&self, arguments: &[&str], typed: &str) -> Ended {
+        use std::io::Write as _;
+        let words: Vec<String> = std::iter::once(env!("CARGO_BIN_EXE_idem"))
+            .chain(arguments.iter().copied())
+            .map(|word| format!("'{word}'"))
+            .collect();
+        let mut command = Command::new("script");
+        command.args(["-qec", &words.join(" "), "/dev/null"]).env("IDEM_STORE", &self.store);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        writeln!(stdin, "{typed}").unwrap();
+        // It stays open until the command has ended: its end would be the terminal's.
+        let ended = Ended::of(&child.wait_with_output().unwrap());
+        drop(stdin);
+        ended
+    }
+
+    /// The same, of which the person does something else before answering.
+    pub(crate) async fn run_on_terminal_after(
+        &self,
+        arguments: &[&str],
+        typed: &str,
+        before: impl Future<Output = ()>,
+    ) -> Ended {
+        use std::io::{Read as _, Write as _};
+        let words: Vec<String> = std::iter::once(env!("CARGO_BIN_EXE_idem"))
+            .chain(arguments.iter().copied())
+            .map(|word| format!("'{word}'"))
+            .collect();
+        let mut command = Command::new("script");
+        command.args(["-qec", &words.join(" "), "/dev/null"]).env("IDEM_STORE", &self.store);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (mut out, mut byte) = (Vec::new(), [0]);
+        while !out.ends_with(b"go on: ") && stdout.read(&mut byte).unwrap() == 1 {
+            out.push(byte[0]);
+        }
+        before.await;
+        writeln!(stdin, "{typed}").unwrap();
+        stdout.read_to_end(&mut out).unwrap();
+        let ended = Ended::of(&child.wait_with_output().unwrap());
+        drop(stdin);
+        Ended { out: String::from_utf8_lossy(&out).into_owned(), ..ended }
+    }
+
+    /// The digests of what is listed.
+    pub(crate) fn digests(&self, arguments: &[&str]) -> Vec<String> {
+        let mut all = vec!["--json", "list"];
+        all.extend(arguments);
+        let listed = self.run(&all);
+        let mut digests: Vec<String> =
+            listed.json().iter().map(|record| record["digest"].as_str().unwrap().to_owned()).collect();
+        digests.sort_unstable();
+        digests
+    }
+}
+
+/// A SQLite file with a store on it.
+pub(crate) struct Shop {
+    pub(crate) store: SqliteStore,
+    pub(crate) idem: Idem,
+    folder: TempDir,
+}
+
+impl Shop {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("idem.db");
+        let store = SqliteStore::open(&file).unwrap();
+        Self { store, idem: Idem::new(format!("sqlite:{}", file.display())), folder }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+pub(crate) fn key(text: &str) -> RecordKey {
+    key_of(SCOPE, text)
+}
+
+pub(crate) fn key_of(scope: &str, text: &str) -> RecordKey {
+    RecordKey::new(Scope::new(scope.to_owned()).unwrap(), Key::new(text).unwrap())
+}
+
+pub(crate) fn digests(keys: &[&RecordKey]) -> Vec<String> {
+    let mut digests: Vec<String> = keys.iter().map(|key| key.digest().to_string()).collect();
+    digests.sort_unstable();
+    digests
+}
+
+/// A claim by somebody new.
+pub(crate) fn claim() -> Claim {
+    Claim::new(Owner::random(), DAY, DAY).with_on_crash(OnCrash::InDoubt)
+}
+
+/// Brings a fresh key to a state.
+pub(crate) async fn bring<S: Store>(store: &S, key: &RecordKey, state: State) {
+    let request = claim();
+    let ClaimAnswer::Granted(grant) = store.claim(key, &request).await.unwrap() else {
+        panic!("{key:?} is not fresh");
+    };
+    let (owner, fence) = (request.owner, grant.fence);
+    let release = |cause| Release::new(owner, fence, cause);
+    match state {
+        State::InFlight => {}
+        State::Released => drop(store.release(key, &release(ReleaseCause::Failed)).await.unwrap()),
+        State::InDoubt => drop(store.release(key, &release(ReleaseCause::Abandoned)).await.unwrap()),
+        State::Completed | State::Failed => {
+            let verdict = if state == State::Failed { Verdict::Failed } else { Verdict::Completed };
+            let result = StoredResult::Value(format!("{{\"receipt\":\"{SECRET}\"}}").into());
+            let request = Complete::new(owner, fence, verdict, result, DAY);
+            store.complete(key, &request).await.unwrap();
+        }
+        other => panic!("no record can be brought into the state {other:?}"),
+    }
+}
+
+/// Claims a key for so short a time that the lease, or the record, is over at once.
+pub(crate) async fn lapse<S: Store>(store: &S, key: &RecordKey, on_crash: OnCrash, ttl: Duration) {
+    let lease = Duration::from_millis(1);
+    store.claim(key, &claim().with_lease(lease).with_ttl(ttl).with_on_crash(on_crash)).await.unwrap();
+    tokio::time::sleep(lease * 2 + Duration::from_millis(5)).await;
+}
+
+/// The state of what is there.
+pub(crate) async fn state_of<S: Store>(store: &S, key: &RecordKey) -> Option<State> {
+    store.get(key).await.unwrap().map(|record| record.state)
+}

@@ -1,0 +1,150 @@
+//! It writes nothing that the service could not read, says nothing that is not true, and acts on what it showed.
+
+use std::time::Duration;
+
+use idem::protocol::{ClaimAnswer, RecordStep, RecordedStep, Release, ReleaseCause, State, StoredResult};
+use idem::{KeyRing, OnCrash, Operation, Store, StoreExt as _};
+use serde_json::{Value, json};
+
+use crate::idem_command::*;
+
+fn operation() -> Operation {
+    Operation::new(SCOPE).on_crash(OnCrash::InDoubt)
+}
+
+async fn called<S: Store>(store: &S, key: &str) -> Result<Value, idem::Error> {
+    operation().run(store, key, || async { Ok(json!("the body ran")) }).await
+}
+
+#[tokio::test]
+async fn a_key_whose_neighbours_are_encrypted_is_not_completed_in_the_clear() {
+    let shop = Shop::new();
+    let sealed = shop.store.clone().encrypted(KeyRing::new(1, &[7; 32]));
+    called(&sealed, "order-1").await.unwrap();
+    bring(&shop.store, &key("order-2"), State::InDoubt).await;
+    for word in [&["--completed", "\"x\""], &["--failed", "\"x\""]] {
+        let refused = shop.idem.run(&["resolve", "order-2", "--yes", word[0], word[1]]).ended(5);
+        assert!(refused.err.contains("encrypted") && refused.err.contains("Nothing was done"), "{refused:?}");
+    }
+    assert!(matches!(called(&sealed, "order-2").await, Err(idem::Error::InDoubt { .. })));
+    // What writes nothing is done.
+    shop.idem.run(&["resolve", "order-2", "--yes", "--release"]).ended(0);
+    assert_eq!(called(&sealed, "order-2").await.unwrap(), json!("the body ran"));
+    // An operation without a neighbour, in a store of others that are encrypted.
+    bring(&shop.store, &key_of("another", "order-3"), State::InDoubt).await;
+    shop.idem.run(&["resolve", "order-3", "--yes", "--completed", "1"]).ended(5);
+}
+
+#[tokio::test]
+async fn the_first_key_of_an_encrypted_store_is_not_completed_in_the_clear() {
+    let shop = Shop::new();
+    let sealed = shop.store.clone().encrypted(KeyRing::new(1, &[7; 32]));
+    bring(&shop.store, &key("order-1"), State::InDoubt).await;
+    // Another service of the store that does not encrypt says nothing about this one.
+    bring(&shop.store, &key_of("another", "order-2"), State::Completed).await;
+    for word in [&["--completed", "\"x\""], &["--failed", "\"x\""], &["--http", "201"]] {
+        let refused = shop.idem.run(&["resolve", "order-1", "--yes", word[0], word[1]]).ended(3);
+        assert!(
+            refused.err.contains("--unencrypted") && refused.err.contains("Nothing was done"),
+            "{refused:?}"
+        );
+    }
+    assert!(matches!(called(&sealed, "order-1").await, Err(idem::Error::InDoubt { .. })));
+    shop.idem.run(&["resolve", "order-1", "--yes", "--release", "--unencrypted"]).ended(2);
+    shop.idem.run(&["resolve", "order-1", "--yes", "--release"]).ended(0);
+    assert_eq!(called(&sealed, "order-1").await.unwrap(), json!("the body ran"));
+    // Now there is a result, and it is encrypted, whatever a person says.
+    bring(&shop.store, &key("order-3"), State::InDoubt).await;
+    shop.idem.run(&["resolve", "order-3", "--yes", "--completed", "1", "--unencrypted"]).ended(5);
+}
+
+#[tokio::test]
+async fn a_step_in_the_clear_shows_that_results_are_not_encrypted() {
+    let shop = Shop::new();
+    let (name, request) = (key("order-1"), claim());
+    let ClaimAnswer::Granted(grant) = shop.store.claim(&name, &request).await.unwrap() else {
+        panic!("not granted")
+    };
+    let step = RecordedStep::new("charge".to_owned(), None, StoredResult::Value("7".into()));
+    let step = RecordStep::new(request.owner, grant.fence, 0, step);
+    shop.store.record_step(&name, &step).await.unwrap();
+    let gone = Release::new(request.owner, grant.fence, ReleaseCause::Abandoned);
+    shop.store.release(&name, &gone).await.unwrap();
+    shop.idem.run(&["resolve", "order-1", "--yes", "--completed", "7"]).ended(0);
+    assert_eq!(called(&shop.store, "order-1").await.unwrap(), json!(7));
+}
+
+#[tokio::test]
+async fn a_store_that_keeps_digests_of_keys_is_not_said_to_have_no_record() {
+    let shop = Shop::new();
+    let digested = shop.store.clone().digest_keys(&[7; 32]);
+    called(&digested, "order-1").await.unwrap();
+    let digest = key("order-1").digest().to_string();
+    for words in [
+        &["show", "order-1", "--scope", SCOPE][..],
+        &["show", "order-1"],
+        &["show", "--digest", &digest],
+        &["forget", "order-1", "--scope", SCOPE, "--yes"],
+        &["resolve", "order-1", "--scope", SCOPE, "--release", "--yes"],
+    ] {
+        let refused = shop.idem.run(words).ended(5);
+        assert!(refused.err.contains("digests"), "{words:?} {refused:?}");
+    }
+    // By what stands in the store it is found.
+    let listed = shop.idem.run(&["--json", "list", "--keys"]).one();
+    shop.idem.run(&["show", listed["key"].as_str().unwrap(), "--scope", SCOPE]).ended(0);
+    // A store without digests has no such record.
+    bring(&shop.store, &key_of("plain", "a"), State::Completed).await;
+    shop.idem.run(&["show", "b", "--scope", "plain"]).ended(1);
+}
+
+#[tokio::test]
+async fn what_changed_while_a_person_thought_is_not_forgotten() {
+    let shop = Shop::new();
+    let (store, name) = (shop.store.clone(), key("order-1"));
+    let request = claim();
+    let idem::protocol::ClaimAnswer::Granted(grant) = store.claim(&name, &request).await.unwrap() else {
+        panic!("not granted")
+    };
+    let ended = shop.idem.run_on_terminal_after(&["forget", "order-1"], "yes", async {
+        // Its worker was there after all.
+        let result = StoredResult::Value("7".into());
+        let verdict = idem::protocol::Verdict::Completed;
+        let done = idem::protocol::Complete::new(
+            request.owner,
+            grant.fence,
+            verdict,
+            result,
+            Duration::from_secs(60),
+        );
+        store.complete(&name, &done).await.unwrap();
+    });
+    let ended = ended.await.ended(3);
+    assert!(ended.out.contains("completed") && ended.out.contains("nothing was done"), "{ended:?}");
+    assert_eq!(state_of(&shop.store, &name).await, Some(State::Completed));
+}
+
+#[tokio::test]
+async fn a_key_that_fell_in_doubt_anew_is_not_resolved_by_an_older_answer() {
+    let shop = Shop::new();
+    let (store, name) = (shop.store.clone(), key("order-1"));
+    bring(&store, &name, State::InDoubt).await;
+    let words = ["resolve", "order-1", "--completed", "1", "--unencrypted"];
+    let ended = shop.idem.run_on_terminal_after(&words, "yes", async {
+        store.forget(&name).await.unwrap();
+        bring(&store, &name, State::InDoubt).await;
+    });
+    ended.await.ended(3);
+    assert_eq!(state_of(&shop.store, &name).await, Some(State::InDoubt));
+}
+
+#[tokio::test]
+async fn a_large_number_is_shown_as_it_was_recorded() {
+    let shop = Shop::new();
+    bring(&shop.store, &key("order-1"), State::InDoubt).await;
+    let number = "340282366920938463463374607431768211455";
+    shop.idem.run(&["resolve", "order-1", "--completed", number, "--unencrypted", "--yes"]).ended(0);
+    let shown = shop.idem.run(&["--json", "show", "order-1", "--result"]).ended(0);
+    assert!(shown.out.contains(&format!("\"value\":{number}")), "{shown:?}");
+    shown.one();
+}

@@ -1,0 +1,107 @@
+//! `resolve` and `forget`: what an operator says is what later calls are given.
+
+use std::time::Duration;
+
+use idem::protocol::{State, StoredResult};
+use idem::{OnCrash, Operation, Store as _};
+use serde_json::{Value, json};
+
+use crate::idem_command::*;
+
+/// The operation that the records here belong to.
+fn charge() -> Operation {
+    Operation::new(SCOPE).on_crash(OnCrash::InDoubt)
+}
+
+async fn called(shop: &Shop, key: &str) -> Result<Value, idem::Error> {
+    charge().run(&shop.store, key, || async { Ok(json!("the body ran")) }).await
+}
+
+#[tokio::test]
+async fn a_key_in_doubt_is_completed_by_a_person_and_its_duplicates_are_given_that() {
+    let shop = Shop::new();
+    bring(&shop.store, &key("order-1"), State::InDoubt).await;
+    assert!(matches!(called(&shop, "order-1").await, Err(idem::Error::InDoubt { .. })));
+    let json = r#" {"receipt": "by hand"} "#;
+    let words = ["--json", "resolve", "order-1", "--yes", "--unencrypted", "--completed", json];
+    let done = shop.idem.run(&words).ended(0).one();
+    assert_eq!((&done["state"], &done["scope"]), (&json!("completed"), &json!(SCOPE)));
+    assert_eq!(called(&shop, "order-1").await.unwrap(), json!({ "receipt": "by hand" }));
+    let again = shop.idem.run(&words).ended(3);
+    assert!(again.err.contains("completed, not in doubt"), "{again:?}");
+}
+
+#[tokio::test]
+async fn a_key_in_doubt_is_released_and_the_next_call_runs() {
+    let shop = Shop::new();
+    bring(&shop.store, &key("order-1"), State::InDoubt).await;
+    shop.idem.run(&["resolve", "order-1", "--scope", SCOPE, "--release", "--yes"]).ended(0);
+    assert_eq!(called(&shop, "order-1").await.unwrap(), json!("the body ran"));
+}
+
+#[tokio::test]
+async fn a_key_in_doubt_is_failed_with_the_error_of_the_function() {
+    let shop = Shop::new();
+    bring(&shop.store, &key("order-1"), State::InDoubt).await;
+    shop.idem.run(&["resolve", "order-1", "--failed", r#""Declined""#, "--unencrypted", "--yes"]).ended(0);
+    assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::Failed));
+}
+
+#[tokio::test]
+async fn a_result_is_kept_as_it_was_written() {
+    let shop = Shop::new();
+    let number = r#"{"n": 123456789012345678901234567890.1250}"#;
+    for (name, from) in [("given", number), ("read", "-")] {
+        bring(&shop.store, &key(name), State::InDoubt).await;
+        let words = ["resolve", name, "--completed", from, "--unencrypted", "--yes"];
+        shop.idem.run_with(&words, &format!("{number}\n")).ended(0);
+        let record = shop.store.get(&key(name)).await.unwrap().unwrap();
+        assert_eq!(record.result, Some(StoredResult::Value(number.into())));
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_json_is_refused_and_nothing_is_done() {
+    let shop = Shop::new();
+    bring(&shop.store, &key("order-1"), State::InDoubt).await;
+    for text in ["done", "", "{\"receipt\": }", "1 2"] {
+        let refused = shop.idem.run(&["resolve", "order-1", "--completed", text, "--yes"]).ended(2);
+        assert!(refused.err.contains("no JSON"), "{refused:?}");
+    }
+    shop.idem.run(&["resolve", "order-1", "--yes"]).ended(2);
+    shop.idem.run(&["resolve", "order-1", "--yes", "--release", "--completed", "1"]).ended(2);
+    assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::InDoubt));
+}
+
+#[tokio::test]
+async fn what_is_not_in_doubt_is_not_resolved() {
+    let shop = Shop::new();
+    for (name, state) in [("f", State::InFlight), ("c", State::Completed), ("r", State::Released)] {
+        bring(&shop.store, &key(name), state).await;
+        shop.idem.run(&["resolve", name, "--completed", "1", "--yes"]).ended(3);
+        assert_eq!(state_of(&shop.store, &key(name)).await, Some(state));
+    }
+    lapse(&shop.store, &key("again"), OnCrash::Rerun, Duration::from_secs(60)).await;
+    shop.idem.run(&["resolve", "again", "--completed", "1", "--yes"]).ended(3);
+    shop.idem.run(&["resolve", "nothing", "--scope", SCOPE, "--completed", "1", "--yes"]).ended(1);
+    assert_eq!(state_of(&shop.store, &key("nothing")).await, None);
+}
+
+#[tokio::test]
+async fn a_lapsed_lease_under_the_policy_can_be_resolved_before_anybody_asked() {
+    let shop = Shop::new();
+    lapse(&shop.store, &key("order-1"), OnCrash::InDoubt, Duration::from_secs(60)).await;
+    assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::InFlight));
+    shop.idem.run(&["resolve", "order-1", "--completed", "7", "--unencrypted", "--yes"]).ended(0);
+    assert_eq!(called(&shop, "order-1").await.unwrap(), json!(7));
+}
+
+#[tokio::test]
+async fn a_forgotten_key_runs_again() {
+    let shop = Shop::new();
+    bring(&shop.store, &key("order-1"), State::Completed).await;
+    let done = shop.idem.run(&["--json", "forget", "order-1", "--yes"]).ended(0).one();
+    assert_eq!(done["forgotten"], true);
+    assert_eq!(called(&shop, "order-1").await.unwrap(), json!("the body ran"));
+    shop.idem.run(&["forget", "order-2", "--scope", SCOPE, "--yes"]).ended(1);
+}

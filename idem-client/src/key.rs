@@ -1,0 +1,140 @@
+//! The key of a logical request.
+
+use std::fmt;
+
+use http::HeaderValue;
+use sha2::{Digest as _, Sha256};
+
+/// How long a made key is, in bytes of its randomness or digest.
+const LENGTH: usize = 16;
+
+/// The key of a logical request, for its extensions: `request.extensions_mut().insert(key)`, or reqwest-middleware's
+/// `with_extension(key)`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(Kind);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Kind {
+    Value(String),
+    Named(String),
+}
+
+impl Key {
+    /// This very key. Visible ASCII and spaces, or the request fails before it is sent.
+    #[must_use]
+    pub fn new(key: impl Into<String>) -> Self {
+        Self(Kind::Value(key.into()))
+    }
+
+    /// A key derived from what the request is about: the same for the same parts, in every process and for ever. 32 hexadecimal
+    /// characters (128 bits of a SHA-256), which tell nothing of the parts.
+    ///
+    /// Name all that makes it *this* request and nothing that changes from try to try: `["order", order_id, "charge"]`, not the time.
+    #[must_use]
+    pub fn derived<P: AsRef<str>>(parts: impl IntoIterator<Item = P>) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            // Framed by its length, so that no two lists of parts look alike.
+            let part = part.as_ref().as_bytes();
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        Self::new(hex(&hash.finalize()[..LENGTH]))
+    }
+
+    /// Tells apart requests of one idempotent body that have the same method and path. Outside of a body, and without the feature
+    /// `idem`, the key is at random.
+    #[must_use]
+    pub fn named(name: impl Into<String>) -> Self {
+        Self(Kind::Named(name.into()))
+    }
+
+    /// The key of a request that goes there; `given` is what it has among its extensions.
+    pub(crate) fn of(given: Option<&Self>, method: &str, place: &str) -> String {
+        let name = match given.map(|key| &key.0) {
+            Some(Kind::Value(key)) => return key.clone(),
+            Some(Kind::Named(name)) => name,
+            None => "",
+        };
+        downstream(method, place, name).unwrap_or_else(random)
+    }
+}
+
+/// As the header has it: a string of RFC 8941.
+pub(crate) fn header(key: &str) -> Result<HeaderValue, http::Error> {
+    let mut quoted = String::with_capacity(key.len() + 2);
+    quoted.push('"');
+    for character in key.chars() {
+        if matches!(character, '"' | '\\') {
+            quoted.push('\\');
+        }
+        quoted.push(character);
+    }
+    quoted.push('"');
+    let mut value = HeaderValue::try_from(quoted)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(feature = "idem")]
+fn downstream(method: &str, place: &str, name: &str) -> Option<String> {
+    Some(idem_runtime::context()?.downstream_key(&format!("{method} {place}#{name}")))
+}
+
+#[cfg(not(feature = "idem"))]
+const fn downstream(_: &str, _: &str, _: &str) -> Option<String> {
+    None
+}
+
+fn random() -> String {
+    hex(&rand::random::<[u8; LENGTH]>())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        for half in [byte >> 4, byte & 15] {
+            text.push(char::from_digit(half.into(), 16).unwrap_or('0'));
+        }
+        text
+    })
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A key lets anybody read the response.
+        f.write_str("Key(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Key, header};
+
+    fn of(key: &Key) -> String {
+        Key::of(Some(key), "POST", "example.com/payments")
+    }
+
+    #[test]
+    fn a_derived_key_never_changes_and_tells_lists_of_parts_apart() {
+        let key = of(&Key::derived(["order", "42", "charge"]));
+        // Written down: a new version must derive the same, or a restart pays twice.
+        assert_eq!(key, "1ffb61250146028a68eee815d398668e");
+        assert_ne!(key, of(&Key::derived(["order", "42c", "harge"])));
+        assert_ne!(key, of(&Key::derived(["order42charge"])));
+    }
+
+    #[test]
+    fn a_request_without_a_key_gets_one_that_no_other_has() {
+        let random = || Key::of(None, "POST", "example.com/payments");
+        assert_eq!(random().len(), 32);
+        assert_ne!(random(), random());
+    }
+
+    #[test]
+    fn a_key_is_sent_as_a_string_and_shown_nowhere() {
+        let sent = header(r#"a"b\c"#).unwrap();
+        assert_eq!(sent.to_str().unwrap(), r#""a\"b\\c""#);
+        assert!(sent.is_sensitive() && !format!("{:?}", Key::new("secret")).contains("secret"));
+        assert!(header("a\nb").is_err());
+    }
+}

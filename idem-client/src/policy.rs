@@ -1,0 +1,208 @@
+//! When a request is sent again.
+
+use std::time::{Duration, SystemTime};
+
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderName, Method, StatusCode};
+
+/// How the key is sent, and how often and how long a request is sent again.
+///
+/// The defaults outlast a server that is restarted and a request that another process left in flight under the default lease of 30 s.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    pub(crate) header: HeaderName,
+    methods: Vec<Method>,
+    attempts: u32,
+    patience: Duration,
+    pub(crate) attempt_timeout: Duration,
+    pub(crate) streamed: bool,
+    pauses: (Duration, Duration),
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            header: HeaderName::from_static("idempotency-key"),
+            methods: vec![Method::POST, Method::PATCH],
+            attempts: 20,
+            patience: Duration::from_secs(120),
+            attempt_timeout: Duration::from_secs(30),
+            streamed: false,
+            pauses: (Duration::from_millis(100), Duration::from_secs(10)),
+        }
+    }
+}
+
+impl Policy {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The header that holds the key; `Idempotency-Key` unless set (PayPal: `PayPal-Request-Id`).
+    #[must_use]
+    pub fn header(mut self, name: HeaderName) -> Self {
+        self.header = name;
+        self
+    }
+
+    /// The methods whose requests have a key and are sent again; `POST` and `PATCH` unless set.
+    #[must_use]
+    pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
+        self.methods = methods.into_iter().collect();
+        self
+    }
+
+    /// How often a request is sent at the most; 20 unless set, at least 1.
+    #[must_use]
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts.max(1);
+        self
+    }
+
+    /// How long after its first attempt a request is sent again; 120 s unless set. The pause that a `Retry-After` asks for and that would
+    /// end later is not begun.
+    #[must_use]
+    pub const fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// How long one attempt may take until its answer is there; 30 s unless set. Then it counts as a broken connection.
+    #[must_use]
+    pub const fn attempt_timeout(mut self, timeout: Duration) -> Self {
+        self.attempt_timeout = timeout;
+        self
+    }
+
+    /// Returns an answer when its head is there. Otherwise the middleware for reqwest reads it whole, but for `text/event-stream`, so that one
+    /// whose body breaks off is asked for again; set this where answers are long. The tower layer always does so.
+    #[must_use]
+    pub const fn streamed_answers(mut self) -> Self {
+        self.streamed = true;
+        self
+    }
+
+    /// The first pause, and the longest; 100 ms and 10 s unless set. Each is up to twice the one before, at random.
+    #[must_use]
+    pub const fn pauses(mut self, first: Duration, longest: Duration) -> Self {
+        self.pauses = (first, longest);
+        self
+    }
+
+    /// Whether requests of this method have a key.
+    pub(crate) fn covers(&self, method: &Method) -> bool {
+        self.methods.contains(method)
+    }
+
+    pub(crate) fn begin(&self) -> Attempts {
+        let (first, longest) = self.pauses;
+        let pauses =
+            ExponentialBuilder::default().with_min_delay(first).with_max_delay(longest).without_max_times();
+        let pauses = pauses.with_jitter().build();
+        Attempts { left: self.attempts, patience: self.patience, longest, pauses }
+    }
+}
+
+/// The attempts of one request.
+pub(crate) struct Attempts {
+    left: u32,
+    patience: Duration,
+    longest: Duration,
+    pauses: ExponentialBackoff,
+}
+
+impl Attempts {
+    /// How long to wait before the next attempt; `None` where there is none. `so_far` is how long ago the first one began.
+    pub(crate) fn pause(&mut self, so_far: Duration, asked: Option<Duration>) -> Option<Duration> {
+        self.left = self.left.saturating_sub(1);
+        let pause = self.pauses.next().unwrap_or(self.longest);
+        let pause = asked.map_or(pause, |asked| asked.max(pause));
+        (self.left > 0 && so_far.saturating_add(pause) <= self.patience).then_some(pause)
+    }
+}
+
+/// What an answer means for its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is the answer.
+    Final,
+    /// The request is to be sent again, no sooner than the server says.
+    Again(Option<Duration>),
+}
+
+/// What this answer means. The time is for a `Retry-After` that is a date.
+pub(crate) fn verdict(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Verdict {
+    let asked = headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?, now));
+    match status.as_u16() {
+        // In flight. Without a time it is another conflict, or one that no waiting ends.
+        409 if asked.is_some() => Verdict::Again(asked),
+        408 | 425 | 429 | 500 | 502 | 503 | 504 => Verdict::Again(asked),
+        _ => Verdict::Final,
+    }
+}
+
+fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+    if let Ok(seconds) = value.trim().parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = httpdate::parse_http_date(value).ok()?;
+    Some(at.duration_since(now).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use http::header::RETRY_AFTER;
+    use http::{HeaderMap, HeaderValue, StatusCode};
+
+    use super::{Policy, Verdict, verdict};
+
+    fn of(status: u16, retry_after: Option<&str>) -> Verdict {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from_str(value).unwrap());
+        }
+        // Sun, 06 Nov 1994 08:49:37 GMT
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        verdict(StatusCode::from_u16(status).unwrap(), &headers, now)
+    }
+
+    #[test]
+    fn what_may_go_better_is_sent_again_and_what_may_not_is_the_answer() {
+        for status in [408, 425, 429, 500, 502, 503, 504] {
+            assert_eq!(of(status, None), Verdict::Again(None), "{status}");
+        }
+        for status in [200, 201, 302, 400, 401, 402, 404, 409, 413, 422, 501, 505] {
+            assert_eq!(of(status, None), Verdict::Final, "{status}");
+        }
+        // A mistake does not go away by waiting, whatever the server says.
+        assert_eq!(of(422, Some("1")), Verdict::Final);
+    }
+
+    #[test]
+    fn retry_after_is_read_in_seconds_and_as_a_date() {
+        let seconds = |seconds| Verdict::Again(Some(Duration::from_secs(seconds)));
+        assert_eq!(of(409, Some("30")), seconds(30));
+        assert_eq!(of(503, Some("Sun, 06 Nov 1994 08:50:37 GMT")), seconds(60));
+        assert_eq!(of(503, Some("Sun, 06 Nov 1994 08:00:00 GMT")), seconds(0));
+        assert_eq!(of(503, Some("soon")), Verdict::Again(None));
+        assert_eq!(of(409, Some("soon")), Verdict::Final);
+    }
+
+    #[test]
+    fn no_pause_is_shorter_than_the_server_asks_and_none_ends_after_the_patience() {
+        let policy = Policy::new().attempts(3).patience(Duration::from_secs(10));
+        let mut attempts = policy.begin();
+        let asked = Duration::from_secs(4);
+        assert_eq!(attempts.pause(Duration::ZERO, Some(asked)), Some(asked));
+        assert_eq!(attempts.pause(Duration::from_secs(7), Some(asked)), None);
+        let mut attempts = policy.begin();
+        assert!(attempts.pause(Duration::ZERO, None).unwrap() >= Duration::from_millis(100));
+        assert!(attempts.pause(Duration::ZERO, None).is_some());
+        assert_eq!(attempts.pause(Duration::ZERO, None), None, "the third attempt was the last");
+    }
+}

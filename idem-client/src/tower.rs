@@ -1,0 +1,151 @@
+//! The layer for HTTP clients that are tower services.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{HeaderMap, Request, Response, StatusCode};
+use tokio::time::sleep;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::Policy;
+use crate::retry::{Answer, Retrying, TimedOut, missing_header};
+
+/// Why a request was not answered: the inner service's error, or the layer's own.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Makes an [`IdempotencyClient`] of every client below it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use http::{Request, Response};
+/// use idem_client::{IdempotencyClientLayer, Policy};
+/// use tower::{ServiceBuilder, ServiceExt as _, service_fn};
+///
+/// static SENT: AtomicU32 = AtomicU32::new(0);
+/// let client = ServiceBuilder::new()
+///     .layer(IdempotencyClientLayer::new(Policy::new()))
+///     // A hyper or tonic client in its place.
+///     .service(service_fn(|request: Request<String>| async move {
+///         assert!(request.headers().contains_key("idempotency-key"));
+///         match SENT.fetch_add(1, Ordering::SeqCst) {
+///             0 => Err("the connection broke"),
+///             _ => Ok(Response::new("paid")),
+///         }
+///     }));
+/// let paid = client.oneshot(Request::post("http://example.com/payments").body("19.99 EUR".to_owned())?).await?;
+/// assert_eq!(*paid.body(), "paid");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct IdempotencyClientLayer {
+    policy: Arc<Policy>,
+}
+
+impl IdempotencyClientLayer {
+    /// With this policy.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self { policy: Arc::new(policy) }
+    }
+}
+
+impl<S> Layer<S> for IdempotencyClientLayer {
+    type Service = IdempotencyClient<S>;
+
+    fn layer(&self, inner: S) -> IdempotencyClient<S> {
+        IdempotencyClient { inner, policy: self.policy.clone() }
+    }
+}
+
+/// A client that sends each `POST` and `PATCH` with a key, again and again until it is answered. See the [crate](crate).
+///
+/// Every error of the inner client counts as a broken connection: under its key a request may be sent again after any.
+#[derive(Clone)]
+pub struct IdempotencyClient<S> {
+    inner: S,
+    policy: Arc<Policy>,
+}
+
+impl<S: fmt::Debug> fmt::Debug for IdempotencyClient<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotencyClient").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl<R> Answer for Response<R> {
+    fn status(&self) -> StatusCode {
+        self.status()
+    }
+
+    fn headers(&self) -> &HeaderMap {
+        self.headers()
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for IdempotencyClient<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Error: Into<BoxError> + Send,
+    S::Future: Send,
+    B: Clone + Send + 'static,
+    R: Send + 'static,
+{
+    type Response = Response<R>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<R>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let clone = self.inner.clone();
+        // The one that is ready, and not its clone.
+        let inner = std::mem::replace(&mut self.inner, clone);
+        Box::pin(send(inner, self.policy.clone(), request))
+    }
+}
+
+async fn send<S, B, R>(
+    mut inner: S,
+    policy: Arc<Policy>,
+    request: Request<B>,
+) -> Result<Response<R>, BoxError>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    S::Error: Into<BoxError>,
+    B: Clone,
+{
+    let (mut parts, body) = request.into_parts();
+    if !policy.covers(&parts.method) {
+        return inner.call(Request::from_parts(parts, body)).await.map_err(Into::into);
+    }
+    let authority = parts.uri.authority().map_or("", |authority| authority.as_str());
+    let place = format!("{authority}{}", parts.uri.path());
+    let header = missing_header(&policy, &parts.method, &parts.headers, &parts.extensions, &place)?;
+    if let Some((name, value)) = header {
+        parts.headers.insert(name, value);
+    }
+    let mut retrying = Retrying::new(&policy);
+    loop {
+        let attempt = inner.call(Request::from_parts(parts.clone(), body.clone()));
+        let ended = retrying.attempt(attempt).await;
+        let Some(pause) = retrying.again(&ended) else {
+            let timeout = policy.attempt_timeout;
+            return match ended {
+                Ok(sent) => sent.map_err(Into::into),
+                Err(TimedOut) => Err(format!("the server did not answer within {timeout:?}").into()),
+            };
+        };
+        drop(ended);
+        sleep(pause).await;
+        poll_fn(|cx| inner.poll_ready(cx)).await.map_err(Into::into)?;
+    }
+}

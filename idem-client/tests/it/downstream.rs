@@ -1,0 +1,86 @@
+//! Requests inside an idempotent body.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::{Request, Response};
+use idem_client::{IdempotencyClientLayer, Key, Policy};
+use idem_runtime::{Error, MemoryStore, Operation};
+use tower::{Layer as _, ServiceExt as _, service_fn};
+
+/// Why a body failed.
+#[derive(Debug)]
+enum Failed {
+    Mail,
+    Idem(#[expect(dead_code, reason = "shown where a test fails")] Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Idem(error)
+    }
+}
+
+/// The keys that a gateway saw.
+#[derive(Clone, Default)]
+struct Gateway(Arc<Mutex<Vec<String>>>);
+
+impl Gateway {
+    async fn send(&self, path: &str, key: Option<Key>) {
+        let mut request =
+            Request::post(format!("http://gateway.example.com{path}")).body(String::new()).unwrap();
+        if let Some(key) = key {
+            request.extensions_mut().insert(key);
+        }
+        let seen = self.0.clone();
+        let service = service_fn(move |request: Request<String>| {
+            seen.lock().unwrap().push(request.headers()["idempotency-key"].to_str().unwrap().to_owned());
+            async { Ok::<_, Infallible>(Response::new(())) }
+        });
+        let client = IdempotencyClientLayer::new(Policy::new()).layer(service);
+        client.oneshot(request).await.unwrap();
+    }
+
+    /// What it saw since it was asked last.
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// Charges an order in a body that sends two requests.
+async fn charge(store: &MemoryStore, gateway: &Gateway, order: &str, names: [Option<Key>; 2], fails: bool) {
+    let [first, second] = names;
+    let body = || async {
+        gateway.send("/payments", first).await;
+        gateway.send("/payments", second).await;
+        if fails { Err(Failed::Mail) } else { Ok(()) }
+    };
+    let charged = Operation::new("payments.charge").run(store, order.to_owned(), body).await;
+    assert_eq!(charged.is_err(), fails, "{charged:?}");
+}
+
+#[tokio::test]
+async fn a_body_that_runs_again_sends_the_keys_that_it_sent_before() {
+    let (store, gateway) = (MemoryStore::new(), Gateway::default());
+    let names = || [None, Some(Key::named("tip"))];
+    charge(&store, &gateway, "order-1", names(), true).await;
+    let first = gateway.take();
+    charge(&store, &gateway, "order-1", names(), false).await;
+    assert_eq!(gateway.take(), first);
+    assert_ne!(first[0], first[1], "a name tells two requests of one body apart");
+    charge(&store, &gateway, "order-2", names(), false).await;
+    let other = gateway.take();
+    assert!(first.iter().all(|key| !other.contains(key)), "another order has other keys");
+}
+
+#[tokio::test]
+async fn outside_of_a_body_each_request_has_a_key_of_its_own() {
+    let gateway = Gateway::default();
+    gateway.send("/payments", None).await;
+    gateway.send("/payments", Some(Key::named("tip"))).await;
+    gateway.send("/payments", Some(Key::named("tip"))).await;
+    let mut keys = gateway.take();
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), 3);
+}

@@ -1,0 +1,120 @@
+//! The layer over a service that fails.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use idem_client::{IdempotencyClientLayer, Key, Policy};
+use tokio::time::Instant;
+use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
+
+/// What the service does with each attempt.
+#[derive(Clone, Copy)]
+enum Does {
+    Breaks,
+    Hangs,
+    Answers(u16, Option<&'static str>),
+}
+
+/// Sends a request to a service that does this, in turn and then for ever the last; gives the keys that it saw too.
+async fn sent(
+    policy: Policy,
+    does: &[Does],
+    request: Request<String>,
+) -> (Result<u16, BoxError>, Vec<String>) {
+    let (keys, does) = (Arc::new(Mutex::new(Vec::new())), does.to_vec());
+    let seen = keys.clone();
+    let service = service_fn(move |request: Request<String>| {
+        let key = request.headers().get("idempotency-key").map(|key| key.to_str().unwrap().to_owned());
+        let attempt = {
+            let mut seen = seen.lock().unwrap();
+            seen.push(key.unwrap_or_default());
+            seen.len()
+        };
+        let does = does[attempt.min(does.len()) - 1];
+        async move {
+            match does {
+                Does::Breaks => Err(BoxError::from("the connection broke")),
+                Does::Hangs => std::future::pending().await,
+                Does::Answers(status, retry_after) => {
+                    let mut response = Response::builder().status(status);
+                    if let Some(value) = retry_after {
+                        response = response.header("Retry-After", value);
+                    }
+                    Ok(response.body(()).unwrap())
+                }
+            }
+        }
+    });
+    let answer = IdempotencyClientLayer::new(policy).layer(service).oneshot(request).await;
+    let keys = keys.lock().unwrap().clone();
+    (answer.map(|answer| answer.status().as_u16()), keys)
+}
+
+fn post() -> Request<String> {
+    Request::post("http://example.com/payments").body("19.99".to_owned()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_key_is_kept_over_broken_connections_timeouts_and_refusals() {
+    let does = [
+        Does::Breaks,
+        Does::Hangs,
+        Does::Answers(503, None),
+        Does::Answers(409, Some("1")),
+        Does::Answers(500, None),
+        Does::Answers(201, None),
+    ];
+    let (answer, keys) = sent(Policy::new(), &does, post()).await;
+    assert_eq!((answer.unwrap(), keys.len()), (201, 6));
+    assert!(keys.iter().all(|key| *key == keys[0]) && keys[0].len() == 34, "{keys:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_that_the_server_asks_for_is_waited() {
+    let begin = Instant::now();
+    let does = [Does::Answers(409, Some("30")), Does::Answers(200, None)];
+    let (answer, _) = sent(Policy::new(), &does, post()).await;
+    assert_eq!(answer.unwrap(), 200);
+    assert!(begin.elapsed() >= Duration::from_secs(30), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_beyond_the_patience_is_not_begun_and_the_answer_is_returned() {
+    let begin = Instant::now();
+    let policy = Policy::new().patience(Duration::from_secs(10));
+    let (answer, keys) = sent(policy, &[Does::Answers(503, Some("3600"))], post()).await;
+    assert_eq!((answer.unwrap(), keys.len()), (503, 1));
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mistake_is_not_repeated_and_a_server_that_never_answers_is_given_up() {
+    for (status, retry_after) in [(422, Some("1")), (409, None), (400, None), (402, None)] {
+        let (answer, keys) = sent(Policy::new(), &[Does::Answers(status, retry_after)], post()).await;
+        assert_eq!((answer.unwrap(), keys.len()), (status, 1));
+    }
+    let (answer, keys) = sent(Policy::new().attempts(4), &[Does::Breaks], post()).await;
+    assert_eq!((answer.unwrap_err().to_string().as_str(), keys.len()), ("the connection broke", 4));
+    let (answer, keys) = sent(Policy::new().attempts(2), &[Does::Hangs], post()).await;
+    assert_eq!(answer.unwrap_err().to_string(), "the server did not answer within 30s");
+    assert_eq!(keys.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_the_program_gives_is_sent_and_other_methods_pass_untouched() {
+    let ok = [Does::Answers(200, None)];
+    let mut named = post();
+    named.extensions_mut().insert(Key::new("order-42"));
+    assert_eq!(sent(Policy::new(), &ok, named).await.1, ["\"order-42\""]);
+    let mut own = post();
+    own.headers_mut().insert("idempotency-key", "own".parse().unwrap());
+    assert_eq!(sent(Policy::new(), &ok, own).await.1, ["own"]);
+    let get = Request::get("http://example.com/payments").body(String::new()).unwrap();
+    let (answer, keys) =
+        sent(Policy::new(), &[Does::Answers(StatusCode::BAD_GATEWAY.as_u16(), None)], get).await;
+    assert_eq!((answer.unwrap(), keys), (502, vec![String::new()]));
+    let mut broken = post();
+    broken.extensions_mut().insert(Key::new("line\nbreak"));
+    assert_eq!(sent(Policy::new(), &ok, broken).await.1, Vec::<String>::new());
+}

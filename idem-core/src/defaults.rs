@@ -1,0 +1,21 @@
+//! The defaults and bounds of an operation's options: one place for the engine, the attribute and the documentation.
+
+use std::time::Duration;
+
+/// How long a result is kept, from completion: 24 hours.
+pub const TTL: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long a silent owner keeps its claim: 30 seconds.
+pub const LEASE: Duration = Duration::from_secs(30);
+
+/// How long one operation of the store may take before the policy decides: 10 seconds.
+pub const STORE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The largest result that is kept, in bytes: 1 MiB.
+pub const MAX_RESULT_BYTES: usize = 1024 * 1024;
+
+/// The shortest lease: 1 ms. Below it, a process would do nothing but renew.
+pub const SHORTEST_LEASE: Duration = Duration::from_millis(1);
+
+/// The longest time any option takes: 100 years.
+pub const LONGEST: Duration = Duration::from_secs((100 * 365 + 25) * 24 * 60 * 60);

@@ -1,0 +1,141 @@
+//! What a store reports when it cannot carry out an operation.
+//!
+//! Owns [`StoreError`]. No text here ever holds a key or a result.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+/// What kind of failure a [`StoreError`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// The store cannot be used now. The operation was **not** applied.
+    Unavailable,
+    /// The store did not answer whether it applied the operation. The same request with the same owner
+    /// finds out.
+    OutcomeUnknown,
+    /// The result, or the step, is larger than this store takes. Nothing was applied.
+    TooLarge,
+    /// The value under this key is not a readable record. Nothing was applied.
+    CorruptRecord,
+    /// The store is set up in a way that cannot work, and asking again will not help.
+    Configuration,
+}
+
+/// Why a store did not carry out an operation. Cheap to clone.
+///
+/// A store's author makes one by the function named after its kind. The text must say what
+/// happened and what to do, and must not hold a key or a result.
+#[derive(Clone)]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    detail: Arc<str>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl StoreError {
+    /// A [`StoreErrorKind::Unavailable`].
+    #[must_use]
+    pub fn unavailable(detail: impl Into<Arc<str>>) -> Self {
+        Self::new(StoreErrorKind::Unavailable, detail)
+    }
+
+    /// A [`StoreErrorKind::OutcomeUnknown`].
+    #[must_use]
+    pub fn outcome_unknown(detail: impl Into<Arc<str>>) -> Self {
+        Self::new(StoreErrorKind::OutcomeUnknown, detail)
+    }
+
+    /// A [`StoreErrorKind::TooLarge`]: a result of `size` bytes where `limit` is the most.
+    #[must_use]
+    pub fn too_large(size: usize, limit: usize) -> Self {
+        Self::new(
+            StoreErrorKind::TooLarge,
+            format!("the result is {size} bytes and this store takes at most {limit}"),
+        )
+    }
+
+    /// A [`StoreErrorKind::TooLarge`]: a step of `size` bytes that does not fit beside those recorded, where
+    /// `limit` is the most for all of them and their record.
+    #[must_use]
+    pub fn no_room_for_step(size: usize, limit: usize) -> Self {
+        Self::new(
+            StoreErrorKind::TooLarge,
+            format!(
+                "the step is {size} bytes and does not fit beside the steps recorded before it: this store takes \
+                 {limit} bytes in a record; record less in each step, or fewer"
+            ),
+        )
+    }
+
+    /// A [`StoreErrorKind::CorruptRecord`].
+    #[must_use]
+    pub fn corrupt_record(detail: impl Into<Arc<str>>) -> Self {
+        Self::new(StoreErrorKind::CorruptRecord, detail)
+    }
+
+    /// A [`StoreErrorKind::Configuration`].
+    #[must_use]
+    pub fn configuration(detail: impl Into<Arc<str>>) -> Self {
+        Self::new(StoreErrorKind::Configuration, detail)
+    }
+
+    fn new(kind: StoreErrorKind, detail: impl Into<Arc<str>>) -> Self {
+        Self { kind, detail: detail.into(), source: None }
+    }
+
+    /// The same error with the client's own beneath it.
+    #[must_use]
+    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// What kind of failure it is.
+    #[must_use]
+    pub const fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+
+    /// Whether the operation may have been applied nevertheless.
+    #[must_use]
+    pub const fn is_outcome_unknown(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::OutcomeUnknown)
+    }
+
+    /// Whether the same operation may succeed later.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown)
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            StoreErrorKind::Unavailable => "the store is unavailable: ",
+            StoreErrorKind::OutcomeUnknown => "the store did not say whether it did it: ",
+            StoreErrorKind::TooLarge => "the store cannot take it: ",
+            StoreErrorKind::CorruptRecord => "the store holds a record that cannot be read: ",
+            StoreErrorKind::Configuration => "the store cannot be used like this: ",
+        })?;
+        f.write_str(&self.detail)
+    }
+}
+
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreError")
+            .field("kind", &self.kind)
+            .field("detail", &self.detail)
+            .field("source", &self.source)
+            .finish()
+    }
+}
+
+impl StdError for StoreError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}

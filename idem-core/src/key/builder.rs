@@ -1,0 +1,99 @@
+//! Rendering of values into a key.
+
+use std::cell::Cell;
+use std::fmt;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::{Key, KeyError, KeyPart, MAX_KEY_BYTES};
+
+/// Everything but `[A-Za-z0-9_.~-]`, the unreserved characters of RFC 3986 section 2.3.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').remove(b'~').remove(b'-');
+
+thread_local! {
+    /// Where a thread renders its keys, one after another, so that a key is allocated once.
+    static PLACE: Cell<String> = const { Cell::new(String::new()) };
+}
+
+/// A place that has once held more than this is not kept.
+const LARGEST_PLACE: usize = 4 * MAX_KEY_BYTES;
+
+/// Makes a [`Key`] of literal text and values.
+///
+/// Values are percent-encoded outside `[A-Za-z0-9_.~-]`. As long as between two values there is
+/// literal text with a character outside that set and other than `%`, the same literals and
+/// different values never give the same key.
+///
+/// ```
+/// # use idem_core as idem;
+/// let key = idem::KeyBuilder::new().literal("order/").part("4/2").finish()?;
+/// assert_eq!(key.as_str(), "order/4%2F2");
+/// # Ok::<(), idem::KeyError>(())
+/// ```
+#[derive(Default)]
+pub struct KeyBuilder {
+    pub(super) text: String,
+    missing: bool,
+}
+
+impl KeyBuilder {
+    /// An empty key.
+    #[must_use]
+    pub fn new() -> Self {
+        // A thread that ends has none any more.
+        Self { text: PLACE.try_with(Cell::take).unwrap_or_default(), missing: false }
+    }
+
+    /// Adds text as it is.
+    #[must_use]
+    pub fn literal(mut self, text: &str) -> Self {
+        self.text.push_str(text);
+        self
+    }
+
+    /// Adds a value.
+    #[must_use]
+    pub fn part<P: KeyPart + ?Sized>(mut self, part: &P) -> Self {
+        part.render(&mut self);
+        self
+    }
+
+    /// Adds one atomic value, encoded. [`KeyPart`] implementations end here; an empty text makes
+    /// the whole key missing.
+    pub fn value(&mut self, text: &str) {
+        self.missing |= text.is_empty();
+        self.text.extend(utf8_percent_encode(text, ESCAPED));
+    }
+
+    /// Adds what stands between two values of one composite part.
+    pub fn separator(&mut self) {
+        self.text.push('/');
+    }
+
+    /// The key.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::Missing`] if it or a value in it is empty, [`KeyError::TooLong`] beyond 1,024
+    /// bytes.
+    pub fn finish(self) -> Result<Key, KeyError> {
+        if self.missing { Err(KeyError::Missing) } else { Key::new(&self.text) }
+    }
+}
+
+impl Drop for KeyBuilder {
+    fn drop(&mut self) {
+        let mut place = std::mem::take(&mut self.text);
+        if place.capacity() <= LARGEST_PLACE {
+            place.clear();
+            // Nothing is lost where a thread ends.
+            let _ = PLACE.try_with(|kept| kept.set(place));
+        }
+    }
+}
+
+impl fmt::Debug for KeyBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyBuilder({} bytes)", self.text.len())
+    }
+}

@@ -1,0 +1,273 @@
+//! Which types may stand in a key.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::num::NonZero;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{Key, KeyBuilder};
+
+/// A value that may stand in a key: its rendering is stable, and equal only for equal values.
+///
+/// It is not implemented for everything that is `Display`, because most such renderings keep
+/// neither promise. Integers, `bool`, `char`, strings, non-zero integers, tuples of two to eight
+/// parts, references and smart pointers to parts are; and behind features of their crates' names `uuid::Uuid`,
+/// `ulid::Ulid`, `rust_decimal::Decimal`, and the dates `chrono::NaiveDate`, `jiff::civil::Date` and `time::Date`. Derive
+/// it for your own newtypes, structs and enums.
+///
+/// ```
+/// # use idem_core as idem;
+/// use idem::{KeyBuilder, KeyPart};
+///
+/// struct Sku { warehouse: u16, item: String }
+///
+/// // What `#[derive(KeyPart)]` writes:
+/// impl KeyPart for Sku {
+///     fn render(&self, key: &mut KeyBuilder) {
+///         self.warehouse.render(key);
+///         key.separator();
+///         self.item.render(key);
+///     }
+/// }
+///
+/// let sku = Sku { warehouse: 7, item: "a/b".into() };
+/// assert_eq!(KeyBuilder::new().part(&sku).finish()?.as_str(), "7/a%2Fb");
+/// # Ok::<(), idem::KeyError>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be part of a key",
+    label = "this is no `KeyPart`",
+    note = "a key is made of integers, `bool`, `char`, strings, `Uuid` (feature `uuid`), and types with `#[derive(KeyPart)]`"
+)]
+pub trait KeyPart {
+    /// Adds this value to the key: each atomic value by [`KeyBuilder::value`], and a
+    /// [`KeyBuilder::separator`] between two. For one type, always the same number of values, or as many as its first
+    /// values say, as an enum's variant does.
+    fn render(&self, key: &mut KeyBuilder);
+
+    /// The whole key, where this is one: it is used as it is, not encoded again.
+    #[doc(hidden)]
+    fn whole_key(&self) -> Option<&Key> {
+        None
+    }
+}
+
+macro_rules! integers {
+    ($($ty:ty)*) => {$(
+        impl KeyPart for $ty {
+            fn render(&self, key: &mut KeyBuilder) {
+                decimal(key, *self);
+            }
+        }
+
+        impl KeyPart for NonZero<$ty> {
+            fn render(&self, key: &mut KeyBuilder) {
+                self.get().render(key);
+            }
+        }
+    )*};
+}
+
+integers!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize);
+
+pub(super) fn decimal(key: &mut KeyBuilder, number: impl std::fmt::Display) {
+    // Digits and `-` need no encoding, and writing to a `String` cannot fail.
+    let _ = write!(key.text, "{number}");
+}
+
+impl KeyPart for bool {
+    fn render(&self, key: &mut KeyBuilder) {
+        key.value(if *self { "true" } else { "false" });
+    }
+}
+
+impl KeyPart for char {
+    fn render(&self, key: &mut KeyBuilder) {
+        key.value(self.encode_utf8(&mut [0; 4]));
+    }
+}
+
+impl KeyPart for str {
+    fn render(&self, key: &mut KeyBuilder) {
+        key.value(self);
+    }
+}
+
+impl KeyPart for String {
+    fn render(&self, key: &mut KeyBuilder) {
+        key.value(self);
+    }
+}
+
+/// A key as a part of another is a value like any text. By itself, given to an operation, it is that key.
+impl KeyPart for Key {
+    fn render(&self, key: &mut KeyBuilder) {
+        key.value(self.as_str());
+    }
+
+    fn whole_key(&self) -> Option<&Key> {
+        Some(self)
+    }
+}
+
+macro_rules! pointers {
+    ($($ty:ty)*) => {$(
+        impl<T: KeyPart + ?Sized> KeyPart for $ty {
+            fn render(&self, key: &mut KeyBuilder) {
+                (**self).render(key);
+            }
+
+            fn whole_key(&self) -> Option<&Key> {
+                (**self).whole_key()
+            }
+        }
+    )*};
+}
+
+pointers!(&T &mut T Box<T> Arc<T> Rc<T>);
+
+impl<T: KeyPart + ToOwned + ?Sized> KeyPart for Cow<'_, T> {
+    fn render(&self, key: &mut KeyBuilder) {
+        (**self).render(key);
+    }
+
+    fn whole_key(&self) -> Option<&Key> {
+        (**self).whole_key()
+    }
+}
+
+macro_rules! tuples {
+    ($(($first:ident $($rest:ident)+))*) => {$(
+        impl<$first: KeyPart, $($rest: KeyPart),+> KeyPart for ($first, $($rest),+) {
+            #[allow(non_snake_case)]
+            fn render(&self, key: &mut KeyBuilder) {
+                let ($first, $($rest),+) = self;
+                $first.render(key);
+                $(key.separator(); $rest.render(key);)+
+            }
+        }
+    )*};
+}
+
+tuples!((A B)(A B C)(A B C D)(A B C D E)(A B C D E F)(A B C D E F G)(A B C D E F G H));
+
+/// Types that are no parts, with the reason. Each has an impl under a bound that never holds and
+/// carries the words. The bound is on another type, as rustc has the words of `KeyPart` first for the
+/// same; and its lifetime keeps rustc from looking at it where it is written.
+macro_rules! refused {
+    ($($reason:ident($label:literal, $note:literal): $([$($generics:tt)*] $ty:ty;)+)*) => {$(
+        #[diagnostic::on_unimplemented(message = "`{T}` cannot be part of a key", label = $label, note = $note)]
+        pub trait $reason<T: ?Sized> {}
+
+        $(
+            #[doc(hidden)]
+            impl<$($generics)*> KeyPart for $ty
+            where
+                for<'never> &'never Key: $reason<$ty>,
+            {
+                fn render(&self, _: &mut KeyBuilder) {}
+            }
+        )+
+    )*};
+}
+
+mod refused {
+    use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+    use std::ffi::{OsStr, OsString};
+    use std::path::{Path, PathBuf};
+    use std::time::{Duration, Instant, SystemTime};
+
+    use super::{Key, KeyBuilder, KeyPart};
+
+    #[cfg(feature = "secrecy")]
+    refused! {
+        IsNoSecret(
+            "a secret is not kept in a store",
+            "a key is kept as it is, for as long as its record: use an identifier of what the secret belongs to"
+        ):
+            [S: secrecy::zeroize::Zeroize + ?Sized] secrecy::SecretBox<S>;
+    }
+
+    refused! {
+        IsNoFloat(
+            "a float has no one rendering",
+            "two computations of the same amount may differ in the last digit, and NaN differs from itself: \
+             use a whole number of the smallest unit, such as cents"
+        ):
+            [] f32;
+            [] f64;
+        IsAlwaysThere(
+            "this may be missing",
+            "all calls without a value would share one key: write `missing_key = \"reject\"` in the attribute to \
+             refuse them, or `missing_key = \"run\"` to run their body unprotected; elsewhere take the value out \
+             before the call"
+        ):
+            [T] Option<T>;
+        IsValue(
+            "this may be an error",
+            "all calls without a value would share one key: take the value out before the call"
+        ):
+            [T, E] Result<T, E>;
+        HasFixedLength(
+            "a collection has no fixed number of values",
+            "two different collections could give the same key: use an identifier of what it stands for"
+        ):
+            [T] Vec<T>;
+            [T] [T];
+            [T, const N: usize] [T; N];
+            [T] VecDeque<T>;
+            [T] BTreeSet<T>;
+            [K, V] BTreeMap<K, V>;
+            [T, S] HashSet<T, S>;
+            [K, V, S] HashMap<K, V, S>;
+        IsNoTime(
+            "a time is no identity",
+            "a duplicate comes at another time, and a rounded time is shared by calls that are no duplicates: \
+             use an identifier; where the time itself is meant, a whole number of it, such as its milliseconds"
+        ):
+            [] Duration;
+            [] Instant;
+            [] SystemTime;
+        IsText(
+            "this may hold bytes that are no text",
+            "two of them could be shown as the same text: use a string"
+        ):
+            [] Path;
+            [] PathBuf;
+            [] OsStr;
+            [] OsString;
+        HasValues(
+            "this has one value only",
+            "it tells no call from another: leave it out of the key"
+        ):
+            [] ();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU8;
+
+    use super::*;
+
+    fn rendered<P: KeyPart>(part: P) -> String {
+        KeyBuilder::new().part(&part).finish().unwrap().as_str().to_owned()
+    }
+
+    /// Records of yesterday are found by these texts: none of them may ever change.
+    #[test]
+    fn every_type_has_the_rendering_it_always_had() {
+        assert_eq!(rendered(u64::MAX), "18446744073709551615");
+        assert_eq!(rendered(i8::MIN), "-128");
+        assert_eq!(rendered(NonZeroU8::MIN), "1");
+        assert_eq!(rendered(true), "true");
+        assert_eq!(rendered('/'), "%2F");
+        assert_eq!(rendered("a/b c~ä"), "a%2Fb%20c~%C3%A4");
+        assert_eq!(rendered(String::from("A_.-9")), "A_.-9");
+        assert_eq!(rendered((1_u8, "a/b", ('x', false))), "1/a%2Fb/x/false");
+        assert_eq!(rendered(Cow::Borrowed("a:b")), "a%3Ab");
+        assert_eq!(rendered(Arc::new(Box::new(7_u8))), "7");
+        assert_eq!(rendered(Key::new("order/4%2F2").unwrap()), "order%2F4%252F2");
+    }
+}

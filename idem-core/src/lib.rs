@@ -1,0 +1,28 @@
+//! The contract of `idem`: the protocol as pure functions, the keys, and the [`Store`] trait.
+//!
+//! This crate is what a store depends on. It knows no engine and no database client. To use the library, take the
+//! crate `idem-rs`, which re-exports all of this; to write a store, start at [`Store`] and use [`support`].
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// Code that panics or prints is for tests, examples and benches.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
+pub mod defaults;
+pub mod inspection;
+pub mod listing;
+pub mod protocol;
+pub mod support;
+pub mod transaction;
+
+mod error;
+mod key;
+mod store;
+mod waiters;
+
+pub use error::{StoreError, StoreErrorKind};
+pub use key::{
+    Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES, RecordKey, Scope,
+};
+pub use protocol::{Fence, Fingerprint, OnCrash};
+pub use store::Store;
+pub use waiters::Waiters;

@@ -1,0 +1,241 @@
+//! Walking through the records of a store: the request and the page.
+//!
+//! Owns the types of [`Store::list`](crate::Store::list). Each store decides how it walks.
+
+use std::fmt;
+
+use crate::key::{RecordKey, Scope};
+use crate::protocol::{Record, State, StoredResult, Timestamp, Tombstone};
+
+/// The most records that a page looks at.
+pub const MAX_LOOKED_AT: usize = 1_000;
+
+/// Requests one page of the records of a store.
+///
+/// ```
+/// # use idem_core as idem;
+/// use idem::listing::List;
+/// use idem::protocol::State;
+///
+/// let in_doubt = List::default().with_states(vec![State::InDoubt]);
+/// # let _ = in_doubt;
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct List {
+    /// Only records in one of these states; in any where this is empty.
+    pub states: Vec<State>,
+    /// Only records of this scope.
+    pub scope: Option<Scope>,
+    /// Where the page before ended; `None` for the first one.
+    pub after: Option<Cursor>,
+    /// About how many records to read: 1 to [`MAX_LOOKED_AT`]; a larger number counts as that limit.
+    pub limit: usize,
+}
+
+impl Default for List {
+    /// The first page of all records, of 100.
+    fn default() -> Self {
+        Self { states: Vec::new(), scope: None, after: None, limit: 100 }
+    }
+}
+
+impl List {
+    /// The same, of these states only; of any where there is none.
+    #[must_use]
+    pub fn with_states(mut self, states: Vec<State>) -> Self {
+        self.states = states;
+        self
+    }
+
+    /// The same, of this scope only.
+    #[must_use]
+    pub fn with_scope(mut self, scope: Option<Scope>) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    /// The same, from where a page before ended.
+    #[must_use]
+    pub fn with_after(mut self, after: Option<Cursor>) -> Self {
+        self.after = after;
+        self
+    }
+
+    /// The same, with this many records to look at.
+    #[must_use]
+    pub const fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Whether the request includes records in this state.
+    #[must_use]
+    pub fn takes(&self, state: State) -> bool {
+        self.states.is_empty() || self.states.contains(&state)
+    }
+
+    /// How many records to look at.
+    #[must_use]
+    pub fn looked_at(&self) -> usize {
+        self.limit.clamp(1, MAX_LOOKED_AT)
+    }
+}
+
+/// Some of the records of a store.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Page {
+    /// The records that fit, in an order of the store's own.
+    pub records: Vec<Listed>,
+    /// Names of values that are not records of this version.
+    pub unreadable: Vec<RecordKey>,
+    /// Where the next page begins; `None` after the last one.
+    pub next: Option<Cursor>,
+    /// The store's clock when it read the page: it judges which leases and records are over.
+    pub now: Timestamp,
+}
+
+impl Page {
+    /// An empty page.
+    #[must_use]
+    pub const fn new(now: Timestamp) -> Self {
+        Self { records: Vec::new(), unreadable: Vec::new(), next: None, now }
+    }
+}
+
+/// A record without its result and its steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listed {
+    /// Whose record it is.
+    pub key: RecordKey,
+    /// The record. Its `result` is `None` in every state, and it has no `steps`.
+    pub record: Record,
+    /// What its result is; `Some` exactly in the states `Completed` and `Failed`.
+    pub result: Option<ListedResult>,
+}
+
+impl Listed {
+    /// The record with its result and its steps taken out.
+    #[must_use]
+    pub fn new(key: RecordKey, mut record: Record) -> Self {
+        let result = record.result.take().as_ref().map(ListedResult::of);
+        record.steps = Vec::new();
+        Self { key, record, result }
+    }
+
+    /// The same, of a record that was read with an empty value in the place of one of so many bytes.
+    #[must_use]
+    pub fn without_value(key: RecordKey, record: Record, bytes: Option<u64>) -> Self {
+        let mut listed = Self::new(key, record);
+        if let Some(ListedResult::Value { bytes: size }) = &mut listed.result {
+            *size = bytes;
+        }
+        listed
+    }
+}
+
+/// What a result is, without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ListedResult {
+    /// A value.
+    Value {
+        /// Its size in bytes as it lies in the store; `None` where the store would have to read it to know.
+        bytes: Option<u64>,
+    },
+    /// No value, for this reason.
+    Tombstone(Tombstone),
+}
+
+impl ListedResult {
+    /// What this result is.
+    #[must_use]
+    pub fn of(result: &StoredResult) -> Self {
+        match result {
+            StoredResult::Value(bytes) => Self::Value { bytes: Some(bytes.len() as u64) },
+            StoredResult::Tombstone(reason) => Self::Tombstone(*reason),
+        }
+    }
+}
+
+/// The position of a walk. Only the store that returned it can use it.
+///
+/// It may hold a key, so `Debug` shows its size only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Cursor(Vec<u8>);
+
+impl Cursor {
+    /// The cursor with these bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The place just behind this key, for a store that walks in the order of scope and key.
+    #[must_use]
+    pub fn behind(key: &RecordKey) -> Self {
+        Self::behind_name(key.scope().as_str(), key.key().as_str())
+    }
+
+    /// As [`behind`](Self::behind), of what may be no name of a record.
+    #[must_use]
+    pub fn behind_name(scope: &str, key: &str) -> Self {
+        let (scope, key) = (scope.as_bytes(), key.as_bytes());
+        let mut bytes = Vec::with_capacity(4 + scope.len() + key.len());
+        bytes.extend_from_slice(&u32::try_from(scope.len()).unwrap_or(u32::MAX).to_be_bytes());
+        bytes.extend_from_slice(scope);
+        bytes.extend_from_slice(key);
+        Self(bytes)
+    }
+
+    /// Scope and key of one made by [`behind`](Self::behind).
+    #[must_use]
+    pub fn key(&self) -> Option<(&str, &str)> {
+        let (length, rest) = self.0.split_first_chunk::<4>()?;
+        let (scope, key) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+        Some((std::str::from_utf8(scope).ok()?, std::str::from_utf8(key).ok()?))
+    }
+}
+
+impl fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cursor({} bytes)", self.0.len())
+    }
+}
+
+/// The name of a record, if these can be one.
+#[must_use]
+pub fn name(scope: &str, key: &str) -> Option<RecordKey> {
+    Some(RecordKey::new(Scope::new(scope.to_owned()).ok()?, crate::key::Key::new(key).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_tells_behind_which_key_it_stands_and_does_not_show_it() {
+        for (scope, key) in
+            [("s", "k"), ("s\0", "\0"), ("a#b|", "ü|{}%"), ("s", "long ".repeat(200).as_str())]
+        {
+            let cursor = Cursor::behind(&name(scope, key).unwrap());
+            assert_eq!(Cursor::from_bytes(cursor.as_bytes().to_vec()).key(), Some((scope, key)));
+            assert!(!format!("{cursor:?}").contains(key), "{cursor:?}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_of_something_else_tells_no_key() {
+        for bytes in [vec![], vec![0, 0, 0], vec![0, 0, 0, 9, b'a'], vec![0, 0, 0, 1, 0xff, b'k']] {
+            assert_eq!(Cursor::from_bytes(bytes.clone()).key(), None, "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! All requests as one: for stores that carry them through a queue or judge them in one place.
+//!
+//! Owns the list of the operations on one record. What each does is in the transitions.
+
+use super::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult, Timestamp, Transition, claim,
+    complete, record_step, release, renew, resolve,
+};
+
+/// A request about one record: one of [`Claim`], [`Renew`], [`RecordStep`], [`Complete`], [`Release`] and
+/// [`Resolution`], or any of them as a [`Request`].
+pub trait Apply {
+    /// The answer to it.
+    type Answer;
+
+    /// What it does to `record`. `floor` counts for a claim only: see [`claim`].
+    fn apply(&self, record: Option<&Record>, floor: Fence, now: Timestamp) -> Transition<Self::Answer>;
+
+    /// The result or step that it is to store, whose size a store may limit.
+    fn result(&self) -> Option<&StoredResult>;
+}
+
+/// Applies a request to a record: the transition of its kind.
+#[must_use]
+pub fn apply<R: Apply>(
+    record: Option<&Record>,
+    floor: Fence,
+    request: &R,
+    now: Timestamp,
+) -> Transition<R::Answer> {
+    request.apply(record, floor, now)
+}
+
+macro_rules! operations {
+    ($($name:ident($request:ident) -> $answer:ident: $transition:expr, $result:expr;)*) => {
+        /// Any request about one record.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Request {
+            $(
+                #[doc = concat!("See [`", stringify!($request), "`].")]
+                $name($request),
+            )*
+        }
+
+        /// The answer to any [`Request`]: of the same name as its request.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Answer {
+            $(
+                #[doc = concat!("See [`", stringify!($answer), "`].")]
+                $name($answer),
+            )*
+        }
+
+        impl Apply for Request {
+            type Answer = Answer;
+
+            fn apply(&self, record: Option<&Record>, floor: Fence, now: Timestamp) -> Transition<Answer> {
+                match self {
+                    $(Self::$name(request) => {
+                        let Transition { write, answer } = request.apply(record, floor, now);
+                        Transition { write, answer: Answer::$name(answer) }
+                    })*
+                }
+            }
+
+            fn result(&self) -> Option<&StoredResult> {
+                match self {
+                    $(Self::$name(request) => request.result(),)*
+                }
+            }
+        }
+
+        $(
+            impl Apply for $request {
+                type Answer = $answer;
+
+                fn apply(
+                    &self,
+                    record: Option<&Record>,
+                    floor: Fence,
+                    now: Timestamp,
+                ) -> Transition<$answer> {
+                    let transition: fn(Option<&Record>, Fence, &Self, Timestamp) -> _ = $transition;
+                    transition(record, floor, self, now)
+                }
+
+                fn result(&self) -> Option<&StoredResult> {
+                    let result: fn(&Self) -> Option<&StoredResult> = $result;
+                    result(self)
+                }
+            }
+
+            impl From<$request> for Request {
+                fn from(request: $request) -> Self {
+                    Self::$name(request)
+                }
+            }
+
+            impl From<$answer> for Answer {
+                fn from(answer: $answer) -> Self {
+                    Self::$name(answer)
+                }
+            }
+
+            impl TryFrom<Answer> for $answer {
+                type Error = Answer;
+
+                /// The answer, if it is one of this kind.
+                fn try_from(answer: Answer) -> Result<Self, Answer> {
+                    match answer {
+                        Answer::$name(answer) => Ok(answer),
+                        other => Err(other),
+                    }
+                }
+            }
+        )*
+    };
+}
+
+operations! {
+    Claim(Claim) -> ClaimAnswer: claim, |_| None;
+    Renew(Renew) -> RenewAnswer: |record, _, request, now| renew(record, request, now), |_| None;
+    RecordStep(RecordStep) -> RecordStepAnswer:
+        |record, _, request, now| record_step(record, request, now), |request| Some(&request.step.result);
+    Complete(Complete) -> CompleteAnswer:
+        |record, _, request, now| complete(record, request, now), |request| Some(&request.result);
+    Release(Release) -> ReleaseAnswer: |record, _, request, now| release(record, request, now), |_| None;
+    Resolve(Resolution) -> ResolveAnswer: |record, _, word, now| resolve(record, word, now), |word| match word {
+        Resolution::Record(_, result) => Some(result),
+        Resolution::Release => None,
+    };
+}

@@ -1,0 +1,230 @@
+//! How the protocol's types are made: a constructor for what each needs, and a setter for each field.
+//!
+//! The types are `#[non_exhaustive]`, so that a field can be added without breaking who makes or reads them.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::{
+    Claim, Complete, Fence, Fingerprint, Grant, OnCrash, Owner, Record, RecordStep, RecordedStep, Release,
+    ReleaseCause, Renew, Replay, State, StoredResult, Timestamp, Transition, Verdict,
+};
+
+macro_rules! setters {
+    ($($ty:ident { $($with:ident $field:ident: $value:ty,)* })*) => {$(
+        impl $ty {
+            $(
+                #[doc = concat!("The same with another `", stringify!($field), "`.")]
+                #[must_use]
+                pub fn $with(mut self, $field: $value) -> Self {
+                    self.$field = $field;
+                    self
+                }
+            )*
+        }
+    )*};
+}
+
+setters! {
+    Claim {
+        with_owner owner: Owner,
+        with_fingerprint fingerprint: Option<Fingerprint>,
+        with_lease lease: Duration,
+        with_ttl ttl: Duration,
+        with_on_crash on_crash: OnCrash,
+        with_max_attempts max_attempts: Option<NonZeroU32>,
+        with_recovers recovers: bool,
+    }
+    Grant {
+        with_fence fence: Fence,
+        with_attempt attempt: u32,
+        with_recovered recovered: bool,
+        with_recover_only recover_only: bool,
+        with_lease_left lease_left: Duration,
+    }
+    Replay {
+        with_verdict verdict: Verdict,
+        with_result result: StoredResult,
+        with_attempt attempt: u32,
+        with_completed_at completed_at: Timestamp,
+        with_expires_at expires_at: Option<Timestamp>,
+    }
+    Renew {
+        with_owner owner: Owner,
+        with_fence fence: Fence,
+        with_lease lease: Duration,
+    }
+    RecordStep {
+        with_owner owner: Owner,
+        with_fence fence: Fence,
+        with_position position: u32,
+        with_step step: RecordedStep,
+    }
+    RecordedStep {
+        with_name name: String,
+        with_input input: Option<Fingerprint>,
+        with_result result: StoredResult,
+    }
+    Complete {
+        with_owner owner: Owner,
+        with_fence fence: Fence,
+        with_verdict verdict: Verdict,
+        with_result result: StoredResult,
+        with_ttl ttl: Duration,
+    }
+    Release {
+        with_owner owner: Owner,
+        with_fence fence: Fence,
+        with_cause cause: ReleaseCause,
+        with_retry_after retry_after: Duration,
+    }
+    Record {
+        with_state state: State,
+        with_owner owner: Owner,
+        with_fence fence: Fence,
+        with_attempt attempt: u32,
+        with_recovered recovered: bool,
+        with_on_crash on_crash: OnCrash,
+        with_lease_until lease_until: Timestamp,
+        with_retry_at retry_at: Timestamp,
+        with_ttl ttl: Duration,
+        with_fingerprint fingerprint: Option<Fingerprint>,
+        with_result result: Option<StoredResult>,
+        with_steps steps: Vec<RecordedStep>,
+        with_created_at created_at: Timestamp,
+        with_completed_at completed_at: Option<Timestamp>,
+        with_expires_at expires_at: Option<Timestamp>,
+    }
+}
+
+impl Claim {
+    /// A claim by this owner, without a fingerprint or a limit of attempts, under [`OnCrash::Rerun`].
+    #[must_use]
+    pub const fn new(owner: Owner, lease: Duration, ttl: Duration) -> Self {
+        Self {
+            owner,
+            fingerprint: None,
+            lease,
+            ttl,
+            on_crash: OnCrash::Rerun,
+            max_attempts: None,
+            recovers: false,
+        }
+    }
+}
+
+impl Grant {
+    /// A grant of this fence and attempt, that starts the body.
+    #[must_use]
+    pub const fn new(fence: Fence, attempt: u32, recovered: bool, lease_left: Duration) -> Self {
+        Self { fence, attempt, recovered, recover_only: false, lease_left }
+    }
+}
+
+impl Replay {
+    /// The replay of this result.
+    #[must_use]
+    pub const fn new(
+        verdict: Verdict,
+        result: StoredResult,
+        attempt: u32,
+        completed_at: Timestamp,
+        expires_at: Option<Timestamp>,
+    ) -> Self {
+        Self { verdict, result, attempt, completed_at, expires_at }
+    }
+}
+
+impl Renew {
+    /// Asks to keep the claim of this owner and fence for `lease` from now.
+    #[must_use]
+    pub const fn new(owner: Owner, fence: Fence, lease: Duration) -> Self {
+        Self { owner, fence, lease }
+    }
+}
+
+impl RecordStep {
+    /// Records `step` behind `position` others.
+    #[must_use]
+    pub const fn new(owner: Owner, fence: Fence, position: u32, step: RecordedStep) -> Self {
+        Self { owner, fence, position, step }
+    }
+}
+
+impl RecordedStep {
+    /// A step of this name, with what it was given and what it gave.
+    #[must_use]
+    pub const fn new(name: String, input: Option<Fingerprint>, result: StoredResult) -> Self {
+        Self { name, input, result }
+    }
+}
+
+impl Complete {
+    /// Records `result` for `ttl` from now.
+    #[must_use]
+    pub const fn new(
+        owner: Owner,
+        fence: Fence,
+        verdict: Verdict,
+        result: StoredResult,
+        ttl: Duration,
+    ) -> Self {
+        Self { owner, fence, verdict, result, ttl }
+    }
+}
+
+impl Release {
+    /// Gives the claim of this owner and fence up; the key is due at once.
+    #[must_use]
+    pub const fn new(owner: Owner, fence: Fence, cause: ReleaseCause) -> Self {
+        Self { owner, fence, cause, retry_after: Duration::ZERO }
+    }
+}
+
+impl Record {
+    /// A record in this state, of a first attempt at the epoch of its store's clock. What else it holds, a store
+    /// that reads one sets.
+    #[must_use]
+    pub const fn new(state: State, owner: Owner, fence: Fence) -> Self {
+        let epoch = Timestamp::from_micros(0);
+        Self {
+            state,
+            owner,
+            fence,
+            attempt: 1,
+            recovered: false,
+            on_crash: OnCrash::Rerun,
+            lease_until: epoch,
+            retry_at: epoch,
+            ttl: Duration::ZERO,
+            fingerprint: None,
+            result: None,
+            steps: Vec::new(),
+            created_at: epoch,
+            completed_at: None,
+            expires_at: None,
+        }
+    }
+}
+
+impl<A> Transition<A> {
+    /// Writes `write`, if there is something to write, and answers `answer`.
+    #[must_use]
+    pub const fn new(write: Option<Record>, answer: A) -> Self {
+        Self { write, answer }
+    }
+
+    /// The same with another record to write.
+    #[must_use]
+    pub fn with_write(mut self, write: Option<Record>) -> Self {
+        self.write = write;
+        self
+    }
+
+    /// The same with another answer.
+    #[must_use]
+    pub fn with_answer(mut self, answer: A) -> Self {
+        self.answer = answer;
+        self
+    }
+}

@@ -1,0 +1,291 @@
+//! The record and the values it is made of. No rule lives here.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::Replay;
+
+/// An instant of a store's clock: microseconds since the Unix epoch.
+///
+/// Only the store that made it may compare it with its own "now".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The instant this many microseconds after the Unix epoch.
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since the Unix epoch.
+    #[must_use]
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// This instant and `duration` more, rounded up to the microsecond; the last instant there is
+    /// where that does not fit.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        let micros = duration.as_nanos().div_ceil(1_000);
+        Self(self.0.saturating_add(u64::try_from(micros).unwrap_or(u64::MAX)))
+    }
+
+    /// This instant and `duration` less, rounded down to the microsecond; the epoch where that does not
+    /// fit.
+    #[must_use]
+    pub fn before(self, duration: Duration) -> Self {
+        let micros = duration.as_nanos().div_ceil(1_000);
+        Self(self.0.saturating_sub(u64::try_from(micros).unwrap_or(u64::MAX)))
+    }
+
+    /// How long from `earlier` to this instant; zero where it is not earlier.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Who made an attempt: 128 random bits, new for each attempt.
+///
+/// It makes a claim repeatable: a claimant whose answer was lost asks again with the same owner and gets the
+/// same answer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Owner([u8; 16]);
+
+impl Owner {
+    /// Nobody. A record carries it where its result is the work of no attempt (an operator's
+    /// verdict, or attempts that ran out), so that no late owner takes it for its own.
+    pub const NOBODY: Self = Self([0; 16]);
+
+    /// A new owner, from the thread's cryptographic generator.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+
+    /// The owner with these bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Owner(")?;
+        for byte in self.0 {
+            write!(f, "{byte:02x}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// The fencing token of a grant: strictly increasing per key, also across a record's removal.
+///
+/// Hand it to a downstream that can compare it, and a paused worker cannot overwrite its
+/// successor's work there either (Kleppmann, *How to do distributed locking*, 2016).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fence(u64);
+
+impl Fence {
+    /// The fence with this number.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What must not change under one key: the SHA-256 of a canonical form of the arguments.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// The fingerprint with these bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A digest of few possible values can be guessed back: four bytes tell two apart.
+        write!(f, "Fingerprint({:02x}{:02x}{:02x}{:02x}..)", self.0[0], self.0[1], self.0[2], self.0[3])
+    }
+}
+
+/// The state of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum State {
+    /// Claimed; the body runs, or its worker died.
+    InFlight,
+    /// The body's value is recorded and replayed.
+    Completed,
+    /// A terminal error is recorded and replayed.
+    Failed,
+    /// The body failed in a way worth retrying. The record stays, so that attempt and fence survive.
+    Released,
+    /// A worker went away under `on_crash = "in_doubt"`: an operator must find out whether the effect
+    /// happened.
+    InDoubt,
+}
+
+/// What a lease that ran out without a result means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnCrash {
+    /// The next caller runs the body again.
+    #[default]
+    Rerun,
+    /// Nobody runs the body again; the key is in doubt until an operator resolves it.
+    InDoubt,
+}
+
+/// Which terminal state a result belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// The body returned a value.
+    Completed,
+    /// The body returned a terminal error.
+    Failed,
+}
+
+/// A recorded result: its bytes, or why there are none.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum StoredResult {
+    /// The encoded value or error.
+    Value(Bytes),
+    /// The body has run and must not run again, but the store does not have its result.
+    Tombstone(Tombstone),
+}
+
+impl fmt::Debug for StoredResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(bytes) => write!(f, "Value({} bytes)", bytes.len()),
+            Self::Tombstone(reason) => f.debug_tuple("Tombstone").field(reason).finish(),
+        }
+    }
+}
+
+/// Why a record has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Tombstone {
+    /// The encoded result was larger than the operation or the store takes.
+    TooLarge,
+    /// The result could not be encoded.
+    NotEncodable,
+    /// No attempt made one, and the attempts are used up.
+    Exhausted,
+}
+
+/// The recorded result of one step of a body, which a rerun gets instead of running the step again.
+#[derive(Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct RecordedStep {
+    /// Its name.
+    pub name: String,
+    /// What must not change under this name from one run to the next.
+    pub input: Option<Fingerprint>,
+    /// Its value.
+    pub result: StoredResult,
+}
+
+impl fmt::Debug for RecordedStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // An input is rarely more than a few fields, so not even four bytes of its digest are shown.
+        f.debug_struct("RecordedStep")
+            .field("name", &self.name)
+            .field("input", &self.input.map(|_| ".."))
+            .field("result", &self.result)
+            .finish()
+    }
+}
+
+impl Record {
+    /// The result for a duplicate, if the record is completed or failed.
+    #[must_use]
+    pub fn replay(&self) -> Option<Replay> {
+        let verdict = match self.state {
+            State::Completed => Verdict::Completed,
+            State::Failed => Verdict::Failed,
+            State::InFlight | State::Released | State::InDoubt => return None,
+        };
+        Some(Replay {
+            verdict,
+            result: self.result.clone()?,
+            attempt: self.attempt,
+            completed_at: self.completed_at?,
+            expires_at: self.expires_at,
+        })
+    }
+}
+
+/// What a store keeps for one key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Record {
+    /// Its state.
+    pub state: State,
+    /// Whose attempt it is, or was.
+    pub owner: Owner,
+    /// The fence of the last grant; the one after it where a doubt was given back.
+    pub fence: Fence,
+    /// How often the body was started, this time included; from 1 (0 where the only grant was given back
+    /// unused). One more than the limit in a grant past it, which starts none.
+    pub attempt: u32,
+    /// Whether the last grant took over from a run that began and did not end. In a released record: whether the next
+    /// grant will.
+    pub recovered: bool,
+    /// The crash policy of the last grant.
+    pub on_crash: OnCrash,
+    /// When the lease of the last grant ends.
+    pub lease_until: Timestamp,
+    /// When a released record may be claimed again.
+    pub retry_at: Timestamp,
+    /// How long the record is kept from completion, release or the end of its lease.
+    pub ttl: Duration,
+    /// What must not change under this key.
+    pub fingerprint: Option<Fingerprint>,
+    /// The result; `Some` exactly in the states `Completed` and `Failed`.
+    pub result: Option<StoredResult>,
+    /// The steps of the body that were recorded, in that order. They outlive a release, a takeover, a doubt and
+    /// attempts that ran out; a record with any other result needs none any more and has none.
+    pub steps: Vec<RecordedStep>,
+    /// When the first attempt of this generation was granted.
+    pub created_at: Timestamp,
+    /// When it was completed or failed.
+    pub completed_at: Option<Timestamp>,
+    /// When it begins to count as absent; `None` for never.
+    pub expires_at: Option<Timestamp>,
+}

@@ -1,0 +1,241 @@
+//! The requests to a record and their answers. No rule lives here.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::{Fence, Fingerprint, OnCrash, Owner, RecordedStep, State, StoredResult, Timestamp, Verdict};
+
+/// Asks for the right to run the body.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Claim {
+    /// Who asks; the same when the same attempt asks again.
+    pub owner: Owner,
+    /// What must not change under the key.
+    pub fingerprint: Option<Fingerprint>,
+    /// How long a silent owner keeps the claim.
+    pub lease: Duration,
+    /// How long the record is kept from completion, release or the end of its lease.
+    pub ttl: Duration,
+    /// What a lease that ran out without a result means.
+    pub on_crash: OnCrash,
+    /// How often the body may be started; `None` for no limit. A grant that starts no body is not counted.
+    pub max_attempts: Option<NonZeroU32>,
+    /// Whether the claimant can find out what an unfinished run did: its operation has a `recover`.
+    ///
+    /// Under [`OnCrash::InDoubt`] such a claimant is granted a key in doubt, as recovered. Under either policy it is
+    /// granted the key of an unfinished run past the limit of attempts, too, only to recover: see
+    /// [`Grant::recover_only`].
+    pub recovers: bool,
+}
+
+/// The right to run the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Grant {
+    /// The fence of this attempt.
+    pub fence: Fence,
+    /// Which attempt this is; from 1.
+    pub attempt: u32,
+    /// Whether it takes over from a run that began and did not end (a lapsed lease, a dropped caller, a panic, a
+    /// timeout, a doubt): the body may have had its effect already.
+    pub recovered: bool,
+    /// Whether the attempts are used up, and the claim was granted only to recover: the body must not start.
+    ///
+    /// If `recover` finds a result, complete with it. If it finds that nothing happened, release as
+    /// [`ReleaseCause::NothingHappened`] and report that the attempts ran out; the next claim is `Exhausted`. If it
+    /// fails, release as [`ReleaseCause::Doubtful`]. If it was not called, release as [`ReleaseCause::Unused`].
+    pub recover_only: bool,
+    /// How much of the lease is left; less than requested only if the request was repeated.
+    pub lease_left: Duration,
+}
+
+/// A recorded result.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Replay {
+    /// Whether it is a value or a terminal error.
+    pub verdict: Verdict,
+    /// The result.
+    pub result: StoredResult,
+    /// The attempt that made it.
+    pub attempt: u32,
+    /// When it was recorded, by the store's clock.
+    pub completed_at: Timestamp,
+    /// When it expires, by the store's clock; `None` for never.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// The answer to a [`Claim`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ClaimAnswer {
+    /// Run the body.
+    Granted(Grant),
+    /// Another owner runs it; this much of the lease is left.
+    Busy {
+        /// Until the lease ends, if it is not renewed.
+        retry_after: Duration,
+    },
+    /// It failed and may not be tried again before this.
+    RetryAt {
+        /// Until it is due.
+        retry_after: Duration,
+    },
+    /// It has a result: this one.
+    Replay(Replay),
+    /// The key belongs to other arguments.
+    Mismatch,
+    /// A worker went away; an operator must find out whether the effect happened.
+    InDoubt,
+    /// The attempts ran out.
+    Exhausted {
+        /// How many there were.
+        attempts: u32,
+    },
+}
+
+/// Asks to keep the claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Renew {
+    /// Who asks.
+    pub owner: Owner,
+    /// The fence that was granted.
+    pub fence: Fence,
+    /// How long from now.
+    pub lease: Duration,
+}
+
+/// The answer to a [`Renew`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RenewAnswer {
+    /// The lease runs from now.
+    Held,
+    /// The lease runs from now, and the key is in doubt, because another caller found the lease lapsed. The body may
+    /// continue: its result, its steps and its release count as before, until an operator or another grant decides.
+    HeldInDoubt,
+    /// The claim is not the claimant's any more.
+    Lost,
+}
+
+/// Records a step of the body.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct RecordStep {
+    /// Who asks.
+    pub owner: Owner,
+    /// The fence that was granted.
+    pub fence: Fence,
+    /// How many steps are recorded before this one, those of earlier runs included. It tells a repeated request
+    /// from the next step.
+    pub position: u32,
+    /// The step.
+    pub step: RecordedStep,
+}
+
+/// The answer to a [`RecordStep`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RecordStepAnswer {
+    /// The step is recorded at its position; every later run of the body gets it.
+    Recorded,
+    /// The claim was not the claimant's any more, or another step is at that position; nothing was
+    /// recorded.
+    Lost,
+}
+
+/// Records a result.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Complete {
+    /// Who asks.
+    pub owner: Owner,
+    /// The fence that was granted.
+    pub fence: Fence,
+    /// Whether the result is a value or a terminal error.
+    pub verdict: Verdict,
+    /// The result.
+    pub result: StoredResult,
+    /// How long it is kept, from now.
+    pub ttl: Duration,
+}
+
+/// The answer to a [`Complete`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CompleteAnswer {
+    /// The result of this owner and fence is the recorded one.
+    Done,
+    /// The claim was not the claimant's any more; nothing was recorded.
+    Lost,
+}
+
+/// Why a claim is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReleaseCause {
+    /// The body returned an error worth retrying: what happened is known.
+    Failed,
+    /// The body began and did not end (it panicked, was dropped or took too long): what happened is not known. As a
+    /// lapsed lease: the next grant is `recovered`, and under [`OnCrash::InDoubt`] the key is in doubt.
+    Abandoned,
+    /// It could not be found out what an earlier run did, and no body was started: the key is in doubt whatever its
+    /// policy, and the attempt of a recovered grant does not count.
+    Doubtful,
+    /// The body was not started: the record is as before the grant. The attempt does not count, a first one leaves no
+    /// fingerprint, and a doubt or a lapsed lease is one again.
+    Unused,
+    /// The body was not started, and it is known now that an earlier run did nothing. As [`Unused`](Self::Unused), but
+    /// it ends a doubt and a lapsed lease.
+    NothingHappened,
+}
+
+/// Releases a claim without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Release {
+    /// Who asks.
+    pub owner: Owner,
+    /// The fence that was granted.
+    pub fence: Fence,
+    /// Why.
+    pub cause: ReleaseCause,
+    /// How long from now the key may not be claimed again.
+    pub retry_after: Duration,
+}
+
+/// The answer to a [`Release`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReleaseAnswer {
+    /// The key may be claimed again, unless a doubt was given back unused.
+    Released,
+    /// It was abandoned under [`OnCrash::InDoubt`], or doubtful, so it is in doubt.
+    InDoubt,
+    /// The claim was not the claimant's any more; nothing changed.
+    Lost,
+}
+
+/// An operator's decision on a key in doubt.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Resolution {
+    /// The effect happened (or happened to fail for good); this is its result.
+    Record(Verdict, StoredResult),
+    /// The effect did not happen: the next caller may run the body.
+    Release,
+}
+
+/// The answer to a [`Resolution`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ResolveAnswer {
+    /// The decision is applied.
+    Resolved,
+    /// The key is in this state, not in doubt; nothing changed.
+    NotInDoubt(State),
+    /// There is no such record.
+    Absent,
+}

@@ -1,0 +1,399 @@
+//! The transitions. Each takes what the store holds, what is asked and the store's now, and says
+//! what to write and what to answer.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, OnCrash, Owner, Record, RecordStep,
+    RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Replay, Resolution,
+    ResolveAnswer, State, StoredResult, Timestamp, Tombstone, Verdict,
+};
+
+/// What a transition does: the record to write, if it changes, and the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Transition<A> {
+    /// The new record; `None` leaves everything as it is.
+    pub write: Option<Record>,
+    /// The answer.
+    pub answer: A,
+}
+
+impl<A> Transition<A> {
+    const fn keep(answer: A) -> Self {
+        Self { write: None, answer }
+    }
+
+    const fn put(record: Record, answer: A) -> Self {
+        Self { write: Some(record), answer }
+    }
+}
+
+/// Whether a record counts at all: one past its `expires_at` is absent, deleted or not.
+#[must_use]
+pub fn is_live(record: &Record, now: Timestamp) -> bool {
+    record.expires_at.is_none_or(|end| now < end)
+}
+
+/// Whether a record must not have an end: forgetting it would start a body again that may start at most once.
+#[must_use]
+pub const fn is_endless(record: &Record) -> bool {
+    match record.state {
+        State::InDoubt => true,
+        State::InFlight => matches!(record.on_crash, OnCrash::InDoubt),
+        State::Completed | State::Failed | State::Released => false,
+    }
+}
+
+fn live(record: Option<&Record>, now: Timestamp) -> Option<&Record> {
+    record.filter(|record| is_live(record, now))
+}
+
+/// Claims a key.
+///
+/// `record` is what the store holds, expired or not. `floor` is a fence that every new one must
+/// exceed; a store that deletes records passes the highest fence it has deleted, so that fences
+/// rise even if its clock steps back, and [`Fence::default`] where it keeps none.
+#[must_use]
+pub fn claim(
+    record: Option<&Record>,
+    floor: Fence,
+    request: &Claim,
+    now: Timestamp,
+) -> Transition<ClaimAnswer> {
+    let old_fence = record.map_or(floor, |record| record.fence.max(floor));
+    let Some(record) = live(record, now) else {
+        return grant(None, old_fence, request, now, false);
+    };
+    if let (Some(recorded), Some(asked)) = (record.fingerprint, request.fingerprint)
+        && recorded != asked
+    {
+        return Transition::keep(ClaimAnswer::Mismatch);
+    }
+    let is_own = record.owner == request.owner;
+    match record.state {
+        State::Completed | State::Failed => Transition::keep(replay(record)),
+        State::InFlight if is_own => Transition::keep(ClaimAnswer::Granted(granted(record, request, now))),
+        // A late copy of a claim that was answered: nobody waits for this answer, so nobody would run the body.
+        State::Released if is_own => Transition::keep(not_due(record, now)),
+        State::InDoubt if is_own || !may_settle(request) => Transition::keep(ClaimAnswer::InDoubt),
+        // In doubt with a lease that runs: its worker is alive, and may be in the middle of the effect.
+        State::InFlight | State::InDoubt if now < record.lease_until => {
+            Transition::keep(ClaimAnswer::Busy { retry_after: record.lease_until.since(now) })
+        }
+        State::Released if !record.recovered && attempts_are_over(record, request) => {
+            exhaust(record, request, now)
+        }
+        State::Released if now < record.retry_at => Transition::keep(not_due(record, now)),
+        State::Released if !record.recovered => grant(Some(record), old_fence, request, now, false),
+        State::InFlight | State::Released | State::InDoubt => take_over(record, old_fence, request, now),
+    }
+}
+
+/// A claim of a key whose last run began and ended without saying what happened.
+fn take_over(record: &Record, old_fence: Fence, request: &Claim, now: Timestamp) -> Transition<ClaimAnswer> {
+    let is_cautious = record.on_crash == OnCrash::InDoubt || request.on_crash == OnCrash::InDoubt;
+    if is_cautious && !may_settle(request) {
+        return Transition::put(in_doubt(record, now), ClaimAnswer::InDoubt);
+    }
+    if attempts_are_over(record, request) && !request.recovers {
+        return exhaust(record, request, now);
+    }
+    grant(Some(record), old_fence, request, now, true)
+}
+
+fn attempts_are_over(record: &Record, request: &Claim) -> bool {
+    request.max_attempts.is_some_and(|most| record.attempt >= most.get())
+}
+
+/// Whether this claim settles doubts at all. One that would let the next crash be rerun does not: given back
+/// unused, it would leave a lapsed lease in the place of a doubt.
+#[must_use]
+pub fn may_settle(request: &Claim) -> bool {
+    request.recovers && request.on_crash == OnCrash::InDoubt
+}
+
+/// What the holder of a record in flight is granted by this claim.
+///
+/// For stores whose server grants, and which make the answer of the record that it wrote.
+#[must_use]
+pub fn granted(record: &Record, request: &Claim, now: Timestamp) -> Grant {
+    Grant {
+        fence: record.fence,
+        attempt: record.attempt,
+        recovered: record.recovered,
+        recover_only: record.recovered
+            && request.max_attempts.is_some_and(|most| record.attempt > most.get()),
+        lease_left: record.lease_until.since(now),
+    }
+}
+
+fn not_due(record: &Record, now: Timestamp) -> ClaimAnswer {
+    ClaimAnswer::RetryAt { retry_after: record.retry_at.since(now) }
+}
+
+/// The number of a grant after `attempt` others. Those past the limit all have the number after the limit: none of
+/// them starts a body, so they are not counted.
+fn next_attempt(attempt: u32, max_attempts: Option<NonZeroU32>) -> u32 {
+    let past_the_limit = max_attempts.map_or(u32::MAX, |most| most.get().saturating_add(1));
+    attempt.saturating_add(1).min(past_the_limit.max(attempt))
+}
+
+fn grant(
+    record: Option<&Record>,
+    old_fence: Fence,
+    request: &Claim,
+    now: Timestamp,
+    recovered: bool,
+) -> Transition<ClaimAnswer> {
+    let fence = Fence::new(old_fence.get().saturating_add(1).max(now.as_micros()));
+    let attempt = next_attempt(record.map_or(0, |record| record.attempt), request.max_attempts);
+    let lease_until = now.after(request.lease);
+    let new = Record {
+        state: State::InFlight,
+        owner: request.owner,
+        fence,
+        attempt,
+        recovered,
+        on_crash: request.on_crash,
+        lease_until,
+        retry_at: now,
+        ttl: request.ttl,
+        fingerprint: request.fingerprint.or_else(|| record.and_then(|record| record.fingerprint)),
+        result: None,
+        steps: record.map_or_else(Vec::new, |record| record.steps.clone()),
+        created_at: record.map_or(now, |record| record.created_at),
+        completed_at: None,
+        expires_at: in_flight_until(request.on_crash, lease_until, request.ttl),
+    };
+    let answer = ClaimAnswer::Granted(granted(&new, request, now));
+    Transition::put(new, answer)
+}
+
+fn in_flight_until(on_crash: OnCrash, lease_until: Timestamp, ttl: Duration) -> Option<Timestamp> {
+    match on_crash {
+        OnCrash::Rerun => Some(lease_until.after(ttl)),
+        // Forgetting it would start the body a second time.
+        OnCrash::InDoubt => None,
+    }
+}
+
+fn replay(record: &Record) -> ClaimAnswer {
+    match record.replay() {
+        Some(Replay { result: StoredResult::Tombstone(Tombstone::Exhausted), attempt, .. }) => {
+            ClaimAnswer::Exhausted { attempts: attempt }
+        }
+        Some(replay) => ClaimAnswer::Replay(replay),
+        // A terminal record has both; a store's reader sees to it. Whatever it is, it must not run.
+        None => ClaimAnswer::Replay(Replay {
+            verdict: Verdict::Completed,
+            result: StoredResult::Tombstone(Tombstone::NotEncodable),
+            attempt: record.attempt,
+            completed_at: record.created_at,
+            expires_at: record.expires_at,
+        }),
+    }
+}
+
+/// A doubt never expires. Its lease is over: whoever can settle it need not wait.
+fn in_doubt(record: &Record, now: Timestamp) -> Record {
+    let lease_until = record.lease_until.min(now);
+    Record { state: State::InDoubt, lease_until, expires_at: None, ..record.clone() }
+}
+
+fn exhaust(record: &Record, request: &Claim, now: Timestamp) -> Transition<ClaimAnswer> {
+    let failed = Record { ttl: request.ttl, ..record.clone() };
+    let result = StoredResult::Tombstone(Tombstone::Exhausted);
+    // The steps stay: nobody knows what the last run did but by them.
+    let failed = Record {
+        steps: record.steps.clone(),
+        ..terminal(&failed, Owner::NOBODY, Verdict::Failed, result, now)
+    };
+    Transition::put(failed, ClaimAnswer::Exhausted { attempts: record.attempt })
+}
+
+fn terminal(record: &Record, owner: Owner, verdict: Verdict, result: StoredResult, now: Timestamp) -> Record {
+    Record {
+        state: match verdict {
+            Verdict::Completed => State::Completed,
+            Verdict::Failed => State::Failed,
+        },
+        owner,
+        result: Some(result),
+        // Nobody runs the body again, and the room is the result's.
+        steps: Vec::new(),
+        completed_at: Some(now),
+        expires_at: Some(now.after(record.ttl)),
+        ..record.clone()
+    }
+}
+
+/// Given up. `recovered` says whether the next grant takes over from a run of which nobody knows what it did: the
+/// record is then as one whose lease lapses when it is due.
+fn released(record: &Record, recovered: bool, retry_after: Duration, now: Timestamp) -> Record {
+    // Due at once is due by any clock, also one that is set back meanwhile.
+    let retry_at = if retry_after.is_zero() { Timestamp::default() } else { now.after(retry_after) };
+    Record {
+        state: State::Released,
+        recovered,
+        retry_at,
+        // A record that is not due must not be forgotten first, or its attempts would be too.
+        expires_at: Some(now.max(retry_at).after(record.ttl)),
+        ..record.clone()
+    }
+}
+
+/// As if the grant had not been: no body started, and what was not known before it is not known after it.
+fn unused(record: &Record, now: Timestamp) -> Record {
+    let before = uncounted(record);
+    if !record.recovered {
+        let is_first = before.attempt == 0;
+        let fingerprint = record.fingerprint.filter(|_| !is_first);
+        return Record { fingerprint, ..released(&before, false, Duration::ZERO, now) };
+    }
+    if record.state == State::InDoubt || record.on_crash == OnCrash::InDoubt {
+        return doubt_again(record, now);
+    }
+    released(&before, true, Duration::ZERO, now)
+}
+
+/// In doubt as before the grant. The owner stays, so that a late copy of its claim is refused, and the fence is
+/// nobody's: it says no more of a run that was not its own.
+fn doubt_again(record: &Record, now: Timestamp) -> Record {
+    let fence = Fence::new(record.fence.get().saturating_add(1));
+    Record { fence, ..in_doubt(&uncounted(record), now) }
+}
+
+/// The record without the attempt of this grant.
+fn uncounted(record: &Record) -> Record {
+    Record { attempt: record.attempt.saturating_sub(1), ..record.clone() }
+}
+
+/// Whether the holder of such a record may still speak. In doubt, it is alive in spite of its lapsed lease, and
+/// knows best what happened.
+const fn is_held(state: State) -> bool {
+    matches!(state, State::InFlight | State::InDoubt)
+}
+
+/// The record, if it is live and was granted to this owner under this fence.
+fn mine(record: Option<&Record>, owner: Owner, fence: Fence, now: Timestamp) -> Option<&Record> {
+    live(record, now).filter(|record| record.owner == owner && record.fence == fence)
+}
+
+/// Renews a lease.
+#[must_use]
+pub fn renew(record: Option<&Record>, request: &Renew, now: Timestamp) -> Transition<RenewAnswer> {
+    match mine(record, request.owner, request.fence, now) {
+        Some(record) if record.state == State::InFlight => {
+            let lease_until = now.after(request.lease);
+            let expires_at = in_flight_until(record.on_crash, lease_until, record.ttl);
+            Transition::put(Record { lease_until, expires_at, ..record.clone() }, RenewAnswer::Held)
+        }
+        Some(record) if record.state == State::InDoubt => {
+            let lease_until = now.after(request.lease);
+            Transition::put(Record { lease_until, ..record.clone() }, RenewAnswer::HeldInDoubt)
+        }
+        _ => Transition::keep(RenewAnswer::Lost),
+    }
+}
+
+/// Records a step of the body, also if the lease is over: it is as true as a result is then.
+///
+/// It does not touch the lease.
+#[must_use]
+pub fn record_step(
+    record: Option<&Record>,
+    request: &RecordStep,
+    now: Timestamp,
+) -> Transition<RecordStepAnswer> {
+    let mine = mine(record, request.owner, request.fence, now);
+    let Some(record) = mine.filter(|record| is_held(record.state)) else {
+        return Transition::keep(RecordStepAnswer::Lost);
+    };
+    let position = usize::try_from(request.position).unwrap_or(usize::MAX);
+    if position == record.steps.len() {
+        let mut record = record.clone();
+        record.steps.push(request.step.clone());
+        return Transition::put(record, RecordStepAnswer::Recorded);
+    }
+    match record.steps.get(position) {
+        // The answer was lost.
+        Some(there) if *there == request.step => Transition::keep(RecordStepAnswer::Recorded),
+        _ => Transition::keep(RecordStepAnswer::Lost),
+    }
+}
+
+/// Records a result.
+#[must_use]
+pub fn complete(record: Option<&Record>, request: &Complete, now: Timestamp) -> Transition<CompleteAnswer> {
+    let Some(record) = mine(record, request.owner, request.fence, now) else {
+        return Transition::keep(CompleteAnswer::Lost);
+    };
+    match record.state {
+        State::InFlight | State::InDoubt => {
+            let record = Record { ttl: request.ttl, ..record.clone() };
+            let done = terminal(&record, request.owner, request.verdict, request.result.clone(), now);
+            Transition::put(done, CompleteAnswer::Done)
+        }
+        State::Completed | State::Failed => Transition::keep(CompleteAnswer::Done),
+        State::Released => Transition::keep(CompleteAnswer::Lost),
+    }
+}
+
+/// Gives a claim up.
+#[must_use]
+pub fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> Transition<ReleaseAnswer> {
+    let Some(record) = mine(record, request.owner, request.fence, now) else {
+        return Transition::keep(ReleaseAnswer::Lost);
+    };
+    match record.state {
+        State::InFlight | State::InDoubt => give_up(record, request, now),
+        State::Released => Transition::keep(ReleaseAnswer::Released),
+        State::Completed | State::Failed => Transition::keep(ReleaseAnswer::Lost),
+    }
+}
+
+fn give_up(record: &Record, request: &Release, now: Timestamp) -> Transition<ReleaseAnswer> {
+    let was_in_doubt = record.state == State::InDoubt;
+    let new = match request.cause {
+        ReleaseCause::Failed => released(record, false, request.retry_after, now),
+        ReleaseCause::Unused => unused(record, now),
+        ReleaseCause::NothingHappened => unused(&Record { recovered: false, ..record.clone() }, now),
+        // A doubt it was before, and its holder does not know more.
+        ReleaseCause::Abandoned | ReleaseCause::Doubtful if was_in_doubt => in_doubt(record, now),
+        // Whoever asked what an earlier run did started no body.
+        ReleaseCause::Doubtful if record.recovered => doubt_again(record, now),
+        ReleaseCause::Doubtful => in_doubt(record, now),
+        ReleaseCause::Abandoned if record.on_crash == OnCrash::InDoubt => in_doubt(record, now),
+        ReleaseCause::Abandoned => released(record, true, request.retry_after, now),
+    };
+    let answer = match (new.state, request.cause) {
+        (State::InDoubt, ReleaseCause::Abandoned | ReleaseCause::Doubtful) => ReleaseAnswer::InDoubt,
+        _ => ReleaseAnswer::Released,
+    };
+    if new == *record { Transition::keep(answer) } else { Transition::put(new, answer) }
+}
+
+/// Carries out an operator's word on a key in doubt.
+#[must_use]
+pub fn resolve(
+    record: Option<&Record>,
+    resolution: &Resolution,
+    now: Timestamp,
+) -> Transition<ResolveAnswer> {
+    let Some(record) = live(record, now) else {
+        return Transition::keep(ResolveAnswer::Absent);
+    };
+    if record.state != State::InDoubt {
+        return Transition::keep(ResolveAnswer::NotInDoubt(record.state));
+    }
+    let new = match resolution {
+        Resolution::Record(verdict, result) => terminal(record, Owner::NOBODY, *verdict, result.clone(), now),
+        // The owner goes too: the worker in doubt must not take the release for its own.
+        Resolution::Release => {
+            Record { owner: Owner::NOBODY, ..released(record, false, Duration::ZERO, now) }
+        }
+    };
+    Transition::put(new, ResolveAnswer::Resolved)
+}

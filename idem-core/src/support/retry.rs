@@ -1,0 +1,129 @@
+//! Asking again where a store's answer was lost or the store was away for a moment.
+//!
+//! Every step of the protocol may be asked again by the same owner, so a store that talks to a server
+//! asks until it has an answer or its time is over.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::error::StoreError;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Asks until there is an answer that asking again would not change, for `time` in all.
+///
+/// # Errors
+///
+/// The last one. It is [`OutcomeUnknown`](crate::StoreErrorKind::OutcomeUnknown) as soon as one try may have
+/// been applied, whatever the later ones say.
+pub async fn retried<T, F>(time: Duration, mut ask: impl FnMut() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let begin = Instant::now();
+    let deadline = begin.checked_add(time);
+    let mut pauses = None;
+    let mut unknown: Option<StoreError> = None;
+    loop {
+        let answer = match deadline {
+            Some(deadline) => timeout_at(deadline, ask()).await.unwrap_or_else(|_| Err(late(time))),
+            None => ask().await,
+        };
+        let error = match answer {
+            Err(error) if error.is_transient() => error,
+            Err(error) => return Err(unknown.unwrap_or(error)),
+            Ok(answer) => return Ok(answer),
+        };
+        if error.is_outcome_unknown() {
+            unknown = Some(error.clone());
+        }
+        let pause = pauses
+            .get_or_insert_with(|| {
+                ExponentialBuilder::default()
+                    .with_jitter()
+                    .with_min_delay(FIRST_PAUSE)
+                    .with_max_delay(LONGEST_PAUSE)
+                    .without_max_times()
+                    .build()
+            })
+            .next()
+            .unwrap_or(LONGEST_PAUSE);
+        if begin.elapsed().saturating_add(pause) >= time {
+            return Err(unknown.unwrap_or(error));
+        }
+        sleep(pause).await;
+    }
+}
+
+fn late(time: Duration) -> StoreError {
+    StoreError::outcome_unknown(format!("no answer within the operation timeout of {time:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::pending;
+
+    use super::*;
+    use crate::error::StoreErrorKind;
+
+    const TIME: Duration = Duration::from_secs(2);
+
+    async fn asked(answers: impl Fn(u32) -> Result<u32, StoreError>) -> (Result<u32, StoreError>, u32) {
+        let count = Cell::new(0);
+        let answer = retried(TIME, || {
+            count.set(count.get() + 1);
+            std::future::ready(answers(count.get()))
+        })
+        .await;
+        (answer, count.get())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_moment_of_absence_is_waited_out() {
+        let away = |tries| if tries < 4 { Err(StoreError::unavailable("away")) } else { Ok(tries) };
+        let (answer, tries) = asked(away).await;
+        assert_eq!((answer.unwrap(), tries), (4, 4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_that_asking_again_would_not_change_is_given_at_once() {
+        let (answer, tries) = asked(|_| Err(StoreError::configuration("wrong"))).await;
+        assert_eq!((answer.unwrap_err().kind(), tries), (StoreErrorKind::Configuration, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_ends_within_its_time_and_never_asks_without_a_pause() {
+        let begin = Instant::now();
+        let (answer, tries) = asked(|_| Err(StoreError::unavailable("away"))).await;
+        assert_eq!(answer.unwrap_err().kind(), StoreErrorKind::Unavailable);
+        assert!(begin.elapsed() <= TIME && (5..30).contains(&tries), "{tries} tries");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_lost_answer_leaves_the_outcome_unknown() {
+        let lost = |tries| {
+            Err(if tries == 1 { StoreError::outcome_unknown("cut") } else { StoreError::unavailable("away") })
+        };
+        assert_eq!(asked(lost).await.0.unwrap_err().kind(), StoreErrorKind::OutcomeUnknown);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_after_a_lost_answer_leaves_the_outcome_unknown() {
+        let lost = |tries| {
+            Err(if tries == 1 { StoreError::outcome_unknown("cut") } else { StoreError::configuration("no") })
+        };
+        assert_eq!(asked(lost).await.0.unwrap_err().kind(), StoreErrorKind::OutcomeUnknown);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_answer_at_all_is_an_unknown_outcome_when_the_time_is_over() {
+        let begin = Instant::now();
+        let answer = retried(TIME, pending::<Result<(), StoreError>>).await;
+        assert_eq!(answer.unwrap_err().kind(), StoreErrorKind::OutcomeUnknown);
+        assert_eq!(begin.elapsed(), TIME);
+    }
+}

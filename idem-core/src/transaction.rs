@@ -1,0 +1,124 @@
+//! What a store needs to record in the caller's transaction.
+//!
+//! Owns the trait, and how the connection behind an argument is found. It knows no database.
+
+use std::ops::DerefMut;
+
+use crate::Store;
+use crate::error::StoreError;
+use crate::key::RecordKey;
+use crate::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Record, Timestamp};
+
+/// A store that can record in the caller's transaction, together with the caller's own writes.
+///
+/// Nobody else sees what it does before the caller commits. `PostgresStore` and `MySqlStore` implement it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot record in a transaction of the caller's",
+    label = "with `transaction`, this must be a `PostgresStore` or a `MySqlStore`"
+)]
+pub trait TransactionStore: Store {
+    /// The same store: a type that nothing else has, so that rustc says once of a store that is none.
+    type Itself: TransactionStore;
+
+    /// The connection that carries the transaction.
+    type Connection: Send;
+
+    /// The same store.
+    fn itself(self) -> Self::Itself;
+
+    /// Whether a transaction is open on this connection.
+    fn is_open(connection: &Self::Connection) -> bool;
+
+    /// Takes the key for this transaction, if it is free: no other transaction gets it until this one ends. It
+    /// writes nothing.
+    fn take(
+        &self,
+        connection: &mut Self::Connection,
+        key: &RecordKey,
+        request: &Claim,
+    ) -> impl Future<Output = Result<Taking, StoreError>> + Send;
+
+    /// Sets the savepoint that [`undo`](Self::undo) returns to.
+    fn mark(connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Rolls back to the savepoint and removes it.
+    fn undo(connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// As [`undo`](Self::undo), before the next statement on the connection.
+    fn undo_first(connection: &mut Self::Connection);
+
+    /// Removes the savepoint and keeps the writes since.
+    fn keep(connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Records a result in the transaction, if the record has not changed since the key was taken.
+    fn record(
+        &self,
+        connection: &mut Self::Connection,
+        key: &RecordKey,
+        taken: &Taken,
+        request: &Complete,
+    ) -> impl Future<Output = Result<CompleteAnswer, StoreError>> + Send;
+
+    /// Makes it impossible to commit the transaction.
+    fn spoil(connection: &mut Self::Connection) -> impl Future<Output = ()> + Send;
+}
+
+/// The outcome of an attempt to take a key.
+#[derive(Debug)]
+pub enum Taking {
+    /// This transaction has the key.
+    Taken(Box<Taken>),
+    /// The key is not free, for this reason.
+    Refused(ClaimAnswer),
+}
+
+/// A key that a transaction has taken.
+#[derive(Debug)]
+pub struct Taken {
+    /// The right to run the body.
+    pub grant: Grant,
+    /// The record as it was read; `None` where there is none.
+    pub old: Option<Record>,
+    /// The record as a claim outside a transaction would have written it.
+    pub new: Record,
+    /// When the transaction began, which identifies it.
+    pub begun: Timestamp,
+    /// When it was taken, by the store's clock.
+    pub at: Timestamp,
+    /// The same by this process's.
+    pub since: tokio::time::Instant,
+}
+
+/// Ways to a connection.
+pub mod via {
+    /// The connection itself.
+    #[derive(Debug)]
+    pub struct Itself;
+    /// Through one that gives it out mutably, and so on.
+    #[derive(Debug)]
+    pub struct Through<V>(V);
+}
+
+/// A connection `C`, or what gives one out mutably: a transaction, a pool's connection, a wrapper.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no connection of the store's kind",
+    label = "this argument must be a `&mut` of a connection or transaction, such as `&mut Transaction<'_, Postgres>`"
+)]
+pub trait Carries<C, Via> {
+    /// The connection.
+    fn connection(&mut self) -> &mut C;
+}
+
+#[diagnostic::do_not_recommend]
+impl<C> Carries<C, via::Itself> for C {
+    fn connection(&mut self) -> &mut C {
+        self
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<C, V, T: DerefMut<Target: Carries<C, V>>> Carries<C, via::Through<V>> for T {
+    fn connection(&mut self) -> &mut C {
+        self.deref_mut().connection()
+    }
+}

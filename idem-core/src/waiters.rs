@@ -1,0 +1,40 @@
+//! A place in a store where the engine keeps what all clones of that store share in this process.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, LazyLock, OnceLock};
+
+/// Shared by the clones of one store in this process, so that waiting callers share one poll.
+///
+/// A store makes one with `Waiters::default()`, shares it among its clones, and returns it from
+/// [`Store::waiters`](crate::Store::waiters). Only the engine uses its contents. A store without one works,
+/// too: each waiting caller then polls by itself.
+#[derive(Clone, Default)]
+pub struct Waiters(Arc<OnceLock<Box<dyn Any + Send + Sync>>>);
+
+static NOBODY: LazyLock<Waiters> = LazyLock::new(Waiters::default);
+
+impl Waiters {
+    /// The one of all stores that have none of their own.
+    #[must_use]
+    pub(crate) fn of_nobody() -> &'static Self {
+        &NOBODY
+    }
+
+    /// What was put here first; made by `make` if there is nothing yet. `None` where the store has no place of its
+    /// own, or something of another type was put here.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        if Arc::ptr_eq(&self.0, &NOBODY.0) {
+            return None;
+        }
+        self.0.get_or_init(|| Box::new(make())).downcast_ref()
+    }
+}
+
+impl fmt::Debug for Waiters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waiters")
+    }
+}

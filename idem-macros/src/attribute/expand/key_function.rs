@@ -1,0 +1,43 @@
+//! The function that `key_fn` asks for: the same arguments, and the name of their record.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::{LitStr, Signature, parse_quote};
+
+use super::super::model::{MissingKey, Model};
+use super::{key_with, scope_at};
+use crate::runtime_path;
+
+/// The function, if it is asked for.
+pub(super) fn expand(model: &Model<'_>) -> Option<TokenStream> {
+    let name = model.key_function.as_ref()?;
+    let guarded = model.function;
+    let path = runtime_path::private(model.runtime.as_ref());
+    let (import, runtime) = runtime_path::imported(model.runtime.as_ref());
+    let signature = Signature {
+        constness: None,
+        asyncness: None,
+        ident: name.clone(),
+        output: parse_quote!(-> #path::KeyOfCall),
+        ..guarded.signature.clone()
+    };
+    // A value that may be missing makes the key missing, whatever the call then does.
+    let missing_key = model.missing_key.map(|(_, said)| (MissingKey::Reject, said));
+    let operation = scope_at(model, &runtime, "of_key");
+    let key = key_with(model, &runtime, missing_key);
+    let conditions = guarded.attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));
+    let visibility = &guarded.visibility;
+    let text = format!("The record of a call of `{}` with these arguments.", guarded.signature.ident);
+    let text = LitStr::new(&text, Span::call_site());
+    let body = quote_spanned! {Span::mixed_site()=>
+        #import
+        let __idem_key = #key;
+        #runtime::key_of_call(#operation, __idem_key)
+    };
+    Some(quote! {
+        #[doc = #text]
+        #(#conditions)*
+        #[allow(dead_code, unused_variables, unused_mut, clippy::all, clippy::pedantic, clippy::nursery)]
+        #visibility #signature { #body }
+    })
+}

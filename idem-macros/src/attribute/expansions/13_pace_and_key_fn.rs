@@ -1,0 +1,82 @@
+#[idempotent(key = "{id}", key_fn = charge_key, timeout = "2m", retry_after = "1s..5m", record_if = Receipt::is_final, store_timeout = "2s", store = store)]
+pub async fn charge(store: &Pool, id: u64) -> Result<Receipt, ChargeError> {
+    id.charge().await
+}
+
+// becomes
+
+pub async fn charge(store: &Pool, id: u64) -> Result<Receipt, ChargeError> {
+    use ::idem::__private as __idem;
+    {
+        struct Here;
+        __idem::register!(
+            __idem::Registered::function(::core::module_path!(), "charge",
+            ::core::any::type_name:: < Here >, & [("key", "{id}"), ("argument",
+            "id: u64"), ("returns", "Result<Receipt, ChargeError>")],)
+        );
+    }
+    let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>()
+        .record_if(Receipt::is_final);
+    let __idem_operation = {
+        static SITE: __idem::Site = __idem::Site::new(
+            ::core::module_path!(),
+            "charge",
+            ::core::file!(),
+            ::core::line!(),
+            ::core::column!(),
+        );
+        __idem::Operation::at(&SITE, &|| ())
+    }
+        .timeout(::core::time::Duration::from_millis(120_000))
+        .store_timeout(::core::time::Duration::from_millis(2_000))
+        .retry_after(
+            ::core::time::Duration::from_millis(
+                1_000,
+            )..::core::time::Duration::from_millis(300_000),
+        );
+    let __idem_store = __idem::store(&store);
+    let __idem_key = __idem::KeyBuilder::new().part(&id);
+    let __idem_fingerprint = ::core::option::Option::None;
+    let __idem_body = ::core::pin::pin!(
+        ::core::option::Option::Some(async move { if let
+        ::core::option::Option::Some(__idem_never) = ::core::option::Option::None:: <
+        Result < Receipt, ChargeError > > { return __idem_never; } { id.charge(). await }
+        })
+    );
+    let __idem_result = __idem::run(
+            __idem_codec,
+            __idem_operation,
+            __idem_store,
+            __idem_key,
+            __idem_fingerprint,
+            __idem_body,
+        )
+        .await;
+    __idem_result
+}
+///The record of a call of `charge` with these arguments.
+#[allow(
+    dead_code,
+    unused_variables,
+    unused_mut,
+    clippy::all,
+    clippy::pedantic,
+    clippy::nursery
+)]
+pub fn charge_key(store: &Pool, id: u64) -> ::idem::__private::KeyOfCall {
+    use ::idem::__private as __idem;
+    let __idem_key = __idem::KeyBuilder::new().part(&id);
+    __idem::key_of_call(
+        {
+            static SITE: __idem::Site = __idem::Site::of_key(
+                ::core::module_path!(),
+                "charge",
+                ::core::file!(),
+                ::core::line!(),
+                ::core::column!(),
+            );
+            __idem::Operation::at(&SITE, &|| ())
+        },
+        __idem_key,
+    )
+}

@@ -1,0 +1,59 @@
+//! What the attribute says of mistakes that it finds itself: one file for each theme in `mistakes`, with each use
+//! above the words and the tokens at which they are shown. What rustc says is in the workspace's `tests/ui`.
+//!
+//! `UPDATE_EXPECT=1` writes them anew, and then each is to be read.
+
+use std::path::{Path, PathBuf};
+
+use expect_test::expect_file;
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+use super::faults;
+
+const FAULT: &str = "//~ ";
+
+fn files() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/attribute/mistakes");
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// The faults of one use, a line each.
+fn shown(code: &str) -> String {
+    let mut tokens = code.parse::<TokenStream>().unwrap().into_iter().skip(1);
+    let Some(TokenTree::Group(brackets)) = tokens.next() else { panic!("no attribute: {code}") };
+    let attribute = brackets.stream().into_iter().find_map(|token| match token {
+        TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis => Some(group.stream()),
+        _ => None,
+    });
+    let faults = faults(attribute.unwrap_or_default(), &tokens.collect()).shown();
+    faults.lines().map(|line| format!("{FAULT}{line}\n")).collect()
+}
+
+#[test]
+fn every_mistake_is_explained_at_its_place() {
+    let mut cases = 0;
+    for file in files() {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let mut now = String::new();
+        for case in text.split("\n// ") {
+            let (name, rest) = case.trim_start_matches("// ").split_once('\n').unwrap();
+            let code: String = rest
+                .lines()
+                .filter(|line| !line.starts_with(FAULT))
+                .map(|line| format!("{line}\n"))
+                .collect();
+            let code = code.trim();
+            let faults = shown(code);
+            assert!(!faults.is_empty(), "{name} is no mistake");
+            assert!(!faults.contains("--> unknown"), "{name} has no place: {faults}");
+            let separator = if now.is_empty() { "" } else { "\n" };
+            now += &format!("{separator}// {name}\n{code}\n{faults}");
+            cases += 1;
+        }
+        expect_file![&file].assert_eq(&now);
+    }
+    assert!(cases >= 60, "{cases}");
+}

@@ -1,0 +1,76 @@
+// item_const_fn
+#[idempotent(key = "{id}", store = store)]
+const fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: a `const fn` cannot wait for a store: remove `const`
+//~   --> const
+//~ error: `#[idempotent]` needs an `async fn`: write `async` here, or guard an async function that this one calls
+//~   --> fn
+
+// item_const_parameter
+#[idempotent(key = "{id}", store = store)]
+async fn charge<const N: usize>(store: &MemoryStore, id: [u8; N]) -> Result<usize, idem::Error> {
+    Ok(N)
+}
+//~ error: missing `scope`: `charge` has the const parameter `N`, which must not be part of the operation's name
+//~ help: add a name that never changes, such as `scope = "charge"`
+//~   --> const N : usize
+
+// item_extern
+#[idempotent(key = "{id}", store = store)]
+async extern "C" fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: an `extern` function cannot be async: guard an async function that this one calls
+//~   --> extern "C"
+
+// item_impl_argument
+#[idempotent(key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: impl idem::KeyPart) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: missing `scope`: `charge` has an argument of an `impl` type, which must not be part of the operation's name
+//~ help: add a name that never changes, such as `scope = "charge"`
+//~   --> impl idem :: KeyPart
+
+// item_not_async
+#[idempotent(key = "{id}", store = store)]
+fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `#[idempotent]` needs an `async fn`: write `async` here, or guard an async function that this one calls
+//~   --> fn
+
+// item_returns_impl
+#[idempotent(key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<impl Copy, idem::Error> {
+    Ok(id)
+}
+//~ error: an `impl` type has no name to decode a recorded result to: write the type itself
+//~   --> impl Copy
+
+// item_returns_reference
+#[idempotent(key = "{id}", store = store)]
+async fn charge<'a>(store: &MemoryStore, id: &'a str) -> Result<&'a str, idem::Error> {
+    Ok(id)
+}
+//~ error: a recorded result is given to later calls, so it cannot be a reference: return an owned value
+//~   --> & 'a str
+
+// item_type_parameter
+#[idempotent(key = "{id}", store = store)]
+async fn charge<S: Store, K: idem::KeyPart>(store: &S, id: K) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: missing `scope`: `charge` has the type parameter `S`, which must not be part of the operation's name
+//~ help: add a name that never changes, such as `scope = "charge"`
+//~   --> S : Store
+
+// item_without_return
+#[idempotent(key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) {
+    drop(id);
+}
+//~ error: an idempotent function returns a `Result`: what it gives is recorded, and what idem has to say is an error; write `-> Result<T, E>` with `E: From<idem::Error>`
+//~   --> charge

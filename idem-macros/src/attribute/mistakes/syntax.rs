@@ -1,0 +1,175 @@
+// option_colon
+#[idempotent(ttl: "24h", key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: expected `=`: write `ttl = ..`
+//~   --> :
+
+// option_detach_with_borrowed_value
+#[idempotent(detach, key = "{id}", store = MemoryStore::new())]
+async fn charge(id: Option<&str>) -> Result<bool, idem::Error> {
+    Ok(id.is_some())
+}
+//~ error: a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or an owned type
+//~   --> Option < & str >
+
+// option_detach_with_lifetime
+#[idempotent(detach, key = "{id}", store = store.0)]
+async fn charge(store: (MemoryStore,), id: u8, _name: std::borrow::Cow<'_, str>) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or an owned type
+//~   --> std :: borrow :: Cow < '_ , str >
+
+// option_detach_with_reference
+#[idempotent(detach, key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or an owned type
+//~   --> & MemoryStore
+
+// option_detach_with_self
+#[idempotent(key = "{id}", store = self.0, detach)]
+async fn charge(&self, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: a detached body outlives its caller and cannot borrow `self`: take `self: Arc<Self>`, or `self` by value
+//~   --> & self
+
+// option_in_parentheses
+#[idempotent(ttl("24h"), key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: expected `=`: write `ttl = ..`
+//~   --> ("24h")
+
+// option_key_without_name
+#[idempotent("{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: an option begins with its name: if this is the key, write `key = ` before it
+//~   --> "{id}"
+
+// option_malformed_beside_a_faulty_one
+#[idempotent(key = "{id}" "x", ttl = "30", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: expected `,` after the value of `key`
+//~   --> "x"
+//~ error: `30` has no unit: write `30s` for seconds, or `ms`, `m`, `h`, `d`, `w`
+//~   --> "30"
+
+// option_missing_all
+#[idempotent()]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: missing `key` and `store`
+//~ help: write what tells one call from another and where results are kept, such as `#[idempotent(key = "id/{id}", store = app.store)]`
+//~   --> the attribute
+
+// option_missing_store
+#[idempotent(key = "{id}")]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: missing `store`
+//~ help: write where results are kept, such as `store = app.store`
+//~   --> the attribute
+
+// option_misspelled
+#[idempotent(tll = "24h", key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: unknown option `tll`
+//~ help: did you mean `ttl`? The options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `steps`, `max_attempts`, `max_result_bytes`, `timeout`, `retry_after`, `record_if`, `upgrade`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
+//~   --> tll
+
+// option_no_comma
+#[idempotent(key = "{id}" store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: expected `,` after the value of `key`
+//~   --> store
+
+// option_several_faults
+#[idempotent(key = "{di}", tll = "1h", ttl = "1M", lease = 5, max_attempts = 0, on_crash = "retry")]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: unknown option `tll`
+//~ help: did you mean `ttl`? The options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `steps`, `max_attempts`, `max_result_bytes`, `timeout`, `retry_after`, `record_if`, `upgrade`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
+//~   --> tll
+//~ error: missing `store`
+//~ help: write where results are kept, such as `store = app.store`
+//~   --> the attribute
+//~ error: unknown value `retry` of `on_crash`: must be one of "rerun" and "in_doubt"
+//~ help: write "rerun" to run the body again, or "in_doubt" to let an operator decide
+//~   --> "retry"
+//~ error: `1M` may mean minutes or months: write `1m` for minutes, and months as days
+//~   --> "1M"
+//~ error: `5` has no unit: write `"5s"` for seconds, or an expression of type `Duration`
+//~   --> 5
+//~ error: `max_attempts` cannot be 0: give a number above it, or leave the option out
+//~   --> 0
+//~ error: in `{di}`: `charge` has no argument `di`: did you mean `id`? Its arguments are `store` and `id`
+//~   --> "{di}"
+
+// option_twice
+#[idempotent(ttl = "1h", ttl = "2h", key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `ttl` is given twice: keep one
+//~   --> ttl
+
+// option_unknown
+#[idempotent(expires_in = "24h", key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: unknown option `expires_in`
+//~ help: did you mean `ttl`? The options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `steps`, `max_attempts`, `max_result_bytes`, `timeout`, `retry_after`, `record_if`, `upgrade`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
+//~   --> expires_in
+
+// option_unknown_and_unlike_any
+#[idempotent(colour = "red", key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: unknown option `colour`
+//~ help: the options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `steps`, `max_attempts`, `max_result_bytes`, `timeout`, `retry_after`, `record_if`, `upgrade`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
+//~   --> colour
+
+// option_with_nothing_after_equals
+#[idempotent(ttl = , key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `ttl` has no value after its `=`
+//~   --> =
+
+// option_without_value
+#[idempotent(ttl, key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: missing the value of `ttl`
+//~ help: write `ttl = ..`
+//~   --> ttl
+
+// option_word_with_value
+#[idempotent(fail_open = true, key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `fail_open` takes no value
+//~ help: write `fail_open` alone, or leave it out
+//~   --> fail_open = true

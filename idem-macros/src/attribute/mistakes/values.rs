@@ -1,0 +1,384 @@
+// option_crate_relative
+#[idempotent(crate = idem, key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `crate` is an absolute path to the library: write `::name`, `crate::..` or `$crate::..`
+//~   --> idem
+
+// option_crate_text
+#[idempotent(crate = "::idem", key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `crate` is an absolute path to the library: write `::name`, `crate::..` or `$crate::..`
+//~   --> "::idem"
+
+// option_fingerprint_empty
+#[idempotent(fingerprint = (), key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: this fingerprint is empty
+//~ help: name what must not change, such as `fingerprint = id`
+//~   --> ()
+
+// option_fingerprint_text
+#[idempotent(fingerprint = "id", key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: this fingerprint is the same for every call
+//~ help: name what must not change, such as `fingerprint = id`
+//~   --> "id"
+
+// option_fingerprint_unknown
+#[idempotent(fingerprint = (id, amount), key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `charge` has no argument `amount`; its arguments are `store` and `id`
+//~   --> amount
+
+// option_max_attempts_negative
+#[idempotent(max_attempts = -1, key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `max_attempts` is a whole number above 0
+//~   --> - 1
+
+// option_max_attempts_text
+#[idempotent(max_attempts = "5", key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `max_attempts` is a number: write `5` without quotes
+//~   --> "5"
+
+// option_max_attempts_too_large
+#[idempotent(max_attempts = 5_000_000_000, key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `5000000000` is too large for `max_attempts`
+//~   --> 5_000_000_000
+
+// option_max_attempts_zero
+#[idempotent(max_attempts = 0, key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `max_attempts` cannot be 0: give a number above it, or leave the option out
+//~   --> 0
+
+// option_max_result_bytes_zero
+#[idempotent(max_result_bytes = 0, key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `max_result_bytes` cannot be 0: give a number above it, or leave the option out
+//~   --> 0
+
+// option_missing_key
+#[idempotent(store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: missing `key`
+//~ help: write what tells one call from another, such as `key = "id/{id}"`
+//~   --> the attribute
+
+// option_missing_key_unknown
+#[idempotent(key = "{id}", missing_key = "refuse", store = store)]
+async fn charge(store: &MemoryStore, id: Option<u8>) -> Result<bool, idem::Error> {
+    Ok(id.is_some())
+}
+//~ error: unknown value `refuse` of `missing_key`: must be one of "reject" and "run"
+//~ help: write "reject" to refuse a call without a key, or "run" to run its body unprotected
+//~   --> "refuse"
+
+// option_on_crash_no_text
+#[idempotent(on_crash = rerun, key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `on_crash` must be one of "rerun" and "in_doubt"
+//~ help: write "rerun" to run the body again, or "in_doubt" to let an operator decide
+//~   --> rerun
+
+// option_on_crash_unknown
+#[idempotent(on_crash = "in-doubt", key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: unknown value `in-doubt` of `on_crash`: must be one of "rerun" and "in_doubt"
+//~ help: did you mean "in_doubt"?
+//~   --> "in-doubt"
+
+// option_recover_called
+#[idempotent(recover = find(id), key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+//~ error: `recover` is a function, and idem calls it with the recovery and the arguments: write its path alone
+//~   --> find (id)
+
+// option_recover_number
+#[idempotent(recover = 3, key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+//~ error: `recover` is an async function, called before the body is run again: write its path
+//~   --> 3
+
+// option_recover_of_unnamed_arguments
+#[idempotent(recover = find, key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, (id, _): (u64, u8), _: u8) -> Result<u64, Error> {
+    Ok(id)
+}
+//~ error: `recover` is given each argument by reference, so each needs a name: write one here, and take it apart in the body
+//~   --> (id , _)
+//~ error: `recover` is given each argument by reference, so each needs a name: write one here, and take it apart in the body
+//~   --> _
+
+// option_recover_text
+#[idempotent(recover = "find", key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+//~ error: `recover` is a function, not text: write `recover = find`
+//~   --> "find"
+
+// option_recover_twice
+#[idempotent(recover = find, recover = find, key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+//~ error: `recover` is given twice: keep one
+//~   --> recover
+
+// option_scope_blank
+#[idempotent(scope = " ", key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: this scope is blank: give the operation a name, such as "payments.charge"
+//~   --> " "
+
+// option_scope_empty
+#[idempotent(scope = "", key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: this scope is blank: give the operation a name, such as "payments.charge"
+//~   --> ""
+
+// option_scope_expression
+#[idempotent(scope = NAME, key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: a scope is a fixed name, as it must not change: write text, such as "payments.charge"
+//~   --> NAME
+
+// option_scope_template
+#[idempotent(key = "{id}", scope = "{tenant}/charge", store = store)]
+async fn charge(store: &MemoryStore, tenant: &str, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: expected a fixed name, found `{tenant}`: a scope is not a template, and is the same for every call
+//~ help: what tells one call from another goes into the key: `key = "{tenant}/.."`
+//~   --> "{tenant}/charge"
+
+// option_scope_too_long
+#[idempotent(scope = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: this scope is 513 bytes long, and 512 is the most
+//~   --> "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+
+// option_store_text
+#[idempotent(key = "{id}", store = "store")]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `store` is an expression, not text: write `store = store` without quotes
+//~   --> "store"
+
+// option_terminal_called
+#[idempotent(terminal = is_final(), key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `terminal` is a function, and idem calls it: write its path without arguments
+//~   --> is_final ()
+
+// option_terminal_text
+#[idempotent(terminal = "idem::Error::is_final", key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `terminal` is a function, not text: write `terminal = idem::Error::is_final`
+//~   --> "idem::Error::is_final"
+
+// option_missing_key_of_a_variable
+#[idempotent(key = "{id}", missing_key = reject, store = store)]
+async fn charge(store: &MemoryStore, id: Option<u8>) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: `missing_key` must be one of "reject" and "run"
+//~ help: write "reject" to refuse a call without a key, or "run" to run its body unprotected
+//~   --> reject
+
+// option_missing_key_misspelled
+#[idempotent(key = "{id}", missing_key = "rejct", store = store)]
+async fn charge(store: &MemoryStore, id: Option<u8>) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: unknown value `rejct` of `missing_key`: must be one of "reject" and "run"
+//~ help: did you mean "reject"?
+//~   --> "rejct"
+
+// option_store_number
+#[idempotent(key = "{id}", store = 5)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: expected a store, found `5`
+//~ help: write an expression that is one, such as `store = app.store`
+//~   --> 5
+
+// option_store_tuple
+#[idempotent(key = "{id}", store = (store, id))]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: expected a store, found a tuple
+//~ help: write an expression that is one, such as `store = app.store`
+//~   --> (store , id)
+
+// option_fingerprint_of_constants
+#[idempotent(key = "{id}", fingerprint = ("v2", VERSION), store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: this fingerprint is the same for every call
+//~ help: name what must not change, such as `fingerprint = id`
+//~   --> ("v2" , VERSION)
+
+// option_fingerprint_closure
+#[idempotent(key = "{id}", fingerprint = |id| id, store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: a fingerprint is a value, not code that runs later: write the expression itself
+//~   --> | id | id
+
+// option_key_fn_text
+#[idempotent(key = "{id}", key_fn = "charge_key", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: expected a name
+//~ help: write the name of the function to be made, such as `key_fn = charge_key`
+//~   --> "charge_key"
+
+// option_key_fn_itself
+#[idempotent(key = "{id}", key_fn = charge, store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: `charge` is the function itself
+//~ help: write the name of the function to be made, such as `key_fn = charge_key`
+//~   --> charge
+
+// option_retry_after_range
+#[idempotent(key = "{id}", retry_after = "5m..1s", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: expected a range that begins with the shorter duration, such as "1s..5m"
+//~   --> "5m..1s"
+
+// option_retry_after_no_unit
+#[idempotent(key = "{id}", retry_after = "1..5m", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: `1` has no unit: write `1s` for seconds, or `ms`, `m`, `h`, `d`, `w`
+//~   --> "1..5m"
+
+// option_record_if_text
+#[idempotent(key = "{id}", record_if = "is_final", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: `record_if` is a function, not text: write `record_if = is_final`
+//~   --> "is_final"
+
+// option_upgrade_text
+#[idempotent(key = "{id}", upgrade = "of_old", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: `upgrade` is a function, not text: write `upgrade = of_old`
+//~   --> "of_old"
+
+// option_steps_other_word
+#[idempotent(key = "{id}", steps = "strikt", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: unknown value `strikt` of `steps`: must be one of "strict" and "warn"
+//~ help: did you mean "strict"?
+//~   --> "strikt"
+
+// option_timeout_number
+#[idempotent(key = "{id}", timeout = 5, store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: `5` has no unit: write `"5s"` for seconds, or an expression of type `Duration`
+//~   --> 5
+
+// option_store_timeout_zero
+#[idempotent(key = "{id}", store_timeout = "0s", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: this duration is zero: give it a length, such as "30s"
+//~   --> "0s"
+
+// key_constant_field_called_like_an_argument
+#[idempotent(key = CONFIG.id, store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: `charge` has no argument `CONFIG`; its arguments are `store` and `id`
+//~   --> CONFIG . id
+
+// key_constant_method_called_like_an_argument
+#[idempotent(key = Config::id(), store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`
+//~   --> Config :: id ()
+
+// key_braces_in_braces
+#[idempotent(key = "{ {id} }", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: the `{` before `` has no `}`: close it, or write `{{` for the character itself
+//~   --> "{ {id} }"
+
+// key_several_separators
+#[idempotent(key = "{id}{id}-{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: between `{id}` and `{id}` there is nothing, so different values could give the same key: separate them, as in `{id}/{id}`
+//~   --> "{id}{id}-{id}"

@@ -1,0 +1,88 @@
+//! What a guarded function tells the catalogue: constants that the linker gathers, made of the source alone.
+//!
+//! Owns which facts there are; their names are those that the runtime's registry reads. Nothing of it runs in a call.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote_spanned};
+use syn::ext::IdentExt;
+use syn::visit::Visit as _;
+use syn::{FnArg, LitStr};
+
+use super::Arguments;
+use super::model::{Length, Model, OnCrash, Scope};
+use crate::key::KeyPiece;
+use crate::source::source;
+
+/// The registration of a function, as a statement in its body.
+pub(super) fn expand(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
+    let span = Span::mixed_site();
+    let name = LitStr::new(&model.function.signature.ident.unraw().to_string(), span);
+    let kind = if model.function.signature.receiver().is_some() { "method" } else { "function" };
+    let kind = syn::Ident::new(kind, span);
+    let facts = facts(model).into_iter().map(|(name, fact)| {
+        let fact = LitStr::new(&fact, span);
+        quote_spanned!(span=> (#name, #fact))
+    });
+    // In a block of its own, as items have no hygiene. The type shows the runtime what the function is a part of, which
+    // a macro cannot see.
+    quote_spanned! {span=> {
+        struct Here;
+        #runtime::register!(#runtime::Registered::#kind(
+            ::core::module_path!(), #name, ::core::any::type_name::<Here>, &[#(#facts),*],
+        ));
+    }}
+}
+
+fn facts(model: &Model<'_>) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    if let Scope::Named(scope) = &model.scope {
+        facts.push(("scope", scope.value()));
+    }
+    facts.push(("key", key(&model.key)));
+    facts.extend(arguments(model).map(|argument| ("argument", argument)));
+    facts.extend(model.fingerprint.iter().map(|fingerprint| ("fingerprint", fingerprint.source.clone())));
+    facts.extend(model.ttl.iter().map(|ttl| ("ttl", length(ttl))));
+    facts.extend(model.lease.iter().map(|lease| ("lease", length(lease))));
+    if model.on_crash == Some(OnCrash::InDoubt) {
+        facts.push(("on_crash", "in_doubt".into()));
+    }
+    facts.push(("returns", source(model.returns)));
+    facts
+}
+
+/// The key as a template, also where it was written as a place or an expression.
+fn key(pieces: &[KeyPiece]) -> String {
+    let shown = pieces.iter().map(|piece| match piece {
+        KeyPiece::Literal(text) => text.value().replace('{', "{{").replace('}', "}}"),
+        KeyPiece::Part { source, .. } => format!("{{{source}}}"),
+    });
+    shown.collect()
+}
+
+/// The arguments that the key names, as they are declared.
+fn arguments(model: &Model<'_>) -> impl Iterator<Item = String> {
+    let named: TokenStream = model.key.iter().filter_map(KeyPiece::part).cloned().collect();
+    let inputs = model.function.signature.inputs.iter().filter(move |input| {
+        let mut bound = Arguments::default();
+        match input {
+            FnArg::Receiver(receiver) => bound.bind_self(receiver),
+            FnArg::Typed(argument) => bound.visit_pat(&argument.pat),
+        }
+        bound.are_named_in(&named)
+    });
+    inputs.map(|input| match input {
+        FnArg::Typed(argument) => source(without_attributes(argument).to_token_stream()),
+        FnArg::Receiver(receiver) => source(receiver),
+    })
+}
+
+fn without_attributes(argument: &syn::PatType) -> syn::PatType {
+    syn::PatType { attrs: Vec::new(), ..argument.clone() }
+}
+
+fn length(length: &Length) -> String {
+    match length {
+        Length::Known(known) => known.as_millis().to_string(),
+        Length::Computed(computed) => source(computed),
+    }
+}

@@ -1,0 +1,155 @@
+//! How annotated functions get into the catalogue: the linker gathers one constant a function.
+//!
+//! Owns what the macro's constants hold, and makes the catalogue of them. Nothing of it runs unless somebody asks for the
+//! catalogue. `docs/decisions/0026-the-linker-gathers-the-catalogue.md` has the reasons.
+
+use std::time::Duration;
+
+use idem_core::defaults;
+
+use super::{Catalogue, CatalogueKeyPart, CatalogueOperation, IDEM_REGISTERED_1};
+use crate::engine::scope_of;
+
+/// The version of the rules by which the attribute makes names and keys: it rises when the same attribute on the same
+/// function finds other records.
+const ATTRIBUTE: &str = "1";
+
+/// A function or a type as the macro saw it.
+#[derive(Debug)]
+pub struct Registered {
+    what: What,
+    module: &'static str,
+    name: &'static str,
+    facts: Facts,
+}
+
+#[derive(Debug)]
+enum What {
+    /// With the compiler's name of something in it, and whether it has a `self`.
+    Operation(fn() -> &'static str, bool),
+    KeyPart,
+}
+
+/// Names and texts.
+type Facts = &'static [(&'static str, &'static str)];
+
+impl Registered {
+    /// A function without `self`. `inside` gives the compiler's name of a type in its body.
+    #[must_use]
+    pub const fn function(
+        module: &'static str,
+        name: &'static str,
+        inside: fn() -> &'static str,
+        facts: Facts,
+    ) -> Self {
+        Self { what: What::Operation(inside, false), module, name, facts }
+    }
+
+    /// As [`function`](Self::function), of one with `self`.
+    #[must_use]
+    pub const fn method(
+        module: &'static str,
+        name: &'static str,
+        inside: fn() -> &'static str,
+        facts: Facts,
+    ) -> Self {
+        Self { what: What::Operation(inside, true), module, name, facts }
+    }
+
+    /// A type.
+    #[must_use]
+    pub const fn key_part(module: &'static str, name: &'static str, facts: Facts) -> Self {
+        Self { what: What::KeyPart, module, name, facts }
+    }
+
+    fn fact(&self, name: &str) -> Option<String> {
+        self.facts.iter().find(|(known, _)| *known == name).map(|(_, fact)| (*fact).to_owned())
+    }
+
+    fn operation(&self, inside: &str, is_method: bool) -> CatalogueOperation {
+        let Self { module, name, .. } = self;
+        let (path, default) = scope_of(module, name, inside, is_method);
+        let length = |option: &str, default: Duration| {
+            let given = self.fact(option).unwrap_or_else(|| default.as_millis().to_string());
+            given.parse().map_or(given, words)
+        };
+        CatalogueOperation {
+            scope: self.fact("scope").or(default),
+            path,
+            key: self.fact("key").unwrap_or_default(),
+            arguments: self
+                .facts
+                .iter()
+                .filter(|fact| fact.0 == "argument")
+                .map(|fact| fact.1.to_owned())
+                .collect(),
+            fingerprint: self.fact("fingerprint"),
+            ttl: length("ttl", defaults::TTL),
+            lease: length("lease", defaults::LEASE),
+            on_crash: self.fact("on_crash").unwrap_or_else(|| "rerun".into()),
+            returns: self.fact("returns").unwrap_or_default(),
+            attribute: ATTRIBUTE.into(),
+        }
+    }
+}
+
+/// A number of milliseconds in the largest unit that keeps it whole: `24h`, `7d`.
+fn words(millis: u64) -> String {
+    const DAY: u64 = 86_400_000;
+    let days = (millis > DAY).then_some((DAY, "d"));
+    let units = [(3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
+    let mut units = days.into_iter().chain(units);
+    let whole = units.find(|(unit, _)| millis.is_multiple_of(*unit));
+    whole.map_or_else(String::new, |(unit, name)| format!("{}{name}", millis / unit))
+}
+
+/// What this program has of annotated functions and `#[derive(KeyPart)]` types, in its own crate and in those it depends
+/// on: what decides whether its next version finds the records of this one.
+///
+/// It is read out of the program, whether or not a function was called. Generic functions and methods of generic types
+/// are there once, with their types as written; the default method of a trait, without a `scope` of its own, is there
+/// under the name of the trait. On targets that the crate `linkme` does not know (WebAssembly) it is empty.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// for operation in idem::catalogue().operations() {
+///     println!("{}: {}", operation.scope.as_deref().unwrap_or("no scope"), operation.key);
+/// }
+/// ```
+#[must_use]
+pub fn catalogue() -> Catalogue {
+    let mut catalogue = Catalogue::default();
+    for registered in IDEM_REGISTERED_1 {
+        match registered.what {
+            What::Operation(inside, is_method) => {
+                // The compiler's name of the type in the body, without that type.
+                let inside = inside();
+                let inside = inside.rsplit_once("::").map_or(inside, |(around, _)| around);
+                catalogue.operations.push(registered.operation(inside, is_method));
+            }
+            What::KeyPart => {
+                let fields =
+                    registered.facts.iter().map(|(name, fact)| ((*name).to_owned(), (*fact).to_owned()));
+                catalogue.key_parts.push(CatalogueKeyPart {
+                    path: format!("{}::{}", registered.module, registered.name),
+                    fields: fields.collect(),
+                });
+            }
+        }
+    }
+    catalogue.sorted()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::words;
+
+    #[test]
+    fn a_duration_has_the_largest_unit_that_keeps_it_whole() {
+        for (millis, shown) in
+            [(86_400_000, "24h"), (604_800_000, "7d"), (90_000, "90s"), (120_000, "2m"), (1_500, "1500ms")]
+        {
+            assert_eq!(words(millis), shown);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Calls of an [`Operation`] that do not run in their caller's task, or that commit with its transaction.
+
+use std::pin::pin;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::operation::{Operation, rendered};
+use super::typed::TypedOperation;
+use super::{Call, Codec, EnteredTransaction, Failure, Values, enter_transaction};
+use crate::error::Error;
+use idem_core::transaction::{Carries, TransactionStore};
+use idem_core::{KeyPart, Store};
+
+impl Operation {
+    /// As [`run`](Self::run), in a task of its own that goes on when the caller goes away: the body ends, and its
+    /// result is recorded. As the attribute's `detach`.
+    ///
+    /// [`drain`](crate::drain) waits for it. A [`timeout`](Self::timeout) ends it too.
+    ///
+    /// # Errors
+    ///
+    /// The body's own, and every [`Error`] turned into `E`.
+    ///
+    /// # Panics
+    ///
+    /// Only if `body` does; the key is released first.
+    ///
+    /// # Cancellation
+    ///
+    /// Once it was polled, dropping the future changes nothing: the call goes on. Its runtime must outlive it.
+    ///
+    /// ```
+    /// # use idem_runtime as idem;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), idem::Error> {
+    /// use std::time::Duration;
+    /// use idem::{Error, MemoryStore, Operation};
+    ///
+    /// let (store, charge) = (MemoryStore::new(), Operation::new("payments.charge"));
+    /// let call = charge.run_detached(&store, "order-42", || async {
+    ///     tokio::time::sleep(Duration::from_millis(20)).await;
+    ///     Ok::<_, Error>(7)
+    /// });
+    /// // The client disconnects.
+    /// assert!(tokio::time::timeout(Duration::from_millis(1), call).await.is_err());
+    ///
+    /// assert!(idem::drain(Duration::from_secs(30)).await.is_complete());
+    /// let receipt = charge.run(&store, "order-42", || async { Ok::<_, Error>(0) }).await?;
+    /// assert_eq!(receipt, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run_detached<S, K, F, B, T, E>(
+        &self,
+        store: &S,
+        key: K,
+        body: F,
+    ) -> impl Future<Output = Result<T, E>> + use<S, K, F, B, T, E>
+    where
+        S: Store,
+        K: KeyPart,
+        F: FnOnce() -> B + Send + 'static,
+        B: Future<Output = Result<T, E>> + Send + 'static,
+        T: Serialize + DeserializeOwned + Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let (operation, store, key) = (self.clone(), store.clone(), rendered(&key));
+        async move {
+            let call = Call::new(operation, store, key);
+            super::run_detached(call, false, Values, async move { body().await }).await
+        }
+    }
+
+    /// Makes the call in a transaction of the caller's: claim, what `body` writes through `transaction`, and the result
+    /// are one commit, the caller's own. As the attribute's `transaction`.
+    ///
+    /// `transaction` is what the store's documentation names: for `PostgresStore`, a transaction or connection of the
+    /// database client. Nothing is committed here. Of the settings, `fail_open`, `on_crash`, `max_attempts`, `timeout`,
+    /// `retry_after` and `recover` cannot go with it: a claim that is rolled back leaves no trace.
+    ///
+    /// `body` is an async closure, or an `async fn` of `&mut Transaction<'_, Postgres>`. Leave the lifetime of the
+    /// transaction open by `'_`: with `'static`, rustc finds it not general enough where the call is spawned.
+    ///
+    /// # Errors
+    ///
+    /// The body's own (what it wrote is undone), and every [`Error`] turned into `E`.
+    ///
+    /// # Panics
+    ///
+    /// Only if `body` does; what it wrote is undone first.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future undoes what the body wrote.
+    pub fn run_in_transaction<'t, S, K, P, V, F, T, E>(
+        &self,
+        store: &S,
+        transaction: &'t mut P,
+        key: K,
+        body: F,
+    ) -> impl Future<Output = Result<T, E>> + use<'t, S, K, P, V, F, T, E>
+    where
+        S: TransactionStore,
+        K: KeyPart,
+        P: Carries<<S::Itself as TransactionStore>::Connection, V>,
+        F: AsyncFnOnce(&mut P) -> Result<T, E>,
+        T: Serialize + DeserializeOwned,
+        E: From<Error>,
+    {
+        let (operation, store, key) = (self.clone(), store.clone().itself(), rendered(&key));
+        async move { in_transaction(Call::new(operation, store, key), &Values, transaction, body).await }
+    }
+}
+
+impl<T, E, C> TypedOperation<T, E, C> {
+    /// As [`Operation::run_in_transaction`], with errors that are [`terminal`](Self::terminal) recorded, and what the
+    /// body wrote before one undone.
+    ///
+    /// [`record_if`](Self::record_if) and [`retry_after_error`](Self::retry_after_error) cannot go with it.
+    ///
+    /// # Errors
+    ///
+    /// The body's own, and every [`Error`] turned into `E`.
+    ///
+    /// # Panics
+    ///
+    /// Only if `body` or a function of the rules does.
+    pub async fn run_in_transaction<S, K, P, V, F>(
+        &self,
+        store: &S,
+        transaction: &mut P,
+        key: K,
+        body: F,
+    ) -> Result<T, E>
+    where
+        S: TransactionStore,
+        K: KeyPart,
+        P: Carries<<S::Itself as TransactionStore>::Connection, V>,
+        F: AsyncFnOnce(&mut P) -> Result<T, E>,
+        E: From<Error>,
+    {
+        let rules = self.rules();
+        if rules.is_paced() {
+            let detail = "neither `record_if` nor `retry_after` can go with a transaction: what is not recorded is \
+                          rolled back and leaves no trace";
+            return Err(Error::configuration(self.operation.name(), detail).into());
+        }
+        let call = Call::new(self.operation.clone(), store.clone().itself(), rendered(&key));
+        let body = async |transaction: &mut P| body(transaction).await.map_err(Failure::Body);
+        in_transaction(call, rules, transaction, body).await.map_err(Failure::into_own)
+    }
+}
+
+async fn in_transaction<S, P, V, C, F, T, E>(
+    call: Call<S>,
+    codec: &C,
+    transaction: &mut P,
+    body: F,
+) -> Result<T, E>
+where
+    S: TransactionStore,
+    P: Carries<S::Connection, V>,
+    C: Codec<T, E>,
+    F: AsyncFnOnce(&mut P) -> Result<T, E>,
+    E: From<Error>,
+{
+    let mut within = match Box::pin(enter_transaction(call, false, codec, transaction)).await {
+        EnteredTransaction::Run(within) => within,
+        EnteredTransaction::Done(result) => return result,
+    };
+    let running = within.running();
+    let ended = {
+        let body = pin!(Some(body(within.carrier())));
+        running.drive(body).await
+    };
+    within.leave(codec, running, ended).await
+}

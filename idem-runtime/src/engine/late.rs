@@ -1,0 +1,99 @@
+//! Recording a result whose caller has its value already, or went away: for as long as nobody took over.
+//!
+//! Owns how long that goes on. A completion counts also when its lease is over, so an outage longer than a
+//! lease need not make the body run again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::BackoffBuilder;
+use tokio::time::{Instant, sleep};
+
+use super::background::LateRoom;
+use super::claimed::Claimed;
+use super::late_recording::{LateRecording, Unrecorded};
+use super::report::Event;
+use super::retry::late_backoff;
+use super::steps::Recorder as _;
+use crate::error::StoreError;
+use idem_core::Store;
+use idem_core::protocol::{Complete, CompleteAnswer, StoredResult};
+
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+impl<S: Store> Claimed<S> {
+    /// Goes on recording what failed with `error`, as far as there is hope and room.
+    pub(super) fn record_late(self: &Arc<Self>, request: Complete, error: &StoreError) {
+        let bytes = match &request.result {
+            StoredResult::Value(bytes) => bytes.len(),
+            StoredResult::Tombstone(_) => 0,
+        };
+        let room = if error.is_transient() { LateRoom::take(bytes) } else { None };
+        let Some(room) = room else {
+            return self.give_up_on(&request, Some(error));
+        };
+        self.report(Event::NotYetRecorded(error));
+        let late = Late { claimed: self.clone(), waiting: Some(request), _room: room };
+        self.call.runtime.spawn(late.record());
+    }
+
+    /// Says that this result is not recorded and will not be.
+    pub(super) fn give_up_on(&self, request: &Complete, error: Option<&StoreError>) {
+        self.report(Event::Unrecorded(error));
+        LateRecording::installed().tell(|| Unrecorded {
+            call: self.call.id(),
+            attempt: self.grant.attempt,
+            verdict: request.verdict,
+            result: request.result.clone(),
+            ttl: request.ttl,
+            error: error.cloned(),
+        });
+    }
+}
+
+/// A result that waits for its store.
+struct Late<S: Store> {
+    claimed: Arc<Claimed<S>>,
+    /// `None` once it is recorded or given up.
+    waiting: Option<Complete>,
+    _room: LateRoom,
+}
+
+impl<S: Store> Late<S> {
+    async fn record(mut self) {
+        let claimed = self.claimed.clone();
+        let begin = Instant::now();
+        let mut pauses = late_backoff().build();
+        loop {
+            sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
+            // It stays in its place meanwhile: a runtime that is shut down drops this.
+            let Some(request) = &mut self.waiting else { return };
+            let asked = claimed.complete_until(request, Instant::now).await;
+            let longest = LateRecording::installed().longest.min(claimed.call.policy.ttl);
+            let is_over = begin.elapsed() >= longest;
+            let given_up = match asked {
+                Ok(CompleteAnswer::Done) => {
+                    self.waiting = None;
+                    return claimed.report(Event::RecordedLate);
+                }
+                Ok(_) => None,
+                Err(error) if !error.is_transient() || is_over => Some(error),
+                Err(_) => continue,
+            };
+            if let Some(request) = self.waiting.take() {
+                claimed.give_up_on(&request, given_up.as_ref());
+            }
+            return;
+        }
+    }
+}
+
+impl<S: Store> Drop for Late<S> {
+    fn drop(&mut self) {
+        if let Some(request) = self.waiting.take() {
+            let ended = StoreError::unavailable("its runtime was shut down first");
+            self.claimed.give_up_on(&request, Some(&ended));
+        }
+    }
+}

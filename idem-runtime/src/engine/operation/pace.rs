@@ -1,0 +1,80 @@
+//! The pace of attempts: how long one may take, and when the next is due.
+
+use std::time::Duration;
+
+use super::super::retry_after::RetryAfter;
+use super::{Operation, Policy};
+use idem_core::defaults::LONGEST;
+
+impl Operation {
+    /// How long one attempt may take, `recover` included; no limit unless set. More than zero, at most 100 years.
+    ///
+    /// After that the body is dropped, and the caller gets [`Error::TimedOut`](crate::Error::TimedOut). What the
+    /// body did is not known, so it counts as a crash: the next run is `recovered`, or the key is in doubt under
+    /// [`OnCrash::InDoubt`](crate::OnCrash::InDoubt).
+    ///
+    /// A body can only be dropped where it awaits. One that blocks its thread goes on until it lets go of it, and a
+    /// result that it then returns at once is taken. What it spawned goes on too.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.policy.timeout = Some(timeout);
+        self
+    }
+
+    /// When a key whose body failed is due again; at once unless set. Before that a call gets
+    /// [`Error::NotDue`](crate::Error::NotDue), or waits where the operation has a [`wait`](Self::wait).
+    ///
+    /// It is for errors that the body returns. After a crash, a dropped caller, a panic and a timeout the key is due
+    /// at once, or when the lease is over.
+    ///
+    /// ```
+    /// # use idem_runtime as idem;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use std::time::Duration;
+    /// use idem::{Error, MemoryStore, Operation};
+    ///
+    /// #[derive(Debug)]
+    /// enum Failure {
+    ///     GatewayDown,
+    ///     Idem(Error),
+    /// }
+    ///
+    /// impl From<Error> for Failure {
+    ///     fn from(error: Error) -> Self {
+    ///         Self::Idem(error)
+    ///     }
+    /// }
+    ///
+    /// let store = MemoryStore::new();
+    /// let charge = Operation::new("payments.charge")
+    ///     .retry_after(Duration::from_secs(1)..Duration::from_secs(300));
+    /// let call = || charge.run(&store, "order-42", || async { Err::<(), _>(Failure::GatewayDown) });
+    /// assert!(matches!(call().await, Err(Failure::GatewayDown)));
+    /// assert!(matches!(call().await, Err(Failure::Idem(Error::NotDue { .. }))));
+    /// # }
+    /// ```
+    pub fn retry_after(mut self, retry_after: impl Into<RetryAfter>) -> Self {
+        self.policy.retry_after = Some(retry_after.into());
+        self
+    }
+}
+
+impl Operation {
+    /// How long a key that is released after this attempt is not due.
+    #[cfg(feature = "http")]
+    pub(crate) fn retry_delay(&self, attempt: u32) -> Option<Duration> {
+        self.policy.retry_after.map(|pace| pace.delay(attempt))
+    }
+}
+
+impl Policy {
+    /// What is wrong with the pace.
+    pub(super) fn pace_fault(&self) -> Option<&'static str> {
+        match self.timeout {
+            Some(timeout) if timeout.is_zero() || timeout > LONGEST => {
+                Some("the timeout must be more than zero and at most 100 years")
+            }
+            _ => self.retry_after.as_ref().and_then(RetryAfter::fault),
+        }
+    }
+}

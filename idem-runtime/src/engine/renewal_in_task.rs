@@ -1,0 +1,60 @@
+//! Renewal in the caller's own task: no task and no timer until the body has once gone to sleep.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::claimed::Claimed;
+use super::renewal_thread::Watch;
+use idem_core::Store;
+
+/// Renews the lease of one attempt while its body is polled beside it.
+pub(super) struct RenewalInTask<S: Store> {
+    claimed: Arc<Claimed<S>>,
+    /// The renewal thread renews where the body blocks its thread.
+    _watch: Watch,
+    timer: Option<Pin<Box<Sleep>>>,
+    renewal: Option<Pin<Box<dyn Future<Output = bool> + Send>>>,
+}
+
+impl<S: Store> RenewalInTask<S> {
+    pub(super) fn new(claimed: &Arc<Claimed<S>>) -> Self {
+        Self { claimed: claimed.clone(), _watch: Watch::over(claimed.clone()), timer: None, renewal: None }
+    }
+
+    /// Ready when the lease is lost.
+    pub(super) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let lease = &self.claimed.lease;
+        lease.waker.register(cx.waker());
+        loop {
+            if lease.is_lost() {
+                return Poll::Ready(());
+            }
+            if let Some(renewal) = &mut self.renewal {
+                let Poll::Ready(renewed) = renewal.as_mut().poll(cx) else {
+                    return Poll::Pending;
+                };
+                self.renewal = None;
+                let next =
+                    if renewed { lease.renew_at() } else { Instant::now() + lease.pause_after_failure() };
+                if let Some(timer) = &mut self.timer {
+                    timer.as_mut().reset(next);
+                }
+                continue;
+            }
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(lease.renew_at())));
+            if timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            let due = lease.renew_at();
+            if due > Instant::now() {
+                // The renewal thread was here.
+                timer.as_mut().reset(due);
+            } else {
+                self.renewal = Some(Box::pin(self.claimed.clone().renew()));
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Renewal from outside: one thread of this process renews the leases of calls whose task cannot.
+//!
+//! A call renews its own lease whenever its body lets go of the thread. A body that blocks its
+//! thread does not, and nothing in the caller's runtime may be able to run; so one thread outside
+//! it looks at each lease when half of it is over, and renews what nobody has renewed.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Instant;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::Notify;
+
+use super::lease::Lease;
+
+/// A lease that can be renewed from outside its call.
+pub(super) trait RenewableLease: Send + Sync + 'static {
+    fn lease(&self) -> &Lease;
+    /// The runtime of the call, whose clock and reactor the store's future needs.
+    fn runtime(&self) -> &Handle;
+    fn renew_from_outside(self: Arc<Self>) -> Pin<Box<dyn Future<Output = bool> + Send>>;
+}
+
+/// When a lease is looked at, and a number that tells two of that moment apart.
+type Due = (Instant, u64);
+
+#[derive(Default)]
+struct Watched {
+    /// Weak: a call that has ended is gone.
+    leases: BTreeMap<Due, Weak<dyn RenewableLease>>,
+    next_number: u64,
+    /// When the thread looks by itself; `None` where only the bell makes it.
+    next_look: Option<Instant>,
+    running: bool,
+}
+
+struct RenewalThread {
+    watched: Mutex<Watched>,
+    earlier: Notify,
+}
+
+static RENEWAL_THREAD: LazyLock<RenewalThread> =
+    LazyLock::new(|| RenewalThread { watched: Mutex::default(), earlier: Notify::new() });
+
+/// Registers one lease with the thread until it is dropped.
+pub(super) struct Watch {
+    lease: Arc<dyn RenewableLease>,
+    due: Due,
+}
+
+impl Watch {
+    pub(super) fn over(lease: Arc<dyn RenewableLease>) -> Self {
+        let due = RENEWAL_THREAD.watch(&lease);
+        Self { lease, due }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.lease.lease().end();
+        // Where the thread has moved it on meanwhile, it finds it over at the next look.
+        RENEWAL_THREAD.watched().leases.remove(&self.due);
+    }
+}
+
+impl RenewalThread {
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(&self, lease: &Arc<dyn RenewableLease>) -> Due {
+        let at = lease.lease().keep_at();
+        let mut watched = self.watched();
+        if !watched.running {
+            watched.running = thread::Builder::new().name("idem-lease".into()).spawn(keep).is_ok();
+        }
+        let due = (at, watched.next_number);
+        watched.next_number = watched.next_number.wrapping_add(1);
+        watched.leases.insert(due, Arc::downgrade(lease));
+        // Compared with what the thread waits for, not with what is watched: short calls one after another,
+        // each the only one, would wake it each time.
+        let earlier = watched.next_look.is_none_or(|next| at < next);
+        if earlier {
+            watched.next_look = Some(at);
+        }
+        drop(watched);
+        if earlier {
+            self.earlier.notify_one();
+        }
+        due
+    }
+
+    /// The leases to look at now, and when to look again.
+    fn take_due(&self) -> (Vec<Weak<dyn RenewableLease>>, Option<Instant>) {
+        let mut watched = self.watched();
+        let now = (Instant::now(), u64::MAX);
+        let later = watched.leases.split_off(&now);
+        let due = std::mem::replace(&mut watched.leases, later);
+        watched.next_look = watched.leases.first_key_value().map(|(due, _)| due.0);
+        (due.into_values().collect(), watched.next_look)
+    }
+}
+
+/// Lets the next lease start the thread again, however it ended.
+struct Ending;
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut watched = RENEWAL_THREAD.watched();
+        watched.running = false;
+        watched.next_look = None;
+    }
+}
+
+/// The thread.
+fn keep() {
+    let _ending = Ending;
+    let Ok(runtime) = Builder::new_current_thread().enable_time().build() else {
+        return;
+    };
+    runtime.block_on(async {
+        loop {
+            let (due, next) = RENEWAL_THREAD.take_due();
+            for lease in due.iter().filter_map(Weak::upgrade) {
+                look_at(lease);
+            }
+            // What was just put back may be due earlier; `watch` has rung for it then.
+            match next {
+                Some(next) => {
+                    let _ = tokio::time::timeout_at(next.into(), RENEWAL_THREAD.earlier.notified()).await;
+                }
+                None => RENEWAL_THREAD.earlier.notified().await,
+            }
+        }
+    });
+}
+
+fn look_at(lease: Arc<dyn RenewableLease>) {
+    if lease.lease().is_over() {
+        return;
+    }
+    if lease.lease().keep_at() > Instant::now() {
+        RENEWAL_THREAD.watch(&lease);
+        return;
+    }
+    tokio::spawn(async move {
+        let mut renewal = lease.clone().renew_from_outside();
+        let runtime = lease.runtime().clone();
+        let renewed = poll_fn(|cx| {
+            let _entered = runtime.enter();
+            renewal.as_mut().poll(cx)
+        })
+        .await;
+        if !renewed {
+            tokio::time::sleep(lease.lease().pause_after_failure()).await;
+        }
+        if !lease.lease().is_over() {
+            RENEWAL_THREAD.watch(&lease);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt as _;
+
+    use super::super::lease::Sent;
+    use super::*;
+
+    struct Call(Lease, Handle);
+
+    impl RenewableLease for Call {
+        fn lease(&self) -> &Lease {
+            &self.0
+        }
+
+        fn runtime(&self) -> &Handle {
+            &self.1
+        }
+
+        fn renew_from_outside(self: Arc<Self>) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+            Box::pin(std::future::ready(true))
+        }
+    }
+
+    #[tokio::test]
+    async fn the_thread_is_woken_for_a_lease_that_is_due_before_its_next_look_and_for_no_other() {
+        let watched = Watched { running: true, ..Watched::default() };
+        let thread = RenewalThread { watched: Mutex::new(watched), earlier: Notify::new() };
+        let call = |seconds| -> Arc<dyn RenewableLease> {
+            let length = Duration::from_secs(seconds);
+            Arc::new(Call(Lease::new(length, length, Sent::now()), Handle::current()))
+        };
+        let woken_for = |lease: &Arc<dyn RenewableLease>| {
+            let due = thread.watch(lease);
+            (due, thread.earlier.notified().now_or_never().is_some())
+        };
+        let (due, woken) = woken_for(&call(30));
+        assert!(woken, "nothing was watched");
+        thread.watched().leases.remove(&due);
+        assert!(!woken_for(&call(30)).1, "it looks anyway before that");
+        assert!(woken_for(&call(1)).1, "it would look too late");
+        thread.watched().leases.clear();
+        assert_eq!(thread.take_due().1, None);
+        assert!(woken_for(&call(30)).1, "it waits for nothing else");
+    }
+}

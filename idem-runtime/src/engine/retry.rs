@@ -1,0 +1,111 @@
+//! Asking a store again for as long as that may help.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, Timeout, sleep, timeout};
+
+use crate::error::StoreError;
+
+/// The least time a store is given to answer, whatever is left.
+pub(super) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The pauses between two questions to a store: doubling from 10 ms to a quarter of a second, and up to
+/// as much again at random.
+pub(super) fn backoff() -> ExponentialBuilder {
+    ExponentialBuilder::new()
+        .with_min_delay(Duration::from_millis(10))
+        .with_max_delay(Duration::from_millis(250))
+        .without_max_times()
+        .with_jitter()
+}
+
+/// The same where nobody waits for the answer, and many may ask a store that is just back: from a quarter of a
+/// second to two, and up to as much again at random.
+pub(super) fn late_backoff() -> ExponentialBuilder {
+    backoff().with_min_delay(Duration::from_millis(250)).with_max_delay(Duration::from_secs(2))
+}
+
+/// Polls once.
+async fn once<F: Future>(mut asked: Pin<&mut F>) -> Poll<F::Output> {
+    poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx))).await
+}
+
+/// As tokio's `timeout`, without a timer and a look at the clock where the answer is there at once.
+pub(super) async fn within<F: Future>(patience: Duration, asked: F) -> Result<F::Output, Elapsed> {
+    let mut asked = pin!(asked);
+    match once(asked.as_mut()).await {
+        Poll::Ready(answer) => Ok(answer),
+        Poll::Pending => waited(patience, asked).await,
+    }
+}
+
+/// The timer is boxed: a call that has begun carries no room for it along.
+fn waited<F: Future>(patience: Duration, asked: Pin<&mut F>) -> Pin<Box<Timeout<Pin<&mut F>>>> {
+    Box::pin(timeout(patience, asked))
+}
+
+/// Asks until `end`, each time for at most `most`, and once in any case. When that is, is asked for only where
+/// the first answer is not there at once.
+pub(super) async fn retry_until<T, F>(
+    what: &str,
+    end: impl Fn() -> Instant,
+    most: Duration,
+    mut ask: impl FnMut() -> F,
+) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let (end, answer) = {
+        let mut asked = pin!(ask());
+        match once(asked.as_mut()).await {
+            Poll::Ready(Ok(answer)) => return Ok(answer),
+            Poll::Ready(answer) => (end(), answer),
+            Poll::Pending => {
+                let end = end();
+                (end, waited(most, asked).await.unwrap_or_else(|_| Err(unanswered(what, most))))
+            }
+        }
+    };
+    match answer {
+        Ok(answer) => Ok(answer),
+        // Rare, and much to carry along for it.
+        Err(error) => Box::pin(again(what, end, most, ask, error)).await,
+    }
+}
+
+/// Asks until `end` what failed with `error`.
+async fn again<T, F>(
+    what: &str,
+    end: Instant,
+    most: Duration,
+    mut ask: impl FnMut() -> F,
+    mut error: StoreError,
+) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let mut pauses = backoff().build();
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if !error.is_transient() || left.is_zero() {
+            return Err(error);
+        }
+        sleep(pauses.next().unwrap_or(LEAST_TIMEOUT).min(left)).await;
+        let left = end.saturating_duration_since(Instant::now());
+        let patience = left.max(LEAST_TIMEOUT).min(most);
+        match timeout(patience, ask()).await.unwrap_or_else(|_| Err(unanswered(what, patience))) {
+            Ok(answer) => return Ok(answer),
+            Err(failed) => error = failed,
+        }
+    }
+}
+
+/// The error of a store that did not answer in time.
+pub(super) fn unanswered(what: &str, patience: Duration) -> StoreError {
+    StoreError::outcome_unknown(format!("it did not answer about {what} within {patience:?}"))
+}

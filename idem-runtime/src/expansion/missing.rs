@@ -1,0 +1,167 @@
+//! Keys in which a value may be missing.
+//!
+//! Owns how generated code makes one, and the proof that there is such a value: the type of the key
+//! remembers it, so that `missing_key` on any other key does not compile.
+
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use idem_core::{Key, KeyBuilder, KeyError, KeyPart};
+
+/// Whether a piece, or any piece of a key, can be missing.
+pub trait Presence {
+    /// That of a key so far, after a piece of this presence.
+    type After<Before>;
+}
+
+/// Never missing.
+#[derive(Debug)]
+pub struct Always;
+
+/// An `Option`.
+#[derive(Debug)]
+pub struct Sometimes;
+
+impl Presence for Always {
+    type After<Before> = Before;
+}
+
+impl Presence for Sometimes {
+    type After<Before> = Self;
+}
+
+/// A [`KeyPart`], or an `Option` of one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be part of a key",
+    label = "this is no `KeyPart`, and no `Option` of one",
+    note = "a key is there or missing: an `Option` in it holds what may stand in a key, and no second `Option`; flatten it"
+)]
+pub trait Piece<P> {
+    /// Adds it to the key, and says whether it was there.
+    fn add(&self, key: &mut KeyBuilder) -> bool;
+}
+
+impl<T: KeyPart + ?Sized> Piece<Always> for T {
+    fn add(&self, key: &mut KeyBuilder) -> bool {
+        self.render(key);
+        true
+    }
+}
+
+impl<T: KeyPart> Piece<Sometimes> for Option<T> {
+    fn add(&self, key: &mut KeyBuilder) -> bool {
+        let Some(part) = self else { return false };
+        part.render(key);
+        true
+    }
+}
+
+// Named one by one, as a rule for all pointers would hide the words that a float has.
+macro_rules! pointers {
+    ($($ty:ty)*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<T: KeyPart> Piece<Sometimes> for $ty {
+            fn add(&self, key: &mut KeyBuilder) -> bool {
+                (**self).add(key)
+            }
+        }
+    )*};
+}
+
+pointers!(&Option<T> &mut Option<T> Box<Option<T>> Arc<Option<T>> Rc<Option<T>>);
+
+/// That `missing_key` has something to decide.
+#[diagnostic::on_unimplemented(
+    message = "no value in this key can be missing",
+    label = "this decides nothing: leave `missing_key` out",
+    note = "it is for a key with an `Option` in it"
+)]
+pub trait MayBeMissing {}
+
+impl MayBeMissing for Sometimes {}
+
+/// Makes a key of which a value may be missing.
+#[derive(Debug)]
+pub struct OptionalKey<P = Always> {
+    key: KeyBuilder,
+    there: bool,
+    presence: PhantomData<fn() -> P>,
+}
+
+impl OptionalKey {
+    /// An empty key.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { key: KeyBuilder::new(), there: true, presence: PhantomData }
+    }
+}
+
+impl Default for OptionalKey {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P> OptionalKey<P> {
+    /// Adds text as it is.
+    #[must_use]
+    pub fn literal(mut self, text: &str) -> Self {
+        self.key = self.key.literal(text);
+        self
+    }
+
+    /// Adds a value that may be missing, or may not.
+    pub fn part<Q: Presence, T: Piece<Q> + ?Sized>(mut self, part: &T) -> OptionalKey<Q::After<P>> {
+        self.there &= part.add(&mut self.key);
+        OptionalKey { key: self.key, there: self.there, presence: PhantomData }
+    }
+
+    /// A key that is missing if a value in it is.
+    pub fn reject_missing(mut self) -> KeyBuilder
+    where
+        P: MayBeMissing,
+    {
+        if !self.there {
+            // An empty value makes the whole key missing.
+            self.key.value("");
+        }
+        self.key
+    }
+
+    /// As [`reject_missing`](Self::reject_missing), but without the key nothing guards the call.
+    pub fn run_missing(self) -> CallKey
+    where
+        P: MayBeMissing,
+    {
+        CallKey { unguarded: !self.there, key: self.key }
+    }
+}
+
+/// The key of one call, or that the call needs none.
+#[derive(Debug)]
+pub struct CallKey {
+    key: KeyBuilder,
+    unguarded: bool,
+}
+
+impl CallKey {
+    /// Whether the body runs as if nothing guarded it.
+    pub(crate) const fn is_unguarded(&self) -> bool {
+        self.unguarded
+    }
+
+    pub(crate) fn into_builder(self) -> KeyBuilder {
+        self.key
+    }
+
+    pub(crate) fn finish(self) -> Result<Key, KeyError> {
+        self.key.finish()
+    }
+}
+
+impl From<KeyBuilder> for CallKey {
+    fn from(key: KeyBuilder) -> Self {
+        Self { key, unguarded: false }
+    }
+}

@@ -1,0 +1,72 @@
+//! The parts of a `multipart/*` body, whatever its boundary is.
+//!
+//! Owns where they begin and end. A client makes a new boundary for each try, so it is not of the request.
+
+/// The longest boundary (RFC 2046, section 5.1.1).
+const LONGEST: usize = 70;
+
+/// The boundary that a content type names, if it is one of `multipart/*`.
+pub(super) fn boundary(content_type: &str) -> Option<&str> {
+    let (essence, parameters) = content_type.split_once(';')?;
+    let kind = essence.trim().split_once('/')?.0;
+    if !kind.eq_ignore_ascii_case("multipart") {
+        return None;
+    }
+    let value = parameters.split(';').find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("boundary").then(|| value.trim().trim_matches('"'))
+    })?;
+    (1..=LONGEST).contains(&value.len()).then_some(value)
+}
+
+/// What is between the lines that the boundary makes: before the first, each part, and behind the last. Each is
+/// without the line break that belongs to the boundary.
+pub(super) fn pieces<'b>(body: &'b [u8], boundary: &str) -> Vec<&'b [u8]> {
+    let mut pieces = Vec::new();
+    let (mut begin, mut line) = (0, 0);
+    while line < body.len() {
+        let after = body[line..].strip_prefix(b"--").and_then(|rest| rest.strip_prefix(boundary.as_bytes()));
+        if let Some(after) = after {
+            pieces.push(strip_line_end(&body[begin..line]));
+            begin = body.len() - after.len();
+        }
+        line = match body[line..].iter().position(|byte| *byte == b'\n') {
+            Some(end) => line + end + 1,
+            None => body.len(),
+        };
+    }
+    pieces.push(&body[begin..]);
+    pieces
+}
+
+fn strip_line_end(piece: &[u8]) -> &[u8] {
+    let piece = piece.strip_suffix(b"\n").unwrap_or(piece);
+    piece.strip_suffix(b"\r").unwrap_or(piece)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_boundary_of_a_multipart_type_is_found() {
+        for (content_type, expected) in [
+            ("multipart/form-data; boundary=abc", Some("abc")),
+            ("Multipart/Mixed ; charset=x; BOUNDARY=\"a b\"", Some("a b")),
+            ("multipart/form-data", None),
+            ("multipart/form-data; boundary=", None),
+            ("application/json; boundary=abc", None),
+        ] {
+            assert_eq!(boundary(content_type), expected, "{content_type}");
+        }
+        assert_eq!(boundary(&format!("multipart/x; boundary={}", "a".repeat(71))), None);
+    }
+
+    #[test]
+    fn the_pieces_are_what_is_between_the_boundaries() {
+        let body = b"--x\r\nA: 1\r\n\r\none\r\n--x\r\n\r\ntwo --x\r\n--x--\r\n";
+        let expected: [&[u8]; 4] = [b"", b"\r\nA: 1\r\n\r\none", b"\r\n\r\ntwo --x", b"--\r\n"];
+        assert_eq!(pieces(body, "x"), expected);
+        assert_eq!(pieces(b"none", "x"), [b"none"]);
+    }
+}

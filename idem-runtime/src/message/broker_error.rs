@@ -1,0 +1,38 @@
+//! What the glue to a broker says when the broker's client fails.
+
+use std::error::Error;
+use std::fmt;
+
+/// A broker's client failed: what was being done, and the client's own error as the source.
+///
+/// The [`Display`](fmt::Display) text holds the client's text too, as an event shows one text only.
+#[derive(Debug)]
+pub struct BrokerError {
+    doing: &'static str,
+    source: Box<dyn Error + Send + Sync>,
+}
+
+impl BrokerError {
+    /// `doing` is what failed, such as `"publish the dead letter"`.
+    #[must_use]
+    pub fn new(doing: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { doing, source: source.into() }
+    }
+
+    /// The same as a closure, for `map_err`.
+    pub fn at<E: Into<Box<dyn Error + Send + Sync>>>(doing: &'static str) -> impl FnOnce(E) -> Self {
+        move |source| Self::new(doing, source)
+    }
+}
+
+impl fmt::Display for BrokerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.doing, self.source)
+    }
+}
+
+impl Error for BrokerError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.source)
+    }
+}

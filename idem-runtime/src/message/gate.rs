@@ -1,0 +1,59 @@
+//! Whether the store of a consumer's calls can be used.
+//!
+//! Owns the rule that a store which fails is no message's fault: its messages wait here, with growing pauses,
+//! and nobody takes more.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+/// The first pause before the store is tried again, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// Closed while the store fails.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    open: watch::Sender<bool>,
+}
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self { open: watch::Sender::new(true) }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        *self.open.borrow()
+    }
+
+    /// A call found the store failing. Whether it is the first one.
+    pub(crate) fn close(&self) -> bool {
+        self.open.send_replace(false)
+    }
+
+    /// A call had an answer of the store. Whether it is the first one since the store failed.
+    pub(crate) fn open(&self) -> bool {
+        self.open.send_if_modified(|open| !std::mem::replace(open, true))
+    }
+
+    /// The pauses of one message.
+    pub(crate) fn pauses() -> ExponentialBackoff {
+        let (first, longest) = PAUSES;
+        ExponentialBuilder::default()
+            .with_min_delay(first)
+            .with_max_delay(longest)
+            .without_max_times()
+            .build()
+    }
+
+    /// Waits for the next pause to be over, or for another message to find the store answering; for a second at
+    /// the least, as the store may answer others and not this one.
+    pub(crate) async fn wait(&self, pauses: &mut ExponentialBackoff) {
+        let (first, longest) = PAUSES;
+        let pause = pauses.next().unwrap_or(longest);
+        let mut open = self.open.subscribe();
+        sleep(first).await;
+        let _ = timeout(pause.saturating_sub(first), open.wait_for(|open| *open)).await;
+    }
+}

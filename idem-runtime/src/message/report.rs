@@ -1,0 +1,156 @@
+//! Events and metrics of messages: what a consumer or a batch says to those who watch.
+//!
+//! No key and no message is ever shown: the digest of the key of its last call is, and the id that the broker
+//! knows the message by.
+
+use std::time::Duration;
+
+use idem_core::RecordKey;
+
+use super::{Cause, Disposition};
+use crate::engine::Drained;
+
+/// What to find a message by.
+#[derive(Default)]
+pub(crate) struct About {
+    /// What the broker knows it by.
+    pub(crate) id: Option<String>,
+    /// The key of its last idempotent call.
+    pub(crate) key: Option<RecordKey>,
+}
+
+macro_rules! say {
+    ($level:ident, $about:expr, $event:literal, $text:literal $(, $($field:tt)*)?) => {{
+        let about: &About = $about;
+        tracing::$level!(
+            target: "idem",
+            event = $event,
+            message_id = about.id.as_deref(),
+            operation = about.key.as_ref().map(|key| key.scope().as_str()),
+            key = about.key.as_ref().map(|key| tracing::field::display(key.digest())),
+            $($($field)*,)?
+            $text
+        );
+    }};
+}
+
+/// The handler ended, and this becomes of its message.
+pub(crate) fn settled(about: &About, cause: Cause, attempt: u32, disposition: Disposition) {
+    let cause = cause.as_str();
+    match disposition {
+        Disposition::Acknowledge => {}
+        Disposition::Retry { after } if cause == "in_flight" || cause == "not_due" => {
+            say!(
+                debug,
+                about,
+                "message_retried",
+                "a message waits for another's call",
+                cause,
+                attempt,
+                after_ms = millis(after)
+            );
+        }
+        Disposition::Retry { after } => {
+            say!(
+                warn,
+                about,
+                "message_retried",
+                "a message's handler failed; retried",
+                cause,
+                attempt,
+                after_ms = millis(after)
+            );
+        }
+        Disposition::Reject { reason } => {
+            say!(
+                warn,
+                about,
+                "message_rejected",
+                "a message is set aside",
+                cause,
+                attempt,
+                reason = reason.as_str()
+            );
+        }
+    }
+}
+
+/// The handler panicked.
+pub(crate) fn panicked(about: &About, tries: u32, disposition: Disposition) {
+    let text = "a message's handler panicked";
+    let rejected = matches!(disposition, Disposition::Reject { .. });
+    say!(error, about, "message_panicked", "{text}", tries, rejected);
+}
+
+/// The store failed; the message waits.
+pub(crate) fn held(about: &About, cause: Cause, first: bool, extended: bool) {
+    count("hold", cause.as_str());
+    let cause = cause.as_str();
+    if first {
+        say!(
+            warn,
+            about,
+            "messages_held",
+            "the store cannot be used: messages are held, and no more are taken",
+            cause,
+            extended
+        );
+    } else {
+        say!(debug, about, "message_held", "the store cannot be used: the message is held", cause);
+    }
+}
+
+/// The store answers again.
+pub(crate) fn released() {
+    tracing::info!(target: "idem", event = "messages_released", "the store answers again: messages are taken");
+}
+
+/// A message of a group is retried in its place for the first time.
+pub(crate) fn group_held_up(about: &About, extended: bool) {
+    say!(
+        warn,
+        about,
+        "group_held_up",
+        "a message is retried in its place, and its group waits behind it",
+        extended
+    );
+}
+
+/// What a consumer or a batch could not wait for at its end.
+pub(crate) fn drained(left: Drained) {
+    if !left.is_complete() {
+        let Drained { bodies, results, releases, .. } = left;
+        tracing::warn!(
+            target: "idem",
+            event = "not_drained",
+            bodies,
+            results,
+            releases,
+            "calls of this process are not recorded or released yet"
+        );
+    }
+}
+
+/// The broker failed.
+pub(crate) fn broker_failed(about: &About, what: &str, error: &str) {
+    say!(warn, about, "broker_failed", "the broker failed: {what}", error);
+}
+
+/// Counts what became of a message.
+#[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::missing_const_for_fn))]
+pub(crate) fn count(disposition: &'static str, reason: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("idem_messages_total", "disposition" => disposition, "reason" => reason).increment(1);
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A rejected record of a stream is left to its event source.
+#[cfg(feature = "lambda")]
+pub(crate) fn record_stops_shard(about: &About) {
+    let text =
+        "a rejected record stops its shard until it expires; set `on_reject`, or `MaximumRetryAttempts`";
+    say!(error, about, "record_stops_shard", "{text}");
+}

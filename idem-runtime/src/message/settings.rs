@@ -1,0 +1,31 @@
+//! The options of a consumer, which its works read.
+
+use std::time::Duration;
+
+/// How many messages may wait for others while more are taken, for each handler that may run.
+const WAITING: usize = 100;
+
+/// The options of a [`Consumer`](super::Consumer).
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) concurrency: usize,
+    pub(super) prefetch: Option<usize>,
+    pub(super) grace: Duration,
+    pub(super) extend_every: Option<Duration>,
+    pub(super) broker_timeout: Duration,
+    pub(super) horizon: Option<Duration>,
+    pub(super) max_tries: u32,
+}
+
+impl Settings {
+    /// Whether another message is taken while so many are held, of which so many wait for others.
+    pub(super) fn takes(&self, held: usize, idle: usize) -> bool {
+        match self.prefetch {
+            Some(prefetch) => held < prefetch.max(self.concurrency),
+            None => {
+                let waiting = self.concurrency.saturating_mul(WAITING);
+                held.saturating_sub(idle) < self.concurrency && held < waiting
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What a body has begun outside its own task: told when the claim is gone; steps that must not run unrecorded.
+
+use std::time::Duration;
+
+use idem::{Error, MemoryStore, Operation, Step, StepError, Store as _};
+use idem_testing::FaultStore;
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::{Failure, LEASE, Runs, operation, record_key};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Work outside the body, which ends when the claim is gone.
+fn outside() -> JoinHandle<()> {
+    let lost = idem::context().unwrap().lease_lost();
+    tokio::spawn(lost)
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_outside_the_body_is_told_when_the_claim_is_lost() {
+    let store = MemoryStore::new();
+    let (told, mut listens) = tokio::sync::mpsc::unbounded_channel();
+    let lost = std::sync::Mutex::new(None);
+    let call = operation().run(&store, "k", || async {
+        // Two of them.
+        for _ in 0..2 {
+            let (outside, told) = (outside(), told.clone());
+            tokio::spawn(async move { told.send((outside.await, Instant::now())) });
+        }
+        sleep(LEASE * 2).await;
+        assert!(listens.is_empty(), "the lease is renewed");
+        store.forget(&record_key("k")).await.unwrap();
+        *lost.lock().unwrap() = Some(Instant::now());
+        sleep(LEASE * 20).await;
+        Ok::<_, Failure>(())
+    });
+    assert_eq!(call.await.unwrap_err().kind(), "lease_lost");
+    let lost = lost.lock().unwrap().unwrap();
+    for _ in 0..2 {
+        let (ended, when) = timeout(SECOND, listens.recv()).await.expect("it is told").unwrap();
+        ended.unwrap();
+        assert!(
+            when - lost <= LEASE,
+            "it is told at the next renewal, and not when the body would have ended"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_outside_the_body_is_told_when_the_call_ends_in_whatever_way() {
+    let store = MemoryStore::new();
+    let begun = std::sync::Mutex::new(None);
+    let begin = || *begun.lock().unwrap() = Some((outside(), idem::context().unwrap()));
+    let ended = async |how: &str| {
+        let (outside, context) = begun.lock().unwrap().take().unwrap();
+        timeout(SECOND, outside).await.unwrap_or_else(|_| panic!("{how}: it was not told")).unwrap();
+        timeout(SECOND, context.lease_lost())
+            .await
+            .unwrap_or_else(|_| panic!("{how}: who asks later is not"));
+    };
+    let returns = || async {
+        begin();
+        yield_now().await;
+        assert!(!begun.lock().unwrap().as_ref().unwrap().0.is_finished());
+        Ok::<_, Failure>(())
+    };
+    operation().run(&store, "returns", returns).await.unwrap();
+    ended("a result").await;
+    let fails = || async {
+        begin();
+        Err::<(), _>(Failure::Transient)
+    };
+    operation().run(&store, "fails", fails).await.unwrap_err();
+    ended("an error").await;
+    let hangs = || async {
+        begin();
+        std::future::pending::<Result<(), Failure>>().await
+    };
+    let timed_out = operation().timeout(SECOND).run(&store, "hangs", hangs).await.unwrap_err();
+    assert_eq!(timed_out.kind(), "timed_out");
+    ended("a timeout").await;
+    assert!(timeout(SECOND, operation().run(&store, "dropped", hangs)).await.is_err());
+    ended("a dropped caller").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_tells_work_outside_at_once_also_where_the_store_is_away() {
+    let store = FaultStore::new(MemoryStore::new());
+    let (told, listens) = tokio::sync::oneshot::channel();
+    let hangs = || async {
+        let lost = idem::context().unwrap().lease_lost();
+        tokio::spawn(async move {
+            lost.await;
+            let _ = told.send(Instant::now());
+        });
+        store.down(true);
+        std::future::pending::<Result<(), Failure>>().await
+    };
+    let started = Instant::now();
+    operation().timeout(SECOND).run(&store, "k", hangs).await.unwrap_err();
+    assert!(listens.await.unwrap() - started <= SECOND + Duration::from_millis(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_a_claim_has_none_to_lose() {
+    let store = FaultStore::new(MemoryStore::new());
+    store.down(true);
+    let call = operation().fail_open().run(&store, "k", || async {
+        let lost = idem::context().unwrap().lease_lost();
+        Ok::<_, Failure>(timeout(LEASE * 10, lost).await.is_err())
+    });
+    assert!(call.await.unwrap());
+}
+
+async fn step(runs: &Runs) -> Result<usize, Failure> {
+    idem::step("count", || async { Ok::<_, Failure>(runs.run()) }).await
+}
+
+fn strict() -> Operation {
+    operation().strict_steps()
+}
+
+#[tokio::test]
+async fn a_step_that_nothing_records_does_not_run_where_steps_are_strict() {
+    let (store, runs) = (FaultStore::new(MemoryStore::new()), Runs::default());
+    assert_eq!(strict().run(&store, "k", || step(&runs)).await.unwrap(), 1, "one that is recorded runs");
+    store.down(true);
+    let refused = strict().fail_open().run(&store, "open", || step(&runs)).await.unwrap_err();
+    assert!(
+        matches!(refused, Failure::Idem(Error::Step { source: StepError::Unprotected, .. })),
+        "{refused:?}"
+    );
+    assert_eq!(refused.kind(), "step_unprotected");
+    assert_eq!(runs.count(), 1, "and it did not run");
+    let warned = operation().fail_open().run(&store, "open", || step(&runs)).await;
+    assert_eq!(warned.unwrap(), 2, "elsewhere it runs");
+}
+
+#[tokio::test]
+async fn a_strict_step_runs_in_no_task_that_the_call_was_not_carried_into() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let strict = |runs: Runs| Step::new("count").strict().run(async move || Ok::<_, Failure>(runs.run()));
+    let call = operation().run(&store, "k", || async {
+        let bare = tokio::spawn(strict(runs.clone())).await.unwrap().unwrap_err();
+        assert_eq!(bare.kind(), "configuration");
+        assert!(bare.to_string().contains("Context::scope"), "{bare}");
+        let (context, step) = (idem::context().unwrap(), strict(runs.clone()));
+        tokio::spawn(async move { context.scope(step).await }).await.unwrap()
+    });
+    assert_eq!(call.await.unwrap(), 1);
+}

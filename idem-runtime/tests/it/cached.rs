@@ -1,0 +1,348 @@
+//! Recorded results replayed from this process's memory.
+
+use crate::sealed_support;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{join, join_all};
+use idem_runtime::StoreExt as _;
+use idem_runtime::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Verdict};
+use idem_runtime::{Cached, Caching, Error, Fingerprint, MemoryStore, Operation, Store};
+use idem_testing::conformance::{self, Profile, Subject, Violation};
+use idem_testing::{Fault, FaultStore, OperationKind};
+use sealed_support::{claim, granted, key, recorded, recorded_as, replayed, value};
+use tokio::time::{advance, sleep};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Clones, as one process has.
+#[test]
+fn the_conformance_kit_holds() -> Result<(), Violation> {
+    for check in conformance::all() {
+        check.run(|| async {
+            let store = MemoryStore::new().cached(1_000);
+            Subject::new(store.clone(), Profile::tokio_clock()).handle(store)
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_conformance_kit_holds_over_two_processes_that_always_ask() -> Result<(), Violation> {
+    for check in conformance::all() {
+        check.run(|| async {
+            let store = MemoryStore::new();
+            let cached = || store.clone().cached(Caching::entries(1_000).ask_again_after(Duration::ZERO));
+            Subject::new(cached(), Profile::tokio_clock()).handle(cached())
+        })?;
+    }
+    Ok(())
+}
+
+type Watched = FaultStore<MemoryStore>;
+
+fn watched(caching: impl Into<Caching>) -> (Watched, Cached<Watched>) {
+    let store = FaultStore::new(MemoryStore::new());
+    (store.clone(), store.cached(caching))
+}
+
+fn claims(store: &Watched) -> u64 {
+    store.asked(OperationKind::Claim)
+}
+
+/// A claim's answer, and whether the store was asked.
+async fn asked(watched: &Watched, store: &impl Store, request: &Claim) -> (ClaimAnswer, bool) {
+    let before = claims(watched);
+    let answer = store.claim(&key("a"), request).await.unwrap();
+    (answer, claims(watched) > before)
+}
+
+async fn is_hit(watched: &Watched, store: &impl Store) -> bool {
+    let (answer, asked) = asked(watched, store, &claim()).await;
+    assert!(matches!(answer, ClaimAnswer::Replay(_)), "{answer:?}");
+    !asked
+}
+
+fn with_print(byte: u8) -> Claim {
+    claim().with_fingerprint(Some(Fingerprint::from_bytes([byte; 32])))
+}
+
+fn short_lived() -> Claim {
+    claim().with_ttl(SECOND * 2)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_replay_is_the_first_one_and_costs_the_store_nothing() {
+    let (inner, store) = watched(100);
+    recorded(&store, &key("a"), Verdict::Failed, b"declined").await;
+    let (first, went) = asked(&inner, &store, &claim()).await;
+    assert!(went);
+    for _ in 0..3 {
+        let (again, went) = asked(&inner, &store.clone(), &claim()).await;
+        assert_eq!((&again, went), (&first, false));
+    }
+    let counts = store.counts();
+    assert_eq!((counts.hits, counts.misses, counts.entries), (3, 2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_store_is_asked_again_after_the_bound() {
+    for (caching, bound) in
+        [(Caching::entries(10), SECOND * 5), (Caching::entries(10).ask_again_after(SECOND), SECOND)]
+    {
+        let (inner, store) = watched(caching);
+        recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+        assert!(!is_hit(&inner, &store).await);
+        advance(bound - Duration::from_millis(1)).await;
+        assert!(is_hit(&inner, &store).await);
+        // A hit does not prolong it.
+        advance(Duration::from_millis(1)).await;
+        assert!(!is_hit(&inner, &store).await);
+        assert!(is_hit(&inner, &store).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_no_bound_the_store_is_always_asked() {
+    let (inner, store) = watched(Caching::entries(10).ask_again_after(Duration::ZERO));
+    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+    for _ in 0..3 {
+        assert!(!is_hit(&inner, &store).await);
+    }
+    assert_eq!(inner.asked(OperationKind::List), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_not_replayed_after_its_end_though_the_bound_is_longer() {
+    let (inner, store) = watched(Caching::entries(10).ask_again_after(SECOND * 600));
+    recorded_as(&store, &key("a"), &short_lived(), Verdict::Completed, b"1").await;
+    advance(SECOND).await;
+    assert!(!is_hit(&inner, &store).await);
+    // Its end is one second away; clocks may drift apart, so the last thousandth is the store's.
+    advance(Duration::from_millis(990)).await;
+    assert!(is_hit(&inner, &store).await);
+    advance(Duration::from_millis(10)).await;
+    let (answer, _) = asked(&inner, &store, &claim()).await;
+    assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
+}
+
+/// A reading of the store's clock is as good as new: what was read a while ago is carried on.
+#[tokio::test(start_paused = true)]
+async fn a_result_is_not_replayed_after_its_end_by_a_reading_of_a_while_ago() {
+    let (inner, store) = watched(Caching::entries(10).ask_again_after(SECOND * 600));
+    recorded(&store, &key("b"), Verdict::Completed, b"1").await;
+    replayed(&store, &key("b")).await;
+    advance(SECOND * 50).await;
+    recorded_as(&store, &key("a"), &short_lived(), Verdict::Completed, b"1").await;
+    assert!(!is_hit(&inner, &store).await);
+    assert_eq!(inner.asked(OperationKind::List), 1, "the clock is asked for once a minute");
+    advance(Duration::from_millis(1_900)).await;
+    assert!(is_hit(&inner, &store).await);
+    advance(Duration::from_millis(100)).await;
+    assert!(matches!(asked(&inner, &store, &claim()).await.0, ClaimAnswer::Granted(_)));
+}
+
+/// The answer that tells the clock was long on its way: that makes the clock later, not earlier.
+#[tokio::test(start_paused = true)]
+async fn a_slow_reading_of_the_clock_prolongs_nothing() {
+    let (inner, store) = watched(Caching::entries(10).ask_again_after(SECOND * 600));
+    recorded_as(&store, &key("a"), &short_lived(), Verdict::Completed, b"1").await;
+    inner.next(OperationKind::List, Fault::DelayAfter(Duration::from_millis(900)));
+    assert!(!is_hit(&inner, &store).await);
+    advance(Duration::from_millis(1_100)).await;
+    assert!(matches!(asked(&inner, &store, &claim()).await.0, ClaimAnswer::Granted(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_tell_its_time_is_asked_each_time_and_answers_all_the_same() {
+    for fault in [Fault::FailBefore, Fault::HangBefore] {
+        let (inner, store) = watched(10);
+        recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+        inner.always(OperationKind::List, fault);
+        for _ in 0..3 {
+            assert!(!is_hit(&inner, &store).await);
+        }
+        assert_eq!(inner.asked(OperationKind::List), 1, "it is not asked for its time by each of them");
+        inner.always(OperationKind::List, None);
+        advance(SECOND).await;
+        assert!(!is_hit(&inner, &store).await);
+        assert!(is_hit(&inner, &store).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forgotten_key_is_not_replayed_by_this_store_or_a_clone() {
+    let (inner, store) = watched(10);
+    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+    assert!(!is_hit(&inner, &store).await);
+    assert!(store.clone().forget(&key("a")).await.unwrap());
+    assert_eq!(store.counts().entries, 0);
+    recorded(&store, &key("a"), Verdict::Completed, b"2").await;
+    assert_eq!(replayed(&store, &key("a")).await.1, value(b"2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_on_its_way_while_the_key_is_forgotten_is_not_kept() {
+    let ((inner, store), a) = (watched(10), key("a"));
+    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+    // Applied at once, answered late: so it has the old result.
+    inner.next(OperationKind::Claim, Fault::DelayAfter(SECOND));
+    let (old, forgotten) = tokio::join!(replayed(&store, &a), async {
+        sleep(SECOND / 2).await;
+        store.forget(&key("a")).await.unwrap()
+    });
+    assert_eq!((old.1, forgotten), (value(b"1"), true));
+    assert_eq!(store.counts().entries, 0);
+    assert!(matches!(store.claim(&key("a"), &claim()).await.unwrap(), ClaimAnswer::Granted(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_while_the_key_is_being_forgotten_is_not_kept() {
+    let ((inner, store), a) = (watched(10), key("a"));
+    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+    inner.next(OperationKind::Forget, Fault::DelayBefore(SECOND));
+    let (forgotten, ()) = tokio::join!(store.forget(&a), async {
+        sleep(SECOND / 2).await;
+        // Asked and answered before the record goes.
+        assert_eq!(replayed(&store, &key("a")).await.1, value(b"1"));
+    });
+    assert!(forgotten.unwrap());
+    assert!(matches!(store.claim(&key("a"), &claim()).await.unwrap(), ClaimAnswer::Granted(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_of_before_is_not_kept_over_one_of_after() {
+    let ((inner, store), a) = (watched(10), key("a"));
+    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+    inner.next(OperationKind::Claim, Fault::DelayAfter(SECOND));
+    let (old, ()) = tokio::join!(replayed(&store, &a), async {
+        sleep(SECOND / 2).await;
+        // Another process forgets it, and this one runs it again meanwhile.
+        inner.inner().forget(&key("a")).await.unwrap();
+        recorded(&store, &key("a"), Verdict::Completed, b"2").await;
+    });
+    assert_eq!(old.1, value(b"1"), "it was asked before");
+    assert_eq!(replayed(&store, &key("a")).await.1, value(b"2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_another_process_forgot_is_replayed_no_longer_than_the_bound() {
+    let (inner, store) = watched(Caching::entries(10).ask_again_after(SECOND * 3));
+    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+    assert!(!is_hit(&inner, &store).await);
+    inner.forget(&key("a")).await.unwrap();
+    advance(SECOND * 3 - Duration::from_millis(1)).await;
+    assert!(is_hit(&inner, &store).await, "the guarantee says so");
+    advance(Duration::from_millis(1)).await;
+    assert!(matches!(asked(&inner, &store, &claim()).await.0, ClaimAnswer::Granted(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forget_that_failed_or_whose_asker_went_away_leaves_nothing_kept() {
+    let (inner, store) = watched(10);
+    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+    assert!(!is_hit(&inner, &store).await);
+    inner.next(OperationKind::Forget, Fault::FailAfter);
+    store.forget(&key("a")).await.unwrap_err();
+    assert_eq!(store.counts().entries, 0);
+    assert!(matches!(asked(&inner, &store, &claim()).await.0, ClaimAnswer::Granted(_)));
+
+    recorded(&store, &key("b"), Verdict::Completed, b"1").await;
+    replayed(&store, &key("b")).await;
+    inner.next(OperationKind::Forget, Fault::HangAfter);
+    assert!(tokio::time::timeout(SECOND, store.forget(&key("b"))).await.is_err());
+    assert_eq!(store.counts().entries, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_fingerprint_is_told_by_the_store() {
+    let (inner, store) = watched(10);
+    recorded_as(&store, &key("a"), &with_print(1), Verdict::Completed, b"1").await;
+    let (first, _) = asked(&inner, &store, &with_print(1)).await;
+    assert_eq!(asked(&inner, &store, &with_print(1)).await, (first.clone(), false));
+    assert_eq!(asked(&inner, &store, &claim()).await, (first.clone(), false), "none matches any");
+    assert_eq!(asked(&inner, &store, &with_print(2)).await, (ClaimAnswer::Mismatch, true));
+    assert_eq!(asked(&inner, &store, &with_print(1)).await, (first, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_replayed_without_a_fingerprint_lets_none_pass_unseen() {
+    let (inner, store) = watched(10);
+    recorded_as(&store, &key("a"), &with_print(1), Verdict::Completed, b"1").await;
+    assert!(!is_hit(&inner, &store).await);
+    assert_eq!(asked(&inner, &store, &with_print(2)).await, (ClaimAnswer::Mismatch, true));
+    assert!(asked(&inner, &store, &with_print(1)).await.1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_memory_is_replayed_while_the_store_is_down() {
+    let (inner, store) = watched(10);
+    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+    assert!(!is_hit(&inner, &store).await);
+    inner.down(true);
+    assert!(is_hit(&inner, &store).await);
+    assert!(store.claim(&key("b"), &claim()).await.is_err());
+    advance(SECOND * 5).await;
+    assert!(store.claim(&key("a"), &claim()).await.is_err(), "it is older than the bound");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_but_a_recorded_result_is_kept() {
+    let (inner, store) = watched(10);
+    granted(&store, &key("a"), &claim()).await;
+    for _ in 0..2 {
+        assert!(asked(&inner, &store, &claim()).await.1);
+    }
+    assert_eq!(store.counts().entries, 0);
+}
+
+async fn kept(caching: Caching, results: &[(String, Bytes)]) -> usize {
+    let store = MemoryStore::new().cached(caching);
+    for (name, result) in results {
+        recorded(&store, &key(name), Verdict::Completed, result).await;
+        assert_eq!(replayed(&store, &key(name)).await.1, value(result));
+    }
+    store.counts().entries
+}
+
+#[tokio::test]
+async fn no_more_entries_and_no_more_bytes_are_kept_than_allowed() {
+    let small = (0..500).map(|at| (at.to_string(), Bytes::from_static(b"1"))).collect::<Vec<_>>();
+    let large = (0..50).map(|at| (at.to_string(), Bytes::from(vec![b'1'; 10_000]))).collect::<Vec<_>>();
+    for entries in [1, 7, 100] {
+        let kept = kept(Caching::entries(entries), &small).await;
+        assert!(kept <= entries && kept * 10 >= entries * 8, "{kept} of {entries}");
+    }
+    let some = kept(Caching::entries(1_000).max_bytes(110_000), &large).await;
+    assert!((5..=10).contains(&some), "{some}");
+    assert_eq!(kept(Caching::entries(0), &small[..9]).await, 0);
+    assert_eq!(kept(Caching::entries(10).max_bytes(0), &small[..9]).await, 0);
+    // One that is larger than all of it.
+    assert_eq!(kept(Caching::entries(10).max_bytes(5_000), &large[..3]).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_wait_cost_the_store_one_poll_a_round_however_many_there_are() {
+    let (inner, store) = watched(10);
+    let held = claim();
+    let fence = granted(&store, &key("a"), &held).await.fence;
+    let operation = Operation::new("test.sealed").wait(SECOND * 20);
+    let calls = (0..200).map(|_| operation.run(&store, "a", || async { Ok::<_, Error>(0) }));
+    let recording = async {
+        sleep(SECOND * 10).await;
+        let result = value(b"7");
+        let complete = Complete::new(held.owner, fence, Verdict::Completed, result, held.ttl);
+        assert_eq!(inner.complete(&key("a"), &complete).await.unwrap(), CompleteAnswer::Done);
+    };
+    let (results, ()) = join(join_all(calls), recording).await;
+    assert!(results.into_iter().all(|result| result.unwrap() == 7));
+    // One question each to begin with, and one poll of at most twenty a second, after a faster start.
+    let asked = claims(&inner);
+    assert!((201..300).contains(&asked), "{asked} claims");
+}
+
+#[test]
+fn no_key_and_no_result_is_in_a_debug_output() {
+    assert_eq!(format!("{:?}", MemoryStore::new().cached(10)), "Cached(MemoryStore { .. })");
+}

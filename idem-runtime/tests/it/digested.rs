@@ -1,0 +1,136 @@
+//! Keys and fingerprints that say nothing in the store; and all the changes to a store together.
+
+use crate::sealed_support;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use idem_runtime::StoreExt as _;
+use idem_runtime::listing::{List, Page};
+use idem_runtime::protocol::{Claim, ClaimAnswer, RecordStep, Verdict};
+use idem_runtime::{Error, Fingerprint, MemoryStore, Operation, RecordKey, Scope, Store};
+use idem_testing::conformance::{self, Profile, Subject, Violation};
+use sealed_support::{claim, granted, key, recorded, recorded_as, replayed, step, value};
+
+const SECRET: [u8; 32] = [0x21; 32];
+
+fn red() -> Claim {
+    claim().with_fingerprint(Some(Fingerprint::from_bytes([1; 32])))
+}
+
+/// Every check but those of `listing`: a walk gives digests in the place of keys.
+#[test]
+fn the_conformance_kit_holds_but_for_the_names_in_a_walk() -> Result<(), Violation> {
+    for check in conformance::all().iter().filter(|check| check.theme() != "listing") {
+        check.run(|| async {
+            let store = MemoryStore::new();
+            Subject::new(store.clone().digest_keys(&SECRET), Profile::tokio_clock())
+                .handle(store.digest_keys(&SECRET))
+        })?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_store_has_digests_and_a_walk_gives_them() {
+    let inner = MemoryStore::new();
+    let store = inner.clone().digest_keys(&SECRET);
+    recorded(&store, &key("alice@example.com"), Verdict::Completed, b"1").await;
+    assert_eq!(inner.get(&key("alice@example.com")).await.unwrap(), None);
+    for walked in [&inner.list(&List::default()).await.unwrap(), &store.list(&List::default()).await.unwrap()]
+    {
+        let [listed] = &walked.records[..] else { panic!("{walked:?}") };
+        let (scope, name) = (listed.key.scope().as_str(), listed.key.key().as_str());
+        assert_eq!(scope, "test.sealed");
+        assert!(name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
+    }
+    assert_eq!(replayed(&store, &key("alice@example.com")).await.1, value(b"1"));
+}
+
+#[tokio::test]
+async fn another_secret_and_another_scope_give_other_digests() {
+    let inner = MemoryStore::new();
+    let store = inner.clone().digest_keys(&SECRET);
+    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+    let names = async || {
+        let walked = inner.list(&List::default()).await.unwrap();
+        walked.records.into_iter().map(|listed| listed.key.key().clone()).collect::<HashSet<_>>()
+    };
+    let of_scope = RecordKey::new(Scope::new("test.other").unwrap(), key("a").key().clone());
+    granted(&store, &of_scope, &claim()).await;
+    assert_eq!(names().await.len(), 2);
+    granted(&inner.clone().digest_keys(&[0x22; 32]), &key("a"), &claim()).await;
+    assert_eq!(names().await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_fingerprint_is_compared_but_not_stored_and_comes_back() {
+    let inner = MemoryStore::new();
+    let store = inner.clone().digest_keys(&SECRET);
+    recorded_as(&store, &key("a"), &red(), Verdict::Completed, b"1").await;
+    recorded_as(&store, &key("b"), &red(), Verdict::Completed, b"1").await;
+
+    let hidden = |walked: Page| {
+        walked.records.into_iter().map(|listed| listed.record.fingerprint.unwrap()).collect::<Vec<_>>()
+    };
+    let stored = hidden(inner.list(&List::default()).await.unwrap());
+    let print = red().fingerprint.unwrap();
+    assert!(stored[0] != stored[1] && !stored.contains(&print), "it can be told or compared: {stored:?}");
+    let half = |print: &Fingerprint, at: usize| print.as_bytes()[at..at + 16].to_vec();
+    assert!(half(&stored[0], 0) != half(&print, 0) && half(&stored[0], 16) != half(&print, 16));
+
+    assert_eq!(store.get(&key("a")).await.unwrap().unwrap().fingerprint, Some(print));
+    assert_eq!(hidden(store.list(&List::default()).await.unwrap()), [print, print]);
+    let blue = claim().with_fingerprint(Some(Fingerprint::from_bytes([2; 32])));
+    assert_eq!(store.claim(&key("a"), &blue).await.unwrap(), ClaimAnswer::Mismatch);
+    assert!(matches!(store.claim(&key("a"), &red()).await.unwrap(), ClaimAnswer::Replay(_)));
+}
+
+#[tokio::test]
+async fn the_input_of_a_step_is_not_stored_and_comes_back() {
+    let inner = MemoryStore::new();
+    let store = inner.clone().digest_keys(&SECRET);
+    let request = claim();
+    let grant = granted(&store, &key("a"), &request).await;
+    let asked = step("charge", b"1");
+    let record = RecordStep::new(request.owner, grant.fence, 0, asked.clone());
+    store.record_step(&key("a"), &record).await.unwrap();
+    assert_eq!(store.get(&key("a")).await.unwrap().unwrap().steps, std::slice::from_ref(&asked));
+    let name = inner.list(&List::default()).await.unwrap().records.remove(0).key;
+    let [stored] = &inner.get(&name).await.unwrap().unwrap().steps[..] else { panic!() };
+    assert_ne!(stored.input, asked.input);
+}
+
+/// A key and its digest are two records, so who waits for one must not be given the other's result.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_digested_key_is_not_given_the_result_of_the_plain_one() {
+    let inner = MemoryStore::new();
+    let store = inner.clone().digest_keys(&SECRET);
+    let held = red();
+    granted(&inner, &key("a"), &held).await;
+    granted(&store, &key("a"), &claim()).await;
+    let operation = Operation::new("test.sealed").wait(Duration::from_secs(5));
+    let both = tokio::join!(
+        operation.run(&inner, "a", || async { Ok::<_, Error>(1) }),
+        operation.run(&store, "a", || async { Ok::<_, Error>(2) }),
+        async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let complete = idem_runtime::protocol::Complete::new(
+                held.owner,
+                inner.get(&key("a")).await.unwrap().unwrap().fence,
+                Verdict::Completed,
+                value(b"7"),
+                held.ttl,
+            );
+            inner.complete(&key("a"), &complete).await.unwrap();
+        }
+    );
+    assert_eq!(both.0.unwrap(), 7);
+    assert!(matches!(both.1, Err(Error::InFlight { .. })), "{:?}", both.1);
+}
+
+#[test]
+fn no_secret_is_in_a_debug_output() {
+    let store = MemoryStore::new().digest_keys(&[0xc4; 32]);
+    assert_eq!(format!("{store:?}"), "DigestedKeys(MemoryStore { .. })");
+}

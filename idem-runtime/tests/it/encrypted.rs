@@ -1,0 +1,317 @@
+//! Results kept encrypted.
+
+use crate::sealed_support;
+
+use std::error::Error as _;
+
+use bytes::Bytes;
+use idem_runtime::StoreExt as _;
+use idem_runtime::protocol::{
+    Complete, CompleteAnswer, RecordStep, RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, Resolution,
+    ResolveAnswer, StoredResult, Tombstone, Verdict,
+};
+use idem_runtime::{
+    Error, Fingerprint, KeyRing, MemoryStore, OnCrash, Operation, RecordKey, Scope, SealError, Store,
+    StoreError, StoreErrorKind,
+};
+use idem_testing::conformance::{self, Check, Profile, Subject, Violation};
+use sealed_support::{claim, granted, key, recorded, replayed, ring, step, value};
+
+const SECRET: &[u8] = b"{\"card\":\"4111 1111 1111 1111\"}";
+
+/// A walk tells sizes as they are in the store, so with the envelope.
+fn sized_as_stored(check: &&Check) -> bool {
+    check.name() != "a_listed_result_is_told_by_its_size_alone"
+}
+
+#[test]
+fn the_conformance_kit_holds() -> Result<(), Violation> {
+    for check in conformance::all().iter().filter(sized_as_stored) {
+        check.run(|| async {
+            let store = MemoryStore::new();
+            Subject::new(store.clone().encrypted(ring()), Profile::tokio_clock())
+                .handle(store.encrypted(ring()))
+        })?;
+    }
+    Ok(())
+}
+
+/// The store's limit is one for what is encrypted.
+#[test]
+fn the_conformance_kit_holds_with_a_limit() -> Result<(), Violation> {
+    for check in conformance::all().iter().filter(sized_as_stored) {
+        check.run(|| async {
+            let store = MemoryStore::with_max_result_bytes(4_096).encrypted(ring());
+            Subject::new(store, Profile::tokio_clock())
+        })?;
+    }
+    Ok(())
+}
+
+fn why(error: &StoreError) -> SealError {
+    assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{error}");
+    *error.source().unwrap().downcast_ref().unwrap()
+}
+
+async fn stored(store: &impl Store, key: &RecordKey) -> Bytes {
+    match store.get(key).await.unwrap().unwrap().result {
+        Some(StoredResult::Value(bytes)) => bytes,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Asks for the result in each way there is, and says why it is not to be had.
+async fn refused(store: &impl Store, key: &RecordKey) -> SealError {
+    let by_claim = why(&store.claim(key, &claim()).await.unwrap_err());
+    assert_eq!(why(&store.get(key).await.unwrap_err()), by_claim);
+    by_claim
+}
+
+#[tokio::test]
+async fn a_value_and_a_terminal_error_come_back_and_are_not_to_be_read_in_the_store() {
+    for verdict in [Verdict::Completed, Verdict::Failed] {
+        let inner = MemoryStore::new();
+        let store = inner.clone().encrypted(ring());
+        recorded(&store, &key("a"), verdict, SECRET).await;
+        assert_eq!(replayed(&store, &key("a")).await, (verdict, value(SECRET)));
+        assert_eq!(stored(&store, &key("a")).await, SECRET);
+        let sealed = stored(&inner, &key("a")).await;
+        assert!(!sealed.windows(4).any(|part| SECRET.windows(4).any(|word| word == part)), "{sealed:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_same_result_is_never_the_same_bytes_twice() {
+    let inner = MemoryStore::new();
+    let store = inner.clone().encrypted(ring());
+    for name in ["a", "b"] {
+        recorded(&store, &key(name), Verdict::Completed, SECRET).await;
+    }
+    let first = stored(&inner, &key("a")).await;
+    inner.forget(&key("a")).await.unwrap();
+    recorded(&store, &key("a"), Verdict::Completed, SECRET).await;
+    assert_ne!(first, stored(&inner, &key("a")).await);
+    assert_ne!(first, stored(&inner, &key("b")).await);
+}
+
+#[tokio::test]
+async fn an_operators_result_is_encrypted_too() {
+    let inner = MemoryStore::new();
+    let store = inner.clone().encrypted(ring());
+    let request = claim().with_on_crash(OnCrash::InDoubt);
+    let grant = granted(&store, &key("a"), &request).await;
+    let release = Release::new(request.owner, grant.fence, ReleaseCause::Abandoned)
+        .with_retry_after(std::time::Duration::ZERO);
+    assert_eq!(store.release(&key("a"), &release).await.unwrap(), ReleaseAnswer::InDoubt);
+    let word = Resolution::Record(Verdict::Completed, value(SECRET));
+    assert_eq!(store.resolve(&key("a"), &word).await.unwrap(), ResolveAnswer::Resolved);
+    assert_eq!(replayed(&store, &key("a")).await, (Verdict::Completed, value(SECRET)));
+    let error = refused(&inner.encrypted(KeyRing::new(9, &[9; 32])), &key("a")).await;
+    assert!(matches!(error, SealError::UnknownKey { id: 1, .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_tombstone_passes_as_it_is() {
+    let store = MemoryStore::new().encrypted(ring());
+    let request = claim();
+    let grant = granted(&store, &key("a"), &request).await;
+    let result = StoredResult::Tombstone(Tombstone::TooLarge);
+    let complete = Complete::new(request.owner, grant.fence, Verdict::Completed, result.clone(), request.ttl);
+    assert_eq!(store.complete(&key("a"), &complete).await.unwrap(), CompleteAnswer::Done);
+    assert_eq!(replayed(&store, &key("a")).await, (Verdict::Completed, result));
+}
+
+#[tokio::test]
+async fn a_key_that_was_rotated_out_of_writing_still_reads() {
+    let inner = MemoryStore::new();
+    recorded(&inner.clone().encrypted(KeyRing::new(1, &[1; 32])), &key("a"), Verdict::Completed, SECRET)
+        .await;
+    let rotated = KeyRing::new(2, &[2; 32]).and_reads(1, &[1; 32]).unwrap();
+    let store = inner.clone().encrypted(rotated);
+    assert_eq!(replayed(&store, &key("a")).await.1, value(SECRET));
+    // What is written now needs the new key, and only that.
+    recorded(&store, &key("b"), Verdict::Completed, SECRET).await;
+    let only_new = inner.encrypted(KeyRing::new(2, &[2; 32]));
+    assert_eq!(replayed(&only_new, &key("b")).await.1, value(SECRET));
+    let error = refused(&only_new, &key("a")).await;
+    assert!(matches!(error, SealError::UnknownKey { id: 1, .. }), "{error:?}");
+    assert!(error.to_string().contains("key 1"), "{error}");
+}
+
+#[test]
+fn two_keys_of_one_number_are_refused() {
+    for id in [1, 2] {
+        let ring = KeyRing::new(1, &[1; 32]).and_reads(2, &[2; 32]).unwrap();
+        let error = ring.and_reads(id, &[3; 32]).unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Configuration);
+    }
+}
+
+#[tokio::test]
+async fn another_key_under_the_same_number_is_not_taken_for_the_first() {
+    let inner = MemoryStore::new();
+    recorded(&inner.clone().encrypted(KeyRing::new(1, &[1; 32])), &key("a"), Verdict::Completed, SECRET)
+        .await;
+    let error = refused(&inner.encrypted(KeyRing::new(1, &[2; 32])), &key("a")).await;
+    assert!(matches!(error, SealError::NotAuthentic { id: 1, .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn each_changed_or_missing_byte_is_found_and_nothing_runs_again() {
+    let whole = {
+        let inner = MemoryStore::new();
+        recorded(&inner.clone().encrypted(ring()), &key("a"), Verdict::Completed, SECRET).await;
+        stored(&inner, &key("a")).await
+    };
+    for at in 0..whole.len() {
+        for (what, bytes) in [("flipped", flipped(&whole, at)), ("cut", whole.slice(..at))] {
+            let inner = MemoryStore::new();
+            recorded(&inner, &key("a"), Verdict::Completed, &bytes).await;
+            let error = refused(&inner.clone().encrypted(ring()), &key("a")).await;
+            let magic = at < 4;
+            let expected = match error {
+                SealError::Plain => magic,
+                SealError::UnknownKey { .. } => (4..8).contains(&at) && what == "flipped",
+                SealError::Truncated => what == "cut" && at < whole.len(),
+                SealError::NotAuthentic { .. } => at >= 8,
+                _ => false,
+            };
+            assert!(expected, "{what} at {at}: {error:?}");
+            assert_eq!(stored(&inner, &key("a")).await, bytes, "it was touched");
+        }
+    }
+}
+
+fn flipped(bytes: &Bytes, at: usize) -> Bytes {
+    let mut bytes = bytes.to_vec();
+    bytes[at] ^= 0x10;
+    bytes.into()
+}
+
+#[tokio::test]
+async fn records_that_are_swapped_are_found() {
+    let inner = MemoryStore::new();
+    recorded(&inner.clone().encrypted(ring()), &key("a"), Verdict::Completed, SECRET).await;
+    let sealed = stored(&inner, &key("a")).await;
+    let same_key = key("a");
+    let of_scope =
+        |scope: &'static str, name: &str| RecordKey::new(Scope::new(scope).unwrap(), key(name).key().clone());
+    for (key, verdict) in [
+        (key("b"), Verdict::Completed),
+        (of_scope("test.other", "a"), Verdict::Completed),
+        // The same text in a row.
+        (of_scope("test.seale", "da"), Verdict::Completed),
+        (same_key, Verdict::Failed),
+    ] {
+        let elsewhere = MemoryStore::new();
+        recorded(&elsewhere, &key, verdict, &sealed).await;
+        let error = refused(&elsewhere.encrypted(ring()), &key).await;
+        assert!(matches!(error, SealError::NotAuthentic { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_record_from_before_is_refused_unless_plain_ones_are_accepted() {
+    let inner = MemoryStore::new();
+    recorded(&inner, &key("a"), Verdict::Completed, SECRET).await;
+    let store = inner.encrypted(ring());
+    assert_eq!(refused(&store, &key("a")).await, SealError::Plain);
+    let store = store.accept_plain();
+    assert_eq!(replayed(&store, &key("a")).await.1, value(SECRET));
+    // What is encrypted is checked all the same.
+    recorded(&store, &key("b"), Verdict::Completed, SECRET).await;
+    assert_eq!(replayed(&store, &key("b")).await.1, value(SECRET));
+}
+
+#[tokio::test]
+async fn steps_come_back_and_are_not_to_be_read_in_the_store() {
+    let inner = MemoryStore::new();
+    let store = inner.clone().encrypted(ring());
+    let request = claim();
+    let grant = granted(&store, &key("a"), &request).await;
+    let steps = [step("reserve", SECRET), step("charge", b""), step("charge", SECRET)];
+    for (position, step) in (0..).zip(&steps) {
+        let request = RecordStep::new(request.owner, grant.fence, position, step.clone());
+        // The second time because the answer was lost.
+        for _ in 0..2 {
+            let answer = store.record_step(&key("a"), &request).await.unwrap();
+            assert_eq!(answer, RecordStepAnswer::Recorded);
+        }
+    }
+    assert_eq!(store.get(&key("a")).await.unwrap().unwrap().steps, steps);
+    let sealed = inner.get(&key("a")).await.unwrap().unwrap().steps;
+    assert_ne!(sealed[0].result, sealed[2].result);
+    for step in &sealed {
+        let StoredResult::Value(bytes) = &step.result else { panic!("{step:?}") };
+        assert!(!bytes.windows(4).any(|part| part == &SECRET[..4]));
+    }
+}
+
+#[tokio::test]
+async fn steps_that_are_moved_renamed_or_given_other_inputs_are_found() {
+    let inner = MemoryStore::new();
+    let store = inner.clone().encrypted(ring());
+    let request = claim();
+    let grant = granted(&store, &key("a"), &request).await;
+    let record = |position, step| RecordStep::new(request.owner, grant.fence, position, step);
+    store.record_step(&key("a"), &record(0, step("reserve", SECRET))).await.unwrap();
+    let sealed = inner.get(&key("a")).await.unwrap().unwrap().steps.remove(0);
+
+    let renamed = sealed.clone().with_name("refund".into());
+    let reused = sealed.clone().with_input(Some(Fingerprint::from_bytes([9; 32])));
+    let without = sealed.clone().with_input(None);
+    for (before, planted) in [(0, renamed), (0, reused), (0, without), (1, sealed)] {
+        let inner = MemoryStore::new();
+        let grant = granted(&inner, &key("a"), &request).await;
+        let record = |position, step| RecordStep::new(request.owner, grant.fence, position, step);
+        let store = inner.clone().encrypted(ring());
+        for position in 0..before {
+            store.record_step(&key("a"), &record(position, step("before", b"1"))).await.unwrap();
+        }
+        inner.record_step(&key("a"), &record(before, planted)).await.unwrap();
+        let error = why(&store.get(&key("a")).await.unwrap_err());
+        assert!(matches!(error, SealError::NotAuthentic { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_largest_result_is_what_the_store_takes_but_for_the_envelope() {
+    let store = MemoryStore::with_max_result_bytes(100).encrypted(ring());
+    assert_eq!(store.max_result_bytes(), Some(64));
+    recorded(&store, &key("a"), Verdict::Completed, &[7; 64]).await;
+    assert_eq!(MemoryStore::with_max_result_bytes(10).encrypted(ring()).max_result_bytes(), Some(0));
+    assert_eq!(MemoryStore::new().encrypted(ring()).max_result_bytes(), None);
+}
+
+#[tokio::test]
+async fn a_result_that_is_too_large_is_told_by_the_size_that_was_asked() {
+    let store = MemoryStore::with_max_result_bytes(100).encrypted(ring());
+    let request = claim();
+    let grant = granted(&store, &key("a"), &request).await;
+    let complete =
+        Complete::new(request.owner, grant.fence, Verdict::Completed, value(&[7; 65]), request.ttl);
+    let error = store.complete(&key("a"), &complete).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::TooLarge);
+    assert!(error.to_string().contains("65 bytes") && error.to_string().contains("at most 64"), "{error}");
+}
+
+#[test]
+fn no_key_is_in_a_debug_output() {
+    let store = MemoryStore::new().encrypted(KeyRing::new(77, &[0xc4; 32]));
+    for text in [format!("{store:?}"), format!("{:?}", KeyRing::new(77, &[0xc4; 32]))] {
+        assert!(!text.contains("196") && !text.to_lowercase().contains("c4"), "{text}");
+    }
+    assert_eq!(format!("{store:?}"), "Encrypted(MemoryStore { .. })");
+}
+
+#[tokio::test]
+async fn an_operation_that_fails_open_does_not_run_what_cannot_be_decrypted() {
+    let inner = MemoryStore::new();
+    let operation = Operation::new("test.sealed").fail_open();
+    let store = inner.clone().encrypted(ring());
+    assert_eq!(operation.run(&store, "a", || async { Ok::<_, Error>(7) }).await.unwrap(), 7);
+    let store = inner.encrypted(KeyRing::new(3, &[3; 32]));
+    let again = operation.run(&store, "a", || async { panic!("it ran again") });
+    let error: Error = again.await.map(|never: i32| never).unwrap_err();
+    assert!(matches!(error, Error::Store { .. }), "{error}");
+}

@@ -1,0 +1,30 @@
+//! Tests of idem-runtime: the engine, stores that wrap another, messages, and batches of AWS Lambda.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+// The tests of several crates share their helpers, and know the face.
+extern crate idem_runtime as idem;
+
+mod beyond_the_task;
+mod cached;
+mod compressed;
+mod digested;
+mod doubt;
+mod encrypted;
+mod events;
+mod lambda_batch;
+mod late;
+mod message;
+mod message_consumer;
+mod message_outage;
+mod message_shutdown;
+mod message_support;
+mod pace;
+mod results;
+mod sealed_support;
+mod slow_store;
+#[path = "../../../tests/it/support/mod.rs"]
+mod support;
+mod surroundings;
+mod timeouts;
+mod typed;

@@ -1,0 +1,113 @@
+//! Results that cannot be given to a duplicate: said at once, and with the reason.
+
+use std::collections::HashMap;
+
+use idem::protocol::State;
+use idem::{Error, MemoryStore, NotStored, Outcome, StepError, Store as _, observe};
+use serde::{Deserialize, Serialize};
+
+use crate::events::Events;
+use crate::support::{Failure, Runs, completion, crashed_worker, operation, record_key};
+
+type Pairs = HashMap<(u8, u8), String>;
+
+async fn pairs() -> Result<Pairs, Failure> {
+    Ok(Pairs::from([((1, 2), "secret".to_owned())]))
+}
+
+#[tokio::test]
+async fn a_result_that_cannot_be_encoded_is_told_at_once_with_serdes_reason() {
+    let (events, _guard) = Events::start();
+    let store = MemoryStore::new();
+    let first = observe(operation().run(&store, "k", pairs)).await;
+    assert_eq!(first.value.unwrap().len(), 1);
+    assert_eq!(events.names(), ["claimed", "not_stored"]);
+    assert_eq!(events.only("not_stored"), ["WARN", "key must be a string"]);
+    let Some(Outcome::Executed { not_stored, .. }) = first.outcome else { panic!("{:?}", first.outcome) };
+    assert_eq!(not_stored, Some(NotStored::NotEncodable));
+    let again = operation().run(&store, "k", pairs).await;
+    assert!(matches!(again, Err(Failure::Idem(Error::ResultNotStored { .. }))));
+    assert!(!events.text().contains("secret"));
+}
+
+#[tokio::test]
+async fn a_result_that_is_too_large_is_told_at_once_and_one_that_fits_is_not() {
+    for (size, expected) in [(98, None), (99, Some(NotStored::TooLarge))] {
+        let (events, _guard) = Events::start();
+        let store = MemoryStore::new();
+        let call = operation().max_result_bytes(100);
+        let call = observe(call.run(&store, "k", || async { Ok::<_, Failure>("a".repeat(size)) })).await;
+        let Some(Outcome::Executed { not_stored, .. }) = call.outcome else { panic!("{:?}", call.outcome) };
+        assert_eq!(not_stored, expected);
+        assert_eq!(store.get(&record_key("k")).await.unwrap().unwrap().state, State::Completed);
+        if expected.is_some() {
+            assert_eq!(events.only("not_stored"), ["WARN", "it takes more than 100 bytes"]);
+        } else {
+            assert_eq!(events.names(), ["claimed", "completed"]);
+        }
+    }
+}
+
+/// What it writes, it does not read.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Receipt {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lines: Vec<String>,
+}
+
+async fn receipt() -> Result<Receipt, Failure> {
+    Ok(Receipt { lines: Vec::new() })
+}
+
+#[tokio::test]
+async fn what_would_not_decode_again_is_told_at_once_in_debug_builds() {
+    let (events, _guard) = Events::start();
+    let store = MemoryStore::new();
+    operation().run(&store, "k", receipt).await.unwrap();
+    assert_eq!(events.names(), ["claimed", "not_replayable", "completed"]);
+    let expected = "missing field `lines` at line 1 column 2";
+    assert_eq!(events.only("not_replayable"), ["WARN", expected]);
+    let again = operation().run(&store, "k", receipt).await.unwrap_err();
+    let Failure::Idem(Error::Undecodable { reason, .. }) = &again else { panic!("{again:?}") };
+    assert_eq!(reason.as_ref(), expected);
+}
+
+#[tokio::test]
+async fn an_undecodable_result_says_what_does_not_fit_and_where_without_the_value() {
+    let (events, _guard) = Events::start();
+    let store = MemoryStore::new();
+    let (owner, grant) = crashed_worker(&store, "k", idem::OnCrash::Rerun).await;
+    store.complete(&record_key("k"), &completion(owner, grant, r#"{"lines":"secret"}"#)).await.unwrap();
+    let refused = operation().run(&store, "k", receipt).await.unwrap_err();
+    let reason = "invalid type: string, expected a sequence at line 1 column 17";
+    assert!(refused.to_string().contains(reason), "{refused}");
+    assert_eq!(events.only("undecodable"), ["ERROR", reason]);
+    assert!(!events.text().contains("secret") && !refused.to_string().contains("secret"));
+}
+
+#[tokio::test]
+async fn a_steps_value_that_cannot_be_given_to_a_later_run_is_told_at_once() {
+    let (events, _guard) = Events::start();
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let body = || async {
+        // Told once: the second run is given it, or not.
+        let pairs = idem::step("pairs", pairs).await;
+        let receipt = idem::step("receipt", receipt).await;
+        if runs.run() == 1 {
+            return Err(Failure::Transient);
+        }
+        let Err(Failure::Idem(Error::Step { source: StepError::NotStored(_), .. })) = pairs else {
+            panic!("{pairs:?}")
+        };
+        let Err(Failure::Idem(Error::Step { source: StepError::Undecodable { reason, .. }, .. })) = receipt
+        else {
+            panic!("{receipt:?}")
+        };
+        Ok::<_, Failure>(reason.to_string())
+    };
+    operation().run(&store, "k", body).await.unwrap_err();
+    assert_eq!(events.only("step_not_stored"), ["WARN", "key must be a string"]);
+    let expected = "missing field `lines` at line 1 column 2";
+    assert_eq!(events.only("step_not_replayable"), ["WARN", expected]);
+    assert_eq!(operation().run(&store, "k", body).await.unwrap(), expected);
+}

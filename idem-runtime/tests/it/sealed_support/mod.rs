@@ -1,0 +1,63 @@
+//! What the tests of encrypted results, digested keys and cached replays share.
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses some of it")]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use idem_runtime::KeyRing;
+use idem_runtime::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, RecordedStep, StoredResult, Verdict,
+};
+use idem_runtime::{Fingerprint, Key, RecordKey, Scope, Store};
+
+pub(crate) fn key(text: &str) -> RecordKey {
+    RecordKey::new(Scope::new("test.sealed").unwrap(), Key::new(text).unwrap())
+}
+
+pub(crate) fn ring() -> KeyRing {
+    KeyRing::new(1, &[0x5a; 32])
+}
+
+pub(crate) fn claim() -> Claim {
+    Claim::new(Owner::random(), Duration::from_secs(30), Duration::from_secs(3_600))
+}
+
+pub(crate) fn value(bytes: &[u8]) -> StoredResult {
+    StoredResult::Value(Bytes::copy_from_slice(bytes))
+}
+
+pub(crate) fn step(name: &str, result: &[u8]) -> RecordedStep {
+    RecordedStep::new(name.into(), Some(Fingerprint::from_bytes([3; 32])), value(result))
+}
+
+pub(crate) async fn granted(store: &impl Store, key: &RecordKey, request: &Claim) -> Grant {
+    match store.claim(key, request).await.unwrap() {
+        ClaimAnswer::Granted(grant) => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Claims the key and records this result.
+pub(crate) async fn recorded(store: &impl Store, key: &RecordKey, verdict: Verdict, result: &[u8]) {
+    recorded_as(store, key, &claim(), verdict, result).await;
+}
+
+pub(crate) async fn recorded_as(
+    store: &impl Store,
+    key: &RecordKey,
+    request: &Claim,
+    verdict: Verdict,
+    result: &[u8],
+) {
+    let grant = granted(store, key, request).await;
+    let complete = Complete::new(request.owner, grant.fence, verdict, value(result), request.ttl);
+    assert_eq!(store.complete(key, &complete).await.unwrap(), CompleteAnswer::Done);
+}
+
+/// What a duplicate is given.
+pub(crate) async fn replayed(store: &impl Store, key: &RecordKey) -> (Verdict, StoredResult) {
+    match store.claim(key, &claim()).await.unwrap() {
+        ClaimAnswer::Replay(replay) => (replay.verdict, replay.result),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,108 @@
+//! Waiting and leases where the store is slow or a deadline is near.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use idem::{MemoryStore, OnCrash, Store as _, with_deadline};
+use idem_testing::{Fault, FaultStore, OperationKind};
+use tokio::time::{Instant, sleep};
+
+use crate::support::{Failure, LEASE, Runs, crashed_worker, operation, record_key};
+
+#[tokio::test(start_paused = true)]
+async fn the_waiters_for_a_slow_store_share_one_poll() {
+    let store = FaultStore::new(MemoryStore::new());
+    crashed_worker(&store, "k", OnCrash::Rerun).await;
+    store.always(OperationKind::Claim, Fault::DelayBefore(Duration::from_secs(3)));
+    let operation = operation().wait(Duration::from_secs(20));
+    let calls = (0..200).map(|_| operation.run(&store, "k", || async { Ok::<_, Failure>(0) }));
+    for refused in join_all(calls).await {
+        assert_eq!(refused.unwrap_err().kind(), "in_flight");
+    }
+    let asked = store.asked(OperationKind::Claim);
+    assert!((201..260).contains(&asked), "{asked} claims");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_waiters_share_one_poll_while_the_store_is_down() {
+    let store = FaultStore::new(MemoryStore::new());
+    crashed_worker(&store, "k", OnCrash::Rerun).await;
+    let operation = operation().wait(Duration::from_secs(20));
+    let calls = join_all((0..200).map(|_| operation.run(&store, "k", || async { Ok::<_, Failure>(0) })));
+    let outage = async {
+        sleep(Duration::from_secs(1)).await;
+        store.always(OperationKind::Claim, Fault::HangBefore);
+        sleep(Duration::from_secs(18)).await;
+        store.always(OperationKind::Claim, None);
+    };
+    let (refused, ()) = futures_util::future::join(calls, outage).await;
+    assert!(refused.into_iter().all(|refused| refused.unwrap_err().kind() == "in_flight"));
+    let asked = store.asked(OperationKind::Claim);
+    assert!(asked < 260, "{asked} claims");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_begins_after_its_deadline_is_not_renewed_a_thousand_times_a_second() {
+    let (store, runs) = (FaultStore::new(MemoryStore::new()), Runs::default());
+    let call = operation();
+    let call = call.run(&store, "k", || async {
+        sleep(Duration::from_secs(10)).await;
+        Ok::<_, Failure>(runs.run())
+    });
+    assert_eq!(with_deadline(Instant::now(), call).await.unwrap(), 1);
+    let renewals = store.asked(OperationKind::Renew);
+    assert!(renewals <= 12, "{renewals} renewals");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_cut_short_by_a_deadline_ends_at_it() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let call = operation();
+    let call = with_deadline(
+        deadline,
+        call.run(&store, "k", || async {
+            sleep(LEASE).await;
+            Ok::<_, Failure>(runs.run())
+        }),
+    );
+    let rival = async {
+        sleep(Duration::from_secs(5)).await;
+        operation().run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await
+    };
+    let (call, rival) = futures_util::future::join(call, rival).await;
+    assert_eq!((rival.unwrap(), call.unwrap()), (1, 1));
+    assert!(store.get(&record_key("k")).await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_never_applied_leaves_nothing_behind() {
+    let (store, runs) = (FaultStore::new(MemoryStore::new()), Runs::default());
+    store.next(OperationKind::Claim, Fault::HangBefore);
+    let call =
+        |argument: u8| {
+            let runs = &runs;
+            operation()
+                .fingerprint(&argument)
+                .run(&store, "k", move || async move { Ok::<_, Failure>(runs.run()) })
+        };
+    assert_eq!(call(1).await.unwrap_err().kind(), "store");
+    sleep(Duration::from_secs(25)).await;
+    assert!(store.inner().is_empty(), "finding out is not claiming");
+    assert_eq!(call(2).await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_calls_that_went_away_leave_to_be_found_out_is_bounded() {
+    let store = FaultStore::new(MemoryStore::new());
+    store.always(OperationKind::Claim, Fault::FailAfter);
+    store.always(OperationKind::Get, Fault::FailBefore);
+    let operation = operation().lease(LEASE * 10).store_timeout(Duration::from_secs(1));
+    let calls =
+        (0..1_500).map(|key| operation.run(&store, format!("{key}"), || async { Ok::<_, Failure>(0) }));
+    assert!(join_all(calls).await.iter().all(Result::is_err));
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(idem::drain(Duration::ZERO).await.releases, 1_000);
+    store.always(OperationKind::Get, None);
+    assert!(idem::drain(Duration::from_secs(5)).await.is_complete());
+}

@@ -1,0 +1,72 @@
+//! Where a call is made: in which runtime, within which other call, under which key.
+
+use std::time::Duration;
+
+use idem::{Error, Key, MemoryStore, Store as _};
+use tokio::time::Instant;
+
+use crate::support::{Failure, LEASE, Runs, operation, record_key};
+
+#[test]
+fn a_runtime_without_timers_is_refused_before_the_body_begins() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let call = operation().run(&store, "k", || async {
+        runs.run();
+        tokio::task::yield_now().await;
+        Ok::<_, Failure>(0)
+    });
+    let refused = runtime.block_on(call).unwrap_err();
+    assert!(matches!(refused, Failure::Idem(Error::Configuration { .. })), "{refused}");
+    assert!(refused.to_string().contains("enable_time"), "{refused}");
+    assert_eq!(runs.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_calls_itself_under_its_own_key_is_told_so_at_once() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let inner = |key: &'static str| {
+        let (store, runs) = (&store, &runs);
+        let call = operation().wait(LEASE);
+        async move { call.run(store, key, move || async move { Ok::<_, Failure>(runs.run()) }).await }
+    };
+    let call = operation().run(&store, "k", || async {
+        // Through another call, too.
+        let between = operation().run(&store, "between", || inner("k")).await;
+        assert!(between.unwrap_err().to_string().contains("its own body"));
+        let started = Instant::now();
+        let refused = inner("k").await.unwrap_err();
+        assert_eq!((refused.kind(), started.elapsed()), ("in_flight", Duration::ZERO));
+        let Failure::Idem(error) = &refused else { panic!("{refused:?}") };
+        assert!(matches!(error, Error::InFlight { reentrant: true, .. }));
+        assert_eq!(error.retry_after(), None);
+        inner("other").await
+    });
+    assert_eq!(call.await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_key_in_another_store_is_not_the_bodys_own() {
+    let (store, other) = (MemoryStore::new(), MemoryStore::new());
+    crate::support::crashed_worker(&other, "k", idem::OnCrash::Rerun).await;
+    let call = operation()
+        .run(&store, "k", || async { operation().run(&other, "k", || async { Ok::<_, Failure>(1) }).await });
+    let refused = call.await.unwrap_err();
+    assert!(matches!(refused, Failure::Idem(Error::InFlight { reentrant: false, .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_finished_key_is_used_as_it_is() {
+    let store = MemoryStore::new();
+    let key = Key::new("order/42").unwrap();
+    let call = operation()
+        .run(&store, &key, || async { Ok::<_, Failure>(idem::context().unwrap().key().as_str().to_owned()) });
+    assert_eq!(call.await.unwrap(), "order/42");
+    let record = idem::RecordKey::new(record_key("k").scope().clone(), key.clone());
+    assert!(store.get(&record).await.unwrap().is_some());
+    // As a part among others it is a value like any.
+    let call = operation().run(&store, (key, 1), || async {
+        Ok::<_, Failure>(idem::context().unwrap().key().as_str().to_owned())
+    });
+    assert_eq!(call.await.unwrap(), "order%2F42/1");
+}

@@ -1,0 +1,212 @@
+//! Operations with rules about their results: the same as the attribute has.
+
+use std::time::Duration;
+
+use idem::protocol::{State, StoredResult};
+use idem::{Error, MemoryStore, OnCrash, Operation, Recovery, Store as _, TypedOperation};
+use serde::{Deserialize, Serialize};
+use tokio::time::{advance, sleep, timeout};
+
+use crate::support::{Failure, Runs, completion, crashed_worker, operation, record_key};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn by_attempt(error: &Failure, attempt: u32) -> Duration {
+    assert!(matches!(error, Failure::Transient), "no other error is due later");
+    SECOND * attempt
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Receipt {
+    number: u64,
+    currency: String,
+}
+
+/// Until some version ago the number alone was recorded, and once in a format of its own.
+fn of_old(recorded: &[u8]) -> Option<Receipt> {
+    let number = match recorded {
+        [5, number] => u64::from(*number),
+        [b'9', ..] => panic!("an upgrade may panic"),
+        text => serde_json::from_slice(text).ok()?,
+    };
+    Some(Receipt { number, currency: "EUR".to_owned() })
+}
+
+#[tokio::test]
+async fn a_value_that_is_not_to_be_kept_is_returned_and_the_key_released() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let operation = operation().retry_after(SECOND).record_if(|number: &usize| number.is_multiple_of(2));
+    for number in [1, 2, 2] {
+        let call = operation.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) });
+        assert_eq!(call.await.unwrap(), number);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_of_the_error_and_the_attempt_says_when_a_key_is_due() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let operation = operation().retry_after_error(by_attempt).terminal(Failure::is_final);
+    let call = || {
+        operation.run(&store, "k", || async {
+            if runs.run() < 3 { Err::<usize, _>(Failure::Transient) } else { Err(Failure::Final) }
+        })
+    };
+    for attempt in 1..=2 {
+        assert_eq!(call().await.unwrap_err().kind(), "body");
+        let refused = call().await.unwrap_err();
+        let Failure::Idem(Error::NotDue { retry_after, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(retry_after, SECOND * attempt);
+        advance(retry_after).await;
+    }
+    for _ in 0..2 {
+        assert!(matches!(call().await, Err(Failure::Final)), "and a terminal error is kept");
+    }
+    assert_eq!(runs.count(), 3);
+}
+
+/// The store with these bytes recorded for `k`.
+async fn with(recorded: &'static [u8]) -> MemoryStore {
+    let store = MemoryStore::new();
+    let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
+    let request = completion(owner, grant, "").with_result(StoredResult::Value(recorded.into()));
+    store.complete(&record_key("k"), &request).await.unwrap();
+    store
+}
+
+async fn never() -> Result<Receipt, Failure> {
+    panic!("the body must not run")
+}
+
+#[tokio::test]
+async fn a_recorded_result_that_does_not_decode_is_upgraded_and_stays_as_it_was_recorded() {
+    let new = Receipt { number: 8, currency: "USD".to_owned() };
+    for (recorded, receipt) in [
+        (&b"7"[..], Receipt { number: 7, currency: "EUR".to_owned() }),
+        // A format that this version does not know.
+        (b"\x05\x06", Receipt { number: 6, currency: "EUR".to_owned() }),
+        // What decodes is not upgraded.
+        (br#"{"number":8,"currency":"USD"}"#, new),
+    ] {
+        let store = with(recorded).await;
+        for _ in 0..2 {
+            assert_eq!(operation().upgrade(of_old).run(&store, "k", never).await.unwrap(), receipt);
+        }
+        let record = store.get(&record_key("k")).await.unwrap().unwrap();
+        assert_eq!(record.result, Some(StoredResult::Value(recorded.into())));
+    }
+}
+
+#[tokio::test]
+async fn what_no_upgrade_knows_is_undecodable_with_the_reason_and_without_the_value() {
+    for (recorded, reason) in [
+        (&b"\"secret\""[..], "invalid type: string, expected struct Receipt at line 1 column 8"),
+        (b"99", "invalid type: integer, expected struct Receipt at line 1 column 2"),
+        (b"\x06secret", "expected JSON, found format 0x06, which this version of idem does not know"),
+        (b"\x01\0\xc8\0\0", "expected JSON, found a response of the HTTP layer"),
+    ] {
+        let store = with(recorded).await;
+        let failed = operation().upgrade(of_old).run(&store, "k", never).await.unwrap_err();
+        let Failure::Idem(error @ Error::Undecodable { reason: said, .. }) = &failed else {
+            panic!("{failed:?}")
+        };
+        assert_eq!(said.as_ref(), reason);
+        assert!(!error.to_string().contains("secret") && error.to_string().contains("`upgrade`"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn rules_and_recovery_go_together() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let operation = operation()
+        .timeout(SECOND)
+        .record_if(|number: &usize| *number > 0)
+        .retry_after_error(by_attempt)
+        .upgrade(|_| None)
+        .terminal(Failure::is_final)
+        .recover(|recovery: Recovery| async move { Ok(Some(recovery.attempt() as usize * 10)) });
+    let call = |body: fn() -> std::future::Pending<Result<usize, Failure>>| operation.run(&store, "k", body);
+    runs.run();
+    assert_eq!(call(std::future::pending).await.unwrap_err().kind(), "timed_out");
+    assert_eq!(call(std::future::pending).await.unwrap(), 20, "it was recovered");
+    assert_eq!(operation.run(&store, "k", || async { Ok(0) }).await.unwrap(), 20, "and recorded");
+}
+
+/// Whatever is `run` can be detached.
+async fn detached(call: impl Future<Output = Result<usize, Failure>>) {
+    assert!(timeout(SECOND, call).await.is_err(), "the caller goes away");
+    assert!(idem::drain(SECOND * 60).await.is_complete());
+}
+
+async fn slow() -> Result<usize, Failure> {
+    sleep(SECOND * 10).await;
+    Ok(7)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detached_call_ends_without_its_caller() {
+    let store = MemoryStore::new();
+    let typed: TypedOperation<usize, Failure, fn(&Failure) -> bool> = operation().terminal(Failure::is_final);
+    let nothing = |_: Recovery| async { Ok(None) };
+    detached(operation().run_detached(&store, "plain", slow)).await;
+    detached(typed.run_detached(&store, "typed", slow)).await;
+    detached(operation().recover(nothing).run_detached(&store, "recovering", slow)).await;
+    detached(typed.clone().recover(nothing).run_detached(&store, "both", slow)).await;
+    for key in ["plain", "typed", "recovering", "both"] {
+        let replayed = operation().run(&store, key, || async { Err::<usize, _>(Failure::Final) }).await;
+        assert_eq!(replayed.unwrap(), 7, "{key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_ends_a_detached_body_whose_caller_has_gone() {
+    let store = MemoryStore::new();
+    let operation = operation().timeout(SECOND * 5);
+    detached(operation.run_detached(&store, "k", slow)).await;
+    let record = store.get(&record_key("k")).await.unwrap().unwrap();
+    assert_eq!((record.state, record.recovered), (State::Released, true), "as in a crash");
+    // With its caller there, the caller is told.
+    let timed_out = operation.run_detached(&store, "k", slow).await.unwrap_err();
+    assert_eq!(timed_out.kind(), "timed_out");
+}
+
+#[tokio::test]
+async fn a_body_that_blocks_its_thread_ends_when_it_lets_go_of_it() {
+    let store = MemoryStore::new();
+    let operation = Operation::new("blocking").timeout(Duration::from_millis(20));
+    let block = || std::thread::sleep(Duration::from_millis(60));
+    // It awaits after that: it is dropped there.
+    let awaits = || async move {
+        block();
+        sleep(SECOND * 60).await;
+        Ok::<_, Failure>(1)
+    };
+    assert_eq!(operation.run(&store, "awaits", awaits).await.unwrap_err().kind(), "timed_out");
+    // It has its result by then: nothing is gained by throwing that away.
+    let returns = || async move {
+        block();
+        Ok::<_, Failure>(2)
+    };
+    assert_eq!(operation.run(&store, "returns", returns).await.unwrap(), 2);
+    // In a thread for such work, only the wait for it ends; the work goes on.
+    let (done, told) = tokio::sync::oneshot::channel();
+    let spawned = || async move {
+        let work = tokio::task::spawn_blocking(move || {
+            block();
+            let _ = done.send(());
+        });
+        work.await.map_err(|_| Failure::Final)
+    };
+    assert_eq!(operation.run(&store, "spawned", spawned).await.unwrap_err().kind(), "timed_out");
+    told.await.expect("the work ended all the same");
+}
+
+#[tokio::test]
+async fn an_operation_names_the_record_of_a_call() {
+    let store = MemoryStore::new();
+    operation().run(&store, "k", || async { Ok::<_, Failure>(1) }).await.unwrap();
+    let key = operation().record_key("k").unwrap();
+    assert_eq!(key, record_key("k"));
+    assert!(store.forget(&key).await.unwrap());
+    assert!(matches!(operation().record_key(""), Err(Error::MissingKey { .. })));
+    assert!(operation().ttl(Duration::ZERO).record_key("k").is_err());
+}

@@ -1,0 +1,238 @@
+//! What the answer must be: the protocol's functions, on records kept in a map.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::asking::{Answer, Ask};
+use crate::conformance::trial::{Checked, same, that};
+use idem_core::RecordKey;
+use idem_core::protocol::{self, ClaimAnswer, Fence, Grant, Record, Replay, Timestamp};
+
+/// How far a real clock may be from the test's.
+const TOLERANCE: Duration = Duration::from_secs(60);
+
+/// An answer, and whether the record was written.
+pub(super) struct Wanted {
+    pub(super) answer: Answer,
+    pub(super) wrote: bool,
+}
+
+/// The records as they must be.
+pub(super) struct Oracle {
+    records: HashMap<RecordKey, Record>,
+    /// The highest fence of each key, also of records that are gone.
+    floors: HashMap<RecordKey, Fence>,
+    exact: bool,
+    /// Now, as far as it is known: never before anything the store has dated.
+    now: Timestamp,
+}
+
+impl Oracle {
+    pub(super) fn new(exact: bool) -> Self {
+        Self { records: HashMap::new(), floors: HashMap::new(), exact, now: Timestamp::default() }
+    }
+
+    const fn tolerance(&self) -> Duration {
+        if self.exact { Duration::ZERO } else { TOLERANCE }
+    }
+
+    pub(super) fn record(&self, key: &RecordKey) -> Option<&Record> {
+        self.records.get(key)
+    }
+
+    pub(super) fn live(&mut self, key: &RecordKey, now: Timestamp) -> Option<&Record> {
+        let now = self.arrive(now);
+        self.records.get(key).filter(|record| protocol::is_live(record, now))
+    }
+
+    /// Lets the time be this, or a little later if the store's clock is ahead.
+    fn arrive(&mut self, now: Timestamp) -> Timestamp {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    /// How long it is until something ends, for each that does.
+    pub(super) fn edges(&self, now: Timestamp) -> Vec<Duration> {
+        let mut edges: Vec<_> = self
+            .records
+            .values()
+            .flat_map(times)
+            .flatten()
+            .map(|at| at.since(now))
+            .filter(|left| !left.is_zero())
+            .collect();
+        // A map has no order, and the seed alone must decide.
+        edges.sort_unstable();
+        edges
+    }
+
+    pub(super) fn step(&mut self, key: &RecordKey, ask: &Ask, now: Timestamp) -> Wanted {
+        let now = self.arrive(now);
+        let record = self.records.get(key);
+        let floor = self.floors.get(key).copied().unwrap_or_default();
+        let (write, answer) = match ask {
+            Ask::Step(request) => {
+                let step = protocol::apply(record, floor, request, now);
+                (step.write, Answer::Step(step.answer))
+            }
+            Ask::Forget => {
+                let live = self.live(key, now).is_some();
+                self.records.remove(key);
+                (None, Answer::Forget(live))
+            }
+            Ask::Get => (None, Answer::Get),
+            Ask::Purge(limit) => {
+                let over = self.records.values().filter(|record| !protocol::is_live(record, now)).count();
+                if self.exact && over <= *limit {
+                    // None of them is there any more, so none can be deleted once more.
+                    self.records.retain(|_, record| protocol::is_live(record, now));
+                }
+                (None, Answer::Purge(over.min(*limit)))
+            }
+        };
+        let wrote = write.is_some();
+        if let Some(record) = write {
+            self.raise(key, record.fence);
+            self.records.insert(key.clone(), record);
+        }
+        Wanted { answer, wrote }
+    }
+
+    fn raise(&mut self, key: &RecordKey, fence: Fence) {
+        let floor = self.floors.entry(key.clone()).or_default();
+        *floor = fence.max(*floor);
+    }
+
+    /// Takes a record as the store has it, with the times and the fence of its own clock.
+    pub(super) fn adopt(&mut self, key: &RecordKey, record: Record) {
+        self.raise(key, record.fence);
+        let soon = self.now.after(self.tolerance());
+        let dated = times(&record).into_iter().flatten().filter(|at| *at <= soon).max();
+        self.arrive(dated.unwrap_or_default());
+        self.records.insert(key.clone(), record);
+    }
+
+    /// Whether an answer is what it must be; adopts the fence of a new grant.
+    pub(super) fn same_answer(&mut self, key: &RecordKey, given: &Answer, wanted: &Wanted) -> bool {
+        let Wanted { answer: wanted, wrote } = wanted;
+        match (given, wanted) {
+            (Answer::Step(protocol::Answer::Claim(given)), Answer::Step(protocol::Answer::Claim(wanted))) => {
+                self.same_claim(key, given, wanted, *wrote)
+            }
+            (Answer::Purge(given), Answer::Purge(wanted)) => given <= wanted,
+            _ => given == wanted,
+        }
+    }
+
+    fn same_claim(
+        &mut self,
+        key: &RecordKey,
+        given: &ClaimAnswer,
+        wanted: &ClaimAnswer,
+        wrote: bool,
+    ) -> bool {
+        match (given, wanted) {
+            (ClaimAnswer::Granted(given), ClaimAnswer::Granted(wanted)) => {
+                let fence =
+                    given.fence == wanted.fence || wrote && self.same_fence(given.fence, wanted.fence);
+                if let Some(record) = self.records.get_mut(key).filter(|_| fence) {
+                    record.fence = given.fence;
+                }
+                self.raise(key, given.fence);
+                let timeless =
+                    |grant: &Grant| (*grant).with_fence(Fence::default()).with_lease_left(Duration::ZERO);
+                fence
+                    && self.same_left(given.lease_left, wanted.lease_left)
+                    && timeless(given) == timeless(wanted)
+            }
+            (ClaimAnswer::Busy { retry_after: given }, ClaimAnswer::Busy { retry_after: wanted })
+            | (ClaimAnswer::RetryAt { retry_after: given }, ClaimAnswer::RetryAt { retry_after: wanted }) => {
+                self.same_left(*given, *wanted)
+            }
+            (ClaimAnswer::Replay(given), ClaimAnswer::Replay(wanted)) => {
+                let timeless = |replay: &Replay| {
+                    replay
+                        .clone()
+                        .with_completed_at(Timestamp::default())
+                        .with_expires_at(replay.expires_at.map(|_| Timestamp::default()))
+                };
+                let ends = given.expires_at.zip(wanted.expires_at);
+                timeless(given) == timeless(wanted)
+                    && close(given.completed_at, wanted.completed_at, self.tolerance())
+                    && ends.is_none_or(|(given, wanted)| close(given, wanted, self.tolerance()))
+            }
+            _ => given == wanted,
+        }
+    }
+
+    /// A store may keep one floor for many keys, so a fence may be higher than one key asks for; but
+    /// not higher than any grant or the clock has it.
+    fn same_fence(&self, given: Fence, wanted: Fence) -> bool {
+        if !self.exact {
+            // The oracle's is its own clock's; what it knows is that it rises.
+            return close(
+                Timestamp::from_micros(given.get()),
+                Timestamp::from_micros(wanted.get()),
+                TOLERANCE,
+            );
+        }
+        let highest = self.floors.values().max().copied().unwrap_or_default();
+        given >= wanted && given.get() <= highest.get().saturating_add(1).max(self.now.as_micros())
+    }
+
+    fn same_left(&self, given: Duration, wanted: Duration) -> bool {
+        given.abs_diff(wanted) <= self.tolerance()
+    }
+
+    /// Compares a record with what it must be. What was not written must not have changed at all;
+    /// of what was written, times may be off by what clocks may be, but for those that `old` had.
+    pub(super) fn same_record(
+        &self,
+        seen: &Record,
+        wanted: &Record,
+        old: Option<&Record>,
+        wrote: bool,
+    ) -> Checked {
+        if !wrote {
+            return same("the record, which must not change", seen, wanted);
+        }
+        same("the record", timeless(seen), timeless(wanted))?;
+        that(self.same_fence(seen.fence, wanted.fence), format!("the fence should be {}", wanted.fence))?;
+        for (seen, wanted) in times(seen).into_iter().zip(times(wanted)) {
+            let kept = old.is_some_and(|old| wanted.is_some() && times(old).contains(&wanted));
+            let tolerance = if kept { Duration::ZERO } else { self.tolerance() };
+            let (Some(seen), Some(wanted)) = (seen, wanted) else { continue };
+            that(close(seen, wanted, tolerance), format!("a time should be {wanted:?} and is {seen:?}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// All times of a record.
+fn times(record: &Record) -> [Option<Timestamp>; 5] {
+    [
+        Some(record.lease_until),
+        Some(record.retry_at),
+        Some(record.created_at),
+        record.completed_at,
+        record.expires_at,
+    ]
+}
+
+/// Whether a time is what it must be.
+fn close(got: Timestamp, wanted: Timestamp, tolerance: Duration) -> bool {
+    got.since(wanted) <= tolerance && wanted.since(got) <= tolerance
+}
+
+/// What is compared of a record once the times are out of the way.
+fn timeless(record: &Record) -> Record {
+    let zero = Timestamp::default();
+    record
+        .clone()
+        .with_lease_until(zero)
+        .with_retry_at(zero)
+        .with_created_at(zero)
+        .with_completed_at(record.completed_at.map(|_| zero))
+        .with_expires_at(record.expires_at.map(|_| zero))
+        .with_fence(idem_core::protocol::Fence::default())
+}

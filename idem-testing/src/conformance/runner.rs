@@ -1,0 +1,76 @@
+//! Runs one judgement of a store: in a thread and a runtime of its own, and not for ever.
+
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+
+use super::history::History;
+use super::subject::{Clock, Subject};
+use super::trial::{Broken, Checked, Trial};
+
+/// How long it may take on a slow machine and a slow store.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Judges the subject that `factory` gives. What races needs threads, and so a clock that runs.
+pub(super) fn run<F, S, J>(races: bool, factory: F, history: &Arc<History>, judge: J) -> Checked
+where
+    F: FnOnce() -> S + Send + 'static,
+    S: Future<Output = Subject>,
+    J: for<'a> FnOnce(&'a Trial) -> Pin<Box<dyn Future<Output = Checked> + 'a>> + Send + 'static,
+{
+    let (sender, receiver) = channel();
+    let recorder = history.clone();
+    let worker = thread::spawn(move || {
+        // Nobody listens any more if the time was over.
+        let _ = sender.send(work(races, factory, &recorder, judge));
+    });
+    match receiver.recv_timeout(LIMIT) {
+        Ok(found) => found,
+        Err(RecvTimeoutError::Timeout) => {
+            history.close();
+            Err(Broken(format!("it is not over after {LIMIT:?}")))
+        }
+        Err(RecvTimeoutError::Disconnected) => match worker.join() {
+            Err(panic) => resume_unwind(panic),
+            Ok(()) => Err(Broken("it ended without a word".into())),
+        },
+    }
+}
+
+fn work<F, S, J>(races: bool, factory: F, history: &Arc<History>, judge: J) -> Checked
+where
+    F: FnOnce() -> S,
+    S: Future<Output = Subject>,
+    J: for<'a> FnOnce(&'a Trial) -> Pin<Box<dyn Future<Output = Checked> + 'a>>,
+{
+    let runtime = runtime(races).map_err(|error| Broken(format!("no runtime: {error}")))?;
+    let (found, _kept) = runtime.block_on(async {
+        let mut subject = factory().await;
+        if races {
+            subject.profile = subject.profile.with_running_clock();
+        } else if subject.profile.clock == Clock::Tokio {
+            tokio::time::pause();
+        }
+        let found = match Trial::new(&subject, history) {
+            Ok(trial) => judge(&trial).await,
+            Err(broken) => Err(broken),
+        };
+        (found, std::mem::take(&mut subject.kept))
+    });
+    // Before what was kept for the store is dropped: its tasks may still use it.
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    found
+}
+
+fn runtime(races: bool) -> std::io::Result<Runtime> {
+    if races {
+        Builder::new_multi_thread().worker_threads(4).enable_all().build()
+    } else {
+        Builder::new_current_thread().enable_all().build()
+    }
+}

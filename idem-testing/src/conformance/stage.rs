@@ -1,0 +1,161 @@
+//! The states a key can be in, and how it comes there: what table-driven checks start from.
+
+use std::time::Duration;
+
+use super::trial::{Broken, Checked, DAY, Held, LONG, Trial, same};
+use idem_core::RecordKey;
+use idem_core::protocol::{
+    Claim, ClaimAnswer, CompleteAnswer, OnCrash, ReleaseAnswer, ReleaseCause, State, Verdict,
+};
+
+/// Where a key stands, after somebody was granted it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The lease runs.
+    Running,
+    /// The lease is over, and nobody has noticed.
+    Lapsed,
+    /// The lease ran out and another has the claim.
+    TakenOver,
+    /// It was released and may be claimed.
+    Released,
+    /// Its body began and did not end, and its holder said so.
+    Abandoned,
+    /// It was released and is not due.
+    NotDue,
+    /// It is completed.
+    Completed,
+    /// It is failed.
+    Failed,
+    /// It is in doubt.
+    InDoubt,
+    /// Its attempts ran out.
+    Exhausted,
+    /// Its record was removed.
+    Forgotten,
+    /// Its result was kept as long as it should be.
+    Expired,
+    /// Its lease ran out, and it was kept as long as it should be.
+    ExpiredInFlight,
+}
+
+impl Stage {
+    pub(super) const ALL: [Self; 13] = [
+        Self::Running,
+        Self::Lapsed,
+        Self::TakenOver,
+        Self::Released,
+        Self::Abandoned,
+        Self::NotDue,
+        Self::Completed,
+        Self::Failed,
+        Self::InDoubt,
+        Self::Exhausted,
+        Self::Forgotten,
+        Self::Expired,
+        Self::ExpiredInFlight,
+    ];
+
+    /// The state of its record, if it has a live one.
+    pub(super) const fn state(self) -> Option<State> {
+        match self {
+            Self::Running | Self::Lapsed | Self::TakenOver => Some(State::InFlight),
+            Self::Released | Self::Abandoned | Self::NotDue => Some(State::Released),
+            Self::Completed => Some(State::Completed),
+            Self::Failed | Self::Exhausted => Some(State::Failed),
+            Self::InDoubt => Some(State::InDoubt),
+            Self::Forgotten | Self::Expired | Self::ExpiredInFlight => None,
+        }
+    }
+
+    /// All stages that have a live record.
+    pub(super) fn live() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|stage| stage.state().is_some())
+    }
+}
+
+impl Broken {
+    /// Says in which stage of a table it was found.
+    pub(super) fn at(self, stage: Stage) -> Self {
+        Self(format!("with the key {stage:?}: {}", self.0))
+    }
+}
+
+impl Trial {
+    /// Brings a fresh key to a stage; the claim of the one who was granted it first.
+    pub(super) async fn bring(&self, key: &RecordKey, stage: Stage) -> Checked<Held> {
+        self.bring_with(key, stage, self.ask()).await
+    }
+
+    /// As [`bring`](Self::bring), with the fingerprint, policy and lifetime of this first claim.
+    pub(super) async fn bring_with(&self, key: &RecordKey, stage: Stage, claim: Claim) -> Checked<Held> {
+        let short = claim.clone().with_lease(self.short());
+        match stage {
+            Stage::Running => self.grant(key, &claim).await,
+            Stage::Lapsed => {
+                let held = self.grant(key, &short).await?;
+                self.pass(short.lease).await;
+                Ok(held)
+            }
+            Stage::TakenOver => {
+                let held = self.grant(key, &short).await?;
+                self.pass(short.lease).await;
+                let rival = claim.with_owner(self.ask().owner).with_fingerprint(None);
+                self.grant(key, &rival).await?;
+                Ok(held)
+            }
+            Stage::Released | Stage::NotDue => {
+                let held = self.grant(key, &claim).await?;
+                let retry_after = if stage == Stage::NotDue { LONG } else { Duration::ZERO };
+                let release = held.release(ReleaseCause::Failed).with_retry_after(retry_after);
+                same("release", self.release_with(key, &release).await?, ReleaseAnswer::Released)?;
+                Ok(held)
+            }
+            Stage::Abandoned => {
+                let held = self.grant(key, &claim.with_on_crash(OnCrash::Rerun)).await?;
+                let answer = self.release(&held, ReleaseCause::Abandoned).await?;
+                same("release", answer, ReleaseAnswer::Released)?;
+                Ok(held)
+            }
+            Stage::Completed => self.finish(key, &claim, Verdict::Completed, DAY).await,
+            Stage::Failed => self.finish(key, &claim, Verdict::Failed, DAY).await,
+            Stage::InDoubt => {
+                let claim = claim.with_on_crash(OnCrash::InDoubt);
+                let held = self.grant(key, &claim).await?;
+                let answer = self.release(&held, ReleaseCause::Abandoned).await?;
+                same("release under the in_doubt policy", answer, ReleaseAnswer::InDoubt)?;
+                Ok(held)
+            }
+            Stage::Exhausted => {
+                let held = self.grant(key, &claim).await?;
+                self.release(&held, ReleaseCause::Failed).await?;
+                let last = self.ask_at_most(1).with_fingerprint(claim.fingerprint);
+                let answer = self.claim(key, &last).await?;
+                same("claim without attempts left", answer, ClaimAnswer::Exhausted { attempts: 1 })?;
+                Ok(held)
+            }
+            Stage::Forgotten => {
+                let held = self.grant(key, &claim).await?;
+                same("forget", self.forget(key).await?, true)?;
+                Ok(held)
+            }
+            Stage::Expired => {
+                let held = self.finish(key, &claim, Verdict::Completed, self.short()).await?;
+                self.pass(self.short()).await;
+                Ok(held)
+            }
+            Stage::ExpiredInFlight => {
+                let held = self.grant(key, &short.with_ttl(self.short())).await?;
+                self.pass(self.short() * 2).await;
+                Ok(held)
+            }
+        }
+    }
+
+    async fn finish(&self, key: &RecordKey, claim: &Claim, verdict: Verdict, ttl: Duration) -> Checked<Held> {
+        let held = self.grant(key, claim).await?;
+        let request = held.completion("first").with_verdict(verdict).with_ttl(ttl);
+        same("complete", self.complete_with(key, &request).await?, CompleteAnswer::Done)?;
+        Ok(held)
+    }
+}

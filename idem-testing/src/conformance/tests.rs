@@ -1,0 +1,107 @@
+use std::collections::BTreeSet;
+
+use tokio::time::Duration;
+
+use super::*;
+use crate::{Fault, FaultStore, OperationKind};
+use idem_runtime::MemoryStore;
+
+async fn memory() -> Subject {
+    Subject::new(MemoryStore::new(), Profile::tokio_clock())
+}
+
+/// A store that takes no claim.
+async fn refusing() -> Subject {
+    let store = FaultStore::new(MemoryStore::new());
+    store.always(OperationKind::Claim, Fault::FailBefore);
+    Subject::new(store, Profile::tokio_clock())
+}
+
+#[test]
+fn there_are_more_than_a_hundred_checks_each_with_a_name_and_a_rule() {
+    let names: BTreeSet<_> = all().iter().map(Check::name).collect();
+    assert_eq!(names.len(), all().len());
+    assert!(names.len() > 100, "{}", names.len());
+    assert!(all().iter().all(|check| !check.rule().is_empty() && !check.theme().is_empty()));
+}
+
+#[test]
+fn a_violation_shows_the_rule_and_what_was_asked_and_answered() {
+    let violation = run("a_running_lease_is_busy_to_others", refusing).unwrap_err();
+    assert_eq!(violation.check(), "a_running_lease_is_busy_to_others");
+    assert!(violation.rule().starts_with("claim of a key in flight whose lease runs: Busy"));
+    let text = violation.to_string();
+    for part in
+        [violation.rule(), violation.check(), violation.what(), "owner 1: claim for 3600s", "Unavailable"]
+    {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    assert_eq!(format!("{violation:?}"), text);
+}
+
+#[test]
+fn a_check_nobody_wrote_is_a_violation() {
+    assert!(run("no_such_check", memory).is_err());
+}
+
+#[test]
+#[should_panic(expected = "no store today")]
+fn a_factory_that_panics_fails_the_test() {
+    let _ = run("a_fresh_key_is_granted", || async { panic!("no store today") });
+}
+
+#[test]
+fn a_differential_run_finds_a_store_that_cannot_renew() {
+    let refusing = || async {
+        let store = FaultStore::new(MemoryStore::new());
+        store.always(OperationKind::Renew, Fault::FailBefore);
+        Subject::new(store, Profile::tokio_clock())
+    };
+    let violation = differential::run(7, 1_000, refusing).unwrap_err();
+    assert!(violation.check().contains("seed 7"), "{}", violation.check());
+}
+
+#[test]
+fn the_same_seed_has_the_same_history() {
+    // Which of the expired records a purge finds first is the store's own affair.
+    let history = |seed| {
+        let mut history = differential::run(seed, 500, memory).unwrap();
+        history.retain(|what, _| !what.starts_with("purge"));
+        history
+    };
+    assert_eq!(history(7), history(7));
+    assert_ne!(history(7), history(8));
+}
+
+#[test]
+fn a_history_keeps_the_end_and_answers_where_they_belong() {
+    let history = History::default();
+    let first = history.asked(Duration::ZERO, "the first", None, None);
+    for number in 0..2_000 {
+        let asked = history.asked(Duration::ZERO, &format!("number {number}"), None, None);
+        if number != 1_999 {
+            history.answered(asked, &number);
+        }
+    }
+    history.answered(first, &"too late to be kept");
+    let text = history.render();
+    assert!(text.contains("number 1998 -> 1998\n"), "{text}");
+    assert!(text.ends_with("number 1999 -> (no answer)\n"), "{text}");
+    assert!(text.starts_with("    .. 1941 before these\n"), "{text}");
+    assert!(!text.contains("too late"), "{text}");
+}
+
+#[test]
+fn a_history_that_is_closed_answers_nobody() {
+    let history = Arc::new(History::default());
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let trial = Trial::new(&memory().await, &history).unwrap();
+        let key = trial.key("a").unwrap();
+        assert!(trial.get(&key).await.is_ok());
+        history.close();
+        let asked = tokio::time::timeout(Duration::from_secs(60), trial.get(&key)).await;
+        assert!(asked.is_err());
+    });
+}

@@ -1,0 +1,179 @@
+//! Errors of idem, made without a call: for unit tests of an `impl From<idem::Error>`, of a status that an API answers,
+//! or of a rule for retries.
+//!
+//! Each has the scope of an operation and made-up details. The digest of its key is that of the key `example`.
+//!
+//! ```
+//! # use idem_runtime as idem;
+//! # use idem_testing as testing;
+//! use std::time::Duration;
+//! use idem::{Error, ErrorKind};
+//! use testing::errors; // `idem::testing::errors`
+//!
+//! fn status(error: &Error) -> u16 {
+//!     match error.kind() {
+//!         ErrorKind::InFlight | ErrorKind::NotDue => 409,
+//!         ErrorKind::Mismatch => 422,
+//!         _ => 503,
+//!     }
+//! }
+//!
+//! assert_eq!(status(&errors::in_flight("payments.charge", Duration::from_secs(3))), 409);
+//! assert_eq!(status(&errors::mismatch("payments.charge")), 422);
+//! // One of each kind, so that no kind is forgotten.
+//! assert!(errors::all("payments.charge").iter().all(|error| status(error) >= 400));
+//! ```
+
+use std::time::Duration;
+
+use idem_core::{Key, KeyError, RecordKey, Scope, StoreError};
+use idem_runtime::__errors as make;
+use idem_runtime::{CallId, Error, Loss, NotStored, StepError};
+
+/// A call of `operation` under the key `example`.
+///
+/// # Panics
+///
+/// Where `operation` is no scope: blank, or longer than [`MAX_SCOPE_BYTES`](idem_core::MAX_SCOPE_BYTES).
+fn call(operation: &str) -> CallId {
+    let scope = Scope::new(operation.to_owned()).expect("the operation is a scope");
+    let key = Key::new("example").expect("it is a key");
+    make::call(operation, RecordKey::new(scope, key).digest())
+}
+
+/// [`Error::InFlight`]: the same call is being made elsewhere, and `retry_after` is left of its lease.
+#[must_use]
+pub fn in_flight(operation: &str, retry_after: Duration) -> Error {
+    make::in_flight(call(operation), retry_after, false)
+}
+
+/// [`Error::InFlight`] of a body that calls itself under its own key.
+#[must_use]
+pub fn reentrant(operation: &str) -> Error {
+    make::in_flight(call(operation), Duration::from_secs(30), true)
+}
+
+/// [`Error::NotDue`]: the last attempt failed, and the next is due after `retry_after`.
+#[must_use]
+pub fn not_due(operation: &str, retry_after: Duration) -> Error {
+    make::not_due(call(operation), retry_after)
+}
+
+/// [`Error::Mismatch`]: the key was used with other arguments.
+#[must_use]
+pub fn mismatch(operation: &str) -> Error {
+    make::mismatch(call(operation))
+}
+
+/// [`Error::InDoubt`]: a worker went away under `on_crash = "in_doubt"`.
+#[must_use]
+pub fn in_doubt(operation: &str) -> Error {
+    make::in_doubt(call(operation))
+}
+
+/// [`Error::Exhausted`]: so many attempts were used without a result.
+#[must_use]
+pub fn exhausted(operation: &str, attempts: u32) -> Error {
+    make::exhausted(call(operation), attempts)
+}
+
+/// [`Error::LeaseLost`]: the claim was lost while the body ran.
+#[must_use]
+pub fn lease_lost(operation: &str, loss: Loss) -> Error {
+    make::lease_lost(call(operation), loss)
+}
+
+/// [`Error::TimedOut`]: the body took longer than `after`.
+#[must_use]
+pub fn timed_out(operation: &str, after: Duration) -> Error {
+    make::timed_out(call(operation), after)
+}
+
+/// [`Error::ResultNotStored`]: it ran before, and its result is not in the store.
+#[must_use]
+pub fn result_not_stored(operation: &str, reason: NotStored) -> Error {
+    make::result_not_stored(call(operation), reason)
+}
+
+/// [`Error::Undecodable`]: the recorded result is not one of the return type, for this reason.
+#[must_use]
+pub fn undecodable(operation: &str, reason: &str) -> Error {
+    make::undecodable(call(operation), reason.into())
+}
+
+/// [`Error::MissingKey`]: the key, or a value in it, is empty.
+#[must_use]
+pub fn missing_key(operation: &str) -> Error {
+    make::key(operation, KeyError::Missing)
+}
+
+/// [`Error::InvalidKey`]: the key cannot be used. [`KeyError::Missing`] makes an [`Error::MissingKey`].
+#[must_use]
+pub fn invalid_key(operation: &str, source: KeyError) -> Error {
+    make::key(operation, source)
+}
+
+/// [`Error::Configuration`]: the operation is set up in a way that cannot work.
+#[must_use]
+pub fn configuration(operation: &str, detail: &str) -> Error {
+    make::configuration(operation, detail)
+}
+
+/// [`Error::NotRecorded`]: the result could not be recorded in the caller's transaction.
+#[must_use]
+pub fn not_recorded(operation: &str, source: StoreError) -> Error {
+    make::not_recorded(call(operation), source)
+}
+
+/// [`Error::Step`]: the step of this name gave no value of its own. [`step_undecodable`] makes a [`StepError`] that
+/// cannot be written down.
+#[must_use]
+pub fn step(operation: &str, step: &str, source: StepError) -> Error {
+    make::step(call(operation), step.into(), source)
+}
+
+/// [`StepError::Undecodable`], for this reason.
+#[must_use]
+pub fn step_undecodable(reason: &str) -> StepError {
+    make::step_undecodable(reason)
+}
+
+/// [`Error::Store`]: the store failed before the body ran.
+#[must_use]
+pub fn store(operation: &str, source: StoreError) -> Error {
+    make::store(call(operation), source)
+}
+
+/// One error of each kind, in the order of [`ErrorKind::ALL`](idem_runtime::ErrorKind::ALL).
+#[must_use]
+pub fn all(operation: &str) -> Vec<Error> {
+    let after = Duration::from_secs(3);
+    let lost = || StoreError::unavailable("the connection was refused");
+    let steps = [
+        StepError::Repeated,
+        StepError::Nested,
+        StepError::Unprotected,
+        StepError::InputChanged,
+        step_undecodable("missing field `id` at line 1 column 2"),
+        StepError::NotStored(NotStored::TooLarge),
+        StepError::Store(lost()),
+    ];
+    let mut all = vec![
+        in_flight(operation, after),
+        not_due(operation, after),
+        mismatch(operation),
+        in_doubt(operation),
+        exhausted(operation, 5),
+        lease_lost(operation, Loss::TakenOver),
+        timed_out(operation, after),
+        result_not_stored(operation, NotStored::TooLarge),
+        undecodable(operation, "missing field `id` at line 1 column 2"),
+        missing_key(operation),
+        invalid_key(operation, KeyError::TooLong { bytes: 2_000 }),
+        configuration(operation, "the ttl must be more than zero and at most 100 years"),
+        not_recorded(operation, lost()),
+        store(operation, lost()),
+    ];
+    all.extend(steps.map(|source| step(operation, "reserve", source)));
+    all
+}

@@ -1,0 +1,263 @@
+//! A store that fails on purpose.
+//!
+//! Owns the wrapper; `plan` decides what goes wrong.
+
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::sleep;
+
+use idem_core::RecordKey;
+use idem_core::StoreError;
+use idem_core::inspection::Inspection;
+use idem_core::listing::{List, Page};
+use idem_core::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
+};
+use idem_core::{Store, Waiters};
+
+use plan::Plan;
+pub use plan::{Fault, OperationKind, Rates};
+
+/// Wraps a store and makes its operations fail, lose their answers, be late or hang: by script, or
+/// at random from a seed.
+///
+/// Clones share the script and the counts. What happens to an operation is decided when it is first
+/// polled: by what [`next`](Self::next) put in line for its kind, else by [`down`](Self::down), else
+/// by [`always`](Self::always), else by chance.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), idem::Error> {
+/// use idem_testing::{Fault, FaultStore, OperationKind};
+/// use idem::{MemoryStore, Operation};
+///
+/// let store = FaultStore::new(MemoryStore::new());
+/// // The result arrives at the store, but the answer does not come back.
+/// store.next(OperationKind::Complete, Fault::FailAfter);
+///
+/// let charge = Operation::new("payments.charge");
+/// let first = charge.run(&store, "order-42", || async { Ok::<_, idem::Error>(1) }).await?;
+/// let again = charge.run(&store, "order-42", || async { Ok::<_, idem::Error>(2) }).await?;
+///
+/// assert_eq!((first, again), (1, 1));
+/// assert_eq!(store.asked(OperationKind::Complete), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct FaultStore<S> {
+    inner: S,
+    plan: Arc<Mutex<Plan>>,
+}
+
+impl<S: Store> FaultStore<S> {
+    /// Wraps `inner`. Nothing goes wrong until it is told to.
+    #[must_use]
+    pub fn new(inner: S) -> Self {
+        Self::seeded(inner, 0, Rates::none())
+    }
+
+    /// Wraps `inner`, whose operations fail as often as `rates` say. The same seed gives the same
+    /// faults to the first, the second, .. operation of each kind.
+    ///
+    /// Print the seed: [`testing::seed`](crate::seed) does.
+    #[must_use]
+    pub fn seeded(inner: S, seed: u64, rates: Rates) -> Self {
+        Self { inner, plan: Arc::new(Mutex::new(Plan::seeded(seed, rates))) }
+    }
+
+    /// Changes how often the operations of one kind fail.
+    pub fn rates(&self, kind: OperationKind, rates: Rates) {
+        self.plan().set_rates(kind, rates);
+    }
+
+    /// Puts a fault in line for the operations of this kind: the first that is put there is for the
+    /// next operation. `None` lets one pass.
+    pub fn next(&self, kind: OperationKind, fault: impl Into<Option<Fault>>) {
+        self.next_times(kind, 1, fault);
+    }
+
+    /// As [`next`](Self::next), `times` times over.
+    pub fn next_times(&self, kind: OperationKind, times: usize, fault: impl Into<Option<Fault>>) {
+        self.plan().push(kind, times, fault.into());
+    }
+
+    /// Makes every operation of this kind meet this fault, or with `None` leaves them to chance
+    /// again.
+    pub fn always(&self, kind: OperationKind, fault: impl Into<Option<Fault>>) {
+        self.plan().set_always(kind, fault.into());
+    }
+
+    /// Makes every operation fail before it is applied, until it is told otherwise.
+    pub fn down(&self, down: bool) {
+        self.plan().set_down(down);
+    }
+
+    /// How many operations of this kind were asked.
+    #[must_use]
+    pub fn asked(&self, kind: OperationKind) -> u64 {
+        self.plan().counts(kind).asked
+    }
+
+    /// How many operations of this kind the wrapped store answered without an error, whether or not
+    /// the answer got through.
+    #[must_use]
+    pub fn applied(&self, kind: OperationKind) -> u64 {
+        self.plan().counts(kind).applied
+    }
+
+    /// How many operations of this kind met a fault.
+    #[must_use]
+    pub fn faults(&self, kind: OperationKind) -> u64 {
+        self.plan().counts(kind).faults
+    }
+
+    /// The wrapped store, for a look past the faults.
+    #[must_use]
+    pub const fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// The seed.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.plan().seed()
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries out an operation, as far as its fault lets it.
+    async fn meet<A: Send + 'static>(
+        &self,
+        kind: OperationKind,
+        operation: impl Future<Output = Result<A, StoreError>> + Send + 'static,
+    ) -> Result<A, StoreError> {
+        let fault = self.plan().take(kind);
+        let plan = self.plan.clone();
+        let apply = async move {
+            let answer = operation.await;
+            let mut plan = plan.lock().unwrap_or_else(PoisonError::into_inner);
+            plan.counts(kind).applied += u64::from(answer.is_ok());
+            answer
+        };
+        match fault {
+            None => apply.await,
+            Some(Fault::FailBefore) => {
+                Err(StoreError::unavailable("a fault was injected before the operation was applied"))
+            }
+            Some(Fault::FailAfter) => {
+                let _ = apply.await;
+                Err(lost())
+            }
+            Some(Fault::FailThenApply(delay)) => {
+                tokio::spawn(async move {
+                    sleep(delay).await;
+                    apply.await
+                });
+                Err(lost())
+            }
+            Some(Fault::DelayBefore(delay)) => {
+                sleep(delay).await;
+                apply.await
+            }
+            Some(Fault::DelayAfter(delay)) => {
+                let answer = apply.await;
+                sleep(delay).await;
+                answer
+            }
+            Some(Fault::HangBefore) => std::future::pending().await,
+            Some(Fault::HangAfter) => {
+                let _ = apply.await;
+                std::future::pending().await
+            }
+        }
+    }
+}
+
+fn lost() -> StoreError {
+    StoreError::outcome_unknown("a fault was injected that lost the answer")
+}
+
+impl<S> fmt::Debug for FaultStore<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        f.debug_struct("FaultStore").field("seed", &plan.seed()).finish_non_exhaustive()
+    }
+}
+
+impl<S: Store> Store for FaultStore<S> {
+    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
+        let (inner, key, request) = (self.inner.clone(), key.clone(), request.clone());
+        self.meet(OperationKind::Claim, async move { inner.claim(&key, &request).await }).await
+    }
+
+    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
+        let (inner, key, request) = (self.inner.clone(), key.clone(), *request);
+        self.meet(OperationKind::Renew, async move { inner.renew(&key, &request).await }).await
+    }
+
+    async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        let (inner, key, request) = (self.inner.clone(), key.clone(), request.clone());
+        self.meet(OperationKind::RecordStep, async move { inner.record_step(&key, &request).await }).await
+    }
+
+    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
+        let (inner, key, request) = (self.inner.clone(), key.clone(), request.clone());
+        self.meet(OperationKind::Complete, async move { inner.complete(&key, &request).await }).await
+    }
+
+    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
+        let (inner, key, request) = (self.inner.clone(), key.clone(), *request);
+        self.meet(OperationKind::Release, async move { inner.release(&key, &request).await }).await
+    }
+
+    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
+        let (inner, key, resolution) = (self.inner.clone(), key.clone(), resolution.clone());
+        self.meet(OperationKind::Resolve, async move { inner.resolve(&key, &resolution).await }).await
+    }
+
+    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        let (inner, key) = (self.inner.clone(), key.clone());
+        self.meet(OperationKind::Forget, async move { inner.forget(&key).await }).await
+    }
+
+    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        let (inner, key) = (self.inner.clone(), key.clone());
+        self.meet(OperationKind::Get, async move { inner.get(&key).await }).await
+    }
+
+    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        let inner = self.inner.clone();
+        self.meet(OperationKind::Purge, async move { inner.purge(limit).await }).await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        let (inner, request) = (self.inner.clone(), request.clone());
+        self.meet(OperationKind::List, async move { inner.list(&request).await }).await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        self.inner.inspect().await
+    }
+
+    fn max_result_bytes(&self) -> Option<usize> {
+        self.inner.max_result_bytes()
+    }
+
+    fn waiters(&self) -> &Waiters {
+        self.inner.waiters()
+    }
+}

@@ -1,0 +1,270 @@
+//! Which fault comes next: by script, or drawn from a seed.
+//!
+//! Knows nothing of stores.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+use idem_core::protocol::Request;
+
+/// The kind of an operation of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OperationKind {
+    /// [`Store::claim`](idem_core::Store::claim).
+    Claim,
+    /// [`Store::renew`](idem_core::Store::renew).
+    Renew,
+    /// [`Store::record_step`](idem_core::Store::record_step).
+    RecordStep,
+    /// [`Store::complete`](idem_core::Store::complete).
+    Complete,
+    /// [`Store::release`](idem_core::Store::release).
+    Release,
+    /// [`Store::resolve`](idem_core::Store::resolve).
+    Resolve,
+    /// [`Store::forget`](idem_core::Store::forget).
+    Forget,
+    /// [`Store::get`](idem_core::Store::get).
+    Get,
+    /// [`Store::purge`](idem_core::Store::purge).
+    Purge,
+    /// [`Store::list`](idem_core::Store::list).
+    List,
+}
+
+impl OperationKind {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Claim,
+        Self::Renew,
+        Self::RecordStep,
+        Self::Complete,
+        Self::Release,
+        Self::Resolve,
+        Self::Forget,
+        Self::Get,
+        Self::Purge,
+        Self::List,
+    ];
+
+    /// The kind of this request.
+    pub(crate) fn of(request: &Request) -> Self {
+        match request {
+            Request::Claim(_) => Self::Claim,
+            Request::Renew(_) => Self::Renew,
+            Request::RecordStep(_) => Self::RecordStep,
+            Request::Complete(_) => Self::Complete,
+            Request::Release(_) => Self::Release,
+            // The list of requests grows with the protocol, in one workspace.
+            _ => Self::Resolve,
+        }
+    }
+
+    pub(super) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// What goes wrong with one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It is not applied, and says so: [`StoreErrorKind::Unavailable`](idem_core::StoreErrorKind).
+    FailBefore,
+    /// It is applied, and its answer is lost:
+    /// [`StoreErrorKind::OutcomeUnknown`](idem_core::StoreErrorKind).
+    FailAfter,
+    /// Its answer is lost at once, and it is applied only this much later, when nobody counts on it
+    /// any more: [`StoreErrorKind::OutcomeUnknown`](idem_core::StoreErrorKind).
+    FailThenApply(Duration),
+    /// It is applied this much later.
+    DelayBefore(Duration),
+    /// It is applied at once and answered this much later.
+    DelayAfter(Duration),
+    /// It is not applied and never answered. Whoever calls must give up by itself.
+    HangBefore,
+    /// It is applied and never answered. Whoever calls must give up by itself.
+    HangAfter,
+}
+
+/// How often each fault happens, as probabilities of one operation.
+///
+/// They are taken in the order of the setters; what exceeds 1 in sum never happens.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// use std::time::Duration;
+/// use idem_testing::Rates;
+///
+/// let rates = Rates::none()
+///     .fail_before(0.05)
+///     .fail_after(0.05)
+///     .delay(0.10, Duration::from_millis(20));
+/// # let _ = rates;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[must_use]
+pub struct Rates {
+    fail_before: f64,
+    fail_after: f64,
+    apply_late: f64,
+    delay: f64,
+    hang: f64,
+    longest: Duration,
+}
+
+impl Rates {
+    /// No fault at all.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// How often an operation fails without being applied.
+    pub const fn fail_before(mut self, probability: f64) -> Self {
+        self.fail_before = probability;
+        self
+    }
+
+    /// How often an operation is applied and its answer lost.
+    pub const fn fail_after(mut self, probability: f64) -> Self {
+        self.fail_after = probability;
+        self
+    }
+
+    /// How often an answer is lost at once and the operation applied later, by at most the longest
+    /// delay.
+    pub const fn apply_late(mut self, probability: f64) -> Self {
+        self.apply_late = probability;
+        self
+    }
+
+    /// How often an operation is slow, before or after it is applied, and how slow at the most.
+    pub const fn delay(mut self, probability: f64, longest: Duration) -> Self {
+        self.delay = probability;
+        self.longest = longest;
+        self
+    }
+
+    /// How often an operation is never answered, whether or not it is applied.
+    pub const fn hang(mut self, probability: f64) -> Self {
+        self.hang = probability;
+        self
+    }
+
+    fn draw(&self, rng: &mut Xoshiro256PlusPlus) -> Option<Fault> {
+        let mut drawn: f64 = rng.random();
+        let mut falls_in = |probability: f64| {
+            let inside = drawn < probability;
+            drawn -= probability;
+            inside
+        };
+        let delay = |rng: &mut Xoshiro256PlusPlus| {
+            let longest = u64::try_from(self.longest.as_micros()).unwrap_or(u64::MAX);
+            Duration::from_micros(rng.random_range(0..=longest))
+        };
+        if falls_in(self.fail_before) {
+            Some(Fault::FailBefore)
+        } else if falls_in(self.fail_after) {
+            Some(Fault::FailAfter)
+        } else if falls_in(self.apply_late) {
+            Some(Fault::FailThenApply(delay(rng)))
+        } else if falls_in(self.delay) {
+            let delay = delay(rng);
+            Some(if rng.random() { Fault::DelayBefore(delay) } else { Fault::DelayAfter(delay) })
+        } else if falls_in(self.hang) {
+            Some(if rng.random() { Fault::HangBefore } else { Fault::HangAfter })
+        } else {
+            None
+        }
+    }
+}
+
+/// What the operations of one kind are told.
+#[derive(Debug, Default)]
+struct Script {
+    next: VecDeque<Option<Fault>>,
+    always: Option<Fault>,
+    rates: Rates,
+    counts: Counts,
+}
+
+/// What happened to the operations of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) asked: u64,
+    pub(super) applied: u64,
+    pub(super) faults: u64,
+}
+
+/// What all operations are told.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    seed: u64,
+    down: bool,
+    scripts: [Script; OperationKind::ALL.len()],
+}
+
+impl Plan {
+    pub(super) fn seeded(seed: u64, rates: Rates) -> Self {
+        let scripts = std::array::from_fn(|_| Script { rates, ..Script::default() });
+        Self { seed, down: false, scripts }
+    }
+
+    pub(super) const fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    pub(super) const fn counts(&mut self, kind: OperationKind) -> &mut Counts {
+        &mut self.scripts[kind.index()].counts
+    }
+
+    pub(super) const fn set_down(&mut self, down: bool) {
+        self.down = down;
+    }
+
+    pub(super) const fn set_rates(&mut self, kind: OperationKind, rates: Rates) {
+        self.scripts[kind.index()].rates = rates;
+    }
+
+    pub(super) const fn set_always(&mut self, kind: OperationKind, fault: Option<Fault>) {
+        self.scripts[kind.index()].always = fault;
+    }
+
+    pub(super) fn push(&mut self, kind: OperationKind, times: usize, fault: Option<Fault>) {
+        self.scripts[kind.index()].next.extend(std::iter::repeat_n(fault, times));
+    }
+
+    /// What happens to the operation that is asked now.
+    ///
+    /// A drawn fault depends on the seed, the kind and how many of the kind came before; so the
+    /// operations of one kind meet the same faults however they mix with others.
+    pub(super) fn take(&mut self, kind: OperationKind) -> Option<Fault> {
+        let script = &mut self.scripts[kind.index()];
+        let number = script.counts.asked;
+        script.counts.asked += 1;
+        let fault = match script.next.pop_front() {
+            Some(scripted) => scripted,
+            None if self.down => Some(Fault::FailBefore),
+            None => script.always.or_else(|| script.rates.draw(&mut generator(self.seed, kind, number))),
+        };
+        script.counts.faults += u64::from(fault.is_some());
+        fault
+    }
+}
+
+fn generator(seed: u64, kind: OperationKind, number: u64) -> Xoshiro256PlusPlus {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    bytes[8..16].copy_from_slice(&number.to_le_bytes());
+    // Never all zero, which the generator could not leave.
+    bytes[16] = kind as u8 + 1;
+    let mut generator = Xoshiro256PlusPlus::from_seed(bytes);
+    // Near seeds give near first numbers; a few steps part them.
+    for _ in 0..16 {
+        let _: u64 = generator.random();
+    }
+    generator
+}

@@ -1,0 +1,178 @@
+//! A test body that is run many times, with one injury in another place each time.
+//!
+//! Owns the runs and what is said of them. `state` numbers the places and decides where the injury strikes, `store` and
+//! `trial` are the two that pass them.
+
+mod state;
+mod store;
+mod trial;
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout;
+
+pub use state::Injury;
+use state::{Place, Target};
+pub use store::TrialStore;
+pub use trial::Trial;
+
+/// Nothing that a test waits for takes longer, in paused time.
+const LONGEST_RUN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// What the body of a test may return: nothing, or a `Result` whose error fails the test.
+pub trait TestOutcome {
+    /// Panics with the error, if this is one.
+    fn check(self);
+}
+
+impl TestOutcome for () {
+    fn check(self) {}
+}
+
+impl<E: fmt::Debug> TestOutcome for Result<(), E> {
+    fn check(self) {
+        if let Err(error) = self {
+            panic!("the test returned an error: {error:?}");
+        }
+    }
+}
+
+/// Runs `body` once as it is, and then once for each injury at each place that it passed: at every operation of the
+/// trial's store and at every await of its calls. Time is paused. [`idempotent_test`](crate::idempotent_test) writes
+/// this call.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// use idem::Operation;
+///
+/// let report = idem_testing::injure("charge", async |trial| {
+///     let store = trial.store();
+///     let charge = Operation::new("payments.charge");
+///     let call = || charge.run(&store, "order-42", || async { Ok::<_, idem::Error>(1) });
+///     assert_eq!(trial.call(call).await, 1);
+/// });
+/// assert!(report.broken().is_empty(), "{report}");
+/// ```
+///
+/// # Panics
+///
+/// If no runtime can be made. What the body panics with is in the report.
+#[must_use = "the report says what was broken: `assert_whole` fails the test"]
+pub fn injure<O: TestOutcome>(name: &str, body: impl AsyncFn(Trial) -> O) -> Report {
+    let started = Instant::now();
+    let mut report = Report { name: name.to_owned(), ..Report::default() };
+    let (places, unharmed) = run(&body, None);
+    report.places = places.len();
+    report.runs = 1;
+    if let Err(message) = unharmed {
+        report.broken.push(Broken { at: "no injury at all".into(), message });
+    } else {
+        for (number, place) in places.iter().enumerate() {
+            for &injury in place.injuries() {
+                report.runs += 1;
+                if let (_, Err(message)) = run(&body, Some(Target { number, injury })) {
+                    report.broken.push(Broken { at: described(number, *place, injury), message });
+                }
+            }
+        }
+    }
+    report.elapsed = started.elapsed();
+    report
+}
+
+fn described(number: usize, place: Place, injury: Injury) -> String {
+    format!("{injury} at point {}, {place}", number + 1)
+}
+
+/// One run: the places that it passed, and how it ended.
+fn run<O: TestOutcome>(
+    body: &impl AsyncFn(Trial) -> O,
+    target: Option<Target>,
+) -> (Vec<Place>, Result<(), String>) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => panic!("no runtime can be made: {error}"),
+    };
+    let trial = Trial::new(target);
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        let outcome = runtime.block_on(async { timeout(LONGEST_RUN, body(trial.clone())).await });
+        match outcome {
+            Ok(outcome) => outcome.check(),
+            Err(_) => panic!("the test does not end"),
+        }
+    }));
+    (trial.places(), ended.map_err(|panic| message(panic.as_ref())))
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a text".into())
+}
+
+/// What all runs of a test came to. `Display` lists what broke it.
+#[derive(Debug, Default)]
+pub struct Report {
+    name: String,
+    places: usize,
+    runs: usize,
+    elapsed: Duration,
+    broken: Vec<Broken>,
+}
+
+/// An injury that the test did not survive.
+#[derive(Clone, Debug)]
+struct Broken {
+    at: String,
+    message: String,
+}
+
+impl Report {
+    /// How many store operations and awaits the uninjured run passed.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.places
+    }
+
+    /// How often the body was run.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.runs
+    }
+
+    /// How long all of it took, in real time.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+
+    /// Which injuries broke the test, and where: `crash after at point 2, complete`.
+    #[must_use]
+    pub fn broken(&self) -> Vec<&str> {
+        self.broken.iter().map(|broken| broken.at.as_str()).collect()
+    }
+
+    /// Prints how much was tried.
+    ///
+    /// # Panics
+    ///
+    /// If anything broke the test, with all that did.
+    #[allow(clippy::print_stdout, reason = "the harness shows what a test prints")]
+    #[track_caller]
+    pub fn assert_whole(&self) {
+        assert!(self.broken.is_empty(), "{self}");
+        println!("{self}");
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, places, runs, elapsed, broken } = self;
+        write!(f, "{name}: {runs} runs over {places} points in {elapsed:.2?}, {} broken", broken.len())?;
+        broken.iter().try_for_each(|Broken { at, message }| write!(f, "\n* {at}: {message}"))
+    }
+}

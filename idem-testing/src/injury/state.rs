@@ -1,0 +1,206 @@
+//! The places of one run, which call passes them, and where the injury strikes.
+//!
+//! Knows no store and no future.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::task::Waker;
+use std::time::Duration;
+
+use idem_core::defaults;
+use idem_core::protocol::Owner;
+
+use crate::OperationKind;
+
+/// What happens at one place of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Injury {
+    /// The worker dies before the operation is applied, or while it awaits.
+    CrashBefore,
+    /// The worker dies after the operation was applied.
+    CrashAfter,
+    /// The operation is applied, and its answer is lost.
+    LostAnswer,
+    /// The worker stands still until its lease is over and another worker has the call; then it goes on, while the other
+    /// is at work.
+    LeaseLost,
+    /// As `LeaseLost`, and the other worker has answered the call before the first goes on.
+    Superseded,
+    /// Another call with the same arguments is made, while the worker stands still.
+    Duplicate,
+    /// The caller drops its future.
+    DroppedCaller,
+}
+
+impl fmt::Display for Injury {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CrashBefore => "crash before",
+            Self::CrashAfter => "crash after",
+            Self::LostAnswer => "lost answer",
+            Self::LeaseLost => "lease lost",
+            Self::Superseded => "superseded",
+            Self::Duplicate => "duplicate",
+            Self::DroppedCaller => "dropped caller",
+        })
+    }
+}
+
+/// Where an injury may strike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Operation(OperationKind),
+    Await,
+}
+
+impl Place {
+    pub(super) const fn injuries(self) -> &'static [Injury] {
+        use Injury::{CrashAfter, CrashBefore, DroppedCaller, Duplicate, LeaseLost, LostAnswer, Superseded};
+
+        match self {
+            Self::Operation(_) => {
+                &[CrashBefore, CrashAfter, LostAnswer, LeaseLost, Superseded, Duplicate, DroppedCaller]
+            }
+            Self::Await => &[CrashBefore, LeaseLost, Superseded, Duplicate, DroppedCaller],
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operation(kind) => write!(f, "the store's {}", format!("{kind:?}").to_lowercase()),
+            Self::Await => f.write_str("an await"),
+        }
+    }
+}
+
+/// The one injury of a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) number: usize,
+    pub(super) injury: Injury,
+}
+
+/// A call that the trial makes.
+pub(super) type CallId = u64;
+
+/// How an operation is met.
+pub(super) enum Met {
+    /// It is applied.
+    Apply,
+    /// Its worker is dead or stands still.
+    Unheard,
+    /// It is injured.
+    Struck(Injury),
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    target: Option<Target>,
+    struck: bool,
+    places: Vec<Place>,
+    last_call: CallId,
+    /// The call whose worker passes places now.
+    driven: Option<CallId>,
+    workers: HashMap<Owner, CallId>,
+    dead: HashSet<CallId>,
+    still: Option<CallId>,
+    longest_lease: Duration,
+    /// What the driver of the call has to do about an injured operation.
+    raised: Option<Injury>,
+    driver: Option<Waker>,
+}
+
+impl State {
+    pub(super) fn new(target: Option<Target>) -> Self {
+        Self {
+            target,
+            struck: false,
+            places: Vec::new(),
+            last_call: 0,
+            driven: None,
+            workers: HashMap::new(),
+            dead: HashSet::new(),
+            still: None,
+            longest_lease: defaults::LEASE,
+            raised: None,
+            driver: None,
+        }
+    }
+
+    pub(super) fn begin(&mut self) -> CallId {
+        self.last_call += 1;
+        self.driven = Some(self.last_call);
+        self.last_call
+    }
+
+    pub(super) fn drive(&mut self, call: Option<CallId>) {
+        self.driven = call;
+    }
+
+    pub(super) fn kill(&mut self, call: CallId) {
+        self.dead.insert(call);
+    }
+
+    pub(super) fn hold(&mut self, call: Option<CallId>) {
+        self.still = call;
+    }
+
+    pub(super) fn places(&self) -> Vec<Place> {
+        self.places.clone()
+    }
+
+    pub(super) fn is_struck(&self) -> bool {
+        self.struck
+    }
+
+    /// Longer than any lease that was claimed.
+    pub(super) fn beyond_leases(&self) -> Duration {
+        self.longest_lease * 2 + Duration::from_secs(1)
+    }
+
+    pub(super) fn see_lease(&mut self, lease: Duration) {
+        self.longest_lease = self.longest_lease.max(lease);
+    }
+
+    /// Counts a place, and gives the injury that strikes there.
+    pub(super) fn pass(&mut self, place: Place) -> Option<Injury> {
+        let number = self.places.len();
+        self.places.push(place);
+        let target = self.target.filter(|target| !self.struck && target.number == number)?;
+        // Another run than the first may come elsewhere under the same number.
+        let injury = place.injuries().contains(&target.injury).then_some(target.injury)?;
+        self.struck = true;
+        Some(injury)
+    }
+
+    /// How the worker `owner` finds the store.
+    pub(super) fn meet(&mut self, kind: OperationKind, owner: Owner) -> Met {
+        let worker = match (self.workers.get(&owner), self.driven) {
+            (Some(call), _) => *call,
+            (None, Some(driven)) => *self.workers.entry(owner).or_insert(driven),
+            (None, None) => return Met::Apply,
+        };
+        if self.dead.contains(&worker) || self.still == Some(worker) {
+            return Met::Unheard;
+        }
+        if self.driven != Some(worker) {
+            return Met::Apply;
+        }
+        self.pass(Place::Operation(kind)).map_or(Met::Apply, Met::Struck)
+    }
+
+    pub(super) fn raise(&mut self, injury: Injury) {
+        self.raised = Some(injury);
+        if let Some(driver) = self.driver.take() {
+            driver.wake();
+        }
+    }
+
+    pub(super) fn take_raised(&mut self, driver: &Waker) -> Option<Injury> {
+        self.driver = Some(driver.clone());
+        self.raised.take()
+    }
+}

@@ -1,0 +1,145 @@
+//! The store of a trial: a `MemoryStore` whose operations are injured where the trial says.
+
+use std::fmt;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use idem_core::inspection::Inspection;
+use idem_core::listing::{List, Page};
+use idem_core::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
+};
+use idem_core::{RecordKey, Store, StoreError, Waiters};
+use idem_runtime::MemoryStore;
+
+use super::state::{Injury, Met, State};
+use crate::{Fault, FaultStore, OperationKind};
+
+/// The store of a [`Trial`](super::Trial): give it to the function under test. Clones share the records.
+///
+/// An operation counts as a point if a call of the trial makes it, by its worker's name (the owner); renewals, steps,
+/// completions and releases as claims. `get`, `resolve`, `forget`, `purge` and `list` pass unharmed.
+#[derive(Clone)]
+pub struct TrialStore {
+    faults: FaultStore<MemoryStore>,
+    state: Arc<Mutex<State>>,
+    go_on: Arc<Notify>,
+}
+
+impl TrialStore {
+    pub(super) fn new(state: Arc<Mutex<State>>) -> Self {
+        Self { faults: FaultStore::new(MemoryStore::new()), state, go_on: Arc::default() }
+    }
+
+    /// Lets an operation go on that stands still.
+    pub(super) fn go_on(&self) {
+        self.go_on.notify_one();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn meet<A>(
+        &self,
+        kind: OperationKind,
+        owner: Owner,
+        operation: impl Future<Output = Result<A, StoreError>>,
+    ) -> Result<A, StoreError> {
+        let met = self.state().meet(kind, owner);
+        let injury = match met {
+            Met::Apply => return operation.await,
+            Met::Unheard => return Err(StoreError::unavailable("this worker is cut off from its store")),
+            Met::Struck(injury) => injury,
+        };
+        match injury {
+            Injury::LostAnswer => {
+                self.faults.next(kind, Fault::FailAfter);
+                operation.await
+            }
+            Injury::CrashAfter => {
+                // Nobody is left who hears the answer.
+                let _ = operation.await;
+                self.state().raise(injury);
+                pending().await
+            }
+            Injury::CrashBefore | Injury::DroppedCaller => {
+                self.state().raise(injury);
+                pending().await
+            }
+            Injury::LeaseLost | Injury::Superseded | Injury::Duplicate => {
+                self.state().raise(injury);
+                self.go_on.notified().await;
+                operation.await
+            }
+        }
+    }
+}
+
+impl fmt::Debug for TrialStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrialStore").finish_non_exhaustive()
+    }
+}
+
+impl Store for TrialStore {
+    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
+        self.state().see_lease(request.lease);
+        self.meet(OperationKind::Claim, request.owner, self.faults.claim(key, request)).await
+    }
+
+    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
+        self.meet(OperationKind::Renew, request.owner, self.faults.renew(key, request)).await
+    }
+
+    async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        self.meet(OperationKind::RecordStep, request.owner, self.faults.record_step(key, request)).await
+    }
+
+    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
+        self.meet(OperationKind::Complete, request.owner, self.faults.complete(key, request)).await
+    }
+
+    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
+        self.meet(OperationKind::Release, request.owner, self.faults.release(key, request)).await
+    }
+
+    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
+        self.faults.resolve(key, resolution).await
+    }
+
+    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        self.faults.forget(key).await
+    }
+
+    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        self.faults.get(key).await
+    }
+
+    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        self.faults.purge(limit).await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        self.faults.list(request).await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        self.faults.inspect().await
+    }
+
+    fn max_result_bytes(&self) -> Option<usize> {
+        self.faults.max_result_bytes()
+    }
+
+    fn waiters(&self) -> &Waiters {
+        self.faults.waiters()
+    }
+}

@@ -1,0 +1,201 @@
+//! The calls of a trial: each is driven by hand, so that its worker can die, stand still or lose its caller.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use super::state::{CallId, Injury, Place, State, Target};
+use super::store::TrialStore;
+
+/// How often a call is made again that was not answered.
+const TRIES: usize = 6;
+
+/// One run of a test: its store, and the calls whose injuries the test is to survive.
+///
+/// Clones are the same trial.
+#[derive(Clone)]
+pub struct Trial {
+    store: TrialStore,
+    state: Arc<Mutex<State>>,
+}
+
+/// Why the driver of a call stops polling it.
+enum Moment<A> {
+    Answered(A),
+    Struck(Injury),
+}
+
+impl Trial {
+    pub(super) fn new(target: Option<Target>) -> Self {
+        let state = Arc::new(Mutex::new(State::new(target)));
+        Self { store: TrialStore::new(state.clone()), state }
+    }
+
+    pub(super) fn places(&self) -> Vec<Place> {
+        self.state().places()
+    }
+
+    /// The store, for the function under test.
+    #[must_use]
+    pub fn store(&self) -> TrialStore {
+        self.store.clone()
+    }
+
+    /// Makes the call that `call` begins as a client does that wants an answer: it calls again, later than the lease, as
+    /// long as it has none, and once more when it has one. Every caller that is given a value must be given the same; it
+    /// is returned. Of a future that is dropped to play a crash nothing is heard afterwards: its worker is cut off from
+    /// the store, although its destructors run.
+    ///
+    /// # Panics
+    ///
+    /// If two callers are given different values, if none is given one, or if the last call, which repeats one that was
+    /// answered, gives an error: a result that does not decode shows there.
+    pub async fn call<T, E, F, B>(&self, call: F) -> T
+    where
+        T: PartialEq + fmt::Debug,
+        E: fmt::Debug,
+        F: Fn() -> B,
+        B: Future<Output = Result<T, E>>,
+    {
+        let answers = self.answers(&call).await;
+        if !answers.iter().any(Result::is_ok) {
+            panic!("no caller is given a value: {answers:?}");
+        }
+        let mut repeated = self.answers(&call).await;
+        let value = match repeated.pop() {
+            Some(Ok(value)) => value,
+            last => panic!("a call that repeats an answered one is given {last:?}"),
+        };
+        let other = answers.into_iter().chain(repeated).filter_map(Result::ok).find(|other| *other != value);
+        if let Some(other) = other {
+            panic!("two callers are given different values: {other:?} and {value:?}");
+        }
+        value
+    }
+
+    /// All that callers are given, the last of them last: of the call that `call` begins, of those that an injury adds,
+    /// and of those that are made again until one is given a value, or an error that no injury explains. For functions
+    /// whose errors are answers, and for `on_crash = "in_doubt"`.
+    pub async fn answers<T, E, F, B>(&self, call: &F) -> Vec<Result<T, E>>
+    where
+        F: Fn() -> B,
+        B: Future<Output = Result<T, E>>,
+    {
+        let mut answers = Vec::new();
+        for _ in 0..TRIES {
+            let was_struck = self.state().is_struck();
+            let answer = self.drive(call, &mut answers).await;
+            let is_struck = self.state().is_struck() && !was_struck;
+            let is_over = answer.as_ref().is_some_and(|answer| answer.is_ok() || !(is_struck || was_struck));
+            answers.extend(answer);
+            if is_over {
+                break;
+            }
+            self.sleep_beyond_leases().await;
+        }
+        answers
+    }
+
+    /// Makes one call, and does to it what strikes it. `None` where nobody is left to be given an answer.
+    async fn drive<T, E, F, B>(&self, call: &F, answers: &mut Vec<Result<T, E>>) -> Option<Result<T, E>>
+    where
+        F: Fn() -> B,
+        B: Future<Output = Result<T, E>>,
+    {
+        let id = self.state().begin();
+        let mut future = Box::pin(call());
+        let mut successor = None;
+        let ended = loop {
+            match self.poll(future.as_mut()).await {
+                Moment::Answered(answer) => break Some(answer),
+                Moment::Struck(Injury::CrashBefore | Injury::CrashAfter) => {
+                    self.state().kill(id);
+                    break None;
+                }
+                Moment::Struck(Injury::LeaseLost) => {
+                    self.stand_still(id).await;
+                    let mut other = Box::pin(call());
+                    let other_id = self.state().begin();
+                    match poll_fn(|cx| Poll::Ready(other.as_mut().poll(cx))).await {
+                        Poll::Ready(answer) => answers.push(answer),
+                        Poll::Pending => successor = Some((other_id, other)),
+                    }
+                    self.go_on(id);
+                }
+                Moment::Struck(Injury::Superseded) => {
+                    self.stand_still(id).await;
+                    answers.push(self.other(call).await);
+                    self.go_on(id);
+                }
+                Moment::Struck(Injury::Duplicate) => {
+                    answers.push(self.other(call).await);
+                    self.go_on(id);
+                }
+                Moment::Struck(_) => break None,
+            }
+        };
+        if let Some((other_id, other)) = successor {
+            self.state().drive(Some(other_id));
+            answers.push(other.await);
+        }
+        self.state().drive(None);
+        drop(future);
+        // What the call left to others is done at once, as far as it can be.
+        tokio::task::yield_now().await;
+        ended
+    }
+
+    /// A call of another worker, which nothing strikes: a run has one injury.
+    async fn other<A, F: Fn() -> B, B: Future<Output = A>>(&self, call: &F) -> A {
+        self.state().begin();
+        call().await
+    }
+
+    /// Lets the lease of a call run out.
+    async fn stand_still(&self, call: CallId) {
+        self.state().hold(Some(call));
+        self.sleep_beyond_leases().await;
+    }
+
+    fn go_on(&self, call: CallId) {
+        let mut state = self.state();
+        state.hold(None);
+        state.drive(Some(call));
+        drop(state);
+        self.store.go_on();
+    }
+
+    async fn poll<B: Future>(&self, mut future: Pin<&mut B>) -> Moment<B::Output> {
+        poll_fn(|cx| {
+            let polled = future.as_mut().poll(cx);
+            let mut state = self.state();
+            if let Some(injury) = state.take_raised(cx.waker()) {
+                return Poll::Ready(Moment::Struck(injury));
+            }
+            match polled {
+                Poll::Ready(answer) => Poll::Ready(Moment::Answered(answer)),
+                Poll::Pending => state
+                    .pass(Place::Await)
+                    .map_or(Poll::Pending, |injury| Poll::Ready(Moment::Struck(injury))),
+            }
+        })
+        .await
+    }
+
+    async fn sleep_beyond_leases(&self) {
+        let beyond = self.state().beyond_leases();
+        tokio::time::sleep(beyond).await;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trial").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,107 @@
+//! Errors as a user's tests make them.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use idem_core::StoreError;
+use idem_runtime::{Error, ErrorKind, Loss};
+use idem_testing::errors;
+
+const AFTER: Duration = Duration::from_secs(3);
+
+#[test]
+fn there_is_one_error_of_each_kind_and_its_word_is_its_own() {
+    let kinds: Vec<_> = errors::all("payments.charge").iter().map(Error::kind).collect();
+    assert_eq!(kinds, ErrorKind::ALL);
+    let words: HashSet<_> = kinds.iter().map(|kind| kind.as_str()).collect();
+    assert_eq!(words.len(), kinds.len());
+    assert!(kinds.iter().all(|kind| *kind == kind.as_str() && format!("{kind}") == kind.as_str()));
+}
+
+#[test]
+fn whether_and_when_a_call_may_be_made_again_is_told_of_each_kind() {
+    use ErrorKind as Kind;
+    for error in errors::all("payments.charge") {
+        let kind = error.kind();
+        let again = [
+            Kind::InFlight,
+            Kind::NotDue,
+            Kind::LeaseLost,
+            Kind::TimedOut,
+            Kind::NotRecorded,
+            Kind::Store,
+            Kind::StepStore,
+        ];
+        assert_eq!(error.is_retryable(), again.contains(&kind), "{kind}");
+        let after = matches!(kind, Kind::InFlight | Kind::NotDue).then_some(AFTER);
+        assert_eq!(error.retry_after(), after, "{kind}");
+    }
+    // The same kinds where calling again is in vain.
+    let broken = StoreError::configuration("the password is wrong");
+    assert!(!errors::store("payments.charge", broken).is_retryable());
+    let reentrant = errors::reentrant("payments.charge");
+    assert_eq!((reentrant.is_retryable(), reentrant.retry_after()), (false, None));
+}
+
+#[test]
+fn each_text_names_the_operation_and_says_what_to_do_and_shows_no_key() {
+    // What a person can do, of which each text has one.
+    let advice = [
+        "call again",
+        "try again",
+        "use a new key",
+        "resolve",
+        "forget",
+        "look up",
+        "return a type",
+        "give each call",
+        "use an identifier",
+        "must be",
+        "roll back",
+        "give each its own",
+        "begin it in",
+        "read it as",
+    ];
+    for error in errors::all("payments.charge") {
+        let (kind, text) = (error.kind(), error.to_string());
+        assert!(text.contains("payments.charge"), "{kind}: {text}");
+        assert!(advice.iter().any(|advice| text.contains(advice)), "{kind} says not what to do: {text}");
+        assert!(!text.contains("example") && !format!("{error:?}").contains("example"), "{kind}: {text}");
+    }
+    let lost = errors::lease_lost("payments.charge", Loss::Forgotten).to_string();
+    assert!(lost.contains("its record was deleted meanwhile; call again to run it"), "{lost}");
+}
+
+/// What a user's test looks like.
+mod of_a_user {
+    use super::*;
+
+    #[derive(Debug, PartialEq)]
+    enum ChargeError {
+        Conflict { retry_after: Option<Duration> },
+        Unavailable,
+        Bug(String),
+    }
+
+    impl From<Error> for ChargeError {
+        fn from(error: Error) -> Self {
+            match error.kind() {
+                ErrorKind::InFlight | ErrorKind::NotDue => {
+                    Self::Conflict { retry_after: error.retry_after() }
+                }
+                ErrorKind::Store if error.is_retryable() => Self::Unavailable,
+                _ => Self::Bug(error.to_string()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_conversion_is_tested_without_a_store() {
+        let conflict = ChargeError::Conflict { retry_after: Some(AFTER) };
+        assert_eq!(ChargeError::from(errors::in_flight("payments.charge", AFTER)), conflict);
+        assert_eq!(ChargeError::from(errors::not_due("payments.charge", AFTER)), conflict);
+        let down = errors::store("payments.charge", StoreError::unavailable("refused"));
+        assert_eq!(ChargeError::from(down), ChargeError::Unavailable);
+        assert!(matches!(ChargeError::from(errors::mismatch("payments.charge")), ChargeError::Bug(_)));
+    }
+}

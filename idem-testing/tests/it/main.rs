@@ -1,0 +1,14 @@
+//! Tests of idem-testing: the model check, its mutants, the properties of the protocol, and the kit on the store in memory.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+#[macro_use]
+mod support;
+
+mod conformance_memory;
+mod errors;
+mod first_version;
+mod model;
+mod model_mutants;
+mod mutants_kit;
+mod properties;

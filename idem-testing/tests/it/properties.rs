@@ -1,0 +1,270 @@
+//! The invariants of the protocol over random histories of several owners.
+//!
+//! Owns the histories. What is promised, and what breaks a promise, is in the shadow, which the
+//! model check shares.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use idem_core::protocol::*;
+
+use crate::support::one_key;
+use crate::support::rules;
+
+use one_key::OneKey;
+use rules::Shipped;
+
+const OWNERS: u8 = 4;
+
+/// Durations are small, so that edges are met by chance; the clock starts high or at zero, so that
+/// fences come from the clock or from the last one.
+#[derive(Clone, Debug)]
+enum Op {
+    Claim {
+        owner: u8,
+        fingerprint: Option<u8>,
+        lease: u64,
+        ttl: u64,
+        careful: bool,
+        most: Option<u32>,
+        recovers: bool,
+        starts: bool,
+    },
+    Renew {
+        from: Token,
+        lease: u64,
+    },
+    RecordStep {
+        from: Token,
+        position: u32,
+        text: u8,
+    },
+    Complete {
+        from: Token,
+        failed: bool,
+        text: u8,
+        ttl: u64,
+    },
+    Release {
+        from: Token,
+        cause: ReleaseCause,
+        retry_after: u64,
+    },
+    Resolve {
+        release: bool,
+        failed: bool,
+    },
+    Tick(u64),
+    StepBack(u64),
+    Purge,
+    Forget,
+}
+
+/// Whose claim a request speaks of.
+#[derive(Clone, Debug)]
+enum Token {
+    /// The last grant.
+    Last,
+    /// A grant of the past, by its place.
+    Earlier(usize),
+    /// An owner and a fence that belong to two different grants, or to none.
+    Made(u8, u64),
+}
+
+fn token() -> impl Strategy<Value = Token> {
+    prop_oneof![
+        5 => Just(Token::Last),
+        2 => any::<usize>().prop_map(Token::Earlier),
+        1 => (0..OWNERS, 0..3u64).prop_map(|(owner, back)| Token::Made(owner, back)),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let fingerprint = prop_oneof![2 => Just(None), 5 => Just(Some(1)), 1 => Just(Some(2))];
+    let most = prop_oneof![3 => Just(None), 1 => (1..4u32).prop_map(Some)];
+    let rare = || prop::bool::weighted(0.25);
+    let starts = prop::bool::weighted(0.75);
+    let claim = (0..OWNERS, fingerprint, 1..6u64, 1..12u64, rare(), most, (rare(), starts)).prop_map(
+        |(owner, fingerprint, lease, ttl, careful, most, (recovers, starts))| Op::Claim {
+            owner,
+            fingerprint,
+            lease,
+            ttl,
+            careful,
+            most,
+            recovers,
+            starts,
+        },
+    );
+    let cause = prop_oneof![
+        5 => Just(ReleaseCause::Failed),
+        2 => Just(ReleaseCause::Abandoned),
+        1 => Just(ReleaseCause::Doubtful),
+        2 => Just(ReleaseCause::Unused),
+        1 => Just(ReleaseCause::NothingHappened),
+    ];
+    prop_oneof![
+        12 => claim,
+        4 => (token(), 1..6u64).prop_map(|(from, lease)| Op::Renew { from, lease }),
+        4 => (token(), any::<bool>(), any::<u8>(), 1..12u64)
+            .prop_map(|(from, failed, text, ttl)| Op::Complete { from, failed, text, ttl }),
+        4 => (token(), 0..4u32, 0..2u8)
+            .prop_map(|(from, position, text)| Op::RecordStep { from, position, text }),
+        5 => (token(), cause, 0..4u64)
+            .prop_map(|(from, cause, retry_after)| Op::Release { from, cause, retry_after }),
+        2 => (any::<bool>(), any::<bool>()).prop_map(|(release, failed)| Op::Resolve { release, failed }),
+        8 => (1..7u64).prop_map(Op::Tick),
+        1 => (1..4u64).prop_map(Op::StepBack),
+        2 => Just(Op::Purge),
+        1 => Just(Op::Forget),
+    ]
+}
+
+fn owner(number: u8) -> Owner {
+    Owner::from_bytes([number + 1; 16])
+}
+
+/// One key, and every grant it ever made.
+struct History {
+    key: OneKey,
+    grants: Vec<(Owner, Fence)>,
+    /// Those that started their bodies.
+    started: Vec<Fence>,
+}
+
+impl History {
+    fn token(&self, token: &Token) -> (Owner, Fence) {
+        let last = self.grants.last().copied().unwrap_or((owner(0), Fence::new(0)));
+        match token {
+            Token::Last => last,
+            Token::Earlier(place) if self.grants.is_empty() => (owner(0), Fence::new(*place as u64)),
+            Token::Earlier(place) => self.grants[place % self.grants.len()],
+            Token::Made(number, back) => (owner(*number), Fence::new(last.1.get().saturating_sub(*back))),
+        }
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match op {
+            Op::Claim { owner: number, fingerprint, lease, ttl, careful, most, recovers, starts } => {
+                let request =
+                    Claim::new(owner(*number), Duration::from_micros(*lease), Duration::from_micros(*ttl))
+                        .with_fingerprint(fingerprint.map(|byte| Fingerprint::from_bytes([byte; 32])))
+                        .with_on_crash(if *careful { OnCrash::InDoubt } else { OnCrash::Rerun })
+                        .with_max_attempts(most.and_then(NonZeroU32::new))
+                        .with_recovers(*recovers);
+                if let ClaimAnswer::Granted(grant) = self.key.claim::<Shipped>(&request)
+                    && self.grants.last() != Some(&(request.owner, grant.fence))
+                {
+                    self.grants.push((request.owner, grant.fence));
+                    if *starts && !grant.recover_only {
+                        self.started.push(grant.fence);
+                        self.key.shadow.started(grant.fence, request.max_attempts);
+                    }
+                }
+            }
+            Op::Renew { from, lease } => {
+                let (owner, fence) = self.token(from);
+                self.key.renew::<Shipped>(&Renew::new(owner, fence, Duration::from_micros(*lease)));
+            }
+            Op::Complete { from, failed, text, ttl } => {
+                let (owner, fence) = self.token(from);
+                let (verdict, result) = outcome(*failed, *text);
+                let ttl = Duration::from_micros(*ttl);
+                self.key.complete::<Shipped>(&Complete::new(owner, fence, verdict, result, ttl));
+            }
+            Op::RecordStep { from, position, text } => {
+                let (owner, fence) = self.token(from);
+                let result = StoredResult::Value(vec![*text].into());
+                let step = RecordedStep::new(position.to_string(), None, result);
+                self.key.record_step::<Shipped>(&RecordStep::new(owner, fence, *position, step));
+            }
+            Op::Release { from, cause, retry_after } => {
+                let (owner, fence) = self.token(from);
+                let retry_after = Duration::from_micros(*retry_after);
+                // Nobody says of a body that it started that it did not.
+                let cause = match cause {
+                    ReleaseCause::Unused | ReleaseCause::NothingHappened | ReleaseCause::Doubtful
+                        if self.started.contains(&fence) =>
+                    {
+                        ReleaseCause::Abandoned
+                    }
+                    cause => *cause,
+                };
+                // Nor does it later, of one that it said had begun.
+                if cause == ReleaseCause::Abandoned {
+                    self.started.push(fence);
+                }
+                let request = Release::new(owner, fence, cause).with_retry_after(retry_after);
+                self.key.release::<Shipped>(&request);
+            }
+            Op::Resolve { release: true, .. } => {
+                self.key.resolve::<Shipped>(&Resolution::Release);
+            }
+            Op::Resolve { release: false, failed } => {
+                let (verdict, result) = outcome(*failed, 0xEE);
+                self.key.resolve::<Shipped>(&Resolution::Record(verdict, result));
+            }
+            Op::Tick(micros) => self.key.now = self.key.now.after(Duration::from_micros(*micros)),
+            Op::StepBack(micros) => {
+                self.key.now = Timestamp::from_micros(self.key.now.as_micros().saturating_sub(*micros));
+            }
+            Op::Purge => self.key.purge::<Shipped>(),
+            Op::Forget => self.key.forget(),
+        }
+    }
+
+    /// What a stored record owes to whoever reads it.
+    fn is_whole(&self) -> bool {
+        self.key.record.as_ref().is_none_or(|record| {
+            let terminal = matches!(record.state, State::Completed | State::Failed);
+            let exhausted = record.result == Some(StoredResult::Tombstone(Tombstone::Exhausted));
+            let last = self.grants.last().map(|last| last.1);
+            // A doubt that was given back has a fence of nobody's.
+            let of_nobody = last.map(|fence| Fence::new(fence.get() + 1));
+            let is_last = last == Some(record.fence)
+                || record.state != State::InFlight && of_nobody == Some(record.fence);
+            let counted =
+                record.attempt >= 1 || record.state == State::Released && record.fingerprint.is_none();
+            terminal == record.result.is_some()
+                && (!terminal || exhausted || record.steps.is_empty())
+                && terminal == record.completed_at.is_some()
+                && is_endless(record) == record.expires_at.is_none()
+                && is_last
+                && counted
+        })
+    }
+}
+
+fn outcome(failed: bool, text: u8) -> (Verdict, StoredResult) {
+    let verdict = if failed { Verdict::Failed } else { Verdict::Completed };
+    (verdict, StoredResult::Value(vec![text; usize::from(text % 3)].into()))
+}
+
+fn holds(start: u64, ops: &[Op]) -> Result<(), TestCaseError> {
+    let mut history =
+        History { key: OneKey::at(Timestamp::from_micros(start)), grants: Vec::new(), started: Vec::new() };
+    for (index, op) in ops.iter().enumerate() {
+        history.apply(op);
+        history.key.look_ahead::<Shipped>();
+        let broken = history.key.broken().names();
+        prop_assert!(broken.is_empty(), "step {index}, {op:?}, broke {broken:?}: {:?}", history.key);
+        prop_assert!(history.is_whole(), "step {index}, {op:?}, left {:?}", history.key.record);
+    }
+    let fences: Vec<_> = history.grants.iter().map(|grant| grant.1).collect();
+    prop_assert!(fences.is_sorted_by(|earlier, later| earlier < later), "{fences:?}");
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_history_breaks_a_promise(
+        start in prop_oneof![Just(0), Just(1_000_000)],
+        ops in prop::collection::vec(op(), 1..60),
+    ) {
+        holds(start, &ops)?;
+    }
+}

@@ -1,0 +1,18 @@
+//! What the model check and its mutants share. See `docs/model.md`.
+#![allow(dead_code, unreachable_pub)]
+
+pub use idem_runtime::protocol;
+
+pub mod model;
+#[macro_use]
+pub mod mutants;
+pub mod mutants_of_doubt;
+pub mod one_key;
+pub mod promise;
+pub mod rules;
+pub mod rules_store;
+pub mod setup;
+pub mod shadow;
+pub mod symmetry;
+pub mod worker;
+pub mod world;

@@ -1,0 +1,217 @@
+//! The model as stateright sees it: the properties, a run, and what it found.
+
+use std::marker::PhantomData;
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+use super::promise::Promise;
+use super::protocol::{OnCrash, Record, State};
+use super::rules::Rules;
+use super::setup::Setup;
+use super::worker::Ending;
+use super::world::{Action, World};
+
+/// After so many steps without a breach, a mutant has survived.
+const ENOUGH: usize = 1_000_000;
+
+type Condition<R> = fn(&Bounded<R>, &World) -> bool;
+
+/// Rules within bounds.
+pub struct Bounded<R> {
+    setup: Setup,
+    rules: PhantomData<R>,
+}
+
+/// What a run found.
+#[derive(Debug)]
+pub struct Report {
+    pub name: &'static str,
+    pub states: usize,
+    pub steps: usize,
+    pub depth: usize,
+    pub time: Duration,
+    /// The promises that were broken, each with the actions that led there.
+    pub broken: Vec<(&'static str, Vec<Action>)>,
+    /// What should be possible and was never seen.
+    pub unseen: Vec<&'static str>,
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { name, states, steps, depth, time, broken, unseen } = self;
+        write!(f, "{name}: {states} states, {steps} steps, depth {depth}, {:.1} s", time.as_secs_f64())?;
+        for (promise, history) in broken {
+            write!(f, "\n  broken: {promise}, by {history:?}")?;
+        }
+        for wanted in unseen {
+            write!(f, "\n  never seen: {wanted}")?;
+        }
+        Ok(())
+    }
+}
+
+macro_rules! always {
+    ($($promise:ident),*) => {
+        vec![$(Property::always(Promise::$promise.name(), |_, world: &World| {
+            !world.key.broken().has(Promise::$promise)
+        })),*]
+    };
+}
+
+impl<R: Rules> Bounded<R> {
+    pub const fn new(setup: Setup) -> Self {
+        Self { setup, rules: PhantomData }
+    }
+
+    /// Explores everything within the bounds.
+    pub fn explore(self, threads: usize) -> Report {
+        self.run(threads, HasDiscoveries::All, 0)
+    }
+
+    /// Explores until a promise is broken, or enough if it is not.
+    pub fn explore_until_broken(self, promise: Promise) -> Report {
+        self.run(1, HasDiscoveries::AllOf([promise.name()].into()), ENOUGH)
+    }
+
+    /// Explores as much as a mutant is given, whatever breaks.
+    pub fn explore_enough(self) -> Report {
+        self.run(1, HasDiscoveries::All, ENOUGH)
+    }
+
+    /// Goes on until `until`, or for `most` steps where that is not zero.
+    fn run(self, threads: usize, until: HasDiscoveries, most: usize) -> Report {
+        let name = self.setup.name;
+        let start = Instant::now();
+        let run =
+            self.checker().threads(threads).finish_when(until).target_state_count(most).spawn_bfs().join();
+        let mut report = Report {
+            name,
+            states: run.unique_state_count(),
+            steps: run.state_count(),
+            depth: run.max_depth(),
+            time: start.elapsed(),
+            broken: Vec::new(),
+            unseen: Vec::new(),
+        };
+        for property in run.model().properties() {
+            match (property.expectation.discovery_is_failure(), run.discovery(property.name)) {
+                (true, Some(path)) => report.broken.push((property.name, path.into_actions())),
+                (false, None) => report.unseen.push(property.name),
+                _ => {}
+            }
+        }
+        report
+    }
+
+    /// What must be possible, or the run proves less than it seems to.
+    fn possible(&self) -> Vec<Property<Self>> {
+        let cautious = self.setup.is_cautious();
+        let one_body = self.setup.max_attempts == NonZeroU32::new(1);
+        let all: [(bool, &'static str, Condition<R>); 18] = [
+            (true, "a result is replayed", |_, world| world.ended(Ending::Replayed)),
+            (true, "a late owner is told that it lost", |_, world| world.ended(Ending::Lost)),
+            (true, "a body runs to its end", |_, world| world.ended(Ending::Completed)),
+            (true, "a body asks to be released", |_, world| world.ended(Ending::Released)),
+            (true, "a fence is ahead of the clock", |_, world| {
+                let now = world.key.now.as_micros();
+                world.key.record.as_ref().is_some_and(|record| record.fence.get() > now)
+            }),
+            (true, "a key starts anew", |_, world| world.key.shadow.generations > 1),
+            (!cautious, "a lapsed lease is taken over", |_, world| {
+                world.key.record.as_ref().is_some_and(|record| record.recovered)
+            }),
+            (!cautious && !one_body, "two bodies run, one of them past its lease", |_, world| {
+                world.running() > 1
+            }),
+            (cautious, "a key is in doubt", |_, world| world.ended(Ending::InDoubt)),
+            (cautious && self.setup.resolutions > 0, "an operator resolves", |model, world| {
+                world.resolutions < model.setup.resolutions
+            }),
+            (self.setup.steps > 0, "a takeover has the steps of who was taken over", |_, world| {
+                let record = world.key.record.as_ref();
+                record.is_some_and(|record| record.recovered && !record.steps.is_empty())
+            }),
+            (self.setup.steps > 1, "a body has recorded all its steps", |model, world| {
+                let steps = world.key.record.as_ref().map_or(0, |record| record.steps.len());
+                u32::try_from(steps) == Ok(model.setup.steps)
+            }),
+            (cautious && self.setup.recovers, "a doubt is settled", |_, world| {
+                let record = world.key.record.as_ref();
+                record.is_some_and(|record| record.recovered && record.on_crash == OnCrash::InDoubt)
+            }),
+            (self.setup.gives_back, "a claim is given back as if it had not been", |_, world| {
+                world.key.record.as_ref().is_some_and(|record| record.attempt == 0)
+            }),
+            (cautious && self.setup.renewals, "the worker of a key in doubt is alive", |_, world| {
+                let in_doubt =
+                    |record: &Record| record.state == State::InDoubt && world.key.now < record.lease_until;
+                world.key.record.as_ref().is_some_and(in_doubt)
+            }),
+            (
+                self.setup.recovers && self.setup.max_attempts.is_some(),
+                "one past the limit finds out",
+                |model, world| {
+                    let past = |record: &Record| {
+                        let most = model.setup.max_attempts.map_or(u32::MAX, NonZeroU32::get);
+                        record.attempt > most && record.state == State::Completed
+                    };
+                    world.key.record.as_ref().is_some_and(past)
+                },
+            ),
+            (self.setup.other_arguments, "other arguments are refused", |_, world| {
+                world.ended(Ending::Mismatch)
+            }),
+            (self.setup.max_attempts.is_some(), "the attempts run out", |_, world| {
+                world.ended(Ending::Exhausted)
+            }),
+        ];
+        all.into_iter()
+            .filter(|(wanted, ..)| *wanted)
+            .map(|(_, name, condition)| Property::sometimes(name, condition))
+            .collect()
+    }
+}
+
+impl<R: Rules> Model for Bounded<R> {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World::new(&self.setup)]
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        world.actions::<R>(&self.setup, actions);
+    }
+
+    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+        world.next::<R>(&self.setup, &action)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties: Vec<Property<Self>> = always![
+            FencesRise,
+            OneResult,
+            ReplaysAreTheResult,
+            OnlyTheHolderActs,
+            TheHolderIsHeard,
+            RunningLeasesAreSafe,
+            SameArguments,
+            InDoubtStartsOnce,
+            NothingIsForgotten,
+            AskingAgainFindsTheTruth,
+            AttemptsEnd,
+            AnswersAreTrue,
+            StepsAreKept,
+            LateCopiesReviveNothing,
+            DoubtsHaveNoEnd
+        ];
+        properties.push(Property::always(Promise::EveryKeyCanBeResolved.name(), |_, world: &World| {
+            !world.key.broken().is_empty() || world.key.can_be_resolved::<R>()
+        }));
+        properties.extend(self.possible());
+        properties
+    }
+}

@@ -1,0 +1,181 @@
+//! A small store that runs whatever rules it is given, so that the conformance kit can be shown a
+//! broken one. It is right in everything but the rules.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use idem_runtime::listing::{Cursor, List, Listed, Page};
+use idem_runtime::{RecordKey, Store, StoreError, Waiters};
+use tokio::time::Instant;
+
+use super::protocol::{
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, Timestamp, Transition,
+};
+use super::rules::Rules;
+
+/// When this store's clock starts. Any date will do.
+const EPOCH: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+pub struct RulesStore<R> {
+    inner: Arc<Inner>,
+    rules: PhantomData<fn() -> R>,
+}
+
+struct Inner {
+    start: Instant,
+    records: Mutex<Records>,
+    waiters: Waiters,
+}
+
+#[derive(Default)]
+struct Records {
+    by_key: HashMap<RecordKey, Record>,
+    /// The highest fence ever deleted.
+    floor: Fence,
+}
+
+impl Records {
+    fn write<A>(&mut self, key: &RecordKey, step: Transition<A>) -> A {
+        if let Some(record) = step.write {
+            self.by_key.insert(key.clone(), record);
+        }
+        step.answer
+    }
+
+    fn delete(&mut self, key: &RecordKey) -> Option<Record> {
+        let record = self.by_key.remove(key)?;
+        self.floor = self.floor.max(record.fence);
+        Some(record)
+    }
+}
+
+impl<R> RulesStore<R> {
+    pub fn new() -> Self {
+        let inner = Inner { start: Instant::now(), records: Mutex::default(), waiters: Waiters::default() };
+        Self { inner: Arc::new(inner), rules: PhantomData }
+    }
+
+    fn now(&self) -> Timestamp {
+        EPOCH.after(Instant::now().saturating_duration_since(self.inner.start))
+    }
+
+    fn records(&self) -> MutexGuard<'_, Records> {
+        self.inner.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn step<A>(&self, key: &RecordKey, rule: impl FnOnce(Option<&Record>, Timestamp) -> Transition<A>) -> A {
+        let mut records = self.records();
+        let step = rule(records.by_key.get(key), self.now());
+        records.write(key, step)
+    }
+}
+
+impl<R> Default for RulesStore<R> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<R> Clone for RulesStore<R> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), rules: PhantomData }
+    }
+}
+
+impl<R> fmt::Debug for RulesStore<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RulesStore").finish_non_exhaustive()
+    }
+}
+
+impl<R: Rules> Store for RulesStore<R> {
+    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
+        let earlier = if R::CLAIM_IS_ATOMIC {
+            None
+        } else {
+            let seen = self.records().by_key.get(key).cloned();
+            tokio::task::yield_now().await;
+            Some(seen)
+        };
+        let mut records = self.records();
+        let seen = earlier.unwrap_or_else(|| records.by_key.get(key).cloned());
+        let step = R::claim(seen.as_ref(), records.floor, request, self.now());
+        Ok(records.write(key, step))
+    }
+
+    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
+        Ok(self.step(key, |record, now| R::renew(record, request, now)))
+    }
+
+    async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        Ok(self.step(key, |record, now| R::record_step(record, request, now)))
+    }
+
+    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
+        Ok(self.step(key, |record, now| R::complete(record, request, now)))
+    }
+
+    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
+        Ok(self.step(key, |record, now| R::release(record, request, now)))
+    }
+
+    async fn resolve(&self, key: &RecordKey, word: &Resolution) -> Result<ResolveAnswer, StoreError> {
+        Ok(self.step(key, |record, now| R::resolve(record, word, now)))
+    }
+
+    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        let now = self.now();
+        Ok(self.records().delete(key).is_some_and(|record| protocol::is_live(&record, now)))
+    }
+
+    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        let records = self.records();
+        let now = self.now();
+        Ok(records.by_key.get(key).filter(|record| protocol::is_live(record, now)).cloned())
+    }
+
+    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        let now = self.now();
+        let mut records = self.records();
+        let expired = records.by_key.iter().filter(|(_, record)| !R::is_live(record, now));
+        let keys: Vec<_> = expired.map(|(key, _)| key.clone()).take(limit).collect();
+        for key in &keys {
+            records.delete(key);
+        }
+        Ok(keys.len())
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        let mut page = Page::new(self.now());
+        let mut keys: Vec<_> = self.records().by_key.keys().cloned().collect();
+        keys.sort_by_key(|key| (key.scope().as_str().to_owned(), key.key().clone()));
+        keys.retain(|key| request.scope.as_ref().is_none_or(|scope| scope == key.scope()));
+        if let Some(after) = request.after.as_ref().and_then(Cursor::key) {
+            keys.retain(|key| (key.scope().as_str(), key.key().as_str()) > after);
+        }
+        let more = keys.len() > request.looked_at();
+        keys.truncate(request.looked_at());
+        page.next = keys.last().filter(|_| more).map(Cursor::behind);
+        let records = self.records();
+        let found = keys
+            .into_iter()
+            .filter_map(|key| Some(Listed::new(key.clone(), records.by_key.get(&key)?.clone())));
+        page.records = found.filter(|listed| request.takes(listed.record.state)).collect();
+        Ok(page)
+    }
+
+    fn max_result_bytes(&self) -> Option<usize> {
+        None
+    }
+
+    fn waiters(&self) -> &Waiters {
+        &self.inner.waiters
+    }
+}

@@ -1,0 +1,154 @@
+//! What a run of the model covers, and how far it goes.
+
+use super::protocol::{Claim, Fingerprint, OnCrash, Owner};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// The clock counts microseconds from zero, and everything lasts few of them: what matters is which
+/// end comes first, and that fences come from the clock as well as from the last one.
+pub const LEASE: Duration = Duration::from_micros(2);
+pub const TTL: Duration = Duration::from_micros(2);
+pub const RETRY: Duration = Duration::from_micros(1);
+
+const ARGUMENTS: Fingerprint = Fingerprint::from_bytes([1; 32]);
+const OTHER_ARGUMENTS: Fingerprint = Fingerprint::from_bytes([2; 32]);
+
+/// What a mutant is looked for under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Under {
+    Rerun,
+    InDoubt,
+    /// Bodies have steps, under both policies.
+    Steps,
+    /// Under `in_doubt`, by callers that recover.
+    Settled,
+    /// Nothing but claims, results, releases and renewals.
+    Plain,
+    /// Callers go away before their bodies start.
+    GivenBack,
+    /// Bodies have a step, and one attempt.
+    OneAttempt,
+    /// Under `in_doubt`; one of the callers recovers, and the other one's worker may be alive in doubt.
+    Alive,
+}
+
+/// The bounds of a run. What is zero or false does not happen.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub name: &'static str,
+    /// The crash policy of each worker.
+    pub workers: Vec<OnCrash>,
+    /// How many calls each worker makes, one after another, each as a new owner.
+    pub lives: u8,
+    /// When time stands still.
+    pub end: u64,
+    pub max_attempts: Option<NonZeroU32>,
+    /// How many copies of requests may stay behind in the network and arrive late.
+    pub late: usize,
+    /// Whether a claim may come with other arguments.
+    pub other_arguments: bool,
+    /// Whether bodies end in terminal errors too.
+    pub failures: bool,
+    pub renewals: bool,
+    pub purges: bool,
+    pub resolutions: u8,
+    /// How many steps a body has; it may ask for them in any order.
+    pub steps: u32,
+    /// Whether callers find out what an earlier run did, or say that they cannot.
+    pub recovers: bool,
+    /// Whether all but the last worker cannot find out.
+    pub first_cannot: bool,
+    /// Whether callers go away before they start the body.
+    pub gives_back: bool,
+    pub forgets: u8,
+    /// How often the store's clock steps back.
+    pub steps_back: u8,
+    /// Whether worlds that differ by the names of like workers count as one. The history of a
+    /// breach is then hard to read, as workers change places.
+    pub symmetric: bool,
+}
+
+impl Setup {
+    pub fn new(name: &'static str, workers: &[OnCrash]) -> Self {
+        Self {
+            name,
+            workers: workers.to_vec(),
+            lives: 2,
+            end: 5,
+            max_attempts: None,
+            late: 0,
+            other_arguments: false,
+            failures: false,
+            renewals: true,
+            purges: true,
+            resolutions: 1,
+            steps: 0,
+            recovers: false,
+            first_cannot: false,
+            gives_back: false,
+            forgets: 0,
+            steps_back: 0,
+            symmetric: true,
+        }
+    }
+
+    /// Two workers and everything that can happen to them of what a mutant is about: far too much to be
+    /// explored to the end.
+    pub fn wide(under: Under) -> Self {
+        let everything = |policy| Self {
+            max_attempts: NonZeroU32::new(2),
+            late: 1,
+            other_arguments: true,
+            forgets: 1,
+            ..Self::new("two workers, everything", &[policy; 2])
+        };
+        match under {
+            Under::Rerun => everything(OnCrash::Rerun),
+            Under::InDoubt => everything(OnCrash::InDoubt),
+            Under::Steps => Self {
+                steps: 2,
+                late: 1,
+                renewals: false,
+                max_attempts: NonZeroU32::new(2),
+                ..Self::new("two workers, steps", &[OnCrash::Rerun, OnCrash::InDoubt])
+            },
+            Under::Settled => {
+                Self { recovers: true, gives_back: true, renewals: false, ..everything(OnCrash::InDoubt) }
+            }
+            Under::Plain => Self::new("two workers", &[OnCrash::Rerun; 2]),
+            Under::GivenBack => Self {
+                gives_back: true,
+                other_arguments: true,
+                renewals: false,
+                ..Self::new("two workers, claims given back", &[OnCrash::Rerun; 2])
+            },
+            Under::OneAttempt => Self {
+                steps: 1,
+                max_attempts: NonZeroU32::new(1),
+                renewals: false,
+                ..Self::new("two workers, a step, one attempt", &[OnCrash::Rerun; 2])
+            },
+            Under::Alive => Self {
+                recovers: true,
+                first_cannot: true,
+                symmetric: false,
+                lives: 1,
+                purges: false,
+                ..Self::new("three workers, one recovers", &[OnCrash::InDoubt; 3])
+            },
+        }
+    }
+
+    pub fn is_cautious(&self) -> bool {
+        self.workers.contains(&OnCrash::InDoubt)
+    }
+
+    pub fn claim(&self, owner: Owner, other_arguments: bool) -> Claim {
+        let worker = usize::from(owner.as_bytes()[0]) - 1;
+        Claim::new(owner, LEASE, TTL)
+            .with_fingerprint(Some(if other_arguments { OTHER_ARGUMENTS } else { ARGUMENTS }))
+            .with_on_crash(self.workers[worker])
+            .with_max_attempts(self.max_attempts)
+            .with_recovers(self.recovers && (!self.first_cannot || worker + 1 == self.workers.len()))
+    }
+}

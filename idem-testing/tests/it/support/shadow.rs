@@ -1,0 +1,489 @@
+//! What was promised about one key, kept from the requests and answers alone.
+//!
+//! Owns the judgement: which promise an answer breaks. It must not look at the record; a rule that
+//! writes nonsense is found out by what it answers next.
+
+use super::promise::{Broken, Promise};
+use super::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Grant, OnCrash, Owner, RecordStep,
+    RecordStepAnswer, RecordedStep, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution,
+    ResolveAnswer, State, StoredResult, Timestamp, Tombstone, Verdict,
+};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// What was promised so far, and which promises were broken.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Shadow {
+    /// The highest fence ever granted.
+    top: Fence,
+    /// The current generation, unless its end is over.
+    life: Option<Life>,
+    /// How many generations there were, as far as `u8` counts.
+    pub generations: u8,
+    /// The first fence of that generation.
+    since: Fence,
+    /// How many bodies it started.
+    bodies: u32,
+    /// Grants under `in_doubt` since a body last asked to be released.
+    at_stake: Vec<Fence>,
+    /// How many of them were started.
+    started: u8,
+    pub broken: Broken,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Life {
+    last: (Owner, Fence),
+    attempts: u32,
+    /// Whether the last grant took over from a run that began and did not end.
+    recovered: bool,
+    fingerprint: Option<Fingerprint>,
+    on_crash: OnCrash,
+    ttl: Duration,
+    stage: Stage,
+    until: Option<Timestamp>,
+    /// Those that were acknowledged.
+    steps: Vec<RecordedStep>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    Held {
+        lease_until: Timestamp,
+    },
+    /// `is_open` says that the last run began and did not end.
+    Released {
+        retry_at: Timestamp,
+        by_owner: bool,
+        is_open: bool,
+    },
+    Recorded {
+        verdict: Verdict,
+        result: StoredResult,
+        at: Timestamp,
+        by_owner: bool,
+    },
+    InDoubt {
+        lease_until: Timestamp,
+    },
+}
+
+/// The fence of nobody: of a doubt whose last holder has nothing more to say of it.
+const OF_NOBODY: Fence = Fence::new(0);
+
+impl Life {
+    fn state(&self) -> State {
+        match self.stage {
+            Stage::Held { .. } => State::InFlight,
+            Stage::Released { .. } => State::Released,
+            Stage::Recorded { verdict: Verdict::Completed, .. } => State::Completed,
+            Stage::Recorded { verdict: Verdict::Failed, .. } => State::Failed,
+            Stage::InDoubt { .. } => State::InDoubt,
+        }
+    }
+
+    fn hold(&mut self, lease: Duration, now: Timestamp) {
+        let lease_until = now.after(lease);
+        if self.state() == State::InDoubt {
+            self.stage = Stage::InDoubt { lease_until };
+            return;
+        }
+        self.stage = Stage::Held { lease_until };
+        self.until = match self.on_crash {
+            OnCrash::Rerun => Some(lease_until.after(self.ttl)),
+            _ => None,
+        };
+    }
+
+    fn release(&mut self, retry_after: Duration, by_owner: bool, is_open: bool, now: Timestamp) {
+        // Due at once is due whatever the clock says later.
+        let retry_at = if retry_after.is_zero() { Timestamp::default() } else { now.after(retry_after) };
+        self.stage = Stage::Released { retry_at, by_owner, is_open };
+        self.until = Some(now.max(retry_at).after(self.ttl));
+    }
+
+    fn doubt(&mut self, now: Timestamp) {
+        let lease_until = match self.stage {
+            Stage::Held { lease_until } | Stage::InDoubt { lease_until } => lease_until.min(now),
+            _ => now,
+        };
+        self.stage = Stage::InDoubt { lease_until };
+        self.until = None;
+    }
+
+    /// The body of the last grant was not started.
+    fn uncount(&mut self) {
+        self.attempts = self.attempts.saturating_sub(1);
+        if self.attempts == 0 {
+            self.fingerprint = None;
+        }
+    }
+
+    fn record(&mut self, verdict: Verdict, result: StoredResult, by_owner: bool, now: Timestamp) {
+        self.stage = Stage::Recorded { verdict, result, at: now, by_owner };
+        self.steps.clear();
+        self.until = Some(now.after(self.ttl));
+    }
+
+    /// Whether its last holder is still heard.
+    fn is_held(&self) -> bool {
+        matches!(self.stage, Stage::Held { .. } | Stage::InDoubt { .. })
+    }
+
+    /// Its holder gives it up.
+    fn give_up(&mut self, request: &Release, now: Timestamp) -> ReleaseAnswer {
+        let was_in_doubt = self.state() == State::InDoubt;
+        let doubts = was_in_doubt || self.on_crash == OnCrash::InDoubt;
+        match request.cause {
+            ReleaseCause::Failed => self.release(request.retry_after, true, false, now),
+            ReleaseCause::Unused if self.recovered && doubts => {
+                self.uncount();
+                self.doubt(now);
+                self.last.1 = OF_NOBODY;
+            }
+            ReleaseCause::Unused | ReleaseCause::NothingHappened => {
+                self.uncount();
+                let is_open = self.recovered && request.cause == ReleaseCause::Unused;
+                self.release(Duration::ZERO, true, is_open, now);
+            }
+            ReleaseCause::Abandoned if !doubts => self.release(request.retry_after, true, true, now),
+            _ => {
+                if request.cause == ReleaseCause::Doubtful && self.recovered && !was_in_doubt {
+                    self.uncount();
+                    self.last.1 = OF_NOBODY;
+                }
+                self.doubt(now);
+                return ReleaseAnswer::InDoubt;
+            }
+        }
+        ReleaseAnswer::Released
+    }
+
+    /// Whether the claimant finds out what happened in somebody else's run.
+    fn is_settled_by(&self, request: &Claim) -> bool {
+        request.recovers && request.on_crash == OnCrash::InDoubt && self.last.0 != request.owner
+    }
+
+    fn all_used(&self, request: &Claim) -> bool {
+        request.max_attempts.is_some_and(|most| self.attempts >= most.get())
+    }
+
+    /// How many the next grant makes; those past the limit start no body.
+    fn next_attempts(&self, request: &Claim) -> u32 {
+        let past = request.max_attempts.is_some_and(|most| self.attempts > most.get());
+        if past { self.attempts } else { self.attempts.saturating_add(1) }
+    }
+
+    /// When whoever had it last had it no longer, if that run began and did not end.
+    fn open_since(&self) -> Option<Timestamp> {
+        match self.stage {
+            Stage::Held { lease_until } | Stage::InDoubt { lease_until } => Some(lease_until),
+            Stage::Released { retry_at, is_open: true, .. } => Some(retry_at),
+            _ => None,
+        }
+    }
+
+    /// Whether a lapsed lease is for an operator to judge.
+    fn is_cautious(&self, request: &Claim) -> bool {
+        self.on_crash == OnCrash::InDoubt || request.on_crash == OnCrash::InDoubt
+    }
+}
+
+impl Shadow {
+    fn live(&mut self, now: Timestamp) -> Option<&mut Life> {
+        self.life.as_mut().filter(|life| life.until.is_none_or(|until| now < until))
+    }
+
+    fn demand(&mut self, promise: Promise, kept: bool) {
+        if !kept {
+            self.broken.note(promise);
+        }
+    }
+
+    /// From here on a body may start again without breaking a promise.
+    fn clean_slate(&mut self) {
+        self.at_stake.clear();
+        self.started = 0;
+    }
+
+    /// Gives the owner another name.
+    pub fn rename(&mut self, name: impl FnOnce(Owner) -> Owner) {
+        if let Some(life) = &mut self.life {
+            life.last.0 = name(life.last.0);
+        }
+    }
+
+    /// A claim was applied.
+    pub fn claimed(&mut self, request: &Claim, answer: &ClaimAnswer, now: Timestamp) {
+        let life = self.live(now).cloned();
+        let other = life.as_ref().is_some_and(
+            |life| matches!((life.fingerprint, request.fingerprint), (Some(old), Some(new)) if old != new),
+        );
+        let used = matches!(answer, ClaimAnswer::Granted(_) | ClaimAnswer::Replay(_));
+        self.demand(Promise::SameArguments, !(other && used));
+        self.demand(Promise::AnswersAreTrue, other == (*answer == ClaimAnswer::Mismatch));
+        if other || *answer == ClaimAnswer::Mismatch {
+            return;
+        }
+        match (&life, answer) {
+            (Some(life), _) if life.last.0 == request.owner && life.state() == State::InFlight => {
+                self.asked_again(life, request, answer);
+            }
+            (Some(Life { last, stage: Stage::Released { retry_at, by_owner: true, .. }, .. }), _)
+                if last.0 == request.owner =>
+            {
+                let wanted = ClaimAnswer::RetryAt { retry_after: retry_at.since(now) };
+                self.demand(Promise::LateCopiesReviveNothing, *answer == wanted);
+            }
+            (_, ClaimAnswer::Granted(grant)) => self.granted(life, request, *grant, now),
+            (Some(life), _) => self.refused(life, request, answer, now),
+            (None, _) => self.broken.note(Promise::AnswersAreTrue),
+        }
+    }
+
+    fn asked_again(&mut self, life: &Life, request: &Claim, answer: &ClaimAnswer) {
+        let past = request.max_attempts.is_some_and(|most| life.attempts > most.get());
+        let same = matches!(answer, ClaimAnswer::Granted(grant)
+            if grant.fence == life.last.1 && grant.attempt == life.attempts && grant.recovered == life.recovered
+                && grant.recover_only == (past && life.recovered));
+        self.demand(Promise::AskingAgainFindsTheTruth, same);
+    }
+
+    fn granted(&mut self, old: Option<Life>, request: &Claim, grant: Grant, now: Timestamp) {
+        self.demand(Promise::FencesRise, grant.fence > self.top);
+        self.top = self.top.max(grant.fence);
+        let took_over = old.as_ref().is_some_and(|old| old.open_since().is_some());
+        if let Some(old) = &old {
+            let was_over = match old.stage {
+                Stage::Released { retry_at, .. } => {
+                    self.demand(Promise::AnswersAreTrue, retry_at <= now);
+                    true
+                }
+                Stage::Held { lease_until } | Stage::InDoubt { lease_until } => lease_until <= now,
+                Stage::Recorded { .. } => true,
+            };
+            self.demand(Promise::RunningLeasesAreSafe, was_over);
+            self.demand(Promise::NothingIsForgotten, !matches!(old.stage, Stage::Recorded { .. }));
+            let in_doubt = old.state() == State::InDoubt || took_over && old.is_cautious(request);
+            self.demand(Promise::InDoubtStartsOnce, !in_doubt || old.is_settled_by(request));
+            if in_doubt {
+                self.clean_slate();
+            }
+        } else {
+            self.generations = self.generations.saturating_add(1);
+            (self.since, self.bodies) = (grant.fence, 0);
+            self.clean_slate();
+        }
+        let attempts = old.as_ref().map_or(1, |old| old.next_attempts(request));
+        self.demand(Promise::NothingIsForgotten, grant.attempt == attempts);
+        self.demand(Promise::AnswersAreTrue, grant.recovered == took_over);
+        let all_used = old.as_ref().is_some_and(|old| old.all_used(request));
+        self.demand(Promise::AttemptsEnd, !all_used || request.recovers && took_over);
+        self.demand(Promise::AttemptsEnd, grant.recover_only == all_used);
+        if request.on_crash == OnCrash::InDoubt {
+            self.at_stake.push(grant.fence);
+        }
+        let mut life = Life {
+            last: (request.owner, grant.fence),
+            attempts: grant.attempt,
+            recovered: took_over,
+            fingerprint: request.fingerprint.or(old.as_ref().and_then(|old| old.fingerprint)),
+            on_crash: request.on_crash,
+            ttl: request.ttl,
+            stage: Stage::Held { lease_until: now },
+            until: None,
+            steps: old.map(|old| old.steps).unwrap_or_default(),
+        };
+        life.hold(request.lease, now);
+        self.life = Some(life);
+    }
+
+    fn refused(&mut self, old: &Life, request: &Claim, answer: &ClaimAnswer, now: Timestamp) {
+        let mut life = old.clone();
+        let (all_used, settled) = (old.all_used(request), old.is_settled_by(request));
+        let is_over = old.open_since().is_some_and(|since| since <= now);
+        let kept = match (&old.stage, answer) {
+            (Stage::Held { lease_until }, ClaimAnswer::Busy { retry_after }) => {
+                now < *lease_until && now.after(*retry_after) == *lease_until
+            }
+            (Stage::InDoubt { lease_until }, ClaimAnswer::Busy { retry_after }) => {
+                settled && now < *lease_until && now.after(*retry_after) == *lease_until
+            }
+            (Stage::Released { retry_at, is_open, .. }, ClaimAnswer::RetryAt { retry_after }) => {
+                (*is_open || !all_used) && now < *retry_at && now.after(*retry_after) == *retry_at
+            }
+            (Stage::InDoubt { .. }, ClaimAnswer::InDoubt) => !settled,
+            (_, ClaimAnswer::InDoubt) => {
+                life.doubt(now);
+                is_over && old.is_cautious(request) && !settled
+            }
+            (Stage::Recorded { result, .. }, ClaimAnswer::Exhausted { attempts }) => {
+                *result == StoredResult::Tombstone(Tombstone::Exhausted) && *attempts == old.attempts
+            }
+            (stage, ClaimAnswer::Exhausted { attempts }) => {
+                self.exhausted(&mut life, request, now);
+                let is_closed = matches!(stage, Stage::Released { is_open: false, .. });
+                let nobody_asks = is_over && !old.is_cautious(request) && !request.recovers;
+                all_used && (is_closed || nobody_asks) && *attempts == old.attempts
+            }
+            (Stage::Recorded { verdict, result, at, .. }, ClaimAnswer::Replay(replay)) => {
+                let same = (replay.verdict, &replay.result, replay.completed_at, replay.attempt)
+                    == (*verdict, result, *at, old.attempts);
+                self.demand(Promise::ReplaysAreTheResult, same);
+                true
+            }
+            (_, ClaimAnswer::Replay(_)) => {
+                self.broken.note(Promise::ReplaysAreTheResult);
+                true
+            }
+            _ => false,
+        };
+        self.demand(Promise::AnswersAreTrue, kept);
+        self.life = Some(life);
+    }
+
+    fn exhausted(&mut self, life: &mut Life, request: &Claim, now: Timestamp) {
+        life.ttl = request.ttl;
+        let steps = std::mem::take(&mut life.steps);
+        life.record(Verdict::Failed, StoredResult::Tombstone(Tombstone::Exhausted), false, now);
+        life.steps = steps;
+        self.clean_slate();
+    }
+
+    /// A granted claim came back to its worker, which runs the body. `most` is the limit that it asked for.
+    pub fn started(&mut self, fence: Fence, most: Option<NonZeroU32>) {
+        if fence >= self.since {
+            self.bodies = self.bodies.saturating_add(1);
+            self.demand(Promise::AttemptsEnd, most.is_none_or(|most| self.bodies <= most.get()));
+        }
+        if self.at_stake.contains(&fence) {
+            self.started = self.started.saturating_add(1);
+            self.demand(Promise::InDoubtStartsOnce, self.started <= 1);
+        }
+    }
+
+    /// A renewal was applied.
+    pub fn renewed(&mut self, request: &Renew, answer: RenewAnswer, now: Timestamp) {
+        let life = self.live(now).filter(|life| life.last == (request.owner, request.fence));
+        let Some(life) = life.filter(|life| life.is_held()) else {
+            return self.judge(false, answer != RenewAnswer::Lost);
+        };
+        life.hold(request.lease, now);
+        let wanted = match life.state() {
+            State::InDoubt => RenewAnswer::HeldInDoubt,
+            _ => RenewAnswer::Held,
+        };
+        self.judge(true, answer != RenewAnswer::Lost);
+        self.demand(Promise::AnswersAreTrue, answer == wanted || answer == RenewAnswer::Lost);
+    }
+
+    /// A step was applied.
+    pub fn recorded_step(&mut self, request: &RecordStep, answer: RecordStepAnswer, now: Timestamp) {
+        let recorded = answer == RecordStepAnswer::Recorded;
+        let life = self.live(now).filter(|life| life.last == (request.owner, request.fence));
+        let Some(life) = life.filter(|life| life.is_held()) else {
+            return self.judge(false, recorded);
+        };
+        let position = usize::try_from(request.position).unwrap_or(usize::MAX);
+        match life.steps.get(position) {
+            Some(there) => {
+                let same = *there == request.step;
+                self.demand(Promise::AskingAgainFindsTheTruth, recorded || !same);
+                self.demand(Promise::AnswersAreTrue, same || !recorded);
+            }
+            None if position == life.steps.len() => {
+                life.steps.push(request.step.clone());
+                self.judge(true, recorded);
+            }
+            None => self.demand(Promise::AnswersAreTrue, !recorded),
+        }
+    }
+
+    /// Somebody looked at the steps.
+    pub fn seen(&mut self, steps: &[RecordedStep], now: Timestamp) {
+        let kept = steps == self.live(now).map_or(&[][..], |life| &life.steps);
+        self.demand(Promise::StepsAreKept, kept);
+    }
+
+    fn judge(&mut self, holds: bool, succeeded: bool) {
+        self.demand(Promise::OnlyTheHolderActs, holds || !succeeded);
+        self.demand(Promise::TheHolderIsHeard, succeeded || !holds);
+    }
+
+    /// A completion was applied.
+    pub fn completed(&mut self, request: &Complete, answer: CompleteAnswer, now: Timestamp) {
+        let done = answer == CompleteAnswer::Done;
+        let Some(life) = self.live(now) else { return self.judge(false, done) };
+        let mine = life.last == (request.owner, request.fence);
+        match &life.stage {
+            Stage::Held { .. } | Stage::InDoubt { .. } if mine => {
+                life.ttl = request.ttl;
+                life.record(request.verdict, request.result.clone(), true, now);
+                self.judge(true, done);
+            }
+            Stage::Recorded { by_owner: true, .. } if mine => {
+                self.demand(Promise::AskingAgainFindsTheTruth, done);
+            }
+            Stage::Recorded { .. } => {
+                self.demand(Promise::OneResult, !done);
+                self.judge(false, done);
+            }
+            _ => self.judge(false, done),
+        }
+    }
+
+    /// A release was applied.
+    pub fn released(&mut self, request: &Release, answer: ReleaseAnswer, now: Timestamp) {
+        let said = answer != ReleaseAnswer::Lost;
+        let Some(life) = self.live(now).filter(|life| life.last == (request.owner, request.fence)) else {
+            return self.judge(false, said);
+        };
+        match life.stage {
+            Stage::Held { .. } | Stage::InDoubt { .. } => {
+                let wanted = life.give_up(request, now);
+                if matches!(request.cause, ReleaseCause::Failed | ReleaseCause::NothingHappened) {
+                    self.clean_slate();
+                }
+                self.judge(true, said);
+                self.demand(Promise::AnswersAreTrue, answer == wanted || !said);
+                let known = wanted == ReleaseAnswer::InDoubt && answer == ReleaseAnswer::Released;
+                self.demand(Promise::InDoubtStartsOnce, !known);
+            }
+            Stage::Released { by_owner: true, .. } => {
+                self.demand(Promise::AskingAgainFindsTheTruth, answer == ReleaseAnswer::Released);
+            }
+            _ => self.judge(false, said),
+        }
+    }
+
+    /// An operator's word was applied.
+    pub fn resolved(&mut self, word: &Resolution, answer: ResolveAnswer, now: Timestamp) {
+        let expected = match self.live(now) {
+            None => ResolveAnswer::Absent,
+            Some(life) if life.state() != State::InDoubt => ResolveAnswer::NotInDoubt(life.state()),
+            Some(life) => {
+                match word {
+                    Resolution::Record(verdict, result) => life.record(*verdict, result.clone(), false, now),
+                    _ => life.release(Duration::ZERO, false, false, now),
+                }
+                self.clean_slate();
+                ResolveAnswer::Resolved
+            }
+        };
+        self.demand(Promise::AnswersAreTrue, answer == expected);
+    }
+
+    /// A purge deleted the record.
+    pub fn purged(&mut self, now: Timestamp) {
+        let live = self.live(now).is_some();
+        self.demand(Promise::NothingIsForgotten, !live);
+        self.life = None;
+    }
+
+    /// An operator deleted the record.
+    pub fn forgotten(&mut self) {
+        self.life = None;
+        self.clean_slate();
+    }
+}

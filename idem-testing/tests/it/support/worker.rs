@@ -1,0 +1,183 @@
+//! A worker as the model sees it: what it waits for, what it makes of an answer, where it ends.
+//!
+//! Owns what a caller of the protocol does. Which answer it gets is the rules' affair.
+
+use super::one_key::OneKey;
+use super::protocol::{
+    ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, Owner, Record, RecordStep, RecordStepAnswer,
+    RecordedStep, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, StoredResult, Verdict,
+};
+use super::rules::Rules;
+use super::setup::{LEASE, RETRY, Setup, TTL};
+
+/// One request of a worker, as it travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Call {
+    Claim { other_arguments: bool },
+    Renew { fence: Fence },
+    Step { fence: Fence, position: u32 },
+    Complete { fence: Fence, failed: bool },
+    Release { fence: Fence, why: Why },
+}
+
+/// Why a claim is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    Failed,
+    Abandoned,
+    Doubtful,
+    Unused,
+    NothingHappened,
+}
+
+/// What of an answer makes a difference to a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reply {
+    Granted { fence: Fence, recovered: bool, recover_only: bool },
+    NotNow,
+    Held,
+    End(Ending),
+}
+
+/// How a call of a worker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ending {
+    Crashed,
+    Replayed,
+    Mismatch,
+    InDoubt,
+    Exhausted,
+    Completed,
+    Released,
+    /// It held the claim once and was told that it does not any more.
+    Lost,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Doing {
+    /// Before its claim, or between two of them.
+    Idle,
+    /// Its request is under way; its answer too, once there is one.
+    Waiting {
+        call: Call,
+        /// What a claim saw that is not one atomic step.
+        seen: Option<Box<Option<Record>>>,
+        reply: Option<Reply>,
+    },
+    /// The body runs.
+    Running(Fence),
+    Ended(Ending),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Worker {
+    /// Which call this is; each is made by a new owner.
+    pub life: u8,
+    pub doing: Doing,
+}
+
+impl Worker {
+    pub const fn new() -> Self {
+        Self { life: 0, doing: Doing::Idle }
+    }
+
+    pub const fn waits(call: Call) -> Doing {
+        Doing::Waiting { call, seen: None, reply: None }
+    }
+
+    /// The answer arrives.
+    pub fn take(&mut self, call: Call, reply: Reply) {
+        self.doing = match (call, reply) {
+            (_, Reply::Granted { fence, .. })
+            | (Call::Renew { fence } | Call::Step { fence, .. }, Reply::Held) => Doing::Running(fence),
+            (_, Reply::NotNow | Reply::Held) => Doing::Idle,
+            (_, Reply::End(ending)) => Doing::Ended(ending),
+        };
+    }
+}
+
+/// The owner of a call: which worker, and which of its lives.
+pub const fn owner(worker: usize, life: u8) -> Owner {
+    let mut bytes = [0; 16];
+    bytes[0] = worker as u8 + 1;
+    bytes[1] = life;
+    Owner::from_bytes(bytes)
+}
+
+/// The worker an owner belongs to; none for an operator's or the look-ahead's.
+pub fn worker_of(owner: Owner, workers: usize) -> Option<usize> {
+    usize::from(owner.as_bytes()[0]).checked_sub(1).filter(|worker| *worker < workers)
+}
+
+/// The store carries a request out. `seen` is what a claim read that is not one atomic step.
+pub fn apply<R: Rules>(
+    key: &mut OneKey,
+    setup: &Setup,
+    owner: Owner,
+    call: Call,
+    seen: Option<Option<Record>>,
+) -> Reply {
+    match call {
+        Call::Claim { other_arguments } => {
+            let request = setup.claim(owner, other_arguments);
+            let answer = match seen {
+                Some(seen) => key.claim_as_seen::<R>(seen.as_ref(), &request),
+                None => key.claim::<R>(&request),
+            };
+            claimed(&answer)
+        }
+        Call::Renew { fence } => match key.renew::<R>(&Renew::new(owner, fence, LEASE)) {
+            RenewAnswer::Held | RenewAnswer::HeldInDoubt => Reply::Held,
+            _ => Reply::End(Ending::Lost),
+        },
+        Call::Step { fence, position } => {
+            // No two grants record the same, so that a step tells whose it is.
+            let result = StoredResult::Value(fence.to_string().into());
+            let step = RecordedStep::new(position.to_string(), None, result);
+            match key.record_step::<R>(&RecordStep::new(owner, fence, position, step)) {
+                RecordStepAnswer::Recorded => Reply::Held,
+                _ => Reply::End(Ending::Lost),
+            }
+        }
+        Call::Complete { fence, failed } => {
+            let verdict = if failed { Verdict::Failed } else { Verdict::Completed };
+            // No two grants have the same result, so that a replay tells whose it is.
+            let result = StoredResult::Value(fence.to_string().into());
+            match key.complete::<R>(&Complete::new(owner, fence, verdict, result, TTL)) {
+                CompleteAnswer::Done => Reply::End(Ending::Completed),
+                _ => Reply::End(Ending::Lost),
+            }
+        }
+        Call::Release { fence, why } => {
+            let cause = match why {
+                Why::Failed => ReleaseCause::Failed,
+                Why::Abandoned => ReleaseCause::Abandoned,
+                Why::Doubtful => ReleaseCause::Doubtful,
+                Why::Unused => ReleaseCause::Unused,
+                Why::NothingHappened => ReleaseCause::NothingHappened,
+            };
+            released(key.release::<R>(&Release::new(owner, fence, cause).with_retry_after(RETRY)))
+        }
+    }
+}
+
+const fn released(answer: ReleaseAnswer) -> Reply {
+    Reply::End(match answer {
+        ReleaseAnswer::Released => Ending::Released,
+        ReleaseAnswer::InDoubt => Ending::InDoubt,
+        _ => Ending::Lost,
+    })
+}
+
+fn claimed(answer: &ClaimAnswer) -> Reply {
+    match answer {
+        ClaimAnswer::Granted(Grant { fence, recovered, recover_only, .. }) => {
+            Reply::Granted { fence: *fence, recovered: *recovered, recover_only: *recover_only }
+        }
+        ClaimAnswer::Busy { .. } | ClaimAnswer::RetryAt { .. } => Reply::NotNow,
+        ClaimAnswer::Replay(_) => Reply::End(Ending::Replayed),
+        ClaimAnswer::Mismatch => Reply::End(Ending::Mismatch),
+        ClaimAnswer::InDoubt => Reply::End(Ending::InDoubt),
+        _ => Reply::End(Ending::Exhausted),
+    }
+}

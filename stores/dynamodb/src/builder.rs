@@ -1,0 +1,108 @@
+//! The choices of a store in a DynamoDB table.
+
+use std::fmt;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+
+use super::DynamoDbStore;
+use super::names::Names;
+use super::transition::Table;
+use idem_core::StoreError;
+use idem_core::Waiters;
+
+/// How a [`DynamoDbStore`] is set up.
+#[derive(Clone)]
+#[must_use]
+pub struct DynamoDbStoreBuilder {
+    client: Client,
+    names: Names,
+    clock_skew: Duration,
+    operation_timeout: Duration,
+}
+
+impl DynamoDbStoreBuilder {
+    pub(super) fn new(client: Client, table: &str) -> Self {
+        Self {
+            client,
+            names: Names::new(table),
+            clock_skew: Duration::from_secs(1),
+            operation_timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// The name of the partition key, a string; `id` unless set.
+    pub fn partition_key(mut self, name: &str) -> Self {
+        self.names.partition_key = name.into();
+        self
+    }
+
+    /// For a table with a sort key, a string: its name, and the value that all of this store's items
+    /// have there.
+    pub fn sort_key(mut self, name: &str, value: &str) -> Self {
+        self.names.sort_key = Some((name.into(), value.into()));
+        self
+    }
+
+    /// The name of the attribute by which DynamoDB deletes what is over, a number of seconds;
+    /// `delete_at` unless set.
+    pub fn time_to_live_attribute(mut self, name: &str) -> Self {
+        self.names.time_to_live = name.into();
+        self
+    }
+
+    /// What the names of all other attributes begin with; nothing unless set. A table whose time to live or key
+    /// has the name of one of them (`ttl`, `expires_at`, `owner`, `state`, ..) needs a prefix: without one every
+    /// operation is a `Configuration` error.
+    pub fn attribute_prefix(mut self, prefix: &str) -> Self {
+        self.names.attribute_prefix = prefix.into();
+        self
+    }
+
+    /// What every partition key begins with; nothing unless set. Stores with different prefixes in one
+    /// table never meet, as long as no prefix is the beginning of another.
+    pub fn key_prefix(mut self, prefix: &str) -> Self {
+        self.names.key_prefix = prefix.into();
+        self
+    }
+
+    /// By how much the clocks of the calling machines may differ; 1 s unless set. A claim is taken over
+    /// that much after its lease is over, and a caller's `retry_after` is that much longer.
+    pub const fn clock_skew(mut self, skew: Duration) -> Self {
+        self.clock_skew = skew;
+        self
+    }
+
+    /// How long one operation may take, with all its requests and retries; 5 s unless set. After that
+    /// its outcome is unknown.
+    pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
+        self.operation_timeout = timeout;
+        self
+    }
+
+    /// Builds the store without a request to DynamoDB, so that a cold start costs none;
+    /// [`connect`](Self::connect) checks the table.
+    #[must_use]
+    pub fn build(self) -> DynamoDbStore {
+        let Self { client, names, clock_skew, operation_timeout } = self;
+        let table = Table::new(client, names, clock_skew, operation_timeout);
+        DynamoDbStore { table, waiters: Waiters::default() }
+    }
+
+    /// The store, if the table fits it: see [`DynamoDbStore::check`].
+    ///
+    /// # Errors
+    ///
+    /// As [`DynamoDbStore::check`].
+    pub async fn connect(self) -> Result<DynamoDbStore, StoreError> {
+        let store = self.build();
+        store.check().await?;
+        Ok(store)
+    }
+}
+
+impl fmt::Debug for DynamoDbStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DynamoDbStoreBuilder").field("table", &self.names.table).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,68 @@
+//! What the client's errors mean for a step: whether it was applied, and what a person can do.
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::RequestId;
+
+use idem_core::StoreError;
+
+/// What a failed request means. The texts of the service may name a key, so they are left out: what
+/// stays is its code and the id of the request.
+pub(super) fn failure<E, R>(error: &SdkError<E, R>) -> StoreError
+where
+    E: ProvideErrorMetadata + RequestId,
+{
+    match error {
+        SdkError::ConstructionFailure(_) => StoreError::configuration(
+            "the request to DynamoDB could not be made; check region, endpoint and credentials of the client",
+        ),
+        SdkError::DispatchFailure(failure) if failure.is_user() => StoreError::configuration(
+            "the client could not send to DynamoDB; check its credentials, endpoint and HTTP client",
+        ),
+        SdkError::DispatchFailure(_) => StoreError::outcome_unknown("the connection to DynamoDB failed"),
+        SdkError::TimeoutError(_) => StoreError::outcome_unknown("DynamoDB did not answer in time"),
+        SdkError::ResponseError(_) => StoreError::outcome_unknown("DynamoDB's answer could not be read"),
+        SdkError::ServiceError(context) => {
+            let error = context.err();
+            refusal(error.code().unwrap_or("unknown"), error.message(), error.request_id())
+        }
+        _ => StoreError::outcome_unknown("the request to DynamoDB failed"),
+    }
+}
+
+/// What DynamoDB's own word means.
+fn refusal(code: &str, message: Option<&str>, request: Option<&str>) -> StoreError {
+    let request = request.unwrap_or("unknown");
+    let said = format!("{code}, request {request}");
+    match code {
+        "ResourceNotFoundException" => StoreError::configuration(format!(
+            "the table is not there, or not in this region ({said}); make it with `create_table` or your own tools"
+        )),
+        "AccessDeniedException"
+        | "UnrecognizedClientException"
+        | "InvalidSignatureException"
+        | "IncompleteSignatureException"
+        | "MissingAuthenticationToken"
+        | "ExpiredTokenException" => StoreError::configuration(format!(
+            "DynamoDB refuses this client ({said}); it needs GetItem, PutItem, UpdateItem and DeleteItem on the table"
+        )),
+        "ValidationException" if message.is_some_and(|message| message.contains("size")) => {
+            StoreError::too_large(MAX_ITEM_BYTES, MAX_ITEM_BYTES)
+        }
+        "ValidationException" => StoreError::configuration(format!(
+            "DynamoDB refuses the request ({said}); see whether the table's key is what the store was told, with \
+             `DynamoDbStore::check`"
+        )),
+        "ProvisionedThroughputExceededException"
+        | "ThrottlingException"
+        | "RequestLimitExceeded"
+        | "LimitExceededException"
+        | "TransactionConflictException"
+        | "ReplicatedWriteConflictException" => {
+            StoreError::unavailable(format!("DynamoDB has no capacity left for it ({said})"))
+        }
+        _ => StoreError::outcome_unknown(format!("DynamoDB failed ({said})")),
+    }
+}
+
+/// What DynamoDB takes as one item, names of attributes included.
+pub(super) const MAX_ITEM_BYTES: usize = 400 * 1_024;

@@ -1,0 +1,33 @@
+//! What there is to say of a table.
+
+use super::DynamoDbStore;
+use idem_core::inspection::{Inspection, Standing};
+use idem_core::{StoreError, StoreErrorKind};
+
+/// A table that does not fit is a finding; one that cannot be asked is an error.
+pub(super) async fn look(store: &DynamoDbStore) -> Result<Inspection, StoreError> {
+    let mut found = Inspection::of("DynamoDB");
+    if let Err(error) = store.table.check_names() {
+        found.find(Standing::Broken, "attributes", error.to_string());
+        return Ok(found);
+    }
+    match store.check().await {
+        Ok(()) => {
+            found.find(Standing::Fine, "key", "as the store was told");
+            found.find(Standing::Fine, "time to live", "on, for the attribute that the store writes");
+        }
+        Err(error) if error.kind() == StoreErrorKind::Configuration => {
+            found.find(Standing::Weak, "table", error.to_string());
+        }
+        Err(error) => return Err(error),
+    }
+    found.find(
+        Standing::Unknown,
+        "clocks",
+        format!(
+            "DynamoDB has none: leases are judged by the callers' clocks, which must not differ by more than {:?}",
+            store.table.skew()
+        ),
+    );
+    Ok(found)
+}

@@ -1,0 +1,148 @@
+//! The table itself: making it, and checking that it fits.
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TableDescription,
+    TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
+};
+
+use std::time::Duration;
+
+use super::DynamoDbStore;
+use super::failure::failure;
+use super::names::Names;
+use idem_core::StoreError;
+
+/// How long a new table may take to be ready.
+const CREATION: Duration = Duration::from_secs(120);
+
+impl DynamoDbStore {
+    /// Makes the table, with on-demand billing and its time to live switched on, and returns when it
+    /// is ready. A table that is there already is left as it is, and checked.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check), and `Unavailable` if it is not ready after two minutes.
+    pub async fn create_table(&self) -> Result<(), StoreError> {
+        self.table.check_names()?;
+        let table = self.table.clone();
+        idem_core::support::own_runtime::apart(async move { create(table.client(), table.names()).await })
+            .await?;
+        self.check().await
+    }
+
+    /// Checks that the table is there, that its key has the names of the builder, that its
+    /// time to live is switched on for the attribute this store writes, and that no two attributes have
+    /// one name.
+    ///
+    /// It needs the permissions `DescribeTable` and `DescribeTimeToLive`.
+    ///
+    /// # Errors
+    ///
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) says what to change.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        self.ask(|table| async move {
+            let (client, names) = (table.client(), table.names());
+            let answer = client.describe_table().table_name(&*names.table).send().await;
+            check_key(names, &answer.map_err(|error| failure(&error))?.table.unwrap_or_else(nothing))?;
+            let answer = client.describe_time_to_live().table_name(&*names.table).send().await;
+            let answer = answer.map_err(|error| failure(&error))?.time_to_live_description;
+            let on = answer.filter(|ttl| {
+                matches!(ttl.time_to_live_status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling))
+            });
+            match on.and_then(|ttl| ttl.attribute_name) {
+                Some(name) if *name == *names.time_to_live => Ok(()),
+                Some(name) if names.is_of_record(&name) => Err(StoreError::configuration(format!(
+                    "the table's time to live is by the attribute `{name}`, and an attribute of the record has this \
+                     name too: DynamoDB would delete live records; set `time_to_live_attribute` to `{name}` and an \
+                     `attribute_prefix`"
+                ))),
+                Some(name) => Err(StoreError::configuration(format!(
+                    "the table's time to live is by the attribute `{name}`; tell the store so with \
+                     `time_to_live_attribute`, or change it to `{}`",
+                    names.time_to_live
+                ))),
+                None => Err(StoreError::configuration(format!(
+                    "the table's time to live is off, so it would grow for ever; switch it on for the attribute `{}`",
+                    names.time_to_live
+                ))),
+            }
+        })
+        .await
+    }
+}
+
+fn nothing() -> TableDescription {
+    TableDescription::builder().build()
+}
+
+/// The names of the parts of the key, as the builder has them.
+fn parts(names: &Names) -> Vec<(&str, KeyType)> {
+    let sort = names.sort_key.as_ref().map(|(name, _)| (&**name, KeyType::Range));
+    [Some((&*names.partition_key, KeyType::Hash)), sort].into_iter().flatten().collect()
+}
+
+fn check_key(names: &Names, table: &TableDescription) -> Result<(), StoreError> {
+    let schema = table.key_schema();
+    let told = parts(names);
+    let fits = schema.len() == told.len()
+        && told.iter().all(|(name, kind)| {
+            schema.iter().any(|part| part.attribute_name == *name && part.key_type == *kind)
+        });
+    let is_text = |name: &str| {
+        table
+            .attribute_definitions()
+            .iter()
+            .any(|part| part.attribute_name == name && part.attribute_type == ScalarAttributeType::S)
+    };
+    if fits && told.iter().all(|(name, _)| is_text(name)) {
+        return Ok(());
+    }
+    let has: Vec<String> =
+        schema.iter().map(|part| format!("{} ({})", part.attribute_name, part.key_type.as_str())).collect();
+    let told: Vec<String> = told.iter().map(|(name, kind)| format!("{name} ({})", kind.as_str())).collect();
+    Err(StoreError::configuration(format!(
+        "the table's key is {} and the store was told {}, each a string; set `partition_key` and `sort_key` of \
+         the builder, or use a table with that key",
+        has.join(", "),
+        told.join(", ")
+    )))
+}
+
+async fn create(client: &Client, names: &Names) -> Result<(), StoreError> {
+    let wrong = |error| StoreError::configuration("a name for the table is missing").with_source(error);
+    let mut request =
+        client.create_table().table_name(&*names.table).billing_mode(BillingMode::PayPerRequest);
+    for (name, kind) in parts(names) {
+        let text = ScalarAttributeType::S;
+        let definition = AttributeDefinition::builder().attribute_name(name).attribute_type(text);
+        let element = KeySchemaElement::builder().attribute_name(name).key_type(kind);
+        request = request
+            .attribute_definitions(definition.build().map_err(wrong)?)
+            .key_schema(element.build().map_err(wrong)?);
+    }
+    match request.send().await {
+        Ok(_) => {}
+        Err(SdkError::ServiceError(context)) if context.err().is_resource_in_use_exception() => {}
+        Err(error) => return Err(failure(&error)),
+    }
+    until_active(client, names).await?;
+    let spec = TimeToLiveSpecification::builder().attribute_name(&*names.time_to_live).enabled(true);
+    let request = client.update_time_to_live().table_name(&*names.table);
+    let request = request.time_to_live_specification(spec.build().map_err(wrong)?);
+    // One that is on already is refused; the check that follows sees whether it is the right one.
+    let _ = request.send().await;
+    Ok(())
+}
+
+async fn until_active(client: &Client, names: &Names) -> Result<(), StoreError> {
+    idem_core::support::retry::retried(CREATION, || async {
+        let answer = client.describe_table().table_name(&*names.table).send().await;
+        match answer.map_err(|error| failure(&error))?.table.and_then(|table| table.table_status) {
+            Some(TableStatus::Active) => Ok(()),
+            _ => Err(StoreError::unavailable("the new table is not ready")),
+        }
+    })
+    .await
+}

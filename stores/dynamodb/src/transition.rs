@@ -1,0 +1,293 @@
+//! A transition of the protocol as conditional writes: guess, write under the condition that the guess
+//! holds, and where it does not, decide anew on what the refusal gives back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure as OnFailure};
+
+use super::failure::failure;
+use super::item::{self, Seen};
+use super::names::{Item, Names};
+use idem_core::RecordKey;
+use idem_core::StoreError;
+use idem_core::protocol::{Owner, Record, State, Timestamp, Transition, is_live};
+use idem_core::support::retry;
+
+/// How long an item stays at the least, over or not: it holds the fence that the next one must exceed,
+/// also by a clock that is behind.
+const MEMORY_OF_FENCES: Duration = Duration::from_secs(3_600);
+
+/// The table as one store sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Table(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    client: Client,
+    names: Names,
+    skew: Duration,
+    timeout: Duration,
+    /// Why no request may be made with these names.
+    collision: Option<StoreError>,
+}
+
+/// What a conditional write met.
+pub(super) enum Met {
+    /// What was guessed: it is written.
+    Guessed,
+    /// Something else: nothing is written.
+    Other(Option<Item>),
+}
+
+impl Table {
+    pub(super) fn new(client: Client, names: Names, skew: Duration, timeout: Duration) -> Self {
+        let collision = names.check_distinct().err();
+        Self(Arc::new(Inner { client, names, skew, timeout, collision }))
+    }
+
+    /// Fails where two attributes have one name. It costs nothing, so every operation begins with it.
+    pub(super) fn check_names(&self) -> Result<(), StoreError> {
+        self.0.collision.clone().map_or(Ok(()), Err)
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    pub(super) fn names(&self) -> &Names {
+        &self.0.names
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.0.timeout
+    }
+
+    pub(super) fn skew(&self) -> Duration {
+        self.0.skew
+    }
+
+    /// This machine's clock: DynamoDB has none to ask.
+    pub(super) fn now() -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp::default().after(since)
+    }
+
+    /// The record in an item, its ends put off by as much as the writer's clock may be behind ours: what
+    /// is over then is over by every clock.
+    pub(super) fn read(&self, item: &Item) -> Result<Seen, StoreError> {
+        let mut seen = item::read(&self.0.names, item)?;
+        let record = &mut seen.record;
+        record.lease_until = record.lease_until.after(self.0.skew);
+        record.expires_at = record.expires_at.map(|end| end.after(self.0.skew));
+        Ok(seen)
+    }
+
+    /// Makes one transition, beginning with a look.
+    pub(super) async fn apply<A>(
+        &self,
+        key: &RecordKey,
+        decide: impl Fn(Option<&Record>, Timestamp) -> Transition<A>,
+    ) -> Result<A, StoreError> {
+        let seen = self.look(key).await?;
+        self.apply_from(seen, key, decide).await
+    }
+
+    /// Makes one transition, beginning with a guess of what is there.
+    pub(super) async fn apply_from<A>(
+        &self,
+        mut seen: Option<Seen>,
+        key: &RecordKey,
+        decide: impl Fn(Option<&Record>, Timestamp) -> Transition<A>,
+    ) -> Result<A, StoreError> {
+        loop {
+            let Transition { write, answer, .. } =
+                decide(seen.as_ref().map(|seen| &seen.record), Self::now());
+            let Some(record) = write else { return Ok(answer) };
+            match self.put(key, seen.as_ref(), &record).await? {
+                Met::Guessed => return Ok(answer),
+                Met::Other(item) => seen = item.map(|item| self.read(&item)).transpose()?,
+            }
+        }
+    }
+
+    /// When DynamoDB may delete a record that ends then, in seconds: when it is over by every clock, and
+    /// a new fence exceeds the old one by every clock.
+    pub(super) fn delete_at(&self, expires_at: Timestamp) -> u64 {
+        let over = expires_at.after(self.0.skew.saturating_mul(2));
+        over.max(Self::now().after(MEMORY_OF_FENCES)).as_micros().div_ceil(1_000_000)
+    }
+
+    async fn put(&self, key: &RecordKey, seen: Option<&Seen>, record: &Record) -> Result<Met, StoreError> {
+        let Inner { client, names, .. } = &*self.0;
+        let revision = seen.map_or(0, |seen| seen.revision).wrapping_add(1);
+        let delete_at = record.expires_at.map(|end| self.delete_at(end));
+        let mut item = item::write(names, record, revision, delete_at);
+        item.extend(names.primary_key(key));
+        let request = client.put_item().table_name(&*names.table).set_item(Some(item));
+        let request =
+            guarded(request, names, seen).return_values_on_condition_check_failure(OnFailure::AllOld);
+        self.asked(|| async {
+            match request.clone().send().await {
+                Ok(_) => Ok(Met::Guessed),
+                Err(SdkError::ServiceError(context))
+                    if context.err().is_conditional_check_failed_exception() =>
+                {
+                    match context.into_err() {
+                        PutItemError::ConditionalCheckFailedException(refused) => {
+                            Ok(Met::Other(refused.item))
+                        }
+                        _ => Ok(Met::Other(None)),
+                    }
+                }
+                Err(error) => Err(failure(&error)),
+            }
+        })
+        .await
+    }
+
+    /// Deletes what is over by every clock and whose fence the next one exceeds by every clock.
+    pub(super) async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        let Inner { client, names, skew, .. } = &*self.0;
+        let over = item::instant(Self::now().before(skew.saturating_mul(2)));
+        let mut pages = client
+            .scan()
+            .table_name(&*names.table)
+            .consistent_read(true)
+            .filter_expression(OVER)
+            .set_expression_attribute_names(Some(over_names(names)))
+            .set_expression_attribute_values(Some(over_values(&over)))
+            .into_paginator()
+            .send();
+        let mut deleted = 0;
+        while deleted < limit
+            && let Some(page) = pages.next().await
+        {
+            for item in page.map_err(|error| failure(&error))?.items() {
+                let Some(key) = names.primary_key_of(item).filter(|_| deleted < limit) else { continue };
+                let delete = client
+                    .delete_item()
+                    .table_name(&*names.table)
+                    .set_key(Some(key))
+                    .condition_expression(OVER)
+                    .set_expression_attribute_names(Some(over_names(names)))
+                    .set_expression_attribute_values(Some(over_values(&over)));
+                match delete.send().await {
+                    Ok(_) => deleted += 1,
+                    // It came back meanwhile.
+                    Err(SdkError::ServiceError(context))
+                        if context.err().is_conditional_check_failed_exception() => {}
+                    Err(error) => return Err(failure(&error)),
+                }
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// One request, until it is answered.
+    pub(super) async fn asked<A, F>(&self, ask: impl FnMut() -> F) -> Result<A, StoreError>
+    where
+        F: Future<Output = Result<A, StoreError>>,
+    {
+        retry::retried(self.0.timeout, ask).await
+    }
+
+    /// What is there now.
+    async fn look(&self, key: &RecordKey) -> Result<Option<Seen>, StoreError> {
+        let Inner { client, names, .. } = &*self.0;
+        let request = client.get_item().table_name(&*names.table).consistent_read(true);
+        let request = request.set_key(Some(names.primary_key(key)));
+        let answer =
+            self.asked(|| async { request.clone().send().await.map_err(|error| failure(&error)) }).await?;
+        answer.item.map(|item| self.read(&item)).transpose()
+    }
+
+    /// The live record, with the times that were written.
+    pub(super) async fn live(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        let Some(Seen { mut record, .. }) = self.look(key).await? else { return Ok(None) };
+        if !is_live(&record, Self::now()) {
+            return Ok(None);
+        }
+        record.lease_until = record.lease_until.before(self.0.skew);
+        record.expires_at = record.expires_at.map(|end| end.before(self.0.skew));
+        Ok(Some(record))
+    }
+
+    /// Puts a record that is over in the place of one that is live: it keeps the fence.
+    pub(super) async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        // When the record that is to go was made: where an answer was lost, it may have gone, and what is
+        // there then is another's.
+        let meant = AtomicU64::new(0);
+        let skew = self.0.skew;
+        self.apply(key, |record, now| {
+            let made = meant.load(Ordering::Relaxed);
+            let keep = |answer| Transition::new(None, answer);
+            match record {
+                Some(record) if is_live(record, now) => {
+                    if ![0, record.created_at.as_micros()].contains(&made) {
+                        return keep(true);
+                    }
+                    meant.store(record.created_at.as_micros(), Ordering::Relaxed);
+                    Transition::new(Some(forgotten(record)), true)
+                }
+                // Over, and still there to be purged.
+                Some(record) if made == 0 && record.expires_at.map(|end| end.before(skew)) != Some(NEVER) => {
+                    Transition::new(Some(forgotten(record)), false)
+                }
+                _ => keep(made != 0),
+            }
+        })
+        .await
+    }
+}
+
+/// The end of a forgotten record.
+const NEVER: Timestamp = Timestamp::from_micros(0);
+
+/// What stays of a record that is forgotten: nothing but its fence.
+fn forgotten(record: &Record) -> Record {
+    record
+        .clone()
+        .with_state(State::Released)
+        .with_owner(Owner::NOBODY)
+        .with_fingerprint(None)
+        .with_result(None)
+        .with_steps(Vec::new())
+        .with_completed_at(None)
+        .with_expires_at(Some(NEVER))
+}
+
+/// The condition that an item is a record that is over, and not one that was forgotten and keeps its fence.
+/// Others may have an attribute of the name `expires_at` too.
+const OVER: &str = "attribute_exists(#fence) AND attribute_exists(#revision) AND \
+                    #expires_at > :forgotten AND #expires_at <= :over";
+
+fn over_names(names: &Names) -> HashMap<String, String> {
+    ["fence", "revision", "expires_at"].map(|name| (format!("#{name}"), names.attribute(name))).into()
+}
+
+fn over_values(over: &AttributeValue) -> Item {
+    [(":over".to_owned(), over.clone()), (":forgotten".to_owned(), item::number(0))].into()
+}
+
+/// The condition that the item is the one seen, or that there is none.
+fn guarded(request: PutItemFluentBuilder, names: &Names, seen: Option<&Seen>) -> PutItemFluentBuilder {
+    match seen {
+        None => request
+            .condition_expression("attribute_not_exists(#id)")
+            .expression_attribute_names("#id", &*names.partition_key),
+        // A revision is one of its fence only: both count anew where a record begins anew.
+        Some(seen) => request
+            .condition_expression("#fence = :fence AND #revision = :revision")
+            .expression_attribute_names("#fence", names.attribute("fence"))
+            .expression_attribute_names("#revision", names.attribute("revision"))
+            .expression_attribute_values(":fence", item::number(seen.record.fence.get()))
+            .expression_attribute_values(":revision", item::number(seen.revision)),
+    }
+}

@@ -1,0 +1,174 @@
+//! What a holder writes without a look: a step, a result. One conditional update, under the condition that
+//! the claim is still its own; what is refused is judged by the protocol's own functions.
+
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure as OnFailure};
+
+use super::MAX_RESULT_BYTES;
+use super::failure::failure;
+use super::item;
+use super::transition::{Met, Table};
+use idem_core::RecordKey;
+use idem_core::StoreError;
+use idem_core::protocol::{
+    self, Complete, CompleteAnswer, Fence, Owner, RecordStep, RecordStepAnswer, State, Timestamp, Verdict,
+};
+use idem_core::support::step_bytes;
+
+/// That the record is in flight and the asker's, and not over by any clock.
+const MINE: &str = "#state = :in_flight AND #owner = :owner AND #fence = :fence AND \
+                    (attribute_not_exists(#expires_at) OR #expires_at > :over)";
+
+impl Table {
+    /// Records a result by one write, if the claim is still the asker's.
+    pub(super) async fn complete(
+        &self,
+        key: &RecordKey,
+        request: &Complete,
+    ) -> Result<CompleteAnswer, StoreError> {
+        match self.complete_mine(key, request).await? {
+            Met::Guessed => Ok(CompleteAnswer::Done),
+            Met::Other(item) => {
+                let seen = item.map(|item| self.read(&item)).transpose()?;
+                self.apply_from(seen, key, |record, now| protocol::complete(record, request, now)).await
+            }
+        }
+    }
+
+    /// What [`protocol::complete`] does to a record in flight that is the asker's.
+    async fn complete_mine(&self, key: &RecordKey, request: &Complete) -> Result<Met, StoreError> {
+        let names = self.names();
+        let now = Self::now();
+        let expires_at = now.after(request.ttl);
+        let state = match request.verdict {
+            Verdict::Completed => State::Completed,
+            Verdict::Failed => State::Failed,
+        };
+        let (result_name, result) = item::result(&request.result);
+        let set = [
+            ("state", item::text(state.as_str())),
+            (result_name, result),
+            ("ttl", item::micros(request.ttl)),
+            ("completed_at", item::instant(now)),
+            ("expires_at", item::instant(expires_at)),
+        ];
+        let mut update = self.update_mine(key, request.owner, request.fence, now).condition_expression(MINE);
+        let mut assignments = String::from("SET #revision = #revision + :one, #delete_at = :delete_at");
+        for (name, value) in set {
+            assignments.push_str(&format!(", #{name} = :{name}"));
+            update = update
+                .expression_attribute_names(format!("#{name}"), names.attribute(name))
+                .expression_attribute_values(format!(":{name}"), value);
+        }
+        assignments.push_str(" REMOVE #steps, #steps_bytes");
+        let update = update
+            .update_expression(assignments)
+            .expression_attribute_names("#steps", names.attribute("steps"))
+            .expression_attribute_names("#steps_bytes", names.attribute("steps_bytes"))
+            .expression_attribute_names("#delete_at", &*names.time_to_live)
+            .expression_attribute_values(":delete_at", item::number(self.delete_at(expires_at)));
+        self.updated(update).await
+    }
+
+    /// Records a step by one write, if the claim is still the asker's and the step the next one.
+    pub(super) async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        let item = match self.append_to_mine(key, request).await? {
+            Met::Guessed => return Ok(RecordStepAnswer::Recorded),
+            Met::Other(item) => item,
+        };
+        let seen = item.map(|item| self.read(&item)).transpose()?;
+        let record = seen.as_ref().map(|seen| &seen.record);
+        if let Some(new) = protocol::record_step(record, request, Self::now()).write
+            && item::size(&new.steps) > MAX_RESULT_BYTES
+        {
+            let size = step_bytes::encode(&request.step).len();
+            return Err(StoreError::no_room_for_step(size, MAX_RESULT_BYTES));
+        }
+        self.apply_from(seen, key, |record, now| protocol::record_step(record, request, now)).await
+    }
+
+    /// What [`protocol::record_step`] does to a record in flight that is the asker's, for its next step.
+    async fn append_to_mine(&self, key: &RecordKey, request: &RecordStep) -> Result<Met, StoreError> {
+        let names = self.names();
+        let size = item::size(std::slice::from_ref(&request.step));
+        let Some(room) = MAX_RESULT_BYTES.checked_sub(size) else {
+            return Err(StoreError::no_room_for_step(size, MAX_RESULT_BYTES));
+        };
+        let next = if request.position == 0 {
+            "attribute_not_exists(#steps)"
+        } else {
+            "size(#steps) = :position AND #steps_bytes <= :room"
+        };
+        let mut update = self
+            .update_mine(key, request.owner, request.fence, Self::now())
+            .condition_expression(format!("{MINE} AND {next}"))
+            .update_expression(
+                "SET #revision = #revision + :one, #steps = list_append(if_not_exists(#steps, :none), :step), \
+                 #steps_bytes = if_not_exists(#steps_bytes, :zero) + :size",
+            )
+            .expression_attribute_names("#steps", names.attribute("steps"))
+            .expression_attribute_names("#steps_bytes", names.attribute("steps_bytes"))
+            .expression_attribute_values(":none", AttributeValue::L(Vec::new()))
+            .expression_attribute_values(":zero", item::number(0))
+            .expression_attribute_values(":step", item::steps(std::slice::from_ref(&request.step)))
+            .expression_attribute_values(":size", item::count(size));
+        if request.position > 0 {
+            update = update
+                .expression_attribute_values(":position", item::number(request.position.into()))
+                .expression_attribute_values(":room", item::count(room));
+        }
+        self.updated(update).await
+    }
+
+    /// An update with what [`MINE`] speaks of.
+    fn update_mine(
+        &self,
+        key: &RecordKey,
+        owner: Owner,
+        fence: Fence,
+        now: Timestamp,
+    ) -> UpdateItemFluentBuilder {
+        let names = self.names();
+        self.client()
+            .update_item()
+            .table_name(&*names.table)
+            .set_key(Some(names.primary_key(key)))
+            .expression_attribute_names("#state", names.attribute("state"))
+            .expression_attribute_names("#owner", names.attribute("owner"))
+            .expression_attribute_names("#fence", names.attribute("fence"))
+            .expression_attribute_names("#expires_at", names.attribute("expires_at"))
+            .expression_attribute_names("#revision", names.attribute("revision"))
+            .expression_attribute_values(":in_flight", item::text(State::InFlight.as_str()))
+            .expression_attribute_values(":owner", item::bytes(owner.as_bytes()))
+            .expression_attribute_values(":fence", item::number(fence.get()))
+            .expression_attribute_values(":over", item::instant(now.before(self.skew())))
+            .expression_attribute_values(":one", item::number(1))
+            .return_values_on_condition_check_failure(OnFailure::AllOld)
+    }
+
+    async fn updated(&self, update: UpdateItemFluentBuilder) -> Result<Met, StoreError> {
+        self.asked(|| async {
+            match update.clone().send().await {
+                Ok(_) => Ok(Met::Guessed),
+                Err(SdkError::ServiceError(context))
+                    if context.err().is_conditional_check_failed_exception() =>
+                {
+                    match context.into_err() {
+                        UpdateItemError::ConditionalCheckFailedException(refused) => {
+                            Ok(Met::Other(refused.item))
+                        }
+                        _ => Ok(Met::Other(None)),
+                    }
+                }
+                Err(error) => Err(failure(&error)),
+            }
+        })
+        .await
+    }
+}

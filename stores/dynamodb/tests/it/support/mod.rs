@@ -1,0 +1,89 @@
+//! A client of the emulator.
+#![allow(dead_code, unreachable_pub)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::interceptors::BeforeTransmitInterceptorContextRef;
+use aws_sdk_dynamodb::config::{
+    BehaviorVersion, ConfigBag, Credentials, Intercept, Region, RuntimeComponents,
+};
+use aws_sdk_dynamodb::error::BoxError;
+use aws_smithy_http_client::Builder;
+use idem_dynamodb::DynamoDbStore;
+use idem_runtime::protocol::{Claim, ClaimAnswer, Complete, Grant, Owner, StoredResult, Verdict};
+use idem_runtime::{Key, RecordKey, Scope, Store};
+use idem_test_servers::Aws;
+
+/// A client with connections of its own.
+pub fn client(aws: &Aws) -> Client {
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .endpoint_url(aws.url())
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
+        .http_client(Builder::new().build_http());
+    Client::from_conf(config.build())
+}
+
+/// Counts what is sent.
+#[derive(Clone, Debug, Default)]
+pub struct Requests(Arc<AtomicUsize>);
+
+impl Requests {
+    /// How many since this was last asked.
+    pub fn taken(&self) -> usize {
+        self.0.swap(0, Ordering::SeqCst)
+    }
+}
+
+impl Intercept for Requests {
+    fn name(&self) -> &'static str {
+        "requests"
+    }
+
+    fn read_before_transmit(
+        &self,
+        _: &BeforeTransmitInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// A client that is counted.
+pub fn counted(aws: &Aws) -> (Client, Requests) {
+    let requests = Requests::default();
+    let config = client(aws).config().to_builder().interceptor(requests.clone());
+    (Client::from_conf(config.build()), requests)
+}
+
+pub fn key(key: &str) -> RecordKey {
+    RecordKey::new(Scope::new("test.dynamodb").unwrap(), Key::new(key).unwrap())
+}
+
+pub fn claim() -> Claim {
+    Claim::new(Owner::random(), Duration::from_secs(30), Duration::from_secs(3_600))
+}
+
+pub fn completion(claim: &Claim, grant: &Grant) -> Complete {
+    Complete::new(
+        claim.owner,
+        grant.fence,
+        Verdict::Completed,
+        StoredResult::Value("7".into()),
+        Duration::from_secs(3_600),
+    )
+}
+
+/// The grant of a claim that must be granted.
+pub async fn granted(store: &DynamoDbStore, key: &RecordKey, claim: &Claim) -> Grant {
+    match store.claim(key, claim).await.unwrap() {
+        ClaimAnswer::Granted(grant) => grant,
+        other => panic!("not granted: {other:?}"),
+    }
+}

@@ -1,0 +1,338 @@
+//! What `DynamoDbStore` promises beyond the protocol: requests, clock skew, the table, failures.
+
+use crate::support;
+
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+    TimeToLiveSpecification,
+};
+use idem_dynamodb::DynamoDbStore;
+use idem_runtime::inspection::Standing;
+use idem_runtime::protocol::{Claim, ClaimAnswer, CompleteAnswer, Renew, RenewAnswer};
+use idem_runtime::{Error, OnCrash, Operation, Store, StoreErrorKind};
+use idem_test_servers::Aws;
+use support::{claim, client, completion, counted, granted, key};
+
+const NO_SKEW: Duration = Duration::ZERO;
+
+async fn table(aws: &Aws, skew: Duration) -> DynamoDbStore {
+    let store = DynamoDbStore::builder(client(aws), "records").clock_skew(skew).build();
+    store.create_table().await.unwrap();
+    store
+}
+
+async fn busy(store: &DynamoDbStore, claim: &Claim) -> Duration {
+    match store.claim(&key("a"), claim).await.unwrap() {
+        ClaimAnswer::Busy { retry_after } => retry_after,
+        other => panic!("not busy: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_fresh_call_is_two_requests_and_a_replay_or_a_busy_answer_is_one() {
+    let aws = Aws::start();
+    table(&aws, NO_SKEW).await;
+    let (client, requests) = counted(&aws);
+    let store = DynamoDbStore::builder(client, "records").clock_skew(NO_SKEW).build();
+    let first = claim();
+
+    let grant = granted(&store, &key("a"), &first).await;
+    assert_eq!(requests.taken(), 1, "claim");
+    busy(&store, &claim()).await;
+    assert_eq!(requests.taken(), 1, "busy");
+    let done = store.complete(&key("a"), &completion(&first, &grant)).await.unwrap();
+    assert_eq!((done, requests.taken()), (CompleteAnswer::Done, 1), "complete");
+    assert!(matches!(store.claim(&key("a"), &claim()).await.unwrap(), ClaimAnswer::Replay(_)));
+    assert_eq!(requests.taken(), 1, "replay");
+
+    let short = claim().with_lease(Duration::from_millis(1));
+    granted(&store, &key("b"), &short).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    requests.taken();
+    assert!(granted(&store, &key("b"), &claim()).await.recovered);
+    assert_eq!(requests.taken(), 2, "takeover");
+}
+
+#[tokio::test]
+async fn a_lease_is_taken_over_only_when_it_is_over_by_every_clock() {
+    let aws = Aws::start();
+    let skew = Duration::from_millis(1_500);
+    let store = table(&aws, skew).await;
+    let lease = Duration::from_millis(200);
+    let begin = Instant::now();
+    granted(&store, &key("a"), &claim().with_lease(lease)).await;
+    tokio::time::sleep(lease).await;
+
+    let retry_after = busy(&store, &claim()).await;
+    assert!(retry_after <= skew && retry_after + begin.elapsed() >= lease + skew, "{retry_after:?}");
+    tokio::time::sleep(retry_after).await;
+    assert!(granted(&store, &key("a"), &claim()).await.recovered);
+    assert!(begin.elapsed() >= lease + skew);
+    let record = store.get(&key("a")).await.unwrap().unwrap();
+    assert_eq!(record.expires_at, Some(record.lease_until.after(record.ttl)));
+}
+
+#[tokio::test]
+async fn a_replay_tells_the_end_that_was_written() {
+    let aws = Aws::start();
+    let store = table(&aws, Duration::from_secs(60)).await;
+    let claimed = claim();
+    let grant = granted(&store, &key("a"), &claimed).await;
+    store.complete(&key("a"), &completion(&claimed, &grant)).await.unwrap();
+    let record = store.get(&key("a")).await.unwrap().unwrap();
+    let ClaimAnswer::Replay(replay) = store.claim(&key("a"), &claim()).await.unwrap() else { panic!() };
+    assert_eq!(replay.expires_at, record.expires_at);
+}
+
+#[tokio::test]
+async fn dynamodb_may_delete_a_record_only_after_it_is_over_and_never_one_that_must_stay() {
+    let aws = Aws::start();
+    let store = table(&aws, Duration::from_secs(60)).await;
+    let delete_at = async |name: &str| {
+        let id = AttributeValue::S(format!("test.dynamodb#{name}"));
+        let item = client(&aws).get_item().table_name("records").key("id", id).send().await.unwrap().item;
+        let seconds = item.unwrap().get("delete_at").map(|at| at.as_n().unwrap().parse::<u64>().unwrap());
+        seconds.map(|seconds| seconds * 1_000_000)
+    };
+    let ttl = Duration::from_secs(100_000);
+    granted(&store, &key("a"), &claim().with_ttl(ttl)).await;
+    let expires_at = store.get(&key("a")).await.unwrap().unwrap().expires_at.unwrap();
+    assert!(delete_at("a").await.unwrap() >= expires_at.after(Duration::from_secs(120)).as_micros());
+
+    granted(&store, &key("b"), &claim().with_on_crash(OnCrash::InDoubt)).await;
+    assert_eq!(delete_at("b").await, None);
+
+    // A forgotten key keeps its fence for a while.
+    let fence = granted(&store, &key("c"), &claim()).await.fence;
+    assert!(store.forget(&key("c")).await.unwrap());
+    assert!(!store.forget(&key("c")).await.unwrap());
+    assert!(delete_at("c").await.unwrap() > expires_at.before(ttl).as_micros());
+    assert!(granted(&store, &key("c"), &claim()).await.fence > fence);
+}
+
+#[tokio::test]
+async fn names_that_collide_with_an_attribute_of_the_record_are_refused_before_anything_is_written() {
+    let aws = Aws::start();
+    table(&aws, NO_SKEW).await;
+    let builder = || DynamoDbStore::builder(client(&aws), "records").clock_skew(NO_SKEW);
+    let colliding = [
+        builder().time_to_live_attribute("expires_at"),
+        builder().time_to_live_attribute("ttl"),
+        builder().time_to_live_attribute("id"),
+        builder().partition_key("owner"),
+        builder().sort_key("state", "x"),
+        builder().sort_key("delete_at", "x"),
+        builder().attribute_prefix("x_").time_to_live_attribute("x_steps_bytes"),
+    ];
+    for builder in colliding {
+        let store = builder.clone().build();
+        let first = store.claim(&key("a"), &claim()).await.unwrap_err();
+        assert_eq!(first.kind(), StoreErrorKind::Configuration, "{first}");
+        for error in [
+            builder.connect().await.unwrap_err(),
+            store.check().await.unwrap_err(),
+            store.create_table().await.unwrap_err(),
+            store.purge(1).await.unwrap_err(),
+        ] {
+            assert_eq!(error.to_string(), first.to_string());
+        }
+        let found = store.inspect().await.unwrap();
+        assert!(found.findings.iter().any(|finding| finding.standing == Standing::Broken), "{found:?}");
+    }
+    granted(&builder().build(), &key("a"), &claim()).await;
+}
+
+#[tokio::test]
+async fn a_table_whose_time_to_live_is_by_an_attribute_of_the_record_is_refused_with_the_way_out() {
+    let aws = Aws::start();
+    let taken = DynamoDbStore::builder(client(&aws), "taken").attribute_prefix("idem_");
+    taken.time_to_live_attribute("ttl").build().create_table().await.unwrap();
+    let error = DynamoDbStore::builder(client(&aws), "taken").connect().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Configuration);
+    assert!(error.to_string().contains("attribute_prefix"), "{error}");
+}
+
+#[tokio::test]
+async fn stores_with_other_prefixes_and_sort_keys_share_a_table_and_never_meet() {
+    let aws = Aws::start();
+    let open = |prefix: &str, sort: &str| {
+        let builder = DynamoDbStore::builder(client(&aws), "shared").partition_key("pk").sort_key("sk", sort);
+        builder.key_prefix(prefix).attribute_prefix("idem_").time_to_live_attribute("expires").build()
+    };
+    let stores = [open("one/", "x"), open("two/", "x"), open("one/", "y")];
+    stores[0].create_table().await.unwrap();
+    for store in &stores {
+        store.check().await.unwrap();
+        let (key, claim) = (key("a"), claim());
+        let grant = granted(store, &key, &claim).await;
+        store.complete(&key, &completion(&claim, &grant)).await.unwrap();
+    }
+    assert!(stores[0].forget(&key("a")).await.unwrap());
+    for store in &stores[1..] {
+        assert!(matches!(store.claim(&key("a"), &claim()).await.unwrap(), ClaimAnswer::Replay(_)));
+    }
+}
+
+#[tokio::test]
+async fn a_table_that_does_not_fit_is_refused_with_what_to_change() {
+    let aws = Aws::start();
+    let client = client(&aws);
+    let refused = async |store: DynamoDbStore, text: &str| {
+        let error = store.check().await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+        assert!(error.to_string().contains(text), "{error}");
+    };
+    refused(DynamoDbStore::new(client.clone(), "none"), "make it with `create_table`").await;
+    let missing = DynamoDbStore::new(client.clone(), "none").claim(&key("a"), &claim()).await;
+    assert_eq!(missing.unwrap_err().kind(), StoreErrorKind::Configuration);
+
+    let text = AttributeDefinition::builder().attribute_name("id").attribute_type(ScalarAttributeType::S);
+    let hash = KeySchemaElement::builder().attribute_name("id").key_type(KeyType::Hash);
+    let create = client.create_table().table_name("plain").billing_mode(BillingMode::PayPerRequest);
+    let create = create.attribute_definitions(text.build().unwrap()).key_schema(hash.build().unwrap());
+    create.send().await.unwrap();
+    let plain = DynamoDbStore::builder(client.clone(), "plain");
+    refused(plain.clone().build(), "switch it on for the attribute `delete_at`").await;
+    refused(plain.clone().partition_key("pk").build(), "the table's key is id (HASH)").await;
+    refused(plain.clone().sort_key("sk", "x").build(), "was told id (HASH), sk (RANGE)").await;
+
+    let other = TimeToLiveSpecification::builder().attribute_name("gone").enabled(true).build().unwrap();
+    let update = client.update_time_to_live().table_name("plain").time_to_live_specification(other);
+    update.send().await.unwrap();
+    refused(plain.clone().build(), "is by the attribute `gone`").await;
+    plain.time_to_live_attribute("gone").connect().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_record_is_an_error_and_stays_as_it_is() {
+    let aws = Aws::start();
+    let store = table(&aws, NO_SKEW).await;
+    let id = AttributeValue::S("test.dynamodb#a".into());
+    let foreign = AttributeValue::S("private".into());
+    let put =
+        client(&aws).put_item().table_name("records").item("id", id.clone()).item("state", foreign.clone());
+    put.send().await.unwrap();
+    for error in [
+        store.claim(&key("a"), &claim()).await.unwrap_err(),
+        store.get(&key("a")).await.unwrap_err(),
+        store.forget(&key("a")).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), StoreErrorKind::CorruptRecord);
+        assert!(!format!("{error} {error:?}").contains("private"));
+    }
+    let item =
+        client(&aws).get_item().table_name("records").key("id", id).send().await.unwrap().item.unwrap();
+    assert_eq!(item.get("state"), Some(&foreign));
+}
+
+#[tokio::test]
+async fn a_stopped_service_leaves_the_outcome_unknown_and_the_same_owner_finds_it_out() {
+    let mut aws = Aws::start();
+    table(&aws, NO_SKEW).await;
+    let timeout = Duration::from_millis(700);
+    let impatient = DynamoDbStore::builder(client(&aws), "records").operation_timeout(timeout).build();
+    let asking = claim();
+    let begin = Instant::now();
+    aws.server().signal("-STOP");
+    let error = impatient.claim(&key("a"), &asking).await.unwrap_err();
+    assert!(begin.elapsed() < timeout * 4, "{:?}", begin.elapsed());
+    assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error}");
+    aws.server().signal("-CONT");
+
+    let patient = DynamoDbStore::new(client(&aws), "records");
+    let grant = granted(&patient, &key("a"), &asking).await;
+    assert_eq!(grant.attempt, 1);
+    assert_eq!(granted(&patient, &key("a"), &asking).await.fence, grant.fence);
+    busy(&patient, &claim()).await;
+}
+
+#[tokio::test]
+async fn a_service_that_is_gone_is_an_error_within_the_timeout() {
+    let mut aws = Aws::start();
+    let timeout = Duration::from_millis(500);
+    let store = DynamoDbStore::builder(client(&aws), "records").operation_timeout(timeout).build();
+    aws.server().kill();
+    let begin = Instant::now();
+    let error = store.claim(&key("private"), &claim()).await.unwrap_err();
+    assert!(error.is_transient() && begin.elapsed() < timeout * 4, "{error} after {:?}", begin.elapsed());
+    assert!(!format!("{error} {error:?}").contains("private"));
+}
+
+#[test]
+fn a_body_that_blocks_the_only_thread_of_its_runtime_keeps_its_lease() {
+    let aws = Aws::start();
+    let open = || DynamoDbStore::builder(client(&aws), "records").clock_skew(NO_SKEW).build();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (store, other) = (open(), open());
+    runtime().block_on(store.create_table()).unwrap();
+    let lease = Duration::from_millis(900);
+    let (inside, entered) = std::sync::mpsc::channel();
+
+    std::thread::scope(|scope| {
+        let call = scope.spawn(move || {
+            let operation = Operation::new("test.dynamodb").lease(lease);
+            runtime().block_on(operation.run(&store, "a", async || {
+                inside.send(()).unwrap();
+                std::thread::sleep(lease * 3);
+                Ok::<_, Error>(7)
+            }))
+        });
+        entered.recv().unwrap();
+        let begin = Instant::now();
+        let runtime = runtime();
+        while begin.elapsed() < lease * 2 {
+            runtime.block_on(busy(&other, &claim()));
+        }
+        assert_eq!(call.join().unwrap().unwrap(), 7);
+    });
+}
+
+#[test]
+fn a_store_outlives_the_runtime_it_was_used_in_first() {
+    let aws = Aws::start();
+    let store = DynamoDbStore::builder(client(&aws), "records").clock_skew(NO_SKEW).build();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let asking = claim();
+    let fence = runtime().block_on(async {
+        store.create_table().await.unwrap();
+        granted(&store, &key("a"), &asking).await.fence
+    });
+    let renew = Renew::new(asking.owner, fence, Duration::from_secs(1));
+    assert_eq!(runtime().block_on(store.renew(&key("a"), &renew)).unwrap(), RenewAnswer::Held);
+}
+
+#[tokio::test]
+async fn a_purge_touches_nothing_but_its_own_records() {
+    let aws = Aws::start();
+    let open = |prefix: &str| {
+        DynamoDbStore::builder(client(&aws), "records").clock_skew(NO_SKEW).key_prefix(prefix).build()
+    };
+    let (store, neighbour) = (open("ours/"), open("theirs/"));
+    store.create_table().await.unwrap();
+    let foreign = [("id", AttributeValue::S("ours/x".into())), ("expires_at", AttributeValue::N("7".into()))];
+    let put = client(&aws).put_item().table_name("records");
+    put.set_item(Some(foreign.map(|(name, value)| (name.to_owned(), value)).into())).send().await.unwrap();
+    let moment = Duration::from_millis(1);
+    for store in [&store, &neighbour] {
+        granted(store, &key("a"), &claim().with_lease(moment).with_ttl(moment)).await;
+    }
+    granted(&store, &key("forgotten"), &claim()).await;
+    assert!(store.forget(&key("forgotten")).await.unwrap());
+    granted(&store, &key("over"), &claim().with_lease(moment).with_ttl(moment)).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(!store.forget(&key("over")).await.unwrap());
+    assert_eq!(store.purge(100).await.unwrap(), 1);
+    let left = client(&aws).scan().table_name("records").send().await.unwrap().count;
+    assert_eq!(left, 4, "the foreign item, the neighbour's and the two forgotten ones");
+}
+
+#[tokio::test]
+async fn a_key_that_is_too_long_for_dynamodb_is_said_to_be() {
+    let aws = Aws::start();
+    let store = DynamoDbStore::builder(client(&aws), "records").key_prefix(&"p".repeat(1_500)).build();
+    let error = store.claim(&key(&"k".repeat(600)), &claim()).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Configuration);
+    assert!(error.to_string().contains("2048"), "{error}");
+}

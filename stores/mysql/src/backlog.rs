@@ -1,0 +1,220 @@
+//! What waits for a worker, and what of it may go when. It knows nothing of connections and runtimes.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Instant;
+
+use super::operation::Ticket;
+use idem_core::{RecordKey, StoreError};
+
+/// How many operations travel together at the most.
+const MOST: usize = 256;
+/// How many may be on their way before others of their class wait until those are back: fewer are not worth
+/// waiting for.
+const FEW: usize = 8;
+/// How many batches of a class may be on their way then.
+const ABREAST: usize = 2;
+
+/// What changes records, or only reads them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Changes,
+    Reads,
+}
+
+/// The operations of one class.
+#[derive(Default)]
+struct Lane {
+    waiting: VecDeque<Ticket>,
+    batches: usize,
+    tickets: usize,
+}
+
+#[derive(Default)]
+pub(super) struct Backlog {
+    changes: Lane,
+    reads: Lane,
+    /// The keys whose records a batch of this process changes now: others of theirs wait here instead of for a lock.
+    taken: HashSet<RecordKey>,
+    pub(super) workers: usize,
+    pub(super) idle: usize,
+    pub(super) closed: bool,
+}
+
+impl Backlog {
+    fn lane(&mut self, class: Class) -> &mut Lane {
+        match class {
+            Class::Changes => &mut self.changes,
+            Class::Reads => &mut self.reads,
+        }
+    }
+
+    pub(super) fn push(&mut self, ticket: Ticket) {
+        let class = if ticket.asked.is_read() { Class::Reads } else { Class::Changes };
+        self.lane(class).waiting.push_back(ticket);
+    }
+
+    /// What may go now, of one class and at most so many bytes of statements.
+    pub(super) fn take(&mut self, most_bytes: usize) -> Option<(Class, Vec<Ticket>)> {
+        // Reads wait for no disk, so they are soon back.
+        for class in [Class::Reads, Class::Changes] {
+            if !self.lane(class).lets_go() {
+                continue;
+            }
+            let tickets = self.take_of(class, most_bytes);
+            if !tickets.is_empty() {
+                let lane = self.lane(class);
+                lane.batches += 1;
+                lane.tickets += tickets.len();
+                return Some((class, tickets));
+            }
+        }
+        None
+    }
+
+    fn take_of(&mut self, class: Class, most_bytes: usize) -> Vec<Ticket> {
+        let now = Instant::now();
+        let mut waiting = std::mem::take(&mut self.lane(class).waiting);
+        let (mut tickets, mut left, mut bytes) = (Vec::new(), VecDeque::new(), 0);
+        let mut keys = HashSet::new();
+        while let Some(ticket) = waiting.pop_front() {
+            if ticket.reply.is_closed() {
+                continue;
+            }
+            if ticket.deadline <= now {
+                ticket.answer(Err(StoreError::unavailable(
+                    "no connection was free in time; the server is slow, or allow more with `connections`",
+                )));
+                continue;
+            }
+            let weight = ticket.asked.weight();
+            if tickets.len() == MOST || !tickets.is_empty() && bytes + weight > most_bytes {
+                left.push_back(ticket);
+                break;
+            }
+            let is_taken = class == Class::Changes && self.taken.contains(&ticket.asked.key);
+            if is_taken {
+                left.push_back(ticket);
+            } else {
+                bytes += weight;
+                keys.insert(ticket.asked.key.clone());
+                tickets.push(ticket);
+            }
+        }
+        left.append(&mut waiting);
+        self.lane(class).waiting = left;
+        if class == Class::Changes {
+            self.taken.extend(keys);
+        }
+        tickets
+    }
+
+    /// A batch is back.
+    pub(super) fn back(&mut self, class: Class, count: usize, keys: &[RecordKey]) {
+        let lane = self.lane(class);
+        lane.batches -= 1;
+        lane.tickets -= count;
+        if class == Class::Changes {
+            for key in keys {
+                self.taken.remove(key);
+            }
+        }
+    }
+
+    /// Whether a worker would find something to do, as far as it can be told without looking at each.
+    pub(super) fn has_work(&self) -> bool {
+        [&self.changes, &self.reads].into_iter().any(|lane| !lane.waiting.is_empty() && lane.lets_go())
+    }
+
+    /// Takes all that waits, where nobody is left to do it.
+    pub(super) fn abandon(&mut self) -> Vec<Ticket> {
+        [Class::Changes, Class::Reads]
+            .into_iter()
+            .flat_map(|class| std::mem::take(&mut self.lane(class).waiting))
+            .collect()
+    }
+}
+
+impl Lane {
+    const fn lets_go(&self) -> bool {
+        self.batches < ABREAST || self.tickets < FEW
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+
+    use super::super::operation::{Answer, Op, Operation};
+    use super::*;
+    use idem_core::{Key, Scope};
+
+    type Reply = oneshot::Receiver<Result<Answer, StoreError>>;
+
+    fn ask(backlog: &mut Backlog, name: &str, op: Op) -> Reply {
+        let key = RecordKey::new(Scope::new("waiting").unwrap(), Key::new(name).unwrap());
+        let (reply, answered) = oneshot::channel();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        backlog.push(Ticket { asked: Arc::new(Operation { key, op }), deadline, reply });
+        answered
+    }
+
+    fn taken(backlog: &mut Backlog, most_bytes: usize) -> Option<(Class, Vec<RecordKey>)> {
+        let (class, tickets) = backlog.take(most_bytes)?;
+        Some((class, tickets.into_iter().map(|ticket| ticket.asked.key.clone()).collect()))
+    }
+
+    #[test]
+    fn operations_on_a_key_go_together_or_one_batch_after_the_other() {
+        let mut backlog = Backlog::default();
+        let _replies = ["a", "b", "a"].map(|name| ask(&mut backlog, name, Op::Forget));
+        let (class, keys) = taken(&mut backlog, usize::MAX).unwrap();
+        assert_eq!((class, keys.len()), (Class::Changes, 3));
+        let _more = ["a", "c"].map(|name| ask(&mut backlog, name, Op::Forget));
+        let (_, others) = taken(&mut backlog, usize::MAX).unwrap();
+        assert_eq!(others.len(), 1, "`a` waits");
+        assert!(taken(&mut backlog, usize::MAX).is_none());
+        backlog.back(Class::Changes, 3, &keys);
+        assert_eq!(taken(&mut backlog, usize::MAX).unwrap().1, keys[..1]);
+    }
+
+    #[test]
+    fn a_read_waits_for_no_change_of_its_record() {
+        let mut backlog = Backlog::default();
+        let _first = ask(&mut backlog, "a", Op::Forget);
+        assert_eq!(taken(&mut backlog, usize::MAX).unwrap().0, Class::Changes);
+        let _second = ask(&mut backlog, "a", Op::Get);
+        assert_eq!(taken(&mut backlog, usize::MAX).unwrap().0, Class::Reads);
+    }
+
+    #[test]
+    fn what_does_not_fit_waits_and_one_always_fits() {
+        let mut backlog = Backlog::default();
+        let _replies = ["a", "b"].map(|name| ask(&mut backlog, name, Op::Forget));
+        assert_eq!(taken(&mut backlog, 1).unwrap().1.len(), 1);
+        assert_eq!(taken(&mut backlog, 1).unwrap().1.len(), 1);
+    }
+
+    #[test]
+    fn many_are_waited_for_and_a_few_are_not() {
+        let mut backlog = Backlog::default();
+        let mut replies = Vec::new();
+        for number in 0..FEW {
+            replies.push(ask(&mut backlog, &number.to_string(), Op::Forget));
+            assert!(taken(&mut backlog, usize::MAX).is_some(), "{number}");
+        }
+        replies.push(ask(&mut backlog, "more", Op::Forget));
+        assert!(!backlog.has_work() && taken(&mut backlog, usize::MAX).is_none());
+        backlog.back(Class::Changes, 1, &[]);
+        assert!(taken(&mut backlog, usize::MAX).is_some());
+    }
+
+    #[test]
+    fn nobody_does_what_nobody_waits_for() {
+        let mut backlog = Backlog::default();
+        drop(ask(&mut backlog, "a", Op::Forget));
+        assert!(taken(&mut backlog, usize::MAX).is_none());
+    }
+}

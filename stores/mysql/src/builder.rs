@@ -1,0 +1,220 @@
+//! How a store is set up: its settings, what is checked of them, and the first connection.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sqlx::mysql::MySqlConnectOptions;
+
+use super::layout::Names;
+use super::queue::Queues;
+use super::setting::Setting;
+use super::statements::Statements;
+use super::{Inner, MySqlStore};
+use crate::db::connector::{Connector, Source};
+use crate::db::identifier::Identifier;
+use crate::db::schema::{self, Server};
+use idem_core::support::hints::Hints;
+use idem_core::support::own_runtime::apart;
+use idem_core::support::retry::retried;
+use idem_core::{StoreError, Waiters};
+
+const TABLE: &str = "idem_records";
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
+const CONNECTIONS: usize = 4;
+const MOST_CONNECTIONS: usize = 64;
+/// The largest result, unless it is set or the server takes less.
+const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+/// The largest that can be set: the server's messages are at most 1 GiB.
+const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024;
+/// What a message holds beside a result.
+const MESSAGE: usize = 64 << 10;
+/// The longest text of one exchange.
+const MOST_BYTES: usize = 1 << 20;
+
+/// How to connect a [`MySqlStore`].
+#[derive(Clone)]
+#[must_use]
+pub struct MySqlStoreBuilder {
+    source: Result<Source, StoreError>,
+    table: String,
+    operation_timeout: Duration,
+    max_connection_age: Duration,
+    connections: usize,
+    max_result_bytes: usize,
+    must_exist: bool,
+}
+
+impl MySqlStoreBuilder {
+    pub(super) fn new(source: Result<Source, StoreError>) -> Self {
+        Self {
+            source,
+            table: TABLE.to_owned(),
+            operation_timeout: OPERATION_TIMEOUT,
+            max_connection_age: MAX_CONNECTION_AGE,
+            connections: CONNECTIONS,
+            max_result_bytes: MAX_RESULT_BYTES,
+            must_exist: false,
+        }
+    }
+
+    /// Uses what is there: nothing is made or migrated, and what is absent or of an older layout is refused.
+    /// For tools that look at a table which another program keeps.
+    pub const fn must_exist(mut self) -> Self {
+        self.must_exist = true;
+        self
+    }
+
+    /// The table; `idem_records` if not set. Up to 40 letters, digits and underscores. Stores with
+    /// different tables have nothing in common.
+    pub fn table(mut self, table: impl Into<String>) -> Self {
+        self.table = table.into();
+        self
+    }
+
+    /// How long an operation may take, with all that is asked again, from 1 millisecond to 1 hour; 5
+    /// seconds if not set.
+    pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
+        self.operation_timeout = timeout;
+        self
+    }
+
+    /// How many connections the store opens at the most, from 1 to 64; 4 if not set. More are seldom
+    /// faster: operations that find none free travel together.
+    pub const fn connections(mut self, most: usize) -> Self {
+        self.connections = most;
+        self
+    }
+
+    /// How old a connection may become before the store opens another in its place; 30 minutes if not set. So a name that
+    /// leads to another server is followed in time.
+    pub const fn max_connection_age(mut self, age: Duration) -> Self {
+        self.max_connection_age = age;
+        self
+    }
+
+    /// Completes the options before each connection is opened, for passwords and tokens that change. `refresh` gets the
+    /// options of the URL or pool, and returns those to connect with; its time counts as the connection's. With a pool
+    /// it is not needed where somebody calls [`set_connect_options`](sqlx::Pool::set_connect_options): the store connects
+    /// with the options that the pool has at that time.
+    ///
+    /// ```
+    /// # use idem_mysql::MySqlStore;
+    /// # async fn token() -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// MySqlStore::builder("mysql://service@db.example/orders")
+    ///     .connect_options_with(|options| async { Ok::<_, std::io::Error>(options.password(&token().await?)) });
+    /// ```
+    pub fn connect_options_with<F, R, E>(mut self, refresh: F) -> Self
+    where
+        F: Fn(MySqlConnectOptions) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<MySqlConnectOptions, E>> + Send + 'static,
+        E: fmt::Display,
+    {
+        self.source = self.source.map(|source| source.refreshed(refresh));
+        self
+    }
+
+    /// The largest result that is stored, in bytes, up to 512 MiB; 16 MiB if not set. It is less where the server's
+    /// `max_allowed_packet` is less than that and 64 KiB more: see
+    /// [`max_result_bytes`](idem_core::Store::max_result_bytes) of the store.
+    pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
+        self.max_result_bytes = bytes;
+        self
+    }
+
+    /// Connects, and makes the tables if they are absent.
+    ///
+    /// # Errors
+    ///
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range or a name
+    /// no identifier, the URL, the user or the database is wrong, a right is missing, the server is older than MySQL 8.0
+    /// or MariaDB 10.6, or the table was made by a newer version. [`Unavailable`](idem_core::StoreErrorKind::Unavailable)
+    /// if the server cannot be reached within the operation timeout.
+    pub async fn connect(self) -> Result<MySqlStore, StoreError> {
+        self.check()?;
+        let table = Identifier::table(&self.table)?;
+        let source = self.source?;
+        let names = Names::new(&Identifier::database(&source.database()?), &table);
+        let connector =
+            Connector { source, timeout: self.operation_timeout, max_age: self.max_connection_age };
+        let place = format!("{} table {}", connector.place(), self.table);
+        let server = prepare(connector.clone(), names.clone(), self.must_exist).await?;
+        let setting = Setting {
+            connector,
+            statements: Arc::new(Statements::new(names)),
+            connections: self.connections,
+            most_bytes: MOST_BYTES.min(server.max_packet / 2),
+            has_transactions: Default::default(),
+        };
+        Ok(MySqlStore(Arc::new(Inner {
+            queues: Arc::new(Queues::new(setting)),
+            walking: Arc::default(),
+            place,
+            max_result_bytes: self.max_result_bytes.min(server.max_packet.saturating_sub(MESSAGE)),
+            hints: Hints::new(),
+            waiters: Waiters::default(),
+            announced: Default::default(),
+        })))
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        let refuse = |detail: String| Err(StoreError::configuration(detail));
+        let timeout = self.operation_timeout;
+        if timeout < Duration::from_millis(1) || timeout > LONGEST_TIMEOUT {
+            return refuse(format!("`operation_timeout` is {timeout:?} and must be from 1ms to 1h"));
+        }
+        if self.connections == 0 || self.connections > MOST_CONNECTIONS {
+            return refuse(format!(
+                "`connections` is {} and must be from 1 to {MOST_CONNECTIONS}",
+                self.connections
+            ));
+        }
+        if self.max_result_bytes == 0 || self.max_result_bytes > LARGEST_MAX_RESULT_BYTES {
+            return refuse(format!(
+                "`max_result_bytes` is {} and must be from 1 to {LARGEST_MAX_RESULT_BYTES}",
+                self.max_result_bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Connects for the first time, in the stores' own runtime.
+async fn prepare(connector: Connector, names: Names, must_exist: bool) -> Result<Server, StoreError> {
+    apart(async move {
+        // Where the time is over in the middle of a try, the error before says more.
+        let last = Mutex::new(None);
+        let prepared = retried(connector.timeout, || async {
+            let prepared = match connector.connect().await {
+                Ok(mut session) => {
+                    let prepared = schema::prepare(&mut session, &names, must_exist).await;
+                    session.close(connector.timeout).await;
+                    prepared
+                }
+                Err(error) => Err(error),
+            };
+            *last.lock().unwrap_or_else(PoisonError::into_inner) = prepared.as_ref().err().cloned();
+            prepared
+        })
+        .await;
+        let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
+        prepared.map_err(|error| last.filter(StoreError::is_transient).unwrap_or(error))
+    })
+    .await
+}
+
+impl fmt::Debug for MySqlStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MySqlStoreBuilder")
+            .field("place", &self.source.as_ref().map(Source::place))
+            .field("table", &self.table)
+            .field("operation_timeout", &self.operation_timeout)
+            .field("max_connection_age", &self.max_connection_age)
+            .field("connections", &self.connections)
+            .field("max_result_bytes", &self.max_result_bytes)
+            .field("must_exist", &self.must_exist)
+            .finish()
+    }
+}

@@ -1,0 +1,239 @@
+//! Operations that change records: rows locked, judged by the protocol's own functions, and written, in one transaction
+//! for all of a batch.
+
+mod entry;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use self::entry::{Entry, Write};
+use super::clock::{Clock, clock};
+use super::operation::{self, Answer, Op, Operation, Seen, Ticket};
+use super::reading::{self, Rest};
+use super::rows::{self, Unreadable};
+use super::setting::Setting;
+use crate::db::failure::Stage;
+use crate::db::failure::{Failure, locked};
+use crate::db::session::{BEGINNING, COMMIT, Session};
+use idem_core::protocol::{
+    self, Claim, ClaimAnswer, Fence, Record, RecordStep, RecordedStep, Request, State,
+};
+use idem_core::{RecordKey, StoreError};
+
+/// What a duplicate waits while a transaction holds the key: nobody knows how long that takes.
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Answers a batch, in its order; either all that it changes is committed, or nothing.
+pub(super) async fn apply(
+    session: &mut Session,
+    setting: &Setting,
+    tickets: &[Ticket],
+) -> Result<operation::Answers, Failure> {
+    let done = transact(session, setting, tickets).await;
+    if done.is_err() {
+        session.roll_back().await;
+    }
+    let mut answers = done?;
+    let mut rest = Rest::default();
+    for (ticket, answer) in tickets.iter().zip(&mut answers) {
+        // A large result, which was not read together with the record.
+        if answer.is_none()
+            && let Some(request) = claim_of(&ticket.asked.op)
+            && let Some(whole) = rest.read(session, setting, &ticket.asked.key).await?
+        {
+            let judged = whole.map(|whole| unwritten(setting, request, whole, Why::Locked));
+            *answer = Some(match judged {
+                Ok(answer) => answer.ok_or_else(locked),
+                Err(unreadable) => Err(unreadable.error(&ticket.asked.key)),
+            });
+        }
+    }
+    Ok(answers)
+}
+
+type Judged = Option<Result<Answer, StoreError>>;
+
+async fn transact(
+    session: &mut Session,
+    setting: &Setting,
+    tickets: &[Ticket],
+) -> Result<Vec<Judged>, Failure> {
+    let statements = &setting.statements;
+    let mut entries: BTreeMap<(&str, &str), Entry<'_>> = BTreeMap::new();
+    for ticket in tickets {
+        let key = &ticket.asked.key;
+        entries.entry(name(key)).or_insert_with(|| Entry::absent(key));
+    }
+    let keys: Vec<&RecordKey> = entries.values().map(|entry| entry.key).collect();
+    let found = session.run(statements.lock(keys.into_iter()), Stage::Open).await?;
+    for row in found.get(BEGINNING).into_iter().flatten() {
+        let (scope, key) = reading::name(row).map_err(Unreadable::failure)?;
+        if let (Ok(scope), Ok(key)) = (str::from_utf8(scope), str::from_utf8(key))
+            && let Some(entry) = entries.get_mut(&(scope, key))
+        {
+            entry.found(row);
+        }
+    }
+    let mut clock = clock(&found, BEGINNING + 1, setting).map_err(Unreadable::failure)?;
+    let mut there = steps_there(session, setting, tickets, &entries).await?;
+    let mut answers = Vec::with_capacity(tickets.len());
+    for (place, ticket) in tickets.iter().enumerate() {
+        let asked = &ticket.asked;
+        let answer = match entries.get_mut(&name(&asked.key)) {
+            Some(entry) => judge(entry, asked, &mut clock, there.remove(&place)),
+            None => Some(Err(locked())),
+        };
+        answers.push(answer);
+    }
+    write(session, setting, &entries, clock.floor).await?;
+    Ok(answers)
+}
+
+fn name(key: &RecordKey) -> (&str, &str) {
+    (key.scope().as_str(), key.key().as_str())
+}
+
+/// The steps that are where a request wants to put one: those that it may have put there itself. By the place of the
+/// request in the batch.
+async fn steps_there(
+    session: &mut Session,
+    setting: &Setting,
+    tickets: &[Ticket],
+    entries: &BTreeMap<(&str, &str), Entry<'_>>,
+) -> Result<HashMap<usize, RecordedStep>, Failure> {
+    let mut there = HashMap::new();
+    for (place, ticket) in tickets.iter().enumerate() {
+        let key = &ticket.asked.key;
+        if let Op::Apply(Request::RecordStep(RecordStep { position, .. })) = &ticket.asked.op
+            && let Some(entry) = entries.get(&name(key))
+            && usize::try_from(*position).is_ok_and(|position| position < entry.steps())
+        {
+            let found = session.run(setting.statements.step(key, *position), Stage::Open).await?;
+            if let Some(row) = found.first().and_then(|rows| rows.first())
+                && let Ok(step) = rows::step(row, 0)
+            {
+                there.insert(place, step);
+            }
+        }
+    }
+    Ok(there)
+}
+
+/// Carries one operation out on what is known of its record; nothing if the answer is a result that was not read.
+fn judge(entry: &mut Entry<'_>, asked: &Operation, clock: &mut Clock, there: Option<RecordedStep>) -> Judged {
+    match &asked.op {
+        Op::Forget => Some(Ok(Answer::Forgotten(entry.forget(clock)))),
+        Op::Get => None,
+        Op::Look(request) => look(entry, request, *clock),
+        Op::Apply(request) => {
+            if let Err(error) = entry.prepare(request, there) {
+                return Some(Err(error));
+            }
+            let transition = protocol::apply(entry.record(), clock.floor, request, clock.now);
+            if let Some(new) = transition.write {
+                entry.write(new);
+            } else if entry.is_large()
+                && matches!(transition.answer, protocol::Answer::Claim(ClaimAnswer::Replay(_)))
+            {
+                return None;
+            }
+            Some(Ok(Answer::Applied(transition.answer)))
+        }
+    }
+}
+
+/// What a claim would be granted. In doubt and exhausted are found again by each who asks: they need not be written here.
+fn look(entry: &mut Entry<'_>, request: &Claim, clock: Clock) -> Judged {
+    if let Err(error) = entry.check() {
+        return Some(Err(error));
+    }
+    let transition = protocol::claim(entry.record(), clock.floor, request, clock.now);
+    Some(Ok(match (transition.write, transition.answer) {
+        (Some(new), ClaimAnswer::Granted(grant)) => {
+            let old = entry.record().cloned();
+            Answer::Seen(Box::new(Seen { old, new, grant, now: clock.now }))
+        }
+        (None, ClaimAnswer::Replay(_)) if entry.is_large() => return None,
+        (_, answer) => Answer::Applied(answer.into()),
+    }))
+}
+
+/// Writes what changed, and commits.
+async fn write(
+    session: &mut Session,
+    setting: &Setting,
+    entries: &BTreeMap<(&str, &str), Entry<'_>>,
+    floor: Fence,
+) -> Result<(), Failure> {
+    let statements = &setting.statements;
+    let mut write = Write::default();
+    let new = entries.values().filter(|entry| entry.is_new());
+    write.insert(statements, new);
+    for entry in entries.values().filter(|entry| !entry.is_new()) {
+        write.change(statements, entry);
+    }
+    if entries.values().any(Entry::is_deleted) {
+        write.statements.push(statements.raise_floor(floor.get()));
+    }
+    if !write.large.is_empty() {
+        session.run(write.statements.join("; "), Stage::Open).await?;
+        for (statement, value) in write.large {
+            session.put(statement, &value).await?;
+        }
+        write.statements = Vec::new();
+    }
+    write.statements.push(COMMIT.to_owned());
+    session.run(write.statements.join("; "), Stage::Committing).await.map(drop)
+}
+
+/// The claim that an operation makes, or looks at.
+const fn claim_of(op: &Op) -> Option<&Claim> {
+    match op {
+        Op::Apply(Request::Claim(request)) | Op::Look(request) => Some(request),
+        _ => None,
+    }
+}
+
+/// Why an operation is not to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// Another transaction has the record locked.
+    Locked,
+    /// The server takes no writes. It may be one that lags behind, so only results count: they do not change.
+    ReadOnly,
+}
+
+/// What a read without a lock is enough for: a claim that would write nothing.
+pub(super) async fn without_writing(
+    session: &mut Session,
+    setting: &Setting,
+    asked: &Operation,
+    why: Why,
+) -> Result<Option<Answer>, Failure> {
+    let Some(request) = claim_of(&asked.op) else { return Ok(None) };
+    let whole = Rest::default().read(session, setting, &asked.key).await?;
+    let whole = whole.and_then(Result::ok);
+    Ok(whole.and_then(|whole| unwritten(setting, request, whole, why)))
+}
+
+/// The answer to a claim that is not to write, if there is one. Where callers record in transactions of their own, and
+/// the record is locked, one of those has the key.
+fn unwritten(
+    setting: &Setting,
+    request: &Claim,
+    (record, clock): (Option<Record>, Clock),
+    why: Why,
+) -> Option<Answer> {
+    let state = record.as_ref().map(|record| record.state);
+    let is_done = matches!(state, Some(State::Completed | State::Failed));
+    let transition = protocol::claim(record.as_ref(), clock.floor, request, clock.now);
+    let answer = match transition.write {
+        None if is_done || why == Why::Locked => transition.answer,
+        Some(_) if why == Why::Locked && setting.has_transactions.load(Ordering::Relaxed) => {
+            ClaimAnswer::Busy { retry_after: RETRY_AFTER }
+        }
+        _ => return None,
+    };
+    Some(Answer::Applied(answer.into()))
+}

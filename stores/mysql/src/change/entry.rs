@@ -1,0 +1,221 @@
+//! One key of a batch: what the server has under it, and what the batch makes of that.
+
+use bytes::Bytes;
+use sqlx::mysql::MySqlRow;
+
+use crate::clock::Clock;
+use crate::rows::{self, Row, Unreadable, column};
+use crate::statements::{SMALL_RESULT, Statements, large_result};
+use idem_core::protocol::{self, Fence, Record, RecordedStep, Request, StoredResult};
+use idem_core::support::step_bytes;
+use idem_core::{RecordKey, StoreError};
+
+/// How many steps a record may have.
+const MOST_STEPS: usize = 65_536;
+/// Where the columns of a record begin in a row, after scope and key.
+const RECORD: usize = 2;
+/// Where the fence is.
+const FENCE: usize = RECORD + 2;
+
+/// What is known of one key.
+pub(super) struct Entry<'k> {
+    pub(super) key: &'k RecordKey,
+    /// Whether the server has a row, and why it is no record.
+    row: Option<Result<(), Unreadable>>,
+    /// The fence of that row, if that much of it can be read.
+    fence: Fence,
+    /// The record as it is by now. In the place of its steps there are blanks: none of them is looked at.
+    record: Option<Record>,
+    /// How many steps the server has.
+    steps: usize,
+    is_large: bool,
+    has_changed: bool,
+    /// Whether the steps that the server has are to go.
+    without_steps: bool,
+    /// The steps that are to be added, each with its position.
+    appended: Vec<(usize, Vec<u8>)>,
+}
+
+fn blank() -> RecordedStep {
+    RecordedStep::new(String::new(), None, StoredResult::Value(Bytes::new()))
+}
+
+impl<'k> Entry<'k> {
+    pub(super) const fn absent(key: &'k RecordKey) -> Self {
+        Self {
+            key,
+            row: None,
+            fence: Fence::new(0),
+            record: None,
+            steps: 0,
+            is_large: false,
+            has_changed: false,
+            without_steps: false,
+            appended: Vec::new(),
+        }
+    }
+
+    /// Takes in the row that the server has.
+    pub(super) fn found(&mut self, row: &MySqlRow) {
+        self.fence = Fence::new(column(row, FENCE, "fence").unwrap_or_default());
+        self.row = Some(rows::read(row, RECORD).and_then(|row| self.take(row)));
+    }
+
+    fn take(&mut self, Row { mut record, steps, is_large, .. }: Row) -> Result<(), Unreadable> {
+        if steps > MOST_STEPS {
+            return Err(Unreadable("steps"));
+        }
+        record.steps = vec![blank(); steps];
+        (self.record, self.steps, self.is_large) = (Some(record), steps, is_large);
+        Ok(())
+    }
+
+    /// How many steps the server has.
+    pub(super) const fn steps(&self) -> usize {
+        self.steps
+    }
+
+    pub(super) const fn record(&self) -> Option<&Record> {
+        self.record.as_ref()
+    }
+
+    /// Whether the result of the record was not read.
+    pub(super) const fn is_large(&self) -> bool {
+        self.is_large
+    }
+
+    /// Says why it cannot be judged.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        match &self.row {
+            Some(Err(unreadable)) if self.record.is_none() && !self.has_changed => {
+                Err(unreadable.error(self.key))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts in what the request will look at, or says why it cannot be judged.
+    pub(super) fn prepare(
+        &mut self,
+        request: &Request,
+        there: Option<RecordedStep>,
+    ) -> Result<(), StoreError> {
+        self.check()?;
+        let Request::RecordStep(request) = request else { return Ok(()) };
+        let position = usize::try_from(request.position).unwrap_or(usize::MAX);
+        let Some(record) = &mut self.record else { return Ok(()) };
+        if position == record.steps.len() && position >= MOST_STEPS {
+            return Err(StoreError::too_large(position, MOST_STEPS));
+        }
+        if let Some(slot) = record.steps.get_mut(position) {
+            let added = self.appended.iter().find(|(added, _)| *added == position);
+            let added = added.and_then(|(_, bytes)| step_bytes::decode(Bytes::copy_from_slice(bytes)));
+            match added.or_else(|| there.filter(|_| !self.without_steps)) {
+                Some(step) => *slot = step,
+                None => return Err(Unreadable("step").error(self.key)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the record that a transition wrote.
+    pub(super) fn write(&mut self, new: Record) {
+        let had = self.record.as_ref().map_or(0, |record| record.steps.len());
+        if new.steps.len() > had {
+            let added = new.steps.iter().enumerate().skip(had);
+            self.appended.extend(added.map(|(position, step)| (position, step_bytes::encode(step))));
+        } else if new.steps.is_empty() && had > 0 {
+            self.drop_steps();
+        }
+        self.record = Some(new);
+        self.is_large = false;
+        self.has_changed = true;
+    }
+
+    fn drop_steps(&mut self) {
+        self.without_steps = true;
+        self.appended.clear();
+    }
+
+    /// Deletes the record, and says whether it was alive.
+    pub(super) fn forget(&mut self, clock: &mut Clock) -> bool {
+        let record = self.record.take();
+        let is_unreadable = matches!(self.row, Some(Err(_))) && !self.has_changed;
+        let is_live = record.as_ref().map_or(is_unreadable, |record| protocol::is_live(record, clock.now));
+        clock.floor = clock.floor.max(record.map_or(self.fence, |record| record.fence)).max(self.fence);
+        self.drop_steps();
+        (self.has_changed, self.is_large) = (true, false);
+        is_live
+    }
+
+    /// Whether a row is to be written where the server has none.
+    pub(super) const fn is_new(&self) -> bool {
+        self.row.is_none() && self.record.is_some()
+    }
+
+    /// Whether the row that the server has is to go.
+    pub(super) const fn is_deleted(&self) -> bool {
+        self.row.is_some() && self.has_changed && self.record.is_none()
+    }
+}
+
+/// The statements that write what a batch changed.
+#[derive(Default)]
+pub(super) struct Write {
+    pub(super) statements: Vec<String>,
+    /// Those that carry a large value.
+    pub(super) large: Vec<(String, Bytes)>,
+}
+
+impl Write {
+    /// New records.
+    pub(super) fn insert<'e, 'k: 'e>(
+        &mut self,
+        statements: &Statements,
+        entries: impl Iterator<Item = &'e Entry<'k>>,
+    ) {
+        let entries: Vec<_> = entries.filter_map(|entry| Some((entry, entry.record.as_ref()?))).collect();
+        if entries.is_empty() {
+            return;
+        }
+        let rows = entries.iter().map(|(entry, record)| (entry.key, *record));
+        self.statements.push(statements.insert(rows, |record| large_result(record).is_none()));
+        for (entry, record) in entries {
+            self.beside(statements, entry, record);
+        }
+    }
+
+    /// A record that the server has, changed or deleted.
+    pub(super) fn change(&mut self, statements: &Statements, entry: &Entry<'_>) {
+        if !entry.has_changed || entry.row.is_none() {
+            return;
+        }
+        let (scope, key) = (entry.key.scope().as_str().as_bytes(), entry.key.key().as_str().as_bytes());
+        if entry.without_steps && (entry.steps > 0 || matches!(entry.row, Some(Err(_)))) {
+            self.statements.push(statements.delete_steps(scope, key));
+        }
+        match &entry.record {
+            None => self.statements.push(statements.delete(scope, key)),
+            Some(record) => {
+                let with_result = large_result(record).is_none();
+                self.statements.push(statements.update(entry.key, record, with_result));
+                self.beside(statements, entry, record);
+            }
+        }
+    }
+
+    /// What is not in the row's own statement: steps, and a large result.
+    fn beside(&mut self, statements: &Statements, entry: &Entry<'_>, record: &Record) {
+        if let Some(value) = large_result(record) {
+            self.large.push((statements.put_result(entry.key), value.clone()));
+        }
+        for (position, step) in &entry.appended {
+            if step.len() > SMALL_RESULT {
+                let step = Bytes::copy_from_slice(step);
+                self.large.push((statements.put_step(entry.key, *position), step));
+            } else {
+                self.statements.push(statements.append(entry.key, *position, step));
+            }
+        }
+    }
+}

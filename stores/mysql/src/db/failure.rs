@@ -1,0 +1,200 @@
+//! What the server's and the driver's errors mean for the caller, and what a person can do about them.
+//!
+//! Messages of the server are passed on only where they cannot hold a value: many repeat a part of the statement, and
+//! so a key.
+
+use std::time::Duration;
+
+use sqlx::Error;
+use sqlx::mysql::MySqlDatabaseError;
+
+use idem_core::StoreError;
+
+/// The server's numbers of the errors that are told apart.
+mod number {
+    pub(super) const DUPLICATE_ENTRY: u16 = 1062;
+    pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
+    pub(super) const DEADLOCK: u16 = 1213;
+    /// `NOWAIT` of MySQL; MariaDB says `LOCK_WAIT_TIMEOUT`.
+    pub(super) const LOCK_NOWAIT: u16 = 3572;
+    /// Group replication: another member's transaction was first.
+    pub(super) const ROLLBACK_DURING_COMMIT: u16 = 3101;
+    /// MariaDB: the row has changed since the transaction's snapshot.
+    pub(super) const RECORD_CHANGED: u16 = 1020;
+    pub(super) const PACKET_TOO_LARGE: u16 = 1153;
+    pub(super) const NO_SUCH_TABLE: u16 = 1146;
+    /// `read_only`, `super_read_only`, a read-only transaction, `InnoDB`'s own read-only mode.
+    pub(super) const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
+    /// A commit that failed in its middle, and what ends a session or statement at any moment.
+    pub(super) const UNKNOWN_AT_COMMIT: [u16; 5] = [1053, 1180, 1317, 1927, 3168];
+    /// A transaction is open that we did not begin: the session is not the one that it was.
+    pub(super) const TRANSACTION_OPEN: u16 = 1568;
+    /// The session is over with it.
+    pub(super) const SESSION_OVER: [u16; 5] = [1053, 1152, 1184, 1927, 4031];
+    /// Users, rights, databases, tables, and settings that this store cannot work with.
+    pub(super) const CONFIGURATION: [u16; 24] = [
+        1044, 1045, 1049, 1054, 1064, 1071, 1118, 1130, 1142, 1143, 1146, 1227, 1251, 1275, 1286, 1396, 1524,
+        1665, 1698, 1820, 1862, 3118, 3159, 4151,
+    ];
+    /// Whose messages hold no values of ours.
+    pub(super) const HARMLESS: [u16; 40] = [
+        1021, 1030, 1040, 1041, 1044, 1045, 1047, 1049, 1053, 1071, 1114, 1118, 1129, 1130, 1142, 1143, 1146,
+        1152, 1153, 1180, 1184, 1203, 1205, 1213, 1226, 1227, 1251, 1286, 1290, 1317, 1524, 1665, 1698, 1792,
+        1820, 1836, 1927, 1969, 3024, 3572,
+    ];
+}
+
+/// How far a transaction is when a statement is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It cannot be committed by this exchange.
+    Open,
+    /// It is committed by this exchange.
+    Committing,
+}
+
+/// Why statements gave no answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// Others have a lock on a row, or were first: nothing was applied, and the same may succeed now.
+    Raced(StoreError),
+    /// The server refused it: nothing was applied.
+    Refused(StoreError),
+    /// The server takes no writes: nothing was applied.
+    ReadOnly(StoreError),
+    /// A table is absent.
+    Absent(StoreError),
+    /// The connection is of no more use.
+    Broken(StoreError),
+}
+
+impl Failure {
+    pub(crate) fn error(self) -> StoreError {
+        match self {
+            Self::Raced(error)
+            | Self::Refused(error)
+            | Self::ReadOnly(error)
+            | Self::Absent(error)
+            | Self::Broken(error) => error,
+        }
+    }
+}
+
+fn database(error: &Error) -> Option<&MySqlDatabaseError> {
+    error.as_database_error()?.try_downcast_ref()
+}
+
+fn has_number(error: &Error, numbers: &[u16]) -> bool {
+    database(error).is_some_and(|error| numbers.contains(&error.number()))
+}
+
+/// Whether another row has the same key.
+pub(crate) fn is_duplicate(error: &Error) -> bool {
+    has_number(error, &[number::DUPLICATE_ENTRY])
+}
+
+/// Whether the server has, or may have, rolled back the whole transaction with the statement.
+pub(crate) fn may_end_transaction(error: &Error) -> bool {
+    has_number(error, &[number::DEADLOCK, number::LOCK_WAIT_TIMEOUT, number::RECORD_CHANGED])
+}
+
+/// The error of statements that were sent.
+pub(crate) fn of_statement(error: &Error, stage: Stage) -> Failure {
+    // Before its commit a transaction goes with its connection, so what was sent in it is not applied.
+    let lost = |detail: String| match stage {
+        Stage::Open => Failure::Broken(StoreError::unavailable(detail)),
+        Stage::Committing => Failure::Broken(StoreError::outcome_unknown(detail)),
+    };
+    match error {
+        Error::Database(_) => match database(error) {
+            Some(error) => of_error(error, stage),
+            None => lost("the server sent an error of no known kind".to_owned()),
+        },
+        Error::Encode(_) | Error::ColumnDecode { .. } | Error::Decode(_) | Error::TypeNotFound { .. } => {
+            lost("the server's answer could not be read".to_owned())
+        }
+        Error::Io(error) => lost(format!("the connection to the server was lost ({})", error.kind())),
+        _ => lost("the driver failed".to_owned()),
+    }
+}
+
+fn of_error(error: &MySqlDatabaseError, stage: Stage) -> Failure {
+    let code = error.number();
+    if stage == Stage::Committing && number::UNKNOWN_AT_COMMIT.contains(&code) {
+        return Failure::Broken(StoreError::outcome_unknown(told(error)));
+    }
+    match code {
+        number::DUPLICATE_ENTRY
+        | number::LOCK_WAIT_TIMEOUT
+        | number::DEADLOCK
+        | number::LOCK_NOWAIT
+        | number::ROLLBACK_DURING_COMMIT
+        | number::RECORD_CHANGED => Failure::Raced(refused(error)),
+        number::NO_SUCH_TABLE => Failure::Absent(refused(error)),
+        number::TRANSACTION_OPEN => Failure::Broken(refused(error)),
+        code if number::READ_ONLY.contains(&code) => Failure::ReadOnly(refused(error)),
+        code if number::SESSION_OVER.contains(&code) => Failure::Broken(refused(error)),
+        _ => Failure::Refused(refused(error)),
+    }
+}
+
+/// The error of an attempt to connect: nothing was sent that could have been applied.
+pub(crate) fn of_connect(error: &Error) -> StoreError {
+    match error {
+        Error::Database(_) => match database(error) {
+            Some(error) => refused(error),
+            None => StoreError::unavailable("the server refused the connection"),
+        },
+        Error::Configuration(error) => {
+            StoreError::configuration(format!("the connection's settings are wrong: {error}"))
+        }
+        Error::Tls(error) => {
+            StoreError::configuration(format!("no encrypted connection can be made: {error}"))
+        }
+        Error::Io(error) => {
+            StoreError::unavailable(format!("no connection to the server can be made ({error})"))
+        }
+        other => StoreError::unavailable(format!("no connection to the server can be made: {other}")),
+    }
+}
+
+fn told(error: &MySqlDatabaseError) -> String {
+    let code = error.number();
+    match number::HARMLESS.contains(&code) {
+        true => format!("the server said \"{}\" (error {code})", error.message()),
+        false => format!("the server said error {code}"),
+    }
+}
+
+/// What a refusal means: the transaction is or will be rolled back, or the session was not let in.
+fn refused(error: &MySqlDatabaseError) -> StoreError {
+    let (code, told) = (error.number(), told(error));
+    match code {
+        number::PACKET_TOO_LARGE => {
+            StoreError::configuration(format!("{told}; raise the server's `max_allowed_packet`"))
+        }
+        1665 => {
+            StoreError::configuration(format!("{told}; set the server's `binlog_format` to ROW or MIXED"))
+        }
+        1064 => StoreError::configuration(format!(
+            "{told}: it does not know a statement; MySQL 8.0 or MariaDB 10.6 and later are needed"
+        )),
+        1054 | number::NO_SUCH_TABLE => {
+            StoreError::configuration(format!("{told}; the table is not as this version of idem made it"))
+        }
+        code if number::CONFIGURATION.contains(&code) => {
+            StoreError::configuration(format!("{told}; look at user, rights and database"))
+        }
+        _ => StoreError::unavailable(told),
+    }
+}
+
+/// The error of statements that took longer than they may.
+pub(crate) fn late(time: Duration) -> Failure {
+    Failure::Broken(StoreError::outcome_unknown(format!("the server did not answer within {time:?}")))
+}
+
+/// The error of a record that another transaction has locked.
+pub(crate) fn locked() -> StoreError {
+    StoreError::unavailable("another transaction has the record locked; try again")
+}

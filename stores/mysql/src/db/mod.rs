@@ -1,0 +1,8 @@
+//! Connections, errors, names and the layout's migration. It knows no records.
+
+pub(crate) mod connector;
+mod encryption;
+pub(crate) mod failure;
+pub(crate) mod identifier;
+pub(crate) mod schema;
+pub(crate) mod session;

@@ -1,0 +1,72 @@
+//! Deleting records that are past their time, in short transactions on a connection of its own, so that nobody waits.
+
+use tokio::time::timeout;
+
+use super::rows::{Unreadable, column};
+use super::setting::Setting;
+use crate::db::failure::{self, Failure, Stage};
+use crate::db::session::{BEGINNING, COMMIT, Session};
+use idem_core::StoreError;
+use idem_core::support::retry::retried;
+
+/// How many records one transaction deletes: few enough that it is over soon.
+const PURGE_BATCH: usize = 200;
+
+/// Deletes at most `limit` records that are past their time.
+pub(super) async fn purge(setting: &Setting, limit: usize) -> Result<usize, StoreError> {
+    let connector = &setting.connector;
+    let mut session = retried(connector.timeout, || connector.connect()).await?;
+    let mut purged = 0;
+    while purged < limit {
+        let most = PURGE_BATCH.min(limit - purged);
+        let now = match in_rounds(&mut session, setting, most).await {
+            Ok(now) => now,
+            Err(failure) if purged == 0 => return Err(failure.error()),
+            // What was done is told now, and the error when it is met again.
+            Err(_) => break,
+        };
+        purged += now;
+        if now < most {
+            break;
+        }
+    }
+    session.close(connector.timeout).await;
+    Ok(purged)
+}
+
+/// Others may have been first: their transaction and this one each had what the other wanted.
+async fn in_rounds(session: &mut Session, setting: &Setting, most: usize) -> Result<usize, Failure> {
+    const ROUNDS: usize = 5;
+    let time = setting.connector.timeout;
+    let mut round = 0;
+    loop {
+        round += 1;
+        let purging = timeout(time, batch(session, setting, most)).await;
+        match purging.unwrap_or_else(|_| Err(failure::late(time))) {
+            Err(Failure::Raced(_)) if round < ROUNDS => session.roll_back().await,
+            done => return done,
+        }
+    }
+}
+
+async fn batch(session: &mut Session, setting: &Setting, most: usize) -> Result<usize, Failure> {
+    let statements = &setting.statements;
+    let found = session.run(statements.lock_expired(most), Stage::Open).await?;
+    let rows = found.get(BEGINNING).map_or(&[][..], Vec::as_slice);
+    let (mut texts, mut highest) = (Vec::new(), 0);
+    for row in rows {
+        let read = |index, name| column::<&[u8]>(row, index, name).map_err(Unreadable::failure);
+        let (scope, key) = (read(0, "scope")?, read(1, "key")?);
+        highest = highest.max(column::<u64>(row, 2, "fence").map_err(Unreadable::failure)?);
+        if column::<u64>(row, 3, "steps").map_err(Unreadable::failure)? > 0 {
+            texts.push(statements.delete_steps(scope, key));
+        }
+        texts.push(statements.delete(scope, key));
+    }
+    if !rows.is_empty() {
+        texts.push(statements.raise_floor(highest));
+    }
+    texts.push(COMMIT.to_owned());
+    session.run(texts.join("; "), Stage::Committing).await?;
+    Ok(rows.len())
+}

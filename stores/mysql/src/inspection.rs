@@ -1,0 +1,133 @@
+//! What there is to say of a server and its settings.
+
+use std::collections::HashMap;
+
+use super::rows::column;
+use super::statements::NOW;
+use crate::db::connector::Connector;
+use crate::db::failure::{Failure, Stage};
+use crate::db::session::Answers;
+use idem_core::StoreError;
+use idem_core::inspection::{Inspection, Standing};
+use idem_core::protocol::Timestamp;
+use idem_core::support::retry::retried;
+
+/// A setting, the values that are as they should be, and what another value loses.
+const SETTINGS: [(&str, &[&str], &str); 4] = [
+    (
+        "innodb_flush_log_at_trx_commit",
+        &["1"],
+        "a crash of the machine (with 0, of the server) may lose the last acknowledged steps, and bodies run again",
+    ),
+    ("innodb_doublewrite", &["ON", "1"], "a power cut may damage the database"),
+    (
+        "binlog_format",
+        &["ROW", "MIXED"],
+        "with a binary log the server refuses to write; set it to ROW or MIXED",
+    ),
+    (
+        "sync_binlog",
+        &["1"],
+        "after a power cut a replica may hold what this server lost, or the other way round",
+    ),
+];
+
+/// Looks at the server, on a connection of its own.
+pub(super) async fn look(connector: &Connector) -> Result<Inspection, StoreError> {
+    retried(connector.timeout, || async {
+        let mut session = connector.connect().await?;
+        let text = format!(
+            "SELECT VERSION(), {NOW}; SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'log_bin', \
+             'wsrep_on', 'max_allowed_packet', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', \
+             'binlog_format', 'sync_binlog')"
+        );
+        let found = session.run(text, Stage::Open).await;
+        session.close(connector.timeout).await;
+        let found = found.map_err(Failure::error)?;
+        read(&found).ok_or_else(|| {
+            StoreError::configuration("the server does not say what it is; look at its version and settings")
+        })
+    })
+    .await
+}
+
+fn read(found: &Answers) -> Option<Inspection> {
+    let row = found.first()?.first()?;
+    let version = column::<String>(row, 0, "version").ok()?;
+    let now = column::<u64>(row, 1, "now").ok().map(Timestamp::from_micros);
+    let is_mariadb = version.to_ascii_lowercase().contains("mariadb");
+    let product = if is_mariadb { "MariaDB" } else { "MySQL" };
+    let mut inspection = Inspection::of(format!("{product} {version}")).with_now(now);
+    let settings: HashMap<String, String> = found
+        .get(1)?
+        .iter()
+        .filter_map(|row| Some((column(row, 0, "name").ok()?, column(row, 1, "value").ok()?)))
+        .collect();
+    findings(&settings, &mut inspection);
+    Some(inspection)
+}
+
+fn findings(settings: &HashMap<String, String>, inspection: &mut Inspection) {
+    let value = |name: &str| settings.get(name).map_or("", String::as_str);
+    match value("read_only") {
+        "" | "OFF" | "0" => inspection.find(Standing::Fine, "role", "takes writes"),
+        _ => inspection.find(
+            Standing::Broken,
+            "role",
+            "`read_only` is on: a replica, which takes no writes; use an address that follows the primary",
+        ),
+    }
+    if value("wsrep_on") == "ON" {
+        inspection.find(
+            Standing::Weak,
+            "wsrep_on",
+            "a Galera cluster: send all processes to one node, since another may not have applied an acknowledged step yet",
+        );
+    }
+    let has_log = matches!(value("log_bin"), "ON" | "1");
+    for (name, fine, loss) in SETTINGS {
+        let value = value(name);
+        if value.is_empty() || !has_log && matches!(name, "binlog_format" | "sync_binlog") {
+            continue;
+        }
+        if fine.iter().any(|fine| fine.eq_ignore_ascii_case(value)) {
+            inspection.find(Standing::Fine, name, value);
+        } else {
+            inspection.find(Standing::Weak, name, format!("{value}: {loss}"));
+        }
+    }
+    inspection.find(Standing::Fine, "max_allowed_packet", value("max_allowed_packet"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_weaken_the_guarantee_are_told() {
+        let settings = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        for (given, subject, standing) in [
+            (("read_only", "ON"), "role", Standing::Broken),
+            (("innodb_flush_log_at_trx_commit", "2"), "innodb_flush_log_at_trx_commit", Standing::Weak),
+            (("innodb_doublewrite", "ON"), "innodb_doublewrite", Standing::Fine),
+            (("binlog_format", "STATEMENT"), "binlog_format", Standing::Weak),
+            (("wsrep_on", "ON"), "wsrep_on", Standing::Weak),
+        ] {
+            let mut found = Inspection::of("x");
+            findings(&settings(&[given, ("log_bin", "ON")]), &mut found);
+            let finding = found.findings.iter().find(|finding| finding.subject == subject);
+            assert_eq!(finding.map(|finding| finding.standing), Some(standing), "{subject}");
+        }
+    }
+
+    #[test]
+    fn settings_of_the_binary_log_count_where_there_is_one() {
+        let settings = [("binlog_format", "STATEMENT"), ("log_bin", "OFF")];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let mut found = Inspection::of("x");
+        findings(&settings.into(), &mut found);
+        assert!(found.findings.iter().all(|finding| finding.standing == Standing::Fine), "{found:?}");
+    }
+}

@@ -1,0 +1,84 @@
+//! The store's tables, and their names.
+
+use crate::db::identifier::Identifier;
+
+/// The version of the layout that this code reads and writes.
+pub(super) const VERSION: u64 = 1;
+
+/// What the table of the version is told by from another program's.
+pub(super) const COMMENT: &str = "idem";
+
+/// The store's tables, as statements name them.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    pub(super) database: Identifier,
+    pub(super) meta_name: Identifier,
+    pub(super) records: String,
+    pub(super) steps: String,
+    pub(super) meta: String,
+}
+
+impl Names {
+    pub(super) fn new(database: &Identifier, table: &Identifier) -> Self {
+        let in_database = |suffix: &str| format!("{}.{}", database.quoted(), table.with(suffix).quoted());
+        Self {
+            database: database.clone(),
+            meta_name: table.with("_meta"),
+            records: in_database(""),
+            steps: in_database("_steps"),
+            meta: in_database("_meta"),
+        }
+    }
+
+    /// What makes the table that says the version of the layout. It comes first, with the version 0: a table of records
+    /// without it is another program's.
+    pub(super) fn create_meta(&self) -> String {
+        let meta = &self.meta;
+        format!(
+            "CREATE TABLE IF NOT EXISTS {meta} (
+                name  VARBINARY(32)   NOT NULL PRIMARY KEY,
+                value BIGINT UNSIGNED NOT NULL
+            ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC COMMENT = '{COMMENT}';
+            INSERT INTO {meta} (name, value) VALUES ('schema_version', 0), ('fence_floor', 0), ('transactions', 0)
+            ON DUPLICATE KEY UPDATE name = name"
+        )
+    }
+
+    /// What leads from nothing to the first layout. Several processes may do it at once, and any may die in between:
+    /// the server has no transaction around it.
+    pub(super) fn create(&self) -> String {
+        let Self { records, steps, meta, .. } = self;
+        format!(
+            "CREATE TABLE IF NOT EXISTS {records} (
+                scope        VARBINARY(512)   NOT NULL COMMENT 'UTF-8',
+                `key`        VARBINARY(1024)  NOT NULL COMMENT 'UTF-8',
+                state        TINYINT UNSIGNED NOT NULL COMMENT '0 in_flight, 1 completed, 2 failed, 3 released, 4 in_doubt',
+                owner        BINARY(16)       NOT NULL,
+                fence        BIGINT UNSIGNED  NOT NULL,
+                attempt      INT UNSIGNED     NOT NULL,
+                recovered    TINYINT UNSIGNED NOT NULL,
+                on_crash     TINYINT UNSIGNED NOT NULL COMMENT '0 rerun, 1 in_doubt',
+                lease_until  BIGINT UNSIGNED  NOT NULL COMMENT 'instants: microseconds since 1970-01-01 UTC',
+                retry_at     BIGINT UNSIGNED  NOT NULL,
+                ttl          BIGINT UNSIGNED  NOT NULL COMMENT 'microseconds',
+                fingerprint  BINARY(32),
+                tombstone    TINYINT UNSIGNED COMMENT 'why there is no result: 0 too_large, 1 not_encodable, 2 exhausted',
+                created_at   BIGINT UNSIGNED  NOT NULL,
+                completed_at BIGINT UNSIGNED,
+                expires_at   BIGINT UNSIGNED,
+                steps        INT UNSIGNED     NOT NULL COMMENT 'how many there are in the table of steps',
+                result       LONGBLOB,
+                PRIMARY KEY (scope, `key`),
+                KEY expiry (expires_at)
+            ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+            CREATE TABLE IF NOT EXISTS {steps} (
+                scope    VARBINARY(512)  NOT NULL,
+                `key`    VARBINARY(1024) NOT NULL,
+                position INT UNSIGNED    NOT NULL COMMENT 'from 0, in the order they were recorded',
+                step     LONGBLOB        NOT NULL,
+                PRIMARY KEY (scope, `key`, position)
+            ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+            UPDATE {meta} SET value = {VERSION} WHERE name = 'schema_version' AND value < {VERSION}"
+        )
+    }
+}

@@ -1,0 +1,281 @@
+//! `MySqlStore`: one table of a MySQL or MariaDB database, any number of processes.
+//!
+//! Owns the public API. Below it, `builder` holds the settings, `layout` the tables, `statements` the SQL, `operation` what
+//! can be asked. `queue` and its `backlog` hold operations that wait; a `worker` with a connection of its own runs them:
+//! `change` locks, judges and writes, `reading` only reads, `transaction` records in a caller's transaction. `deletion`, `listing` and `inspection` answer operators, `rows`
+//! translates records. `db` holds connections, errors, names of objects and the migration.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod backlog;
+mod builder;
+mod change;
+mod clock;
+mod db;
+mod deletion;
+mod inspection;
+mod layout;
+mod listing;
+mod operation;
+mod queue;
+mod reading;
+mod rows;
+mod setting;
+mod statements;
+mod transaction;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use sqlx::MySqlPool;
+use tokio::time::Instant;
+
+pub use self::builder::MySqlStoreBuilder;
+use self::operation::{Answer, Op, Operation};
+use self::queue::Queues;
+use crate::db::connector::Source;
+use idem_core::inspection::Inspection;
+use idem_core::listing::{List, Page};
+use idem_core::protocol::{
+    self, Apply, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer,
+    Release, ReleaseAnswer, Renew, RenewAnswer, Request, Resolution, ResolveAnswer, State, StoredResult,
+    Timestamp,
+};
+use idem_core::support::hints::Hints;
+use idem_core::support::own_runtime::apart;
+use idem_core::support::retry::retried;
+use idem_core::{RecordKey, Store, StoreError, Waiters};
+
+/// Keeps records in one table of a MySQL database, version 8.0 or later, or of a MariaDB database, version 10.6 or later.
+///
+/// An acknowledged step is committed, and survives what the server's own commits survive: with its usual
+/// settings (`innodb_flush_log_at_trx_commit = 1`) a crash and a power cut. The clock is the server's, in UTC; time
+/// zones do not matter, neither the server's nor a session's.
+///
+/// Operations that wait at the same moment travel together in one transaction; one that comes alone is not delayed. The
+/// store has connections of its own, at most [`connections`](MySqlStoreBuilder::connections), opened when they are
+/// needed and closed when not, in a runtime of its own: a caller whose runtime is blocked keeps its lease, and one store
+/// serves several runtimes. A broken connection is opened again, and what was on it asked again, within the
+/// [`operation_timeout`](MySqlStoreBuilder::operation_timeout). It sets nothing in a session, so it works through a
+/// pooler that shares sessions between its clients.
+///
+/// The tables are made when the first process connects: `idem_records`, with `idem_records_steps` and
+/// `idem_records_meta` beside it. Expired records stay until [`purge`](Store::purge) is called: see
+/// `docs/operations.md`.
+///
+/// A handle is cheap to clone. When the last one is dropped, what was asked is still done.
+#[derive(Clone)]
+pub struct MySqlStore(Arc<Inner>);
+
+struct Inner {
+    queues: Arc<Queues>,
+    walking: listing::Walking,
+    place: String,
+    max_result_bytes: usize,
+    hints: Hints,
+    waiters: Waiters,
+    /// Whether the table says that transactions of callers are in use.
+    announced: AtomicBool,
+}
+
+impl MySqlStore {
+    /// Connects to the database of this URL, such as `mysql://user:password@host:3306/database`, with
+    /// the settings a [`builder`](Self::builder) has at first.
+    ///
+    /// # Errors
+    ///
+    /// As [`MySqlStoreBuilder::connect`].
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::builder(url).connect().await
+    }
+
+    /// Connects to the database of this pool, with connections of the store's own: the pool's live in the
+    /// runtime they were opened in, and may all be in use.
+    ///
+    /// # Errors
+    ///
+    /// As [`MySqlStoreBuilder::connect`].
+    pub async fn from_pool(pool: &MySqlPool) -> Result<Self, StoreError> {
+        Self::builder_from_pool(pool).connect().await
+    }
+
+    /// Sets up how to connect to the database of this URL. Its parameters, such as `ssl-mode`, are
+    /// [`sqlx::mysql::MySqlConnectOptions`]'s.
+    pub fn builder(url: &str) -> MySqlStoreBuilder {
+        MySqlStoreBuilder::new(Source::of_url(url))
+    }
+
+    /// Sets up how to connect to the database of this pool.
+    pub fn builder_from_pool(pool: &MySqlPool) -> MySqlStoreBuilder {
+        MySqlStoreBuilder::new(Ok(Source::of_pool(pool)))
+    }
+
+    /// Asks, and asks again where the answer was lost or the server was away for a moment.
+    async fn ask<A>(
+        &self,
+        key: &RecordKey,
+        op: Op,
+        answer: impl FnOnce(Answer) -> Option<A>,
+    ) -> Result<A, StoreError> {
+        let asked = Arc::new(Operation { key: key.clone(), op });
+        let (queues, begin) = (&self.0.queues, Instant::now());
+        let given = match queues.ask(asked.clone()).await {
+            Err(error) if error.is_transient() && !must_not_repeat(&asked, &error) => {
+                let left = queues.setting().connector.timeout.saturating_sub(begin.elapsed());
+                ask_again(queues.clone(), asked, error, left).await
+            }
+            given => given,
+        }?;
+        answer(given).ok_or_else(|| StoreError::outcome_unknown("the answer was to something else"))
+    }
+
+    fn check_size(&self, result: &StoredResult) -> Result<(), StoreError> {
+        match result {
+            StoredResult::Value(bytes) if bytes.len() > self.0.max_result_bytes => {
+                Err(StoreError::too_large(bytes.len(), self.0.max_result_bytes))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has a request applied to the record of a key.
+    async fn apply<R>(&self, key: &RecordKey, request: R) -> Result<R::Answer, StoreError>
+    where
+        R: Apply + Into<Request>,
+        R::Answer: TryFrom<protocol::Answer>,
+    {
+        if let Some(result) = request.result() {
+            self.check_size(result)?;
+        }
+        self.ask(key, Op::Apply(request.into()), |answer| match answer {
+            Answer::Applied(answer) => answer.try_into().ok(),
+            _ => None,
+        })
+        .await
+    }
+}
+
+/// Asked again, it might delete the record of a claim that came in between.
+fn must_not_repeat(asked: &Operation, error: &StoreError) -> bool {
+    matches!(asked.op, Op::Forget) && error.is_outcome_unknown()
+}
+
+/// Asks again for as long as is left. Pauses are slept where no caller can hold them up.
+async fn ask_again(
+    queues: Arc<Queues>,
+    asked: Arc<Operation>,
+    first: StoreError,
+    left: std::time::Duration,
+) -> Result<Answer, StoreError> {
+    let mut first = Some(first);
+    apart(async move {
+        retried(left, || {
+            let (queues, asked, first) = (queues.clone(), asked.clone(), first.take());
+            async move {
+                let given = match first {
+                    Some(error) => Err(error),
+                    None => queues.ask(asked.clone()).await,
+                };
+                match given {
+                    Err(error) if must_not_repeat(&asked, &error) => Ok(Err(error)),
+                    given => given.map(Ok),
+                }
+            }
+        })
+        .await?
+    })
+    .await
+}
+
+impl Store for MySqlStore {
+    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
+        let mark = self.0.hints.mark(key);
+        if self.0.hints.has(mark)
+            && let Some(record) = self.get(key).await?
+            && matches!(record.state, State::Completed | State::Failed)
+        {
+            // It was alive by the server's clock, and no clock changes the answer.
+            return Ok(protocol::claim(Some(&record), Fence::default(), request, Timestamp::default()).answer);
+        }
+        let answer = self.apply(key, request.clone()).await?;
+        match answer {
+            ClaimAnswer::Replay(_) => self.0.hints.put(mark),
+            _ => self.0.hints.take(mark),
+        }
+        Ok(answer)
+    }
+
+    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
+        self.apply(key, *request).await
+    }
+
+    async fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> Result<RecordStepAnswer, StoreError> {
+        self.apply(key, request.clone()).await
+    }
+
+    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
+        let answer = self.apply(key, request.clone()).await?;
+        if answer == CompleteAnswer::Done {
+            self.0.hints.put(self.0.hints.mark(key));
+        }
+        Ok(answer)
+    }
+
+    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
+        self.apply(key, *request).await
+    }
+
+    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
+        self.apply(key, resolution.clone()).await
+    }
+
+    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        self.ask(key, Op::Forget, |answer| match answer {
+            Answer::Forgotten(was_live) => Some(was_live),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        self.ask(key, Op::Get, |answer| match answer {
+            Answer::Found(record) => Some(record.map(|record| *record)),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        let queues = self.0.queues.clone();
+        apart(async move { deletion::purge(queues.setting(), limit).await }).await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        let (queues, walking, request) = (self.0.queues.clone(), self.0.walking.clone(), request.clone());
+        apart(async move { listing::list(queues.setting(), &walking, &request).await }).await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        let queues = self.0.queues.clone();
+        apart(async move { inspection::look(&queues.setting().connector).await }).await
+    }
+
+    fn max_result_bytes(&self) -> Option<usize> {
+        Some(self.0.max_result_bytes)
+    }
+
+    fn waiters(&self) -> &Waiters {
+        &self.0.waiters
+    }
+}
+
+impl fmt::Debug for MySqlStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MySqlStore").field(&self.0.place).finish()
+    }
+}

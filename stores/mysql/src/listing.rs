@@ -1,0 +1,84 @@
+//! Walking through the table, in the order of its primary key, on a connection that is kept from page to page, so that
+//! nobody waits for a walk.
+
+use std::sync::Arc;
+
+use sqlx::mysql::MySqlRow;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::reading::name;
+use super::rows::{self, Unreadable, column};
+use super::setting::Setting;
+use crate::db::failure::{self, Failure, Stage};
+use crate::db::session::{Answers, BEGINNING, Session};
+use idem_core::StoreError;
+use idem_core::listing::{self, Cursor, List, Listed, Page};
+use idem_core::protocol::Timestamp;
+use idem_core::support::retry::retried;
+
+/// The connection of a walk, while one is under way.
+pub(super) type Walking = Arc<Mutex<Option<Session>>>;
+
+/// One page.
+pub(super) async fn list(setting: &Setting, walking: &Walking, request: &List) -> Result<Page, StoreError> {
+    let connector = &setting.connector;
+    retried(connector.timeout, || async {
+        // Another walk at the same time waits for this page.
+        let mut walking = walking.lock().await;
+        let mut session = match walking.take().filter(Session::is_usable) {
+            Some(session) => session,
+            None => connector.connect().await?,
+        };
+        let looked = timeout(connector.timeout, page(&mut session, setting, request));
+        let looked = looked.await.unwrap_or_else(|_| Err(failure::late(connector.timeout)));
+        match looked {
+            Ok(page) if page.next.is_none() => {
+                session.close(connector.timeout).await;
+                Ok(page)
+            }
+            Ok(page) => {
+                *walking = Some(session);
+                Ok(page)
+            }
+            Err(failure) => Err(failure.error()),
+        }
+    })
+    .await
+}
+
+async fn page(session: &mut Session, setting: &Setting, request: &List) -> Result<Page, Failure> {
+    let after = request.after.as_ref().and_then(Cursor::key).unwrap_or_default();
+    let scope = request.scope.as_ref().map(|scope| scope.as_str());
+    let text = setting.statements.list(scope, after, request.looked_at());
+    let found = session.run(text, Stage::Open).await?;
+    take(&found, request).map_err(Unreadable::failure)
+}
+
+fn take(found: &Answers, request: &List) -> Result<Page, Unreadable> {
+    let now = found.get(BEGINNING).and_then(|rows| rows.first()).ok_or(Unreadable("now"))?;
+    let now = column::<u64>(now, 0, "now")?;
+    let rows = found.get(BEGINNING + 1).map_or(&[][..], Vec::as_slice);
+    let mut page = Page::new(Timestamp::from_micros(now));
+    let mut last = None;
+    for row in rows {
+        // Else its name is no text and so no record's.
+        let Some((scope, key)) = text(row)? else { continue };
+        last = Some(Cursor::behind_name(scope, key));
+        let Some(key) = listing::name(scope, key) else { continue };
+        match rows::read(row, 2) {
+            Ok(row) if request.takes(row.record.state) => {
+                page.records.push(Listed::without_value(key, row.record, row.result_bytes));
+            }
+            Ok(_) => {}
+            Err(_) => page.unreadable.push(key),
+        }
+    }
+    page.next = last.filter(|_| rows.len() == request.looked_at());
+    Ok(page)
+}
+
+fn text(row: &MySqlRow) -> Result<Option<(&str, &str)>, Unreadable> {
+    let (scope, key) = name(row)?;
+    Ok(str::from_utf8(scope).ok().zip(str::from_utf8(key).ok()))
+}

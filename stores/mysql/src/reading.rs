@@ -1,0 +1,118 @@
+//! Reads that lock nothing.
+
+use std::collections::HashMap;
+
+use sqlx::mysql::MySqlRow;
+
+use super::clock::{Clock, clock};
+use super::operation::{Answer, Answers, Ticket};
+use super::rows::{self, Row, Unreadable, column};
+use super::setting::Setting;
+use crate::db::failure::{Failure, Stage};
+use crate::db::session::{BEGINNING, Session};
+use idem_core::protocol::{self, Record, StoredResult};
+use idem_core::{RecordKey, StoreError};
+
+/// How many bytes of results and steps a batch reads, about, before the rest is asked again.
+const READ_BYTES: usize = 1 << 20;
+/// Where the columns of a record begin in a row, after scope and key.
+const RECORD: usize = 2;
+
+/// The scope and key of a row.
+pub(super) fn name(row: &MySqlRow) -> Result<(&[u8], &[u8]), Unreadable> {
+    Ok((column(row, 0, "scope")?, column(row, 1, "key")?))
+}
+
+/// Answers reads, in their order.
+pub(super) async fn get(
+    session: &mut Session,
+    setting: &Setting,
+    tickets: &[Ticket],
+) -> Result<Answers, Failure> {
+    let mut keys: Vec<&RecordKey> = tickets.iter().map(|ticket| &ticket.asked.key).collect();
+    keys.sort_by_key(|key| (key.scope().as_str(), key.key().as_str()));
+    keys.dedup();
+    let found = session.run(setting.statements.look(keys.into_iter()), Stage::Open).await?;
+    let clock = clock(&found, BEGINNING, setting).map_err(Unreadable::failure)?;
+    let rows = found.get(BEGINNING + 1).map_or(&[][..], Vec::as_slice);
+    let mut rest = Rest::default();
+    let mut answers = Vec::with_capacity(tickets.len());
+    for ticket in tickets {
+        let key = &ticket.asked.key;
+        let asked = (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes());
+        let row = rows.iter().find(|row| name(row).is_ok_and(|name| name == asked));
+        let read = match row.map(|row| rows::read(row, RECORD)).transpose() {
+            Ok(Some(row)) if row.is_large || row.steps > 0 => rest.read(session, setting, key).await?,
+            Ok(row) => Some(Ok((row.map(|row| row.record), clock))),
+            Err(unreadable) => Some(Err(unreadable)),
+        };
+        answers.push(read.map(|read| live(key, read)));
+    }
+    Ok(answers)
+}
+
+fn live(key: &RecordKey, read: Whole) -> Result<Answer, StoreError> {
+    let (record, Clock { now, .. }) = read.map_err(|unreadable| unreadable.error(key))?;
+    let live = record.filter(|record| protocol::is_live(record, now));
+    Ok(Answer::Found(live.map(Box::new)))
+}
+
+/// A record with its steps and its result, and when it was read.
+type Whole = Result<(Option<Record>, Clock), Unreadable>;
+
+/// What was read of single records beside a batch: each once, and no more than a few large ones.
+#[derive(Default)]
+pub(super) struct Rest<'k> {
+    read: HashMap<&'k RecordKey, Whole>,
+    bytes: usize,
+}
+
+impl<'k> Rest<'k> {
+    /// One record; nothing if as much was read as a batch may hold, and it is to be asked again.
+    pub(super) async fn read(
+        &mut self,
+        session: &mut Session,
+        setting: &Setting,
+        key: &'k RecordKey,
+    ) -> Result<Option<Whole>, Failure> {
+        if let Some(read) = self.read.get(key) {
+            return Ok(Some(read.clone()));
+        }
+        if self.bytes > READ_BYTES {
+            return Ok(None);
+        }
+        let read = whole(session, setting, key).await?;
+        if let Ok((Some(record), _)) = &read {
+            self.bytes +=
+                record.steps.iter().map(|step| &step.result).chain(&record.result).map(length).sum::<usize>();
+        }
+        self.read.insert(key, read.clone());
+        Ok(Some(read))
+    }
+}
+
+fn length(result: &StoredResult) -> usize {
+    match result {
+        StoredResult::Value(bytes) => bytes.len(),
+        StoredResult::Tombstone(_) => 0,
+    }
+}
+
+/// One record with all that belongs to it.
+async fn whole(session: &mut Session, setting: &Setting, key: &RecordKey) -> Result<Whole, Failure> {
+    let found = session.run(setting.statements.look_at_all(key), Stage::Open).await?;
+    let clock = clock(&found, BEGINNING, setting).map_err(Unreadable::failure)?;
+    let row = found.get(BEGINNING + 1).and_then(|rows| rows.first());
+    let steps = found.get(BEGINNING + 2).map_or(&[][..], Vec::as_slice);
+    let record = row.map(|row| rows::read(row, RECORD).and_then(|row| with_steps(row, steps)));
+    Ok(record.transpose().map(|record| (record, clock)))
+}
+
+fn with_steps(row: Row, found: &[MySqlRow]) -> Result<Record, Unreadable> {
+    let steps: Result<Vec<_>, _> = found.iter().take(row.steps).map(|found| rows::step(found, 0)).collect();
+    let steps = steps?;
+    if steps.len() < row.steps {
+        return Err(Unreadable("steps"));
+    }
+    Ok(row.record.with_steps(steps))
+}

@@ -1,0 +1,199 @@
+//! `transaction = tx` on MariaDB: bodies that return, fail, panic, are dropped, and end the transaction themselves.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use idem_macros::idempotent;
+use idem_mysql::MySqlStore;
+use idem_runtime as idem;
+use idem_test_servers::MariaDb;
+use sqlx::mysql::MySqlPoolOptions;
+use sqlx::{Executor as _, MySql, MySqlPool, Transaction};
+
+use crate::support::run;
+
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+enum Failure {
+    Transient,
+    Final,
+    Sql(String),
+    #[serde(skip)]
+    Idem(idem::Error),
+}
+
+impl From<idem::Error> for Failure {
+    fn from(error: idem::Error) -> Self {
+        Self::Idem(error)
+    }
+}
+
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Sql(error.to_string())
+    }
+}
+
+impl Failure {
+    const fn is_final(&self) -> bool {
+        matches!(self, Self::Final)
+    }
+}
+
+/// What a body does after its effect.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Then {
+    Return,
+    Fail,
+    FailForGood,
+    Panic,
+    Wait,
+    Run(&'static str),
+}
+
+struct Bank {
+    server: MariaDb,
+    pool: MySqlPool,
+    store: MySqlStore,
+}
+
+impl Bank {
+    async fn open() -> Self {
+        let server = MariaDb::start();
+        let pool = MySqlPoolOptions::new().max_connections(20).connect(&server.url()).await.unwrap();
+        let store = MySqlStore::from_pool(&pool).await.unwrap();
+        run(&server, "create table effects (id varchar(20) not null)");
+        Self { server, pool, store }
+    }
+
+    fn effects(&self, id: &str) -> String {
+        self.server.sql(&format!("select count(*) from effects where id = '{id}'"))
+    }
+
+    /// A call in a transaction of its own, which is committed whatever the call gives.
+    async fn called(&self, id: &str, then: Then) -> (Result<String, Failure>, Result<(), sqlx::Error>) {
+        let mut tx = self.pool.begin().await.unwrap();
+        let given = pay(self, &mut tx, id, then).await;
+        (given, tx.commit().await)
+    }
+}
+
+#[idempotent(
+    key = "payment/{id}",
+    scope = "bank.pay",
+    store = bank.store,
+    transaction = tx,
+    terminal = Failure::is_final,
+    crate = ::idem_runtime
+)]
+async fn pay(bank: &Bank, tx: &mut Transaction<'_, MySql>, id: &str, then: Then) -> Result<String, Failure> {
+    sqlx::query("INSERT INTO effects VALUES (?)").bind(id).execute(&mut **tx).await?;
+    match then {
+        Then::Return => {}
+        Then::Fail => return Err(Failure::Transient),
+        Then::FailForGood => return Err(Failure::Final),
+        Then::Panic => panic!("the body panics"),
+        Then::Wait => std::future::pending().await,
+        Then::Run(statement) => {
+            tx.execute(statement).await?;
+        }
+    }
+    Ok(format!("paid {id}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn effects_and_result_are_one_commit_and_a_duplicate_gets_the_result() {
+    let bank = Bank::open().await;
+    let mut tx = bank.pool.begin().await.unwrap();
+    assert_eq!(pay(&bank, &mut tx, "1", Then::Return).await.unwrap(), "paid 1");
+    let (busy, _) = bank.called("1", Then::Return).await;
+    assert!(matches!(busy, Err(Failure::Idem(idem::Error::InFlight { .. }))), "{busy:?}");
+    tx.rollback().await.unwrap();
+    assert_eq!(bank.effects("1"), "0");
+    for _ in 0..3 {
+        assert_eq!(bank.called("1", Then::Return).await.0.unwrap(), "paid 1");
+        assert_eq!(bank.effects("1"), "1");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_fails_leaves_no_effect_though_the_caller_commits() {
+    let bank = Bank::open().await;
+    let (given, committed) = bank.called("1", Then::Fail).await;
+    assert!(matches!(given, Err(Failure::Transient)) && committed.is_ok(), "{given:?}");
+    assert_eq!(bank.effects("1"), "0");
+    assert_eq!(bank.called("1", Then::Return).await.0.unwrap(), "paid 1");
+    // One that failed for good keeps its error.
+    for _ in 0..2 {
+        let (given, committed) = bank.called("2", Then::FailForGood).await;
+        assert!(matches!(given, Err(Failure::Final)) && committed.is_ok(), "{given:?}");
+        assert_eq!(bank.effects("2"), "0");
+    }
+    assert!(matches!(bank.called("2", Then::Return).await.0, Err(Failure::Final)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_panics_or_is_dropped_leaves_no_effect_though_the_caller_commits() {
+    let bank = Bank::open().await;
+    let mut tx = bank.pool.begin().await.unwrap();
+    let panicked = AssertUnwindSafe(pay(&bank, &mut tx, "1", Then::Panic)).catch_unwind().await;
+    assert!(panicked.is_err());
+    let time = Duration::from_millis(500);
+    let dropped = tokio::time::timeout(time, pay(&bank, &mut tx, "2", Then::Wait)).await;
+    assert!(dropped.is_err());
+    // What the caller writes afterwards is the caller's.
+    tx.execute("INSERT INTO effects VALUES ('after')").await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!([bank.effects("1"), bank.effects("2"), bank.effects("after")], ["0", "0", "1"]);
+    for id in ["1", "2"] {
+        assert_eq!(bank.called(id, Then::Return).await.0.unwrap(), format!("paid {id}"));
+        assert_eq!(bank.effects(id), "1");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_ends_the_transaction_is_an_error_and_what_follows_cannot_be_committed() {
+    let bank = Bank::open().await;
+    for (number, statement) in
+        ["COMMIT", "ROLLBACK", "CREATE TABLE IF NOT EXISTS made (x int)", "COMMIT; BEGIN"]
+            .into_iter()
+            .enumerate()
+    {
+        let id = number.to_string();
+        let (given, committed) = bank.called(&id, Then::Run(statement)).await;
+        assert!(matches!(given, Err(Failure::Idem(_))), "{statement}: {given:?}");
+        assert!(committed.is_err(), "{statement}");
+        assert_eq!(bank.server.sql("select count(*) from idem_records"), "0", "{statement}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_at_once_each_payment_is_made_once() {
+    let bank = Bank::open().await;
+    let bank = &bank;
+    let callers = (0..12_usize).map(|caller| async move {
+        for round in 0..60_usize {
+            let id = ((caller * 7 + round) % 40).to_string();
+            let then = if (caller + round) % 5 == 0 { Then::Fail } else { Then::Return };
+            loop {
+                match bank.called(&id, then).await {
+                    (Err(Failure::Idem(idem::Error::InFlight { .. })), _) => {
+                        tokio::time::sleep(Duration::from_millis(2)).await;
+                    }
+                    (Ok(result), committed) => {
+                        committed.unwrap();
+                        assert_eq!(result, format!("paid {id}"));
+                        break;
+                    }
+                    (Err(Failure::Transient), _) => break,
+                    (other, _) => panic!("{other:?}"),
+                }
+            }
+        }
+    });
+    join_all(callers).await;
+    let twice = "select count(*) from (select id from effects group by id having count(*) > 1) twice";
+    assert_eq!(bank.server.sql(twice), "0");
+    assert_eq!(bank.server.sql("select count(*) from effects"), "40");
+}

@@ -1,0 +1,154 @@
+//! Rows that others have locked, and keys that many want at once.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use idem_mysql::MySqlStore;
+use idem_runtime::Store;
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner, Release, ReleaseAnswer, ReleaseCause};
+use idem_test_servers::MariaDb;
+use sqlx::{Executor as _, MySqlPool};
+
+use crate::support::{builder, claim, completion, grant, key, new_table, record, replayed};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_other() {
+    let server = MariaDb::start();
+    let time = Duration::from_secs(2);
+    let store = MySqlStore::builder(&server.url())
+        .table("locked")
+        .connections(1)
+        .operation_timeout(time)
+        .connect()
+        .await
+        .unwrap();
+    let (held, free) = (grant(&store, "locked").await, grant(&store, "free").await);
+    let pool = MySqlPool::connect(&server.url()).await.unwrap();
+    let mut other = pool.begin().await.unwrap();
+    other
+        .execute("SELECT * FROM locked WHERE scope = 'mysql' AND `key` = 'locked' FOR UPDATE")
+        .await
+        .unwrap();
+    let names = [key("locked"), key("free")];
+    let results = [completion(held, "1"), completion(free, "2")];
+    let begin = Instant::now();
+    let freed = async {
+        let done = store.complete(&names[1], &results[1]).await;
+        (done, begin.elapsed())
+    };
+    // They travel together.
+    let (locked, (free, took)) = tokio::join!(store.complete(&names[0], &results[0]), freed);
+    let error = locked.unwrap_err();
+    // The last try may have been cut off by the end of the time.
+    assert!(error.is_transient(), "{error}");
+    assert_eq!(free.unwrap(), CompleteAnswer::Done);
+    assert!(took < time / 2, "{took:?}");
+    other.rollback().await.unwrap();
+    assert_eq!(store.complete(&names[0], &results[0]).await.unwrap(), CompleteAnswer::Done);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_of_a_locked_record_is_answered_where_it_would_change_nothing() {
+    let server = MariaDb::start();
+    let table = new_table();
+    let open = || {
+        MySqlStore::builder(&server.url()).table(&table).operation_timeout(Duration::from_secs(1)).connect()
+    };
+    let store = open().await.unwrap();
+    record(&store, "done", "kept").await;
+    grant(&store, "busy").await;
+    let pool = MySqlPool::connect(&server.url()).await.unwrap();
+    let mut other = pool.begin().await.unwrap();
+    other.execute(sqlx::AssertSqlSafe(format!("SELECT * FROM {table} FOR UPDATE"))).await.unwrap();
+    let fresh = open().await.unwrap();
+    assert_eq!(replayed(&fresh, "done").await, Some(b"kept".to_vec()));
+    let answer = fresh.claim(&key("busy"), &claim(Owner::random())).await.unwrap();
+    assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
+    other.rollback().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_many_that_begin_a_new_key_in_several_processes_is_granted_it() {
+    let server = MariaDb::start();
+    let table = new_table();
+    let mut stores = Vec::new();
+    for _ in 0..4 {
+        stores.push(MySqlStore::builder(&server.url()).table(&table).connect().await.unwrap());
+    }
+    for round in 0..30 {
+        let name = format!("order {round}");
+        let claims = (0..16).map(|caller| {
+            let (store, key) = (stores[caller % stores.len()].clone(), key(&name));
+            tokio::spawn(async move { store.claim(&key, &claim(Owner::random())).await.unwrap() })
+        });
+        let answers = join_all(claims).await;
+        let granted = answers.iter().filter(|answer| matches!(answer, Ok(ClaimAnswer::Granted(_)))).count();
+        assert_eq!(granted, 1, "{answers:?}");
+        assert!(
+            answers
+                .iter()
+                .all(|answer| matches!(answer, Ok(ClaimAnswer::Granted(_) | ClaimAnswer::Busy { .. })))
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_callers_of_many_keys_in_any_order_all_get_through() {
+    let server = MariaDb::start();
+    let url = server.url();
+    let table = new_table();
+    let mut callers = Vec::new();
+    for process in 0..3_usize {
+        let store = MySqlStore::builder(&url)
+            .table(&table)
+            .operation_timeout(Duration::from_secs(20))
+            .connect()
+            .await
+            .unwrap();
+        for caller in 0..40_usize {
+            let store = store.clone();
+            callers.push(tokio::spawn(async move {
+                for round in 0..20 {
+                    let name = format!("order {}", (process * 7 + caller * 13 + round * 29) % 30);
+                    let owner = Owner::random();
+                    if let ClaimAnswer::Granted(grant) =
+                        store.claim(&key(&name), &claim(owner)).await.unwrap()
+                    {
+                        let request = Release::new(owner, grant.fence, ReleaseCause::Failed);
+                        let released = store.release(&key(&name), &request).await.unwrap();
+                        assert_eq!(released, ReleaseAnswer::Released);
+                    }
+                }
+            }));
+        }
+    }
+    for caller in callers {
+        caller.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rows_of_others_in_a_small_table_are_not_locked() {
+    let server = MariaDb::start();
+    let table = new_table();
+    let store = builder(&server.url()).table(&table).connect().await.unwrap();
+    let names: Vec<String> = (0..6).map(|number| format!("order {number}")).collect();
+    let mut held = Vec::new();
+    for name in &names {
+        held.push(grant(&store, name).await);
+    }
+    let pool = MySqlPool::connect(&server.url()).await.unwrap();
+    let mut other = pool.begin().await.unwrap();
+    let lock =
+        format!("SELECT * FROM {table} WHERE scope = 'mysql' AND `key` IN ('order 1', 'order 4') FOR UPDATE");
+    other.execute(sqlx::AssertSqlSafe(lock)).await.unwrap();
+    // All but the two that are locked travel in one transaction, between and beside them.
+    let begin = Instant::now();
+    let completions = [0, 2, 3, 5].map(|number: usize| {
+        let (store, name, held) = (&store, &names[number], held[number]);
+        async move { store.complete(&key(name), &completion(held, "done")).await.unwrap() }
+    });
+    assert_eq!(join_all(completions).await, vec![CompleteAnswer::Done; 4]);
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    other.rollback().await.unwrap();
+}

@@ -1,0 +1,279 @@
+//! `MySqlStore` and a server that is killed, stopped, locked, foreign or too new.
+
+use std::time::{Duration, Instant};
+
+use idem_mysql::MySqlStore;
+use idem_runtime::protocol::{
+    ClaimAnswer, CompleteAnswer, Owner, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer,
+};
+use idem_runtime::{Store, StoreErrorKind};
+use idem_test_servers::{MariaDb, until};
+
+use crate::support::{HOUR, builder, claim, completion, grant, key, new_table, record, replayed, run, store};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_survives_a_killed_server_and_the_store_finds_it_again() {
+    let mut server = MariaDb::start();
+    let store = store(&server.url()).await;
+    let (owner, held) = grant(&store, "order").await;
+    record(&store, "done", "kept").await;
+    server.server().kill();
+    server.restart();
+    assert_eq!(replayed(&store, "done").await, Some(b"kept".to_vec()));
+    let renewal = Renew::new(owner, held.fence, HOUR);
+    assert_eq!(store.renew(&key("order"), &renewal).await.unwrap(), RenewAnswer::Held);
+    let done = store.complete(&key("order"), &completion((owner, held), "late")).await;
+    assert_eq!(done.unwrap(), CompleteAnswer::Done);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_grant_is_given_twice_while_the_server_is_killed_again_and_again() {
+    let mut server = MariaDb::start();
+    let url = server.url();
+    let store = builder(&url).operation_timeout(Duration::from_secs(20)).connect().await.unwrap();
+    let callers: Vec<_> = (0..8)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let mut granted = Vec::new();
+                for number in 0..60 {
+                    let owner = Owner::random();
+                    let name = format!("order {number}");
+                    // Asked again by the same owner until the truth is known.
+                    let answer = loop {
+                        match store.claim(&key(&name), &claim(owner)).await {
+                            Ok(answer) => break answer,
+                            Err(error) => assert!(error.is_transient(), "{error}"),
+                        }
+                    };
+                    if let ClaimAnswer::Granted(grant) = answer {
+                        granted.push(name.clone());
+                        let done = completion((owner, grant), "once");
+                        while store.complete(&key(&name), &done).await.is_err() {}
+                    }
+                }
+                granted
+            })
+        })
+        .collect();
+    for _ in 0..3 {
+        // In the midst of it, as soon as the server has done something since.
+        let commits = "show global status like 'Com_commit'";
+        let before = server.sql(commits);
+        until("it works", || {
+            callers.iter().all(|caller| caller.is_finished()) || server.sql(commits) != before
+        });
+        server.server().kill();
+        server.restart();
+    }
+    let mut granted = Vec::new();
+    for caller in callers {
+        granted.extend(caller.await.unwrap());
+    }
+    granted.sort();
+    let count = granted.len();
+    granted.dedup();
+    assert_eq!((granted.len(), count), (60, 60));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminated_session_is_not_noticed_by_the_caller() {
+    let server = MariaDb::start();
+    run(&server, "create user service; grant all on idem.* to service");
+    let store = store(&server.url().replace("root@", "service@")).await;
+    for round in 0..5 {
+        let name = format!("order {round}");
+        let held = grant(&store, &name).await;
+        run(&server, "kill user service");
+        let done = store.complete(&key(&name), &completion(held, "done")).await;
+        assert_eq!(done.unwrap(), CompleteAnswer::Done);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_gone_is_unavailable_within_the_operation_timeout() {
+    let mut server = MariaDb::start();
+    let time = Duration::from_millis(600);
+    let store = builder(&server.url()).operation_timeout(time).connect().await.unwrap();
+    server.server().kill();
+    let begin = Instant::now();
+    let error = store.claim(&key("order"), &claim(Owner::random())).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(begin.elapsed() < 3 * time, "{:?}", begin.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
+    let mut server = MariaDb::start();
+    let time = Duration::from_millis(600);
+    let store = builder(&server.url()).operation_timeout(time).connect().await.unwrap();
+    grant(&store, "warm").await;
+    server.server().signal("-STOP");
+    let begin = Instant::now();
+    let owner = Owner::random();
+    let error = store.claim(&key("order"), &claim(owner)).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error}");
+    assert!(begin.elapsed() < 4 * time, "{:?}", begin.elapsed());
+    server.server().signal("-CONT");
+    // The truth is there for who asks again.
+    let answer = store.claim(&key("order"), &claim(owner)).await.unwrap();
+    assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_locked_for_longer_than_an_operation_may_take_changes_nothing() {
+    let server = MariaDb::start();
+    let time = Duration::from_millis(500);
+    let store =
+        MySqlStore::builder(&server.url()).table("slow").operation_timeout(time).connect().await.unwrap();
+    let mut other = sqlx::MySqlPool::connect(&server.url()).await.unwrap().acquire().await.unwrap().detach();
+    sqlx::Executor::execute(&mut other, "LOCK TABLES slow WRITE").await.unwrap();
+    let begin = Instant::now();
+    let error = store.claim(&key("order"), &claim(Owner::random())).await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    assert!(begin.elapsed() < 4 * time, "{:?}", begin.elapsed());
+    sqlx::Executor::execute(&mut other, "UNLOCK TABLES").await.unwrap();
+    assert_eq!(server.sql("select count(*) from slow"), "0");
+    grant(&store, "order").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_free_connection_callers_get_through_as_soon_as_there_is_one() {
+    let server = MariaDb::with(&["--max-connections=10", "--innodb-flush-log-at-trx-commit=2"]);
+    let store = builder(&server.url()).connections(2).connect().await.unwrap();
+    let mut taken = Vec::new();
+    while let Ok(connection) = <sqlx::MySqlConnection as sqlx::Connection>::connect(&server.url()).await {
+        taken.push(connection);
+    }
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move { grant(&store, "order").await }
+    });
+    for connection in taken {
+        let _ = sqlx::Connection::close(connection).await;
+    }
+    waiting.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_no_record_is_reported_by_its_digest_and_never_run_over() {
+    let server = MariaDb::start();
+    let store = MySqlStore::builder(&server.url()).table("spoilt").connect().await.unwrap();
+    record(&store, "order 4711", "kept").await;
+    run(&server, "create table kept as select * from spoilt");
+    for change in [
+        "state = 9",
+        "fence = fence, on_crash = 7",
+        "tombstone = 5, result = null",
+        "tombstone = 0",
+        "result = null",
+        "completed_at = null",
+        "steps = 3, state = 0, result = null, completed_at = null",
+    ] {
+        run(&server, &format!("update spoilt set {change}"));
+        // It is read as it is, whatever this process remembers of it.
+        let fresh = MySqlStore::builder(&server.url()).table("spoilt").connect().await.unwrap();
+        let error = fresh.get(&key("order 4711")).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{change}: {error}");
+        let said = format!("{error:?} {error}");
+        assert!(said.contains(&key("order 4711").digest().to_string()) && !said.contains("4711\""), "{said}");
+        run(&server, "delete from spoilt; insert into spoilt select * from kept");
+    }
+    run(&server, "update spoilt set state = 9");
+    assert!(fresh_claim_is_refused(&server).await);
+    let operator = MySqlStore::builder(&server.url()).table("spoilt").connect().await.unwrap();
+    assert!(operator.forget(&key("order 4711")).await.unwrap());
+    grant(&operator, "order 4711").await;
+}
+
+async fn fresh_claim_is_refused(server: &MariaDb) -> bool {
+    let fresh = MySqlStore::builder(&server.url()).table("spoilt").connect().await.unwrap();
+    let error = fresh.claim(&key("order 4711"), &claim(Owner::random())).await.unwrap_err();
+    error.kind() == StoreErrorKind::CorruptRecord
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_operations_that_travel_together_only_the_one_that_is_refused_fails() {
+    let server = MariaDb::start();
+    let store = MySqlStore::builder(&server.url()).table("checked").connections(1).connect().await.unwrap();
+    run(&server, "alter table checked add check (octet_length(result) < 100)");
+    let (first, good, bad) =
+        (grant(&store, "first").await, grant(&store, "good").await, grant(&store, "bad").await);
+    let keys = ["first", "good", "bad"].map(key);
+    let requests = [completion(first, "small"), completion(good, "small"), completion(bad, vec![b'x'; 200])];
+    let (first, good, bad) = tokio::join!(
+        store.complete(&keys[0], &requests[0]),
+        store.complete(&keys[1], &requests[1]),
+        store.complete(&keys[2], &requests[2]),
+    );
+    assert_eq!((first.unwrap(), good.unwrap()), (CompleteAnswer::Done, CompleteAnswer::Done));
+    let error = bad.unwrap_err();
+    // What the server tells of the row goes no further.
+    assert!(error.to_string().contains("4025") && !format!("{error:?}").contains("bad"), "{error:?}");
+}
+
+#[test]
+fn a_lease_is_renewed_and_a_result_recorded_while_the_callers_runtime_is_blocked_or_gone() {
+    let server = MariaDb::start();
+    let url = server.url();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let (store, held) = first.block_on(async {
+        let store = store(&url).await;
+        let held = grant(&store, "order").await;
+        (store, held)
+    });
+    // Nothing drives the first runtime any more; another thread renews for it, as the keeper does.
+    let renewal = Renew::new(held.0, held.1.fence, HOUR);
+    let renewed = std::thread::scope(|scope| {
+        let renewing = scope.spawn(|| runtime().block_on(store.renew(&key("order"), &renewal)));
+        renewing.join().unwrap()
+    });
+    assert_eq!(renewed.unwrap(), RenewAnswer::Held);
+    drop(first);
+    runtime().block_on(async {
+        let done = store.complete(&key("order"), &completion(held, "done")).await.unwrap();
+        assert_eq!(done, CompleteAnswer::Done);
+        assert!(replayed(&store, "order").await.is_some());
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_that_is_dropped_leaves_the_connection_as_good_as_before() {
+    let server = MariaDb::start();
+    let store = builder(&server.url()).connections(1).connect().await.unwrap();
+    for number in 0..200 {
+        let name = key(&format!("order {number}"));
+        let request = claim(Owner::random());
+        let asked = store.claim(&name, &request);
+        tokio::select! { biased; _ = asked => {}, () = tokio::task::yield_now() => {} }
+    }
+    let (owner, held) = grant(&store, "last").await;
+    let request = Release::new(owner, held.fence, ReleaseCause::Failed);
+    assert_eq!(store.release(&key("last"), &request).await.unwrap(), ReleaseAnswer::Released);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_takes_no_writes_replays_results_and_refuses_the_rest() {
+    let server = MariaDb::start();
+    run(&server, "create user service; grant all on idem.* to service");
+    let url = server.url().replace("root@", "service@");
+    let table = new_table();
+    let open = || MySqlStore::builder(&url).table(&table).operation_timeout(Duration::from_secs(1)).connect();
+    let first = open().await.unwrap();
+    record(&first, "done", "kept").await;
+    grant(&first, "in flight").await;
+    run(&server, "set global read_only = on");
+    let store = open().await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(replayed(&store, "done").await, Some(b"kept".to_vec()));
+    }
+    for name in ["absent", "in flight"] {
+        let error = store.claim(&key(name), &claim(Owner::random())).await.unwrap_err();
+        assert!(error.is_transient(), "{name}: {error}");
+    }
+    let rows = format!("select count(*) from {table}");
+    assert_eq!(server.sql(&rows), "2");
+    run(&server, "set global read_only = off");
+    grant(&store, "absent").await;
+}

@@ -1,0 +1,14 @@
+//! Tests of idem-mysql: the kit, settings of servers and sessions, failures, layouts, housekeeping.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod attribute;
+mod conformance;
+mod connections;
+mod contention;
+mod failures;
+mod layouts;
+mod purge;
+mod settings;
+mod support;
+mod transaction;

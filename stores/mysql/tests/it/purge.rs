@@ -1,0 +1,134 @@
+//! Housekeeping of `MySqlStore`: what expired goes in batches, nothing else ever does.
+
+use std::time::{Duration, Instant};
+
+use idem_mysql::MySqlStore;
+use idem_runtime::Store;
+use idem_runtime::protocol::{Claim, ClaimAnswer, Owner, RecordStep, RecordedStep, StoredResult};
+use idem_test_servers::MariaDb;
+use sqlx::{Executor as _, MySqlPool};
+
+use crate::support::{grant, key, run};
+
+fn claim() -> Claim {
+    let (lease, ttl) = (Duration::from_secs(60), Duration::from_secs(60));
+    Claim::new(Owner::random(), lease, ttl)
+}
+
+/// How many records; `IDEM_PURGE=1000000` asks for more.
+fn count() -> usize {
+    std::env::var("IDEM_PURGE").ok().map_or(6_000, |count| count.parse().expect("a number"))
+}
+
+/// Puts `count` records beside one that was claimed: every second one is expired.
+async fn filled(server: &MariaDb, count: usize) -> MySqlStore {
+    let store = MySqlStore::builder(&server.url()).table("purged").connect().await.unwrap();
+    store.claim(&key("model"), &claim()).await.unwrap();
+    run(
+        server,
+        &format!(
+            "insert into purged (scope, `key`, state, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, \
+             ttl, created_at, expires_at, completed_at, steps, result) \
+             select scope, concat('order ', n.seq), 1, owner, fence + n.seq, attempt, recovered, on_crash, lease_until, \
+             retry_at, ttl, created_at, if(n.seq % 2 = 0, created_at - n.seq, if(n.seq % 5 = 0, null, created_at * 2)), \
+             created_at, 0, 'result' from purged join seq_1_to_{count} n on purged.`key` = 'model'"
+        ),
+    );
+    store
+}
+
+fn left(server: &MariaDb) -> (usize, usize) {
+    let count = |of: &str| server.sql(&format!("select count(*) from purged where {of}")).parse().unwrap();
+    (count("expires_at < created_at"), count("expires_at is null or expires_at > created_at"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_purges_at_once_delete_each_expired_record_once_and_no_live_one() {
+    let (server, count) = (MariaDb::start(), count());
+    let store = filled(&server, count).await;
+    let live = left(&server).1;
+    let begin = Instant::now();
+    let purging: Vec<_> = (0..3)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let mut purged = 0;
+                loop {
+                    match store.purge(1_000).await.unwrap() {
+                        0 => return purged,
+                        some => purged += some,
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut purged = 0;
+    for each in purging {
+        purged += each.await.unwrap();
+    }
+    println!("{purged} of {count} in {:?}", begin.elapsed());
+    assert_eq!((purged, left(&server)), (count / 2, (0, live)));
+    // Fences rise over all that was deleted, whatever the clock says.
+    let floor = "select value from purged_meta where name = 'fence_floor'";
+    let highest: u64 = server.sql(floor).parse().unwrap();
+    let raised = highest + (1 << 60);
+    run(&server, &format!("update purged_meta set value = {raised} where name = 'fence_floor'"));
+    let answer = store.claim(&key("order 2"), &claim()).await.unwrap();
+    let ClaimAnswer::Granted(grant) = answer else { panic!("{answer:?}") };
+    assert_eq!((grant.attempt, grant.fence.get()), (1, raised + 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_transaction_holds_is_left_for_later_and_nobody_waits_for_it() {
+    let server = MariaDb::start();
+    let store = filled(&server, 100).await;
+    let pool = MySqlPool::connect(&server.url()).await.unwrap();
+    let mut holding = pool.begin().await.unwrap();
+    let held = "SELECT * FROM purged WHERE scope = 'mysql' AND `key` IN ('order 2', 'order 4') FOR UPDATE";
+    holding.execute(held).await.unwrap();
+    assert_eq!(store.purge(usize::MAX).await.unwrap(), 48);
+    holding.rollback().await.unwrap();
+    assert_eq!(store.purge(usize::MAX).await.unwrap(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_steps_of_a_record_go_with_it() {
+    let server = MariaDb::start();
+    let store = MySqlStore::builder(&server.url()).table("stepped").connect().await.unwrap();
+    for name in ["expired", "forgotten", "kept"] {
+        let (owner, held) = grant(&store, name).await;
+        for position in 0..3 {
+            let result = StoredResult::Value(vec![7; 100_000].into());
+            let step = RecordedStep::new(format!("step {position}"), None, result);
+            store.record_step(&key(name), &RecordStep::new(owner, held.fence, position, step)).await.unwrap();
+        }
+    }
+    let steps = "select count(*) from stepped_steps";
+    assert_eq!(server.sql(steps), "9");
+    run(&server, "update stepped set expires_at = 1 where `key` = 'expired'");
+    assert_eq!(store.purge(10).await.unwrap(), 1);
+    assert_eq!(server.sql(steps), "6");
+    assert!(store.forget(&key("forgotten")).await.unwrap());
+    assert_eq!(server.sql("select distinct `key` from stepped_steps"), "0x6B657074");
+    assert_eq!(store.get(&key("kept")).await.unwrap().unwrap().steps.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_looks_at_the_expired_only() {
+    let server = MariaDb::start();
+    let store = filled(&server, 3_000).await;
+    assert_eq!(store.purge(usize::MAX).await.unwrap(), 1_500);
+    let reads = || {
+        let count = server.sql(
+            "select sum(variable_value) from information_schema.global_status \
+             where variable_name in ('HANDLER_READ_RND_NEXT', 'HANDLER_READ_NEXT')",
+        );
+        count.parse::<f64>().unwrap()
+    };
+    let before = reads();
+    for _ in 0..20 {
+        assert_eq!(store.purge(usize::MAX).await.unwrap(), 0);
+    }
+    // The question itself reads the status, some 600 rows.
+    assert!(reads() - before < 1_500.0, "{}", reads() - before);
+}

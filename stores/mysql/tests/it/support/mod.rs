@@ -1,0 +1,87 @@
+//! Stores on a MariaDB server of the test's own.
+
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use idem_mysql::{MySqlStore, MySqlStoreBuilder};
+use idem_runtime::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, Replay, StoredResult, Verdict,
+};
+use idem_runtime::{Key, RecordKey, Scope, Store as _};
+use idem_test_servers::MariaDb;
+use idem_testing::conformance::{Profile, Subject};
+
+/// Large enough for what the kit tries, small enough to be tried often.
+const MAX_RESULT_BYTES: usize = 1 << 20;
+
+/// A table nobody else has.
+pub(crate) fn new_table() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Two stores on a new table, as two processes have.
+pub(crate) async fn subject(url: String) -> Subject {
+    let table = new_table();
+    let open = || {
+        let builder = MySqlStore::builder(&url).table(&table).max_result_bytes(MAX_RESULT_BYTES);
+        builder.connections(2).connect()
+    };
+    // Servers of other tests are busy at the same time.
+    let profile = Profile::real_clock().short(Duration::from_millis(200));
+    Subject::new(open().await.unwrap(), profile).handle(open().await.unwrap())
+}
+
+/// A store on a new table of this server.
+pub(crate) async fn store(url: &str) -> MySqlStore {
+    builder(url).connect().await.unwrap()
+}
+
+/// As [`store`], yet to be set up.
+pub(crate) fn builder(url: &str) -> MySqlStoreBuilder {
+    MySqlStore::builder(url).table(new_table())
+}
+
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
+
+pub(crate) fn key(name: &str) -> RecordKey {
+    RecordKey::new(Scope::new("mysql").unwrap(), Key::new(name).unwrap())
+}
+
+pub(crate) fn claim(owner: Owner) -> Claim {
+    Claim::new(owner, HOUR, HOUR)
+}
+
+pub(crate) async fn grant(store: &MySqlStore, name: &str) -> (Owner, Grant) {
+    let owner = Owner::random();
+    match store.claim(&key(name), &claim(owner)).await.unwrap() {
+        ClaimAnswer::Granted(grant) => (owner, grant),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn completion((owner, grant): (Owner, Grant), result: impl Into<Vec<u8>>) -> Complete {
+    let result = StoredResult::Value(result.into().into());
+    Complete::new(owner, grant.fence, Verdict::Completed, result, HOUR)
+}
+
+/// Claims and completes.
+pub(crate) async fn record(store: &MySqlStore, name: &str, result: impl Into<Vec<u8>>) {
+    let held = grant(store, name).await;
+    let done = store.complete(&key(name), &completion(held, result)).await.unwrap();
+    assert_eq!(done, CompleteAnswer::Done);
+}
+
+/// What a duplicate is given.
+pub(crate) async fn replayed(store: &MySqlStore, name: &str) -> Option<Vec<u8>> {
+    match store.claim(&key(name), &claim(Owner::random())).await.unwrap() {
+        ClaimAnswer::Replay(Replay { result: StoredResult::Value(bytes), .. }) => Some(bytes.to_vec()),
+        _ => None,
+    }
+}
+
+pub(crate) fn run(server: &MariaDb, statement: &str) {
+    let _ = server.sql(statement);
+}

@@ -1,0 +1,239 @@
+//! Recording in a transaction of the caller's: what the engine asks of the store, on several connections.
+
+use std::time::{Duration, Instant};
+
+use idem_core::transaction::{Taken, Taking, TransactionStore as _};
+use idem_mysql::MySqlStore;
+use idem_runtime::protocol::{ClaimAnswer, Complete, CompleteAnswer, Owner, StoredResult, Verdict};
+use idem_runtime::{Store, StoreErrorKind};
+use idem_test_servers::MariaDb;
+use sqlx::{Connection as _, Executor as _, MySqlConnection};
+
+use crate::support::{HOUR, claim, grant, key, record, replayed, run};
+
+struct Bed {
+    server: MariaDb,
+    store: MySqlStore,
+    /// As another process has it.
+    other: MySqlStore,
+}
+
+async fn bed() -> Bed {
+    let server = MariaDb::start();
+    run(&server, "create table effects (id int primary key)");
+    let open = || MySqlStore::builder(&server.url()).operation_timeout(Duration::from_secs(2)).connect();
+    let (store, other) = (open().await.unwrap(), open().await.unwrap());
+    Bed { server, store, other }
+}
+
+async fn connection(bed: &Bed) -> MySqlConnection {
+    MySqlConnection::connect(&bed.server.url()).await.unwrap()
+}
+
+async fn take(store: &MySqlStore, connection: &mut MySqlConnection, name: &str) -> (Owner, Taking) {
+    let owner = Owner::random();
+    (owner, store.take(connection, &key(name), &claim(owner)).await.unwrap())
+}
+
+fn taken(taking: Taking) -> Box<Taken> {
+    match taking {
+        Taking::Taken(taken) => taken,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn completion(owner: Owner, taken: &Taken, result: Vec<u8>) -> Complete {
+    Complete::new(owner, taken.grant.fence, Verdict::Completed, StoredResult::Value(result.into()), HOUR)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_is_there_if_the_transaction_commits_and_else_nothing_is() {
+    let bed = bed().await;
+    for (name, large, commits) in
+        [("small", false, true), ("large", true, true), ("undone", false, false), ("undone", true, false)]
+    {
+        let result = if large { vec![7; 200_000] } else { b"done".to_vec() };
+        let mut connection = connection(&bed).await;
+        let mut tx = connection.begin().await.unwrap();
+        let (owner, taking) = take(&bed.store, &mut tx, name).await;
+        let taken = taken(taking);
+        MySqlStore::mark(&mut tx).await.unwrap();
+        tx.execute("INSERT INTO effects VALUES (1)").await.unwrap();
+        let completion = completion(owner, &taken, result.clone());
+        let recorded = bed.store.record(&mut tx, &key(name), &taken, &completion).await.unwrap();
+        assert_eq!(recorded, CompleteAnswer::Done);
+        MySqlStore::keep(&mut tx).await.unwrap();
+        assert!(bed.other.get(&key(name)).await.unwrap().is_none(), "{name} is seen before the commit");
+        if commits {
+            tx.commit().await.unwrap();
+        } else {
+            tx.rollback().await.unwrap();
+        }
+        assert_eq!(replayed_or_none(&bed.other, name).await, commits.then_some(result));
+        assert_eq!(bed.server.sql("select count(*) from effects"), if commits { "1" } else { "0" });
+        run(&bed.server, "delete from effects");
+    }
+}
+
+async fn replayed_or_none(store: &MySqlStore, name: &str) -> Option<Vec<u8>> {
+    match store.get(&key(name)).await.unwrap() {
+        Some(_) => replayed(store, name).await,
+        None => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_find_the_key_of_a_transaction_busy_at_once_and_those_beside_it_free() {
+    let bed = bed().await;
+    record(&bed.store, "expired", "old").await;
+    run(&bed.server, "update idem_records set expires_at = 1");
+    for name in ["new", "expired"] {
+        let mut connection = connection(&bed).await;
+        let mut tx = connection.begin().await.unwrap();
+        taken(take(&bed.store, &mut tx, name).await.1);
+        let begin = Instant::now();
+        for store in [&bed.store, &bed.other] {
+            let answer = store.claim(&key(name), &claim(Owner::random())).await.unwrap();
+            assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{name}: {answer:?}");
+        }
+        let mut another = self::connection(&bed).await;
+        let mut second = another.begin().await.unwrap();
+        let (_, taking) = take(&bed.other, &mut second, name).await;
+        assert!(matches!(taking, Taking::Refused(ClaimAnswer::Busy { .. })), "{name}: {taking:?}");
+        // Neighbours in the index, which a lock on a gap would hold up.
+        for neighbour in ["a", "neu", "new ", "newer", "expire", "expiree", "z"] {
+            let free = format!("{neighbour}/{name}");
+            taken(take(&bed.other, &mut second, &free).await.1);
+            grant(&bed.other, &format!("{free}/claimed")).await;
+        }
+        assert!(begin.elapsed() < Duration::from_millis(1_900), "{:?}", begin.elapsed());
+        second.rollback().await.unwrap();
+        tx.rollback().await.unwrap();
+        taken(take(&bed.other, &mut another.begin().await.unwrap(), name).await.1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_body_wrote_is_undone_to_the_mark_and_the_key_stays_taken() {
+    let bed = bed().await;
+    let mut connection = connection(&bed).await;
+    let mut tx = connection.begin().await.unwrap();
+    tx.execute("INSERT INTO effects VALUES (1)").await.unwrap();
+    let (owner, taking) = take(&bed.store, &mut tx, "order").await;
+    let taken = taken(taking);
+    MySqlStore::mark(&mut tx).await.unwrap();
+    tx.execute("INSERT INTO effects VALUES (2)").await.unwrap();
+    MySqlStore::undo(&mut tx).await.unwrap();
+    MySqlStore::mark(&mut tx).await.unwrap();
+    tx.execute("INSERT INTO effects VALUES (3)").await.unwrap();
+    MySqlStore::undo_first(&mut tx);
+    MySqlStore::mark(&mut tx).await.unwrap();
+    let answer = bed.other.claim(&key("order"), &claim(Owner::random())).await.unwrap();
+    assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
+    let completion = completion(owner, &taken, b"failed".to_vec());
+    let recorded = bed.store.record(&mut tx, &key("order"), &taken, &completion).await.unwrap();
+    assert_eq!(recorded, CompleteAnswer::Done);
+    MySqlStore::keep(&mut tx).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(bed.server.sql("select group_concat(id) from effects"), "1");
+    assert_eq!(replayed(&bed.other, "order").await, Some(b"failed".to_vec()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_in_which_nothing_was_recorded_leaves_no_trace_even_if_it_commits() {
+    let bed = bed().await;
+    let mut connection = connection(&bed).await;
+    let mut tx = connection.begin().await.unwrap();
+    taken(take(&bed.store, &mut tx, "order").await.1);
+    MySqlStore::mark(&mut tx).await.unwrap();
+    MySqlStore::undo(&mut tx).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(bed.server.sql("select count(*) from idem_records"), "0");
+    grant(&bed.other, "order").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_ends_the_transaction_is_found_out() {
+    let bed = bed().await;
+    for ended in ["COMMIT", "ROLLBACK", "CREATE TABLE IF NOT EXISTS made (x int)"] {
+        let mut connection = connection(&bed).await;
+        let mut tx = connection.begin().await.unwrap();
+        let (owner, taking) = take(&bed.store, &mut tx, "order").await;
+        let taken = taken(taking);
+        MySqlStore::mark(&mut tx).await.unwrap();
+        tx.execute(ended).await.unwrap();
+        let completion = completion(owner, &taken, b"done".to_vec());
+        let recorded = bed.store.record(&mut tx, &key("order"), &taken, &completion).await;
+        assert!(recorded.is_err(), "{ended}: {recorded:?}");
+        assert_eq!(bed.server.sql("select count(*) from idem_records"), "0", "{ended}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spoilt_transaction_cannot_be_committed() {
+    let bed = bed().await;
+    let mut connection = connection(&bed).await;
+    let mut tx = connection.begin().await.unwrap();
+    tx.execute("INSERT INTO effects VALUES (1)").await.unwrap();
+    MySqlStore::spoil(&mut tx).await;
+    assert!(tx.commit().await.is_err());
+    assert_eq!(bed.server.sql("select count(*) from effects"), "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_many_transactions_at_every_isolation_level_has_its_effect() {
+    let bed = bed().await;
+    for level in ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        run(&bed.server, "delete from effects; delete from idem_records");
+        let attempts = (0..6).map(|number| {
+            let (store, url) = ([&bed.store, &bed.other][number % 2].clone(), bed.server.url());
+            tokio::spawn(async move {
+                let mut connection = MySqlConnection::connect(&url).await.unwrap();
+                let set = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
+                connection.execute(sqlx::AssertSqlSafe(set)).await.unwrap();
+                let mut done = 0;
+                for number in 0..10 {
+                    let name = format!("order {number}");
+                    let mut tx = connection.begin().await.unwrap();
+                    if level != "SERIALIZABLE" {
+                        // Its snapshot is older than what others commit meanwhile.
+                        tx.fetch_all("SELECT * FROM effects").await.unwrap();
+                    }
+                    let (owner, taking) = take(&store, &mut tx, &name).await;
+                    let Taking::Taken(taken) = taking else { continue };
+                    let effect = format!("INSERT INTO effects VALUES ({number})");
+                    tx.execute(sqlx::AssertSqlSafe(effect)).await.unwrap();
+                    let completion = completion(owner, &taken, b"done".to_vec());
+                    let recorded = store.record(&mut tx, &key(&name), &taken, &completion).await.unwrap();
+                    assert_eq!(recorded, CompleteAnswer::Done);
+                    tx.commit().await.unwrap();
+                    done += 1;
+                }
+                done
+            })
+        });
+        let mut done = 0;
+        for attempt in futures_util::future::join_all(attempts).await {
+            done += attempt.unwrap();
+        }
+        assert_eq!(done, 10, "{level}");
+        assert_eq!(bed.server.sql("select count(*) from effects"), "10", "{level}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_is_too_large_is_refused_and_the_transaction_goes_on() {
+    let bed = bed().await;
+    let store = MySqlStore::builder(&bed.server.url()).max_result_bytes(100).connect().await.unwrap();
+    let mut connection = connection(&bed).await;
+    let mut tx = connection.begin().await.unwrap();
+    let (owner, taking) = take(&store, &mut tx, "order").await;
+    let taken = taken(taking);
+    let large = completion(owner, &taken, vec![7; 101]);
+    let error = store.record(&mut tx, &key("order"), &taken, &large).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::TooLarge);
+    let small = completion(owner, &taken, vec![7; 100]);
+    assert_eq!(store.record(&mut tx, &key("order"), &taken, &small).await.unwrap(), CompleteAnswer::Done);
+    tx.commit().await.unwrap();
+    assert_eq!(replayed(&store, "order").await, Some(vec![7; 100]));
+}

@@ -1,0 +1,185 @@
+//! How a store is set up: its settings, what is checked of them, and the first connection.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::PgConnectOptions;
+
+use super::layout::Names;
+use super::queue::{Queues, Setting};
+use super::statements::Statements;
+use super::{Inner, PostgresStore};
+use crate::db::connector::Source;
+use crate::db::settings::{Prepared, Settings};
+use idem_core::StoreError;
+use idem_core::Waiters;
+use idem_core::support::hints::Hints;
+use idem_core::support::own_runtime::apart;
+
+const TABLE: &str = "idem_records";
+/// How many connections there are at the most, unless it is said otherwise.
+const CONNECTIONS: usize = 4;
+const MOST_CONNECTIONS: usize = 64;
+/// The largest result, unless it is said otherwise.
+const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+/// The largest that can be said: PostgreSQL takes values up to 1 GB, and a message is more than its value.
+const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024;
+
+/// How to connect a [`PostgresStore`].
+#[derive(Clone)]
+#[must_use]
+pub struct PostgresStoreBuilder {
+    settings: Settings,
+    connections: usize,
+    max_result_bytes: usize,
+}
+
+impl PostgresStoreBuilder {
+    /// Uses what is there: nothing is made or migrated, and what is absent or of an older layout is refused.
+    /// For tools that look at a table which another program keeps.
+    pub const fn must_exist(mut self) -> Self {
+        self.settings.must_exist = true;
+        self
+    }
+
+    /// For the database of this URL.
+    pub(super) fn of_url(url: &str) -> Self {
+        Self::new(Source::of_url(url))
+    }
+
+    pub(super) fn new(source: Result<Source, StoreError>) -> Self {
+        Self {
+            settings: Settings::new(source, TABLE),
+            connections: CONNECTIONS,
+            max_result_bytes: MAX_RESULT_BYTES,
+        }
+    }
+
+    /// The schema of the table, made if it is absent; if not set, the first that exists of the
+    /// connection's `search_path`. Up to 63 letters, digits and underscores.
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.settings.schema = Some(schema.into());
+        self
+    }
+
+    /// The table; `idem_records` if not set. Up to 40 letters, digits and underscores. Stores with
+    /// different tables have nothing in common.
+    pub fn table(mut self, table: impl Into<String>) -> Self {
+        self.settings.table = table.into();
+        self
+    }
+
+    /// How long an operation may take, with all that is asked again, from 1 millisecond to 1 hour; 5
+    /// seconds if not set. It is also the longest that a statement may take.
+    pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.operation_timeout = timeout;
+        self
+    }
+
+    /// How long a lock held by another transaction is waited for, from 1 millisecond to 1 hour; 1 second
+    /// if not set.
+    pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.lock_timeout = timeout;
+        self
+    }
+
+    /// How many connections the store opens at the most, from 1 to 64; 4 if not set. More are seldom
+    /// faster: operations that find none free travel together.
+    pub const fn connections(mut self, most: usize) -> Self {
+        self.connections = most;
+        self
+    }
+
+    /// How old a connection may become before the store opens another in its place; 30 minutes if not set. So a name that
+    /// leads to another server is followed in time.
+    pub const fn max_connection_age(mut self, age: Duration) -> Self {
+        self.settings.max_connection_age = age;
+        self
+    }
+
+    /// Completes the options before each connection is opened, for passwords and tokens that change. `refresh` gets the
+    /// options of the URL or pool, and returns those to connect with; its time counts as the connection's. With a pool
+    /// it is not needed where somebody calls [`set_connect_options`](sqlx::Pool::set_connect_options): the store connects
+    /// with the options that the pool has at that time.
+    ///
+    /// ```
+    /// # use idem_postgres::PostgresStore;
+    /// # async fn token() -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// PostgresStore::builder("postgres://service@db.example/orders")
+    ///     .connect_options_with(|options| async { Ok::<_, std::io::Error>(options.password(&token().await?)) });
+    /// ```
+    pub fn connect_options_with<F, R, E>(mut self, refresh: F) -> Self
+    where
+        F: Fn(PgConnectOptions) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<PgConnectOptions, E>> + Send + 'static,
+        E: fmt::Display,
+    {
+        self.settings.source = self.settings.source.map(|source| source.refreshed(refresh));
+        self
+    }
+
+    /// The largest result that is stored, in bytes, up to 512 MiB; 16 MiB if not set.
+    pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
+        self.max_result_bytes = bytes;
+        self
+    }
+
+    /// Connects, and makes the table if it is absent.
+    ///
+    /// # Errors
+    ///
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range or a name
+    /// no identifier, the URL, the user or the database is wrong, a right is missing, or the table was
+    /// made by a newer version. [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot
+    /// be reached within the operation timeout.
+    pub async fn connect(self) -> Result<PostgresStore, StoreError> {
+        self.check()?;
+        let settings = self.settings;
+        let Prepared { connector, names, place } =
+            apart(async move { settings.prepare::<Names>().await }).await?;
+        let statements = Arc::new(Statements::new(&names));
+        let setting = Setting { connector, statements, connections: self.connections };
+        Ok(PostgresStore(Arc::new(Inner {
+            queues: Arc::new(Queues::new(setting)),
+            announced: Default::default(),
+            walking: Arc::default(),
+            place,
+            max_result_bytes: self.max_result_bytes,
+            hints: Hints::new(),
+            waiters: Waiters::default(),
+        })))
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        let refuse = |detail: String| Err(StoreError::configuration(detail));
+        self.settings.check().or_else(refuse)?;
+        if self.connections == 0 || self.connections > MOST_CONNECTIONS {
+            return refuse(format!(
+                "`connections` is {} and must be from 1 to {MOST_CONNECTIONS}",
+                self.connections
+            ));
+        }
+        if self.max_result_bytes == 0 || self.max_result_bytes > LARGEST_MAX_RESULT_BYTES {
+            return refuse(format!(
+                "`max_result_bytes` is {} and must be from 1 to {LARGEST_MAX_RESULT_BYTES}",
+                self.max_result_bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PostgresStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStoreBuilder")
+            .field("place", &self.settings.place())
+            .field("schema", &self.settings.schema)
+            .field("table", &self.settings.table)
+            .field("operation_timeout", &self.settings.operation_timeout)
+            .field("lock_timeout", &self.settings.lock_timeout)
+            .field("connections", &self.connections)
+            .field("max_result_bytes", &self.max_result_bytes)
+            .finish()
+    }
+}

@@ -1,0 +1,247 @@
+//! Reading rows, judging them by the protocol's functions, and writing what they say if the row is
+//! still the one that was judged.
+
+use std::collections::HashMap;
+
+use sqlx::postgres::PgRow;
+
+use super::operation::{Answer, Answers, Op, Ticket, unanswered};
+use super::rows::{self, Unreadable};
+use super::statements::Statements;
+use crate::db::failure::{Failure, raced};
+use crate::db::session::{Session, statement};
+use idem_core::RecordKey;
+use idem_core::StoreError;
+use idem_core::protocol::{self, Fence, Fingerprint, Record, Timestamp, Transition};
+
+/// How often a record is looked at again because another changed it meanwhile.
+pub(super) const ROUNDS: usize = 8;
+
+/// A record to be written in the place of another.
+pub(super) struct Swap<'k> {
+    pub(super) key: &'k RecordKey,
+    pub(super) old: Record,
+    pub(super) new: Record,
+}
+
+/// What a row is found to be, and when.
+pub(super) type Found = Result<(Option<Record>, Timestamp), Unreadable>;
+
+/// A key twice in a batch is read once.
+fn distinct<'k>(keys: &[&'k RecordKey]) -> (Vec<&'k RecordKey>, Vec<usize>) {
+    let mut places: HashMap<&RecordKey, usize> = HashMap::new();
+    let mut distinct = Vec::new();
+    let place_of = keys.iter().map(|key| {
+        *places.entry(key).or_insert_with(|| {
+            distinct.push(*key);
+            distinct.len() - 1
+        })
+    });
+    let place_of = place_of.collect();
+    (distinct, place_of)
+}
+
+/// The place in the batch that a row speaks of.
+pub(super) fn number_of(row: &PgRow, index: usize) -> Result<usize, Unreadable> {
+    let number = rows::unsigned(row, index, "n")?;
+    usize::try_from(number).ok().and_then(|number| number.checked_sub(1)).ok_or(Unreadable("n"))
+}
+
+pub(super) fn now_of(row: &PgRow, index: usize) -> Result<Timestamp, Unreadable> {
+    rows::unsigned(row, index, "now").map(Timestamp::from_micros)
+}
+
+/// The keys as two arrays.
+pub(super) fn names<'k>(keys: impl Iterator<Item = &'k RecordKey>) -> (Vec<&'k [u8]>, Vec<&'k [u8]>) {
+    keys.map(|key| (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes())).unzip()
+}
+
+/// What is under each of these keys, all of them.
+pub(super) async fn read_all(
+    session: &mut Session,
+    statements: &Statements,
+    keys: &[&RecordKey],
+) -> Result<Vec<Found>, Failure> {
+    let mut found: Vec<Option<Found>> = keys.iter().map(|_| None).collect();
+    loop {
+        let open: Vec<usize> = (0..keys.len()).filter(|&place| found[place].is_none()).collect();
+        if open.is_empty() {
+            return Ok(found.into_iter().flatten().collect());
+        }
+        let asked: Vec<&RecordKey> = open.iter().map(|&place| keys[place]).collect();
+        let mut progress = false;
+        for (place, read) in open.into_iter().zip(read(session, statements, &asked).await?) {
+            progress |= read.is_some();
+            found[place] = read;
+        }
+        if !progress {
+            return Err(Failure::Refused(unanswered()));
+        }
+    }
+}
+
+/// What is under those of these keys that one statement may carry: the first ones, up to a number of bytes.
+pub(super) async fn read(
+    session: &mut Session,
+    statements: &Statements,
+    keys: &[&RecordKey],
+) -> Result<Vec<Option<Found>>, Failure> {
+    let (scopes, texts) = names(keys.iter().copied());
+    let query = statement(&statements.read).bind(scopes).bind(texts);
+    let given = session.fetch_all(query).await?;
+    let mut found: Vec<Option<Found>> = keys.iter().map(|_| None).collect();
+    for row in &given {
+        let read = || {
+            let record = match rows::column::<bool>(row, 2, "found")? {
+                true => {
+                    let steps = rows::steps(row, 3 + rows::COLUMNS.len())?;
+                    Some(rows::read(row, 3)?.with_steps(steps))
+                }
+                false => None,
+            };
+            Ok((record, now_of(row, 1)?))
+        };
+        if let Ok(place) = number_of(row, 0)
+            && let Some(slot) = found.get_mut(place)
+        {
+            *slot = Some(read());
+        }
+    }
+    Ok(found)
+}
+
+/// Writes each new record if the old one is still there, and says which were.
+pub(super) async fn swap(
+    session: &mut Session,
+    statements: &Statements,
+    swaps: &[Swap<'_>],
+) -> Result<Vec<bool>, Failure> {
+    let mut done = vec![false; swaps.len()];
+    if swaps.is_empty() {
+        return Ok(done);
+    }
+    // In one order everywhere, so that no two batches wait for each other.
+    let mut order: Vec<usize> = (0..swaps.len()).collect();
+    order.sort_by_key(|&place| (swaps[place].key.scope().as_str(), swaps[place].key.key().as_str()));
+    let sorted = || order.iter().map(|&place| &swaps[place]);
+    let (scopes, texts) = names(sorted().map(|swap| swap.key));
+    let numbers = |of: fn(&Record) -> i64| sorted().map(|swap| of(&swap.new)).collect::<Vec<i64>>();
+    let ends = |record: &Record| record.expires_at.map(rows::instant);
+    let results: Vec<_> = sorted().map(|swap| rows::result_columns(swap.new.result.as_ref())).collect();
+    let (tombstones, bytes): (Vec<_>, Vec<_>) = results.into_iter().unzip();
+    let query = statement(&statements.swap)
+        .bind(scopes)
+        .bind(texts)
+        .bind(sorted().map(|swap| rows::state_word(swap.old.state)).collect::<Vec<_>>())
+        .bind(sorted().map(|swap| swap.old.owner.as_bytes().as_slice()).collect::<Vec<_>>())
+        .bind(sorted().map(|swap| rows::integer(swap.old.fence.get())).collect::<Vec<_>>())
+        .bind(sorted().map(|swap| rows::instant(swap.old.lease_until)).collect::<Vec<_>>())
+        .bind(sorted().map(|swap| ends(&swap.old)).collect::<Vec<_>>())
+        .bind(sorted().map(|swap| rows::state_word(swap.new.state)).collect::<Vec<_>>())
+        .bind(sorted().map(|swap| swap.new.owner.as_bytes().as_slice()).collect::<Vec<_>>())
+        .bind(numbers(|record| rows::integer(record.fence.get())))
+        .bind(numbers(|record| i64::from(record.attempt)))
+        .bind(sorted().map(|swap| swap.new.recovered).collect::<Vec<_>>())
+        .bind(sorted().map(|swap| rows::on_crash_word(swap.new.on_crash)).collect::<Vec<_>>())
+        .bind(numbers(|record| rows::instant(record.lease_until)))
+        .bind(numbers(|record| rows::instant(record.retry_at)))
+        .bind(numbers(|record| rows::micros(record.ttl)))
+        .bind(
+            sorted()
+                .map(|swap| {
+                    swap.new.fingerprint.as_ref().map(|print| Fingerprint::as_bytes(print).as_slice())
+                })
+                .collect::<Vec<Option<&[u8]>>>(),
+        )
+        .bind(tombstones)
+        .bind(numbers(|record| rows::instant(record.created_at)))
+        .bind(sorted().map(|swap| swap.new.completed_at.map(rows::instant)).collect::<Vec<_>>())
+        .bind(sorted().map(|swap| ends(&swap.new)).collect::<Vec<_>>())
+        .bind(bytes);
+    let given = session.fetch_all(query).await?;
+    for row in &given {
+        if let Ok(place) = number_of(row, 0)
+            && let Some(&place) = order.get(place)
+        {
+            done[place] = true;
+        }
+    }
+    Ok(done)
+}
+
+/// What the protocol makes of a record.
+fn decide(op: &Op, record: Option<&Record>, now: Timestamp) -> Option<Transition<Answer>> {
+    fn step<A>(step: Transition<A>, answer: fn(A) -> Answer) -> Transition<Answer> {
+        Transition::new(step.write, answer(step.answer))
+    }
+    Some(match op {
+        Op::Claim(request) => step(protocol::claim(record, Fence::default(), request, now), Answer::Claim),
+        Op::Renew(request) => step(protocol::renew(record, request, now), Answer::Renew),
+        Op::Complete(request) => step(protocol::complete(record, request, now), Answer::Complete),
+        Op::Release(request) => step(protocol::release(record, request, now), Answer::Release),
+        Op::Resolve(word) => step(protocol::resolve(record, word, now), Answer::Resolve),
+        Op::RecordStep(_) | Op::Get | Op::Forget => return None,
+    })
+}
+
+/// Answers operations by reading, judging and writing, no key twice among them.
+pub(super) async fn apply(
+    session: &mut Session,
+    statements: &Statements,
+    tickets: &[&Ticket],
+) -> Result<Answers, Failure> {
+    let mut answers: Vec<Option<Result<Answer, StoreError>>> = tickets.iter().map(|_| None).collect();
+    for _ in 0..ROUNDS {
+        let open: Vec<usize> = (0..tickets.len()).filter(|&place| answers[place].is_none()).collect();
+        if open.is_empty() {
+            break;
+        }
+        let keys: Vec<_> = open.iter().map(|&place| &tickets[place].asked.key).collect();
+        let found = read_all(session, statements, &keys).await?;
+        let (mut swaps, mut swapped) = (Vec::new(), Vec::new());
+        for (place, found) in open.into_iter().zip(found) {
+            let asked = &tickets[place].asked;
+            let (record, now) = match found {
+                Ok(found) => found,
+                Err(unreadable) => {
+                    answers[place] = Some(Err(unreadable.error(&asked.key)));
+                    continue;
+                }
+            };
+            match decide(&asked.op, record.as_ref(), now) {
+                Some(Transition { write: None, answer, .. }) => answers[place] = Some(Ok(answer)),
+                Some(Transition { write: Some(new), answer, .. }) => {
+                    // Nothing but a claim writes where there is no record.
+                    if let Some(old) = record {
+                        swaps.push(Swap { key: &asked.key, old, new });
+                        swapped.push((place, answer));
+                    }
+                }
+                None => answers[place] = Some(Err(raced())),
+            }
+        }
+        let done = swap(session, statements, &swaps).await?;
+        for ((place, answer), done) in swapped.into_iter().zip(done) {
+            if done {
+                answers[place] = Some(Ok(answer));
+            }
+        }
+    }
+    Ok(answers.into_iter().map(|answer| answer.or_else(|| Some(Err(raced())))).collect())
+}
+
+/// Answers reads.
+pub(super) async fn get(
+    session: &mut Session,
+    statements: &Statements,
+    tickets: &[Ticket],
+) -> Result<Answers, Failure> {
+    let keys: Vec<_> = tickets.iter().map(|ticket| &ticket.asked.key).collect();
+    let (distinct, place_of) = distinct(&keys);
+    let found = read(session, statements, &distinct).await?;
+    let answers = keys.into_iter().zip(place_of).map(|(key, place)| match found.get(place)?.clone()? {
+        Ok((record, now)) => Some(Ok(Answer::Get(record.filter(|record| protocol::is_live(record, now))))),
+        Err(unreadable) => Some(Err(unreadable.error(key))),
+    });
+    Ok(answers.collect())
+}

@@ -1,0 +1,157 @@
+//! What the server's and the driver's errors mean for the caller, and what a person can do about them.
+//!
+//! Only an error's code and message are ever passed on: its detail may hold a row, and so a key.
+
+use std::time::Duration;
+
+use sqlx::Error;
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
+
+use idem_core::StoreError;
+
+/// `lock_timeout` ran out.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
+const READ_ONLY: &str = "25006";
+const CANNOT_CONNECT_NOW: &str = "57P03";
+const DUPLICATE_STATEMENT: &str = "42P05";
+
+/// Why a statement gave no answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// The server refused it: nothing of it was applied, and the connection is as good as before.
+    Refused(StoreError),
+    /// The server takes no writes: nothing was applied, and only reads are of use on this connection.
+    ReadOnly(StoreError),
+    /// The connection is of no more use; the statement may have been applied.
+    Broken(StoreError),
+}
+
+impl Failure {
+    pub(crate) fn error(self) -> StoreError {
+        match self {
+            Self::Refused(error) | Self::ReadOnly(error) | Self::Broken(error) => error,
+        }
+    }
+}
+
+fn database(error: &Error) -> Option<&PgDatabaseError> {
+    error.as_database_error()?.try_downcast_ref()
+}
+
+/// The error of a statement that was sent.
+pub(crate) fn of_statement(error: &Error) -> Failure {
+    match error {
+        Error::Database(_) => match database(error) {
+            Some(error) if is_fatal(error) => Failure::Broken(StoreError::outcome_unknown(said(error))),
+            Some(error) => of_error(error),
+            None => Failure::Broken(StoreError::outcome_unknown("the server sent an error of no known kind")),
+        },
+        Error::Encode(_) | Error::ColumnDecode { .. } | Error::Decode(_) | Error::TypeNotFound { .. } => {
+            Failure::Refused(StoreError::configuration(format!(
+                "the table is not as this version of idem made it: {error}"
+            )))
+        }
+        Error::Io(error) => Failure::Broken(StoreError::outcome_unknown(format!(
+            "the connection to the server was lost ({})",
+            error.kind()
+        ))),
+        other => Failure::Broken(StoreError::outcome_unknown(format!("the driver failed: {other}"))),
+    }
+}
+
+/// What an error that did not end the session means for the session.
+fn of_error(error: &PgDatabaseError) -> Failure {
+    let code = error.code();
+    match (code.get(..2).unwrap_or_default(), code) {
+        (_, READ_ONLY) => Failure::ReadOnly(refused(error)),
+        // The connection to the server behind a pooler is lost, and with it the answer.
+        ("08", _) => Failure::Broken(StoreError::outcome_unknown(said(error))),
+        // The session is not the one that it was: its statements are gone, or a transaction is open that we did not begin.
+        ("25" | "26", _) | (_, DUPLICATE_STATEMENT | CANNOT_CONNECT_NOW) => Failure::Broken(refused(error)),
+        _ => Failure::Refused(refused(error)),
+    }
+}
+
+/// Whether a pooler took offence at the settings in the startup message.
+pub(super) fn refuses_startup_options(error: &Error) -> bool {
+    has_code(error, &["08P01", "0A000", "22023", "42704"])
+}
+
+/// Whether the server's error has one of these codes.
+pub(super) fn has_code(error: &Error, codes: &[&str]) -> bool {
+    database(error).is_some_and(|error| codes.contains(&error.code()))
+}
+
+/// The error of an attempt to connect: nothing was sent that could have been applied.
+pub(crate) fn of_connect(error: &Error) -> StoreError {
+    match error {
+        Error::Database(_) => match database(error) {
+            Some(error) => refused(error),
+            None => StoreError::unavailable("the server refused the connection"),
+        },
+        Error::Configuration(error) => {
+            StoreError::configuration(format!("the connection's settings are wrong: {error}"))
+        }
+        Error::Tls(error) => {
+            StoreError::configuration(format!("no encrypted connection can be made: {error}"))
+        }
+        Error::Io(error) => {
+            StoreError::unavailable(format!("no connection to the server can be made ({error})"))
+        }
+        other => StoreError::unavailable(format!("no connection to the server can be made: {other}")),
+    }
+}
+
+/// The server ended the session with it, so it was no answer to a statement alone.
+fn is_fatal(error: &PgDatabaseError) -> bool {
+    matches!(error.severity(), PgSeverity::Fatal | PgSeverity::Panic)
+}
+
+fn said(error: &PgDatabaseError) -> String {
+    format!("the server said \"{}\" (SQLSTATE {})", error.message(), error.code())
+}
+
+/// What a refusal means: the statement was rolled back, or the session was not let in.
+fn refused(error: &PgDatabaseError) -> StoreError {
+    let code = error.code();
+    let said = said(error);
+    let class = code.get(..2).unwrap_or_default();
+    match (class, code) {
+        ("28", _) => StoreError::configuration(format!(
+            "{said}; look at the user, at its password, and at pg_hba.conf of the server"
+        )),
+        ("3D", _) => StoreError::configuration(format!("{said}; look at the name of the database")),
+        ("3F", _) => StoreError::configuration(format!("{said}; look at the name of the schema")),
+        (_, "42501") => StoreError::configuration(format!("{said}; grant the user this right")),
+        (_, "42P01") => StoreError::configuration(format!(
+            "{said}: it was dropped or renamed while this process ran; restore it, or start the process again, which \
+             makes an empty one: what was recorded is forgotten then, and duplicates run"
+        )),
+        (_, DUPLICATE_STATEMENT) => {
+            StoreError::unavailable(format!("{said}: a pooler shares the session with other clients"))
+        }
+        ("42" | "0A" | "22" | "23", _) => StoreError::configuration(format!(
+            "{said}; the table is not as this version of idem made it, or the server is none that idem knows"
+        )),
+        (_, READ_ONLY) => StoreError::unavailable(format!(
+            "{said}: this server takes no writes; it is a standby, or set to be read-only"
+        )),
+        (_, LOCK_NOT_AVAILABLE) => StoreError::unavailable(format!(
+            "{said}: another transaction holds the record or the table; look for it in pg_stat_activity"
+        )),
+        (_, "57014") => StoreError::unavailable(format!(
+            "{said}: it took longer than a statement may; nothing was applied"
+        )),
+        _ => StoreError::unavailable(said),
+    }
+}
+
+/// No answer in time; what was sent may still be applied.
+pub(crate) fn late(time: Duration) -> Failure {
+    Failure::Broken(StoreError::outcome_unknown(format!("the server did not answer within {time:?}")))
+}
+
+/// The error of a record that others change faster than it can be read and written.
+pub(crate) fn raced() -> StoreError {
+    StoreError::unavailable("others changed the record each time it was read; try again")
+}

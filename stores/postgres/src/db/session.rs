@@ -1,0 +1,84 @@
+//! One connection to the server, and the statements on it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+use tokio::time::{Instant, timeout};
+
+use super::failure::{self, Failure};
+
+/// A statement and its parameters.
+pub(crate) type Statement = Query<'static, Postgres, PgArguments>;
+
+/// A statement without its parameters.
+pub(crate) fn statement(text: &Arc<str>) -> Statement {
+    sqlx::query(AssertSqlSafe(text.clone()))
+}
+
+/// An open connection. It lives in the runtime that opened it.
+pub(crate) struct Session {
+    connection: PgConnection,
+    opened: Instant,
+    /// How each transaction begins, where a pooler shares the server's sessions between its clients.
+    shared: Option<Arc<str>>,
+    /// Whether the connection may be used again. Not while a statement runs: one that is dropped leaves it undefined.
+    usable: bool,
+}
+
+impl Session {
+    pub(super) fn new(connection: PgConnection, shared: Option<Arc<str>>) -> Self {
+        Self { connection, opened: Instant::now(), shared, usable: true }
+    }
+
+    /// Runs one statement in a transaction of its own.
+    pub(crate) async fn fetch_all(&mut self, statement: Statement) -> Result<Vec<PgRow>, Failure> {
+        let usable = std::mem::replace(&mut self.usable, false);
+        let answer = match self.shared.clone() {
+            None => self.connection.fetch_all(statement).await,
+            Some(begin) => self.fetch_shared(&begin, statement).await,
+        };
+        let answer = answer.map_err(|error| failure::of_statement(&error));
+        self.usable = usable && !matches!(answer, Err(Failure::Broken(_) | Failure::ReadOnly(_)));
+        answer
+    }
+
+    /// The same where nothing may stay in the session: settings end with the transaction, and so does the statement,
+    /// which has no name.
+    async fn fetch_shared(&mut self, begin: &Arc<str>, statement: Statement) -> sqlx::Result<Vec<PgRow>> {
+        self.connection.execute(AssertSqlSafe(begin.clone())).await?;
+        let answer = self.connection.fetch_all(statement.persistent(false)).await;
+        let end = if answer.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        let ended = self.connection.execute(end).await;
+        let rows = answer?;
+        ended.map(|_| rows)
+    }
+
+    /// Whether the connection may be used again.
+    pub(crate) const fn is_usable(&self) -> bool {
+        self.usable
+    }
+
+    /// This session if it may be used again and is younger than `age`.
+    pub(crate) async fn kept(self, age: Duration, time: Duration) -> Option<Self> {
+        if self.usable && self.opened.elapsed() < age {
+            return Some(self);
+        }
+        if self.usable {
+            self.close(time).await;
+        }
+        None
+    }
+
+    /// The connection itself, for migrations.
+    pub(crate) const fn connection(&mut self) -> &mut PgConnection {
+        &mut self.connection
+    }
+
+    /// Says goodbye to the server, which may be gone itself.
+    pub(crate) async fn close(self, time: Duration) {
+        let _ = timeout(time, PgConnection::close(self.connection)).await;
+    }
+}

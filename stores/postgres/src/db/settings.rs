@@ -1,0 +1,92 @@
+//! Settings that the builders of the store and of the outbox share, and the first connection.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::connector::{Connector, Source};
+use super::identifier::Identifier;
+use super::schema::{self, Named};
+use idem_core::StoreError;
+use idem_core::support::retry::retried;
+
+/// How long an operation may take unless set.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait for a lock unless set.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Upper limit of both timeouts.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+/// How old a connection may become unless set.
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
+
+/// Where the tables are, and how long to wait for the server.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) source: Result<Source, StoreError>,
+    pub(crate) schema: Option<String>,
+    pub(crate) table: String,
+    pub(crate) operation_timeout: Duration,
+    pub(crate) lock_timeout: Duration,
+    pub(crate) max_connection_age: Duration,
+    /// Whether the layout is used as it is, or refused, and never made or migrated.
+    pub(crate) must_exist: bool,
+}
+
+/// A database in which the layout exists.
+pub(crate) struct Prepared<N> {
+    pub(crate) connector: Connector,
+    pub(crate) names: N,
+    /// Server, database and table, for `Debug`.
+    pub(crate) place: String,
+}
+
+impl Settings {
+    pub(crate) fn new(source: Result<Source, StoreError>, table: &str) -> Self {
+        Self {
+            source,
+            schema: None,
+            table: table.to_owned(),
+            operation_timeout: OPERATION_TIMEOUT,
+            lock_timeout: LOCK_TIMEOUT,
+            max_connection_age: MAX_CONNECTION_AGE,
+            must_exist: false,
+        }
+    }
+
+    /// Why a timeout cannot be used.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (name, timeout) in
+            [("operation_timeout", self.operation_timeout), ("lock_timeout", self.lock_timeout)]
+        {
+            if timeout < Duration::from_millis(1) || timeout > LONGEST_TIMEOUT {
+                return Err(format!("`{name}` is {timeout:?} and must be from 1ms to 1h"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects, and makes the tables if they are absent.
+    pub(crate) async fn prepare<N: Named>(self) -> Result<Prepared<N>, StoreError> {
+        let schema = self.schema.as_deref().map(Identifier::schema).transpose()?;
+        let table = Identifier::table(&self.table)?;
+        let connector =
+            Connector::new(self.source?, self.operation_timeout, self.lock_timeout, self.max_connection_age);
+        // Where the time is over in the middle of a try, the error before says more.
+        let last = Mutex::new(None);
+        let names: Result<N, StoreError> = retried(connector.timeout(), || async {
+            let prepared = schema::prepare(&connector, schema.as_ref(), &table, self.must_exist).await;
+            *last.lock().unwrap_or_else(PoisonError::into_inner) = prepared.as_ref().err().cloned();
+            prepared
+        })
+        .await;
+        let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let names = names.map_err(|error| last.filter(StoreError::is_transient).unwrap_or(error))?;
+        let place = format!("{} table {}", connector.place(), names.table());
+        Ok(Prepared { connector, names, place })
+    }
+
+    /// Where server and database are, for `Debug`.
+    pub(crate) fn place(&self) -> Result<String, &StoreError> {
+        self.source.as_ref().map(Source::place)
+    }
+}

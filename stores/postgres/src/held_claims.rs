@@ -1,0 +1,176 @@
+//! Renewals, steps and completions of many claims in one statement each.
+//!
+//! What the statement did not find in flight and the asker's is judged by the protocol's own function.
+
+use sqlx::postgres::PgRow;
+
+use super::compare_and_swap::{ROUNDS, apply, names, number_of, read_all};
+use super::operation::{Answer, Answers, Op, Ticket, unanswered};
+use super::rows;
+use super::statements::Statements;
+use crate::db::failure::{Failure, raced};
+use crate::db::session::{Session, statement};
+use idem_core::RecordKey;
+use idem_core::StoreError;
+use idem_core::protocol::{self, Complete, CompleteAnswer, RecordStep, RecordStepAnswer, Renew, RenewAnswer};
+use idem_core::support::step_bytes;
+
+/// Requests with their places in the batch, in one order everywhere, so that no two batches wait for
+/// each other.
+fn sorted<'t, R>(
+    tickets: &'t [Ticket],
+    request: impl Fn(&'t Op) -> Option<&'t R>,
+) -> Vec<(usize, &'t RecordKey, &'t R)> {
+    let asked = tickets.iter().enumerate();
+    let mut asked: Vec<_> = asked
+        .filter_map(|(place, ticket)| Some((place, &ticket.asked.key, request(&ticket.asked.op)?)))
+        .collect();
+    asked.sort_by_key(|(_, key, _)| (key.scope().as_str(), key.key().as_str()));
+    asked
+}
+
+/// Answers renewals, no key twice among them.
+pub(super) async fn renew(
+    session: &mut Session,
+    statements: &Statements,
+    tickets: &[Ticket],
+) -> Result<Answers, Failure> {
+    let asked = sorted(tickets, |op| match op {
+        Op::Renew(request) => Some(request),
+        _ => None,
+    });
+    let (scopes, keys) = names(asked.iter().map(|(_, key, _)| *key));
+    let query = statement(&statements.renew)
+        .bind(scopes)
+        .bind(keys)
+        .bind(asked.iter().map(|(_, _, Renew { owner, .. })| owner.as_bytes().as_slice()).collect::<Vec<_>>())
+        .bind(asked.iter().map(|(_, _, Renew { fence, .. })| rows::integer(fence.get())).collect::<Vec<_>>())
+        .bind(asked.iter().map(|(_, _, Renew { lease, .. })| rows::micros(*lease)).collect::<Vec<_>>());
+    let given = session.fetch_all(query).await?;
+    let done = done(tickets.len(), &given, asked.iter().map(|(place, ..)| *place));
+    rest(session, statements, tickets, &done, || Answer::Renew(RenewAnswer::Held)).await
+}
+
+/// Answers steps, no key twice among them. What was not the next one is judged on the row as it is; where it
+/// is the next one by then, the statement is put again.
+pub(super) async fn record_step(
+    session: &mut Session,
+    statements: &Statements,
+    tickets: &[Ticket],
+) -> Result<Answers, Failure> {
+    let asked = sorted(tickets, |op| match op {
+        Op::RecordStep(request) => Some(request),
+        _ => None,
+    });
+    let mut answers: Vec<Option<Result<Answer, StoreError>>> = tickets.iter().map(|_| None).collect();
+    for _ in 0..ROUNDS {
+        let open: Vec<_> = asked.iter().filter(|(place, ..)| answers[*place].is_none()).collect();
+        if open.is_empty() {
+            break;
+        }
+        for place in append(session, statements, &open).await? {
+            answers[place] = Some(Ok(Answer::RecordStep(RecordStepAnswer::Recorded)));
+        }
+        let left: Vec<_> = open.into_iter().filter(|(place, ..)| answers[*place].is_none()).collect();
+        if left.is_empty() {
+            break;
+        }
+        let keys: Vec<&RecordKey> = left.iter().map(|(_, key, _)| *key).collect();
+        let found = read_all(session, statements, &keys).await?;
+        for ((place, key, request), found) in left.into_iter().zip(found) {
+            answers[*place] = match found {
+                Ok((record, now)) => {
+                    let step = protocol::record_step(record.as_ref(), request, now);
+                    step.write.is_none().then_some(Ok(Answer::RecordStep(step.answer)))
+                }
+                Err(unreadable) => Some(Err(unreadable.error(key))),
+            };
+        }
+    }
+    Ok(answers.into_iter().map(|answer| answer.or_else(|| Some(Err(raced())))).collect())
+}
+
+/// Appends each step that is its record's next, and gives the places in the batch of those that were.
+async fn append(
+    session: &mut Session,
+    statements: &Statements,
+    asked: &[&(usize, &RecordKey, &RecordStep)],
+) -> Result<Vec<usize>, Failure> {
+    let (scopes, keys) = names(asked.iter().map(|(_, key, _)| *key));
+    let query = statement(&statements.record_step)
+        .bind(scopes)
+        .bind(keys)
+        .bind(asked.iter().map(|(_, _, asked)| asked.owner.as_bytes().as_slice()).collect::<Vec<_>>())
+        .bind(asked.iter().map(|(_, _, asked)| rows::integer(asked.fence.get())).collect::<Vec<_>>())
+        .bind(asked.iter().map(|(_, _, asked)| i64::from(asked.position)).collect::<Vec<_>>())
+        .bind(asked.iter().map(|(_, _, asked)| step_bytes::encode(&asked.step)).collect::<Vec<_>>());
+    let given = session.fetch_all(query).await?;
+    let numbers = given.iter().filter_map(|row| number_of(row, 0).ok());
+    Ok(numbers.filter_map(|number| asked.get(number).map(|(place, ..)| *place)).collect())
+}
+
+/// Answers completions, no key twice among them.
+pub(super) async fn complete(
+    session: &mut Session,
+    statements: &Statements,
+    tickets: &[Ticket],
+) -> Result<Answers, Failure> {
+    let asked = sorted(tickets, |op| match op {
+        Op::Complete(request) => Some(request),
+        _ => None,
+    });
+    let (scopes, keys) = names(asked.iter().map(|(_, key, _)| *key));
+    let results = asked.iter().map(|(_, _, request)| rows::result_columns(Some(&request.result)));
+    let (tombstones, bytes): (Vec<_>, Vec<_>) = results.unzip();
+    let query = statement(&statements.complete)
+        .bind(scopes)
+        .bind(keys)
+        .bind(
+            asked
+                .iter()
+                .map(|(_, _, Complete { owner, .. })| owner.as_bytes().as_slice())
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            asked.iter().map(|(_, _, Complete { fence, .. })| rows::integer(fence.get())).collect::<Vec<_>>(),
+        )
+        .bind(asked.iter().map(|(_, _, request)| rows::verdict_word(request.verdict)).collect::<Vec<_>>())
+        .bind(tombstones)
+        .bind(bytes)
+        .bind(asked.iter().map(|(_, _, Complete { ttl, .. })| rows::micros(*ttl)).collect::<Vec<_>>());
+    let given = session.fetch_all(query).await?;
+    let done = done(tickets.len(), &given, asked.iter().map(|(place, ..)| *place));
+    rest(session, statements, tickets, &done, || Answer::Complete(CompleteAnswer::Done)).await
+}
+
+/// Which of a batch the rows of a statement speak of, whose order is that of `places`.
+fn done(count: usize, given: &[PgRow], places: impl Iterator<Item = usize>) -> Vec<bool> {
+    let places: Vec<usize> = places.collect();
+    let mut done = vec![false; count];
+    for row in given {
+        if let Some(&place) = number_of(row, 0).ok().and_then(|number| places.get(number)) {
+            done[place] = true;
+        }
+    }
+    done
+}
+
+/// Answers what is done, and settles what is not.
+async fn rest(
+    session: &mut Session,
+    statements: &Statements,
+    tickets: &[Ticket],
+    done: &[bool],
+    answer: impl Fn() -> Answer,
+) -> Result<Answers, Failure> {
+    let left: Vec<&Ticket> =
+        tickets.iter().zip(done).filter(|(_, done)| !**done).map(|(ticket, _)| ticket).collect();
+    let settled = if left.is_empty() { Vec::new() } else { apply(session, statements, &left).await? };
+    let mut settled = settled.into_iter();
+    Ok(done
+        .iter()
+        .map(|done| {
+            if *done { Some(Ok(answer())) } else { settled.next().unwrap_or_else(|| Some(Err(unanswered()))) }
+        })
+        .collect())
+}

@@ -1,0 +1,64 @@
+//! What there is to say of a server and its table.
+
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+
+use super::statements::NOW;
+use crate::db::connector::Connector;
+use crate::db::failure::Failure;
+use crate::db::session::statement;
+use idem_core::StoreError;
+use idem_core::inspection::{Inspection, Standing};
+use idem_core::protocol::Timestamp;
+use idem_core::support::retry::retried;
+
+/// What a setting that is off loses.
+const SETTINGS: [(&str, &str); 3] = [
+    ("fsync", "a power cut may lose acknowledged steps or damage the database"),
+    ("full_page_writes", "a power cut may damage the database"),
+    (
+        "synchronous_commit",
+        "a crash of the server may lose the last acknowledged steps, and bodies run again",
+    ),
+];
+
+/// Looks at the server, on a connection of its own.
+pub(super) async fn look(connector: &Connector) -> Result<Inspection, StoreError> {
+    retried(connector.timeout(), || async {
+        let mut session = connector.connect().await?;
+        let asked = format!(
+            "SELECT current_setting('server_version'), pg_is_in_recovery(), {NOW}, current_setting('fsync'), \
+             current_setting('full_page_writes'), current_setting('synchronous_commit')"
+        );
+        let found = session.fetch_all(statement(&asked.into())).await;
+        session.close(connector.timeout()).await;
+        let found = found.map_err(Failure::error)?;
+        found.first().and_then(read).ok_or_else(|| {
+            StoreError::configuration("the server does not say what it is; look at its version and settings")
+        })
+    })
+    .await
+}
+
+fn read(row: &PgRow) -> Option<Inspection> {
+    let now = u64::try_from(row.try_get::<i64, _>(2).ok()?).ok().map(Timestamp::from_micros);
+    let server = format!("PostgreSQL {}", row.try_get::<String, _>(0).ok()?);
+    let mut found = Inspection::of(server).with_now(now);
+    if row.try_get::<bool, _>(1).ok()? {
+        found.find(
+            Standing::Broken,
+            "role",
+            "a standby, which takes no writes: use an address that follows the primary",
+        );
+    } else {
+        found.find(Standing::Fine, "role", "primary");
+    }
+    for (index, (name, loss)) in SETTINGS.into_iter().enumerate() {
+        let value: String = row.try_get(index + 3).ok()?;
+        match value.as_str() {
+            "off" => found.find(Standing::Weak, name, format!("off: {loss}")),
+            value => found.find(Standing::Fine, name, value),
+        }
+    }
+    Some(found)
+}

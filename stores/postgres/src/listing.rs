@@ -1,0 +1,97 @@
+//! Walking through the table, in the order of its primary key.
+//!
+//! On a connection of its own, which is kept from page to page, so that nobody waits for a walk. Results
+//! stay where they are: of one that is there the server reads the length.
+
+use std::sync::Arc;
+
+use sqlx::postgres::PgRow;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::queue::Queues;
+use super::rows::{self, Unreadable, column};
+use super::statements::Statements;
+use crate::db::failure::{self, Failure};
+use crate::db::session::{Session, statement};
+use idem_core::StoreError;
+use idem_core::listing::{self, Cursor, List, Listed, Page};
+use idem_core::protocol::Timestamp;
+use idem_core::support::retry::retried;
+
+/// The connection of a walk, while one is under way.
+pub(super) type Walking = Arc<Mutex<Option<Session>>>;
+
+/// One page.
+pub(super) async fn list(queues: &Queues, walking: &Walking, request: &List) -> Result<Page, StoreError> {
+    let setting = queues.setting();
+    let (connector, statements) = (&setting.connector, &setting.statements);
+    retried(connector.timeout(), || async {
+        // Another walk at the same time waits for this page.
+        let mut walking = walking.lock().await;
+        if walking.as_ref().is_some_and(|session| !session.is_usable()) {
+            *walking = None;
+        }
+        let session = match walking.as_mut() {
+            Some(session) => session,
+            None => walking.insert(connector.connect().await?),
+        };
+        let looked = timeout(connector.timeout(), page(session, statements, request));
+        match looked.await.unwrap_or_else(|_| Err(failure::late(connector.timeout()))) {
+            Ok(page) => {
+                if page.next.is_none()
+                    && let Some(session) = walking.take()
+                {
+                    session.close(connector.timeout()).await;
+                }
+                Ok(page)
+            }
+            Err(failure) => {
+                *walking = None;
+                Err(failure.error())
+            }
+        }
+    })
+    .await
+}
+
+async fn page(session: &mut Session, statements: &Statements, request: &List) -> Result<Page, Failure> {
+    let after = request.after.as_ref().and_then(Cursor::key);
+    let (text, (scope, key)) = match &request.scope {
+        Some(scope) => (&statements.list_scope, (scope.as_str(), after.map_or("", |(_, key)| key))),
+        None => (&statements.list, after.unwrap_or_default()),
+    };
+    let looked_at = request.looked_at();
+    let query = statement(text)
+        .bind(scope.as_bytes())
+        .bind(key.as_bytes())
+        .bind(i64::try_from(looked_at).unwrap_or(i64::MAX));
+    let found = session.fetch_all(query).await?;
+    take(&found, request).map_err(Unreadable::failure)
+}
+
+fn take(found: &[PgRow], request: &List) -> Result<Page, Unreadable> {
+    let now = found.first().ok_or(Unreadable("now")).and_then(|row| rows::unsigned(row, 0, "now"))?;
+    let mut page = Page::new(Timestamp::from_micros(now));
+    let mut last = None;
+    for row in found {
+        let scope = column::<Option<&[u8]>>(row, 1, "scope")?;
+        let key = column::<Option<&[u8]>>(row, 2, "key")?;
+        let text = |bytes: Option<&'_ [u8]>| bytes.map(<[u8]>::to_vec).map(String::from_utf8);
+        // Else there is no row, or one whose name is no text and so no record's.
+        let (Some(Ok(scope)), Some(Ok(key))) = (text(scope), text(key)) else { continue };
+        last = Some(Cursor::behind_name(&scope, &key));
+        let Some(key) = listing::name(&scope, &key) else { continue };
+        match rows::read(row, 4) {
+            Ok(record) if request.takes(record.state) => {
+                let bytes = column::<Option<i64>>(row, 3, "bytes")?;
+                let bytes = bytes.and_then(|bytes| u64::try_from(bytes).ok());
+                page.records.push(Listed::without_value(key, record, bytes));
+            }
+            Ok(_) => {}
+            Err(_) => page.unreadable.push(key),
+        }
+    }
+    page.next = last.filter(|_| found.len() == request.looked_at());
+    Ok(page)
+}

@@ -1,0 +1,164 @@
+//! How an outbox is set up: its settings, what is checked of them, and the first connection.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::PgPool;
+use sqlx::postgres::PgConnectOptions;
+
+use super::error::OutboxError;
+use super::handle::{Inner, Outbox};
+use super::layout::Names;
+use super::statements::Statements;
+use crate::db::connector::Source;
+use crate::db::settings::{Prepared, Settings};
+use idem_core::StoreError;
+
+const TABLE: &str = "idem_outbox";
+const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
+const LARGEST_MAX_PAYLOAD_BYTES: usize = 64 * 1024 * 1024;
+
+impl Outbox {
+    /// Connects to the database of this URL, such as `postgres://user:password@host:5432/database`, with
+    /// the settings a [`builder`](Self::builder) has at first.
+    ///
+    /// # Errors
+    ///
+    /// As [`OutboxBuilder::connect`].
+    pub async fn connect(url: &str) -> Result<Self, OutboxError> {
+        Self::builder(url).connect().await
+    }
+
+    /// Connects to the database of this pool, with connections of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`OutboxBuilder::connect`].
+    pub async fn from_pool(pool: &PgPool) -> Result<Self, OutboxError> {
+        Self::builder_from_pool(pool).connect().await
+    }
+
+    /// Sets up how to connect to the database of this URL. Its parameters, such as `sslmode`, are
+    /// [`sqlx::postgres::PgConnectOptions`]'s.
+    pub fn builder(url: &str) -> OutboxBuilder {
+        OutboxBuilder::of_url(url)
+    }
+
+    /// Sets up how to connect to the database of this pool.
+    pub fn builder_from_pool(pool: &PgPool) -> OutboxBuilder {
+        OutboxBuilder::new(Ok(Source::of_pool(pool)))
+    }
+}
+
+/// How to connect an [`Outbox`].
+#[derive(Clone)]
+#[must_use]
+pub struct OutboxBuilder {
+    settings: Settings,
+    max_payload_bytes: usize,
+    notify: bool,
+}
+
+impl OutboxBuilder {
+    pub(super) fn of_url(url: &str) -> Self {
+        Self::new(Source::of_url(url))
+    }
+
+    pub(super) fn new(source: Result<Source, StoreError>) -> Self {
+        Self { settings: Settings::new(source, TABLE), max_payload_bytes: MAX_PAYLOAD_BYTES, notify: true }
+    }
+
+    /// The schema of the tables, made if it is absent; if not set, the first that exists of the
+    /// connection's `search_path`. Up to 63 letters, digits and underscores.
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.settings.schema = Some(schema.into());
+        self
+    }
+
+    /// The table of the messages, and the beginning of the names of those beside it; `idem_outbox` if not set. Up to
+    /// 40 letters, digits and underscores. Outboxes with different tables have nothing in common.
+    pub fn table(mut self, table: impl Into<String>) -> Self {
+        self.settings.table = table.into();
+        self
+    }
+
+    /// How long a relay's or an operator's statement may take, with all that is asked again, from 1 millisecond to 1
+    /// hour; 5 seconds if not set. What is enqueued takes as long as the caller's connection allows.
+    pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.operation_timeout = timeout;
+        self
+    }
+
+    /// Completes the options before each connection is opened, for passwords and tokens that change: see
+    /// [`PostgresStoreBuilder::connect_options_with`](crate::PostgresStoreBuilder::connect_options_with).
+    pub fn connect_options_with<F, R, E>(mut self, refresh: F) -> Self
+    where
+        F: Fn(PgConnectOptions) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<PgConnectOptions, E>> + Send + 'static,
+        E: fmt::Display,
+    {
+        self.settings.source = self.settings.source.map(|source| source.refreshed(refresh));
+        self
+    }
+
+    /// The largest payload, in bytes, up to 64 MiB; 1 MiB if not set.
+    pub const fn max_payload_bytes(mut self, bytes: usize) -> Self {
+        self.max_payload_bytes = bytes;
+        self
+    }
+
+    /// Whether a commit wakes the relays, by `NOTIFY`; it does if not set.
+    ///
+    /// The server lets transactions that notify commit only one after the other, in all its databases. Where they are
+    /// more than some hundreds a second, turn it off and have the relays look often
+    /// ([`poll_interval`](super::Relay::poll_interval)). It prepares none of them for a commit in two phases, either.
+    pub const fn notify(mut self, notify: bool) -> Self {
+        self.notify = notify;
+        self
+    }
+
+    /// Connects, and makes the tables if they are absent.
+    ///
+    /// # Errors
+    ///
+    /// [`OutboxError::Configuration`] if a setting is out of its range. [`OutboxError::Database`] if a name is no
+    /// identifier, the URL, the user or the database is wrong, a right is missing, or the tables were made by a newer
+    /// version; and, [transient](OutboxError::is_transient), if the server cannot be reached within the operation timeout.
+    pub async fn connect(self) -> Result<Outbox, OutboxError> {
+        self.check()?;
+        let Prepared { connector, names, place } = self.settings.prepare::<Names>().await?;
+        Ok(Outbox(Arc::new(Inner {
+            statements: Statements::new(&names, self.notify),
+            place,
+            connector,
+            names,
+            max_payload_bytes: self.max_payload_bytes,
+        })))
+    }
+
+    fn check(&self) -> Result<(), OutboxError> {
+        let refuse = |detail: String| Err(OutboxError::Configuration(detail));
+        self.settings.check().or_else(refuse)?;
+        if self.max_payload_bytes == 0 || self.max_payload_bytes > LARGEST_MAX_PAYLOAD_BYTES {
+            return refuse(format!(
+                "`max_payload_bytes` is {} and must be from 1 to {LARGEST_MAX_PAYLOAD_BYTES}",
+                self.max_payload_bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for OutboxBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutboxBuilder")
+            .field("place", &self.settings.place())
+            .field("schema", &self.settings.schema)
+            .field("table", &self.settings.table)
+            .field("operation_timeout", &self.settings.operation_timeout)
+            .field("max_payload_bytes", &self.max_payload_bytes)
+            .field("notify", &self.notify)
+            .finish()
+    }
+}

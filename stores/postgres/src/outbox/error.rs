@@ -1,0 +1,46 @@
+//! What can go wrong, without a word of what a message holds.
+
+use idem_core::StoreError;
+
+/// Why an outbox could not do what it was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OutboxError {
+    /// The connection carries no transaction, so the message would not share one with anything.
+    #[error("no transaction is open on the connection: begin one with sqlx's `begin` and hand it over")]
+    NoTransaction,
+    /// The topic cannot be used.
+    #[error("the topic {0}; choose a short stable name")]
+    InvalidTopic(&'static str),
+    /// The id cannot be used.
+    #[error("the id of the message {0}; use `idem::context()`'s `downstream_key`, or a UUID")]
+    InvalidId(&'static str),
+    /// The payload is larger than the outbox takes.
+    #[error(
+        "the payload is {size} bytes and the outbox takes at most {limit}; enqueue a reference to it instead"
+    )]
+    #[non_exhaustive]
+    TooLarge {
+        /// Its size in bytes.
+        size: usize,
+        /// The most that is taken.
+        limit: usize,
+    },
+    /// A setting cannot work.
+    #[error("{0}")]
+    Configuration(String),
+    /// The database failed. A transaction in which that happened cannot be committed.
+    #[error(transparent)]
+    Database(#[from] StoreError),
+}
+
+impl OutboxError {
+    /// Whether the same may succeed later, in a new transaction.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Database(error) => error.is_transient(),
+            _ => false,
+        }
+    }
+}

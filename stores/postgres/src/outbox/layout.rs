@@ -1,0 +1,109 @@
+//! The outbox's tables and view, and what they are called.
+
+use crate::db::identifier::Identifier;
+use crate::db::schema::Layout;
+use crate::db::schema::Named;
+use idem_core::support::framed_digest;
+
+/// The outbox's objects, as statements name them.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    schema: Identifier,
+    table: Identifier,
+    pub(super) messages: String,
+    pub(super) topics: String,
+    /// What is told when a message was enqueued.
+    pub(super) channel: String,
+}
+
+impl Named for Names {
+    fn named(schema: &Identifier, table: &Identifier) -> Self {
+        let messages = in_schema(schema, table);
+        let digest = framed_digest(&[&messages]);
+        let hex: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        Self {
+            schema: schema.clone(),
+            table: table.clone(),
+            topics: in_schema(schema, &table.with("_topics")),
+            messages,
+            channel: format!("idem_outbox_{hex}"),
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        let meta_name = self.table.with("_meta");
+        Layout {
+            schema: self.schema.clone(),
+            meta: in_schema(&self.schema, &meta_name),
+            meta_name,
+            table: self.messages.clone(),
+            migrations: vec![create(self)],
+        }
+    }
+
+    fn table(&self) -> &str {
+        &self.messages
+    }
+}
+
+impl Names {
+    /// The topic's number among the advisory locks of the database.
+    pub(super) fn lock_number(&self, topic: &str) -> i64 {
+        let digest = framed_digest(&["idem outbox", &self.messages, topic]);
+        let mut short = [0; 8];
+        short.copy_from_slice(&digest[..8]);
+        i64::from_be_bytes(short)
+    }
+}
+
+fn in_schema(schema: &Identifier, name: &Identifier) -> String {
+    format!("{}.{}", schema.quoted(), name.quoted())
+}
+
+/// What leads from nothing to the first layout.
+fn create(names: &Names) -> String {
+    let Names { messages, topics, schema, table, .. } = names;
+    let in_schema = |suffix: &str| in_schema(schema, &table.with(suffix));
+    let index = |suffix: &str| table.with(suffix).quoted();
+    let (meta, readable) = (in_schema("_meta"), in_schema("_readable"));
+    let (pending, aside, expiry) = (index("_pending"), index("_aside"), index("_expiry"));
+    let date = |column: &str| format!("to_timestamp({column} / 1000000.0) AS {column}");
+    let (enqueued_at, set_aside_at) = (date("enqueued_at"), date("set_aside_at"));
+    let (published_at, expires_at) = (date("published_at"), date("expires_at"));
+    format!(
+        "CREATE TABLE {messages} (
+            sequence     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            id           text    NOT NULL UNIQUE,
+            topic        text    COLLATE \"C\" NOT NULL,
+            payload      bytea   NOT NULL,
+            attempts     integer NOT NULL DEFAULT 0,
+            last_error   text,
+            enqueued_at  bigint  NOT NULL, -- instants: microseconds since 1970-01-01 UTC
+            set_aside_at bigint,
+            published_at bigint,
+            expires_at   bigint            -- of a published one that is kept
+        );
+        CREATE INDEX {pending} ON {messages} (topic, sequence)
+            WHERE set_aside_at IS NULL AND published_at IS NULL;
+        CREATE INDEX {aside} ON {messages} (sequence) WHERE set_aside_at IS NOT NULL;
+        CREATE INDEX {expiry} ON {messages} (expires_at) WHERE expires_at IS NOT NULL;
+        CREATE TABLE {topics} (
+            topic        text    COLLATE \"C\" PRIMARY KEY,
+            owner        bytea,                      -- the relay that has it, until
+            lease_until  bigint  NOT NULL DEFAULT 0,
+            due_at       bigint  NOT NULL DEFAULT 0, -- not before, after a failure
+            failures     integer NOT NULL DEFAULT 0, -- in a row
+            served_at    bigint  NOT NULL DEFAULT 0,
+            blocked_by   bigint                      -- the message that holds it up until somebody decides
+        );
+        CREATE TABLE {meta} (name text PRIMARY KEY, value bigint NOT NULL);
+        INSERT INTO {meta} (name, value) VALUES ('schema_version', 1);
+        CREATE VIEW {readable} AS SELECT
+            sequence, id, topic,
+            CASE WHEN published_at IS NOT NULL THEN 'published'
+                 WHEN set_aside_at IS NOT NULL THEN 'set_aside' ELSE 'pending' END AS state,
+            attempts, last_error, {enqueued_at}, {set_aside_at}, {published_at}, {expires_at},
+            octet_length(payload) AS payload_bytes
+        FROM {messages};"
+    )
+}

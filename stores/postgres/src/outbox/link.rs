@@ -1,0 +1,54 @@
+//! A connection that is opened when it is needed, and again when it broke.
+
+use sqlx::postgres::{PgRow, Postgres};
+use sqlx::{Decode, Row as _, Type};
+use tokio::sync::Mutex;
+
+use crate::db::connector::Connector;
+use crate::db::failure::{self, Failure};
+use crate::db::session::{Session, Statement};
+use idem_core::StoreError;
+use idem_core::support::retry::retried;
+
+/// One connection, of one runtime.
+pub(super) struct Link {
+    connector: Connector,
+    /// Nothing while a statement runs: one that is broken off takes its connection with it.
+    session: Mutex<Option<Session>>,
+}
+
+impl Link {
+    pub(super) fn new(connector: &Connector) -> Self {
+        Self { connector: connector.clone(), session: Mutex::new(None) }
+    }
+
+    /// What comes of a statement, which is put again while the server is away, for the operation timeout in all.
+    pub(super) async fn ask(&self, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, StoreError> {
+        retried(self.connector.timeout(), || async {
+            let mut slot = self.session.lock().await;
+            let mut session = match slot.take() {
+                Some(session) => session,
+                None => self.connector.connect().await?,
+            };
+            let answer = session.fetch_all(asked()).await;
+            *slot = self.connector.kept(session).await;
+            answer.map_err(Failure::error)
+        })
+        .await
+    }
+
+    /// Tells the server, so that it need not find out.
+    pub(super) async fn close(self) {
+        if let Some(session) = self.session.into_inner() {
+            session.close(self.connector.timeout()).await;
+        }
+    }
+}
+
+/// A column of a row.
+pub(super) fn column<'r, T>(row: &'r PgRow, index: usize) -> Result<T, StoreError>
+where
+    T: Decode<'r, Postgres> + Type<Postgres>,
+{
+    row.try_get(index).map_err(|error| failure::of_statement(&error).error())
+}

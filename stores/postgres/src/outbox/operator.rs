@@ -1,0 +1,169 @@
+//! What people and housekeeping ask of an outbox.
+
+use std::time::{Duration, SystemTime};
+
+use sqlx::postgres::PgRow;
+
+use super::error::OutboxError;
+use super::handle::Outbox;
+use super::link::Link;
+use super::link::column;
+use super::message::MessageId;
+use crate::db::session::{Statement, statement};
+use idem_core::StoreError;
+
+/// How many messages one statement deletes: few enough that it is over soon.
+const PURGE_BATCH: usize = 2_000;
+
+/// How long a topic has been without a message before its row goes.
+const IDLE_TOPIC: Duration = Duration::from_secs(60 * 60);
+
+/// How many messages there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Yet to be published.
+    pub pending: u64,
+    /// Set aside.
+    pub set_aside: u64,
+    /// Published, and kept.
+    pub published: u64,
+    /// Topics that a message which was set aside holds up.
+    pub blocked_topics: u64,
+    /// How long ago the oldest pending one was enqueued.
+    pub oldest_pending: Option<Duration>,
+}
+
+/// A message that was set aside.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SetAside {
+    /// Its id, for [`Outbox::retry`] and [`Outbox::discard`].
+    pub id: MessageId,
+    /// Where it was to go.
+    pub topic: String,
+    /// Its number, which events show.
+    pub sequence: i64,
+    /// The size of its payload in bytes.
+    pub payload_bytes: u64,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// What the publisher said last.
+    pub error: Option<String>,
+    /// When it was set aside, by the server's clock.
+    pub since: SystemTime,
+    /// Whether later messages of its topic wait for it.
+    pub blocks: bool,
+}
+
+fn unsigned(row: &PgRow, index: usize) -> Result<u64, StoreError> {
+    let number: i64 = column(row, index)?;
+    Ok(u64::try_from(number).unwrap_or(0))
+}
+
+impl SetAside {
+    fn read(row: &PgRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            sequence: column(row, 0)?,
+            id: MessageId::stored(column(row, 1)?),
+            topic: column(row, 2)?,
+            payload_bytes: u64::try_from(column::<i32>(row, 3)?).unwrap_or(0),
+            attempts: u32::try_from(column::<i32>(row, 4)?).unwrap_or(0),
+            error: column(row, 5)?,
+            since: SystemTime::UNIX_EPOCH + Duration::from_micros(unsigned(row, 6)?),
+            blocks: column(row, 7)?,
+        })
+    }
+}
+
+impl Outbox {
+    /// How many messages there are, pending, set aside and kept. It reads the whole table.
+    ///
+    /// # Errors
+    ///
+    /// [`OutboxError::Database`].
+    pub async fn counts(&self) -> Result<Counts, OutboxError> {
+        let rows = self.once(|| statement(&self.0.statements.counts)).await?;
+        let Some(row) = rows.first() else { return Ok(Counts::default()) };
+        let oldest: Option<i64> = column(row, 3)?;
+        Ok(Counts {
+            pending: unsigned(row, 0)?,
+            set_aside: unsigned(row, 1)?,
+            published: unsigned(row, 2)?,
+            oldest_pending: oldest.map(|age| Duration::from_micros(u64::try_from(age).unwrap_or(0))),
+            blocked_topics: unsigned(row, 4)?,
+        })
+    }
+
+    /// The messages that were set aside, at most `limit`, in the order in which they were enqueued.
+    ///
+    /// # Errors
+    ///
+    /// [`OutboxError::Database`].
+    pub async fn set_aside(&self, limit: usize) -> Result<Vec<SetAside>, OutboxError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = self.once(|| statement(&self.0.statements.list).bind(limit)).await?;
+        Ok(rows.iter().map(SetAside::read).collect::<Result<_, _>>()?)
+    }
+
+    /// Has a message that was set aside tried again, with all its attempts, before those of its topic that are still
+    /// pending: whether it was set aside.
+    ///
+    /// # Errors
+    ///
+    /// [`OutboxError::Database`].
+    pub async fn retry(&self, id: &MessageId) -> Result<bool, OutboxError> {
+        let rows = self.once(|| statement(&self.0.statements.retry).bind(id.as_str())).await?;
+        Ok(!rows.is_empty())
+    }
+
+    /// Deletes a message that was set aside, unpublished: whether it was set aside.
+    ///
+    /// # Errors
+    ///
+    /// [`OutboxError::Database`].
+    pub async fn discard(&self, id: &MessageId) -> Result<bool, OutboxError> {
+        let rows = self.once(|| statement(&self.0.statements.discard).bind(id.as_str())).await?;
+        Ok(!rows.is_empty())
+    }
+
+    /// Deletes published messages that were kept for long enough, at most `limit`, and says how many; and
+    /// forgets topics that had no message for an hour. For a task or cron, in any number of processes at once.
+    ///
+    /// # Errors
+    ///
+    /// [`OutboxError::Database`].
+    pub async fn purge(&self, limit: usize) -> Result<usize, OutboxError> {
+        let link = Link::new(&self.0.connector);
+        let purged = self.purge_by(&link, limit).await;
+        link.close().await;
+        purged
+    }
+
+    async fn purge_by(&self, link: &Link, limit: usize) -> Result<usize, OutboxError> {
+        let statements = &self.0.statements;
+        let idle = i64::try_from(IDLE_TOPIC.as_micros()).unwrap_or(i64::MAX);
+        link.ask(|| statement(&statements.purge_topics).bind(idle)).await?;
+        let mut purged = 0;
+        while purged < limit {
+            let most = PURGE_BATCH.min(limit - purged);
+            let batch = i64::try_from(most).unwrap_or(i64::MAX);
+            let rows = link.ask(|| statement(&statements.purge).bind(batch)).await?;
+            let now = rows.first().map_or(Ok(0), |row| unsigned(row, 0))?;
+            let now = usize::try_from(now).unwrap_or(0);
+            purged += now;
+            if now < most {
+                break;
+            }
+        }
+        Ok(purged)
+    }
+
+    /// One statement on a connection of its own.
+    async fn once(&self, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, OutboxError> {
+        let link = Link::new(&self.0.connector);
+        let rows = link.ask(asked).await;
+        link.close().await;
+        Ok(rows?)
+    }
+}

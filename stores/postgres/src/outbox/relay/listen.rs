@@ -1,0 +1,63 @@
+//! Wakes the workers when something was enqueued.
+
+use std::future::pending;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use sqlx::postgres::{PgListener, PgPoolOptions};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::super::handle::Outbox;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Rings for each commit that says so, and whenever one may have been missed.
+///
+/// What fails here costs time, no message: the workers look at the outbox by themselves, too.
+pub(super) async fn listen(outbox: &Outbox, ring: &Notify) {
+    let pauses = || {
+        ExponentialBuilder::new()
+            .with_min_delay(FIRST_PAUSE)
+            .with_max_delay(LONGEST_PAUSE)
+            .without_max_times()
+            .with_jitter()
+            .build()
+    };
+    let mut left = pauses();
+    loop {
+        if outbox.0.connector.is_shared() {
+            // A pooler would give the server's notifications to whoever has the session then.
+            return pending().await;
+        }
+        let mut heard = false;
+        let _ = hear(outbox, ring, &mut heard).await;
+        if heard {
+            left = pauses();
+        }
+        sleep(left.next().unwrap_or(LONGEST_PAUSE)).await;
+    }
+}
+
+async fn hear(outbox: &Outbox, ring: &Notify, heard: &mut bool) -> Result<(), sqlx::Error> {
+    // A pool of one, as the listener takes its connection from one.
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .acquire_timeout(outbox.0.connector.timeout())
+        .connect_lazy_with(
+            outbox.0.connector.listening().await.map_err(|error| sqlx::Error::Configuration(error.into()))?,
+        );
+    let mut listener = PgListener::connect_with(&pool).await?;
+    listener.eager_reconnect(false);
+    listener.listen(&outbox.0.names.channel).await?;
+    ring.notify_one();
+    // Nothing means that the connection is gone, and with it what it might have told.
+    while listener.try_recv().await?.is_some() {
+        *heard = true;
+        ring.notify_one();
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! The options of a relay.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+
+/// What becomes of the later messages of a topic when one is set aside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnPoison {
+    /// They are published: the topic goes on without it.
+    #[default]
+    GoOn,
+    /// They wait until somebody decides by [`Outbox::retry`](super::Outbox::retry) or [`Outbox::discard`](super::Outbox::discard).
+    Block,
+}
+
+/// The options of a [`Relay`](super::Relay).
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) topics: usize,
+    pub(super) batch: usize,
+    pub(super) poll_interval: Duration,
+    pub(super) publish_timeout: Duration,
+    pub(super) lease: Duration,
+    pub(super) first_pause: Duration,
+    pub(super) longest_pause: Duration,
+    pub(super) max_attempts: u32,
+    pub(super) on_poison: OnPoison,
+    pub(super) keep: Duration,
+}
+
+impl Settings {
+    /// How long to leave a topic alone that failed for the `failures`th time in a row.
+    pub(super) fn pause(&self, failures: u32) -> Duration {
+        let index = usize::try_from(failures.saturating_sub(1)).unwrap_or(usize::MAX).min(64);
+        ExponentialBuilder::new()
+            .with_min_delay(self.first_pause)
+            .with_max_delay(self.longest_pause)
+            .without_max_times()
+            .with_jitter()
+            .build()
+            .nth(index)
+            .unwrap_or(self.longest_pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_are_spread() {
+        let settings = Settings {
+            topics: 1,
+            batch: 1,
+            poll_interval: LONGEST,
+            publish_timeout: LONGEST,
+            lease: LONGEST,
+            first_pause: Duration::from_millis(100),
+            longest_pause: Duration::from_secs(1),
+            max_attempts: 1,
+            on_poison: OnPoison::GoOn,
+            keep: Duration::ZERO,
+        };
+        for (failures, least) in [(1, 100), (2, 200), (3, 400), (4, 800), (5, 1_000), (1_000_000, 1_000)] {
+            let least = Duration::from_millis(least);
+            for _ in 0..20 {
+                let pause = settings.pause(failures);
+                assert!(pause >= least && pause <= least * 2, "{failures}: {pause:?}");
+            }
+        }
+    }
+}

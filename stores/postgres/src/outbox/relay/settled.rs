@@ -1,0 +1,158 @@
+//! Which messages may be published: those that no message can come before any more.
+//!
+//! Numbers are given when a message is enqueued, and seen when it is committed: a transaction that is still open may
+//! have a lower number than one that is seen. It shows by a lock that it shares with the others of its
+//! topic and took before its number. So: see what is there, up to a bound; then see who has the lock. When
+//! all of those are over, every message up to the bound is there for good or never will be. Those who come later have
+//! higher numbers.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::super::handle::Inner;
+use super::super::link::Link;
+use crate::db::session::statement;
+use crate::outbox::link::column;
+use idem_core::StoreError;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// How the server names a transaction that was prepared for a commit in two phases, by whatever name it was known.
+const PREPARED: &str = "-1/";
+
+/// What a topic waits for.
+#[derive(Clone, Debug)]
+struct Waiting {
+    bound: i64,
+    /// When the server was started. What was seen before a restart is not to be relied on.
+    started: i64,
+    transactions: Vec<String>,
+    pause: Duration,
+}
+
+/// What the relay's workers know of open transactions, for the next of them that has the topic.
+#[derive(Debug, Default)]
+pub(super) struct Waits(Mutex<HashMap<String, Waiting>>);
+
+impl Waits {
+    fn take(&self, topic: &str) -> Option<Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(topic)
+    }
+
+    fn put(&self, topic: &str, waiting: Waiting) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(topic.to_owned(), waiting);
+    }
+}
+
+/// What may be published of a topic.
+#[derive(Debug, PartialEq)]
+pub(super) enum Settled {
+    /// There is nothing.
+    Nothing,
+    /// What is there up to this number.
+    UpTo(i64),
+    /// Nothing yet: so many transactions are open. Look again after that.
+    Open(usize, Duration),
+}
+
+/// Finds out what may be published of a topic, of about its first `batch` messages.
+pub(super) async fn settled(
+    outbox: &Inner,
+    link: &Link,
+    waits: &Waits,
+    topic: &str,
+    batch: i64,
+) -> Result<Settled, StoreError> {
+    let waiting = match waits.take(topic) {
+        Some(waiting) => waiting,
+        None => {
+            let rows =
+                link.ask(|| statement(&outbox.statements.bound).bind(topic.to_owned()).bind(batch)).await?;
+            let Some(row) = rows.first() else { return Ok(Settled::Nothing) };
+            let Some(bound) = column::<Option<i64>>(row, 0)? else { return Ok(Settled::Nothing) };
+            Waiting { bound, started: column(row, 1)?, transactions: Vec::new(), pause: Duration::ZERO }
+        }
+    };
+    let lock = outbox.names.lock_number(topic);
+    let rows = link.ask(|| statement(&outbox.statements.holders).bind(lock)).await?;
+    let Some(row) = rows.first() else { return Ok(Settled::Nothing) };
+    let (holders, started) = (column::<Vec<String>>(row, 0)?, column::<i64>(row, 1)?);
+    Ok(match judge(&waiting, holders, started) {
+        Ok(bound) => Settled::UpTo(bound),
+        Err(Some(waiting)) => {
+            let open = Settled::Open(waiting.transactions.len(), waiting.pause);
+            waits.put(topic, waiting);
+            open
+        }
+        Err(None) => Settled::Open(0, FIRST_PAUSE),
+    })
+}
+
+/// The bound, if nobody is left to wait for; else what to wait for, or nothing if it is to be begun anew.
+fn judge(waiting: &Waiting, holders: Vec<String>, started: i64) -> Result<i64, Option<Waiting>> {
+    if waiting.started != started {
+        return Err(None);
+    }
+    let first = waiting.pause.is_zero();
+    let transactions: Vec<String> = holders
+        .into_iter()
+        .filter(|holder| first || holder.starts_with(PREPARED) || waiting.transactions.contains(holder))
+        .collect();
+    if transactions.is_empty() {
+        return Ok(waiting.bound);
+    }
+    let pause = (waiting.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+    Err(Some(Waiting { transactions, pause, ..*waiting }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    fn seen() -> Waiting {
+        Waiting { bound: 7, started: 1, transactions: Vec::new(), pause: Duration::ZERO }
+    }
+
+    #[test]
+    fn without_open_transactions_what_was_seen_may_go() {
+        assert_eq!(judge(&seen(), names(&[]), 1).unwrap(), 7);
+    }
+
+    #[test]
+    fn those_who_were_there_are_waited_for_and_those_who_come_later_are_not() {
+        let waiting = judge(&seen(), names(&["3/1", "4/9"]), 1).unwrap_err().unwrap();
+        let waiting = judge(&waiting, names(&["4/9", "5/2"]), 1).unwrap_err().unwrap();
+        assert_eq!(waiting.transactions, ["4/9"]);
+        assert_eq!(judge(&waiting, names(&["5/2", "3/2"]), 1).unwrap(), 7);
+    }
+
+    #[test]
+    fn a_prepared_transaction_is_waited_for_though_its_name_is_new() {
+        let waiting = judge(&seen(), names(&["3/1"]), 1).unwrap_err().unwrap();
+        let waiting = judge(&waiting, names(&["-1/740"]), 1).unwrap_err().unwrap();
+        assert_eq!(judge(&waiting, names(&[]), 1).unwrap(), 7);
+    }
+
+    #[test]
+    fn what_was_seen_before_the_server_was_started_again_is_forgotten() {
+        let waiting = judge(&seen(), names(&["3/1"]), 1).unwrap_err().unwrap();
+        assert!(judge(&waiting, names(&[]), 2).unwrap_err().is_none());
+    }
+
+    #[test]
+    fn the_longer_it_takes_the_less_often_it_is_looked_at() {
+        let mut waiting = seen();
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            waiting = judge(&waiting, names(&["3/1"]), 1).unwrap_err().unwrap();
+            pauses.push(waiting.pause.as_millis());
+        }
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 500, 500, 500]);
+    }
+}

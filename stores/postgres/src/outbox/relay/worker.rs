@@ -1,0 +1,196 @@
+//! One worker: a connection of its own, and one topic at a time.
+
+mod turn;
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::select;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+use self::turn::{Topic, Turn};
+use super::super::handle::Outbox;
+use super::super::link::Link;
+use super::super::message::MessageId;
+use super::super::publisher::Publisher;
+use super::super::report;
+use super::settings::Settings;
+use super::settled::Waits;
+use crate::db::session::statement;
+use crate::outbox::link::column;
+use idem_core::StoreError;
+use idem_core::protocol::Owner;
+
+/// The shortest time between two looks.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+
+/// At how many topics a claim looks first, and by how much more each time.
+const FEW_TOPICS: i32 = 64;
+const MORE_TOPICS: i32 = 8;
+
+/// What a look at some topics gave.
+struct Window {
+    topic: Option<Topic>,
+    /// Where to go on; nothing where no topic is left.
+    last: Option<String>,
+    made: i64,
+}
+
+pub(super) struct Worker<'r, P> {
+    pub(super) outbox: &'r Outbox,
+    pub(super) publisher: &'r P,
+    pub(super) settings: &'r Settings,
+    pub(super) waits: &'r Waits,
+    pub(super) link: Link,
+    /// Nobody else's: so a topic whose release was not heard of can be had again at once.
+    pub(super) owner: Owner,
+    /// What was published and is yet to be noted.
+    pub(super) published: Vec<(i64, MessageId)>,
+    /// The last topic that a claim looked at; empty before the first.
+    looked_at: String,
+    ring: &'r Notify,
+    failures: u32,
+}
+
+pub(super) fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl<'r, P: Publisher> Worker<'r, P> {
+    pub(super) fn new(
+        outbox: &'r Outbox,
+        publisher: &'r P,
+        settings: &'r Settings,
+        ring: &'r Notify,
+        waits: &'r Waits,
+    ) -> Self {
+        let link = Link::new(&outbox.0.connector);
+        let owner = Owner::random();
+        Self {
+            outbox,
+            publisher,
+            settings,
+            waits,
+            link,
+            owner,
+            published: Vec::new(),
+            looked_at: String::new(),
+            ring,
+            failures: 0,
+        }
+    }
+
+    /// Publishes until it is told to stop.
+    pub(super) async fn work(mut self, mut stopped: watch::Receiver<bool>) {
+        while !*stopped.borrow() {
+            let pause = match self.round(&stopped).await {
+                Ok(pause) => {
+                    self.failures = 0;
+                    pause
+                }
+                Err(error) => {
+                    report::relay_failed(&error);
+                    self.failures = self.failures.saturating_add(1);
+                    // What cannot be done now may be in a while, a missing right or table included.
+                    Some(self.settings.pause(self.failures))
+                }
+            };
+            if let Some(pause) = pause {
+                let (rung, changed) = (pin!(self.ring.notified()), pin!(stopped.changed()));
+                let _ = timeout(pause.max(SHORTEST_PAUSE), select(rung, changed)).await;
+            }
+        }
+        // What fails now is done again by another.
+        let _ = self.note().await;
+        self.link.close().await;
+    }
+
+    /// Serves the topic that has waited longest, or says for how long there is none.
+    async fn round(&mut self, stopped: &watch::Receiver<bool>) -> Result<Option<Duration>, StoreError> {
+        self.note().await?;
+        let Some(topic) = self.claim().await? else { return self.look().await };
+        // There may be one for another worker.
+        self.ring.notify_one();
+        Turn::new(self, topic).serve(stopped).await?;
+        Ok(None)
+    }
+
+    /// The next topic to serve. It looks at a few after those that it looked at before, and at more and more if they are all
+    /// taken, until it has seen all: however many topics are pending, the next is found soon.
+    async fn claim(&mut self) -> Result<Option<Topic>, StoreError> {
+        let mut most = FEW_TOPICS;
+        let mut from_the_first = self.looked_at.is_empty();
+        loop {
+            let Window { topic, last, made } = self.claim_after(most).await?;
+            if topic.is_none() && made > 0 {
+                // Those that are new can be had now.
+                continue;
+            }
+            self.looked_at = last.unwrap_or_default();
+            if topic.is_some() || self.looked_at.is_empty() && from_the_first {
+                return Ok(topic);
+            }
+            from_the_first |= self.looked_at.is_empty();
+            most = most.saturating_mul(MORE_TOPICS);
+        }
+    }
+
+    async fn claim_after(&self, most: i32) -> Result<Window, StoreError> {
+        let since = tokio::time::Instant::now();
+        let lease = self.settings.lease;
+        let rows = self
+            .link
+            .ask(|| {
+                let claim = statement(&self.outbox.0.statements.claim);
+                let claim = claim.bind(self.owner.as_bytes().as_slice()).bind(micros(lease));
+                claim.bind(self.looked_at.clone()).bind(most)
+            })
+            .await?;
+        let Some(row) = rows.first() else { return Ok(Window { topic: None, last: None, made: 0 }) };
+        let (last, made) = (column(row, 3)?, column(row, 4)?);
+        let Some(name) = column::<Option<String>>(row, 0)? else {
+            return Ok(Window { topic: None, last, made });
+        };
+        let taken_over: bool = column(row, 1)?;
+        if taken_over {
+            report::taken_over(&name);
+        }
+        let failures = u32::try_from(column::<i32>(row, 2)?).unwrap_or(0);
+        let topic = Topic { name: name.into(), until: since + lease, failures, taken_over };
+        Ok(Window { topic: Some(topic), last, made })
+    }
+
+    /// Makes topics that are new; else says for how long there is nothing to do, unless something wakes.
+    async fn look(&self) -> Result<Option<Duration>, StoreError> {
+        let rows = self.link.ask(|| statement(&self.outbox.0.statements.look)).await?;
+        let Some(row) = rows.first() else { return Ok(Some(self.settings.poll_interval)) };
+        if column::<i64>(row, 0)? > 0 {
+            return Ok(None);
+        }
+        let due = column::<Option<i64>>(row, 1)?
+            .map_or(Duration::MAX, |due| Duration::from_micros(u64::try_from(due).unwrap_or(0)));
+        Ok(Some(due.min(self.settings.poll_interval)))
+    }
+
+    /// Notes what was published.
+    pub(super) async fn note(&mut self) -> Result<(), StoreError> {
+        if self.published.is_empty() {
+            return Ok(());
+        }
+        let (statements, keep) = (&self.outbox.0.statements, self.settings.keep);
+        let published = self.published.iter();
+        let (numbers, ids): (Vec<i64>, Vec<String>) =
+            published.map(|(number, id)| (*number, id.to_string())).unzip();
+        self.link
+            .ask(|| match keep.is_zero() {
+                true => statement(&statements.delete).bind(numbers.clone()).bind(ids.clone()),
+                false => {
+                    statement(&statements.keep).bind(numbers.clone()).bind(ids.clone()).bind(micros(keep))
+                }
+            })
+            .await?;
+        self.published.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,271 @@
+//! What a worker does with a topic that it has: publish in order, note, and give it back.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use sqlx::postgres::PgRow;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::super::settings::OnPoison;
+use super::super::settled::{Settled, settled};
+use super::{Worker, micros};
+use crate::db::session::statement;
+use crate::outbox::link::column;
+use crate::outbox::message::{Message, MessageId};
+use crate::outbox::publisher::{PublishErrorKind, Publisher};
+use crate::outbox::report::{self, Event};
+use idem_core::StoreError;
+
+/// How long a topic is served before others have their turn.
+const TURN: Duration = Duration::from_secs(1);
+
+/// What is kept with a message when relays went away around it.
+const WENT_AWAY: &str = "a relay went away while it published this message, or one just before or after it";
+
+/// A topic that a worker has.
+pub(super) struct Topic {
+    pub(super) name: Arc<str>,
+    /// Until when, by this process's clock, no other can have it.
+    pub(super) until: Instant,
+    /// How often in a row it failed.
+    pub(super) failures: u32,
+    /// Whether the one before went away with it.
+    pub(super) taken_over: bool,
+}
+
+/// A message, and how long it was there when it was read.
+struct Due {
+    message: Message,
+    attempts: i32,
+    age: Duration,
+}
+
+/// How a batch ended.
+enum Batch {
+    /// All were published or set aside.
+    Done,
+    /// The topic is to be left alone for a while.
+    Failed,
+    /// It was somebody else's by then, is held up, or everything is to stop.
+    Over,
+}
+
+pub(super) struct Turn<'w, 'r, P> {
+    worker: &'w mut Worker<'r, P>,
+    topic: Topic,
+    /// How many messages are counted before they are published, as one of them may be what ended the relay before.
+    careful: usize,
+}
+
+impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
+    pub(super) const fn new(worker: &'w mut Worker<'r, P>, topic: Topic) -> Self {
+        let careful = if topic.taken_over { worker.settings.batch } else { 0 };
+        Self { worker, topic, careful }
+    }
+
+    /// Publishes what there is, for a while.
+    pub(super) async fn serve(mut self, stopped: &watch::Receiver<bool>) -> Result<(), StoreError> {
+        let begin = Instant::now();
+        while !*stopped.borrow() && begin.elapsed() < TURN {
+            if !self.holds().await? {
+                return Ok(());
+            }
+            let batch = i64::try_from(self.worker.settings.batch).unwrap_or(i64::MAX);
+            let (outbox, name) = (&self.worker.outbox.0, &self.topic.name);
+            let bound = match settled(outbox, &self.worker.link, self.worker.waits, name, batch).await? {
+                Settled::UpTo(bound) => bound,
+                Settled::Nothing => break,
+                Settled::Open(transactions, pause) => {
+                    report::held_back(name, transactions);
+                    return self.release(pause).await;
+                }
+            };
+            let due = self.fetch(bound, batch).await?;
+            let published = self.publish(due, stopped).await;
+            self.worker.note().await?;
+            match published? {
+                Batch::Done => {}
+                Batch::Failed => {
+                    self.topic.failures = self.topic.failures.saturating_add(1);
+                    let pause = self.worker.settings.pause(self.topic.failures);
+                    return self.release(pause).await;
+                }
+                Batch::Over => break,
+            }
+        }
+        self.release(Duration::ZERO).await
+    }
+
+    /// Sees to it that the topic stays this worker's for at least one more publish: whether it does.
+    async fn holds(&mut self) -> Result<bool, StoreError> {
+        let settings = self.worker.settings;
+        if self.topic.until.saturating_duration_since(Instant::now()) > settings.publish_timeout {
+            return Ok(true);
+        }
+        let (worker, name) = (&self.worker, &self.topic.name);
+        let since = Instant::now();
+        let rows = worker
+            .link
+            .ask(|| {
+                let renew = statement(&worker.outbox.0.statements.renew).bind(name.to_string());
+                renew.bind(worker.owner.as_bytes().as_slice()).bind(micros(settings.lease))
+            })
+            .await?;
+        self.topic.until = since + settings.lease;
+        let left = self.topic.until.saturating_duration_since(Instant::now());
+        Ok(!rows.is_empty() && left > settings.publish_timeout)
+    }
+
+    async fn fetch(&self, bound: i64, batch: i64) -> Result<Vec<Due>, StoreError> {
+        let (worker, name) = (&self.worker, &self.topic.name);
+        let fetch = &worker.outbox.0.statements.fetch;
+        let rows =
+            worker.link.ask(|| statement(fetch).bind(name.to_string()).bind(bound).bind(batch)).await?;
+        rows.iter().map(|row| self.read(row)).collect()
+    }
+
+    fn read(&self, row: &PgRow) -> Result<Due, StoreError> {
+        let attempts: i32 = column(row, 3)?;
+        let message = Message::stored(
+            MessageId::stored(column(row, 1)?),
+            self.topic.name.clone(),
+            Bytes::copy_from_slice(column(row, 2)?),
+            column(row, 0)?,
+            u32::try_from(attempts).unwrap_or(0).saturating_add(1),
+        );
+        let age = Duration::from_micros(u64::try_from(column::<i64>(row, 4)?).unwrap_or(0));
+        Ok(Due { message, attempts, age })
+    }
+
+    /// Publishes messages one after the other.
+    async fn publish(
+        &mut self,
+        batch: Vec<Due>,
+        stopped: &watch::Receiver<bool>,
+    ) -> Result<Batch, StoreError> {
+        let read = Instant::now();
+        for Due { message, attempts, age } in batch {
+            if *stopped.borrow() || !self.holds().await? {
+                return Ok(Batch::Over);
+            }
+            let careful = self.careful > 0;
+            if careful {
+                self.careful -= 1;
+                if self.used_up(attempts) {
+                    if self.set_aside(&message, attempts, None).await? {
+                        return Ok(Batch::Over);
+                    }
+                    continue;
+                }
+                self.count(&message, attempts, attempts + 1, Some(WENT_AWAY)).await?;
+            }
+            let counted = if careful { attempts + 1 } else { attempts };
+            let Err((kind, text)) = self.call(&message).await else {
+                report::of_message(&message, Event::Published);
+                report::was_on_its_way(age + read.elapsed());
+                self.worker.published.push((message.sequence(), message.id().clone()));
+                self.topic.failures = 0;
+                if careful {
+                    // Before the next, which may be what ends this relay, too.
+                    self.worker.note().await?;
+                }
+                continue;
+            };
+            let aside = match kind {
+                PublishErrorKind::Unavailable => {
+                    self.count(&message, counted, attempts, Some(&text)).await?;
+                    return Ok(Batch::Failed);
+                }
+                PublishErrorKind::Failed => self.used_up(attempts + 1),
+                PublishErrorKind::Poison => true,
+            };
+            if !aside {
+                self.count(&message, counted, attempts + 1, Some(&text)).await?;
+                return Ok(Batch::Failed);
+            }
+            if self.set_aside(&message, attempts + 1, Some(text)).await? {
+                return Ok(Batch::Over);
+            }
+        }
+        Ok(Batch::Done)
+    }
+
+    fn used_up(&self, attempts: i32) -> bool {
+        u32::try_from(attempts).unwrap_or(0) >= self.worker.settings.max_attempts
+    }
+
+    /// Calls the publisher: what its failure means, and what is kept of it.
+    async fn call(&self, message: &Message) -> Result<(), (PublishErrorKind, String)> {
+        let begin = Instant::now();
+        let limit = self.worker.settings.publish_timeout;
+        let calling = AssertUnwindSafe(async { self.worker.publisher.publish(message).await }).catch_unwind();
+        let called = timeout(limit, calling).await;
+        report::publish_took(begin.elapsed());
+        let failed = |event, kind, text: String| {
+            report::of_message(message, event);
+            Err((kind, text))
+        };
+        match called {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err(error))) => failed(Event::PublishFailed(error.kind()), error.kind(), error.text()),
+            Ok(Err(_)) => failed(Event::Panicked, PublishErrorKind::Failed, "the publisher panicked".into()),
+            // It says nothing about the message: whatever was being sent may arrive.
+            Err(_) => failed(
+                Event::TimedOut,
+                PublishErrorKind::Unavailable,
+                format!("the publisher took longer than {limit:?}"),
+            ),
+        }
+    }
+
+    /// Notes how often a message was tried.
+    async fn count(
+        &self,
+        message: &Message,
+        before: i32,
+        after: i32,
+        error: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let note = &self.worker.outbox.0.statements.note;
+        let asked = || statement(note).bind(message.sequence()).bind(before).bind(after);
+        let id = message.id().as_str();
+        self.worker.link.ask(|| asked().bind(error.map(str::to_owned)).bind(id.to_owned())).await.map(drop)
+    }
+
+    /// Sets a message aside: whether the topic is held up by it.
+    async fn set_aside(
+        &mut self,
+        message: &Message,
+        attempts: i32,
+        error: Option<String>,
+    ) -> Result<bool, StoreError> {
+        // Those before it first: then it is the only one that was neither published nor is to be.
+        self.worker.note().await?;
+        let blocks = self.worker.settings.on_poison == OnPoison::Block;
+        let aside = &self.worker.outbox.0.statements.set_aside;
+        let asked = || statement(aside).bind(message.sequence()).bind(attempts).bind(error.clone());
+        let id = message.id().as_str();
+        self.worker.link.ask(|| asked().bind(blocks).bind(id.to_owned())).await?;
+        report::of_message(message, Event::SetAside);
+        Ok(blocks)
+    }
+
+    /// Gives the topic back, to be left alone for so long.
+    async fn release(self, pause: Duration) -> Result<(), StoreError> {
+        let (worker, topic) = (&self.worker, &self.topic);
+        let release = &worker.outbox.0.statements.release;
+        let failures = i32::try_from(topic.failures).unwrap_or(i32::MAX);
+        worker
+            .link
+            .ask(|| {
+                let asked = statement(release).bind(topic.name.to_string());
+                asked.bind(worker.owner.as_bytes().as_slice()).bind(micros(pause)).bind(failures)
+            })
+            .await
+            .map(drop)
+    }
+}

@@ -1,0 +1,318 @@
+//! Connections of the store and of a relay: read-only servers, passwords that change, poolers, long lines.
+
+use std::time::{Duration, Instant};
+
+use idem_postgres::PostgresStore;
+use idem_postgres::outbox::Outbox;
+use idem_runtime::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, StoredResult, Verdict,
+};
+use idem_runtime::{Key, RecordKey, Scope, Store, StoreErrorKind};
+use idem_test_servers::{PgBouncer, Postgres};
+use sqlx::PgPool;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+
+use crate::outbox_support::{Bed, Broker, Log, Running, Then, wait};
+use crate::support::proxy::Proxy;
+use crate::support::{builder, new_table};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+/// How long the tests wait for what must come to pass.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn key(name: &str) -> RecordKey {
+    RecordKey::new(Scope::new("connections").unwrap(), Key::new(name).unwrap())
+}
+
+async fn claim(store: &PostgresStore, name: &str) -> Result<ClaimAnswer, idem_runtime::StoreError> {
+    store.claim(&key(name), &Claim::new(Owner::random(), HOUR, HOUR)).await
+}
+
+async fn grant(store: &PostgresStore, name: &str) -> (Owner, Grant) {
+    let owner = Owner::random();
+    match store.claim(&key(name), &Claim::new(owner, HOUR, HOUR)).await.unwrap() {
+        ClaimAnswer::Granted(grant) => (owner, grant),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn complete(store: &PostgresStore, name: &str, (owner, grant): (Owner, Grant)) {
+    let result = StoredResult::Value(b"done".to_vec().into());
+    let request = Complete::new(owner, grant.fence, Verdict::Completed, result, HOUR);
+    assert_eq!(store.complete(&key(name), &request).await.unwrap(), CompleteAnswer::Done);
+}
+
+const READ_ONLY: &str = "alter database postgres set default_transaction_read_only = on";
+/// For new sessions only.
+const WRITABLE: &str = "alter database postgres reset default_transaction_read_only";
+
+/// A statement that may write whatever the database's default is.
+fn administer(server: &Postgres, statement: &str) {
+    let _ = server.sql(&format!("set transaction read write; {statement}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_leaves_a_server_that_takes_no_writes_as_soon_as_another_answers() {
+    let server = Postgres::start();
+    let table = new_table();
+    let open =
+        || PostgresStore::builder(&server.url()).table(&table).operation_timeout(Duration::from_secs(1));
+    let first = open().connect().await.unwrap();
+    let held = grant(&first, "done").await;
+    complete(&first, "done", held).await;
+    administer(&server, READ_ONLY);
+    let store = open().connect().await.unwrap();
+    let error = claim(&store, "order").await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("25006"), "{error}");
+    administer(&server, WRITABLE);
+    let begin = Instant::now();
+    while let Err(error) = claim(&store, "order").await {
+        assert!(error.is_transient() && begin.elapsed() < PATIENCE, "{error}");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_process_replays_results_from_a_server_that_takes_no_writes() {
+    let server = Postgres::start();
+    let table = new_table();
+    let open =
+        || PostgresStore::builder(&server.url()).table(&table).operation_timeout(Duration::from_secs(1));
+    let first = open().connect().await.unwrap();
+    let held = grant(&first, "done").await;
+    complete(&first, "done", held).await;
+    grant(&first, "in flight").await;
+    administer(&server, READ_ONLY);
+    let store = open().connect().await.unwrap();
+    let answers = [claim(&store, "done").await, claim(&store, "done").await];
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(ClaimAnswer::Replay(_)))), "{answers:?}");
+    for name in ["in flight", "absent"] {
+        let error = claim(&store, name).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    }
+}
+
+// On one thread, so that the event is heard.
+#[tokio::test]
+async fn a_relay_leaves_a_server_that_takes_no_writes_as_soon_as_another_answers() {
+    let (log, _heard) = Log::of_this_thread();
+    let bed = Bed::open().await;
+    bed.send("orders", "1").await;
+    administer(&bed.server, READ_ONLY);
+    let outbox =
+        Outbox::builder(&bed.server.url()).operation_timeout(Duration::from_secs(2)).connect().await.unwrap();
+    let broker = Broker::willing();
+    let relay = idem_postgres::outbox::Relay::new(outbox, broker.clone());
+    let relay = Running::start(relay.topics(1).backoff(Duration::from_millis(300), Duration::from_secs(1)));
+    // Not before: a session that was opened later would not be the one to leave.
+    wait("the relay was refused", || log.text().contains("relay_failed")).await;
+    administer(&bed.server, WRITABLE);
+    // A statement that is broken off takes its session with it, too, which takes longer.
+    let taken = tokio::time::timeout(Duration::from_secs(5), broker.until_taken(1)).await;
+    taken.expect("the session that takes no writes is left");
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_too_old_is_replaced() {
+    let server = Postgres::start();
+    let store = builder(&server.url())
+        .connections(1)
+        .max_connection_age(Duration::from_millis(100))
+        .connect()
+        .await
+        .unwrap();
+    let session = || {
+        server.sql(
+            "select string_agg(pid::text, ',') from pg_stat_activity \
+             where pid <> pg_backend_pid() and backend_type = 'client backend'",
+        )
+    };
+    grant(&store, "first").await;
+    let first = session();
+    let begin = Instant::now();
+    let mut number = 0;
+    while session() == first || session().is_empty() {
+        assert!(begin.elapsed() < PATIENCE, "the session {first} stays");
+        number += 1;
+        grant(&store, &format!("order {number}")).await;
+    }
+}
+
+/// A role whose password the server asks for.
+fn with_password(server: &mut Postgres) {
+    let _ = server.sql("create role service login password 'first'; grant all on schema public to service");
+    let hba = server.server().folder().join("data/pg_hba.conf");
+    let rest = std::fs::read_to_string(&hba).unwrap();
+    std::fs::write(&hba, format!("host all service 127.0.0.1/32 scram-sha-256\n{rest}")).unwrap();
+    let _ = server.sql("select pg_reload_conf()");
+}
+
+fn change_password(server: &Postgres) {
+    let _ = server.sql("alter role service password 'second'");
+    let _ =
+        server.sql("select count(pg_terminate_backend(pid)) from pg_stat_activity where usename = 'service'");
+}
+
+fn options(server: &Postgres, password: &str) -> PgConnectOptions {
+    let url = server.url().replace("postgres@", &format!("service:{password}@"));
+    url.parse::<PgConnectOptions>().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_that_the_pool_has_learned_is_the_stores_and_the_outboxs_too() {
+    let mut server = Postgres::start();
+    with_password(&mut server);
+    let pool = PgPoolOptions::new().connect_lazy_with(options(&server, "first"));
+    let store = PostgresStore::from_pool(&pool).await.unwrap();
+    let outbox = Outbox::from_pool(&pool).await.unwrap();
+    grant(&store, "before").await;
+    change_password(&server);
+    pool.set_connect_options(options(&server, "second"));
+    grant(&store, "after").await;
+    outbox.counts().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_completes_the_options_of_each_connection() {
+    let mut server = Postgres::start();
+    with_password(&mut server);
+    let password = std::sync::Arc::new(std::sync::Mutex::new("first"));
+    let current = password.clone();
+    let store = PostgresStore::builder(&server.url().replace("postgres@", "service@"))
+        .connect_options_with(move |options| {
+            let password = *current.lock().unwrap();
+            async move { Ok::<_, std::io::Error>(options.password(password)) }
+        })
+        .connect()
+        .await
+        .unwrap();
+    grant(&store, "before").await;
+    change_password(&server);
+    *password.lock().unwrap() = "second";
+    grant(&store, "after").await;
+}
+
+/// What another client of the pooler finds in the session that it gets.
+async fn others_settings(url: &str) -> Vec<String> {
+    let options = url.parse::<PgConnectOptions>().unwrap().extra_float_digits(None);
+    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
+    let mut found = Vec::new();
+    for name in
+        ["statement_timeout", "lock_timeout", "enable_hashjoin", "enable_seqscan", "plan_cache_mode", "jit"]
+    {
+        use sqlx::{Executor as _, Row as _};
+        let shown = pool.fetch_all(sqlx::AssertSqlSafe(format!("SHOW {name}"))).await.unwrap();
+        found.push(shown[0].get::<String, _>(0));
+    }
+    found
+}
+
+/// The store and the outbox do their work through a pooler of this mode, and leave nothing behind.
+async fn works_through(mode: &str, more: &str) {
+    let mut server = Postgres::start();
+    let direct = others_settings(&server.url()).await;
+    let pooler = PgBouncer::start(&mut server, mode, more);
+    let store = PostgresStore::builder(&pooler.url()).connections(1).connect().await.unwrap();
+    for number in 0..10 {
+        let name = format!("order {number}");
+        let held = grant(&store, &name).await;
+        complete(&store, &name, held).await;
+        assert!(matches!(claim(&store, &name).await, Ok(ClaimAnswer::Replay(_))));
+    }
+    assert_eq!(store.purge(10).await.unwrap(), 0);
+    drop(store);
+    if mode == "transaction" {
+        let outbox = Outbox::connect(&pooler.url()).await.unwrap();
+        let pool = PgPool::connect(&server.url()).await.unwrap();
+        let mut tx = pool.begin().await.unwrap();
+        outbox.enqueue(&mut tx, "orders", "1").await.unwrap();
+        tx.commit().await.unwrap();
+        let broker = Broker::new(|_| Then::Take);
+        let relay = idem_postgres::outbox::Relay::new(outbox, broker.clone());
+        let relay = Running::start(relay.topics(1).poll_interval(Duration::from_millis(50)));
+        broker.until_taken(1).await;
+        relay.stop().await;
+    }
+    assert_eq!(others_settings(&pooler.url()).await, direct);
+    assert_eq!(server.sql("select count(*) from pg_listening_channels()"), "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_in_transaction_mode_gives_no_settings_of_the_store_to_other_clients() {
+    works_through("transaction", "default_pool_size=1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_that_drops_the_startup_options_is_found_out() {
+    works_through("transaction", "default_pool_size=1\nignore_startup_parameters=options,extra_float_digits")
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_in_session_mode_gives_no_settings_of_the_store_to_other_clients() {
+    works_through("session", "default_pool_size=4").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cold_start_and_its_first_call_are_seven_exchanges() {
+    let server = Postgres::start();
+    let table = new_table();
+    let open = |url: String| PostgresStore::builder(&url).table(&table).connections(1).connect();
+    drop(open(server.url()).await.unwrap());
+    let proxy = Proxy::start(&server.url(), Duration::ZERO).await;
+    // A build with TLS would ask for it first, which is one exchange more a connection.
+    let store = open(format!("{}?sslmode=disable", proxy.url())).await.unwrap();
+    let connected = proxy.exchanges();
+    let held = grant(&store, "order").await;
+    let claimed = proxy.exchanges();
+    complete(&store, "order", held).await;
+    let completed = proxy.exchanges();
+    // Each connection: the startup message, in which this server asks for no password, and what is asked on it. A
+    // statement's first use is two exchanges.
+    assert_eq!([connected, claimed - connected, completed - claimed], [2, 3, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cold_start_over_a_line_of_300_ms_ends_well_within_the_operation_timeout() {
+    let server = Postgres::start();
+    let table = new_table();
+    let open = |url: String| PostgresStore::builder(&url).table(&table).connect();
+    drop(open(server.url()).await.unwrap());
+    let proxy = Proxy::start(&server.url(), Duration::from_millis(300)).await;
+    let begin = Instant::now();
+    let store = open(proxy.url()).await.unwrap();
+    let connected = begin.elapsed();
+    let begin = Instant::now();
+    let held = grant(&store, "order").await;
+    let claimed = begin.elapsed();
+    complete(&store, "order", held).await;
+    // With TCP's own exchange: three to connect, and four for the first call on a connection of its own.
+    assert!(connected < Duration::from_secs(2), "{connected:?}");
+    assert!(claimed < Duration::from_secs(2), "{claimed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_whose_strings_have_escapes_makes_the_same_tables() {
+    let server = Postgres::start();
+    let _ = server.sql(
+        "create role old login; grant all on schema public to old; alter role old set standard_conforming_strings = off",
+    );
+    let url = server.url().replace("postgres@", "old@");
+    let store = PostgresStore::connect(&url).await.unwrap();
+    grant(&store, "order").await;
+    Outbox::connect(&url).await.unwrap();
+    assert_eq!(server.sql("select key from idem_records_readable"), "order");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_was_dropped_is_an_error_that_says_what_to_do() {
+    let server = Postgres::start();
+    let store = PostgresStore::builder(&server.url()).table("gone").connect().await.unwrap();
+    let _ = server.sql("drop table gone cascade");
+    let error = claim(&store, "order").await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("42P01") && text.contains("restore it") && !text.contains("password"), "{text}");
+}

@@ -1,0 +1,242 @@
+//! What the store takes of the server and of the line: locks, bytes, walks through topics, exclusive locks.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use idem_core::transaction::TransactionStore as _;
+use idem_postgres::PostgresStore;
+use idem_runtime::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, StoredResult, Verdict};
+use idem_runtime::{Key, RecordKey, Scope, Store};
+use idem_test_servers::Postgres;
+use sqlx::{Connection as _, Executor as _, PgConnection};
+
+use crate::outbox_support::{Bed, Broker, Running, wait_for_sql};
+use crate::support::proxy::Proxy;
+use crate::support::{builder, new_table};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn key(name: &str) -> RecordKey {
+    RecordKey::new(Scope::new("limits").unwrap(), Key::new(name).unwrap())
+}
+
+async fn claim(store: &PostgresStore, name: &str) -> Result<ClaimAnswer, idem_runtime::StoreError> {
+    store.claim(&key(name), &Claim::new(Owner::random(), HOUR, HOUR)).await
+}
+
+async fn record(store: &PostgresStore, name: &str, result: Vec<u8>) {
+    let owner = Owner::random();
+    let answer = store.claim(&key(name), &Claim::new(owner, HOUR, HOUR)).await.unwrap();
+    let ClaimAnswer::Granted(grant) = answer else { panic!("{answer:?}") };
+    let result = StoredResult::Value(result.into());
+    let request = Complete::new(owner, grant.fence, Verdict::Completed, result, HOUR);
+    assert_eq!(store.complete(&key(name), &request).await.unwrap(), CompleteAnswer::Done);
+}
+
+/// Bytes that do not compress.
+fn noise(count: usize) -> Vec<u8> {
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[0]
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_claims_at_once_leave_other_programs_the_servers_table_of_locks() {
+    let server = Postgres::with(&["fsync=off", "max_locks_per_transaction=10", "max_connections=20"]);
+    let table = new_table();
+    let mut stores = Vec::new();
+    for _ in 0..2 {
+        stores.push(PostgresStore::builder(&server.url()).table(&table).connect().await.unwrap());
+    }
+    // What each statement of the store holds just before its commit.
+    let count = "create table seen (locks bigint); \
+        create function count_locks() returns trigger language plpgsql as $$ begin \
+        insert into seen select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid(); \
+        return null; end $$";
+    let _ = server.sql(count);
+    let _ = server.sql(&format!(
+        "create trigger counted after insert on {table} for each statement execute function count_locks()"
+    ));
+    let claims = stores.iter().enumerate().flat_map(|(process, store)| {
+        (0..600).map(move |number| async move { claim(store, &format!("{process}/{number}")).await })
+    });
+    for answer in join_all(claims).await {
+        assert!(matches!(answer, Ok(ClaimAnswer::Granted(_))), "{answer:?}");
+    }
+    assert_eq!(server.sql("select max(locks) from seen"), "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() {
+    let server = Postgres::start();
+    let table = new_table();
+    let open = || PostgresStore::builder(&server.url()).table(&table).connect();
+    let (store, other) = (open().await.unwrap(), open().await.unwrap());
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    let mut tx = connection.begin().await.unwrap();
+    let request = Claim::new(Owner::random(), HOUR, HOUR);
+    let taken = store.take(&mut tx, &key("taken"), &request).await.unwrap();
+    assert!(matches!(taken, idem_core::transaction::Taking::Taken(_)));
+    // Another process, in one lot with many.
+    let claims = (0..300).map(|number| {
+        let (other, name) =
+            (&other, if number == 150 { "taken".to_owned() } else { format!("order {number}") });
+        async move { claim(other, &name).await.unwrap() }
+    });
+    let answers = join_all(claims).await;
+    for (number, answer) in answers.into_iter().enumerate() {
+        assert_eq!(matches!(answer, ClaimAnswer::Busy { .. }), number == 150, "{number}: {answer:?}");
+    }
+    tx.rollback().await.unwrap();
+    assert!(matches!(claim(&other, "taken").await.unwrap(), ClaimAnswer::Granted(_)));
+}
+
+// On one thread, so that both claims are in one lot.
+#[tokio::test]
+async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_it_was_granted() {
+    let server = Postgres::start();
+    let store = PostgresStore::builder(&server.url()).table("slow").connect().await.unwrap();
+    claim(&store, "first").await.unwrap();
+    let _ = server.sql("create table kept as select * from slow; delete from slow");
+    let mut other = PgConnection::connect(&server.url()).await.unwrap();
+    let mut uncommitted = other.begin().await.unwrap();
+    uncommitted.execute("INSERT INTO slow SELECT * FROM kept").await.unwrap();
+    let waiting =
+        tokio::spawn(async move { join_all(["first", "second"].map(|name| claim(&store, name))).await });
+    let waits =
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%slow%'";
+    wait_for_sql(&server, waits, "1").await;
+    let granted_from = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+    let granted_from: u64 = server.sql(granted_from).parse().unwrap();
+    uncommitted.rollback().await.unwrap();
+    let answers = waiting.await.unwrap();
+    let Ok(ClaimAnswer::Granted(grant)) = answers[1] else { panic!("{answers:?}") };
+    assert!(grant.fence.get() >= granted_from, "{} before {granted_from}", grant.fence);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hot_result_travels_once_a_batch() {
+    let server = Postgres::start();
+    let proxy = Proxy::start(&server.url(), Duration::ZERO).await;
+    let store = builder(&proxy.url()).connections(1).connect().await.unwrap();
+    record(&store, "hot", noise(1 << 20)).await;
+    let before = proxy.received();
+    let answers = join_all((0..200).map(|_| claim(&store, "hot"))).await;
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(ClaimAnswer::Replay(_)))));
+    let received = (proxy.received() - before) >> 20;
+    assert!(received <= 12, "{received} MiB for 200 replays of one result of 1 MiB");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_results_are_read_a_few_at_a_time_and_hold_up_no_other_call_for_long() {
+    let server = Postgres::start();
+    let proxy = Proxy::start(&server.url(), Duration::ZERO).await;
+    let table = new_table();
+    let open = |url: String| PostgresStore::builder(&url).table(&table).connections(1).connect();
+    let store = open(proxy.url()).await.unwrap();
+    for number in 0..40 {
+        record(&store, &format!("large {number}"), noise(2 << 20)).await;
+    }
+    // Another process knows of no result, and of none how large it is.
+    let fresh = open(proxy.url()).await.unwrap();
+    for round in [&fresh, &store] {
+        let before = proxy.exchanges();
+        let answers =
+            join_all((0..40).map(|number| async move { claim(round, &format!("large {number}")).await }))
+                .await;
+        assert!(answers.iter().all(|answer| matches!(answer, Ok(ClaimAnswer::Replay(_)))), "{answers:?}");
+        // Each is more than a statement may carry, so each comes alone.
+        let exchanges = proxy.exchanges() - before;
+        assert!(exchanges >= 40, "80 MiB in {exchanges} exchanges");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_of_a_topic_does_not_walk_through_all_of_them() {
+    const TOPICS: usize = 500;
+    let bed = Bed::open().await;
+    bed.sql(&format!(
+        "insert into idem_outbox (id, topic, payload, enqueued_at) \
+         select 'id-' || n, 'customer ' || n, 'x', 0 from generate_series(1, {TOPICS}) n"
+    ));
+    bed.sql("analyze idem_outbox");
+    let broker = Broker::willing();
+    let relay = Running::start(bed.relay(broker.clone()).lease(Duration::from_secs(30)));
+    broker.until_taken(TOPICS).await;
+    relay.stop().await;
+    let mut topics: Vec<_> = broker.taken().into_iter().map(|seen| seen.topic).collect();
+    topics.sort();
+    topics.dedup();
+    assert_eq!(topics.len(), TOPICS);
+    let scans = "select idx_scan from pg_stat_user_indexes where indexrelname = 'idem_outbox_pending'";
+    let begin = Instant::now();
+    let mut probes = 0;
+    // A session tells what it did when it ends.
+    while probes == 0 && begin.elapsed() < Duration::from_secs(10) {
+        probes = bed.server.sql(scans).parse().unwrap();
+    }
+    assert!(probes / TOPICS < 150, "{} looks into the index for each topic", probes / TOPICS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_waits_for_the_table_makes_nobody_wait() {
+    let server = Postgres::start();
+    let store = PostgresStore::builder(&server.url()).table("fleet").connect().await.unwrap();
+    // As the layout before: what is newer is what the migration brings.
+    let _ = server.sql(
+        "drop view fleet_readable; alter table fleet drop column steps, drop column steps_of; \
+         update fleet_meta set value = 1 where name = 'schema_version'",
+    );
+    drop(store);
+    let mut report = PgConnection::connect(&server.url()).await.unwrap();
+    let mut reading = report.begin().await.unwrap();
+    reading.execute("LOCK TABLE fleet IN ACCESS SHARE MODE").await.unwrap();
+    let url = server.url();
+    let starting = tokio::spawn(async move { PostgresStore::builder(&url).table("fleet").connect().await });
+    // What the running processes do meanwhile.
+    let mut running = PgConnection::connect(&server.url()).await.unwrap();
+    running.execute("SET lock_timeout = 1000").await.unwrap();
+    let mut longest = Duration::ZERO;
+    let mut failed = 0;
+    while !starting.is_finished() {
+        let begin = Instant::now();
+        failed += usize::from(running.execute("UPDATE fleet SET state = state WHERE false").await.is_err());
+        longest = longest.max(begin.elapsed());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let error = starting.await.unwrap().unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("55P03"), "{error}");
+    assert_eq!(failed, 0, "{failed} statements of running processes failed; the longest took {longest:?}");
+    reading.rollback().await.unwrap();
+    PostgresStore::builder(&server.url()).table("fleet").connect().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_records_though_the_expired_record_before_it_was_purged_meanwhile() {
+    let server = Postgres::start();
+    let store = PostgresStore::builder(&server.url()).table("daily").connect().await.unwrap();
+    for purged in [true, false] {
+        record(&store, "job", b"yesterday".to_vec()).await;
+        let _ = server.sql("update daily set expires_at = 1");
+        let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+        let mut tx = connection.begin().await.unwrap();
+        let owner = Owner::random();
+        let taking = store.take(&mut tx, &key("job"), &Claim::new(owner, HOUR, HOUR)).await.unwrap();
+        let idem_core::transaction::Taking::Taken(taken) = taking else { panic!("{taking:?}") };
+        if purged {
+            assert_eq!(store.purge(10).await.unwrap(), 1);
+        }
+        let result = StoredResult::Value(b"today".to_vec().into());
+        let request = Complete::new(owner, taken.grant.fence, Verdict::Completed, result, HOUR);
+        let recorded = store.record(&mut tx, &key("job"), &taken, &request).await.unwrap();
+        assert_eq!(recorded, CompleteAnswer::Done);
+        tx.commit().await.unwrap();
+        assert!(matches!(claim(&store, "job").await.unwrap(), ClaimAnswer::Replay(_)));
+        let _ = server.sql("delete from daily");
+    }
+}

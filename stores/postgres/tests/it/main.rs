@@ -1,0 +1,17 @@
+//! Tests of idem-postgres: the kit, layouts, failures, and the outbox.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod conformance;
+mod connections;
+mod failures;
+mod full_disk;
+mod layouts;
+mod limits;
+mod outbox;
+mod outbox_at_random;
+mod outbox_events;
+mod outbox_relay;
+mod outbox_support;
+mod purge;
+mod support;

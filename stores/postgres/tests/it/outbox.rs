@@ -1,0 +1,322 @@
+//! What is enqueued in a transaction goes with it, in order, once.
+
+use crate::outbox_support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use idem_postgres::outbox::{MessageId, Outbox, OutboxError, Relay};
+use idem_test_servers::Postgres;
+use outbox_support::{Bed, Broker, Running, Then, wait, wait_for_sql};
+use sqlx::{Connection as _, Executor as _, Row as _};
+
+/// Whether a relay has had the topic since the message that is seen was written, and gave it back with it.
+const HELD_BACK: &str = "select count(*) from idem_outbox_topics t join idem_outbox m on m.topic = t.topic \
+     where t.topic = 'orders' and t.owner is null and t.served_at > m.enqueued_at";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_leaves_nothing_and_a_commit_is_published_once() {
+    let bed = Bed::open().await;
+    for drop_it in [false, true] {
+        let mut tx = bed.begin().await;
+        bed.outbox.enqueue(&mut tx, "orders", "rolled back").await.unwrap();
+        if drop_it {
+            drop(tx);
+        } else {
+            tx.rollback().await.unwrap();
+        }
+    }
+    let broker = Broker::willing();
+    let relay = bed.run(broker.clone());
+    let mut tx = bed.begin().await;
+    let mut inner = tx.begin().await.unwrap();
+    bed.outbox.enqueue(&mut inner, "orders", "rolled back to a savepoint").await.unwrap();
+    inner.rollback().await.unwrap();
+    let id = bed.outbox.enqueue(&mut tx, "orders", "committed").await.unwrap();
+    tx.commit().await.unwrap();
+    broker.until_taken(1).await;
+    relay.stop().await;
+    let taken = broker.taken();
+    assert_eq!((taken.len(), taken[0].payload.as_str(), taken[0].attempt), (1, "committed", 1));
+    assert_eq!((taken[0].id.as_str(), taken[0].topic.as_str()), (id.as_str(), "orders"));
+    assert_eq!(bed.outbox.counts().await.unwrap(), Default::default());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_waits_for_those_enqueued_before_it_and_their_transactions_wait_for_nothing() {
+    let bed = Bed::open().await;
+    let broker = Broker::willing();
+    let relay = bed.run(broker.clone());
+    for commits in [true, false] {
+        let before = broker.taken().len();
+        let mut first = bed.begin().await;
+        bed.outbox.enqueue(&mut first, "orders", "first").await.unwrap();
+        // It commits before the one that was enqueued before it.
+        bed.send("orders", "second").await;
+        wait_for_sql(&bed.server, HELD_BACK, "1").await;
+        bed.send("others", "another topic").await;
+        broker.until_taken(before + 1).await;
+        assert_eq!(broker.payloads()[before..], ["another topic"]);
+        if commits {
+            first.commit().await.unwrap();
+            broker.until_taken(before + 3).await;
+            assert_eq!(broker.payloads()[before + 1..], ["first", "second"]);
+        } else {
+            first.rollback().await.unwrap();
+            broker.until_taken(before + 2).await;
+            assert_eq!(broker.payloads()[before + 1..], ["second"]);
+        }
+        wait("all is noted", || bed.count("true") == 0).await;
+    }
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_that_always_overlap_hold_nothing_back_for_ever() {
+    let bed = Bed::open().await;
+    let broker = Broker::willing();
+    let relay = bed.run(broker.clone());
+    let mut open = bed.begin().await;
+    let mut number = 0;
+    let begin = std::time::Instant::now();
+    while broker.taken().len() < 10 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{} of {number}", broker.taken().len());
+        bed.outbox.enqueue(&mut open, "orders", number.to_string()).await.unwrap();
+        // The next has always written into the topic before the last one ends.
+        let mut next = bed.begin().await;
+        bed.outbox.enqueue(&mut next, "orders", (number + 1).to_string()).await.unwrap();
+        open.commit().await.unwrap();
+        open = next;
+        number += 2;
+    }
+    open.commit().await.unwrap();
+    broker.until_taken(number).await;
+    relay.stop().await;
+    assert_eq!(broker.taken().len(), number);
+    assert!(broker.taken().is_sorted_by_key(|seen| seen.sequence));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_is_given_only_after_the_transaction_shows_itself() {
+    let bed = Bed::open().await;
+    let mut tx = bed.begin().await;
+    bed.outbox.enqueue(&mut tx, "orders", "first").await.unwrap();
+    let lock = "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks \
+                WHERE locktype = 'advisory' AND mode = 'ShareLock' AND pid = pg_backend_pid()";
+    let lock: i64 = tx.fetch_one(lock).await.unwrap().get(0);
+    tx.commit().await.unwrap();
+    // Whoever holds the lock alone keeps one that enqueues from showing itself.
+    let mut alone = bed.begin().await;
+    sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(lock).execute(&mut *alone).await.unwrap();
+    let (pool, outbox) = (bed.pool.clone(), bed.outbox.clone());
+    let enqueuing = tokio::spawn(async move {
+        let mut tx = pool.begin().await.unwrap();
+        outbox.enqueue(&mut tx, "orders", "second").await.unwrap();
+        tx.commit().await.unwrap();
+    });
+    let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    wait_for_sql(&bed.server, waits, "1").await;
+    let given = "select last_value from idem_outbox_sequence_seq";
+    assert_eq!(bed.server.sql(given), "1");
+    alone.commit().await.unwrap();
+    enqueuing.await.unwrap();
+    assert_eq!(bed.server.sql(given), "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_is_prepared_is_waited_for_until_it_is_committed() {
+    let bed = Bed::on(Postgres::with(&["fsync=off", "max_prepared_transactions=2"])).await;
+    // The server prepares no transaction that notifies.
+    let quiet = Outbox::builder(&bed.server.url()).notify(false).connect().await.unwrap();
+    let mut first = bed.begin().await;
+    quiet.enqueue(&mut first, "orders", "first").await.unwrap();
+    first.execute("PREPARE TRANSACTION 'first'").await.unwrap();
+    drop(first);
+    bed.send("orders", "second").await;
+    let broker = Broker::willing();
+    let relay = bed.run(broker.clone());
+    wait_for_sql(&bed.server, HELD_BACK, "1").await;
+    assert_eq!(broker.payloads(), [""; 0]);
+    bed.sql("commit prepared 'first'");
+    broker.until_taken(2).await;
+    relay.stop().await;
+    assert_eq!(broker.payloads(), ["first", "second"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_many_that_enqueue_and_several_relays_each_topic_is_in_the_order_of_its_effects() {
+    let bed = Arc::new(Bed::open().await);
+    bed.pool.execute("CREATE TABLE counters (topic text PRIMARY KEY, n bigint NOT NULL)").await.unwrap();
+    let brokers: Vec<_> = (0..3).map(|_| Broker::willing()).collect();
+    let everything = Broker::willing();
+    let relays: Vec<_> = brokers.iter().map(|_| bed.run(everything.clone())).collect();
+    let enqueuers: Vec<_> = (0..8_u32)
+        .map(|enqueuer| {
+            let bed = bed.clone();
+            tokio::spawn(async move {
+                for round in 0..60_u32 {
+                    let topic = format!("topic {}", (enqueuer + round) % 3);
+                    let mut tx = bed.begin().await;
+                    // The effect, which others of the topic see only after the commit.
+                    let next = "INSERT INTO counters VALUES ($1, 1) \
+                                ON CONFLICT (topic) DO UPDATE SET n = counters.n + 1 RETURNING n";
+                    let n: i64 = sqlx::query(next).bind(&topic).fetch_one(&mut *tx).await.unwrap().get(0);
+                    bed.outbox.enqueue(&mut tx, &topic, n.to_string()).await.unwrap();
+                    if (enqueuer + round) % 7 == 0 {
+                        tx.rollback().await.unwrap();
+                    } else {
+                        tx.commit().await.unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    for enqueuer in enqueuers {
+        enqueuer.await.unwrap();
+    }
+    wait("all are published", || bed.count("true") == 0).await;
+    for relay in relays {
+        relay.stop().await;
+    }
+    let mut topics: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for seen in everything.taken() {
+        topics.entry(seen.topic).or_default().push(seen.payload.parse().unwrap());
+    }
+    assert_eq!(topics.len(), 3);
+    for (topic, numbers) in topics {
+        let last: u64 =
+            bed.server.sql(&format!("select n from counters where topic = '{topic}'")).parse().unwrap();
+        assert_eq!(numbers, (1..=last).collect::<Vec<_>>(), "{topic}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_id_is_one_message_as_long_as_it_is_in_the_table() {
+    let bed = Bed::open().await;
+    let id = MessageId::new("order-42").unwrap();
+    let mut tx = bed.begin().await;
+    assert!(bed.outbox.enqueue_as(&mut tx, &id, "orders", "one").await.unwrap());
+    assert!(!bed.outbox.enqueue_as(&mut tx, &id, "orders", "two").await.unwrap());
+    tx.commit().await.unwrap();
+    let mut tx = bed.begin().await;
+    assert!(!bed.outbox.enqueue_as(&mut tx, &id, "others", "three").await.unwrap());
+    tx.commit().await.unwrap();
+    let broker = Broker::willing();
+    let relay = Running::start(bed.relay(broker.clone()).keep_published(Duration::from_secs(3_600)));
+    wait("it is noted", || bed.count("state = 'published'") == 1).await;
+    let mut tx = bed.begin().await;
+    assert!(!bed.outbox.enqueue_as(&mut tx, &id, "orders", "four").await.unwrap());
+    tx.commit().await.unwrap();
+    relay.stop().await;
+    assert_eq!(broker.payloads(), ["one"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_kept_is_purged_when_its_time_is_over_and_nothing_else_is() {
+    let bed = Bed::open().await;
+    let broker = Broker::willing();
+    for number in 0..10 {
+        bed.send("orders", &number.to_string()).await;
+    }
+    let relay = Running::start(bed.relay(broker.clone()).keep_published(Duration::from_secs(3_600)));
+    wait("all are noted", || bed.count("state = 'published'") == 10).await;
+    relay.stop().await;
+    bed.send("orders", "pending").await;
+    assert_eq!(bed.outbox.purge(100).await.unwrap(), 0);
+    bed.sql("update idem_outbox set expires_at = 1 where sequence <= 7");
+    assert_eq!(bed.outbox.purge(3).await.unwrap(), 3);
+    assert_eq!(bed.outbox.purge(100).await.unwrap(), 4);
+    let counts = bed.outbox.counts().await.unwrap();
+    assert_eq!((counts.pending, counts.published), (1, 3));
+    // A topic's row goes when it has been idle for long, and comes back.
+    assert_eq!(bed.server.sql("select count(*) from idem_outbox_topics"), "1");
+    bed.sql("update idem_outbox_topics set served_at = 1, due_at = 1");
+    bed.outbox.purge(1).await.unwrap();
+    assert_eq!(bed.server.sql("select count(*) from idem_outbox_topics"), "0");
+    let relay = bed.run(broker.clone());
+    broker.until_taken(11).await;
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_enqueued_is_refused_and_the_transaction_goes_on() {
+    let bed = Bed::open().await;
+    let small = Outbox::builder(&bed.server.url()).max_payload_bytes(10).connect().await.unwrap();
+    let mut tx = bed.begin().await;
+    let error = small.enqueue(&mut tx, "orders", "larger than ten").await.unwrap_err();
+    assert!(matches!(error, OutboxError::TooLarge { size: 15, limit: 10, .. }), "{error}");
+    let error = small.enqueue(&mut tx, "", "x").await.unwrap_err();
+    assert!(matches!(error, OutboxError::InvalidTopic(_)), "{error}");
+    small.enqueue(&mut tx, "orders", "exactly 10").await.unwrap();
+    tx.commit().await.unwrap();
+    let mut connection = bed.pool.acquire().await.unwrap();
+    let error = bed.outbox.enqueue(&mut connection, "orders", "alone").await.unwrap_err();
+    assert!(matches!(error, OutboxError::NoTransaction), "{error}");
+    assert_eq!(bed.count("true"), 1);
+    // What the server says of a row that it refuses may hold the payload.
+    bed.sql("alter table idem_outbox add check (octet_length(payload) < 12)");
+    let mut tx = bed.begin().await;
+    let error = bed.outbox.enqueue(&mut tx, "orders", "secret payload").await.unwrap_err();
+    let said = format!("{error} {error:?}");
+    assert!(said.contains("23514") && !said.contains("secret"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_that_start_at_once_make_one_outbox_and_a_newer_or_foreign_one_is_refused() {
+    let server = Postgres::start();
+    let url = server.url();
+    for table in ["one", "two"] {
+        let starting: Vec<_> = (0..10)
+            .map(|_| {
+                let builder = Outbox::builder(&url).schema("made_here").table(table);
+                tokio::spawn(builder.connect())
+            })
+            .collect();
+        let mut last = None;
+        for outbox in starting {
+            last = Some(outbox.await.unwrap().unwrap());
+        }
+        assert_eq!(last.unwrap().counts().await.unwrap().pending, 0);
+    }
+    assert_eq!(server.sql("select count(*) from made_here.one_meta where name = 'schema_version'"), "1");
+    let _ = server.sql("update made_here.one_meta set value = 99");
+    let _ = server.sql("create table foreign_meta (name text, value bigint)");
+    for (builder, said) in [
+        (Outbox::builder(&url).schema("made_here").table("one"), "use a newer idem"),
+        (Outbox::builder(&url).table("foreign"), "not idem's"),
+        (Outbox::builder(&url).table("no;table"), "letters, digits or underscores"),
+        (Outbox::builder("mysql://x"), "must begin with"),
+        (Outbox::builder(&url).max_payload_bytes(0), "must be from 1 to"),
+        (Outbox::builder(&url).operation_timeout(Duration::ZERO), "must be from 1ms to 1h"),
+    ] {
+        let error = builder.connect().await.unwrap_err();
+        assert!(error.to_string().contains(said) && !error.is_transient(), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_that_the_runbook_names_are_enough() {
+    let bed = Bed::open().await;
+    bed.sql("create role writer login; create role relay login");
+    bed.sql("grant select on idem_outbox_meta to writer, relay");
+    bed.sql("grant select, insert on idem_outbox to writer");
+    bed.sql("grant select, insert, update, delete on idem_outbox, idem_outbox_topics to relay");
+    let as_user = |user: &str| bed.server.url().replace("postgres@", &format!("{user}@"));
+    let pool = sqlx::PgPool::connect(&as_user("writer")).await.unwrap();
+    let outbox = Outbox::from_pool(&pool).await.unwrap();
+    let mut tx = pool.begin().await.unwrap();
+    outbox.enqueue(&mut tx, "orders", "one").await.unwrap();
+    tx.commit().await.unwrap();
+    let outbox = Outbox::connect(&as_user("relay")).await.unwrap();
+    let broker = Broker::new(|seen| if seen.attempt == 1 { Then::Fail } else { Then::Poison });
+    let relay =
+        Relay::new(outbox.clone(), broker).backoff(Duration::from_millis(1), Duration::from_millis(1));
+    let relay = Running::start(relay);
+    wait("it is set aside", || bed.count("state = 'set_aside' and attempts = 2") == 1).await;
+    relay.stop().await;
+    let aside = outbox.set_aside(1).await.unwrap();
+    assert!(outbox.retry(&aside[0].id).await.unwrap());
+    outbox.purge(1).await.unwrap();
+    assert_eq!(outbox.counts().await.unwrap().pending, 1);
+}

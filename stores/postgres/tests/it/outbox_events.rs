@@ -1,0 +1,100 @@
+//! What those who watch are told of the outbox, and what they are not.
+
+use crate::outbox_support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use idem_postgres::outbox::{MessageId, Outbox};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use outbox_support::{Bed, Broker, Log, Running, Then};
+
+const ID: &str = "secret-id";
+const PAYLOAD: &str = "secret-payload";
+const PENDING: &str = "SELECT count(*) FROM idem_outbox_readable WHERE state = 'pending'";
+
+// On one thread, so that all of it is heard.
+#[tokio::test]
+async fn messages_are_told_by_topic_number_and_attempt_and_never_by_id_or_payload() {
+    let bed = Bed::open().await;
+    let (log, _heard) = Log::of_this_thread();
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _counted = metrics::set_default_local_recorder(&recorder);
+
+    let broker = Broker::new(|seen| match (seen.topic.as_str(), seen.attempt) {
+        ("bad", _) => Then::Poison,
+        (_, 1) => Then::Fail,
+        _ => Then::Take,
+    });
+    let relay = bed.relay(broker.clone()).topics(1).lease(Duration::from_secs(60));
+    let relay = Running::start(relay.publish_timeout(Duration::from_secs(30)));
+    for (number, topic) in ["good", "bad"].into_iter().enumerate() {
+        let mut tx = bed.begin().await;
+        let id = MessageId::new(&format!("{ID}-{number}")).unwrap();
+        bed.outbox.enqueue_as(&mut tx, &id, topic, PAYLOAD).await.unwrap();
+        tx.commit().await.unwrap();
+        let pending = || sqlx::query_scalar::<_, i64>(PENDING).fetch_one(&bed.pool);
+        let done = async { while pending().await.unwrap() > 0 {} };
+        tokio::time::timeout(Duration::from_secs(30), done).await.expect("it is done");
+    }
+    relay.stop().await;
+
+    let text = log.text();
+    assert!(!text.contains("secret"), "{text}");
+    let events: Vec<_> = text
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter(|line| line["target"] == "idem::outbox")
+        .map(|line| {
+            let (level, fields) = (line["level"].as_str().unwrap().to_owned(), &line["fields"]);
+            let text = |name: &str| fields[name].as_str().unwrap_or_default().to_owned();
+            assert!(fields["sequence"].is_i64() || text("event") == "held_back", "{fields}");
+            (level, text("event"), text("topic"), fields["attempt"].as_u64())
+        })
+        .filter(|event| event.1 != "held_back")
+        .collect();
+    let told = |level: &str, event: &str, topic: &str, attempt| {
+        (level.to_owned(), event.to_owned(), topic.to_owned(), Some(attempt))
+    };
+    let expected = [
+        told("WARN", "publish_failed", "good", 1),
+        told("DEBUG", "published", "good", 2),
+        told("WARN", "publish_failed", "bad", 1),
+        told("ERROR", "set_aside", "bad", 1),
+    ];
+    assert_eq!(events, expected);
+
+    let mut counts = BTreeMap::new();
+    let mut times = BTreeMap::new();
+    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+        match value {
+            DebugValue::Counter(count) => {
+                assert_eq!(key.key().name(), "idem_outbox_events_total");
+                let event = key.key().labels().next().unwrap().value().to_owned();
+                counts.insert(event, count);
+            }
+            DebugValue::Histogram(values) => drop(times.insert(key.key().name().to_owned(), values.len())),
+            DebugValue::Gauge(_) => panic!("a gauge"),
+        }
+    }
+    counts.remove("held_back");
+    let expected = [("publish_failed", 2), ("published", 1), ("set_aside", 1)];
+    assert_eq!(counts, expected.map(|(name, count)| (name.to_owned(), count)).into());
+    let expected = [("idem_outbox_delay_seconds", 1), ("idem_outbox_publish_seconds", 3)];
+    assert_eq!(times, expected.map(|(name, count)| (name.to_owned(), count)).into());
+}
+
+#[tokio::test]
+async fn a_table_of_the_same_name_in_another_schema_of_the_search_path_is_told() {
+    let bed = Bed::open().await;
+    bed.sql("create schema other; alter role postgres set search_path = other, public");
+    for is_told in [true, false] {
+        let (log, _heard) = Log::of_this_thread();
+        // The first makes a table of its own, which the second finds.
+        Outbox::connect(&bed.server.url()).await.unwrap();
+        let log = log.text();
+        assert_eq!(log.contains("second_table"), is_told, "{log}");
+        assert!(!is_told || log.contains("\"schema\":\"public\""), "{log}");
+    }
+}

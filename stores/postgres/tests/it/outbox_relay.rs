@@ -1,0 +1,373 @@
+//! A relay and publishers that fail, relays that go away, and servers that do.
+
+use crate::outbox_support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use idem_postgres::outbox::{MessageId, OnPoison, Outbox, OutboxError, Relay};
+use tokio::sync::Notify;
+
+use outbox_support::{Bed, Broker, Running, Then, check_first_deliveries, wait, wait_for_sql};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_goes_away_between_publishing_and_noting_is_followed_by_one_with_the_same_ids() {
+    let bed = Bed::open().await;
+    let mut ids = Vec::new();
+    for number in 1..=5 {
+        ids.push(bed.send("orders", &number.to_string()).await);
+    }
+    // The broker has the third, and the relay does not live to hear of it.
+    let first = Broker::new(|seen| if seen.payload == "3" { Then::Hang } else { Then::Take });
+    let relay = bed.run(first.clone());
+    first.until_taken(3).await;
+    relay.kill().await;
+    assert_eq!(bed.count("true"), 5);
+    let second = Broker::willing();
+    let relay = bed.run(second.clone());
+    second.until_taken(5).await;
+    relay.stop().await;
+    assert_eq!(second.taken().into_iter().map(|seen| seen.id).collect::<Vec<_>>(), ids);
+    assert_eq!(first.taken().into_iter().map(|seen| seen.id).collect::<Vec<_>>(), ids[..3]);
+    assert_eq!(bed.count("true"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_is_one_relays_at_a_time_and_the_other_topics_are_the_others() {
+    let bed = Bed::open().await;
+    bed.send("slow", "1").await;
+    let first = Broker::new(|_| Then::Hang);
+    let patient = bed.relay(first.clone()).topics(1).publish_timeout(HOUR).lease(HOUR * 2);
+    let one = Running::start(patient);
+    first.until_taken(1).await;
+    let second = Broker::willing();
+    let two = bed.run(second.clone());
+    for number in 0..5 {
+        bed.send("slow", "2").await;
+        bed.send("quick", "q").await;
+        second.until_taken(number + 1).await;
+    }
+    assert_eq!(second.payloads(), ["q"; 5]);
+    assert_eq!(first.offered().len(), 1);
+    one.kill().await;
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_is_asked_to_stop_finishes_what_it_publishes_and_frees_its_topics() {
+    let bed = Bed::open().await;
+    for number in 1..=3 {
+        bed.send("orders", &number.to_string()).await;
+    }
+    let gate = Arc::new(Notify::new());
+    let closed = gate.clone();
+    let broker = Broker::new(move |seen| match seen.payload.as_str() {
+        "1" => Then::Wait(closed.clone()),
+        _ => Then::Take,
+    });
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let relay = bed.relay(broker.clone()).publish_timeout(HOUR).lease(HOUR * 2);
+    let relay = tokio::spawn(relay.run(async { drop(stopped.await) }));
+    broker.until_taken(1).await;
+    drop(stop);
+    gate.notify_one();
+    relay.await.unwrap().unwrap();
+    assert_eq!(broker.payloads(), ["1"]);
+    assert_eq!(bed.count("true"), 2);
+    let free = "select count(*) from idem_outbox_topics where owner is null and lease_until = 0";
+    assert_eq!(bed.server.sql(free), "1");
+    let next = Broker::willing();
+    let relay = bed.run(next.clone());
+    next.until_taken(2).await;
+    relay.stop().await;
+    assert_eq!(next.payloads(), ["2", "3"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn poison_is_set_aside_at_once_and_seen_and_what_comes_after_it_passes() {
+    let bed = Bed::open().await;
+    let id = bed.send("orders", "poison").await;
+    bed.send("orders", "good").await;
+    let cured = Arc::new(AtomicBool::new(false));
+    let now = cured.clone();
+    let broker = Broker::new(move |seen| match seen.payload.as_str() {
+        "poison" if !now.load(Ordering::SeqCst) => Then::Poison,
+        _ => Then::Take,
+    });
+    let relay = bed.run(broker.clone());
+    broker.until_taken(1).await;
+    wait("all is noted", || bed.count("state = 'pending'") == 0).await;
+    let aside = bed.outbox.set_aside(10).await.unwrap();
+    assert_eq!(aside.len(), 1);
+    let aside = &aside[0];
+    assert_eq!((aside.id.as_str(), aside.topic.as_str(), aside.attempts), (id.as_str(), "orders", 1));
+    assert_eq!((aside.payload_bytes, aside.blocks), (6, false));
+    assert_eq!(aside.error.as_deref(), Some("the broker never takes this"));
+    assert!(aside.since.elapsed().unwrap() < Duration::from_secs(60));
+    let view = "select state, attempts, last_error, payload_bytes from idem_outbox_readable";
+    assert_eq!(bed.server.sql(view), "set_aside|1|the broker never takes this|6");
+    let counts = bed.outbox.counts().await.unwrap();
+    assert_eq!((counts.pending, counts.set_aside, counts.blocked_topics), (0, 1, 0));
+    // Put back, it is published under the same id; and only what is set aside can be.
+    cured.store(true, Ordering::SeqCst);
+    let id = MessageId::new(&id).unwrap();
+    assert!(bed.outbox.retry(&id).await.unwrap());
+    broker.until_taken(2).await;
+    wait("it is noted", || bed.count("true") == 0).await;
+    assert_eq!(broker.taken()[1].id, id.as_str());
+    assert!(!bed.outbox.retry(&id).await.unwrap());
+    assert!(!bed.outbox.discard(&id).await.unwrap());
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_fails_is_tried_in_its_place_with_growing_pauses_until_its_attempts_are_used_up() {
+    let bed = Bed::open().await;
+    for payload in ["bad", "good"] {
+        bed.send("orders", payload).await;
+    }
+    let broker = Broker::new(|seen| if seen.payload == "bad" { Then::Fail } else { Then::Take });
+    let begin = Instant::now();
+    let relay = bed.relay(broker.clone()).max_attempts(4);
+    let relay = Running::start(relay.backoff(Duration::from_millis(50), Duration::from_secs(1)));
+    broker.until_taken(1).await;
+    relay.stop().await;
+    // 50, 100 and 200 ms at the least, before the second, third and fourth.
+    assert!(begin.elapsed() >= Duration::from_millis(350), "{:?}", begin.elapsed());
+    let offered: Vec<_> = broker.offered().into_iter().map(|seen| (seen.payload, seen.attempt)).collect();
+    let bad = (1..=4).map(|attempt| ("bad".to_owned(), attempt));
+    assert_eq!(offered, bad.chain([("good".to_owned(), 1)]).collect::<Vec<_>>());
+    let aside = bed.outbox.set_aside(1).await.unwrap();
+    assert_eq!((aside[0].attempts, aside[0].error.as_deref()), (4, Some("the broker did not take it")));
+    // All its attempts are before it again when it is put back; discarded, it is gone.
+    assert!(bed.outbox.retry(&aside[0].id).await.unwrap());
+    let last = Broker::new(|_| Then::Poison);
+    let relay = bed.run(last.clone());
+    wait("it is set aside again", || bed.count("state = 'set_aside'") == 1).await;
+    relay.stop().await;
+    assert_eq!(last.offered()[0].attempt, 1);
+    assert!(bed.outbox.discard(&aside[0].id).await.unwrap());
+    assert_eq!(bed.count("true"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_away_or_hangs_uses_up_no_attempts_and_nothing_is_passed_over() {
+    let bed = Bed::open().await;
+    for number in 1..=4 {
+        bed.send("orders", &number.to_string()).await;
+    }
+    let offered = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let broker = Broker::new(move |_| match offered.fetch_add(1, Ordering::SeqCst) {
+        0..6 => Then::Unavailable,
+        6 => Then::Hang,
+        _ => Then::Take,
+    });
+    let relay = bed.relay(broker.clone()).publish_timeout(Duration::from_millis(100)).max_attempts(2);
+    let relay = Running::start(relay);
+    broker.until_taken(5).await;
+    relay.stop().await;
+    assert_eq!(broker.payloads(), ["1", "1", "2", "3", "4"]);
+    assert!(broker.offered().iter().all(|seen| seen.attempt == 1));
+    assert_eq!(bed.count("true"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_that_panics_fails_and_harms_no_other_topic() {
+    let bed = Bed::open().await;
+    let broker = Broker::new(|seen| if seen.payload == "bad" { Then::Panic } else { Then::Take });
+    bed.send("orders", "bad").await;
+    bed.send("orders", "after").await;
+    bed.send("others", "good").await;
+    let relay = Running::start(bed.relay(broker.clone()).max_attempts(2));
+    broker.until_taken(2).await;
+    relay.stop().await;
+    assert_eq!(broker.offered().iter().filter(|seen| seen.payload == "bad").count(), 2);
+    assert_eq!(bed.outbox.set_aside(9).await.unwrap()[0].error.as_deref(), Some("the publisher panicked"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_poison_blocks_the_topic_waits_for_a_word_and_goes_on_in_order() {
+    let bed = Bed::open().await;
+    let broker = Broker::new(|seen| match (seen.payload.as_str(), seen.attempt) {
+        ("poison 1" | "poison 2", _) => Then::Poison,
+        _ => Then::Take,
+    });
+    let relay = Running::start(bed.relay(broker.clone()).on_poison(OnPoison::Block));
+    for payload in ["1", "poison 1", "2", "poison 2", "3"] {
+        bed.send("orders", payload).await;
+    }
+    wait("it is blocked", || bed.count("state = 'set_aside'") == 1).await;
+    bed.send("others", "other").await;
+    broker.until_taken(2).await;
+    let counts = bed.outbox.counts().await.unwrap();
+    assert_eq!((counts.pending, counts.set_aside, counts.blocked_topics), (3, 1, 1));
+    let aside = bed.outbox.set_aside(9).await.unwrap();
+    assert!(aside[0].blocks);
+    // Tried again it blocks again, before all others.
+    assert!(bed.outbox.retry(&aside[0].id).await.unwrap());
+    let refused = || broker.offered().iter().filter(|seen| seen.payload == "poison 1").count();
+    wait("it is tried again", || refused() == 2).await;
+    wait("it is blocked again", || bed.count("state = 'set_aside'") == 1).await;
+    for _ in 0..2 {
+        wait("it is blocked", || bed.count("state = 'set_aside'") == 1).await;
+        let aside = bed.outbox.set_aside(9).await.unwrap();
+        assert!(bed.outbox.discard(&aside[0].id).await.unwrap());
+    }
+    wait("all is noted", || bed.count("true") == 0).await;
+    relay.stop().await;
+    let orders: Vec<_> = broker.taken().into_iter().filter(|seen| seen.topic == "orders").collect();
+    assert_eq!(orders.into_iter().map(|seen| seen.payload).collect::<Vec<_>>(), ["1", "2", "3"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_a_relay_without_its_topic_publishes_late_holds_nothing_up() {
+    let bed = Bed::open().await;
+    let gate = Arc::new(Notify::new());
+    let closed = gate.clone();
+    let late = Broker::new(move |_| Then::Wait(closed.clone()));
+    bed.send("orders", "1").await;
+    let patient = bed.relay(late.clone()).topics(1).publish_timeout(HOUR).lease(HOUR * 2);
+    let first = Running::start(patient);
+    late.until_taken(1).await;
+    // As if it had been paused for longer than its lease.
+    bed.sql("update idem_outbox_topics set lease_until = 0");
+    let strict = Broker::new(|seen| if seen.payload == "1" { Then::Poison } else { Then::Take });
+    let second = Running::start(bed.relay(strict.clone()).on_poison(OnPoison::Block));
+    wait("the topic is blocked", || bed.count("state = 'set_aside'") == 1).await;
+    bed.send("orders", "2").await;
+    // It finishes and notes what it publishes, and takes up nothing else.
+    tokio::join!(first.stop(), async { gate.notify_one() });
+    strict.until_taken(1).await;
+    assert_eq!(strict.payloads(), ["2"]);
+    assert_eq!(bed.outbox.counts().await.unwrap().blocked_topics, 0);
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_ends_each_relay_that_publishes_it_is_set_aside() {
+    let bed = Bed::open().await;
+    for payload in ["before", "deadly", "after"] {
+        bed.send("orders", payload).await;
+    }
+    let mut deaths = 0;
+    let last = loop {
+        let broker = Broker::new(|seen| if seen.payload == "deadly" { Then::Hang } else { Then::Take });
+        let relay =
+            bed.relay(broker.clone()).publish_timeout(Duration::from_secs(2)).lease(Duration::from_secs(4));
+        // What this test waits for is the end of the lease of the relay before.
+        bed.sql("update idem_outbox_topics set lease_until = 0 where owner is not null");
+        let relay = Running::start(relay.max_attempts(2));
+        let offered = |payload: &str| broker.offered().iter().any(|seen| seen.payload == payload);
+        wait("it is at the deadly one, or beyond", || offered("deadly") || offered("after")).await;
+        if offered("deadly") {
+            relay.kill().await;
+            deaths += 1;
+            assert!(deaths < 10);
+        } else {
+            relay.stop().await;
+            break broker;
+        }
+    };
+    // The first relay's end is not held against it: that may have been a deployment.
+    assert_eq!(deaths, 3);
+    assert_eq!(last.payloads(), ["after"]);
+    let aside = bed.outbox.set_aside(9).await.unwrap();
+    assert_eq!((aside.len(), aside[0].attempts), (1, 2));
+    assert!(aside[0].error.as_deref().unwrap().contains("a relay went away"), "{aside:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_wakes_the_relay_long_before_it_would_look() {
+    let bed = Bed::open().await;
+    let broker = Broker::willing();
+    let relay = Running::start(bed.relay(broker.clone()).poll_interval(HOUR));
+    for number in 1..=20 {
+        bed.send(&format!("topic {}", number % 3), "x").await;
+        broker.until_taken(number).await;
+        if number == 10 {
+            // The listening connection is made again where it breaks.
+            bed.sql(TERMINATE);
+        }
+    }
+    relay.stop().await;
+}
+
+const TERMINATE: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+                         where pid <> pg_backend_pid() and backend_type = 'client backend'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_are_killed_and_sessions_that_are_ended_lose_nothing_and_keep_the_order() {
+    let mut bed = Bed::open().await;
+    let count = 300;
+    for number in 0..count {
+        bed.send(&format!("topic {}", number % 3), &number.to_string()).await;
+    }
+    let broker = Broker::willing();
+    let relays: Vec<_> = (0..2).map(|_| Running::start(bed.relay(broker.clone()).batch(5))).collect();
+    for kill in [false, true, false, true] {
+        let before = broker.taken().len();
+        wait("it publishes", || broker.taken().len() > before + 10 || broker.taken().len() >= count).await;
+        if kill {
+            bed.server.server().kill();
+            bed.server.restart();
+        } else {
+            bed.sql(TERMINATE);
+        }
+    }
+    wait_for_sql(&bed.server, "select count(*) from idem_outbox", "0").await;
+    for relay in relays {
+        relay.stop().await;
+    }
+    check_first_deliveries(&broker.taken(), count);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_that_cannot_work_are_refused_at_once() {
+    let bed = Bed::open().await;
+    let relay = || bed.relay(Broker::willing());
+    for (relay, said) in [
+        (relay().topics(0), "`topics` is 0"),
+        (relay().batch(1_001), "`batch` is 1001"),
+        (relay().max_attempts(0), "`max_attempts` is 0"),
+        (relay().poll_interval(Duration::ZERO), "`poll_interval`"),
+        (relay().publish_timeout(HOUR), "at least twice"),
+        (relay().backoff(HOUR, Duration::from_secs(1)), "must not end with less"),
+    ] {
+        let error = relay.run(std::future::pending()).await.unwrap_err();
+        assert!(matches!(error, OutboxError::Configuration(_)), "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_with_a_number_that_was_given_out_before_is_published_too() {
+    for keep in [Duration::ZERO, HOUR] {
+        let bed = Bed::open().await;
+        let proxy = crate::support::proxy::Proxy::start(&bed.server.url(), Duration::ZERO).await;
+        let outbox = Outbox::builder(&proxy.url()).operation_timeout(Duration::from_millis(200)).connect();
+        let gate = Arc::new(Notify::new());
+        let closed = gate.clone();
+        let broker = Broker::new(move |seen| match seen.payload.as_str() {
+            "1" => Then::Wait(closed.clone()),
+            _ => Then::Take,
+        });
+        let relay = Relay::new(outbox.await.unwrap(), broker.clone()).keep_published(keep);
+        let relay = Running::start(relay.backoff(Duration::from_millis(10), Duration::from_millis(50)));
+        bed.send("orders", "1").await;
+        broker.until_taken(1).await;
+        // What was published cannot be noted, and the server that leads from now on has never had it.
+        proxy.cut();
+        gate.notify_one();
+        bed.sql("delete from idem_outbox");
+        bed.sql("alter table idem_outbox alter column sequence restart with 1");
+        bed.send("orders", "2").await;
+        assert_eq!(bed.server.sql("select sequence from idem_outbox"), "1");
+        proxy.mend();
+        broker.until_taken(2).await;
+        assert_eq!(broker.payloads(), ["1", "2"]);
+        relay.stop().await;
+    }
+}

@@ -1,0 +1,39 @@
+//! Stores on a PostgreSQL server of the test's own.
+
+#![allow(dead_code, reason = "each test uses some of it")]
+
+pub(crate) mod proxy;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use idem_postgres::{PostgresStore, PostgresStoreBuilder};
+use idem_testing::conformance::{Profile, Subject};
+
+/// Large enough for what the kit tries, small enough to be tried often.
+const MAX_RESULT_BYTES: usize = 1 << 20;
+
+/// A table nobody else has.
+pub(crate) fn new_table() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Two stores on a new table, as two processes have.
+pub(crate) async fn subject(url: String) -> Subject {
+    let table = new_table();
+    let open = || {
+        let builder = PostgresStore::builder(&url).table(&table).max_result_bytes(MAX_RESULT_BYTES);
+        builder.connections(2).connect()
+    };
+    Subject::new(open().await.unwrap(), Profile::real_clock()).handle(open().await.unwrap())
+}
+
+/// A store on a new table of this server.
+pub(crate) async fn store(url: &str) -> PostgresStore {
+    builder(url).connect().await.unwrap()
+}
+
+/// As [`store`], yet to be set up.
+pub(crate) fn builder(url: &str) -> PostgresStoreBuilder {
+    PostgresStore::builder(url).table(new_table())
+}

@@ -1,0 +1,118 @@
+//! A line to a server that is long, counts, or breaks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+/// A proxy in front of a server.
+pub(crate) struct Proxy {
+    port: u16,
+    line: Arc<Line>,
+}
+
+#[derive(Default)]
+struct Line {
+    /// How often the client spoke after the server did.
+    exchanges: AtomicU64,
+    /// Bytes that the server sent.
+    received: AtomicU64,
+    /// Whether the client's next word ends its connection.
+    cut: AtomicBool,
+}
+
+impl Proxy {
+    /// A proxy with this round trip, which a new connection takes once more.
+    pub(crate) async fn start(url: &str, round_trip: Duration) -> Self {
+        let server: u16 = url.rsplit(':').next().unwrap().split('/').next().unwrap().parse().unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let line = Arc::new(Line::default());
+        let shared = line.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let line = shared.clone();
+                tokio::spawn(async move {
+                    client.set_nodelay(true).unwrap();
+                    sleep_until(Instant::now() + round_trip).await;
+                    let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+                    server.set_nodelay(true).unwrap();
+                    let (from_client, to_client) = client.into_split();
+                    let (from_server, to_server) = server.into_split();
+                    let spoke = Arc::new(AtomicBool::new(false));
+                    let there =
+                        pass(from_client, to_server, round_trip / 2, line.clone(), spoke.clone(), true);
+                    let back = pass(from_server, to_client, round_trip / 2, line, spoke, false);
+                    // Either end takes the other with it.
+                    tokio::select! { () = there => {}, () = back => {} }
+                });
+            }
+        });
+        Self { port, line }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    pub(crate) fn exchanges(&self) -> u64 {
+        self.line.exchanges.load(Ordering::SeqCst)
+    }
+
+    /// Bytes that the server has sent.
+    pub(crate) fn received(&self) -> u64 {
+        self.line.received.load(Ordering::SeqCst)
+    }
+
+    /// From now on a client that says something loses its connection, until [`mend`](Self::mend).
+    pub(crate) fn cut(&self) {
+        self.line.cut.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn mend(&self) {
+        self.line.cut.store(false, Ordering::SeqCst);
+    }
+}
+
+async fn pass(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    delay: Duration,
+    line: Arc<Line>,
+    spoke: Arc<AtomicBool>,
+    client: bool,
+) {
+    let (sent, mut arriving) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
+    let read = async move {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(count @ 1..) = from.read(&mut buffer).await {
+            if client {
+                if line.cut.load(Ordering::SeqCst) {
+                    return;
+                }
+                // Goodbye is answered by nobody.
+                if !spoke.swap(true, Ordering::SeqCst) && buffer[0] != b'X' {
+                    line.exchanges.fetch_add(1, Ordering::SeqCst);
+                }
+            } else {
+                spoke.store(false, Ordering::SeqCst);
+                line.received.fetch_add(count as u64, Ordering::SeqCst);
+            }
+            let _ = sent.send((Instant::now() + delay, buffer[..count].to_vec()));
+        }
+    };
+    let write = async move {
+        while let Some((due, bytes)) = arriving.recv().await {
+            sleep_until(due).await;
+            if to.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::join!(read, write);
+}

@@ -1,0 +1,65 @@
+//! Which connection an operation takes, and how long it is retried.
+
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Value};
+
+use super::connection::Connection;
+use super::replication::Replicas;
+use super::scripts::Request;
+use super::{RedisStore, failure};
+use idem_core::StoreError;
+use idem_core::support::own_runtime::apart;
+use idem_core::support::retry::retried;
+
+impl RedisStore {
+    /// Asks in the stores' own runtime until there is an answer or the time is over: for operations that must
+    /// succeed even if the caller's runtime is blocked or gone.
+    pub(super) async fn ask_apart(&self, request: Request) -> Result<Value, StoreError> {
+        self.ask_for(self.0.operation_timeout, request).await
+    }
+
+    async fn ask_for(&self, time: Duration, request: Request) -> Result<Value, StoreError> {
+        let connection = self.0.connection.clone();
+        apart(async move { retried(time, || connection.ask(&request)).await }).await
+    }
+
+    /// Asks once in the caller's runtime; without an answer there, in the stores' own.
+    pub(super) async fn ask(&self, request: Request) -> Result<Value, StoreError> {
+        let Connection::Own(own) = &self.0.connection else { return self.ask_apart(request).await };
+        let begin = Instant::now();
+        let error = match self.0.runtime_connections.ask(own, &request.command).await {
+            Some(Ok(answer)) => return Ok(answer),
+            Some(Err(error)) => Some(failure::asking(error)),
+            None => None,
+        };
+        let left = self.0.operation_timeout.saturating_sub(begin.elapsed());
+        let answer = self.ask_for(left, request).await;
+        match (answer, error) {
+            // The first try may have been applied, whatever the later ones say.
+            (Err(_), Some(first)) if first.is_outcome_unknown() => Err(first),
+            (answer, _) => answer,
+        }
+    }
+
+    /// `WAIT` counts from the connection's own last write, so an answer that was asked again on another
+    /// connection needs one.
+    pub(super) fn replicate(&self, call: &mut Cmd) {
+        if self.0.replication.is_some() {
+            call.arg(1);
+        }
+    }
+
+    /// As `ask`, and enough replicas have what the answer rests on.
+    pub(super) async fn ask_replicated(&self, key: Vec<u8>, request: Request) -> Result<Value, StoreError> {
+        let Some(replication) = &self.0.replication else { return self.ask(request).await };
+        let Replicas { count, timeout } = replication.replicas;
+        let (replication, time) = (replication.clone(), self.0.operation_timeout);
+        match apart(async move { retried(time, || replication.ask(&key, &request)).await }).await? {
+            (answer, have) if have >= count => Ok(answer),
+            (_, have) => Err(StoreError::outcome_unknown(format!(
+                "{have} of {count} replicas acknowledged it within {timeout:?}"
+            ))),
+        }
+    }
+}

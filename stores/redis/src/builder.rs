@@ -1,0 +1,221 @@
+//! The settings of a `RedisStore`, and connecting.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Client;
+use redis::aio::ConnectionLike;
+
+use super::connection::{Connection, Given, Reconnecting, Single, Source};
+use super::failure::wrong_url;
+use super::name::Prefix;
+use super::replication::{Replicas, Replication};
+use super::{Inner, RedisStore, check};
+use idem_core::StoreError;
+use idem_core::Waiters;
+use idem_core::support::hints::Hints;
+use idem_core::support::own_runtime::apart;
+
+/// How long an operation may take in all, by default.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Upper limit of the operation timeout.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// The largest result, by default.
+const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+/// Upper limit of `max_result_bytes`: a string of Redis takes 512 MiB, and a record is more than its result.
+const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024 - 1024;
+/// What keys begin with, by default.
+const PREFIX: &str = "idem:";
+
+/// How to make a [`RedisStore`].
+#[must_use]
+pub struct RedisStoreBuilder {
+    target: Target,
+    prefix: String,
+    operation_timeout: Duration,
+    max_result_bytes: usize,
+    replicas: Option<Replicas>,
+}
+
+enum Target {
+    Server(String),
+    #[cfg(feature = "cluster")]
+    Cluster(Vec<String>),
+    #[cfg(feature = "sentinel")]
+    Sentinel(String, Vec<String>),
+    Given(Arc<dyn Given>),
+}
+
+impl RedisStore {
+    /// Sets up how to connect to the server at `url`: `redis://[user:password@]host[:port][/db]`,
+    /// `rediss://..` (feature `redis-tls`), or `redis+unix:///path`.
+    pub fn builder(url: impl AsRef<str>) -> RedisStoreBuilder {
+        RedisStoreBuilder::new(Target::Server(url.as_ref().to_owned()))
+    }
+
+    /// Sets up how to connect to a cluster, by the URLs of some of its nodes.
+    #[cfg(feature = "cluster")]
+    pub fn cluster<U: AsRef<str>>(nodes: impl IntoIterator<Item = U>) -> RedisStoreBuilder {
+        let nodes = nodes.into_iter().map(|url| url.as_ref().to_owned()).collect();
+        RedisStoreBuilder::new(Target::Cluster(nodes))
+    }
+
+    /// Sets up how to connect to the master that these sentinels know as `service`, by their URLs. User,
+    /// password, database and TLS of the first URL are the master's.
+    #[cfg(feature = "sentinel")]
+    pub fn sentinel<U: AsRef<str>>(
+        service: impl Into<String>,
+        sentinels: impl IntoIterator<Item = U>,
+    ) -> RedisStoreBuilder {
+        let sentinels = sentinels.into_iter().map(|url| url.as_ref().to_owned()).collect();
+        RedisStoreBuilder::new(Target::Sentinel(service.into(), sentinels))
+    }
+
+    /// Sets up a store on a connection of `redis` 1 that is there already, such as a `ConnectionManager`.
+    /// It must be multiplexed, as all clonable ones are; for a cluster, use `RedisStore::cluster`.
+    ///
+    /// It is driven by the runtime it was made in: a body that blocks all threads of that runtime holds
+    /// up the renewal of its own lease, and with the runtime the connection ends.
+    pub fn from_connection(
+        connection: impl ConnectionLike + Clone + Send + Sync + 'static,
+    ) -> RedisStoreBuilder {
+        RedisStoreBuilder::new(Target::Given(Arc::new(Single(connection))))
+    }
+}
+
+impl RedisStoreBuilder {
+    fn new(target: Target) -> Self {
+        Self {
+            target,
+            prefix: PREFIX.to_owned(),
+            operation_timeout: OPERATION_TIMEOUT,
+            max_result_bytes: MAX_RESULT_BYTES,
+            replicas: None,
+        }
+    }
+
+    /// What every key on the server begins with; `idem:` if not set. Stores with different prefixes share
+    /// nothing.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How long the store retries an operation before it fails, from 10 milliseconds to 1 hour; 5 seconds if
+    /// not set. One try may take a third of it, as may connecting.
+    pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
+        self.operation_timeout = timeout;
+        self
+    }
+
+    /// The largest result that is stored, in bytes, up to nearly 512 MiB; 16 MiB if not set.
+    pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
+        self.max_result_bytes = bytes;
+        self
+    }
+
+    /// Lets a claim count as granted, and a result as recorded or replayed, only once `count` replicas have
+    /// acknowledged it within `timeout` (`WAIT`), of whole milliseconds. Too few are an
+    /// [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown): the same owner may ask again.
+    ///
+    /// Operations that wait travel together, on a connection of their own; renewals and releases do not wait. On a
+    /// store made [`from_connection`](RedisStore::from_connection) all share that one, and renewals stand behind
+    /// the `WAIT` of others: keep its timeout far below the lease. A replica that
+    /// acknowledged may still not be the one that is promoted: this narrows what failover can lose, and
+    /// does not close it.
+    pub const fn wait_replicas(mut self, count: u32, timeout: Duration) -> Self {
+        self.replicas = Some(Replicas { count, timeout });
+        self
+    }
+
+    /// Connects, and checks the server: a warning event names each setting that weakens the guarantee.
+    ///
+    /// # Errors
+    ///
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, the URL
+    /// cannot be understood, the user is refused, or the server is a replica or older than Redis 7.0.
+    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot be reached within the
+    /// operation timeout.
+    pub async fn connect(self) -> Result<RedisStore, StoreError> {
+        self.check()?;
+        let prefix = Prefix::new(&self.prefix)?;
+        let answer_within = self.operation_timeout / 3;
+        let time = self.operation_timeout;
+        let of_source =
+            |source| Connection::Own(Arc::new(Reconnecting::new(Arc::new(source), answer_within)));
+        #[cfg_attr(not(feature = "cluster"), allow(unused_mut, reason = "set for a cluster only"))]
+        let mut waiting = None;
+        let connection = match self.target {
+            Target::Server(url) => of_source(Source::Server(Box::new(Client::open(url).map_err(wrong_url)?))),
+            #[cfg(feature = "sentinel")]
+            Target::Sentinel(service, urls) => {
+                of_source(Source::Sentinel(Box::new(super::sentinel::Sentinels::new(service, urls)?)))
+            }
+            #[cfg(feature = "cluster")]
+            Target::Cluster(nodes) => {
+                if self.replicas.is_some() {
+                    waiting = Some(super::cluster::connect(nodes.clone(), time, answer_within).await?);
+                }
+                super::cluster::connect(nodes, time, answer_within).await?
+            }
+            Target::Given(connection) => Connection::Given(connection),
+        };
+        let replication = self.replicas.map(|replicas| {
+            Arc::new(Replication::new(waiting.unwrap_or_else(|| connection.another()), replicas))
+        });
+        let looked_at = connection.clone();
+        // Judged here, where the caller's own subscriber hears it.
+        apart(async move { check::look(&looked_at, time).await }).await?.judge()?;
+        Ok(RedisStore(Arc::new(Inner {
+            connection,
+            runtime_connections: Arc::default(),
+            hints: Hints::new(),
+            prefix,
+            operation_timeout: self.operation_timeout,
+            max_result_bytes: self.max_result_bytes,
+            replication,
+            waiters: Waiters::default(),
+        })))
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        if self.operation_timeout < Duration::from_millis(10) || self.operation_timeout > LONGEST_TIMEOUT {
+            return Err(StoreError::configuration(format!(
+                "`operation_timeout` is {:?} and must be from 10ms to 1h",
+                self.operation_timeout
+            )));
+        }
+        if self.max_result_bytes == 0 || self.max_result_bytes > LARGEST_MAX_RESULT_BYTES {
+            return Err(StoreError::configuration(format!(
+                "`max_result_bytes` is {} and must be from 1 to {LARGEST_MAX_RESULT_BYTES}",
+                self.max_result_bytes
+            )));
+        }
+        match self.replicas {
+            Some(Replicas { count: 0, .. }) => {
+                Err(StoreError::configuration("`wait_replicas` must wait for at least one replica"))
+            }
+            // One try ends after a third of the operation timeout.
+            Some(Replicas { timeout, .. }) if timeout.is_zero() || timeout > self.operation_timeout / 4 => {
+                Err(StoreError::configuration(format!(
+                    "the timeout of `wait_replicas` is {timeout:?} and must be from 1ms to a quarter of the \
+                     operation timeout, {:?}",
+                    self.operation_timeout / 4
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for RedisStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStoreBuilder")
+            .field("prefix", &self.prefix)
+            .field("operation_timeout", &self.operation_timeout)
+            .field("max_result_bytes", &self.max_result_bytes)
+            .field("replicas", &self.replicas)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,114 @@
+//! What a client's error means for the operation: applied, not applied, or nobody knows.
+//!
+//! A server that answers with an error has not applied the script: each writes as its last command, or
+//! first with the command that a full memory refuses. A server's own words are not passed on: some repeat the arguments.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use idem_core::StoreError;
+
+/// An error while connecting: nothing was asked yet.
+pub(super) fn connecting(error: RedisError) -> StoreError {
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => refused(&error),
+        ErrorKind::InvalidClientConfig | ErrorKind::EmptySentinelList | ErrorKind::RESP3NotSupported => {
+            StoreError::configuration("the settings of the connection to Redis are wrong; see the source")
+                .with_source(error)
+        }
+        ErrorKind::Server(_) | ErrorKind::Extension => answered(&error),
+        ErrorKind::MasterNameNotFoundBySentinel => StoreError::unavailable(
+            "no sentinel knows a master by this name; check the name and the sentinels",
+        )
+        .with_source(error),
+        _ => StoreError::unavailable("no connection to the Redis server; check its address and that it runs")
+            .with_source(error),
+    }
+}
+
+/// An error of an operation.
+pub(super) fn asking(error: RedisError) -> StoreError {
+    match error.kind() {
+        ErrorKind::Server(_) | ErrorKind::Extension => answered(&error),
+        ErrorKind::AuthenticationFailed => refused(&error),
+        // The cluster's client says so where it has no node to ask.
+        ErrorKind::ClusterConnectionNotFound => {
+            StoreError::unavailable("no connection to the cluster's node for this key").with_source(error)
+        }
+        ErrorKind::Io if error.is_timeout() => {
+            StoreError::outcome_unknown("the Redis server did not answer in time").with_source(error)
+        }
+        ErrorKind::Io if error.is_connection_refusal() => {
+            StoreError::unavailable("the Redis server refuses connections").with_source(error)
+        }
+        ErrorKind::Io => {
+            StoreError::outcome_unknown("the connection to the Redis server broke").with_source(error)
+        }
+        _ => misunderstood(),
+    }
+}
+
+/// The URL itself is not repeated: it may hold a password.
+pub(super) fn wrong_url(error: RedisError) -> StoreError {
+    StoreError::configuration(
+        "the URL of the Redis server cannot be used; write `redis://[user:password@]host[:port][/db]`, or \
+         `rediss://..` with the feature `redis-tls`",
+    )
+    .with_source(error)
+}
+
+/// An answer in a form that no version of the server should give.
+pub(super) fn misunderstood() -> StoreError {
+    StoreError::outcome_unknown("the answer of the Redis server was not understood")
+}
+
+fn refused(error: &RedisError) -> StoreError {
+    StoreError::configuration(format!(
+        "the Redis server refuses this user or password ({}); check the URL and the server's ACL",
+        error.code().unwrap_or("AUTH")
+    ))
+}
+
+fn answered(error: &RedisError) -> StoreError {
+    match error.kind() {
+        ErrorKind::Server(ServerErrorKind::NoPerm) => {
+            return StoreError::configuration(
+                "the Redis user may not do this: see `docs/stores/redis.md` for the commands that it needs, on keys \
+                 with the store's prefix",
+            );
+        }
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => {
+            return StoreError::unavailable(
+                "the Redis server is a replica; if this is not a failover, connect to its master",
+            );
+        }
+        ErrorKind::Server(ServerErrorKind::CrossSlot) => {
+            return StoreError::configuration("the Redis server refuses the key's slot");
+        }
+        _ => {}
+    }
+    match error.code().unwrap_or("ERR") {
+        "OOM" => StoreError::unavailable(
+            "the Redis server is out of memory and writes nothing (OOM); raise `maxmemory`, or keep results for \
+             less time; results already recorded are still replayed",
+        ),
+        "MISCONF" => StoreError::unavailable(
+            "the Redis server cannot save to disk and refuses writes (MISCONF); see the server's log",
+        ),
+        "NOREPLICAS" => StoreError::unavailable(
+            "the Redis server has fewer replicas than `min-replicas-to-write` asks for (NOREPLICAS)",
+        ),
+        "NOAUTH" | "WRONGPASS" => refused(error),
+        "WRONGTYPE" => StoreError::corrupt_record(
+            "the key holds a value of another type, so of another program: give the store a prefix of its own",
+        ),
+        // Over when a script, a load, a failover or a migration is.
+        code @ ("BUSY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
+        | "NOSCRIPT" | "UNBLOCKED" | "NOTBUSY") => {
+            StoreError::unavailable(format!("the Redis server cannot do it now ({code})"))
+        }
+        code => StoreError::configuration(format!(
+            "the Redis server refuses the operation ({code}); it must be Redis 7.0 or newer, or Valkey, with \
+             scripts enabled"
+        )),
+    }
+}

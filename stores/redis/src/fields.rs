@@ -1,0 +1,163 @@
+//! Where the fields of a record lie, and which byte means what: each number is here and nowhere else.
+//!
+//! `layout` reads and writes by them, the scripts get them by name ([`names`]), and a test holds the table in
+//! `docs/stores/redis.md` to them. Numbers in a record are big-endian; instants and durations are microseconds.
+
+use std::ops::Range;
+
+macro_rules! fields {
+    ($($(#[$doc:meta])* $name:ident = $range:expr;)*) => {
+        $($(#[$doc])* pub(super) const $name: Range<usize> = $range;)*
+        const FIELDS: &[(&str, Range<usize>)] = &[$((stringify!($name), $name)),*];
+    };
+}
+
+fields! {
+    /// [`FIRST_VERSION`], or [`WITH_STEPS`].
+    VERSION = 0..1;
+    STATE = 1..2;
+    /// Which kind of result there is.
+    KIND = 2..3;
+    FLAGS = 3..4;
+    OWNER = 4..20;
+    FENCE = 20..28;
+    ATTEMPT = 28..32;
+    LEASE_UNTIL = 32..40;
+    RETRY_AT = 40..48;
+    CREATED_AT = 48..56;
+    TTL = 56..64;
+    /// 0 for never.
+    COMPLETED_AT = 64..72;
+    /// 0 for never.
+    EXPIRES_AT = 72..80;
+    /// Where [`FLAG_FINGERPRINT`] is set. What follows it, or the header, is the value; or, in a record
+    /// [`WITH_STEPS`], the steps, each with its length in 4 bytes in front.
+    FINGERPRINT = 80..112;
+}
+
+/// How many bytes every record has.
+pub(super) const HEADER: usize = EXPIRES_AT.end;
+/// The longest string a server takes by default.
+pub(super) const LARGEST: usize = 512 << 20;
+
+/// How many bytes of a record the scripts read that need its header only. What is not longer is whole then.
+const WINDOW: usize = 4_096;
+/// The year 5138, in milliseconds: an end for a moment, where there is none.
+const FAR_AWAY: usize = 99_999_999_999_999;
+
+macro_rules! bytes {
+    ($($(#[$doc:meta])* $name:ident = $byte:expr;)*) => {
+        $($(#[$doc])* pub(super) const $name: u8 = $byte;)*
+        const BYTES: &[(&str, u8)] = &[$((stringify!($name), $name)),*];
+    };
+}
+
+bytes! {
+    /// Without steps: a version of this library that knows of none reads it.
+    FIRST_VERSION = 1;
+    WITH_STEPS = 2;
+
+    IN_FLIGHT = b'I';
+    COMPLETED = b'C';
+    FAILED = b'F';
+    RELEASED = b'R';
+    IN_DOUBT = b'D';
+
+    KIND_NONE = 0;
+    KIND_VALUE = 1;
+    KIND_TOO_LARGE = 2;
+    KIND_NOT_ENCODABLE = 3;
+    KIND_EXHAUSTED = 4;
+
+    FLAG_RECOVERED = 1;
+    /// Claimed under `in_doubt`.
+    FLAG_IN_DOUBT = 2;
+    FLAG_FINGERPRINT = 4;
+}
+
+/// What the scripts call these numbers: of a field its first and last byte as Lua counts (`OWNER_FROM`, `OWNER_TO`),
+/// and of a byte the number and the string (`IN_FLIGHT`, `AS_IN_FLIGHT`).
+pub(super) fn names() -> Vec<(String, String)> {
+    let fields = FIELDS.iter().flat_map(|(name, range)| {
+        [(format!("{name}_FROM"), range.start + 1), (format!("{name}_TO"), range.end)]
+    });
+    let others = [
+        ("HEADER".to_owned(), HEADER),
+        ("BEHIND_HEADER".to_owned(), HEADER + 1),
+        ("BEHIND_FINGERPRINT".to_owned(), FINGERPRINT.end + 1),
+        ("LARGEST".to_owned(), LARGEST),
+        ("WINDOW".to_owned(), WINDOW),
+        ("LAST_OF_WINDOW".to_owned(), WINDOW - 1),
+        ("FAR_AWAY".to_owned(), FAR_AWAY),
+    ];
+    let numbers = fields.chain(others).map(|(name, number)| (name, number.to_string()));
+    let bytes = BYTES.iter().flat_map(|(name, byte)| {
+        [((*name).to_owned(), byte.to_string()), (format!("AS_{name}"), format!("'\\{byte:03}'"))]
+    });
+    numbers.chain(bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_follow_one_another_without_a_gap() {
+        let mut end = 0;
+        for (name, range) in FIELDS {
+            assert_eq!(range.start, end, "{name}");
+            end = range.end;
+        }
+    }
+
+    #[test]
+    fn the_table_for_operators_has_these_places() {
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/stores/redis.md"));
+        let page = page.unwrap();
+        let places = |fields: &[Range<usize>]| {
+            let place = |range: &Range<usize>| match range.len() {
+                1 => range.start.to_string(),
+                _ => format!("{}-{}", range.start, range.end - 1),
+            };
+            format!("| {} |", fields.iter().map(place).collect::<Vec<_>>().join(", "))
+        };
+        let rows = [
+            (places(&[VERSION]), format!("version: {FIRST_VERSION}, or {WITH_STEPS} with steps")),
+            (places(&[STATE]), "state".to_owned()),
+            (
+                places(&[KIND]),
+                format!(
+                    "result: {KIND_NONE} none, {KIND_VALUE} a value, {KIND_TOO_LARGE} too large, {KIND_NOT_ENCODABLE} \
+                     not encodable, {KIND_EXHAUSTED} attempts ran out"
+                ),
+            ),
+            (
+                places(&[FLAGS]),
+                format!(
+                    "flags: {FLAG_RECOVERED} recovered, {FLAG_IN_DOUBT} claimed under `in_doubt`, {FLAG_FINGERPRINT} has \
+                     a fingerprint"
+                ),
+            ),
+            (places(&[OWNER, FENCE, ATTEMPT]), "owner, fence, attempt".to_owned()),
+            (places(&[LEASE_UNTIL, RETRY_AT, CREATED_AT]), "end of the lease, due again, created".to_owned()),
+            (places(&[TTL, COMPLETED_AT, EXPIRES_AT]), "ttl, completed, expires (0 for never)".to_owned()),
+            (places(&[FINGERPRINT]), "fingerprint, if there is one".to_owned()),
+        ];
+        for (places, what) in rows {
+            let row = format!("{places} {what} |");
+            assert!(page.contains(&row), "docs/stores/redis.md lacks the row: {row}");
+        }
+        let states = [
+            (IN_FLIGHT, "in flight"),
+            (COMPLETED, "completed"),
+            (FAILED, "failed"),
+            (RELEASED, "released"),
+            (IN_DOUBT, "in doubt"),
+        ];
+        let states = states.map(|(byte, name)| format!("`{}` {name}", char::from(byte))).join(", ");
+        assert!(page.contains(&states), "docs/stores/redis.md lacks: {states}");
+        let read = format!("order/42}}' {HEADER} -1 ");
+        assert!(page.contains(&read), "docs/stores/redis.md lacks: {read}");
+    }
+}

@@ -1,0 +1,276 @@
+//! The packed record: how one record lies in one string.
+//!
+//! Owns the bytes, in both directions; where each field lies is in `fields`. It knows neither connections nor
+//! rules.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+
+use idem_core::StoreError;
+use idem_core::protocol::{
+    Claim, Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp,
+    Tombstone, Verdict,
+};
+use idem_core::support::step_bytes;
+
+use super::fields::{
+    ATTEMPT, COMPLETED, COMPLETED_AT, CREATED_AT, EXPIRES_AT, FAILED, FENCE, FINGERPRINT, FIRST_VERSION,
+    FLAG_FINGERPRINT, FLAG_IN_DOUBT, FLAG_RECOVERED, FLAGS, HEADER, IN_DOUBT, IN_FLIGHT, KIND,
+    KIND_EXHAUSTED, KIND_NONE, KIND_NOT_ENCODABLE, KIND_TOO_LARGE, KIND_VALUE, LEASE_UNTIL, OWNER, RELEASED,
+    RETRY_AT, STATE, TTL, VERSION, WITH_STEPS,
+};
+
+/// The record in `bytes`.
+pub(super) fn decode(bytes: Vec<u8>) -> Result<Record, StoreError> {
+    if bytes.first().is_some_and(|version| ![FIRST_VERSION, WITH_STEPS].contains(version)) {
+        return Err(StoreError::corrupt_record(
+            "it is not a record of idem, or was written by a newer version: see `docs/stores/redis.md` to look at \
+             it; no call with this key runs until it is gone",
+        ));
+    }
+    decode_first(Bytes::from(bytes)).ok_or_else(damaged)
+}
+
+/// The most bytes of a record before its value.
+pub(super) const LONGEST_HEAD: usize = FINGERPRINT.end;
+
+/// The record in the first [`LONGEST_HEAD`] bytes of one that is `length` bytes long, with an empty value in
+/// the place of its own, and how many bytes that has.
+pub(super) fn decode_head(mut bytes: Vec<u8>, length: u64) -> Result<(Record, u64), StoreError> {
+    let has_fingerprint = bytes.get(FLAGS.start).is_some_and(|flags| flags & FLAG_FINGERPRINT != 0);
+    let head = if has_fingerprint { FINGERPRINT.end } else { HEADER };
+    bytes.truncate(head);
+    Ok((decode(bytes)?, length.saturating_sub(head as u64)))
+}
+
+/// The error for a value that no script takes for a record.
+pub(super) fn damaged() -> StoreError {
+    StoreError::corrupt_record(
+        "the value under this key is not a whole record: see `docs/stores/redis.md` to look at it; no call with \
+         this key runs until it is gone",
+    )
+}
+
+/// The bytes of a field.
+fn field<const N: usize>(bytes: &[u8], place: Range<usize>) -> Option<[u8; N]> {
+    bytes.get(place)?.try_into().ok()
+}
+
+fn number(bytes: &[u8], place: Range<usize>) -> Option<u64> {
+    field(bytes, place).map(u64::from_be_bytes)
+}
+
+fn decode_first(mut bytes: Bytes) -> Option<Record> {
+    let byte = |place: Range<usize>| bytes.get(place.start).copied();
+    let instant = |place| number(&bytes, place).map(Timestamp::from_micros);
+    let end = |place| {
+        Some(number(&bytes, place)?).map(|micros| (micros != 0).then(|| Timestamp::from_micros(micros)))
+    };
+    let has_steps = byte(VERSION)? == WITH_STEPS;
+    let (state, kind, flags) = (state(byte(STATE)?)?, byte(KIND)?, byte(FLAGS)?);
+    let owner = Owner::from_bytes(field(&bytes, OWNER)?);
+    let fence = Fence::new(number(&bytes, FENCE)?);
+    let attempt = u32::from_be_bytes(field(&bytes, ATTEMPT)?);
+    let (lease_until, retry_at, created_at) =
+        (instant(LEASE_UNTIL)?, instant(RETRY_AT)?, instant(CREATED_AT)?);
+    let ttl = Duration::from_micros(number(&bytes, TTL)?);
+    let (completed_at, expires_at) = (end(COMPLETED_AT)?, end(EXPIRES_AT)?);
+    let mut head = HEADER;
+    let mut fingerprint = None;
+    if flags & FLAG_FINGERPRINT != 0 {
+        fingerprint = Some(Fingerprint::from_bytes(field(&bytes, FINGERPRINT)?));
+        head = FINGERPRINT.end;
+    }
+    bytes.advance(head);
+    let steps = if has_steps { decode_steps(&mut bytes)? } else { Vec::new() };
+    let result = match kind {
+        KIND_NONE => None,
+        KIND_VALUE => Some(StoredResult::Value(bytes)),
+        KIND_TOO_LARGE => Some(StoredResult::Tombstone(Tombstone::TooLarge)),
+        KIND_NOT_ENCODABLE => Some(StoredResult::Tombstone(Tombstone::NotEncodable)),
+        KIND_EXHAUSTED => Some(StoredResult::Tombstone(Tombstone::Exhausted)),
+        _ => return None,
+    };
+    let is_terminal = matches!(state, State::Completed | State::Failed);
+    let keeps_steps = !is_terminal || result == Some(StoredResult::Tombstone(Tombstone::Exhausted));
+    if is_terminal != result.is_some() || is_terminal != completed_at.is_some() || (has_steps && !keeps_steps)
+    {
+        return None;
+    }
+    Some(
+        Record::new(state, owner, fence)
+            .with_attempt(attempt)
+            .with_recovered(flags & FLAG_RECOVERED != 0)
+            .with_on_crash(if flags & FLAG_IN_DOUBT != 0 { OnCrash::InDoubt } else { OnCrash::Rerun })
+            .with_lease_until(lease_until)
+            .with_retry_at(retry_at)
+            .with_ttl(ttl)
+            .with_fingerprint(fingerprint)
+            .with_result(result)
+            .with_steps(steps)
+            .with_created_at(created_at)
+            .with_completed_at(completed_at)
+            .with_expires_at(expires_at),
+    )
+}
+
+/// The steps, to the end of the bytes.
+fn decode_steps(bytes: &mut Bytes) -> Option<Vec<RecordedStep>> {
+    let mut steps = Vec::new();
+    while !bytes.is_empty() {
+        let length = usize::try_from(bytes.try_get_u32().ok()?).ok()?;
+        if length > bytes.len() {
+            return None;
+        }
+        steps.push(step_bytes::decode(bytes.split_to(length))?);
+    }
+    Some(steps)
+}
+
+/// A step as it lies in a record.
+pub(super) fn step(step: &RecordedStep) -> Vec<u8> {
+    let bytes = step_bytes::encode(step);
+    // No string of a server is as long as this could not say.
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let mut framed = length.to_be_bytes().to_vec();
+    framed.extend_from_slice(&bytes);
+    framed
+}
+
+/// The state of this byte.
+pub(super) const fn state(byte: u8) -> Option<State> {
+    Some(match byte {
+        IN_FLIGHT => State::InFlight,
+        COMPLETED => State::Completed,
+        FAILED => State::Failed,
+        RELEASED => State::Released,
+        IN_DOUBT => State::InDoubt,
+        _ => return None,
+    })
+}
+
+/// State and kind of a result, as the scripts take them, and its bytes.
+pub(super) fn terminal(verdict: Verdict, result: &StoredResult) -> ([u8; 2], &[u8]) {
+    let state = match verdict {
+        Verdict::Completed => COMPLETED,
+        Verdict::Failed => FAILED,
+    };
+    match result {
+        StoredResult::Value(bytes) => ([state, KIND_VALUE], bytes),
+        StoredResult::Tombstone(Tombstone::TooLarge) => ([state, KIND_TOO_LARGE], &[]),
+        StoredResult::Tombstone(Tombstone::Exhausted) => ([state, KIND_EXHAUSTED], &[]),
+        StoredResult::Tombstone(_) => ([state, KIND_NOT_ENCODABLE], &[]),
+    }
+}
+
+/// The first bytes of the record that a first grant makes.
+pub(super) fn first_grant(request: &Claim) -> [u8; OWNER.end] {
+    let policy = if request.on_crash == OnCrash::InDoubt { FLAG_IN_DOUBT } else { 0 };
+    let print = if request.fingerprint.is_some() { FLAG_FINGERPRINT } else { 0 };
+    let mut bytes = [0; OWNER.end];
+    bytes[..OWNER.start].copy_from_slice(&[FIRST_VERSION, IN_FLIGHT, KIND_NONE, policy | print]);
+    bytes[OWNER].copy_from_slice(request.owner.as_bytes());
+    bytes
+}
+
+/// Owner and fence as they lie in a record.
+pub(super) fn holder(owner: &Owner, fence: Fence) -> [u8; 24] {
+    let mut bytes = [0; 24];
+    bytes[..16].copy_from_slice(owner.as_bytes());
+    bytes[16..].copy_from_slice(&fence.get().to_be_bytes());
+    bytes
+}
+
+/// A duration as the scripts take it: whole microseconds, rounded up. At most what leaves room for a sum of
+/// three in 64 bits: 73,000 years.
+pub(super) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX).min(1 << 61)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use idem_core::StoreErrorKind;
+
+    fn packed(state: u8, kind: u8, flags: u8, rest: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![FIRST_VERSION, state, kind, flags];
+        bytes.extend([7; 16]);
+        bytes.extend(5_u64.to_be_bytes());
+        bytes.extend(2_u32.to_be_bytes());
+        let completed = u64::from(kind != 0) * 40;
+        for number in [10_u64, 20, 30, 99, completed, 50] {
+            bytes.extend(number.to_be_bytes());
+        }
+        bytes.extend(rest);
+        bytes
+    }
+
+    #[test]
+    fn every_field_is_read_from_its_place() {
+        let mut rest = vec![9; 32];
+        rest.extend(b"\0result");
+        let record = decode(packed(b'F', 1, 7, &rest)).unwrap();
+        assert_eq!(
+            record,
+            Record::new(State::Failed, Owner::from_bytes([7; 16]), Fence::new(5))
+                .with_attempt(2)
+                .with_recovered(true)
+                .with_on_crash(OnCrash::InDoubt)
+                .with_lease_until(Timestamp::from_micros(10))
+                .with_retry_at(Timestamp::from_micros(20))
+                .with_ttl(Duration::from_micros(99))
+                .with_fingerprint(Some(Fingerprint::from_bytes([9; 32])))
+                .with_result(Some(StoredResult::Value(Bytes::from_static(b"\0result"))))
+                .with_steps(Vec::new())
+                .with_created_at(Timestamp::from_micros(30))
+                .with_completed_at(Some(Timestamp::from_micros(40)))
+                .with_expires_at(Some(Timestamp::from_micros(50)))
+        );
+    }
+
+    fn with_steps(mut record: Vec<u8>, steps: &[u8]) -> Vec<u8> {
+        record[0] = WITH_STEPS;
+        record.extend(steps);
+        record
+    }
+
+    #[test]
+    fn steps_lie_behind_the_fingerprint() {
+        let named =
+            |name: &str| RecordedStep::new(name.into(), None, StoredResult::Value(Bytes::from_static(b"\0")));
+        let steps = [step(&named("reserve")), step(&named(""))].concat();
+        for (flags, fingerprint) in [(0, &[][..]), (FLAG_FINGERPRINT, &[9; 32])] {
+            let record = decode(with_steps(packed(b'I', 0, flags, fingerprint), &steps)).unwrap();
+            assert_eq!(record.steps, [named("reserve"), named("")]);
+            assert_eq!(record.fingerprint.is_some(), flags != 0);
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_whole_record_is_corrupt() {
+        let whole = packed(b'I', 0, FLAG_FINGERPRINT, &[1; 32]);
+        assert!(decode(whole.clone()).is_ok());
+        let mut newer = whole.clone();
+        newer[0] = 3;
+        let cases = [
+            Vec::new(),
+            b"OK".to_vec(),
+            newer,
+            whole[..HEADER + 31].to_vec(),
+            whole[..HEADER - 1].to_vec(),
+            packed(b'X', 0, 0, &[]),
+            packed(b'I', 1, 0, b"a result in flight"),
+            packed(b'C', 0, 0, &[]),
+            packed(b'C', 9, 0, &[]),
+            with_steps(packed(b'C', 1, 0, &[]), &[]),
+            with_steps(packed(b'I', 0, 0, &[]), &[0, 0, 0]),
+            with_steps(packed(b'I', 0, 0, &[]), &[0, 0, 0, 8, 1, 2, 0, 0, 0, 0, 0]),
+            with_steps(packed(b'I', 0, 0, &[]), &[0, 0, 0, 7, 9, 2, 0, 0, 0, 0, 0]),
+        ];
+        for bytes in cases {
+            assert_eq!(decode(bytes.clone()).unwrap_err().kind(), StoreErrorKind::CorruptRecord, "{bytes:?}");
+        }
+    }
+}

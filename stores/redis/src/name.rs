@@ -1,0 +1,151 @@
+//! The name of a record's key on the server: prefix, scope and key, such that no two records meet.
+
+use std::sync::Arc;
+
+use percent_encoding::percent_decode_str;
+
+use idem_core::StoreError;
+use idem_core::listing;
+use idem_core::{RecordKey, Scope};
+
+/// The longest prefix, in bytes.
+const LONGEST: usize = 128;
+
+/// What every key of a store begins with.
+#[derive(Clone, Debug)]
+pub(super) struct Prefix(Arc<str>);
+
+impl Prefix {
+    /// A prefix must not hold braces, which begin and end what a cluster hashes.
+    pub(super) fn new(prefix: &str) -> Result<Self, StoreError> {
+        if prefix.contains(['{', '}']) || prefix.len() > LONGEST {
+            return Err(StoreError::configuration(format!(
+                "the key prefix must be at most {LONGEST} bytes and hold no `{{` and no `}}`"
+            )));
+        }
+        Ok(Self(Arc::from(prefix)))
+    }
+
+    /// `PREFIX{SCOPE|KEY}`, with `%`, `|`, `{` and `}` of the scope written as `%25` and so on: the first
+    /// `{` ends the prefix and the first `|` after it the scope, whatever the key holds.
+    pub(super) fn name(&self, key: &RecordKey) -> Vec<u8> {
+        let (scope, key) = (key.scope().as_str(), key.key().as_str());
+        let mut name = Vec::with_capacity(self.0.len() + scope.len() + key.len() + 3);
+        name.extend_from_slice(self.0.as_bytes());
+        name.push(b'{');
+        for byte in scope.bytes() {
+            match byte {
+                b'%' => name.extend_from_slice(b"%25"),
+                b'|' => name.extend_from_slice(b"%7C"),
+                b'{' => name.extend_from_slice(b"%7B"),
+                b'}' => name.extend_from_slice(b"%7D"),
+                byte => name.push(byte),
+            }
+        }
+        name.push(b'|');
+        name.extend_from_slice(key.as_bytes());
+        name.push(b'}');
+        name
+    }
+
+    /// The record of this name, if it is the name of one.
+    pub(super) fn key(&self, name: &[u8]) -> Option<RecordKey> {
+        let inside = name.strip_prefix(self.0.as_bytes())?.strip_prefix(b"{")?.strip_suffix(b"}")?;
+        let (scope, key) = std::str::from_utf8(inside).ok()?.split_once('|')?;
+        let scope = percent_decode_str(scope).decode_utf8().ok()?;
+        let key = listing::name(&scope, key)?;
+        // What was not written like this is somebody else's.
+        (self.name(&key) == name).then_some(key)
+    }
+
+    /// The pattern of all names, or of those in a scope; it may match others too.
+    pub(super) fn pattern(&self, scope: Option<&Scope>) -> Vec<u8> {
+        let mut begin = self.0.as_bytes().to_vec();
+        begin.push(b'{');
+        if let Some(scope) = scope
+            && let Some(any) = listing::name(scope.as_str(), "*")
+        {
+            begin = self.name(&any);
+            begin.truncate(begin.len() - 2);
+        }
+        let mut pattern = Vec::with_capacity(begin.len() + 3);
+        for byte in begin {
+            if b"*?[]^-\\".contains(&byte) {
+                pattern.push(b'\\');
+            }
+            pattern.push(byte);
+        }
+        pattern.extend_from_slice(b"*}");
+        pattern
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use idem_core::{Key, Scope};
+
+    fn name(prefix: &str, scope: &'static str, key: &str) -> String {
+        let key = RecordKey::new(Scope::new(scope).unwrap(), Key::new(key).unwrap());
+        String::from_utf8(Prefix::new(prefix).unwrap().name(&key)).unwrap()
+    }
+
+    #[test]
+    fn a_usual_key_is_read_as_it_is() {
+        assert_eq!(name("idem:", "shop::charge", "order/42"), "idem:{shop::charge|order/42}");
+    }
+
+    #[test]
+    fn a_name_is_read_back_and_what_is_no_name_is_not() {
+        for prefix in ["idem:", "", "a*b"] {
+            let prefix = Prefix::new(prefix).unwrap();
+            for (scope, key) in [("s", "k"), ("a%7C|{}", "|}{%25"), ("ü", "\0")] {
+                let key = listing::name(scope, key).unwrap();
+                assert_eq!(prefix.key(&prefix.name(&key)), Some(key));
+            }
+        }
+        let prefix = Prefix::new("idem:").unwrap();
+        for name in [
+            "idem:",
+            "idem:{}",
+            "idem:{s}",
+            "idem:{s|}",
+            "idem:{|k}",
+            "x:{s|k}",
+            "idem:{s|k} ",
+            "idem:{%41|k}",
+        ] {
+            assert_eq!(prefix.key(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_a_pattern_means_by_itself_is_escaped() {
+        let prefix = Prefix::new("a*[b]?").unwrap();
+        assert_eq!(prefix.pattern(None), br"a\*\[b\]\?{*}");
+        let scope = Scope::new("s*|").unwrap();
+        assert_eq!(prefix.pattern(Some(&scope)), br"a\*\[b\]\?{s\*%7C|*}");
+    }
+
+    #[test]
+    fn no_two_records_have_one_name() {
+        let parts = ["a", "a|", "|a", "a|b", "%7C", "a%7Cb", "{", "}", "{a}", "a}{", "\0", "%"];
+        let mut names = BTreeSet::new();
+        for prefix in ["", "a", "a|", "%"] {
+            for scope in parts {
+                for key in parts {
+                    assert!(names.insert(name(prefix, scope, key)), "{prefix:?} {scope:?} {key:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_prefix_that_would_steer_a_cluster_is_refused() {
+        assert!(Prefix::new("{idem}").is_err());
+        assert!(Prefix::new("a}").is_err());
+        assert!(Prefix::new(&"a".repeat(LONGEST + 1)).is_err());
+    }
+}

@@ -1,0 +1,259 @@
+//! A connection for each runtime that calls: the fast way, where nothing blocks.
+//!
+//! A hop to the stores' own runtime and back costs as much as the server does. So claims and results take a
+//! connection that the caller's runtime drives, if there is one; everything else, and whatever fails here,
+//! takes the stores' own (see `link`). No timer of the caller's runtime is used, since a test may have
+//! paused them: a watchdog in the stores' runtime breaks a connection that does not answer.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use redis::{Cmd, RedisResult, Value};
+use tokio::runtime::{Handle, Id};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::connection::{Reconnecting, is_of_no_use};
+use idem_core::support::own_runtime::own_runtime;
+
+/// How many runtimes have one; others use the stores' own. One connection may not take another's place: with one
+/// runtime more than there are places, each operation would connect anew.
+const MOST: usize = 256;
+
+/// A connection without work for so long is closed. Those of runtimes that ended go the same way.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// How often the watchdog looks in the time that an answer may take.
+const LOOKS: u32 = 4;
+
+/// The connections of one store.
+pub(super) struct RuntimeConnections {
+    slots: Mutex<HashMap<Id, Slot>>,
+    most: usize,
+    idle: Duration,
+}
+
+enum Slot {
+    Connecting,
+    Open(Arc<RuntimeConnection>),
+}
+
+struct RuntimeConnection {
+    connection: MultiplexedConnection,
+    asked: AtomicU64,
+    answered: AtomicU64,
+    broken: watch::Sender<bool>,
+}
+
+impl Default for RuntimeConnections {
+    fn default() -> Self {
+        Self::new(MOST, IDLE)
+    }
+}
+
+impl RuntimeConnections {
+    fn new(most: usize, idle: Duration) -> Self {
+        Self { slots: Mutex::default(), most, idle }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<Id, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection of the current runtime. Where there is none, opens one for later operations.
+    fn here(self: &Arc<Self>, own: &Arc<Reconnecting>) -> Option<(Id, Arc<RuntimeConnection>)> {
+        let handle = Handle::try_current().ok()?;
+        let id = handle.id();
+        let mut slots = self.slots();
+        match slots.get(&id) {
+            Some(Slot::Open(connection)) => return Some((id, connection.clone())),
+            Some(Slot::Connecting) => return None,
+            None if slots.len() >= self.most => return None,
+            None => {}
+        }
+        slots.insert(id, Slot::Connecting);
+        drop(slots);
+        let (connections, own) = (Arc::downgrade(self), own.clone());
+        handle.spawn(async move {
+            let _opening = Opening { connections: connections.clone(), id };
+            let answer_within = own.answer_within();
+            let Some(connection) = in_time(own.connect_here(), answer_within).await else { return };
+            drop(own);
+            if let Some(connections) = connections.upgrade() {
+                connections.open(id, connection, answer_within);
+            }
+        });
+        None
+    }
+
+    fn open(self: &Arc<Self>, id: Id, connection: MultiplexedConnection, answer_within: Duration) {
+        let connection = Arc::new(RuntimeConnection {
+            connection,
+            asked: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            broken: watch::Sender::new(false),
+        });
+        // Without a watchdog nobody would notice a server that fell silent.
+        let Ok(own) = own_runtime() else { return };
+        own.spawn(watch_over(Arc::downgrade(self), id, Arc::downgrade(&connection), answer_within));
+        if let Some(slot) = self.slots().get_mut(&id) {
+            *slot = Slot::Open(connection);
+        }
+    }
+
+    /// Takes the connection of a runtime out of use. What was asked on it is still answered.
+    fn retire(&self, id: Id, connection: &Arc<RuntimeConnection>) {
+        let mut slots = self.slots();
+        if matches!(slots.get(&id), Some(Slot::Open(open)) if Arc::ptr_eq(open, connection)) {
+            slots.remove(&id);
+        }
+    }
+
+    /// Takes the connection of a runtime out of use, and ends the wait of all that asked on it.
+    fn close(&self, id: Id, connection: &Arc<RuntimeConnection>) {
+        self.retire(id, connection);
+        connection.broken.send_replace(true);
+    }
+
+    /// Asks once on the connection of the runtime we are in; nothing where there is none.
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        own: &Arc<Reconnecting>,
+        command: &Cmd,
+    ) -> Option<RedisResult<Value>> {
+        let (id, connection) = self.here(own)?;
+        let answer = connection.ask(command).await;
+        if answer.as_ref().is_err_and(is_of_no_use) {
+            self.close(id, &connection);
+        }
+        Some(answer)
+    }
+}
+
+/// Lets another try to open a connection if this one ends without.
+struct Opening {
+    connections: Weak<RuntimeConnections>,
+    id: Id,
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(connections) = self.connections.upgrade() {
+            let mut slots = connections.slots();
+            if matches!(slots.get(&self.id), Some(Slot::Connecting)) {
+                slots.remove(&self.id);
+            }
+        }
+    }
+}
+
+impl RuntimeConnection {
+    async fn ask(&self, command: &Cmd) -> RedisResult<Value> {
+        let mut connection = self.connection.clone();
+        let mut broken = self.broken.subscribe();
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let answer =
+            match select(connection.req_packed_command(command), pin!(broken.wait_for(|broken| *broken)))
+                .await
+            {
+                Either::Left((answer, _)) => answer.and_then(Value::extract_error),
+                Either::Right(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+            };
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        answer
+    }
+}
+
+/// The connection, if it is made in time by the clock of the stores' own runtime.
+async fn in_time(
+    connecting: impl Future<Output = RedisResult<MultiplexedConnection>>,
+    time: Duration,
+) -> Option<MultiplexedConnection> {
+    let late = own_runtime().ok()?.spawn(async move { tokio::time::sleep(time).await });
+    match select(pin!(connecting), late).await {
+        Either::Left((connection, late)) => {
+            late.abort();
+            connection.ok()
+        }
+        Either::Right(_) => None,
+    }
+}
+
+/// Breaks a connection on which something was asked and nothing is answered any more, and closes one without work.
+///
+/// An operation that was dropped leaves its count behind, so a connection may be broken that was only idle;
+/// nobody waits on it then.
+async fn watch_over(
+    connections: Weak<RuntimeConnections>,
+    id: Id,
+    connection: Weak<RuntimeConnection>,
+    answer_within: Duration,
+) {
+    let (mut silent, mut heard) = (0, 0);
+    let (mut seen, mut used) = (0, Instant::now());
+    loop {
+        tokio::time::sleep(answer_within / LOOKS).await;
+        let Some(connection) = connection.upgrade() else { return };
+        let answered = connection.answered.load(Ordering::Relaxed);
+        let asked = connection.asked.load(Ordering::Relaxed);
+        silent = if asked > answered && answered == heard { silent + 1 } else { 0 };
+        heard = answered;
+        if asked != seen {
+            (seen, used) = (asked, Instant::now());
+        }
+        let open = connections.upgrade();
+        if silent > LOOKS {
+            match open {
+                Some(connections) => connections.close(id, &connection),
+                None => drop(connection.broken.send_replace(true)),
+            }
+            return;
+        }
+        // It is watched until the last operation that uses it is over.
+        if let Some(connections) = open
+            && used.elapsed() >= connections.idle
+        {
+            connections.retire(id, &connection);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Source;
+    use idem_test_servers::Redis;
+    use redis::{Client, cmd};
+    use tokio::runtime::{Builder, Runtime};
+
+    #[test]
+    fn a_runtime_beyond_the_limit_has_none_until_one_without_work_is_closed() {
+        let redis = Redis::start();
+        let client = Client::open(redis.url()).unwrap();
+        let source = Arc::new(Source::Server(Box::new(client)));
+        let own = Arc::new(Reconnecting::new(source, Duration::from_secs(1)));
+        let connections = Arc::new(RuntimeConnections::new(2, Duration::from_secs(2)));
+        let runtimes: Vec<Runtime> =
+            (0..3).map(|_| Builder::new_current_thread().enable_all().build().unwrap()).collect();
+        let has_one = |runtime: &Runtime, tries: usize| {
+            runtime.block_on(async {
+                for _ in 0..tries {
+                    if let Some(answer) = connections.ask(&own, &cmd("PING")).await {
+                        return answer.is_ok();
+                    }
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                false
+            })
+        };
+        assert!(has_one(&runtimes[0], 200) && has_one(&runtimes[1], 200));
+        assert!(!has_one(&runtimes[2], 20), "it took the place of another");
+        assert!(has_one(&runtimes[0], 1) && has_one(&runtimes[1], 1));
+        assert!(has_one(&runtimes[2], 4_000), "a connection without work stays");
+    }
+}

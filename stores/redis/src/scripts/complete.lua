@@ -1,0 +1,34 @@
+-- KEYS[1] the record. ARGV: owner and fence, the first 3 bytes of the new record (version, state, kind of result), ttl
+-- in microseconds, result, and '1' to have what is answered replicated though nothing changes.
+-- Gives 1 done, 0 lost, -1 no record of ours.
+local key = KEYS[1]
+local old = redis.call('GET', key)
+if not old then return 0 end
+if #old < HEADER then return -1 end
+local version, state, _, flags, holder, attempt, _, ends = struct.unpack('>BBBBc24c28c16I8', old)
+if version ~= FIRST_VERSION and version ~= WITH_STEPS then return -1 end
+if holder ~= ARGV[1] then return 0 end
+if state ~= IN_FLIGHT and state ~= IN_DOUBT then
+  if ARGV[5] == '1' then
+    -- A write that changes nothing and takes no memory, for `WAIT` to wait for.
+    local at = redis.call('PEXPIRETIME', key)
+    redis.call('PEXPIREAT', key, at < 0 and FAR_AWAY or at)
+    if at < 0 then redis.call('PERSIST', key) end
+  end
+  return (state == COMPLETED or state == FAILED) and 1 or 0
+end
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+if ends ~= 0 and ends <= now then return 0 end
+local ttl = ARGV[3] + 0
+local expires = now + ttl
+if expires <= now then
+  redis.call('DEL', key)
+  return 1
+end
+local at, ahead = (expires - 1) / 1000, now / 1000 + 1
+if at < ahead then at = ahead end
+-- A number made text here: see the claim.
+redis.call('SET', key, struct.pack('>c3Bc24c28I8I8I8', ARGV[2], flags, holder, attempt, ttl, now, expires)
+  .. (flags % (2 * FLAG_FINGERPRINT) >= FLAG_FINGERPRINT and string.sub(old, BEHIND_HEADER, FINGERPRINT_TO) or '') .. ARGV[4], 'PXAT', string.format('%d', at))
+return 1

@@ -1,0 +1,41 @@
+-- KEYS[1] the record. ARGV: owner and fence, position, the step, its length in front, '1' to have what is
+-- answered replicated though nothing changes.
+-- Gives 1 recorded, 0 lost, -1 no record of ours, -2 too large beside what is there.
+local key = KEYS[1]
+-- Steps may be large: beyond the first bytes only their lengths are read.
+local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')
+if old == '' then return 0 end
+local version, state = string.byte(old, VERSION_FROM, STATE_TO)
+if (version ~= FIRST_VERSION and version ~= WITH_STEPS) or #old < HEADER then return -1 end
+if (state ~= IN_FLIGHT and state ~= IN_DOUBT) or string.sub(old, OWNER_FROM, FENCE_TO) ~= ARGV[1] then return 0 end
+local ends = struct.unpack('>I8', old, EXPIRES_AT_FROM)
+if ends ~= 0 then
+  local clock = redis.call('TIME')
+  if ends <= clock[1] * 1000000 + clock[2] then return 0 end
+end
+local position, step, size = tonumber(ARGV[2]), ARGV[3], #old
+if size == WINDOW then size = redis.call('STRLEN', key) end
+local has_fingerprint = string.byte(old, FLAGS_FROM) % (2 * FLAG_FINGERPRINT) >= FLAG_FINGERPRINT
+local at = has_fingerprint and BEHIND_FINGERPRINT or BEHIND_HEADER
+for _ = 1, position do
+  if at > size then return 0 end
+  local length = at + 3 <= #old and string.sub(old, at, at + 3) or redis.call('GETRANGE', key, at - 1, at + 2)
+  at = at + 4 + struct.unpack('>I4', length)
+end
+if at <= size then
+  if redis.call('GETRANGE', key, at - 1, at + #step - 2) ~= step then return 0 end
+  if ARGV[4] == '1' then
+    -- A write that changes nothing and takes no memory, for `WAIT` to wait for.
+    local expires = redis.call('PEXPIRETIME', key)
+    redis.call('PEXPIREAT', key, expires < 0 and FAR_AWAY or expires)
+    if expires < 0 then redis.call('PERSIST', key) end
+  end
+  return 1
+end
+if size + #step > LARGEST then return -2 end
+if version == FIRST_VERSION then
+  redis.call('SET', key, AS_WITH_STEPS .. string.sub(old, STATE_FROM) .. step, 'KEEPTTL')
+else
+  redis.call('APPEND', key, step)
+end
+return 1

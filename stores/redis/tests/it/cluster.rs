@@ -1,0 +1,119 @@
+//! `RedisStore` on a cluster of three masters: the kit, random histories, and slots that move under load.
+
+use crate::support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use idem_redis::RedisStore;
+use idem_runtime::Store as _;
+use idem_runtime::protocol::State;
+use idem_test_servers::RedisCluster;
+use idem_testing::conformance::{self, Profile, Subject, Violation};
+use idem_testing::{differential, seed};
+use redis::{Commands as _, cmd};
+use support::*;
+
+async fn connect(cluster: &RedisCluster) -> RedisStore {
+    RedisStore::cluster(cluster.urls()).max_result_bytes(1 << 20).connect().await.unwrap()
+}
+
+#[test]
+fn a_cluster_keeps_all_rules_of_the_kit() -> Result<(), Violation> {
+    let cluster = Arc::new(RedisCluster::start());
+    // What an engine does with a store that is down is the same on any store.
+    for check in conformance::all().iter().filter(|check| check.theme() != "outage") {
+        let cluster = cluster.clone();
+        check.run(move || async move {
+            Subject::new(connect(&cluster).await, Profile::real_clock()).handle(connect(&cluster).await)
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cluster_answers_as_the_protocol_does() -> Result<(), Violation> {
+    let subject = || async {
+        let cluster = RedisCluster::start();
+        Subject::new(connect(&cluster).await, Profile::real_clock()).keep(cluster)
+    };
+    differential::run(seed(), 8_000, subject).map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn slots_that_move_under_load_lose_no_call_and_no_record() {
+    let cluster = Arc::new(RedisCluster::start());
+    let store = connect(&cluster).await;
+    for number in 0..500 {
+        complete(&store, &key(&format!("before/{number}")), b"r").await;
+    }
+    let (over, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let lanes: Vec<_> = (0..16)
+        .map(|lane| {
+            let (store, over, calls) = (store.clone(), over.clone(), calls.clone());
+            tokio::spawn(async move {
+                let mut round = 0;
+                while !over.load(Ordering::Relaxed) {
+                    complete(&store, &key(&format!("during/{lane}/{round}")), b"r").await;
+                    assert_eq!(replayed(&store, &key(&format!("before/{}", round % 500))).await, b"r");
+                    round += 1;
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+                round
+            })
+        })
+        .collect();
+    let before = calls.load(Ordering::Relaxed);
+    let moving = cluster.clone();
+    tokio::task::spawn_blocking(move || {
+        moving.move_slots(0, 1, 300);
+        moving.move_slots(1, 2, 300);
+    })
+    .await
+    .unwrap();
+    over.store(true, Ordering::Relaxed);
+    assert!(calls.load(Ordering::Relaxed) > before + 100, "there was no load");
+    for (lane, rounds) in lanes.into_iter().enumerate() {
+        for round in 0..rounds.await.unwrap() {
+            let record = store.get(&key(&format!("during/{lane}/{round}"))).await.unwrap().unwrap();
+            assert_eq!((record.state, record.attempt), (State::Completed, 1));
+        }
+    }
+    for number in 0..500 {
+        assert_eq!(replayed(&store, &key(&format!("before/{number}"))).await, b"r");
+    }
+    // Retention moved along.
+    let record = store.get(&key("before/0")).await.unwrap().unwrap();
+    assert!(record.ttl == TTL && record.expires_at.is_some());
+}
+
+#[tokio::test]
+async fn a_shard_that_is_down_holds_up_no_other_and_no_process_that_starts() {
+    let mut cluster = RedisCluster::start();
+    let urls = cluster.urls();
+    let store = connect(&cluster).await;
+    let mut first = client(&urls[0]);
+    for url in &urls {
+        let setting = ["SET", "cluster-require-full-coverage", "no"];
+        let () = cmd("CONFIG").arg(&setting).query(&mut client(url)).unwrap();
+    }
+    let mut here = Vec::new();
+    for number in 0..30 {
+        let name_of = number.to_string();
+        complete(&store, &key(&name_of), b"r").await;
+        // Another node's key is an error there.
+        if first.exists::<_, bool>(name(&name_of)).unwrap_or(false) {
+            here.push(name_of);
+        }
+    }
+    // It is silent and not gone: a client that is refused a connection forgets the node.
+    cluster.node(2).signal("-STOP");
+    let () = cmd("SCRIPT").arg("FLUSH").query(&mut first).unwrap();
+    for number in &here {
+        assert!(store.forget(&key(number)).await.unwrap());
+        complete(&store, &key(number), b"again").await;
+    }
+    let late = connect(&cluster).await;
+    assert_eq!(replayed(&late, &key(&here[0])).await, b"again");
+    late.inspect().await.unwrap();
+}

@@ -1,0 +1,153 @@
+//! `RedisStore` behind sentinels: the master dies and its replica is promoted.
+
+use crate::support;
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use idem_redis::RedisStore;
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, State};
+use idem_runtime::{Store as _, StoreErrorKind};
+use idem_test_servers::RedisSentinel;
+use support::*;
+use tokio::sync::watch;
+
+/// Longer than a failover takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+async fn connect(servers: &RedisSentinel) -> RedisStore {
+    RedisStore::sentinel(RedisSentinel::SERVICE, servers.urls())
+        .operation_timeout(PATIENCE)
+        .wait_replicas(1, Duration::from_millis(500))
+        .connect()
+        .await
+        .unwrap()
+}
+
+/// The same without a replica to wait for: there is none left after a failover.
+async fn connect_alone(servers: &RedisSentinel) -> RedisStore {
+    RedisStore::sentinel(RedisSentinel::SERVICE, servers.urls())
+        .operation_timeout(PATIENCE)
+        .connect()
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn what_a_replica_acknowledged_survives_a_failover_and_calls_go_on() {
+    let mut servers = RedisSentinel::with(&[]);
+    let (store, after) = (connect(&servers).await, connect_alone(&servers).await);
+    complete(&store, &key("done"), b"r").await;
+    complete(&after, &key("the fast way is open"), b"r").await;
+    let (owner, grant) = granted(&store, &key("running")).await;
+    servers.master.server().kill();
+    // Asked while there is no master, and answered by the next.
+    assert_eq!(replayed(&after, &key("done")).await, b"r");
+    servers.until_promoted();
+    let done = after.complete(&key("running"), &completion(owner, grant.fence, b"s")).await.unwrap();
+    assert_eq!(done, CompleteAnswer::Done);
+    let (_, fresh) = granted(&after, &key("fresh")).await;
+    assert!(fresh.fence > grant.fence);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_failover_under_load_leaves_one_result_a_key_to_those_who_were_told_one() {
+    let mut servers = RedisSentinel::with(&[]);
+    let (store, after) = (connect(&servers).await, connect_alone(&servers).await);
+    let (killed, is_killed) = watch::channel(false);
+    let told: Vec<_> = (0..8)
+        .map(|lane| {
+            let (store, killed) = (store.clone(), is_killed.clone());
+            tokio::spawn(async move {
+                let mut told = Vec::new();
+                for round in 0.. {
+                    if *killed.borrow() {
+                        break;
+                    }
+                    let (key, request) = (key(&format!("{lane}/{round}")), claim_request());
+                    let Ok(ClaimAnswer::Granted(grant)) = store.claim(&key, &request).await else { break };
+                    let result = format!("{lane}/{round}");
+                    let complete = completion(request.owner, grant.fence, result.as_bytes());
+                    match store.complete(&key, &complete).await {
+                        Ok(CompleteAnswer::Done) => told.push((key, result)),
+                        Ok(_) => panic!("a claim that a replica had was lost"),
+                        Err(error) => {
+                            assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error:?}");
+                            break;
+                        }
+                    }
+                }
+                told
+            })
+        })
+        .collect();
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(700) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    servers.master.server().kill();
+    let servers = Arc::new(servers);
+    let promoting = servers.clone();
+    tokio::task::spawn_blocking(move || promoting.until_promoted()).await.unwrap();
+    killed.send_replace(true);
+    let mut results = 0;
+    for lane in told {
+        for (key, result) in lane.await.unwrap() {
+            let record = after.get(&key).await.unwrap().unwrap();
+            assert_eq!(record.state, State::Completed);
+            assert_eq!(replayed(&after, &key).await, result.as_bytes());
+            results += 1;
+        }
+    }
+    assert!(results > 50, "only {results} results were recorded before the failover");
+}
+
+#[test]
+fn a_runtime_that_is_blocked_while_it_connects_keeps_no_other_from_the_sentinels() {
+    let servers = RedisSentinel::with(&[]);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let store = runtime().block_on(async {
+        let builder = RedisStore::sentinel(RedisSentinel::SERVICE, servers.urls());
+        builder.operation_timeout(Duration::from_secs(3)).connect().await.unwrap()
+    });
+    let (started, begun) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let blocked = std::thread::spawn({
+        let store = store.clone();
+        move || {
+            runtime().block_on(async {
+                let (key, request) = (key("a"), claim_request());
+                let mut claim = Box::pin(store.claim(&key, &request));
+                let begun = poll_fn(|context| Poll::Ready(claim.as_mut().poll(context))).await;
+                assert!(begun.is_pending());
+                // The connection of this runtime is begun, and then its only thread does something else.
+                tokio::task::yield_now().await;
+                started.send(()).unwrap();
+                ended.recv().unwrap();
+            });
+        }
+    });
+    begun.recv().unwrap();
+    let mut server = client(&servers.master.url());
+    let kill = ["KILL", "TYPE", "normal", "SKIPME", "yes"];
+    let () = redis::cmd("CLIENT").arg(&kill).query(&mut server).unwrap();
+    runtime().block_on(async {
+        let (owner, grant) = granted(&store, &key("b")).await;
+        store.renew(&key("b"), &renewal(owner, grant.fence)).await.unwrap();
+    });
+    end.send(()).unwrap();
+    blocked.join().unwrap();
+}
+
+#[tokio::test]
+async fn sentinels_that_know_no_such_master_are_a_typed_error() {
+    let servers = RedisSentinel::with(&[]);
+    let builder = RedisStore::sentinel("another", servers.urls()).operation_timeout(Duration::from_secs(1));
+    let error = builder.connect().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error:?}");
+    assert!(error.to_string().contains("sentinel"), "{error}");
+    let none = RedisStore::sentinel("another", Vec::<String>::new()).connect().await.unwrap_err();
+    assert_eq!(none.kind(), StoreErrorKind::Configuration, "{none:?}");
+}

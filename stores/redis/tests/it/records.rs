@@ -1,0 +1,248 @@
+//! What `RedisStore` keeps on its server, and by how many commands.
+
+use crate::support;
+
+use std::time::Duration;
+
+use idem_redis::RedisStore;
+use idem_runtime::protocol::{
+    ClaimAnswer, CompleteAnswer, OnCrash, Owner, RecordStep, RecordStepAnswer, RecordedStep, Release,
+    ReleaseAnswer, ReleaseCause, RenewAnswer, State, StoredResult,
+};
+use idem_runtime::{Store, StoreErrorKind};
+use idem_test_servers::Redis;
+use redis::{Commands as _, Connection, cmd};
+use support::*;
+
+async fn connect(redis: &Redis) -> RedisStore {
+    RedisStore::connect(redis.url()).await.unwrap()
+}
+
+/// How often each command came over a connection; those within scripts are not counted.
+fn commands(server: &mut Connection) -> Vec<(String, u64)> {
+    let info: String = cmd("INFO").arg("commandstats").query(server).unwrap();
+    let mut counts: Vec<_> = info
+        .lines()
+        .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="))
+        .map(|(name, rest)| (name.to_owned(), rest.split(',').next().unwrap().parse().unwrap()))
+        .filter(|(name, _): &(String, u64)| {
+            !["info", "config", "client", "hello"].contains(&name.split('|').next().unwrap())
+        })
+        .collect();
+    counts.sort();
+    counts
+}
+
+#[tokio::test]
+async fn a_fresh_call_is_two_commands_and_a_replay_is_one() {
+    let redis = Redis::start();
+    let (store, mut server) = (connect(&redis).await, client(&redis.url()));
+    complete(&store, &key("the scripts are loaded"), b"r").await;
+    for (calls, expected) in [(10, 20), (0, 0)] {
+        let () = cmd("CONFIG").arg("RESETSTAT").query(&mut server).unwrap();
+        for number in 0..calls {
+            complete(&store, &key(&number.to_string()), b"r").await;
+        }
+        let evalsha = commands(&mut server).iter().find(|(name, _)| name == "evalsha").map_or(0, |(_, n)| *n);
+        assert_eq!(evalsha, expected);
+    }
+    let () = cmd("CONFIG").arg("RESETSTAT").query(&mut server).unwrap();
+    for number in 0..10 {
+        assert_eq!(replayed(&store, &key(&number.to_string())).await, b"r");
+    }
+    let counts = commands(&mut server);
+    let asked: u64 =
+        counts.iter().filter(|(name, _)| name == "evalsha" || name == "script|load").map(|(_, n)| n).sum();
+    // A `GET` of the store's own would be one more than the scripts make.
+    let gets = counts.iter().find(|(name, _)| name == "get").map_or(0, |(_, n)| *n);
+    assert_eq!(asked.max(gets), 10, "{counts:?}");
+}
+
+#[tokio::test]
+async fn a_fresh_call_loads_nothing_and_asks_nothing_else() {
+    let redis = Redis::start();
+    let (store, mut server) = (connect(&redis).await, client(&redis.url()));
+    complete(&store, &key("the scripts are loaded"), b"r").await;
+    let () = cmd("CONFIG").arg("RESETSTAT").query(&mut server).unwrap();
+    complete(&store, &key("a"), b"r").await;
+    // Both scripts read, ask for the time and write.
+    let all = [("evalsha", 2), ("get", 2), ("set", 2), ("time", 2)];
+    assert_eq!(commands(&mut server), all.map(|(name, count)| (name.to_owned(), count)));
+}
+
+#[tokio::test]
+async fn a_record_is_one_key_that_a_person_finds() {
+    let redis = Redis::start();
+    let (store, mut server) = (connect(&redis).await, client(&redis.url()));
+    complete(&store, &key("order/42"), b"receipt").await;
+    let keys: Vec<String> = server.keys("*").unwrap();
+    assert_eq!(keys, [name("order/42")]);
+    let record: Vec<u8> = server.get(name("order/42")).unwrap();
+    assert_eq!((&record[..2], &record[80..]), (&b"\x01C"[..], &b"receipt"[..]));
+    let used: u64 = cmd("MEMORY").arg("USAGE").arg(name("order/42")).query(&mut server).unwrap();
+    assert!(used < 250, "a record with 7 bytes of result takes {used} bytes");
+}
+
+#[tokio::test]
+async fn expiry_on_the_server_is_retention_and_never_the_lease() {
+    let redis = Redis::start();
+    let (store, mut server) = (connect(&redis).await, client(&redis.url()));
+    let (owner, grant) = granted(&store, &key("a")).await;
+    let left: u64 = server.pttl(name("a")).unwrap();
+    let both = u64::try_from((LEASE + TTL).as_millis()).unwrap();
+    assert!((both - 5_000..=both + 1).contains(&left), "{left}");
+    let record = store.get(&key("a")).await.unwrap().unwrap();
+    let at: u64 = cmd("PEXPIRETIME").arg(name("a")).query(&mut server).unwrap();
+    let ends = record.expires_at.unwrap().as_micros();
+    assert!(at + 1 >= ends.div_ceil(1_000) && at <= ends / 1_000, "{at} and {ends}");
+    store.complete(&key("a"), &completion(owner, grant.fence, b"r")).await.unwrap();
+    let left: u64 = server.pttl(name("a")).unwrap();
+    assert!(left <= u64::try_from(TTL.as_millis()).unwrap() + 1, "{left}");
+
+    let careful = claim_request().with_on_crash(OnCrash::InDoubt);
+    store.claim(&key("b"), &careful).await.unwrap();
+    assert_eq!(server.pttl::<_, i64>(name("b")).unwrap(), -1, "in flight under in_doubt");
+    let short = careful.with_lease(Duration::ZERO);
+    store.claim(&key("c"), &short).await.unwrap();
+    assert_eq!(store.claim(&key("c"), &claim_request()).await.unwrap(), ClaimAnswer::InDoubt);
+    assert_eq!(server.pttl::<_, i64>(name("c")).unwrap(), -1, "in doubt");
+}
+
+#[tokio::test]
+async fn another_programs_value_is_corrupt_and_stays_as_it_is() {
+    let redis = Redis::start();
+    let (store, mut server) = (connect(&redis).await, client(&redis.url()));
+    let () = server.set(name("text"), "x".repeat(200)).unwrap();
+    let () = server.set(name("short"), &[1_u8, b'I', 0, 0]).unwrap();
+    let () = server.lpush(name("list"), "x").unwrap();
+    let mut newer = vec![3_u8; 100];
+    newer[1] = b'C';
+    let () = server.set(name("newer"), newer).unwrap();
+    for text in ["text", "short", "list", "newer"] {
+        let (key, request) = (key(text), claim_request());
+        let complete = completion(request.owner, idem_runtime::Fence::new(1), b"r");
+        let renew = renewal(request.owner, idem_runtime::Fence::new(1));
+        for error in [
+            store.claim(&key, &request).await.unwrap_err(),
+            store.complete(&key, &complete).await.unwrap_err(),
+            store.renew(&key, &renew).await.unwrap_err(),
+            store.get(&key).await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{text}: {error:?}");
+            assert!(!format!("{error:?}{error}").contains(&name(text)), "{error:?}");
+        }
+        assert!(server.exists::<_, bool>(name(text)).unwrap());
+        assert!(store.forget(&key).await.unwrap(), "an operator may take it away");
+        granted(&store, &key).await;
+    }
+}
+
+#[tokio::test]
+async fn stores_with_different_prefixes_share_nothing() {
+    let redis = Redis::start();
+    let one = connect(&redis).await;
+    let other = RedisStore::builder(redis.url()).prefix("other:").connect().await.unwrap();
+    complete(&one, &key("a"), b"one").await;
+    complete(&other, &key("a"), b"other").await;
+    assert_eq!(replayed(&one, &key("a")).await, b"one");
+    assert_eq!(replayed(&other, &key("a")).await, b"other");
+}
+
+/// A record as it lies on the server, of `owner`, with this state, fence and end.
+fn packed(state: u8, owner: Owner, fence: u64, ends: u64) -> Vec<u8> {
+    let mut bytes = vec![1, state, 0, 0];
+    bytes.extend(owner.as_bytes());
+    bytes.extend(fence.to_be_bytes());
+    bytes.extend(3_u32.to_be_bytes());
+    let ttl = u64::try_from(TTL.as_micros()).unwrap();
+    for number in [1, 1, 1, ttl, 0, ends] {
+        bytes.extend(u64::to_be_bytes(number));
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn a_fence_rises_also_where_the_clock_is_behind_the_last_one() {
+    let redis = Redis::start();
+    let (store, mut server) = (connect(&redis).await, client(&redis.url()));
+    let ahead = 9_000_000_000_000_000 - 1;
+    for state in [b'R', b'I'] {
+        let () = server.set(name("a"), packed(state, Owner::from_bytes([7; 16]), ahead, 0)).unwrap();
+        let (owner, grant) = granted(&store, &key("a")).await;
+        assert_eq!((grant.fence.get(), grant.attempt), (ahead + 1, 4));
+        let done = store.complete(&key("a"), &completion(owner, grant.fence, b"r")).await.unwrap();
+        assert_eq!(done, CompleteAnswer::Done, "the fence on the server is the one that was given");
+    }
+}
+
+#[tokio::test]
+async fn a_record_past_its_end_is_absent_though_the_server_still_has_it() {
+    let redis = Redis::start();
+    let (store, mut server) = (connect(&redis).await, client(&redis.url()));
+    let (old, fence) = (Owner::from_bytes([7; 16]), idem_runtime::Fence::new(5));
+    for state in [b'I', b'R'] {
+        let mut put = || server.set::<_, _, ()>(name("a"), packed(state, old, 5, 1)).unwrap();
+        put();
+        assert_eq!(store.renew(&key("a"), &renewal(old, fence)).await.unwrap(), RenewAnswer::Lost);
+        let late = store.complete(&key("a"), &completion(old, fence, b"r")).await.unwrap();
+        assert_eq!(late, CompleteAnswer::Lost);
+        let release = Release::new(old, fence, ReleaseCause::Failed);
+        assert_eq!(store.release(&key("a"), &release).await.unwrap(), ReleaseAnswer::Lost);
+        let (_, grant) = granted(&store, &key("a")).await;
+        assert_eq!((grant.attempt, grant.recovered), (1, false), "it is a new generation");
+        let record = store.get(&key("a")).await.unwrap().unwrap();
+        assert_eq!((record.attempt, record.recovered), (1, false), "on the server too");
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_and_a_release_write_the_head_of_a_record_and_not_its_steps() {
+    let redis = Redis::with(&[
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "always",
+        "--auto-aof-rewrite-percentage",
+        "0",
+    ]);
+    let (store, mut server) = (connect(&redis).await, client(&redis.url()));
+    let mut written = || {
+        let info: String = cmd("INFO").arg("persistence").query(&mut server).unwrap();
+        let size = info.lines().find_map(|line| line.strip_prefix("aof_current_size:")).unwrap();
+        size.parse::<u64>().unwrap()
+    };
+    for (number, cause) in
+        [ReleaseCause::Failed, ReleaseCause::Unused, ReleaseCause::Doubtful].into_iter().enumerate()
+    {
+        let key = key(&number.to_string());
+        let (owner, grant) = granted(&store, &key).await;
+        let value = StoredResult::Value(vec![7; 1 << 20].into());
+        for position in 0..3 {
+            let step = RecordedStep::new(format!("step {position}"), None, value.clone());
+            let request = RecordStep::new(owner, grant.fence, position, step);
+            let answer = store.record_step(&key, &request).await.unwrap();
+            assert_eq!(answer, RecordStepAnswer::Recorded);
+            // An answer that was lost: asked again, it is there already.
+            assert_eq!(store.record_step(&key, &request).await.unwrap(), RecordStepAnswer::Recorded);
+        }
+        let before = written();
+        let mut expected = store.get(&key).await.unwrap().unwrap();
+        assert_eq!(store.renew(&key, &renewal(owner, grant.fence)).await.unwrap(), RenewAnswer::Held);
+        let renewed = store.get(&key).await.unwrap().unwrap();
+        assert!(renewed.lease_until > expected.lease_until && renewed.expires_at > expected.expires_at);
+        (expected.lease_until, expected.expires_at) = (renewed.lease_until, renewed.expires_at);
+        assert_eq!(renewed, expected);
+        store.release(&key, &Release::new(owner, grant.fence, cause)).await.unwrap();
+        assert!(written() - before < 4_096, "{} bytes were written", written() - before);
+        let released = store.get(&key).await.unwrap().unwrap();
+        assert_ne!(released.state, State::InFlight);
+        assert_eq!(released.steps, expected.steps);
+        let expiry: i64 = server_expiry(&redis, &key);
+        assert_eq!(expiry < 0, released.expires_at.is_none());
+    }
+}
+
+/// When the server deletes a record, in milliseconds; below 0 for never.
+fn server_expiry(redis: &Redis, key: &idem_runtime::RecordKey) -> i64 {
+    cmd("PEXPIRETIME").arg(name(key.key().as_str())).query(&mut client(&redis.url())).unwrap()
+}

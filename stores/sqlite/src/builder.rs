@@ -1,0 +1,133 @@
+//! How a store is opened: its settings, their limits, and the threads it starts with. It knows nothing of
+//! operations.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use super::file::DatabaseFile;
+use super::queue::Queue;
+use super::reader::Readers;
+use super::schema::{self, Opening};
+use super::writer::Writer;
+use super::{Inner, SqliteStore};
+use idem_core::StoreError;
+use idem_core::Waiters;
+
+/// How long to wait for another program's lock, by default.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Upper limit of the busy timeout.
+const LONGEST_BUSY_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// The largest result, by default.
+const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+/// Upper limit of `max_result_bytes`: SQLite takes rows up to 1,000,000,000 bytes, and a row is more
+/// than its result.
+const LARGEST_MAX_RESULT_BYTES: usize = 1_000_000_000 - 16 * 1024;
+/// How to open a [`SqliteStore`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct SqliteStoreBuilder {
+    path: PathBuf,
+    busy_timeout: Duration,
+    max_result_bytes: usize,
+    must_exist: bool,
+}
+
+impl SqliteStoreBuilder {
+    pub(super) fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            busy_timeout: BUSY_TIMEOUT,
+            max_result_bytes: MAX_RESULT_BYTES,
+            must_exist: false,
+        }
+    }
+
+    /// Uses what is there: nothing is made or migrated, and what is absent or of an older layout is refused.
+    /// For tools that look at a file which another program keeps.
+    pub const fn must_exist(mut self) -> Self {
+        self.must_exist = true;
+        self
+    }
+
+    /// How long a lock held by another program is waited for, from 1 millisecond to 1 hour; 5
+    /// seconds if not set. An operation fails a little later at most.
+    pub const fn busy_timeout(mut self, timeout: Duration) -> Self {
+        self.busy_timeout = timeout;
+        self
+    }
+
+    /// The largest result that is stored, in bytes, up to about 1,000,000,000; 16 MiB if not set.
+    pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
+        self.max_result_bytes = bytes;
+        self
+    }
+
+    /// Opens the file, and creates it if it is absent; its folder must exist.
+    ///
+    /// It blocks its thread: for some file operations, and up to the busy timeout where another
+    /// program holds a lock.
+    ///
+    /// # Errors
+    ///
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, or
+    /// the path names something that is not idem's, or was made by a newer version.
+    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the file cannot be opened, created or
+    /// written now, stays locked, or is damaged. The file is unchanged in all these cases.
+    pub fn open(self) -> Result<SqliteStore, StoreError> {
+        self.check()?;
+        let path = std::path::absolute(&self.path).map_err(|error| {
+            StoreError::configuration("the path of the database is empty; give the path of a file")
+                .with_source(error)
+        })?;
+        let opening = Opening {
+            create: !self.must_exist,
+            migrate: !self.must_exist,
+            until: Instant::now() + self.busy_timeout,
+        };
+        let (connection, identity) = schema::open(&path, opening)?;
+        self.start(DatabaseFile::new(path, identity), connection)
+    }
+
+    pub(super) fn start(
+        &self,
+        file: DatabaseFile,
+        connection: Connection,
+    ) -> Result<SqliteStore, StoreError> {
+        let file = Arc::new(file);
+        let queue = Arc::new(Queue::default());
+        let writer = Writer::new(queue.clone(), file.clone(), self.busy_timeout);
+        let watched = queue.clone();
+        // From here on the drop of `inner` ends whatever thread there is.
+        let inner = Inner {
+            file,
+            queue,
+            readers: Some(Readers::new()),
+            busy_timeout: self.busy_timeout,
+            max_result_bytes: self.max_result_bytes,
+            waiters: Waiters::default(),
+            threads: Mutex::default(),
+        };
+        inner.spawn("idem-sqlite", move || writer.run(connection))?;
+        inner.spawn("idem-sqlite-watch", move || watched.watch())?;
+        Ok(SqliteStore(Arc::new(inner)))
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        if self.busy_timeout < Duration::from_millis(1) || self.busy_timeout > LONGEST_BUSY_TIMEOUT {
+            return Err(StoreError::configuration(format!(
+                "`busy_timeout` is {:?} and must be from 1ms to 1h",
+                self.busy_timeout
+            )));
+        }
+        if self.max_result_bytes == 0 || self.max_result_bytes > LARGEST_MAX_RESULT_BYTES {
+            return Err(StoreError::configuration(format!(
+                "`max_result_bytes` is {} and must be from 1 to {LARGEST_MAX_RESULT_BYTES}",
+                self.max_result_bytes
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! What SQLite's errors mean for the caller, and what a person can do about them.
+
+use std::path::Path;
+
+use rusqlite::{Error, ErrorCode};
+
+use idem_core::StoreError;
+
+/// SQLite's own code, whether or not a statement comes with it.
+pub(super) fn code(error: &Error) -> Option<ErrorCode> {
+    match error {
+        Error::SqlInputError { error, .. } => Some(error.code),
+        error => error.sqlite_error_code(),
+    }
+}
+
+/// The error of a file that was replaced while the log of the one before lies beside it.
+pub(super) fn log_left(path: &Path) -> StoreError {
+    let path = path.display();
+    StoreError::unavailable(format!(
+        "the file {path} was replaced and the log {path}-wal of the one before lies beside it, which SQLite \
+         would play into the new one; put the old file back, or move {path}-wal and {path}-shm away"
+    ))
+}
+
+/// Whether another connection was in the way.
+pub(super) fn is_busy(error: &Error) -> bool {
+    matches!(code(error), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// Whether the error is about one row or statement, so that others in the same transaction may
+/// well succeed.
+pub(super) fn is_local(error: &Error) -> bool {
+    !matches!(
+        code(error),
+        Some(
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::CannotOpen
+                | ErrorCode::ReadOnly
+                | ErrorCode::NotADatabase
+                | ErrorCode::OutOfMemory
+                | ErrorCode::FileLockingProtocolFailed
+                | ErrorCode::PermissionDenied
+        )
+    )
+}
+
+/// Whether a connection that said this is better opened anew.
+pub(super) fn is_suspect(error: &Error) -> bool {
+    matches!(
+        code(error),
+        Some(
+            ErrorCode::SystemIoFailure
+                | ErrorCode::CannotOpen
+                | ErrorCode::ReadOnly
+                | ErrorCode::NotADatabase
+                | ErrorCode::ApiMisuse
+                | ErrorCode::InternalMalfunction
+        )
+    )
+}
+
+/// Whether a commit that ended like this certainly did not happen.
+///
+/// Without a lock nothing is written. A full disk refuses a frame of the log at or before the one
+/// that makes the transaction count. Anything else, a failed flush above all, says nothing.
+pub(super) fn is_certainly_not_committed(error: &Error) -> bool {
+    is_busy(error) || matches!(code(error), Some(ErrorCode::DiskFull))
+}
+
+/// The error of something that was not applied.
+pub(super) fn unavailable(path: &Path, error: Error) -> StoreError {
+    StoreError::unavailable(advice(path, &error)).with_source(error)
+}
+
+/// The error of something that may have been applied.
+pub(super) fn outcome_unknown(path: &Path, error: Error) -> StoreError {
+    StoreError::outcome_unknown(advice(path, &error)).with_source(error)
+}
+
+/// The error where the path does not name the file that was opened any more.
+pub(super) fn gone(path: &Path) -> StoreError {
+    StoreError::unavailable(format!(
+        "the file {} was removed or replaced; put it back, with its -wal file if there is one",
+        path.display()
+    ))
+}
+
+fn advice(path: &Path, error: &Error) -> String {
+    let path = path.display();
+    match code(error) {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => format!(
+            "the file {path} stayed locked by another program; find it (`fuser`, `lsof`), or set a longer `busy_timeout`"
+        ),
+        Some(ErrorCode::DiskFull) => {
+            format!("there is no room left for the file {path}; free some on its disk")
+        }
+        Some(ErrorCode::SystemIoFailure) => {
+            format!("the disk failed under the file {path}; look into the system's log")
+        }
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => format!(
+            "the file {path}, or its -wal and -shm files, cannot be opened; its folder must exist, and this user must be allowed to write all of them"
+        ),
+        Some(ErrorCode::ReadOnly) => format!(
+            "the file {path}, or its folder, cannot be written; check its permissions and how its disk is mounted"
+        ),
+        Some(ErrorCode::DatabaseCorrupt) => format!(
+            "the file {path} is damaged; restore it from a backup, or save what is left with `sqlite3 FILE .recover`"
+        ),
+        Some(ErrorCode::NotADatabase) => {
+            format!("the file {path} is no SQLite database; name another one, or restore it from a backup")
+        }
+        Some(ErrorCode::OutOfMemory) => format!("there was not enough memory to work on the file {path}"),
+        Some(ErrorCode::FileLockingProtocolFailed) => {
+            format!("the locks of the file {path} do not work; it must be on a disk of this host")
+        }
+        _ => format!("SQLite failed on the file {path}"),
+    }
+}

@@ -1,0 +1,77 @@
+//! The statements that find a record and its steps, for the writer and for readers.
+
+use std::ops::DerefMut;
+
+use rusqlite::Statement;
+
+use super::rows::{self, COLUMNS, REPLAY_COLUMNS, RowError, STEP_COLUMNS};
+use idem_core::RecordKey;
+use idem_core::StoreError;
+use idem_core::protocol::Record;
+
+/// The statement that finds a record by scope and key, and where it lies.
+pub(super) fn find_sql() -> String {
+    format!("SELECT {COLUMNS}, rowid FROM idem_records WHERE scope = ?1 AND key = ?2")
+}
+
+/// The statement that finds what a claim asks of a record that has a result.
+pub(super) fn find_replay_sql() -> String {
+    format!("SELECT {REPLAY_COLUMNS} FROM idem_records WHERE scope = ?1 AND key = ?2")
+}
+
+/// The statement that finds the steps of a record.
+pub(super) fn find_steps_sql() -> String {
+    format!("SELECT {STEP_COLUMNS} FROM idem_steps WHERE scope = ?1 AND key = ?2 ORDER BY position")
+}
+
+/// The statement that finds one step of a record.
+pub(super) fn find_step_sql() -> String {
+    format!("SELECT {STEP_COLUMNS} FROM idem_steps WHERE scope = ?1 AND key = ?2 AND position = ?3")
+}
+
+/// The parameters of a statement that asks for one key.
+pub(super) fn name(key: &RecordKey) -> [&str; 2] {
+    [key.scope().as_str(), key.key().as_str()]
+}
+
+/// A record as it lies in the file.
+#[derive(Debug, PartialEq)]
+pub(super) struct Found {
+    pub(super) record: Record,
+    pub(super) row: i64,
+}
+
+/// Reads the record of a key with a statement made of [`find_sql`], and where it has steps, those with one
+/// made of [`find_steps_sql`].
+pub(super) fn find<'c, S: DerefMut<Target = Statement<'c>>>(
+    statement: &mut Statement<'_>,
+    steps: impl FnOnce() -> rusqlite::Result<S>,
+    key: &RecordKey,
+) -> Result<Option<Found>, RowError> {
+    let name = name(key);
+    let mut found = statement.query(name)?;
+    let Some(row) = found.next()? else { return Ok(None) };
+    let (mut record, count) = rows::read(row)?;
+    let row = row.get(rows::NUMBER_OF_COLUMNS)?;
+    if count > 0 {
+        // The first statement is still at its row, so both read the same snapshot.
+        let mut statement = steps()?;
+        let mut found = statement.query(name)?;
+        while let Some(row) = found.next()? {
+            record.steps.push(rows::read_step(row)?);
+        }
+        if u64::try_from(record.steps.len()).ok() != Some(count) {
+            return Err(RowError::Unreadable("steps"));
+        }
+    }
+    Ok(Some(Found { record, row }))
+}
+
+/// The error of a row that is no record.
+pub(super) fn unreadable(key: &RecordKey, column: &str) -> StoreError {
+    StoreError::corrupt_record(format!(
+        "column {column} of the record of {} (key digest {}); look at it with the sqlite3 tool, and correct or forget it",
+        key.scope(),
+        key.digest()
+    ))
+}

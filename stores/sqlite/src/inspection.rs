@@ -1,0 +1,50 @@
+//! What there is to say of a file.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::clock;
+use idem_core::inspection::{Inspection, Standing};
+
+pub(super) fn look(connection: &Connection, path: &Path) -> rusqlite::Result<Inspection> {
+    let number = |sql: &str| connection.query_row(sql, (), |row| row.get::<_, i64>(0));
+    let mode: String = connection.query_row("PRAGMA journal_mode", (), |row| row.get(0))?;
+    let mut found = Inspection::of(format!("SQLite {}", rusqlite::version())).with_now(Some(clock::now()));
+    let layout = number("PRAGMA user_version")?;
+    found.find(Standing::Fine, "layout", format!("version {layout}"));
+    match mode.as_str() {
+        "wal" => found.find(Standing::Fine, "journal_mode", "wal"),
+        other => found.find(
+            Standing::Weak,
+            "journal_mode",
+            format!(
+                "{other}: another program changed it; readers and writers wait for each other until it is wal"
+            ),
+        ),
+    }
+    // Of our own connections; what a connection of another program says does not reach them.
+    match number("PRAGMA synchronous")? {
+        2 | 3 => found.find(Standing::Fine, "synchronous", "full: what is acknowledged is on disk"),
+        other => found.find(
+            Standing::Weak,
+            "synchronous",
+            format!("{other}: a power cut may lose acknowledged steps, and bodies run again"),
+        ),
+    }
+    let (pages, free, size) =
+        (number("PRAGMA page_count")?, number("PRAGMA freelist_count")?, number("PRAGMA page_size")?);
+    let log = std::fs::metadata(log_of(path)).map_or(0, |log| log.len());
+    found.find(
+        Standing::Fine,
+        "size",
+        format!("{} bytes, {} of them free to be used again; log {log} bytes", pages * size, free * size),
+    );
+    Ok(found)
+}
+
+fn log_of(path: &Path) -> std::path::PathBuf {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    log.into()
+}

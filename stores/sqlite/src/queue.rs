@@ -1,0 +1,319 @@
+//! The operations that wait for the writer, and their answers.
+//!
+//! Owns the promise that every operation is answered in time, whatever the disk does: one that waits
+//! is answered when its time is over, by the writer or, if that is stuck, by the watch. It knows
+//! nothing of SQLite.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use idem_core::RecordKey;
+use idem_core::StoreError;
+use idem_core::listing::{List, Page};
+use idem_core::protocol::{self, Apply as _, Record, Request, StoredResult};
+
+/// How long the writer may be late before the watch answers in its place.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long a batch may take.
+const BATCH_TIME: Duration = Duration::from_secs(4);
+/// How often the watch looks while there is something to watch.
+const WATCH_EVERY: Duration = Duration::from_millis(500);
+
+/// An operation for the writer.
+pub(super) enum Op {
+    Apply(Applying),
+    Forget(RecordKey),
+    Get(RecordKey),
+    Purge(usize),
+    List(List),
+}
+
+/// A request of the protocol about one record.
+pub(super) struct Applying {
+    pub(super) key: RecordKey,
+    pub(super) request: Request,
+    /// Whether a reader found no record, so that there is none most likely.
+    pub(super) seems_new: bool,
+}
+
+impl Op {
+    /// How many bytes of result it carries.
+    fn weight(&self) -> usize {
+        match self {
+            Self::Apply(Applying { request, .. }) => match request.result() {
+                Some(StoredResult::Value(bytes)) => bytes.len(),
+                _ => 0,
+            },
+            _ => 0,
+        }
+    }
+
+    /// Whether it is to be left out where nobody waits for its answer. So is a claim: nobody would know of the
+    /// grant, and the key would stay taken until the lease is over.
+    const fn is_for_its_answer(&self) -> bool {
+        match self {
+            Self::Apply(Applying { request, .. }) => matches!(request, Request::Claim(_)),
+            Self::Get(_) | Self::List(_) => true,
+            Self::Forget(_) | Self::Purge(_) => false,
+        }
+    }
+}
+
+/// What it answers.
+pub(super) enum Answer {
+    Applied(protocol::Answer),
+    Forget(bool),
+    Get(Option<Record>),
+    Purge(usize),
+    List(Page),
+}
+
+pub(super) type Outcome = Result<Answer, StoreError>;
+
+/// The way back to the one that asks. Whoever answers first is heard.
+#[derive(Clone)]
+pub(super) struct Reply(Arc<Mutex<Option<oneshot::Sender<Outcome>>>>);
+
+impl Reply {
+    pub(super) fn send(&self, outcome: Outcome) {
+        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(sender) = sender {
+            // An asker that went away does not want to know.
+            let _ = sender.send(outcome);
+        }
+    }
+
+    /// Whether nobody waits for the answer any more.
+    fn is_closed(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+}
+
+/// One operation in the queue.
+pub(super) struct Ticket {
+    pub(super) op: Op,
+    pub(super) reply: Reply,
+    deadline: Instant,
+}
+
+impl Ticket {
+    fn is_pointless(&self) -> bool {
+        self.op.is_for_its_answer() && self.reply.is_closed()
+    }
+}
+
+/// Why the writer woke up.
+pub(super) enum Wake {
+    /// Operations wait; the first one's time is over at this instant.
+    Work(Instant),
+    /// Nothing came until the given time.
+    Idle,
+    /// The store is dropped, and nothing is left to do.
+    Closed,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Ticket>,
+    /// What the writer works on, and when that should be over.
+    running: Vec<Reply>,
+    running_until: Option<Instant>,
+    /// How many must wait for the writer to be woken; 0 for one.
+    wanted: usize,
+    closed: bool,
+    ended: bool,
+    watch_sleeps: bool,
+}
+
+/// The operations that wait, and those in work.
+#[derive(Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    work: Condvar,
+    watch: Condvar,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands an operation to the writer, which is to begin with it within `patience`. The receiver
+    /// fails if the writer ended before it answered.
+    pub(super) fn submit(&self, op: Op, patience: Duration) -> oneshot::Receiver<Outcome> {
+        let (sender, receiver) = oneshot::channel();
+        let ticket = Ticket {
+            op,
+            reply: Reply(Arc::new(Mutex::new(Some(sender)))),
+            deadline: Instant::now() + patience,
+        };
+        let mut state = self.lock();
+        if !state.ended {
+            state.waiting.push_back(ticket);
+            if state.waiting.len() == state.wanted.max(1) {
+                self.work.notify_one();
+            }
+            if state.watch_sleeps {
+                state.watch_sleeps = false;
+                self.watch.notify_one();
+            }
+        }
+        receiver
+    }
+
+    /// Waits for work, at most until `idle_until`.
+    pub(super) fn wait(&self, idle_until: Option<Instant>) -> Wake {
+        let mut state = self.lock();
+        loop {
+            while state.waiting.front().is_some_and(Ticket::is_pointless) {
+                state.waiting.pop_front();
+            }
+            if let Some(first) = state.waiting.front() {
+                return Wake::Work(first.deadline);
+            }
+            if state.closed {
+                return Wake::Closed;
+            }
+            state = match idle_until.map(|end| end.saturating_duration_since(Instant::now())) {
+                None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return Wake::Idle,
+                Some(left) => self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        }
+    }
+
+    /// Waits until so many operations wait, at most until `end`.
+    pub(super) fn gather(&self, count: usize, end: Instant) {
+        let mut state = self.lock();
+        while state.waiting.len() < count && !state.closed {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state.wanted = count;
+            state = self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.wanted = 0;
+    }
+
+    /// How many the writer waits for, as it said last.
+    #[cfg(test)]
+    pub(super) fn wanted(&self) -> usize {
+        self.lock().wanted
+    }
+
+    /// Takes the next operations into work: at most `most`, and about `bytes` bytes of results.
+    pub(super) fn take(&self, most: usize, bytes: usize) -> Vec<Ticket> {
+        let mut state = self.lock();
+        let mut batch = Vec::new();
+        let mut weight = 0;
+        while batch.len() < most && weight < bytes {
+            let Some(ticket) = state.waiting.pop_front() else {
+                break;
+            };
+            if !ticket.is_pointless() {
+                weight += ticket.op.weight();
+                batch.push(ticket);
+            }
+        }
+        state.running = batch.iter().map(|ticket| ticket.reply.clone()).collect();
+        state.running_until = Some(Instant::now() + BATCH_TIME);
+        batch
+    }
+
+    /// Says that the work taken is answered, and how many operations wait by now.
+    pub(super) fn finish(&self) -> usize {
+        let mut state = self.lock();
+        state.running.clear();
+        state.running_until = None;
+        state.waiting.len()
+    }
+
+    /// Puts operations back to the front: nothing of them was applied.
+    pub(super) fn put_back(&self, batch: Vec<Ticket>) {
+        let mut state = self.lock();
+        for ticket in batch.into_iter().rev() {
+            state.waiting.push_front(ticket);
+        }
+        state.running.clear();
+        state.running_until = None;
+    }
+
+    /// Answers the operations that wait and whose time is over by `now`.
+    pub(super) fn fail_due(&self, now: Instant, error: &StoreError) {
+        self.fail(error, |ticket| ticket.deadline <= now);
+    }
+
+    /// Answers all operations that wait.
+    pub(super) fn fail_all(&self, error: &StoreError) {
+        self.fail(error, |_| true);
+    }
+
+    fn fail(&self, error: &StoreError, which: impl Fn(&Ticket) -> bool) {
+        let failed = {
+            let mut state = self.lock();
+            let (failed, kept) = std::mem::take(&mut state.waiting).into_iter().partition::<Vec<_>, _>(which);
+            state.waiting = kept.into();
+            failed
+        };
+        // Outside the lock: a waker may run anything.
+        for ticket in failed {
+            ticket.reply.send(Err(error.clone()));
+        }
+    }
+
+    /// Lets the writer end when it has done what waits.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.work.notify_all();
+        self.watch.notify_all();
+    }
+
+    /// Says that the writer ended, however it did. What it left unanswered fails.
+    pub(super) fn end(&self) {
+        let (waiting, running) = {
+            let mut state = self.lock();
+            state.closed = true;
+            state.ended = true;
+            (std::mem::take(&mut state.waiting), std::mem::take(&mut state.running))
+        };
+        self.watch.notify_all();
+        drop((waiting, running));
+    }
+
+    /// Answers in the place of a writer that is stuck, until it ends.
+    pub(super) fn watch(&self) {
+        let mut state = self.lock();
+        while !state.ended {
+            if state.waiting.is_empty() && state.running.is_empty() {
+                state.watch_sleeps = true;
+                state = self.watch.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.watch_sleeps = false;
+                continue;
+            }
+            state = self.watch.wait_timeout(state, WATCH_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+            let now = Instant::now();
+            let stuck = state.running_until.is_some_and(|end| end <= now);
+            let late = state.waiting.front().is_some_and(|first| first.deadline + GRACE <= now);
+            if stuck || late {
+                let running = if stuck { std::mem::take(&mut state.running) } else { Vec::new() };
+                drop(state);
+                self.answer_late(running, now);
+                state = self.lock();
+            }
+        }
+    }
+
+    fn answer_late(&self, running: Vec<Reply>, now: Instant) {
+        const STUCK: &str = "the disk did not finish what came before in time; look into the system's log, or ask for less at once";
+        for reply in running {
+            reply.send(Err(StoreError::outcome_unknown(STUCK)));
+        }
+        if let Some(due) = now.checked_sub(GRACE) {
+            self.fail_due(due, &StoreError::unavailable(STUCK));
+        }
+    }
+}

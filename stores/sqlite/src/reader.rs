@@ -1,0 +1,160 @@
+//! The read connections: what needs no writing never waits for the writer.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use rusqlite::Connection;
+
+use super::failure;
+use super::file::{DatabaseFile, Identity};
+use super::find;
+use super::rows::{self, RowError};
+use super::schema;
+use super::{inspection, listing};
+use idem_core::RecordKey;
+use idem_core::StoreError;
+use idem_core::inspection::Inspection;
+use idem_core::listing::{List, Page};
+use idem_core::protocol::Record;
+
+/// Why a reader has nothing to say.
+pub(super) enum Miss {
+    /// It could not read now; the writer can, or can say why not.
+    AskWriter,
+    /// It read something that is no record.
+    Failed(StoreError),
+}
+
+impl Miss {
+    /// Where a column is no column of a record, or nothing could be read.
+    fn of(column: Option<&str>, key: &RecordKey) -> Self {
+        column.map_or(Self::AskWriter, |column| Self::Failed(find::unreadable(key, column)))
+    }
+}
+
+struct Reader {
+    connection: Connection,
+    identity: Identity,
+    find: String,
+    find_steps: String,
+    find_replay: String,
+}
+
+/// A few read connections, opened when they are needed.
+pub(super) struct Readers {
+    slots: Vec<Mutex<Option<Reader>>>,
+    next: AtomicUsize,
+}
+
+impl Readers {
+    /// As many as threads can read at once, within reason.
+    pub(super) fn new() -> Self {
+        let count = std::thread::available_parallelism().map_or(4, |threads| threads.get().clamp(2, 16));
+        Self { slots: (0..count).map(|_| Mutex::new(None)).collect(), next: AtomicUsize::new(0) }
+    }
+
+    /// What is recorded for a key, expired or not.
+    pub(super) fn find(&self, file: &DatabaseFile, key: &RecordKey) -> Result<Option<Record>, Miss> {
+        self.read(file, |reader| reader.find(key)).map_err(|miss| Miss::of(miss, key))
+    }
+
+    /// The same as far as a claim asks for it: of a record that has a result, what a replay is made of.
+    pub(super) fn find_for_claim(
+        &self,
+        file: &DatabaseFile,
+        key: &RecordKey,
+    ) -> Result<Option<Record>, Miss> {
+        self.read(file, |reader| reader.find_for_claim(key)).map_err(|miss| Miss::of(miss, key))
+    }
+
+    /// One page of what is recorded, if that can be read now.
+    pub(super) fn list(&self, file: &DatabaseFile, request: &List) -> Option<Page> {
+        self.read(file, |reader| Ok(listing::page(&reader.connection, request)?)).ok()
+    }
+
+    /// What there is to say of the file, if that can be read now.
+    pub(super) fn inspect(&self, file: &DatabaseFile) -> Option<Inspection> {
+        self.read(file, |reader| Ok(inspection::look(&reader.connection, file.path())?)).ok()
+    }
+
+    /// Reads on a connection that is free; the column that is none, or nothing where it could not read.
+    fn read<T>(
+        &self,
+        file: &DatabaseFile,
+        read: impl FnOnce(&mut Reader) -> Result<T, RowError>,
+    ) -> Result<T, Option<&'static str>> {
+        let Some(identity) = file.now().filter(|now| *now == file.opened()) else {
+            return Err(None);
+        };
+        let mut slot = self.slot().ok_or(None)?;
+        if slot.as_ref().is_some_and(|reader| reader.identity != identity)
+            && let Some(stale) = slot.take()
+        {
+            schema::abandon(stale.connection);
+        }
+        if slot.is_none() {
+            *slot = Some(Reader::open(file, identity).ok_or(None)?);
+        }
+        let found = match slot.as_mut() {
+            Some(reader) => read(reader),
+            None => return Err(None),
+        };
+        match found {
+            Ok(found) => Ok(found),
+            Err(RowError::Unreadable(column)) => Err(Some(column)),
+            Err(RowError::Sqlite(error)) => {
+                if !failure::is_busy(&error) {
+                    *slot = None;
+                }
+                Err(None)
+            }
+        }
+    }
+
+    /// One that is free, or else one that soon will be: a read takes microseconds.
+    fn slot(&self) -> Option<MutexGuard<'_, Option<Reader>>> {
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        let (before, after) = self.slots.split_at(first % self.slots.len().max(1));
+        for slot in after.iter().chain(before) {
+            match slot.try_lock() {
+                Ok(slot) => return Some(slot),
+                Err(TryLockError::Poisoned(slot)) => return Some(slot.into_inner()),
+                Err(TryLockError::WouldBlock) => {}
+            }
+        }
+        let slot = after.first()?;
+        Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Reader {
+    fn open(file: &DatabaseFile, identity: Identity) -> Option<Self> {
+        let connection = schema::open_reader(file.path()).ok()?;
+        if file.now() != Some(identity) {
+            // It may have opened either file.
+            schema::abandon(connection);
+            return None;
+        }
+        let (find, find_steps, find_replay) =
+            (find::find_sql(), find::find_steps_sql(), find::find_replay_sql());
+        Some(Self { connection, identity, find, find_steps, find_replay })
+    }
+
+    fn find_for_claim(&self, key: &RecordKey) -> Result<Option<Record>, RowError> {
+        {
+            let mut statement = self.connection.prepare_cached(&self.find_replay)?;
+            let mut found = statement.query(find::name(key))?;
+            let Some(row) = found.next()? else { return Ok(None) };
+            if let Some(record) = rows::read_replay(row)? {
+                return Ok(Some(record));
+            }
+        }
+        self.find(key)
+    }
+
+    fn find(&self, key: &RecordKey) -> Result<Option<Record>, RowError> {
+        let mut statement = self.connection.prepare_cached(&self.find)?;
+        let found = find::find(&mut statement, || self.connection.prepare_cached(&self.find_steps), key)?;
+        Ok(found.map(|found| found.record))
+    }
+}

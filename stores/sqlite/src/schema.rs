@@ -1,0 +1,366 @@
+//! Opening a database file: whose it is, how it is laid out, and how an older layout becomes ours.
+//!
+//! A file that is not ours is left as it was, byte for byte: nothing is written before it is known.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use super::failure;
+use super::file::{Found, Identity, SMALLEST, has_log, look};
+use idem_core::StoreError;
+
+/// "idem" in ASCII, in the place of the file's header where SQLite keeps whose file it is.
+const APPLICATION_ID: i64 = 0x6964_656d;
+
+/// What leads from each version of the layout to the next; from nothing, first.
+const MIGRATIONS: &[&str] = &[
+    "
+    CREATE TABLE idem_records (
+        scope        TEXT    NOT NULL,
+        key          TEXT    NOT NULL,
+        state        TEXT    NOT NULL, -- in_flight, completed, failed, released, in_doubt
+        owner        BLOB    NOT NULL,
+        fence        INTEGER NOT NULL,
+        attempt      INTEGER NOT NULL,
+        recovered    INTEGER NOT NULL,
+        on_crash     TEXT    NOT NULL, -- rerun, in_doubt
+        lease_until  INTEGER NOT NULL, -- instants: microseconds since 1970-01-01 UTC
+        retry_at     INTEGER NOT NULL,
+        ttl          INTEGER NOT NULL, -- microseconds
+        fingerprint  BLOB,
+        tombstone    TEXT,             -- why there is no result: too_large, not_encodable, exhausted
+        created_at   INTEGER NOT NULL,
+        completed_at INTEGER,
+        expires_at   INTEGER,
+        result       BLOB,
+        UNIQUE (scope, key)
+    ) STRICT;
+    CREATE INDEX idem_records_expiry ON idem_records (expires_at) WHERE expires_at IS NOT NULL;
+    CREATE TABLE idem_meta (
+        name  TEXT PRIMARY KEY NOT NULL,
+        value INTEGER NOT NULL
+    ) STRICT;
+    INSERT INTO idem_meta (name, value) VALUES ('fence_floor', 0);
+",
+    "
+    ALTER TABLE idem_records ADD COLUMN steps INTEGER NOT NULL DEFAULT 0; -- how many there are in idem_steps
+    CREATE TABLE idem_steps (
+        scope     TEXT    NOT NULL,
+        key       TEXT    NOT NULL,
+        position  INTEGER NOT NULL, -- from 0, in the order they were recorded
+        name      TEXT    NOT NULL,
+        input     BLOB,
+        tombstone TEXT,             -- why there is no result: too_large, not_encodable
+        result    BLOB,
+        UNIQUE (scope, key, position)
+    ) STRICT;
+    -- Steps go with their record, and when it gets its result or begins anew: whoever writes it, be it a
+    -- process that knows of no steps yet.
+    CREATE TRIGGER idem_steps_deleted AFTER DELETE ON idem_records WHEN old.steps > 0 BEGIN
+        DELETE FROM idem_steps WHERE scope = old.scope AND key = old.key;
+    END;
+    CREATE TRIGGER idem_steps_over AFTER UPDATE ON idem_records
+        WHEN old.steps > 0
+            AND (new.steps = 0 OR new.completed_at IS NOT NULL OR new.created_at <> old.created_at)
+    BEGIN
+        DELETE FROM idem_steps WHERE scope = old.scope AND key = old.key;
+        UPDATE idem_records SET steps = 0 WHERE scope = old.scope AND key = old.key AND steps > 0;
+    END;
+",
+    "
+    -- Attempts that ran out leave the steps: they alone tell what the last run did.
+    DROP TRIGGER idem_steps_over;
+    CREATE TRIGGER idem_steps_over AFTER UPDATE ON idem_records
+        WHEN old.steps > 0
+            AND (new.steps = 0 OR new.completed_at IS NOT NULL AND new.tombstone IS NOT 'exhausted'
+                OR new.created_at <> old.created_at)
+    BEGIN
+        DELETE FROM idem_steps WHERE scope = old.scope AND key = old.key;
+        UPDATE idem_records SET steps = 0 WHERE scope = old.scope AND key = old.key AND steps > 0;
+    END;
+",
+];
+
+/// Reads one page of each tree, so that damage there is found when the file is opened.
+const TOUCH: [&str; 6] = [
+    "SELECT count(*) FROM (SELECT rowid FROM idem_records NOT INDEXED LIMIT 1)",
+    "SELECT count(*) FROM (SELECT 1 FROM idem_records WHERE scope >= '' ORDER BY scope, key LIMIT 1)",
+    "SELECT count(*) FROM (SELECT 1 FROM idem_records WHERE expires_at > 0 ORDER BY expires_at LIMIT 1)",
+    "SELECT count(*) FROM idem_meta",
+    "SELECT count(*) FROM (SELECT rowid FROM idem_steps NOT INDEXED LIMIT 1)",
+    "SELECT count(*) FROM (SELECT 1 FROM idem_steps WHERE scope >= '' ORDER BY scope, key, position LIMIT 1)",
+];
+
+/// The log is cut back to this after it was longer.
+const LOG_BYTES: i64 = 16 * 1024 * 1024;
+
+/// How to open.
+#[derive(Clone, Copy)]
+pub(super) struct Opening {
+    /// Whether to create a file that is absent.
+    pub(super) create: bool,
+    /// Whether to make the layout, or the present one of an older one.
+    pub(super) migrate: bool,
+    /// Until when others are waited for.
+    pub(super) until: Instant,
+}
+
+/// Why an attempt to open did not succeed.
+enum Refusal {
+    Sqlite(rusqlite::Error),
+    /// The file changed under our hands: look again.
+    Moved,
+    Final(StoreError),
+}
+
+impl From<rusqlite::Error> for Refusal {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self::Final(error)
+    }
+}
+
+/// Opens the database for writing, creates or migrates it where that is to be done, and says which
+/// file it is.
+pub(super) fn open(path: &Path, opening: Opening) -> Result<(Connection, Identity), StoreError> {
+    loop {
+        let refusal = match attempt(path, opening) {
+            Ok(opened) => return Ok(opened),
+            Err(refusal) => refusal,
+        };
+        let late = Instant::now() >= opening.until;
+        match refusal {
+            // The switch to the write-ahead log does not call the busy handler.
+            Refusal::Sqlite(error) if failure::is_busy(&error) && !late => {}
+            Refusal::Moved if !late => {}
+            Refusal::Sqlite(error) => return Err(refused(path, error)),
+            Refusal::Moved => return Err(failure::gone(path)),
+            Refusal::Final(error) => return Err(error),
+        }
+        std::thread::sleep(Duration::from_millis(rand::random_range(2..20)));
+    }
+}
+
+/// Opens the database for reading; the writer has verified it before.
+pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    connection.busy_timeout(Duration::ZERO)?;
+    harden(&connection)?;
+    Ok(connection)
+}
+
+/// Closes a connection to a file that the path does not name any more, without touching the log
+/// beside whatever the path names now.
+pub(super) fn abandon(connection: Connection) {
+    let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+    drop(connection);
+}
+
+fn refused(path: &Path, error: rusqlite::Error) -> StoreError {
+    match failure::code(&error) {
+        Some(rusqlite::ErrorCode::NotADatabase) => foreign(path, "it is no SQLite database"),
+        _ => failure::unavailable(path, error),
+    }
+}
+
+fn foreign(path: &Path, reason: &str) -> StoreError {
+    StoreError::configuration(format!(
+        "the file {} is not idem's ({reason}); it was left as it is: give the path of another file",
+        path.display()
+    ))
+}
+
+/// SQLite would delete the log, and with it what may be the only copy of the last operations.
+fn orphaned_log(path: &Path) -> StoreError {
+    let path = path.display();
+    StoreError::unavailable(format!(
+        "the file {path} is gone or empty and its log {path}-wal is not; put the file back, or move the log away"
+    ))
+}
+
+fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refusal> {
+    // In this order: while a log has something in it, so has the file it belongs to.
+    let has_log = has_log(path);
+    let before = look(path)?;
+    match before {
+        Found::Nothing | Found::File { length: 0, .. } if has_log => {
+            return Err(orphaned_log(path).into());
+        }
+        // SQLite takes a file of one byte for an empty one.
+        Found::File { length, .. } if (1..SMALLEST).contains(&length) => {
+            return Err(foreign(path, "it is no SQLite database").into());
+        }
+        _ => {}
+    }
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    match before {
+        Found::File { .. } => {}
+        Found::Nothing if opening.create => flags |= OpenFlags::SQLITE_OPEN_CREATE,
+        Found::Nothing if !opening.migrate => {
+            let path = path.display();
+            let detail = format!("there is no file {path}; name the one that the program uses");
+            return Err(StoreError::configuration(detail).into());
+        }
+        Found::Nothing => return Err(failure::gone(path).into()),
+    }
+    let connection = Connection::open_with_flags(path, flags)?;
+    let Found::File { identity, .. } = look(path)? else {
+        return Err(Refusal::Moved);
+    };
+    if matches!(before, Found::File { identity: earlier, .. } if earlier != identity) {
+        return Err(Refusal::Moved);
+    }
+    connection.busy_timeout(opening.until.saturating_duration_since(Instant::now()))?;
+    // Closing must not move another program's log into its database.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
+    if connection.is_readonly("main")? {
+        let error = StoreError::unavailable(format!(
+            "the file {} cannot be written; check its permissions and how its disk is mounted",
+            path.display()
+        ));
+        return Err(error.into());
+    }
+    harden(&connection)?;
+    if !opening.migrate {
+        is_present(&connection, path)?;
+    }
+    prepare(&connection, path)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+    Ok((connection, identity))
+}
+
+/// What does not change the file.
+fn harden(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    // On a Mac `fsync` alone leaves data in the drive, where a power cut loses it. Elsewhere these do nothing.
+    connection.pragma_update(None, "fullfsync", true)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true)?;
+    connection.pragma_update(None, "synchronous", "FULL")
+}
+
+/// Refuses what would have to be made or migrated.
+fn is_present(connection: &Connection, path: &Path) -> Result<(), Refusal> {
+    let version = inspect(connection, path)?;
+    if version == MIGRATIONS.len() {
+        return Ok(());
+    }
+    let path = path.display();
+    let detail = match version {
+        0 => format!("the file {path} holds no records yet, and was left as it is"),
+        older => format!(
+            "the file {path} has layout {older}, and this idem reads {}; it was left as it is: use the idem of the \
+             program that uses the file",
+            MIGRATIONS.len()
+        ),
+    };
+    Err(StoreError::configuration(detail).into())
+}
+
+fn prepare(connection: &Connection, path: &Path) -> Result<(), Refusal> {
+    if inspect(connection, path)? < MIGRATIONS.len() {
+        in_transaction(connection, "BEGIN IMMEDIATE", || {
+            // Another process may have been faster.
+            let version = inspect_inside(connection, path)?;
+            for step in MIGRATIONS.get(version..).unwrap_or_default() {
+                connection.execute_batch(step)?;
+            }
+            connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+            connection.pragma_update(None, "user_version", MIGRATIONS.len() as i64)?;
+            Ok(())
+        })?;
+    }
+    verify(connection, path)?;
+    let mode: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(StoreError::configuration(format!(
+            "the file {} is where SQLite cannot keep a write-ahead log; put it on a disk of this host",
+            path.display()
+        ))
+        .into());
+    }
+    connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
+    Ok(())
+}
+
+/// The version of the layout; 0 where there is none yet.
+fn inspect(connection: &Connection, path: &Path) -> Result<usize, Refusal> {
+    in_transaction(connection, "BEGIN", || inspect_inside(connection, path))
+}
+
+fn inspect_inside(connection: &Connection, path: &Path) -> Result<usize, Refusal> {
+    let number = |sql: &str| connection.query_row(sql, (), |row| row.get::<_, i64>(0));
+    let application = number("PRAGMA application_id")?;
+    let version = number("PRAGMA user_version")?;
+    let objects = number("SELECT count(*) FROM sqlite_schema")?;
+    let encoding: String = connection.query_row("PRAGMA encoding", (), |row| row.get(0))?;
+    match application {
+        APPLICATION_ID => {}
+        0 if objects > 0 => return Err(foreign(path, "it has tables of another program").into()),
+        0 if version == 0 => {}
+        _ => return Err(foreign(path, "it belongs to another program").into()),
+    }
+    // In the others some different keys would be the same text.
+    if encoding != "UTF-8" {
+        return Err(foreign(path, "its text is not UTF-8").into());
+    }
+    match usize::try_from(version) {
+        Ok(version) if version <= MIGRATIONS.len() => Ok(version),
+        _ => Err(StoreError::configuration(format!(
+            "the file {} was made by a newer idem (layout {version}, and this one knows up to {}); upgrade this program",
+            path.display(),
+            MIGRATIONS.len()
+        ))
+        .into()),
+    }
+}
+
+fn verify(connection: &Connection, path: &Path) -> Result<(), Refusal> {
+    for query in TOUCH {
+        match connection.query_row(query, (), |_| Ok(())) {
+            Ok(()) => {}
+            Err(error) if failure::code(&error).is_none_or(is_about_tables) => {
+                return Err(foreign(path, "its tables are not the ones idem made").into());
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    super::batch::Session::prepare(connection).map(drop).map_err(|error| match failure::code(&error) {
+        Some(code) if is_about_tables(code) => foreign(path, "its tables are not the ones idem made").into(),
+        _ => Refusal::Sqlite(error),
+    })
+}
+
+fn is_about_tables(code: rusqlite::ErrorCode) -> bool {
+    matches!(code, rusqlite::ErrorCode::Unknown | rusqlite::ErrorCode::SchemaChanged)
+}
+
+/// Runs `work` between `begin` and a commit; whatever fails leaves nothing behind.
+fn in_transaction<T>(
+    connection: &Connection,
+    begin: &str,
+    work: impl FnOnce() -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    connection.execute_batch(begin)?;
+    let done = work().and_then(|value| {
+        connection.execute_batch("COMMIT")?;
+        Ok(value)
+    });
+    if done.is_err() && !connection.is_autocommit() {
+        // If even this fails, closing the connection does the same.
+        let _ = connection.execute_batch("ROLLBACK");
+    }
+    done
+}

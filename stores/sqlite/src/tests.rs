@@ -1,0 +1,406 @@
+//! What cannot be brought about from outside: a full disk, a stuck one, any record at all.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::file::DatabaseFile;
+use super::queue::{Answer, Applying, Op, Queue, Wake};
+use super::reader::Readers;
+use super::schema::{self, Opening};
+use super::writer::Pace;
+use super::{SqliteStore, batch, clock, find, rows};
+use idem_core::Store;
+use idem_core::StoreErrorKind;
+use idem_core::protocol::{
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, OnCrash, Owner, Record,
+    RecordStep, RecordStepAnswer, RecordedStep, State, StoredResult, Timestamp, Tombstone, Verdict,
+};
+use idem_core::{Key, RecordKey, Scope};
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn key(key: &str) -> RecordKey {
+    RecordKey::new(Scope::new("test").unwrap(), Key::new(key).unwrap())
+}
+
+fn claim_request() -> Claim {
+    Claim::new(Owner::random(), Duration::from_secs(30), Duration::from_secs(3_600))
+}
+
+fn completion(owner: Owner, fence: Fence, size: usize) -> Complete {
+    Complete::new(
+        owner,
+        fence,
+        Verdict::Completed,
+        StoredResult::Value(vec![b'x'; size].into()),
+        Duration::from_secs(3_600),
+    )
+}
+
+fn open(folder: &TempDir) -> (DatabaseFile, rusqlite::Connection) {
+    let path = folder.path().join("idem.db");
+    let opening = Opening { create: true, migrate: true, until: Instant::now() + Duration::from_secs(5) };
+    let (connection, identity) = schema::open(&path, opening).unwrap();
+    (DatabaseFile::new(path, identity), connection)
+}
+
+#[test]
+fn a_commit_is_on_disk_when_it_is_answered() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let pragma = |name: &str| -> String {
+        connection
+            .query_row(&format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}"), (), |row| row.get(0))
+            .unwrap()
+    };
+    assert_eq!(pragma("journal_mode"), "wal");
+    assert_eq!(pragma("synchronous"), "2");
+    // On a Mac `fsync` alone leaves it in the drive; elsewhere these do nothing.
+    assert_eq!([pragma("fullfsync"), pragma("checkpoint_fullfsync")], ["1", "1"]);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_error_and_what_was_recorded_stays() {
+    let folder = folder();
+    let (file, connection) = open(&folder);
+    connection.query_row("PRAGMA max_page_count = 40", (), |_| Ok(())).unwrap();
+    let store = SqliteStore::builder(file.path()).start(file, connection).unwrap();
+    let mut recorded = Vec::new();
+    let error = loop {
+        let (name, request) = (format!("{}", recorded.len()), claim_request());
+        let grant = match store.claim(&key(&name), &request).await {
+            Ok(ClaimAnswer::Granted(grant)) => grant,
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => break error,
+        };
+        let completion = completion(request.owner, grant.fence, 10_000);
+        match store.complete(&key(&name), &completion).await {
+            Ok(CompleteAnswer::Done) => recorded.push(name),
+            Ok(_) => panic!("lost"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("no room"), "{error}");
+    assert!(recorded.len() > 5);
+    for name in &recorded {
+        let answer = store.claim(&key(name), &claim_request()).await.unwrap();
+        assert!(matches!(answer, ClaimAnswer::Replay(_)), "{answer:?}");
+    }
+    // Room is made, and it goes on.
+    assert!(store.forget(&key(&recorded[0])).await.unwrap());
+    let answer = store.claim(&key("after"), &claim_request()).await.unwrap();
+    assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
+}
+
+#[test]
+fn what_waits_for_a_writer_that_is_stuck_is_answered_in_its_place() {
+    let queue = Arc::new(Queue::default());
+    let watched = queue.clone();
+    let watch = std::thread::spawn(move || watched.watch());
+    let started = Instant::now();
+    let running = queue.submit(Op::Forget(key("a")), Duration::from_millis(10));
+    assert_eq!(queue.take(10, 10).len(), 1);
+    let waiting = queue.submit(Op::Forget(key("b")), Duration::from_millis(10));
+    let error = waiting.blocking_recv().unwrap().err().unwrap();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    let error = running.blocking_recv().unwrap().err().unwrap();
+    assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown);
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    let last = queue.submit(Op::Forget(key("c")), Duration::from_secs(60));
+    queue.end();
+    assert!(last.blocking_recv().is_err());
+    let after = queue.submit(Op::Forget(key("d")), Duration::from_secs(60));
+    assert!(after.blocking_recv().is_err());
+    watch.join().unwrap();
+}
+
+#[test]
+fn a_key_that_seemed_new_and_is_not_is_claimed_as_what_it_is() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let mut session = batch::Session::prepare(&connection).unwrap();
+    let mut claim = |name: &str, seems_new, request: &Claim| {
+        let claiming = Applying { key: key(name), request: request.clone().into(), seems_new };
+        match session.apply(&Op::Apply(claiming)) {
+            Ok(Answer::Applied(protocol::Answer::Claim(answer))) => answer,
+            _ => panic!("no answer"),
+        }
+    };
+    let first = claim_request();
+    let ClaimAnswer::Granted(grant) = claim("a", true, &first) else { panic!("not granted") };
+    assert_eq!((grant.attempt, grant.recovered), (1, false));
+    // Its answer was lost, and then another came: each time the reader had looked before the first one's commit.
+    let again = claim("a", true, &first);
+    assert!(matches!(again, ClaimAnswer::Granted(same) if same.fence == grant.fence), "{again:?}");
+    let rival = claim("a", true, &claim_request());
+    assert!(matches!(rival, ClaimAnswer::Busy { .. }), "{rival:?}");
+    // A record that is expired by now still raises the fence.
+    let short = claim_request().with_lease(Duration::from_nanos(1)).with_ttl(Duration::ZERO);
+    let ClaimAnswer::Granted(gone) = claim("b", true, &short) else { panic!("not granted") };
+    let ClaimAnswer::Granted(next) = claim("b", true, &claim_request()) else { panic!("not granted") };
+    assert!(next.fence > gone.fence && next.attempt == 1);
+}
+
+#[test]
+fn a_record_that_is_kept_out_of_the_file_is_no_grant() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let mut session = batch::Session::prepare(&connection).unwrap();
+    let mut claim = |name: &str, seems_new| {
+        session.apply(&Op::Apply(Applying { key: key(name), request: claim_request().into(), seems_new }))
+    };
+    let ignore = "CREATE TRIGGER t BEFORE INSERT ON idem_records BEGIN SELECT raise(IGNORE); END";
+    connection.execute_batch(ignore).unwrap();
+    for seems_new in [false, true] {
+        assert!(matches!(claim("a", seems_new), Err(batch::Failure::Sqlite(_))));
+    }
+    connection.execute_batch("DROP TRIGGER t").unwrap();
+    assert!(claim("a", true).is_ok());
+}
+
+#[test]
+fn steps_go_with_their_record_and_when_it_is_over() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let mut session = batch::Session::prepare(&connection).unwrap();
+    let left =
+        || connection.query_row("SELECT count(*) FROM idem_steps", (), |row| row.get::<_, i64>(0)).unwrap();
+    let recorded = |session: &mut batch::Session<'_>, name: &str| {
+        let request = claim_request();
+        let claiming = Applying { key: key(name), request: request.clone().into(), seems_new: true };
+        let Ok(Answer::Applied(protocol::Answer::Claim(ClaimAnswer::Granted(grant)))) =
+            session.apply(&Op::Apply(claiming))
+        else {
+            panic!("not granted")
+        };
+        for position in 0..2 {
+            let result = StoredResult::Tombstone(Tombstone::TooLarge);
+            let step = RecordedStep::new(position.to_string(), None, result);
+            let request = RecordStep::new(request.owner, grant.fence, position, step);
+            let outcome = session.apply(&Op::Apply(Applying {
+                key: key(name),
+                request: request.into(),
+                seems_new: false,
+            }));
+            assert!(matches!(
+                outcome,
+                Ok(Answer::Applied(protocol::Answer::RecordStep(RecordStepAnswer::Recorded)))
+            ));
+        }
+        assert_eq!(left(), 2);
+        (request.owner, grant.fence)
+    };
+    let (owner, fence) = recorded(&mut session, "completed");
+    assert!(
+        session
+            .apply(&Op::Apply(Applying {
+                key: key("completed"),
+                request: completion(owner, fence, 1).into(),
+                seems_new: false
+            }))
+            .is_ok()
+    );
+    assert_eq!(left(), 0);
+    recorded(&mut session, "forgotten");
+    assert!(session.apply(&Op::Forget(key("forgotten"))).is_ok());
+    assert_eq!(left(), 0);
+    recorded(&mut session, "purged");
+    connection.execute("UPDATE idem_records SET expires_at = 1 WHERE key = 'purged'", ()).unwrap();
+    assert!(matches!(session.purge(10), Ok(1)));
+    assert_eq!(left(), 0);
+}
+
+/// Whether the writer has said how many it waits for, within a few seconds.
+fn wants(queue: &Queue, count: usize) -> bool {
+    let end = Instant::now() + Duration::from_secs(5);
+    while queue.wanted() != count {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
+}
+
+#[test]
+fn the_writer_waits_for_as_many_as_are_expected_and_not_for_ever() {
+    let queue = Arc::new(Queue::default());
+    let submit = |name: &str| queue.submit(Op::Forget(key(name)), Duration::from_secs(60));
+    let _first = submit("a");
+    let gathering = queue.clone();
+    let writer = std::thread::spawn(move || {
+        gathering.gather(3, Instant::now() + Duration::from_secs(600));
+        gathering.take(10, 10).len()
+    });
+    assert!(wants(&queue, 3));
+    let _second = submit("b");
+    let _third = submit("c");
+    assert_eq!(writer.join().unwrap(), 3);
+    let _fourth = submit("d");
+    let begun = Instant::now();
+    queue.gather(2, begun + Duration::from_millis(20));
+    assert!(begun.elapsed() >= Duration::from_millis(20));
+    assert_eq!(queue.take(10, 10).len(), 1);
+    // One that comes alone is waited for as before.
+    let waiting = queue.clone();
+    let writer = std::thread::spawn(move || matches!(waiting.wait(None), Wake::Work(_)));
+    let _fifth = submit("e");
+    assert!(writer.join().unwrap());
+    // A store that is dropped waits for nobody.
+    queue.close();
+    queue.gather(2, Instant::now() + Duration::from_secs(600));
+}
+
+#[test]
+fn what_is_waited_for_is_what_was_there_and_for_a_part_of_a_commit_at_most() {
+    let pace = Pace::after(Duration::from_millis(4), 64);
+    assert_eq!(pace, Pace { expected: 64, patience: Duration::from_millis(1) });
+    assert_eq!(Pace::after(Duration::from_secs(9), 64).patience, Duration::from_millis(5));
+    // Where a commit is as fast as a sleep, there is nothing to be won.
+    assert_eq!(Pace::after(Duration::from_micros(100), 64).patience, Duration::ZERO);
+    // A caller that is alone is never waited for: it is there, or nothing would be asked.
+    assert_eq!(Pace::after(Duration::from_millis(4), 1).expected, 1);
+    assert_eq!(Pace::default().expected, 0);
+}
+
+/// Any instant SQLite can hold.
+fn instant() -> impl Strategy<Value = Timestamp> {
+    (0..=i64::MAX.unsigned_abs()).prop_map(Timestamp::from_micros)
+}
+
+fn result() -> impl Strategy<Value = StoredResult> {
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..200).prop_map(|bytes| StoredResult::Value(Bytes::from(bytes))),
+        Just(StoredResult::Tombstone(Tombstone::TooLarge)),
+        Just(StoredResult::Tombstone(Tombstone::NotEncodable)),
+        Just(StoredResult::Tombstone(Tombstone::Exhausted)),
+    ]
+}
+
+fn standing() -> impl Strategy<Value = (State, Option<StoredResult>, Option<Timestamp>)> {
+    prop_oneof![
+        Just((State::InFlight, None, None)),
+        Just((State::Released, None, None)),
+        Just((State::InDoubt, None, None)),
+        (result(), instant()).prop_map(|(result, at)| (State::Completed, Some(result), Some(at))),
+        (result(), instant()).prop_map(|(result, at)| (State::Failed, Some(result), Some(at))),
+    ]
+}
+
+prop_compose! {
+    fn step()(name in ".{0,12}", input: Option<[u8; 32]>, result in result()) -> RecordedStep {
+        RecordedStep::new(name, input.map(Fingerprint::from_bytes), result)
+    }
+}
+
+prop_compose! {
+    fn record()(
+        (state, result, completed_at) in standing(),
+        steps in prop::collection::vec(step(), 0..4),
+        owner: [u8; 16],
+        fence in 0..=i64::MAX.unsigned_abs(),
+        attempt: u32,
+        recovered: bool,
+        in_doubt: bool,
+        [lease_until, retry_at, created_at] in [instant(), instant(), instant()],
+        ttl in 0..=i64::MAX.unsigned_abs(),
+        fingerprint: Option<[u8; 32]>,
+        expires_at in prop::option::of(instant()),
+    ) -> Record {
+        let steps = if result.is_some() { Vec::new() } else { steps };
+        Record::new(state, Owner::from_bytes(owner), Fence::new(fence)).with_attempt(attempt).with_recovered(recovered).with_on_crash(if in_doubt { OnCrash::InDoubt } else { OnCrash::Rerun }).with_lease_until(lease_until).with_retry_at(retry_at).with_ttl(Duration::from_micros(ttl)).with_fingerprint(fingerprint.map(Fingerprint::from_bytes)).with_result(result).with_steps(steps).with_created_at(created_at).with_completed_at(completed_at).with_expires_at(expires_at)
+    }
+}
+
+fn find(session: &mut batch::Session<'_>, key: &RecordKey) -> Option<find::Found> {
+    session.find(key).ok().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_record_under_any_key_comes_back_as_it_was(
+        records in prop::collection::vec(("[^ ]{1,20}", ".{1,20}", record()), 1..20)
+    ) {
+        let folder = folder();
+        let (_, connection) = open(&folder);
+        let mut session = batch::Session::prepare(&connection).unwrap();
+        let mut expected = std::collections::HashMap::new();
+        for (scope, name, record) in records {
+            prop_assume!(!scope.trim().is_empty());
+            let key = RecordKey::new(Scope::new(scope).unwrap(), Key::new(name).unwrap());
+            if let Some(old) = find(&mut session, &key) {
+                // No transition puts other steps in the place of steps: they go first.
+                session.put(&key, Some(&old), &record.clone().with_steps(Vec::new())).unwrap();
+            }
+            let old = find(&mut session, &key);
+            session.put(&key, old.as_ref(), &record).unwrap();
+            expected.insert(key, record);
+        }
+        for (key, record) in expected {
+            prop_assert_eq!(find(&mut session, &key).map(|found| found.record), Some(record));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_claim_is_answered_beside_the_writer_as_by_the_whole_record(
+        record in record(), fingerprint: Option<[u8; 32]>, same: bool, max_attempts in 0_u32..3
+    ) {
+        let folder = folder();
+        let (file, connection) = open(&folder);
+        let mut session = batch::Session::prepare(&connection).unwrap();
+        session.put(&key("a"), None, &record).unwrap();
+        let fingerprint = fingerprint.map(Fingerprint::from_bytes);
+        let request = claim_request().with_fingerprint(if same { record.fingerprint } else { fingerprint }).with_max_attempts(std::num::NonZeroU32::new(max_attempts));
+        let answered = |record: &Record| {
+            let step = protocol::claim(Some(record), Fence::default(), &request, clock::now());
+            // What is to be written is asked again of the writer.
+            step.write.is_none().then_some(step.answer)
+        };
+        let found = Readers::new().find_for_claim(&file, &key("a")).ok().unwrap().unwrap();
+        let terminal = record.result.is_some();
+        prop_assert!(terminal || found == record);
+        if terminal {
+            prop_assert_eq!(answered(&found), answered(&record));
+        }
+    }
+}
+
+#[test]
+fn what_is_beyond_the_integers_of_sqlite_is_the_last_of_them() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let mut session = batch::Session::prepare(&connection).unwrap();
+    let last = i64::MAX.unsigned_abs();
+    assert_eq!(rows::integer(u64::MAX), i64::MAX);
+    let record = Record::new(State::Released, Owner::NOBODY, Fence::new(1))
+        .with_attempt(u32::MAX)
+        .with_recovered(true)
+        .with_on_crash(OnCrash::Rerun)
+        .with_lease_until(Timestamp::from_micros(u64::MAX))
+        .with_retry_at(Timestamp::from_micros(u64::MAX))
+        .with_ttl(Duration::MAX)
+        .with_fingerprint(None)
+        .with_result(None)
+        .with_steps(Vec::new())
+        .with_created_at(Timestamp::from_micros(0))
+        .with_completed_at(None)
+        .with_expires_at(Some(Timestamp::from_micros(u64::MAX)));
+    session.put(&key("a"), None, &record).unwrap();
+    let found = find(&mut session, &key("a")).unwrap().record;
+    assert_eq!(found.lease_until, Timestamp::from_micros(last));
+    assert_eq!(found.expires_at, Some(Timestamp::from_micros(last)));
+    assert_eq!(found.ttl, Duration::from_micros(last));
+}

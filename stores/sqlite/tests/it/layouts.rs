@@ -1,0 +1,218 @@
+//! A file that an earlier version made, with live records in it, and steps beside their records.
+
+use crate::support;
+
+use std::path::Path;
+
+use idem_runtime::Store;
+use idem_runtime::protocol::{
+    ClaimAnswer, CompleteAnswer, OnCrash, Owner, RecordStepAnswer, ReleaseAnswer, ReleaseCause, RenewAnswer,
+    Resolution, ResolveAnswer, State, StoredResult,
+};
+use idem_sqlite::SqliteStore;
+
+use support::*;
+
+fn layout(path: &Path) -> i64 {
+    sqlite(path).query_row("PRAGMA user_version", (), |row| row.get(0)).unwrap()
+}
+
+fn steps_left(path: &Path) -> i64 {
+    sqlite(path).query_row("SELECT count(*) FROM idem_steps", (), |row| row.get(0)).unwrap()
+}
+
+fn owner() -> Owner {
+    Owner::from_bytes([3; 16])
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_layout_keeps_its_records_and_takes_steps() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    first_layout(&path);
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(layout(&path), 3);
+    assert_eq!(replayed(&store, &key("done")).await, b"receipt\0");
+    assert_eq!(store.claim(&key("doubt"), &claim_request()).await.unwrap(), ClaimAnswer::InDoubt);
+    assert_eq!(store.get(&key("over")).await.unwrap(), None);
+    let running = store.get(&key("in flight")).await.unwrap().unwrap();
+    assert_eq!((running.state, running.owner, running.attempt), (State::InFlight, owner(), 2));
+
+    let request = recording(owner(), running.fence, 0, "reserve", b"r-1");
+    assert_eq!(store.record_step(&key("in flight"), &request).await.unwrap(), RecordStepAnswer::Recorded);
+    let record = store.get(&key("in flight")).await.unwrap().unwrap();
+    assert_eq!(record.steps, [request.step]);
+    let (_, grant) = granted(&store, &key("new")).await;
+    assert!(grant.fence.get() > 9_000_000_000_000_000_000, "the floor of fences is kept: {grant:?}");
+    assert_eq!(integrity(&path), "ok");
+}
+
+#[tokio::test]
+async fn steps_leave_the_file_when_their_record_is_completed_forgotten_purged_or_begins_anew() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = SqliteStore::open(&path).unwrap();
+    for end in ["completed", "forgotten", "purged", "begun anew"] {
+        let key = key(end);
+        let (owner, grant) = granted(&store, &key).await;
+        for position in 0..3 {
+            let request = recording(owner, grant.fence, position, "a step", b"value");
+            assert_eq!(store.record_step(&key, &request).await.unwrap(), RecordStepAnswer::Recorded);
+        }
+        assert_eq!(steps_left(&path), 3, "{end}");
+        let expire = format!("UPDATE idem_records SET expires_at = 1 WHERE key = '{end}'");
+        match end {
+            "completed" => {
+                let completion = completion(owner, grant.fence, b"receipt");
+                assert_eq!(store.complete(&key, &completion).await.unwrap(), CompleteAnswer::Done);
+            }
+            "forgotten" => assert!(store.forget(&key).await.unwrap()),
+            "purged" => {
+                sqlite(&path).execute(&expire, ()).unwrap();
+                store.purge(100).await.unwrap();
+            }
+            _ => {
+                sqlite(&path).execute(&expire, ()).unwrap();
+                let (_, grant) = granted(&store, &key).await;
+                assert_eq!(grant.attempt, 1);
+                assert_eq!(store.get(&key).await.unwrap().unwrap().steps, []);
+            }
+        }
+        assert_eq!(steps_left(&path), 0, "{end}");
+    }
+}
+
+/// A process of the version before has the file open while this one changes its layout.
+#[tokio::test]
+async fn a_process_that_knows_of_no_steps_leaves_none_behind() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    first_layout(&path);
+    let earlier = sqlite(&path);
+    // Its statement, which names the columns it knows.
+    let put = "INSERT INTO idem_records (scope, key, state, owner, fence, attempt, recovered, on_crash, \
+               lease_until, retry_at, ttl, created_at, completed_at, expires_at, result) \
+               SELECT scope, key, ?2, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, ttl, \
+               ?3, ?4, expires_at, ?5 FROM idem_records WHERE key = ?1 \
+               ON CONFLICT (scope, key) DO UPDATE SET (state, created_at, completed_at, result) = (?2, ?3, ?4, ?5)";
+    let mut put = earlier.prepare(put).unwrap();
+    let store = SqliteStore::open(&path).unwrap();
+    let key = key("in flight");
+    let fence = store.get(&key).await.unwrap().unwrap().fence;
+
+    for (state, created, completed, result, left) in [
+        ("released", 5, None, None, 1),
+        ("in_flight", 5, None, None, 1),
+        ("in_flight", 77, None, None, 0),
+        ("completed", 77, Some(9), Some(&b"receipt"[..]), 0),
+    ] {
+        let request = recording(owner(), fence, 0, "reserve", b"r-1");
+        let _ = store.record_step(&key, &request).await.unwrap();
+        put.execute(rusqlite::params!["in flight", state, created, completed, result]).unwrap();
+        assert_eq!(steps_left(&path), left, "{state} {created}");
+        assert_eq!(store.get(&key).await.unwrap().unwrap().steps.len(), usize::try_from(left).unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_step_that_cannot_be_read_is_an_error_that_names_no_value() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let (owner, grant) = granted(&store, &key("secret-key")).await;
+    let request = recording(owner, grant.fence, 0, "reserve", b"secret-value");
+    store.record_step(&key("secret-key"), &request).await.unwrap();
+    for change in ["UPDATE idem_steps SET tombstone = 'none'", "DELETE FROM idem_steps"] {
+        sqlite(&path).execute(change, ()).unwrap();
+        let error = store.get(&key("secret-key")).await.unwrap_err();
+        let said = format!("{error} {error:?}");
+        assert!(said.contains("step") && !said.contains("secret"), "{said}");
+    }
+    assert!(store.forget(&key("secret-key")).await.unwrap());
+}
+
+#[tokio::test]
+async fn no_step_is_read_by_what_needs_none() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = SqliteStore::open(&path).unwrap();
+    for end in ["complete", "release", "give up"] {
+        let key = key(end);
+        let (owner, grant) = granted(&store, &key).await;
+        let step = |position| recording(owner, grant.fence, position, "a step", b"value");
+        for position in 0..3 {
+            assert_eq!(store.record_step(&key, &step(position)).await.unwrap(), RecordStepAnswer::Recorded);
+        }
+        // A step that cannot be read shows who reads it.
+        let damage = "UPDATE idem_steps SET tombstone = 'none' WHERE key = ?1 AND position <> 2";
+        sqlite(&path).execute(damage, [end]).unwrap();
+        assert_eq!(store.renew(&key, &renewal(owner, grant.fence)).await.unwrap(), RenewAnswer::Held);
+        for (position, answer) in
+            [(3, RecordStepAnswer::Recorded), (2, RecordStepAnswer::Recorded), (5, RecordStepAnswer::Lost)]
+        {
+            assert_eq!(store.record_step(&key, &step(position)).await.unwrap(), answer);
+        }
+        let other = recording(owner, grant.fence, 2, "another step", b"value");
+        assert_eq!(store.record_step(&key, &other).await.unwrap(), RecordStepAnswer::Lost);
+        let left = match end {
+            "complete" => {
+                let complete = completion(owner, grant.fence, b"r");
+                assert_eq!(store.complete(&key, &complete).await.unwrap(), CompleteAnswer::Done);
+                assert_eq!(replayed(&store, &key).await, b"r");
+                0
+            }
+            "release" => {
+                let release = release_request(owner, grant.fence, ReleaseCause::Failed);
+                assert_eq!(store.release(&key, &release).await.unwrap(), ReleaseAnswer::Released);
+                4
+            }
+            _ => {
+                let release = release_request(owner, grant.fence, ReleaseCause::Doubtful);
+                assert_eq!(store.release(&key, &release).await.unwrap(), ReleaseAnswer::InDoubt);
+                assert_eq!(store.resolve(&key, &Resolution::Release).await.unwrap(), ResolveAnswer::Resolved);
+                4
+            }
+        };
+        let count = "SELECT count(*) FROM idem_steps WHERE key = ?1";
+        let kept: i64 = sqlite(&path).query_row(count, [end], |row| row.get(0)).unwrap();
+        assert_eq!(kept, left, "{end}");
+    }
+}
+
+#[tokio::test]
+async fn a_step_beyond_the_limit_is_refused_and_a_tombstone_is_taken() {
+    let folder = folder();
+    let store = SqliteStore::builder(folder.path().join("idem.db")).max_result_bytes(8).open().unwrap();
+    let (owner, grant) = granted(&store, &key("a")).await;
+    let large = recording(owner, grant.fence, 0, "reserve", b"123456789");
+    assert_eq!(
+        store.record_step(&key("a"), &large).await.unwrap_err().kind(),
+        idem_runtime::StoreErrorKind::TooLarge
+    );
+    let result = StoredResult::Tombstone(idem_runtime::protocol::Tombstone::TooLarge);
+    let step = large.step.clone().with_result(result);
+    let request = large.with_step(step);
+    assert_eq!(store.record_step(&key("a"), &request).await.unwrap(), RecordStepAnswer::Recorded);
+    assert_eq!(store.get(&key("a")).await.unwrap().unwrap().steps, [request.step]);
+}
+
+#[tokio::test]
+async fn a_crash_keeps_the_steps_for_the_next() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let first = claim_request().with_lease(std::time::Duration::from_millis(1)).with_on_crash(OnCrash::Rerun);
+    let ClaimAnswer::Granted(grant) = store.claim(&key("a"), &first).await.unwrap() else { panic!() };
+    let request = recording(first.owner, grant.fence, 0, "reserve \0 \u{1F980}", b"\0\xff");
+    assert_eq!(store.record_step(&key("a"), &request).await.unwrap(), RecordStepAnswer::Recorded);
+    drop(store);
+    let store = SqliteStore::open(&path).unwrap();
+    let next = claim_request();
+    let taken = loop {
+        if let ClaimAnswer::Granted(grant) = store.claim(&key("a"), &next).await.unwrap() {
+            break grant;
+        }
+    };
+    assert!(taken.recovered);
+    assert_eq!(store.get(&key("a")).await.unwrap().unwrap().steps, [request.step]);
+}

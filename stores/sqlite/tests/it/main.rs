@@ -1,0 +1,13 @@
+//! Tests of idem-sqlite: the kit, files, processes, and what goes wrong with them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod basics;
+mod concurrency;
+mod conformance;
+mod layouts;
+mod must_exist;
+mod processes;
+mod retention;
+mod support;
+mod unavailable;

@@ -1,0 +1,276 @@
+//! Several processes on one file, and processes that are killed.
+//!
+//! A test starts this binary again for the one test `child`, which is something else when told so
+//! by the environment.
+
+use crate::support;
+
+use std::collections::HashSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer};
+use idem_runtime::{Store, StoreErrorKind};
+use idem_sqlite::SqliteStore;
+
+use support::*;
+
+const ROLE: &str = "IDEM_TEST_ROLE";
+const FILE: &str = "IDEM_TEST_FILE";
+
+/// What children say, told from what the test harness says.
+const SAY: &str = "says: ";
+
+fn say(word: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{SAY}{word}").unwrap();
+    out.flush().unwrap();
+}
+
+fn command(role: &str, path: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "processes::child", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .env(FILE, path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    command
+}
+
+fn start(role: &str, path: &Path) -> Child {
+    command(role, path).spawn().unwrap()
+}
+
+/// What a child says, word by word, until it ends.
+fn words(child: &mut Child) -> impl Iterator<Item = String> + use<> {
+    BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok)
+        .filter_map(|line| line.strip_prefix(SAY).map(str::to_owned))
+}
+
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let path = std::env::var_os(FILE).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let path = Path::new(&path);
+    match role.as_str() {
+        "race" => runtime.block_on(race(path)),
+        "stream" => runtime.block_on(stream(path)),
+        "fill" => runtime.block_on(fill(path)),
+        "open" => open(path),
+        other => panic!("{other}"),
+    }
+}
+
+/// Waits for a line, then claims and completes 50 keys, all the same in every process.
+async fn race(path: &Path) {
+    say("ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let store = match SqliteStore::open(path) {
+        Ok(store) => store,
+        Err(error) => return say(&format!("{error:?}")),
+    };
+    for i in 0..50 {
+        let request = claim_request();
+        match store.claim(&key(&format!("{i}")), &request).await {
+            Ok(ClaimAnswer::Granted(grant)) => {
+                say(&format!("granted {i}"));
+                let completion = completion(request.owner, grant.fence, &std::process::id().to_be_bytes());
+                let done = store.complete(&key(&format!("{i}")), &completion).await.unwrap();
+                assert_eq!(done, CompleteAnswer::Done);
+            }
+            Ok(ClaimAnswer::Busy { .. } | ClaimAnswer::Replay(_)) => {}
+            other => say(&format!("{other:?}")),
+        }
+    }
+}
+
+/// Completes ever new keys in eight tasks, and says each once it is acknowledged.
+async fn stream(path: &Path) {
+    let store = SqliteStore::open(path).unwrap();
+    let pid = std::process::id();
+    let tasks = (0..8).map(|task| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            for i in 0.. {
+                let name = format!("{pid}/{task}/{i}");
+                complete(&store, &key(&name), name.as_bytes()).await;
+                say(&name);
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+}
+
+/// Waits for a line, then opens the file and stays.
+fn open(path: &Path) {
+    say("ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let _store = SqliteStore::open(path).unwrap();
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+/// Completes ever new keys until it cannot, then says how it ended.
+async fn fill(path: &Path) {
+    let store = SqliteStore::open(path).unwrap();
+    for i in 0.. {
+        let (name, request) = (format!("{i}"), claim_request());
+        let grant = match store.claim(&key(&name), &request).await {
+            Ok(ClaimAnswer::Granted(grant)) => grant,
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => return say(&format!("end {:?}", error.kind())),
+        };
+        let completion = completion(request.owner, grant.fence, &[b'x'; 10_000]);
+        match store.complete(&key(&name), &completion).await {
+            Ok(CompleteAnswer::Done) => say(&name),
+            Ok(_) => panic!("lost"),
+            Err(error) => return say(&format!("end {:?}", error.kind())),
+        }
+    }
+}
+
+#[test]
+fn twenty_processes_that_open_a_new_file_at_once_all_succeed_and_share_it() {
+    for _ in 0..3 {
+        all_share_one_file(20, |_| {});
+    }
+}
+
+#[test]
+fn ten_processes_that_find_the_first_layout_at_once_all_succeed_and_share_it() {
+    for _ in 0..3 {
+        all_share_one_file(10, first_layout);
+    }
+}
+
+/// Lets so many processes open a file at once that was prepared, and race on its keys.
+fn all_share_one_file(processes: usize, prepare: impl Fn(&Path)) {
+    {
+        let folder = folder();
+        let path = folder.path().join("idem.db");
+        prepare(&path);
+        let mut children: Vec<_> = (0..processes)
+            .map(|_| {
+                let mut child = start("race", &path);
+                let mut words = words(&mut child);
+                assert_eq!(words.next().as_deref(), Some("ready"));
+                (child, words)
+            })
+            .collect();
+        for (child, _) in &mut children {
+            child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        }
+        let mut said = Vec::new();
+        for (mut child, words) in children {
+            said.extend(words);
+            assert!(child.wait().unwrap().success());
+        }
+        said.sort();
+        let mut expected: Vec<_> = (0..50).map(|i| format!("granted {i}")).collect();
+        expected.sort();
+        assert_eq!(said, expected);
+        assert_eq!(integrity(&path), "ok");
+    }
+}
+
+#[tokio::test]
+async fn a_process_killed_while_it_creates_the_file_leaves_one_that_opens() {
+    for moment in 0..40 {
+        let folder = folder();
+        let path = folder.path().join("idem.db");
+        let mut child = start("open", &path);
+        assert_eq!(words(&mut child).next().as_deref(), Some("ready"));
+        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        std::thread::sleep(Duration::from_micros(moment * 200));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let store = SqliteStore::open(&path).unwrap();
+        complete(&store, &key("a"), b"x").await;
+        assert_eq!(integrity(&path), "ok");
+    }
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_kill_9() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let mut acknowledged = HashSet::new();
+    for round in 1..=5 {
+        let mut children: Vec<_> = (0..3).map(|_| start("stream", &path)).collect();
+        let readers: Vec<_> = children
+            .iter_mut()
+            .map(|child| {
+                let words = words(child);
+                std::thread::spawn(move || words.collect::<Vec<_>>())
+            })
+            .collect();
+        // Killed when the first has said enough, at whatever it is doing then.
+        while count(&path) < round * 400 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        for reader in readers {
+            acknowledged.extend(reader.join().unwrap());
+        }
+    }
+    assert!(acknowledged.len() > 500, "{}", acknowledged.len());
+    let store = SqliteStore::open(&path).unwrap();
+    for name in &acknowledged {
+        assert_eq!(replayed(&store, &key(name)).await, name.as_bytes());
+    }
+    drop(store);
+    assert_eq!(integrity(&path), "ok");
+}
+
+/// How many keys are complete; none while there is no table.
+fn count(path: &Path) -> i64 {
+    if !path.exists() {
+        return 0;
+    }
+    sqlite(path)
+        .query_row("SELECT count(*) FROM idem_records WHERE state = 'completed'", (), |row| row.get(0))
+        .unwrap_or(0)
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn writes_that_the_system_refuses_are_errors_and_lose_nothing() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    // A limit on the size of files is refused by the system as a full disk is; the signal that
+    // comes with it is ignored.
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "processes::child", "--nocapture", "--test-threads=1"])
+        .env(ROLE, "fill")
+        .env(FILE, &path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = limited.spawn().unwrap();
+    let mut said: Vec<_> = words(&mut child).collect();
+    assert!(child.wait().unwrap().success());
+    let end = said.pop().unwrap();
+    let kinds = [StoreErrorKind::Unavailable, StoreErrorKind::OutcomeUnknown];
+    assert!(kinds.iter().any(|kind| end == format!("end {kind:?}")), "{end}");
+    assert!(said.len() > 20, "{}", said.len());
+    let store = SqliteStore::open(&path).unwrap();
+    for name in &said {
+        assert_eq!(replayed(&store, &key(name)).await, [b'x'; 10_000]);
+    }
+    granted(&store, &key("after")).await;
+    drop(store);
+    assert_eq!(integrity(&path), "ok");
+}

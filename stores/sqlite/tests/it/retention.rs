@@ -1,0 +1,168 @@
+//! What leaves the file and what must not, and fences that rise all the same.
+
+use crate::support;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use idem_runtime::Store;
+use idem_runtime::protocol::{OnCrash, ReleaseCause, State};
+use idem_sqlite::SqliteStore;
+
+use support::*;
+
+fn count(path: &Path, filter: &str) -> i64 {
+    let count = format!("SELECT count(*) FROM idem_records WHERE {filter}");
+    sqlite(path).query_row(&count, (), |row| row.get(0)).unwrap()
+}
+
+fn change(path: &Path, sql: &str) -> usize {
+    sqlite(path).execute(sql, ()).unwrap()
+}
+
+/// Polls until it is so, for a bounded time.
+async fn eventually(what: &str, so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !so() {
+        assert!(started.elapsed() < Duration::from_secs(20), "never: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn purge_deletes_what_is_over_up_to_its_limit_and_nothing_live() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = SqliteStore::open(&path).unwrap();
+    for i in 0..10 {
+        complete(&store, &key(&format!("live/{i}")), b"x").await;
+    }
+    let forever = claim_request().with_on_crash(OnCrash::InDoubt).with_lease(Duration::from_nanos(1));
+    store.claim(&key("forever"), &forever).await.unwrap();
+    sqlite(&path)
+        .execute_batch(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \
+             INSERT INTO idem_records SELECT scope, 'over/' || i, state, owner, fence, attempt, recovered, on_crash, \
+             lease_until, retry_at, ttl, fingerprint, tombstone, created_at, completed_at, i, result, steps \
+             FROM idem_records, n WHERE key = 'live/0'",
+        )
+        .unwrap();
+    assert_eq!(store.purge(0).await.unwrap(), 0);
+    let before = count(&path, "key LIKE 'over/%'");
+    assert_eq!(store.purge(100).await.unwrap(), 100);
+    let after = count(&path, "key LIKE 'over/%'");
+    // The store may have deleted some by itself meanwhile.
+    assert!(after <= before - 100);
+    let rest = store.purge(usize::MAX).await.unwrap();
+    assert!(i64::try_from(rest).unwrap() <= after);
+    assert_eq!(count(&path, "key LIKE 'over/%'"), 0);
+    assert_eq!(count(&path, "key LIKE 'live/%'"), 10);
+    assert_eq!(store.get(&key("forever")).await.unwrap().unwrap().state, State::InFlight);
+    assert_eq!(store.purge(usize::MAX).await.unwrap(), 0);
+    assert_eq!(integrity(&path), "ok");
+}
+
+#[tokio::test]
+async fn expired_records_leave_by_themselves_while_nothing_is_asked() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let short = Duration::from_millis(1);
+    for i in 0..200 {
+        let request = claim_request().with_lease(short).with_ttl(short);
+        store.claim(&key(&format!("{i}")), &request).await.unwrap();
+    }
+    complete(&store, &key("live"), b"x").await;
+    eventually("expired records are gone", || count(&path, "key <> 'live'") == 0).await;
+    assert_eq!(replayed(&store, &key("live")).await, b"x");
+}
+
+#[tokio::test]
+async fn expired_records_leave_with_a_stream_of_ever_new_keys() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let short = Duration::from_millis(1);
+    let claims = (0..3_000).map(|i| {
+        let store = store.clone();
+        async move {
+            let request = claim_request().with_lease(short).with_ttl(short);
+            store.claim(&key(&format!("{i}")), &request).await.unwrap();
+        }
+    });
+    futures_util::future::join_all(claims).await;
+    // Now a few operations at a time, with no idle second between them.
+    let mut i = 0;
+    let started = Instant::now();
+    while count(&path, "true") > 100 {
+        assert!(started.elapsed() < Duration::from_secs(20), "{} left", count(&path, "true"));
+        let request = claim_request().with_lease(short).with_ttl(short);
+        store.claim(&key(&format!("more/{i}")), &request).await.unwrap();
+        i += 1;
+    }
+}
+
+#[tokio::test]
+async fn an_expired_record_is_absent_before_it_is_deleted() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let key = key("a");
+    complete(&store, &key, b"x").await;
+    let fence = store.get(&key).await.unwrap().unwrap().fence;
+    change(&path, "UPDATE idem_records SET expires_at = 1");
+    assert_eq!(store.get(&key).await.unwrap(), None);
+    assert!(!store.forget(&key).await.unwrap());
+    let (_, grant) = granted(&store, &key).await;
+    assert_eq!(grant.attempt, 1);
+    assert!(grant.fence > fence);
+}
+
+#[tokio::test]
+async fn fences_rise_across_forget_and_purge_though_the_clock_stepped_back() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let ahead: i64 = 4_000_000_000_000_000;
+    let set_ahead = |fence: i64| change(&path, &format!("UPDATE idem_records SET fence = {fence}"));
+
+    complete(&store, &key("a"), b"x").await;
+    set_ahead(ahead);
+    assert!(store.forget(&key("a")).await.unwrap());
+    let (_, grant) = granted(&store, &key("a")).await;
+    assert_eq!(i64::try_from(grant.fence.get()).unwrap(), ahead + 1);
+
+    set_ahead(ahead + 10);
+    change(&path, "UPDATE idem_records SET expires_at = 1");
+    // Unless the store did it by itself meanwhile.
+    store.purge(10).await.unwrap();
+    assert_eq!(count(&path, "true"), 0);
+    drop(store);
+    let store = SqliteStore::open(&path).unwrap();
+    let (_, grant) = granted(&store, &key("a")).await;
+    assert_eq!(i64::try_from(grant.fence.get()).unwrap(), ahead + 11);
+
+    set_ahead(ahead + 20);
+    change(&path, "UPDATE idem_records SET expires_at = 1");
+    let (_, grant) = granted(&store, &key("a")).await;
+    assert!(i64::try_from(grant.fence.get()).unwrap() > ahead + 20);
+}
+
+#[tokio::test]
+async fn a_claim_committed_together_with_a_forget_before_it_has_a_higher_fence() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let key = key("a");
+    let (owner, grant) = granted(&store, &key).await;
+    let release = release_request(owner, grant.fence, ReleaseCause::Failed);
+    store.release(&key, &release).await.unwrap();
+    change(&path, "UPDATE idem_records SET fence = 4000000000000000");
+    let locked = sqlite(&path);
+    locked.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (forgotten, (_, grant), ()) = tokio::join!(store.forget(&key), granted(&store, &key), async {
+        locked.execute_batch("ROLLBACK").unwrap();
+    });
+    assert!(forgotten.unwrap());
+    assert_eq!((grant.fence.get(), grant.attempt), (4_000_000_000_000_001, 1));
+}

@@ -1,0 +1,38 @@
+//! The code in the pages of the book, as doc tests. `scripts/links` fails where a page with code is not here, but for
+//! those whose code is a whole program of its own package.
+
+/// A page of the book.
+macro_rules! pages {
+    ($($name:ident $path:literal)*) => {$(
+        #[cfg(doctest)]
+        #[doc = include_str!(concat!("../../docs/", $path))]
+        struct $name;
+    )*};
+}
+
+pages! {
+    Attribute "attribute.md"
+    BeyondTheTask "beyond-the-task.md"
+    Catalogue "catalogue.md"
+    Errors "errors.md"
+    ErrorsInYourCode "errors-in-your-code.md"
+    Http "http.md"
+    Injuries "injuries.md"
+    Keys "keys.md"
+    Lambda "lambda.md"
+    LateRecording "late-recording.md"
+    Messages "messages.md"
+    Outbox "outbox.md"
+    Pace "pace.md"
+    ResultsAcrossVersions "results-across-versions.md"
+    Steps "steps.md"
+    Transactions "transactions.md"
+    Tutorial "tutorial.md"
+    Webhooks "webhooks.md"
+    Wrappers "wrappers.md"
+    DynamoDb "stores/dynamodb.md"
+    Memory "stores/memory.md"
+    PostgreSql "stores/postgresql.md"
+    Redis "stores/redis.md"
+    Sqlite "stores/sqlite.md"
+}

@@ -1,0 +1,193 @@
+//! The cases.
+
+use std::future::{pending, ready};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use idem_runtime::message::{Disposition, Reason, Summary};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::{DeadLetter, Failed, Handler, Losing, Queue, Settings, Shop, emptied, until};
+
+/// How long the broker may take to refuse a dead letter.
+const REFUSED: Duration = Duration::from_secs(2);
+
+/// Runs every case, each on a queue of its own name.
+pub async fn every<Q: Queue>(open: impl AsyncFn(&'static str) -> Q) {
+    macro_rules! cases {
+        ($($case:ident,)*) => {$(
+            println!("{}", stringify!($case));
+            $case(&open(stringify!($case)).await).await;
+        )*};
+    }
+    cases! {
+        an_order_that_was_shipped_before_gets_the_recorded_result,
+        two_workers_that_have_one_order_ship_it_once,
+        what_cannot_be_handled_is_set_aside_with_its_reason_and_headers,
+        a_pause_is_kept_and_holds_up_no_other_message,
+        a_message_that_always_fails_is_set_aside_after_its_tries,
+        a_message_is_delivered_once_while_it_is_worked_at,
+        a_worker_that_is_shut_down_finishes_what_runs_and_the_rest_is_there_at_once,
+    }
+}
+
+/// Works until the queue is empty, and gives how it ended.
+async fn work_off(queue: &impl Queue, settings: Settings, handler: Handler) -> Summary {
+    let (end, ended) = oneshot::channel::<()>();
+    let (summary, ()) = tokio::join!(queue.work(ended.map(drop).boxed(), settings, handler), async {
+        emptied(queue).await;
+        end.send(()).unwrap();
+    });
+    summary
+}
+
+fn forever() -> BoxFuture<'static, ()> {
+    pending().boxed()
+}
+
+async fn an_order_that_was_shipped_before_gets_the_recorded_result(queue: &impl Queue) {
+    let shop = Shop::default();
+    shop.ship("1".to_owned(), Duration::ZERO).await.unwrap();
+    queue.send("1").await;
+    let summary = work_off(queue, Shop::settings(), shop.ships(Duration::ZERO)).await;
+    assert_eq!((summary.acknowledged, summary.replayed, summary.broker_errors), (1, 1, 0), "{summary:?}");
+    assert_eq!(shop.effects(), ["1"]);
+}
+
+async fn two_workers_that_have_one_order_ship_it_once(queue: &impl Queue) {
+    let shop = Shop::default();
+    let orders: Vec<_> = (10..20).map(|order| order.to_string()).collect();
+    for order in orders.iter().flat_map(|order| [order, order]) {
+        queue.send(order).await;
+    }
+    let work = || queue.work(forever(), Shop::settings(), shop.ships(Duration::from_millis(300)));
+    tokio::select! {
+        ended = work() => panic!("{ended:?}"),
+        ended = work() => panic!("{ended:?}"),
+        () = emptied(queue) => {}
+    }
+    assert_eq!(shop.effects(), orders);
+}
+
+async fn what_cannot_be_handled_is_set_aside_with_its_reason_and_headers(queue: &impl Queue) {
+    let shop = Shop::default();
+    for order in ["poison", "1"] {
+        queue.send(order).await;
+    }
+    let ships = shop.clone();
+    let handler = shop.notes(move |order| {
+        let shop = ships.clone();
+        async move {
+            if order == "poison" {
+                return Err(Failed::Becomes(Disposition::reject(Reason::Terminal)));
+            }
+            shop.ship(order, Duration::ZERO).await
+        }
+    });
+    let summary = work_off(queue, Shop::settings(), handler).await;
+    assert_eq!((summary.acknowledged, summary.rejected), (1, 1), "{summary:?}");
+    let letter = DeadLetter { body: "poison".into(), reason: "terminal".into(), trace: "t-poison".into() };
+    assert_eq!(queue.dead_letters().await, [letter]);
+}
+
+async fn a_pause_is_kept_and_holds_up_no_other_message(queue: &impl Queue) {
+    let (shop, pause) = (Shop::default(), Duration::from_secs(3));
+    let seen = shop.clone();
+    let handler = shop.notes(move |order| {
+        let first = seen.begun(&order).len() == 1;
+        let after = if order == "slow" { pause } else { Duration::from_millis(500) };
+        let again = Failed::Becomes(Disposition::retry(after));
+        ready(if first && order != "plain" { Err(again) } else { Ok(String::new()) })
+    });
+    for order in ["slow", "fast", "plain"] {
+        queue.send(order).await;
+    }
+    let summary = work_off(queue, Shop::settings(), handler).await;
+    assert_eq!((summary.acknowledged, summary.retried), (3, 2), "{summary:?}");
+    let (slow, fast) = (shop.begun("slow"), shop.begun("fast"));
+    assert_eq!((slow.len(), fast.len()), (2, 2));
+    // A server's clock may tick in steps of its own.
+    assert!(slow[1] - slow[0] > pause - Duration::from_millis(50), "{:?}", slow[1] - slow[0]);
+    assert!(fast[1] < slow[1], "the shorter pause ends first");
+    assert_eq!(shop.begun("plain").len(), 1);
+}
+
+async fn a_message_that_always_fails_is_set_aside_after_its_tries(queue: &impl Queue) {
+    let shop = Shop::default();
+    queue.send("1").await;
+    let handler = shop.notes(|_| ready(Err(Failed::Unclaimed)));
+    let summary = work_off(queue, Shop::settings().max_tries(2), handler).await;
+    assert_eq!((summary.retried, summary.rejected), (1, 1), "{summary:?}");
+    assert_eq!(queue.dead_letters().await[0].reason, "exhausted");
+    assert_eq!(shop.deliveries(), 2);
+}
+
+async fn a_message_is_delivered_once_while_it_is_worked_at(queue: &impl Queue) {
+    let shop = Shop::default();
+    queue.send("1").await;
+    // Longer than any broker of the tests waits for a word.
+    let summary = work_off(queue, Shop::settings(), shop.ships(Duration::from_secs(5))).await;
+    assert_eq!((summary.taken, shop.deliveries()), (1, 1), "{summary:?}");
+}
+
+async fn a_worker_that_is_shut_down_finishes_what_runs_and_the_rest_is_there_at_once(queue: &impl Queue) {
+    let shop = Shop::default();
+    for order in 100..130 {
+        queue.send(&order.to_string()).await;
+    }
+    let (end, ended) = oneshot::channel::<()>();
+    let work = queue.work(ended.map(drop).boxed(), Shop::settings(), shop.ships(Duration::from_secs(1)));
+    let (summary, ()) = tokio::join!(work, async {
+        until("it works", async || shop.effects().len() == 10).await;
+        end.send(()).unwrap();
+    });
+    assert_eq!((summary.acknowledged, shop.effects().len()), (10, 10), "{summary:?}");
+    assert_eq!(summary.broker_errors, 0);
+    let begin = Instant::now();
+    let rest = work_off(queue, Shop::settings().concurrency(20), shop.ships(Duration::ZERO)).await;
+    println!("    the rest took {:?}", begin.elapsed());
+    assert_eq!((shop.effects().len(), rest.replayed), (30, 0), "{rest:?}");
+}
+
+/// A worker that is dropped in the middle of a message.
+pub async fn a_worker_that_is_dropped_leaves_its_messages_to_the_next(queue: &impl Queue) {
+    let shop = Shop::default();
+    queue.send("1").await;
+    let hangs = shop.notes(|_| pending());
+    tokio::select! {
+        ended = queue.work(forever(), Shop::settings(), hangs) => panic!("{ended:?}"),
+        () = until("it has begun", async || shop.deliveries() == 1) => {}
+    }
+    work_off(queue, Shop::settings(), shop.ships(Duration::ZERO)).await;
+    assert_eq!(shop.effects(), ["1"]);
+}
+
+/// The dead letters are taken away before a message is rejected: it is neither lost nor acknowledged.
+pub async fn a_message_stays_while_it_cannot_be_set_aside(queue: &impl Losing) {
+    let (shop, lost) = (Shop::default(), Arc::new(Semaphore::new(0)));
+    queue.send("1").await;
+    let (end, ended) = oneshot::channel::<()>();
+    let waits = lost.clone();
+    let poison = shop.notes(move |_| {
+        let lost = waits.clone();
+        async move {
+            let _ = lost.acquire().await;
+            Err(Failed::Becomes(Disposition::reject(Reason::Terminal)))
+        }
+    });
+    let settings = Shop::settings().broker_timeout(REFUSED);
+    let (summary, ()) = tokio::join!(queue.work(ended.map(drop).boxed(), settings, poison), async {
+        until("its handler runs", async || shop.deliveries() >= 1).await;
+        queue.lose_dead_letters().await;
+        lost.close();
+        // The broker's refusal takes a moment, or the patience for it.
+        tokio::time::sleep(REFUSED * 3 / 2).await;
+        end.send(()).unwrap();
+    });
+    assert!(summary.broker_errors >= 1 && summary.rejected == 0, "{summary:?}");
+    queue.restore_dead_letters().await;
+    work_off(queue, Shop::settings(), shop.ships(Duration::ZERO)).await;
+    assert_eq!(shop.effects(), ["1"]);
+}

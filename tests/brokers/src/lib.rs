@@ -1,0 +1,85 @@
+//! What every broker's crate must do, checked on a real broker: the same cases for each.
+//!
+//! Owns the cases. What a broker is stands in each crate's `impl Queue`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "tests"
+)]
+
+mod cases;
+mod shop;
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use idem_runtime::message::{Consumer, Disposition, Summary};
+
+pub use cases::{
+    a_message_stays_while_it_cannot_be_set_aside, a_worker_that_is_dropped_leaves_its_messages_to_the_next,
+    every,
+};
+pub use shop::{Failed, Shop};
+
+/// A consumer whose handlers' errors say what becomes of the message.
+pub type Settings = Consumer<fn(&Failed, u32, Disposition) -> Disposition>;
+
+/// Handles the body of a message.
+pub type Handler = Box<dyn Fn(String) -> BoxFuture<'static, Result<String, Failed>> + Send + Sync>;
+
+/// A queue of a real broker, with its dead letters, and how the crate's source takes from it.
+pub trait Queue: Send + Sync {
+    /// Sends a message, with the header `Trace` of the value `t-` and its body.
+    fn send(&self, body: &str) -> impl Future<Output = ()> + Send;
+
+    /// Runs the crate's source over it.
+    fn work(
+        &self,
+        shutdown: BoxFuture<'static, ()>,
+        settings: Settings,
+        handler: Handler,
+    ) -> impl Future<Output = Summary> + Send;
+
+    /// How many messages are not done with, those included that a worker has. `None` where the broker does not answer.
+    fn left(&self) -> impl Future<Output = Option<u64>> + Send;
+
+    /// What was set aside, in any order.
+    fn dead_letters(&self) -> impl Future<Output = Vec<DeadLetter>> + Send;
+}
+
+/// A queue whose dead letters can be taken away while its worker runs.
+pub trait Losing: Queue {
+    /// Removes the place for what is set aside.
+    fn lose_dead_letters(&self) -> impl Future<Output = ()> + Send;
+
+    /// Makes it again.
+    fn restore_dead_letters(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// What was set aside.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeadLetter {
+    /// The message's body.
+    pub body: String,
+    /// The crate's header for the reason.
+    pub reason: String,
+    /// The header `Trace`.
+    pub trace: String,
+}
+
+/// Returns once `condition` holds.
+pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let begin = Instant::now();
+    while !condition().await {
+        assert!(begin.elapsed() < Duration::from_secs(90), "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Returns once nothing is left in the queue.
+pub async fn emptied(queue: &impl Queue) {
+    until("the queue is empty", async || queue.left().await == Some(0)).await;
+}

@@ -1,0 +1,113 @@
+//! A handler with an effect that is counted.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use idem_runtime::message::{Consumer, Disposition};
+use idem_runtime::{Error, MemoryStore, Operation};
+
+use crate::{Handler, Settings};
+
+/// Why a message was not handled.
+#[derive(Debug)]
+pub enum Failed {
+    /// This is to become of the message.
+    Becomes(Disposition),
+    /// The handler came to no idempotent call.
+    Unclaimed,
+    /// The call did not come to its body.
+    Idem(Error),
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Idem(error)
+    }
+}
+
+fn choose(error: &Failed, _: u32, proposed: Disposition) -> Disposition {
+    match error {
+        Failed::Becomes(disposition) => *disposition,
+        _ => proposed,
+    }
+}
+
+/// Ships orders: the body of a message is the order.
+#[derive(Clone, Debug, Default)]
+pub struct Shop(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    store: MemoryStore,
+    begun: Mutex<Vec<(String, Instant)>>,
+    effects: Mutex<Vec<String>>,
+}
+
+impl Shop {
+    /// Ten handlers at a time.
+    pub fn settings() -> Settings {
+        Consumer::new().concurrency(10).dispose(choose as fn(&Failed, u32, Disposition) -> Disposition)
+    }
+
+    /// Ships an order, once.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed::Idem`].
+    pub async fn ship(&self, order: String, work: Duration) -> Result<String, Failed> {
+        let Inner { store, effects, .. } = &*self.0;
+        let ship = Operation::new("orders.ship");
+        ship.run(store, order.clone(), || async {
+            effects.lock().unwrap().push(order);
+            tokio::time::sleep(work).await;
+            Ok("parcel 7".to_owned())
+        })
+        .await
+    }
+
+    /// Notes the delivery, and ships.
+    pub fn ships(&self, work: Duration) -> Handler {
+        let shop = self.clone();
+        self.notes(move |order| {
+            let shop = shop.clone();
+            async move { shop.ship(order, work).await }
+        })
+    }
+
+    /// Notes the delivery, and does this.
+    pub fn notes<F>(&self, handler: impl Fn(String) -> F + Send + Sync + 'static) -> Handler
+    where
+        F: Future<Output = Result<String, Failed>> + Send + 'static,
+    {
+        let shop = self.clone();
+        Box::new(move |order| {
+            shop.0.begun.lock().unwrap().push((order.clone(), Instant::now()));
+            Box::pin(handler(order))
+        })
+    }
+
+    /// When handlers began with this order.
+    pub fn begun(&self, order: &str) -> Vec<Instant> {
+        let begun = self.0.begun.lock().unwrap();
+        begun.iter().filter(|(begun, _)| begun == order).map(|(_, at)| *at).collect()
+    }
+
+    /// How often handlers began.
+    pub fn deliveries(&self) -> usize {
+        self.0.begun.lock().unwrap().len()
+    }
+
+    /// The orders that were shipped, sorted; one twice that was shipped twice.
+    pub fn effects(&self) -> Vec<String> {
+        let mut effects = self.0.effects.lock().unwrap().clone();
+        effects.sort();
+        effects
+    }
+}

@@ -1,9 +1,0 @@
-//! The operator's command `idem`, as a script and as a person see it.
-
-mod asking;
-mod errors;
-mod idem_command;
-mod looking;
-mod privacy;
-mod resolving;
-mod servers;

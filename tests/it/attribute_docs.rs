@@ -1,0 +1,87 @@
+//! The tables of options are those of the parser, and its copies of limits are those of the runtime.
+
+use std::time::Duration;
+
+use idem::MAX_SCOPE_BYTES;
+use idem_core::defaults;
+
+#[path = "../../idem-macros/src/limits.rs"]
+mod limits;
+#[path = "../../idem-macros/src/attribute/names.rs"]
+mod names;
+
+use names::NAMES;
+
+const PAGE: &str = include_str!("../../docs/attribute.md");
+const RUSTDOC: &str = include_str!("../../idem-macros/src/lib.rs");
+
+/// The rows of a table of options, by name, with what the last column says.
+fn rows<'t>(text: &'t str, begin: &str) -> Vec<(&'t str, &'t str)> {
+    let row = |line: &'t str| {
+        let row = line.strip_prefix(begin)?;
+        let name = row.split([' ', '`']).next()?;
+        Some((name, row.trim_end_matches([' ', '|']).rsplit(" | ").next()?))
+    };
+    text.lines().filter_map(row).collect()
+}
+
+/// The table with a row for `key`.
+fn options<'t>(text: &'t str, begin: &str) -> Vec<(&'t str, &'t str)> {
+    let rows = rows(text, begin);
+    let start = rows.iter().position(|(name, _)| *name == "key").unwrap_or(rows.len());
+    let end = rows.iter().rposition(|(name, _)| *name == "crate").map_or(start, |end| end + 1);
+    rows[start..end].to_vec()
+}
+
+fn sorted<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
+    let mut names: Vec<&str> = names.into_iter().collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn every_table_has_every_option_and_no_other() {
+    let rustdoc = options(RUSTDOC, "/// | `");
+    assert_eq!(sorted(rustdoc.iter().map(|row| row.0)), sorted(NAMES), "rustdoc of the attribute");
+    let page = options(PAGE, "| `");
+    assert_eq!(sorted(page.iter().map(|row| row.0)), sorted(NAMES), "docs/attribute.md");
+}
+
+#[test]
+fn the_page_has_every_option_and_each_has_an_example() {
+    let mut headings = String::new();
+    let options = PAGE.split("\n## ").find(|section| section.starts_with("Options")).unwrap();
+    for line in options.lines().filter(|line| line.starts_with("### ")) {
+        headings.push_str(line);
+    }
+    let headed: Vec<&str> = headings.split('`').skip(1).step_by(2).collect();
+    assert_eq!(sorted(headed), sorted(NAMES));
+    for option in NAMES {
+        let is_used = |line: &str| line.contains("#[idempotent(") && line.contains(option);
+        assert!(PAGE.lines().any(is_used), "{option} has no example");
+    }
+}
+
+#[test]
+fn the_tables_say_the_defaults_that_the_runtime_has() {
+    assert_eq!(defaults::MAX_RESULT_BYTES, 1 << 20);
+    for (name, shown) in [
+        ("ttl", format!("{}h", defaults::TTL.as_secs() / 3_600)),
+        ("lease", format!("{}s", defaults::LEASE.as_secs())),
+        ("store_timeout", format!("{}s", defaults::STORE_TIMEOUT.as_secs())),
+        ("max_result_bytes", "1 MiB".to_owned()),
+    ] {
+        for (table, begin) in [(RUSTDOC, "/// | `"), (PAGE, "| `")] {
+            for (_, default) in options(table, begin).into_iter().filter(|row| row.0 == name) {
+                assert_eq!(default, shown, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_macro_checks_the_limits_that_the_runtime_has() {
+    assert_eq!(limits::MAX_SCOPE_BYTES, MAX_SCOPE_BYTES);
+    assert_eq!(limits::DEFAULT_LEASE, defaults::LEASE);
+    assert_eq!(Duration::from_millis(limits::MAX_DURATION_MILLIS), defaults::LONGEST);
+}

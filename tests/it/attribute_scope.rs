@@ -1,0 +1,232 @@
+//! The name of an operation: records of yesterday are found by today's build, and two operations never share one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use idem::{DynStore, Error, Key, MemoryStore, RecordKey, Scope, Store, StoreExt, idempotent};
+
+static RUNS: AtomicUsize = AtomicUsize::new(0);
+
+/// The number of the run, and the key for the next service.
+fn ran() -> Result<(usize, String), Error> {
+    let key = idem::context().map(|context| context.downstream_key("gateway"));
+    Ok((RUNS.fetch_add(1, Ordering::SeqCst), key.unwrap_or_default()))
+}
+
+/// What `error` says of the attribute, if it is a refusal.
+fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::Configuration { .. }), "{error}");
+    error.to_string()
+}
+
+async fn has(store: &MemoryStore, scope: &'static str, key: &str) -> bool {
+    let key = RecordKey::new(Scope::new(scope).unwrap(), Key::new(key).unwrap());
+    store.get(&key).await.unwrap().is_some()
+}
+
+#[idempotent(key = "{id}", scope = "payments.charge", store = store)]
+async fn charge<S: Store>(store: Arc<S>, id: u64) -> Result<(usize, String), Error> {
+    ran()
+}
+
+#[tokio::test]
+async fn another_type_of_store_keeps_every_key_and_every_derived_key() {
+    let store = MemoryStore::new();
+    let first = charge(Arc::new(store.clone()), 1).await.unwrap();
+    assert_eq!(charge(Arc::new(store.clone().cached(10)), 1).await.unwrap(), first);
+    assert_eq!(charge(Arc::new(DynStore::new(store.clone())), 1).await.unwrap(), first);
+    let other = MemoryStore::new();
+    assert_eq!(charge(Arc::new(DynStore::new(other)), 1).await.unwrap().1, first.1);
+}
+
+struct Payments<S> {
+    store: S,
+}
+
+impl<S: Store> Payments<S> {
+    #[idempotent(key = "{id}", store = self.store)]
+    async fn unnamed(&self, id: u64) -> Result<(usize, String), Error> {
+        ran()
+    }
+
+    #[idempotent(key = "{id}", scope = "payments.refund", store = self.store)]
+    async fn named(&self, id: u64) -> Result<(usize, String), Error> {
+        ran()
+    }
+}
+
+#[tokio::test]
+async fn a_method_of_a_generic_type_is_refused_at_its_first_call_with_what_to_write() {
+    let store = MemoryStore::new();
+    let payments = Payments { store: store.clone() };
+    for _ in 0..2 {
+        let text = refusal(payments.unnamed(1).await);
+        assert!(text.contains("unnamed") && text.contains("write `scope = \"..\"`"), "{text}");
+        assert!(!text.contains('<') && !text.contains("MemoryStore"), "{text}");
+    }
+    let first = payments.named(1).await.unwrap();
+    assert_eq!(Payments { store: store.cached(10) }.named(1).await.unwrap(), first);
+}
+
+trait Handler {
+    const NAME: &'static str;
+
+    #[idempotent(key = "{id}", store = store)]
+    async fn create(store: &MemoryStore, id: u64) -> Result<String, Error> {
+        Ok(Self::NAME.into())
+    }
+
+    #[idempotent(key = "{id}", store = store)]
+    async fn handle(&self, store: &MemoryStore, id: u64) -> Result<String, Error> {
+        Ok(Self::NAME.into())
+    }
+}
+
+struct Order;
+struct Invoice;
+
+impl Handler for Order {
+    const NAME: &'static str = "order";
+}
+
+impl Handler for Invoice {
+    const NAME: &'static str = "invoice";
+}
+
+impl Order {
+    #[idempotent(key = "{id}", store = store)]
+    async fn own(store: &MemoryStore, id: u64) -> Result<String, Error> {
+        Ok("order".into())
+    }
+}
+
+mod elsewhere {
+    use super::*;
+
+    impl Invoice {
+        #[idempotent(key = "{id}", store = store)]
+        pub(super) async fn own(store: &MemoryStore, id: u64) -> Result<String, Error> {
+            Ok("invoice".into())
+        }
+    }
+
+    /// Another type of this name.
+    pub(super) struct Order;
+
+    impl Handler for Order {
+        const NAME: &'static str = "another order";
+    }
+}
+
+#[tokio::test]
+async fn a_function_of_a_type_or_trait_without_a_receiver_is_refused_at_its_first_call() {
+    let store = MemoryStore::new();
+    for text in [
+        refusal(Order::create(&store, 1).await),
+        refusal(Invoice::create(&store, 1).await),
+        refusal(Order::own(&store, 1).await),
+        refusal(Invoice::own(&store, 1).await),
+    ] {
+        assert!(text.contains("without `self`") && text.contains("write `scope = \"..\"`"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn one_method_of_two_types_is_two_operations() {
+    let store = MemoryStore::new();
+    for _ in 0..2 {
+        assert_eq!(Order.handle(&store, 1).await.unwrap(), "order");
+        assert_eq!(Invoice.handle(&store, 1).await.unwrap(), "invoice");
+    }
+    let text = refusal(elsewhere::Order.handle(&store, 1).await);
+    assert!(text.contains("would answer each other's calls"), "{text}");
+    assert!(has(&store, "it::attribute_scope::Order::handle", "1").await);
+}
+
+trait Charges<G> {
+    async fn charge_with(&self, id: u64) -> Result<String, Error>;
+}
+
+impl Charges<u8> for Ledger<'_> {
+    #[idempotent(key = "{id}", store = self.0)]
+    async fn charge_with(&self, id: u64) -> Result<String, Error> {
+        Ok("u8".into())
+    }
+}
+
+impl Charges<u16> for Ledger<'_> {
+    #[idempotent(key = "{id}", store = self.0)]
+    async fn charge_with(&self, id: u64) -> Result<String, Error> {
+        Ok("u16".into())
+    }
+}
+
+struct Ledger<'s>(&'s MemoryStore);
+
+impl Ledger<'_> {
+    #[idempotent(key = "{id}", store = self.0)]
+    async fn book(&self, id: u64) -> Result<(usize, String), Error> {
+        ran()
+    }
+}
+
+#[tokio::test]
+async fn a_lifetime_is_no_part_of_the_name() {
+    let store = MemoryStore::new();
+    let first = Ledger(&store).book(1).await.unwrap();
+    assert_eq!(Ledger(&store).book(1).await.unwrap(), first);
+    assert!(has(&store, "it::attribute_scope::Ledger::book", "1").await);
+}
+
+#[tokio::test]
+async fn a_method_of_a_generic_trait_is_refused_at_its_first_call() {
+    let store = MemoryStore::new();
+    for refused in [
+        refusal(Charges::<u8>::charge_with(&Ledger(&store), 1).await),
+        refusal(Charges::<u16>::charge_with(&Ledger(&store), 1).await),
+    ] {
+        assert!(refused.contains("write `scope = \"..\"`"), "{refused}");
+    }
+}
+
+#[idempotent(key = "{id}", store = store)]
+async fn free(store: &MemoryStore, id: u64) -> Result<(usize, String), Error> {
+    ran()
+}
+
+fn nested(store: &MemoryStore) -> impl Future<Output = Result<(usize, String), Error>> {
+    #[idempotent(key = "{id}", store = store)]
+    async fn inner(store: &MemoryStore, id: u64) -> Result<(usize, String), Error> {
+        ran()
+    }
+    inner(store, 1)
+}
+
+#[tokio::test]
+async fn a_free_function_has_its_module_and_name_wherever_it_is_written() {
+    let store = MemoryStore::new();
+    free(&store, 1).await.unwrap();
+    assert!(has(&store, "it::attribute_scope::free", "1").await);
+    nested(&store).await.unwrap();
+    assert!(has(&store, "it::attribute_scope::inner", "1").await);
+}
+
+#[tokio::test]
+async fn closures_do_not_make_one_function_several() {
+    #[idempotent(key = "{id}", scope = "with_retry", store = store)]
+    async fn with_retry<F>(store: &MemoryStore, id: u64, call: F) -> Result<u8, Error>
+    where
+        F: AsyncFn() -> u8,
+    {
+        Ok(call().await)
+    }
+    let store = MemoryStore::new();
+    assert_eq!(with_retry(&store, 1, async || 1).await.unwrap(), 1);
+    assert_eq!(
+        with_retry(&store, 1, async || 2).await.unwrap(),
+        1,
+        "the scope says that they are one operation"
+    );
+    assert_eq!(with_retry(&store, 2, async || 2).await.unwrap(), 2);
+}

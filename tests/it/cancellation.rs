@@ -1,0 +1,141 @@
+//! What happens to the key when the caller goes away or the body panics.
+
+use crate::support;
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use idem::protocol::State;
+use idem::{MemoryStore, OnCrash, Operation, Store};
+use support::{Failure, Runs, operation, record_key};
+
+async fn state<S: Store>(store: &S) -> Option<State> {
+    store.get(&record_key("k")).await.unwrap().map(|record| record.state)
+}
+
+/// Starts a body that never ends, and drops the call.
+async fn dropped_call(operation: Operation, store: &MemoryStore) {
+    let call = operation.run(store, "k", || async { std::future::pending::<Result<usize, Failure>>().await });
+    let gone = tokio::time::timeout(Duration::from_millis(1), call).await;
+    assert!(gone.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_call_releases_its_key_and_the_attempt_counts() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    dropped_call(operation(), &store).await;
+    assert_eq!(state(&store).await, Some(State::Released));
+    let again = operation().run(&store, "k", || async {
+        assert_eq!(idem::context().unwrap().attempt(), 2);
+        Ok::<_, Failure>(runs.run())
+    });
+    assert_eq!(again.await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_call_is_in_doubt_where_the_policy_says_so() {
+    let store = MemoryStore::new();
+    dropped_call(operation().on_crash(OnCrash::InDoubt), &store).await;
+    assert_eq!(state(&store).await, Some(State::InDoubt));
+}
+
+#[tokio::test]
+async fn a_call_dropped_before_its_body_started_is_not_in_doubt() {
+    let store = MemoryStore::new();
+    drop(operation().on_crash(OnCrash::InDoubt).run(&store, "k", || async { Ok::<_, Failure>(1) }));
+    assert_eq!(state(&store).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_call_drops_its_body_before_it_releases_its_key() {
+    /// Looks at the key when the body's values are dropped.
+    struct Look(MemoryStore, std::sync::Arc<std::sync::Mutex<Option<State>>>);
+    impl Drop for Look {
+        fn drop(&mut self) {
+            *self.1.lock().unwrap() = state(&self.0).now_or_never().unwrap();
+        }
+    }
+    let (store, seen) = (MemoryStore::new(), std::sync::Arc::default());
+    let look = Look(store.clone(), std::sync::Arc::clone(&seen));
+    let call = operation().run(&store, "k", || async move {
+        let _look = look;
+        std::future::pending::<Result<usize, Failure>>().await
+    });
+    assert!(tokio::time::timeout(Duration::from_millis(1), call).await.is_err());
+    assert_eq!(*seen.lock().unwrap(), Some(State::InFlight));
+    assert_eq!(state(&store).await, Some(State::Released));
+}
+
+#[test]
+fn a_call_dropped_after_its_runtime_was_shut_down_is_no_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = idem::SqliteStore::open(folder.path().join("idem.db")).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut call = Box::pin(
+        operation().run(&store, "k", || async { std::future::pending::<Result<usize, Failure>>().await }),
+    );
+    runtime.block_on(async {
+        assert!(tokio::time::timeout(Duration::from_millis(200), &mut call).await.is_err());
+    });
+    drop(runtime);
+    drop(call);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // The release was begun; it is seen once the disk has it.
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while runtime.block_on(state(&store)) != Some(State::Released) {
+        assert!(std::time::Instant::now() < deadline, "the key was not released");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_releases_the_key_and_goes_on() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let call = operation().run(&store, "k", || async {
+        if runs.run() == 1 {
+            panic!("a bug in the body");
+        }
+        Ok::<_, Failure>(1)
+    });
+    let panic = AssertUnwindSafe(call).catch_unwind().await.unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"a bug in the body"));
+    assert_eq!(state(&store).await, Some(State::Released));
+    assert_eq!(operation().run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn a_panic_is_in_doubt_where_the_policy_says_so() {
+    let store = MemoryStore::new();
+    let operation = operation().on_crash(OnCrash::InDoubt);
+    let call = operation.run(&store, "k", || async {
+        if idem::context().is_some() {
+            panic!("a bug in the body");
+        }
+        Ok::<_, Failure>(())
+    });
+    assert!(AssertUnwindSafe(call).catch_unwind().await.is_err());
+    assert_eq!(state(&store).await, Some(State::InDoubt));
+}
+
+#[tokio::test]
+async fn an_error_returned_under_in_doubt_is_known_and_released() {
+    let store = MemoryStore::new();
+    let operation = operation().on_crash(OnCrash::InDoubt);
+    let failed = operation.run(&store, "k", || async { Err::<(), _>(Failure::Transient) }).await;
+    assert!(matches!(failed, Err(Failure::Transient)));
+    assert_eq!(state(&store).await, Some(State::Released));
+}
+
+#[test]
+fn a_call_dropped_outside_its_runtime_still_releases_its_key() {
+    let store = MemoryStore::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut call = Box::pin(
+        operation().run(&store, "k", || async { std::future::pending::<Result<usize, Failure>>().await }),
+    );
+    runtime.block_on(async {
+        assert!(tokio::time::timeout(Duration::from_millis(1), &mut call).await.is_err());
+    });
+    drop(call);
+    assert_eq!(runtime.block_on(state(&store)), Some(State::Released));
+}

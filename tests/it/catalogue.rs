@@ -1,0 +1,191 @@
+//! The catalogue of annotated functions: what is in it, and what each change of one means for records.
+
+use async_trait::async_trait;
+use idem::{Catalogue, Error, KeyPart, MemoryStore, catalogue, idempotent};
+use idem_testing::{assert_catalogue_of, differences};
+
+use crate::catalogue_changes as changes;
+
+/// Every shape of function.
+mod shapes {
+    use super::*;
+
+    pub(crate) struct Order {
+        pub(crate) id: u64,
+        pub(crate) store: MemoryStore,
+    }
+
+    pub(crate) struct Wrapped<T>(pub(crate) T, pub(crate) MemoryStore);
+
+    #[derive(KeyPart)]
+    #[allow(dead_code, reason = "it is in the catalogue whether it is used or not")]
+    pub(crate) enum Place {
+        Shop(u16),
+        #[key_part(rename = "w")]
+        Web {
+            host: String,
+        },
+        Unknown,
+    }
+
+    #[idempotent(key = (place, order.id + 1), fingerprint = (order.id, "x"), ttl = 2 * super::TTL, lease = "1m", on_crash = "in_doubt", store = order.store)]
+    pub(crate) async fn free(order: &Order, place: Place) -> Result<Vec<u8>, Error> {
+        Ok(vec![])
+    }
+
+    impl Order {
+        #[idempotent(key = "{ self.id }/{{x}}/{line}", key_fn = method_key, store = self.store)]
+        pub(crate) async fn method(&self, line: u8) -> Result<u8, Error> {
+            Ok(line)
+        }
+
+        #[idempotent(key = "{id}", store = store)]
+        pub(crate) async fn associated(store: &MemoryStore, id: u8) -> Result<u8, Error> {
+            Ok(id)
+        }
+    }
+
+    #[async_trait]
+    pub(crate) trait Pays {
+        async fn pay(&self, amount: u64) -> Result<u64, Error>;
+    }
+
+    #[async_trait]
+    impl Pays for Order {
+        #[idempotent(key = "amount", store = self.store)]
+        async fn pay(&self, amount: u64) -> Result<u64, Error> {
+            Ok(amount)
+        }
+    }
+
+    impl<T: Sync> Wrapped<T> {
+        #[idempotent(key = "{id}", scope = "wrapped.method", store = self.1)]
+        pub(crate) async fn method(&self, id: u8) -> Result<u8, Error> {
+            Ok(id)
+        }
+
+        #[idempotent(key = "{id}", store = self.1)]
+        pub(crate) async fn unnamed(&self, id: u8) -> Result<u8, Error> {
+            Ok(id)
+        }
+    }
+
+    #[idempotent(key = "{id}", scope = "generic", store = store)]
+    pub(crate) async fn generic<K: KeyPart, const N: usize>(
+        store: &MemoryStore,
+        id: K,
+    ) -> Result<[u8; 2], Error> {
+        Ok([0; 2])
+    }
+
+    pub(crate) fn outer() {
+        #[idempotent(key = "{id}", store = store)]
+        async fn inner(store: &MemoryStore, id: u8) -> Result<u8, Error> {
+            Ok(id)
+        }
+        let _ = inner;
+    }
+}
+
+const TTL: std::time::Duration = std::time::Duration::from_secs(60);
+
+#[test]
+fn every_annotated_function_is_in_it_whether_or_not_it_is_called() {
+    shapes::outer();
+    let shapes = catalogue().within("it::catalogue::shapes");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/catalogue/shapes.catalogue");
+    if std::env::var_os("IDEM_UPDATE").is_some() {
+        std::fs::write(file, shapes.to_string()).unwrap();
+    }
+    assert_eq!(shapes.to_string(), std::fs::read_to_string(file).unwrap());
+}
+
+#[tokio::test]
+async fn the_scope_in_it_is_the_one_that_records_have() {
+    use shapes::Pays as _;
+
+    let store = MemoryStore::new();
+    let order = shapes::Order { id: 1, store: store.clone() };
+    shapes::free(&order, shapes::Place::Unknown).await.unwrap();
+    order.method(1).await.unwrap();
+    order.pay(1).await.unwrap();
+    shapes::Wrapped((), store.clone()).method(1).await.unwrap();
+    shapes::generic::<_, 3>(&store, 1_u8).await.unwrap();
+
+    let mut request = idem::listing::List::default();
+    let mut recorded = Vec::new();
+    loop {
+        let page = idem::Store::list(&store, &request).await.unwrap();
+        recorded.extend(page.records.iter().map(|listed| listed.key.scope().as_str().to_owned()));
+        let Some(after) = page.next else { break };
+        request = request.with_after(Some(after));
+    }
+    recorded.sort();
+    let shapes = catalogue().within("it::catalogue::shapes");
+    let scopes = shapes.operations().iter().filter(|operation| !operation.path.ends_with("::inner"));
+    let scopes: Vec<String> = scopes.filter_map(|operation| operation.scope.clone()).collect();
+    assert_eq!(scopes, recorded);
+}
+
+#[tokio::test]
+async fn what_has_no_scope_in_it_is_refused() {
+    let store = MemoryStore::new();
+    let unnamed = shapes::Wrapped((), store.clone()).unnamed(1).await;
+    assert!(matches!(unnamed, Err(Error::Configuration { .. })), "{unnamed:?}");
+    let associated = shapes::Order::associated(&store, 1).await;
+    assert!(matches!(associated, Err(Error::Configuration { .. })), "{associated:?}");
+    let words = panic_of(|| assert_catalogue_of(&catalogue().within("it::catalogue::shapes"), "nowhere"));
+    assert!(words.contains("Wrapped::unnamed: each call is refused"), "{words}");
+    assert!(words.contains("Order::associated: each call is refused"), "{words}");
+}
+
+/// The catalogue of a module of `changes`, as if it was that of the one before.
+fn changed(module: &str) -> Catalogue {
+    let module = format!("it::catalogue_changes::{module}");
+    let text = catalogue().within(&module).to_string();
+    Catalogue::parse(&text.replace(&format!("{module}::"), "shop::")).unwrap()
+}
+
+/// Each change of a function or type, tried alone, with what is said of it.
+#[test]
+fn every_change_is_said_with_what_it_does_to_records() {
+    let before = changed("before");
+    assert_eq!(differences(&before, &changed("same")), Vec::<String>::new());
+    let cases = changes::CASES;
+    assert!(cases.len() >= 10);
+    for (module, expected) in cases {
+        assert_eq!(differences(&before, &changed(module)), [*expected], "{module}");
+    }
+}
+
+#[test]
+fn two_operations_with_one_scope_and_different_keys_are_refused() {
+    let clash = catalogue().within("it::catalogue_changes::clash");
+    let words = panic_of(|| assert_catalogue_of(&clash, "nowhere"));
+    assert!(
+        words.contains("two operations have this scope, it::catalogue_changes::clash::charge and"),
+        "{words}"
+    );
+    assert!(
+        words.contains("with different keys, `{id}` and `x/{id}`: each answers calls of the other"),
+        "{words}"
+    );
+}
+
+#[test]
+fn a_file_that_differs_is_said_with_how_to_write_it_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("idem.catalogue");
+    let before = changed("before");
+    let words = panic_of(|| assert_catalogue_of(&before, &file));
+    assert!(words.contains("cannot read") && words.contains("IDEM_UPDATE=1"), "{words}");
+    std::fs::write(&file, before.to_string()).unwrap();
+    assert_catalogue_of(&before, &file);
+    let words = panic_of(|| assert_catalogue_of(&changed("renamed_field"), &file));
+    assert!(words.contains("* payments.charge: the key was") && words.contains("IDEM_UPDATE=1"), "{words}");
+}
+
+fn panic_of(run: impl FnOnce() + std::panic::UnwindSafe) -> String {
+    let panic = std::panic::catch_unwind(run).expect_err("nothing was refused");
+    panic.downcast_ref::<String>().cloned().unwrap_or_default()
+}

@@ -1,0 +1,113 @@
+//! Long random histories: every store answers as the pure protocol does.
+//!
+//! The seed is printed, and `IDEM_SEED=.. cargo test` has the same histories again.
+
+use crate::dynamodb_support;
+
+use std::collections::BTreeMap;
+
+use idem::MemoryStore;
+use idem::testing::conformance::{Profile, Subject, Violation};
+use idem::testing::differential::{self, Answers};
+use idem::testing::seed;
+
+/// How many kinds of answers there are, lost ones included, and a purge that found something not: a
+/// store may have deleted it before.
+const KINDS: usize = 28;
+
+/// Fails if the histories did not meet every kind of answer.
+fn complete(answers: &Answers) {
+    let met = answers.keys().filter(|answer| **answer != "purge: some").count();
+    assert_eq!(met, KINDS, "{answers:#?}");
+}
+
+#[test]
+fn memory_store_answers_as_the_protocol_does() -> Result<(), Violation> {
+    let seed = seed();
+    let mut met = BTreeMap::new();
+    for history in 0..12 {
+        let answers = differential::run(seed.wrapping_add(history), 8_000, || async {
+            Subject::new(MemoryStore::new(), Profile::tokio_clock())
+        })?;
+        for (answer, count) in answers {
+            *met.entry(answer).or_default() += count;
+        }
+    }
+    complete(&met);
+    Ok(())
+}
+
+#[test]
+fn memory_store_answers_as_the_protocol_does_on_a_running_clock() -> Result<(), Violation> {
+    let subject = || async { Subject::new(MemoryStore::new(), Profile::real_clock()) };
+    complete(&differential::run(seed(), 20_000, subject)?);
+    Ok(())
+}
+
+#[test]
+fn two_sqlite_stores_on_one_file_answer_as_the_protocol_does() -> Result<(), Violation> {
+    let subject = || async {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("idem.db");
+        let open = || idem::SqliteStore::open(&path).unwrap();
+        Subject::new(open(), Profile::real_clock()).handle(open()).keep(folder)
+    };
+    complete(&differential::run(seed(), 8_000, subject)?);
+    Ok(())
+}
+
+#[test]
+fn two_dynamodb_stores_on_one_table_answer_as_the_protocol_does() -> Result<(), Violation> {
+    let aws = idem_test_servers::Aws::start();
+    let client = || dynamodb_support::client(&aws);
+    let open = |client| {
+        idem::DynamoDbStore::builder(client, "records").clock_skew(std::time::Duration::ZERO).build()
+    };
+    let (one, another) = (open(client()), open(client()));
+    let subject = || async move {
+        one.create_table().await.unwrap();
+        Subject::new(one, Profile::real_clock().short(std::time::Duration::from_millis(200))).handle(another)
+    };
+    complete(&differential::run(seed(), 3_000, subject)?);
+    Ok(())
+}
+
+#[test]
+fn two_redis_stores_on_one_server_answer_as_the_protocol_does() -> Result<(), Violation> {
+    let subject = || async {
+        let redis = idem_test_servers::Redis::start();
+        let (one, another) = (redis_store(&redis).await, redis_store(&redis).await);
+        Subject::new(one, Profile::real_clock()).handle(another).keep(redis)
+    };
+    complete(&differential::run(seed(), 20_000, subject)?);
+    Ok(())
+}
+
+#[test]
+fn two_postgres_stores_on_one_table_answer_as_the_protocol_does() -> Result<(), Violation> {
+    let server = idem_test_servers::Postgres::start();
+    let url = server.url();
+    let subject = || async move {
+        let open = || idem::PostgresStore::connect(&url);
+        Subject::new(open().await.unwrap(), Profile::real_clock()).handle(open().await.unwrap())
+    };
+    complete(&differential::run(seed(), 20_000, subject)?);
+    Ok(())
+}
+
+#[test]
+fn two_mysql_stores_on_one_table_answer_as_the_protocol_does() -> Result<(), Violation> {
+    let server = idem_test_servers::MariaDb::start();
+    let url = server.url();
+    let subject = || async move {
+        let open = || idem::MySqlStore::connect(&url);
+        let profile = Profile::real_clock().short(std::time::Duration::from_millis(200));
+        Subject::new(open().await.unwrap(), profile).handle(open().await.unwrap())
+    };
+    complete(&differential::run(seed(), 8_000, subject)?);
+    Ok(())
+}
+
+async fn redis_store(redis: &idem_test_servers::Redis) -> idem::RedisStore {
+    idem::RedisStore::connect(redis.url()).await.unwrap()
+}

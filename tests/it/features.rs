@@ -1,0 +1,34 @@
+//! What a program is told that uses something of a feature it has not asked for.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// What cargo says of a program that depends on this library with this `feature` alone.
+fn check(name: &str, feature: &str, program: &str) -> String {
+    let root = &Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(package.join("src")).unwrap();
+    let library = format!("{{ path = {root:?}, default-features = false, features = [{feature:?}] }}");
+    let manifest = format!(
+        "[package]\nname = \"{name}\"\nedition = \"2024\"\n[workspace]\n[dependencies]\nidem-rs = {library}\n"
+    );
+    fs::write(package.join("Cargo.toml"), manifest).unwrap();
+    fs::write(package.join("src/main.rs"), program).unwrap();
+    // The same versions as everywhere, and so nothing to ask a registry for.
+    fs::copy(root.join("Cargo.lock"), package.join("Cargo.lock")).unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(["check", "--offline", "--color", "never"])
+        .current_dir(&package)
+        .env("CARGO_TARGET_DIR", package.with_file_name("features-target"))
+        .output()
+        .unwrap();
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_store_whose_feature_is_off_is_named_with_its_feature() {
+    let program = "use idem::SqliteStore;\nfn main() { let _ = SqliteStore::open(\"idem.db\"); }\n";
+    let said = check("without-sqlite", "macros", program);
+    assert!(said.contains("the item is gated behind the `sqlite` feature"), "{said}");
+}

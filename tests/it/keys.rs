@@ -1,0 +1,225 @@
+//! Two calls share a key only if all values in it are the same.
+//!
+//! The values are drawn from few characters, those that a rendering could take for its own, so that a
+//! rendering which is not injective gives the same key soon.
+
+use std::borrow::Cow;
+use std::num::NonZeroU8;
+
+use idem::{Error, KeyBuilder, KeyPart, MemoryStore, idempotent};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug, PartialEq, KeyPart)]
+struct Tenant(String);
+
+#[derive(Clone, Debug, PartialEq, KeyPart)]
+struct Line {
+    tenant: Tenant,
+    number: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, KeyPart)]
+struct Pair(Tenant, Tenant);
+
+#[derive(Clone, Copy, Debug, PartialEq, KeyPart)]
+enum Kind {
+    #[key_part(rename = "a/b")]
+    First,
+    #[key_part(rename = "a%2Fb")]
+    Second,
+    Third,
+}
+
+#[derive(Clone, Debug, PartialEq, KeyPart)]
+enum Place {
+    Nowhere,
+    Shop(Tenant),
+    #[key_part(rename = "Shop/a")]
+    Shelf(Tenant, u8),
+    Web {
+        host: String,
+        page: Box<Place>,
+    },
+    #[key_part(rename = "a")]
+    Line(Line),
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![6 => "[/a]{1,3}", 3 => "(%2F|/|a|%){1,3}", 1 => "[/%:,2Fab. \u{0}é-]{1,4}", 1 => "\\PC{1,6}"]
+}
+
+fn tenant() -> impl Strategy<Value = Tenant> {
+    text().prop_map(Tenant)
+}
+
+fn line() -> impl Strategy<Value = Line> {
+    (tenant(), 0..30_u8).prop_map(|(tenant, number)| Line { tenant, number })
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![Just(Kind::First), Just(Kind::Second), Just(Kind::Third)]
+}
+
+/// Places whose data is often like the name of another.
+fn place() -> impl Strategy<Value = Place> {
+    let name = || prop_oneof![tenant(), "(Nowhere|Shop|Shelf|Web|a)(/a)?".prop_map(Tenant)];
+    let flat = prop_oneof![
+        Just(Place::Nowhere),
+        name().prop_map(Place::Shop),
+        (name(), 0..3_u8).prop_map(|(name, shelf)| Place::Shelf(name, shelf)),
+        line().prop_map(Place::Line),
+    ];
+    flat.prop_recursive(2, 4, 1, move |page| {
+        (name(), page).prop_map(|(Tenant(host), page)| Place::Web { host, page: Box::new(page) })
+    })
+}
+
+/// Text that a template may have between two placeholders.
+fn separator() -> impl Strategy<Value = String> {
+    ("[a%2.-]{0,2}", "[/:#|, ]", "[a%2.-]{0,2}")
+        .prop_map(|(before, between, after)| before + &between + &after)
+}
+
+fn alone<P: KeyPart>(value: &P) -> String {
+    KeyBuilder::new().part(value).finish().unwrap().as_str().to_owned()
+}
+
+/// That two values give one key if and only if they are equal.
+fn told_apart<P: KeyPart + PartialEq>(one: &P, other: &P) -> Result<(), TestCaseError> {
+    prop_assert_eq!(alone(one) == alone(other), one == other);
+    Ok(())
+}
+
+/// A value, and another that is often the same.
+fn two<T: Clone + std::fmt::Debug>(value: impl Strategy<Value = T> + Clone) -> impl Strategy<Value = (T, T)> {
+    prop_oneof![
+        4 => (value.clone(), value.clone()),
+        1 => value.prop_map(|value| (value.clone(), value)),
+    ]
+}
+
+/// Two pairs that would be one if the boundary between the values were not to be seen.
+fn boundary_moved(sign: impl Strategy<Value = String>) -> impl Strategy<Value = [(String, String); 2]> {
+    (text(), text(), text(), sign).prop_map(|(first, middle, last, sign)| {
+        let begins = (first.clone() + &sign + &middle, last.clone());
+        [begins, (first, middle + &sign + &last)]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Also where what follows could be taken for data of the variant.
+    #[test]
+    fn variants_with_data_are_told_apart(
+        place in two(place().boxed()),
+        before in two((text(), place()).boxed()),
+        after in two((place(), text(), place()).boxed()),
+    ) {
+        told_apart(&place.0, &place.1)?;
+        told_apart(&before.0, &before.1)?;
+        told_apart(&after.0, &after.1)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn values_alone_are_told_apart(
+        text in two(text().boxed()),
+        number in two(any::<i16>().boxed()),
+        letter in two(any::<char>().boxed()),
+        yes in two(any::<bool>().boxed()),
+        small in two((1..5_u8).prop_map(|n| NonZeroU8::new(n).unwrap()).boxed()),
+        kind in two(kind().boxed()),
+    ) {
+        told_apart(&text.0, &text.1)?;
+        told_apart(&Cow::Borrowed(text.0.as_str()), &Cow::Borrowed(text.1.as_str()))?;
+        told_apart(&number.0, &number.1)?;
+        told_apart(&letter.0, &letter.1)?;
+        told_apart(&yes.0, &yes.1)?;
+        told_apart(&small.0, &small.1)?;
+        told_apart(&kind.0, &kind.1)?;
+    }
+
+    #[test]
+    fn composite_values_are_told_apart(
+        tenants in two((tenant(), tenant()).boxed()),
+        line in two(line().boxed()),
+        tuple in two((text(), line(), kind(), text()).boxed()),
+        moved in boundary_moved("[/a.~_-]"),
+    ) {
+        told_apart(&moved[0], &moved[1])?;
+        told_apart(&tenants.0, &tenants.1)?;
+        told_apart(&line.0, &line.1)?;
+        told_apart(&tuple.0, &tuple.1)?;
+        let pair = |(one, other): &(Tenant, Tenant)| Pair(one.clone(), other.clone());
+        told_apart(&pair(&tenants.0), &pair(&tenants.1))?;
+    }
+
+    #[test]
+    fn values_in_a_template_are_told_apart(
+        begin in text(),
+        (between, moved) in separator().prop_flat_map(|sign| (Just(sign.clone()), boundary_moved(Just(sign)))),
+        end in text(),
+        values in two((text(), text()).boxed()),
+    ) {
+        let key = |(first, second): &(String, String)| {
+            let key = KeyBuilder::new().literal(&begin).part(first).literal(&between).part(second).literal(&end);
+            key.finish().unwrap().as_str().to_owned()
+        };
+        prop_assert_eq!(key(&values.0) == key(&values.1), values.0 == values.1);
+        prop_assert!(key(&moved[0]) != key(&moved[1]) || moved[0] == moved[1]);
+    }
+
+    #[test]
+    fn calls_of_annotated_functions_share_a_result_only_if_their_values_are_the_same(
+        values in two((tenant(), text(), line(), kind()).boxed()),
+        moved in boundary_moved(Just("/".to_owned())),
+        meeting in any::<bool>(),
+    ) {
+        let mut values = values;
+        if meeting {
+            let [(first, second), (third, fourth)] = moved;
+            values.1 = (Tenant(third), fourth, values.0.2.clone(), values.0.3);
+            (values.0.0, values.0.1) = (Tenant(first), second);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (template, expression) = runtime.block_on(async {
+            let store = MemoryStore::new();
+            let mut results = Vec::new();
+            for (number, (tenant, note, line, kind)) in [&values.0, &values.1].into_iter().enumerate() {
+                let template = template(&store, tenant, note, line, *kind, number).await.unwrap();
+                results.push((template, expression(&store, tenant, note, line, *kind, number).await.unwrap()));
+            }
+            (results[0].0 == results[1].0, results[0].1 == results[1].1)
+        });
+        prop_assert_eq!(template, values.0 == values.1);
+        prop_assert_eq!(expression, values.0 == values.1);
+    }
+}
+
+#[idempotent(key = "of {tenant}/{note}/{line}/{kind}", store = store)]
+async fn template(
+    store: &MemoryStore,
+    tenant: &Tenant,
+    note: &str,
+    line: &Line,
+    kind: Kind,
+    number: usize,
+) -> Result<usize, Error> {
+    Ok(number)
+}
+
+#[idempotent(key = (tenant, note, line, kind), store = store)]
+async fn expression(
+    store: &MemoryStore,
+    tenant: &Tenant,
+    note: &str,
+    line: &Line,
+    kind: Kind,
+    number: usize,
+) -> Result<usize, Error> {
+    Ok(number)
+}

@@ -1,0 +1,219 @@
+//! The lease: kept while the body lives, also one that blocks its thread; and what its loss means.
+
+use crate::support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use idem::protocol::{CompleteAnswer, State};
+use idem::{MemoryStore, OnCrash, Outcome, Store, drain, idempotent, observe, with_deadline};
+use support::{Failure, LEASE, Runs, completion, crashed_worker, operation, record_key};
+use tokio::sync::Notify;
+
+const SHORT: Duration = Duration::from_millis(200);
+
+#[tokio::test(start_paused = true)]
+async fn a_long_body_keeps_its_lease() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let body = || async {
+        tokio::time::sleep(LEASE * 10).await;
+        Ok::<_, Failure>(runs.run())
+    };
+    let first = operation();
+    let first = first.run(&store, "k", body);
+    let rivals = async {
+        for _ in 0..19 {
+            tokio::time::sleep(LEASE / 2).await;
+            assert_eq!(operation().run(&store, "k", body).await.unwrap_err().kind(), "in_flight");
+        }
+    };
+    let (first, ()) = futures_util::future::join(first, rivals).await;
+    assert_eq!(first.unwrap(), 1);
+    assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test]
+async fn a_body_that_blocks_the_only_thread_of_its_runtime_keeps_its_lease() {
+    let store = MemoryStore::new();
+    let rival = std::thread::spawn({
+        let store = store.clone();
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                while store.is_empty() {
+                    tokio::task::yield_now().await;
+                }
+                let mut refusals = 0;
+                loop {
+                    let call = operation()
+                        .lease(SHORT)
+                        .run(&store, "k", || async { Ok::<_, Failure>("rival".to_owned()) });
+                    match call.await {
+                        Err(refused) => assert_eq!(refused.kind(), "in_flight"),
+                        Ok(result) => return (result, refusals),
+                    }
+                    refusals += 1;
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            })
+        }
+    });
+    let blocking = || async {
+        std::thread::sleep(SHORT * 5);
+        Ok::<_, Failure>("owner".to_owned())
+    };
+    let own = operation().lease(SHORT).run(&store, "k", blocking);
+    assert_eq!(own.await.unwrap(), "owner");
+    let (result, refusals) = rival.join().unwrap();
+    assert_eq!(result, "owner");
+    assert!(refusals > 20, "the rival was refused {refusals} times only");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_whose_lease_is_lost_is_dropped_and_its_caller_told() {
+    let store = MemoryStore::new();
+    let dropped = Arc::new(());
+    let held = dropped.clone();
+    let call = tokio::spawn({
+        let store = store.clone();
+        async move {
+            operation()
+                .run(&store, "k", || async move {
+                    let _held = held;
+                    std::future::pending::<Result<(), Failure>>().await
+                })
+                .await
+        }
+    });
+    tokio::task::yield_now().await;
+    // An operator forgets the key, and another worker takes it.
+    assert!(store.forget(&record_key("k")).await.unwrap());
+    crashed_worker(&store, "k", OnCrash::Rerun).await;
+    assert_eq!(call.await.unwrap().unwrap_err().kind(), "lease_lost");
+    assert_eq!(Arc::strong_count(&dropped), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_lost_its_lease_to_one_that_is_done_gets_that_result() {
+    let store = MemoryStore::new();
+    let observed = observe(operation().run(&store, "k", || async {
+        store.forget(&record_key("k")).await.unwrap();
+        let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
+        store.complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
+        std::future::pending::<Result<u32, Failure>>().await
+    }))
+    .await;
+    assert_eq!(observed.value.unwrap(), 7);
+    assert!(observed.outcome.unwrap().is_replayed());
+}
+
+#[tokio::test]
+async fn a_slow_owner_cannot_overwrite_its_successor_and_gets_its_result() {
+    let store = MemoryStore::new();
+    let observed = observe(operation().run(&store, "k", || async {
+        store.forget(&record_key("k")).await.unwrap();
+        let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
+        store.complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
+        Ok::<_, Failure>(1)
+    }))
+    .await;
+    assert_eq!(observed.value.unwrap(), 7);
+    assert!(matches!(observed.outcome, Some(Outcome::Replayed { .. })));
+    assert_eq!(operation().run(&store, "k", || async { Ok::<_, Failure>(2) }).await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_slow_owner_whose_successor_is_still_running_is_told_that_its_lease_is_lost() {
+    let store = MemoryStore::new();
+    let call = operation().run(&store, "k", || async {
+        store.forget(&record_key("k")).await.unwrap();
+        crashed_worker(&store, "k", OnCrash::Rerun).await;
+        Ok::<_, Failure>(1)
+    });
+    assert_eq!(call.await.unwrap_err().kind(), "lease_lost");
+    assert_eq!(store.get(&record_key("k")).await.unwrap().unwrap().state, State::InFlight);
+}
+
+#[tokio::test]
+async fn a_value_whose_record_was_forgotten_is_still_the_callers() {
+    let store = MemoryStore::new();
+    let call = operation().run(&store, "k", || async {
+        store.forget(&record_key("k")).await.unwrap();
+        Ok::<_, Failure>(1)
+    });
+    assert_eq!(call.await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_recorded_even_if_the_lease_is_over_as_long_as_nobody_took_over() {
+    let store = MemoryStore::new();
+    let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
+    tokio::time::advance(LEASE * 2).await;
+    let answer = store.complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
+    assert_eq!(answer, CompleteAnswer::Done);
+    assert_eq!(operation().run(&store, "k", || async { Ok::<_, Failure>(1) }).await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_send_runs_in_the_callers_task() {
+    let store = MemoryStore::new();
+    let shared = std::rc::Rc::new(std::cell::Cell::new(0));
+    let call = operation().run(&store, "k", || async {
+        tokio::task::yield_now().await;
+        shared.set(shared.get() + 1);
+        Ok::<_, Failure>(shared.get())
+    });
+    assert_eq!(call.await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_body_of_one_poll_costs_no_task_and_no_renewal() {
+    let store = MemoryStore::new();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let entered = Notify::new();
+    let call = operation().run(&store, "k", || async {
+        entered.notify_one();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Ok::<_, Failure>(())
+    });
+    let looked = async {
+        entered.notified().await;
+        tasks()
+    };
+    let (result, during) = futures_util::future::join(call, looked).await;
+    result.unwrap();
+    assert_eq!(during, before);
+}
+
+#[idempotent(key = "{id}", scope = "test.operation", detach, store = store)]
+async fn detached(store: MemoryStore, id: String, end: Arc<Notify>) -> Result<u32, Failure> {
+    drop((store, id));
+    end.notified().await;
+    Ok(1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_cuts_the_lease_of_a_detached_body_too() {
+    let store = MemoryStore::new();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+    let call = with_deadline(deadline, detached(store.clone(), "k".into(), Arc::default()));
+    let rival = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        operation().run(&store, "k", || async { Ok::<_, Failure>(2) }).await
+    };
+    let raced = futures_util::future::select(Box::pin(call), Box::pin(rival)).await;
+    assert_eq!(raced.factor_first().0.unwrap(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_waits_for_detached_bodies_and_counts_those_that_are_left() {
+    let (store, end) = (MemoryStore::new(), Arc::new(Notify::new()));
+    let call = detached(store.clone(), "k".into(), end.clone());
+    assert!(tokio::time::timeout(Duration::from_secs(1), call).await.is_err());
+    let left = drain(Duration::from_secs(1)).await;
+    assert_eq!((left.bodies, left.is_complete()), (1, false));
+    end.notify_one();
+    assert!(drain(Duration::from_secs(1)).await.is_complete());
+    assert_eq!(store.get(&record_key("k")).await.unwrap().unwrap().state, State::Completed);
+}

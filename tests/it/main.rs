@@ -1,0 +1,43 @@
+//! Tests of several crates: the attribute, the engine and HTTP, and what is held against several stores.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod attribute;
+mod attribute_docs;
+mod attribute_key_fn;
+mod attribute_missing_key;
+mod attribute_pace;
+mod attribute_scope;
+mod attribute_shapes;
+mod attribute_versions;
+mod axum_handler;
+mod cancellation;
+mod catalogue;
+mod catalogue_changes;
+mod differential;
+#[path = "../../stores/dynamodb/tests/it/support/mod.rs"]
+mod dynamodb_support;
+mod features;
+mod http_bodies;
+mod http_crashes;
+mod http_draft;
+mod http_errors;
+mod http_layer;
+mod injury;
+mod keys;
+mod lease;
+mod linearizability;
+mod observability;
+mod operation;
+mod recover;
+mod sealed_stores;
+#[path = "../../idem-runtime/tests/it/sealed_support/mod.rs"]
+mod sealed_support;
+mod steps;
+mod store_failures;
+mod support;
+mod testing_your_own;
+mod transaction;
+mod transaction_of_operation;
+mod transaction_races;
+mod waiting;

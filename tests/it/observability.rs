@@ -1,0 +1,312 @@
+//! What those who watch are told: events with operation, digest and attempt, and metrics; never a
+//! key or a result.
+
+use crate::support;
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use idem::testing::{Fault, FaultStore, OperationKind};
+use idem::{MemoryStore, OnCrash, Store};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use serde_json::Value;
+use support::{Failure, LEASE, SCOPE, completion, crashed_worker, operation, record_key};
+
+const KEY: &str = "4711-private-key";
+const RESULT: &str = "private-result";
+
+/// What a subscriber wrote.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    /// Logs everything of this thread until the guard is dropped.
+    fn start() -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .json()
+            .with_max_level(tracing::Level::TRACE)
+            .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
+            .with_writer(move || writer.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
+    /// The fields of idem's events, after a look that each says what it must and not what it must not.
+    fn events(&self) -> Vec<Value> {
+        let text = self.text();
+        assert!(!text.contains("private-key") && !text.contains(RESULT), "{text}");
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let events = lines.filter(|line| line["target"] == "idem").map(|line| line["fields"].clone());
+        let digest = record_key(KEY).digest().to_string();
+        events
+            .inspect(|event| {
+                assert_eq!((&event["operation"], &event["key"]), (&SCOPE.into(), &digest.clone().into()));
+                assert!(event["attempt"].is_u64(), "{event}");
+            })
+            .collect()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.events().iter().map(|event| event["event"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+async fn ok() -> Result<String, Failure> {
+    Ok(RESULT.to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_call_a_duplicate_and_a_mismatch_are_told() {
+    let (log, _guard) = Log::start();
+    let store = MemoryStore::new();
+    operation().fingerprint(&1).run(&store, KEY, ok).await.unwrap();
+    operation().fingerprint(&1).run(&store, KEY, ok).await.unwrap();
+    operation().fingerprint(&2).run(&store, KEY, ok).await.unwrap_err();
+    assert_eq!(log.names(), ["claimed", "completed", "replayed", "mismatch"]);
+    assert_eq!(log.events()[2]["attempt"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_is_told_as_busy_then_recovered() {
+    let (log, _guard) = Log::start();
+    let store = MemoryStore::new();
+    crashed_worker(&store, KEY, OnCrash::Rerun).await;
+    operation().run(&store, KEY, ok).await.unwrap_err();
+    operation().wait(LEASE * 2).run(&store, KEY, ok).await.unwrap();
+    assert_eq!(log.names(), ["busy", "busy", "waited", "recovered", "completed"]);
+    assert_eq!(log.events()[3]["attempt"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_told_as_released_and_running_out_of_attempts_as_exhausted() {
+    let (log, _guard) = Log::start();
+    let store = MemoryStore::new();
+    let operation = operation().max_attempts(1);
+    let fail = || async { Err::<String, _>(Failure::Transient) };
+    operation.run(&store, KEY, fail).await.unwrap_err();
+    operation.run(&store, KEY, fail).await.unwrap_err();
+    assert_eq!(log.names(), ["claimed", "released", "exhausted"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_is_told() {
+    let (log, _guard) = Log::start();
+    let store = MemoryStore::new();
+    let call = operation().run(&store, KEY, || async {
+        store.forget(&record_key(KEY)).await.unwrap();
+        crashed_worker(&store, KEY, OnCrash::Rerun).await;
+        std::future::pending::<Result<String, Failure>>().await
+    });
+    call.await.unwrap_err();
+    assert_eq!(log.names(), ["claimed", "lease_lost"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn doubt_is_told() {
+    let (log, _guard) = Log::start();
+    let store = MemoryStore::new();
+    crashed_worker(&store, KEY, OnCrash::InDoubt).await;
+    tokio::time::advance(LEASE).await;
+    operation().run(&store, KEY, ok).await.unwrap_err();
+    assert_eq!(log.names(), ["in_doubt"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_undecodable_result_is_told() {
+    let (log, _guard) = Log::start();
+    let store = MemoryStore::new();
+    let (owner, grant) = crashed_worker(&store, KEY, OnCrash::Rerun).await;
+    store.complete(&record_key(KEY), &completion(owner, grant, "{\"private-result\":")).await.unwrap();
+    operation().run(&store, KEY, ok).await.unwrap_err();
+    assert_eq!(log.names(), ["undecodable"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_a_step_is_told_by_its_name_and_without_its_value() {
+    let (log, _guard) = Log::start();
+    let store = FaultStore::new(MemoryStore::new());
+    let step = || idem::step("reserve", ok);
+    let failing = || async {
+        step().await?;
+        Err::<String, _>(Failure::Transient)
+    };
+    operation().run(&store, KEY, failing).await.unwrap_err();
+    store.always(OperationKind::Get, Fault::FailBefore);
+    operation().run(&store, KEY, step).await.unwrap_err();
+    store.always(OperationKind::Get, None);
+    store.always(OperationKind::RecordStep, Fault::FailBefore);
+    let unrecorded = || async {
+        step().await?;
+        idem::step("charge", ok).await
+    };
+    operation().run(&store, KEY, unrecorded).await.unwrap_err();
+    let told = [
+        "claimed",
+        "step_recorded",
+        "released",
+        "claimed",
+        "steps_unread",
+        "released",
+        "claimed",
+        "step_replayed",
+        "step_unrecorded",
+        "released",
+    ];
+    assert_eq!(log.names(), told);
+    let steps: Vec<_> =
+        log.events().into_iter().filter_map(|event| Some(event.get("step")?.clone())).collect();
+    assert_eq!(steps, ["reserve", "reserve", "charge"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_found_by_recover_is_told() {
+    let (log, _guard) = Log::start();
+    let store = MemoryStore::new();
+    crashed_worker(&store, KEY, OnCrash::Rerun).await;
+    tokio::time::advance(LEASE).await;
+    let found = operation().recover(|_| async { Ok(Some(RESULT.to_owned())) });
+    found.run(&store, KEY, ok).await.unwrap();
+    assert_eq!(log.names(), ["recovered", "found", "completed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_nothing_records_runs_and_is_told_once_for_each_name_and_operation() {
+    let (log, _guard) = Log::start();
+    let store = FaultStore::new(MemoryStore::new());
+    let lines = || async {
+        for line in 0..3 {
+            assert_eq!(idem::step(("line", line), ok).await?, RESULT);
+        }
+        idem::step("ship", ok).await
+    };
+    for _ in 0..2 {
+        lines().await.unwrap();
+        store.next(OperationKind::Claim, Fault::FailBefore);
+        operation().fail_open().run(&store, KEY, lines).await.unwrap();
+    }
+    // A task of the body's own is not the call's.
+    let spawning = || async { tokio::spawn(async { idem::step("spawned", ok).await }).await.unwrap() };
+    operation().run(&store, KEY, spawning).await.unwrap();
+    let text = log.text();
+    let plain = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["fields"].clone());
+    let plain: Vec<_> = plain
+        .filter(|event| event["event"] == "step_unprotected")
+        .map(|event| ["operation", "step", "why"].map(|field| event[field].as_str().unwrap().to_owned()))
+        .collect();
+    let (outside, open) = ("it is not in the task of an idempotent call", "the call runs unprotected");
+    let told = [
+        ["", "line[0]", outside],
+        ["", "ship", outside],
+        [SCOPE, "line[0]", open],
+        [SCOPE, "ship", open],
+        ["", "spawned", outside],
+    ];
+    assert_eq!(plain, told.map(|told| told.map(str::to_owned)));
+    assert!(!text.contains("private-key") && !text.contains(RESULT), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_of_the_store_are_told() {
+    let (log, _guard) = Log::start();
+    let store = FaultStore::new(MemoryStore::new());
+    store.next_times(OperationKind::Claim, 2, Fault::FailBefore);
+    operation().run(&store, KEY, ok).await.unwrap_err();
+    operation().fail_open().run(&store, KEY, ok).await.unwrap();
+    store.next(OperationKind::Renew, Fault::FailBefore);
+    store.always(OperationKind::Complete, Fault::FailBefore);
+    let slow = || async {
+        tokio::time::sleep(LEASE / 2).await;
+        ok().await
+    };
+    operation().run(&store, KEY, slow).await.unwrap();
+    store.next(OperationKind::Release, Fault::FailBefore);
+    tokio::time::advance(LEASE).await;
+    let fail = || async { Err::<String, _>(Failure::Transient) };
+    operation().run(&store, KEY, fail).await.unwrap_err();
+    let told = [
+        "store_failed",
+        "unprotected",
+        "claimed",
+        "renewal_failed",
+        "not_yet_recorded",
+        "recovered",
+        "release_failed",
+        "released",
+    ];
+    assert_eq!(log.names(), told);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_bodys_own_events_stand_in_the_span_of_the_call() {
+    let (log, _guard) = Log::start();
+    let store = MemoryStore::new();
+    let speaking = || async {
+        tracing::info!(target: "user", "from the body");
+        ok().await
+    };
+    operation().run(&store, KEY, speaking).await.unwrap();
+    let text = log.text();
+    let line = text.lines().find(|line| line.contains("from the body")).unwrap();
+    let line: Value = serde_json::from_str(line).unwrap();
+    assert_eq!(line["span"]["operation"], SCOPE);
+    assert_eq!(line["span"]["key"], record_key(KEY).digest().to_string());
+    assert_eq!(line["span"]["attempt"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_counted_and_times_recorded() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let store = MemoryStore::new();
+    let slow = || async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        ok().await
+    };
+    let waiting = operation().wait(LEASE);
+    let (first, second) =
+        futures_util::future::join(waiting.run(&store, KEY, slow), waiting.run(&store, KEY, slow)).await;
+    first.unwrap();
+    second.unwrap();
+
+    let mut counts = std::collections::BTreeMap::new();
+    let mut times = std::collections::BTreeMap::new();
+    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+        let key = key.key();
+        let label =
+            |name: &str| key.labels().find(|label| label.key() == name).map(|label| label.value().to_owned());
+        assert_eq!(label("operation").as_deref(), Some(SCOPE));
+        assert!(key.labels().all(|label| !label.value().contains("private-key")));
+        match value {
+            DebugValue::Counter(count) => {
+                assert_eq!(key.name(), "idem_events_total");
+                counts.insert(label("event").unwrap(), count);
+            }
+            DebugValue::Histogram(seconds) => {
+                times.insert(key.name().to_owned(), seconds.iter().map(|seconds| seconds.0).sum::<f64>());
+            }
+            DebugValue::Gauge(_) => panic!("{} is a gauge", key.name()),
+        }
+    }
+    let counted = [("busy", 1), ("claimed", 1), ("completed", 1), ("replayed", 1), ("waited", 1)];
+    assert_eq!(counts, counted.map(|(name, count)| (name.to_owned(), count)).into());
+    assert_eq!(times.keys().collect::<Vec<_>>(), ["idem_body_seconds", "idem_wait_seconds"]);
+    assert!((2.0..2.1).contains(&times["idem_body_seconds"]), "{times:?}");
+}

@@ -1,0 +1,341 @@
+//! `recover`: when it is asked, and what its answer means.
+
+use crate::support;
+
+use std::pin::pin;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use idem::protocol::{Resolution, State};
+use idem::testing::{Fault, FaultStore, OperationKind};
+use idem::{MemoryStore, OnCrash, Outcome, Recovery, Store, idempotent, observe};
+use support::{Failure, LEASE, Runs, crashed_worker, operation, record_key};
+use tokio::sync::Notify;
+use tokio::time::{advance, timeout};
+
+async fn state<S: Store>(store: &S) -> Option<State> {
+    store.get(&record_key("k")).await.unwrap().map(|record| record.state)
+}
+
+/// What `recover` is to answer.
+#[derive(Clone, Copy)]
+enum Answer {
+    Found,
+    Nothing,
+    Unknown,
+    Panics,
+    Hangs,
+}
+
+use Answer::{Found, Hangs, Nothing, Panics, Unknown};
+
+async fn answered(answer: Answer, asked: &Runs) -> Result<Option<usize>, Failure> {
+    asked.run();
+    match answer {
+        Found => Ok(Some(70)),
+        Nothing => Ok(None),
+        Unknown => Err(Failure::Transient),
+        Panics => panic!("recover has a bug"),
+        Hangs => std::future::pending().await,
+    }
+}
+
+/// Who asks, who runs, and under which policy.
+#[derive(Clone, Default)]
+struct Stage {
+    asked: Runs,
+    runs: Runs,
+    on_crash: OnCrash,
+}
+
+impl Stage {
+    async fn call<S: Store>(&self, store: &S, answer: Answer) -> Result<usize, Failure> {
+        let asked = &self.asked;
+        let operation = operation().on_crash(self.on_crash).recover(|_: Recovery| answered(answer, asked));
+        operation.run(store, "k", || async { Ok(self.runs.run()) }).await
+    }
+
+    fn counts(&self) -> (usize, usize) {
+        (self.asked.count(), self.runs.count())
+    }
+}
+
+/// A key whose worker died.
+async fn crashed(on_crash: OnCrash) -> MemoryStore {
+    let store = MemoryStore::new();
+    crashed_worker(&store, "k", on_crash).await;
+    advance(LEASE).await;
+    store
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_found_is_the_result_and_the_body_does_not_run() {
+    let (store, stage) = (crashed(OnCrash::Rerun).await, Stage::default());
+    let observed = observe(stage.call(&store, Found)).await;
+    assert_eq!(observed.value.unwrap(), 70);
+    assert!(matches!(observed.outcome, Some(Outcome::Executed { attempt: 2, recovered: true, .. })));
+    assert_eq!(stage.call(&store, Unknown).await.unwrap(), 70);
+    assert_eq!(stage.counts(), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nothing_happened_the_body_runs() {
+    let (store, stage) = (crashed(OnCrash::Rerun).await, Stage::default());
+    assert_eq!(stage.call(&store, Nothing).await.unwrap(), 1);
+    assert_eq!(stage.counts(), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_run_and_a_rerun_after_an_error_or_an_operators_release_ask_nothing() {
+    let (store, stage) = (MemoryStore::new(), Stage::default());
+    let asked = &stage.asked;
+    let failing = operation().recover(|_: Recovery| answered(Unknown, asked));
+    for _ in 0..2 {
+        let failed = failing.run(&store, "k", || async { Err::<usize, _>(Failure::Transient) }).await;
+        assert!(matches!(failed, Err(Failure::Transient)));
+    }
+    crashed_worker(&store, "k", OnCrash::InDoubt).await;
+    advance(LEASE).await;
+    operation().run(&store, "k", || async { Ok::<_, Failure>(0) }).await.unwrap_err();
+    store.resolve(&record_key("k"), &Resolution::Release).await.unwrap();
+    assert_eq!(stage.call(&store, Unknown).await.unwrap(), 1);
+    assert_eq!(stage.counts(), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_leaves_the_key_in_doubt_whatever_the_policy() {
+    let (store, stage) = (crashed(OnCrash::Rerun).await, Stage::default());
+    assert!(matches!(stage.call(&store, Unknown).await, Err(Failure::Transient)));
+    assert_eq!(state(&store).await, Some(State::InDoubt));
+    assert_eq!(stage.call(&store, Found).await.unwrap_err().kind(), "in_doubt");
+    store.resolve(&record_key("k"), &Resolution::Release).await.unwrap();
+    assert_eq!(stage.call(&store, Unknown).await.unwrap(), 1);
+    assert_eq!(stage.counts(), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_that_would_be_terminal_of_the_body_is_not_recorded() {
+    let store = crashed(OnCrash::Rerun).await;
+    let operation = operation()
+        .terminal(Failure::is_final)
+        .recover(|_: Recovery| async { Err::<Option<usize>, _>(Failure::Final) });
+    assert!(matches!(operation.run(&store, "k", || async { Ok(1) }).await, Err(Failure::Final)));
+    assert_eq!(state(&store).await, Some(State::InDoubt));
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_in_doubt_it_settles_the_doubt() {
+    for answer in [Found, Nothing] {
+        let store = crashed(OnCrash::InDoubt).await;
+        let stage = Stage { on_crash: OnCrash::InDoubt, ..Stage::default() };
+        // Who cannot settle it is told, and the key is in doubt.
+        let refused = operation().run(&store, "k", || async { Ok::<_, Failure>(0) }).await.unwrap_err();
+        assert_eq!(refused.kind(), "in_doubt");
+        // Whether the gateway is there is for the next caller to find out.
+        assert!(matches!(stage.call(&store, Unknown).await, Err(Failure::Transient)));
+        assert_eq!(state(&store).await, Some(State::InDoubt));
+        let expected = if matches!(answer, Found) { (70, 0) } else { (1, 1) };
+        assert_eq!((stage.call(&store, answer).await.unwrap(), stage.runs.count()), expected);
+        assert_eq!(stage.asked.count(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recover_that_panics_or_is_dropped_is_asked_again() {
+    for on_crash in [OnCrash::Rerun, OnCrash::InDoubt] {
+        for answer in [Panics, Hangs] {
+            let store = crashed(on_crash).await;
+            let stage = Stage { on_crash, ..Stage::default() };
+            let call = std::panic::AssertUnwindSafe(stage.call(&store, answer));
+            let call = futures_util::FutureExt::catch_unwind(call);
+            let ended = timeout(Duration::from_secs(1), call).await;
+            assert!(!matches!(ended, Ok(Ok(_))), "it gave a result");
+            let expected = match on_crash {
+                OnCrash::Rerun => State::Released,
+                _ => State::InDoubt,
+            };
+            assert_eq!(state(&store).await, Some(expected));
+            advance(Duration::from_millis(1)).await;
+            assert_eq!(stage.call(&store, Found).await.unwrap(), 70);
+            assert_eq!(stage.counts(), (2, 0));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_panics_or_whose_caller_goes_away_is_asked_about_as_a_crash_is() {
+    for on_crash in [OnCrash::Rerun, OnCrash::InDoubt] {
+        let (store, stage) = (MemoryStore::new(), Stage { on_crash, ..Stage::default() });
+        let asked = &stage.asked;
+        let operation = operation().on_crash(on_crash).recover(|_: Recovery| answered(Nothing, asked));
+        let call = operation.run(&store, "k", || async {
+            stage.runs.run();
+            std::future::pending::<Result<usize, Failure>>().await
+        });
+        assert!(timeout(Duration::from_secs(1), call).await.is_err());
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(stage.call(&store, Nothing).await.unwrap(), 2);
+        assert_eq!(stage.counts(), (1, 2));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recover_that_never_answers_is_asked_past_the_limit_too_and_no_body_runs() {
+    let (store, asked) = (crashed(OnCrash::Rerun).await, Runs::default());
+    let operation = operation().max_attempts(3).recover(|_: Recovery| answered(Hangs, &asked));
+    let mut kinds = Vec::new();
+    for _ in 0..3 {
+        let call = operation.run(&store, "k", || async { Ok::<usize, Failure>(0) });
+        let ended = timeout(Duration::from_secs(1), call).await;
+        kinds.push(ended.map_or("dropped", |ended| ended.unwrap_err().kind()));
+        advance(Duration::from_millis(1)).await;
+    }
+    assert_eq!((kinds, asked.count()), (vec!["dropped"; 3], 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_steps_cannot_be_read_nothing_is_asked_and_the_next_call_asks() {
+    for on_crash in [OnCrash::Rerun, OnCrash::InDoubt] {
+        let store = FaultStore::new(crashed(on_crash).await);
+        let stage = Stage { on_crash, ..Stage::default() };
+        store.always(OperationKind::Get, Fault::FailBefore);
+        assert_eq!(stage.call(&store, Found).await.unwrap_err().kind(), "store");
+        store.always(OperationKind::Get, None);
+        assert_eq!(stage.counts(), (0, 0));
+        let record = store.get(&record_key("k")).await.unwrap().unwrap();
+        assert_eq!(record.attempt, 1, "an attempt that asked nothing does not count");
+        assert_eq!(stage.call(&store, Found).await.unwrap(), 70);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_given_the_attempt_and_the_recorded_steps_and_keeps_the_lease() {
+    let (store, point, runs) = (MemoryStore::new(), Notify::new(), Runs::default());
+    let mut dying = Box::pin(operation().run(&store, "k", || async {
+        idem::step("reserve", || async { Ok::<_, Failure>(7) }).await?;
+        idem::step(("line", 0), || async { Ok::<_, Failure>("parcel".to_owned()) }).await?;
+        point.notify_one();
+        std::future::pending::<Result<usize, Failure>>().await
+    }));
+    assert!(matches!(select(dying.as_mut(), pin!(point.notified())).await, Either::Right(_)));
+    std::mem::forget(dying);
+    advance(LEASE).await;
+
+    let operation = operation().recover(|recovery: Recovery| async move {
+        assert_eq!(
+            (recovery.attempt(), recovery.steps().collect::<Vec<_>>()),
+            (2, vec!["reserve", "line[0]"])
+        );
+        assert_eq!(recovery.step::<usize>("reserve").unwrap(), Some(7));
+        assert_eq!(recovery.step::<String>(("line", 0)).unwrap().as_deref(), Some("parcel"));
+        assert_eq!(recovery.step::<String>("ship").unwrap(), None);
+        assert_eq!(recovery.step::<String>("reserve").unwrap_err().kind(), "step_undecodable");
+        let context = idem::context().unwrap();
+        assert_eq!((Some(recovery.fence()), context.recovered()), (context.fence(), true));
+        assert_eq!(recovery.downstream_key("gateway"), context.downstream_key("gateway"));
+        assert!(!format!("{recovery:?}").contains("parcel"));
+        let step = idem::step("mine", || async { Ok::<usize, Failure>(0) }).await;
+        assert_eq!(step.unwrap_err().kind(), "step_nested");
+        tokio::time::sleep(LEASE * 3).await;
+        Ok(None)
+    });
+    let call = operation.run(&store, "k", || async {
+        let again = idem::step("reserve", || async { Ok::<_, Failure>(runs.run()) }).await?;
+        Ok::<usize, Failure>(
+            again + 10 * idem::step("charge", || async { Ok::<_, Failure>(runs.run()) }).await?,
+        )
+    });
+    assert_eq!(call.await.unwrap(), 17);
+}
+
+struct Shop {
+    store: MemoryStore,
+    asked: Mutex<Vec<String>>,
+    runs: Runs,
+}
+
+struct Order {
+    id: u64,
+    note: String,
+}
+
+impl Shop {
+    fn new() -> Self {
+        Self { store: MemoryStore::new(), asked: Mutex::default(), runs: Runs::default() }
+    }
+
+    fn ask(&self, text: String) {
+        self.asked.lock().unwrap().push(text);
+    }
+
+    fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+
+    #[idempotent(key = "{order.id}", scope = "shop.charge", recover = Self::find, store = self.store)]
+    async fn charge(&self, order: Order, amount: u32) -> Result<usize, Failure> {
+        self.runs.run();
+        drop(order);
+        if amount == 0 { std::future::pending().await } else { Ok(1) }
+    }
+
+    async fn find(&self, recovery: &Recovery, order: &Order, amount: &u32) -> Result<Option<usize>, Failure> {
+        self.ask(format!("{} {} {amount} {}", order.id, order.note, recovery.attempt()));
+        Ok((*amount == 2).then_some(20))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_attributes_function_is_given_the_arguments_by_reference_in_their_order() {
+    let shop = Shop::new();
+    let order = || Order { id: 7, note: "by noon".into() };
+    assert!(timeout(Duration::from_secs(1), shop.charge(order(), 0)).await.is_err());
+    assert_eq!(shop.asked(), [""; 0]);
+    advance(Duration::from_millis(1)).await;
+    assert_eq!(shop.charge(order(), 2).await.unwrap(), 20);
+    assert_eq!(shop.asked(), ["7 by noon 2 2"]);
+    assert_eq!((shop.charge(order(), 3).await.unwrap(), shop.runs.count()), (20, 1));
+}
+
+#[idempotent(
+    key = "{id}",
+    scope = "test.operation",
+    store = store,
+    missing_key = "run",
+    recover = async |_: &Recovery, _: &MemoryStore, id: &Option<&str>| -> Result<Option<usize>, Failure> {
+        Err(if id.is_some() { Failure::Transient } else { Failure::Final })
+    }
+)]
+async fn inner(store: &MemoryStore, id: Option<&str>) -> Result<usize, Failure> {
+    let _ = (store, id);
+    Ok(5)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closure_is_asked_too_and_a_call_without_a_key_asks_nothing() {
+    let store = crashed(OnCrash::Rerun).await;
+    assert_eq!(inner(&store, None).await.unwrap(), 5);
+    // Also inside the body of a call that has taken over, and is not the one to ask about.
+    let outer = crashed(OnCrash::Rerun).await;
+    assert_eq!(operation().run(&outer, "k", || inner(&store, None)).await.unwrap(), 5);
+    assert!(matches!(inner(&store, Some("k")).await, Err(Failure::Transient)));
+    assert_eq!(state(&store).await, Some(State::InDoubt));
+}
+
+#[idempotent(key = "{id}", scope = "test.operation", detach, on_crash = "in_doubt", recover = found::<u8>, store = store)]
+async fn detached(store: MemoryStore, id: String, _more: u8) -> Result<usize, Failure> {
+    drop((store, id));
+    Ok(5)
+}
+
+async fn found<T>(_: &Recovery, store: &MemoryStore, id: &str, _: &T) -> Result<Option<usize>, Failure> {
+    assert!(!store.is_empty());
+    Ok(Some(id.len()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detached_body_is_asked_about_in_its_own_task() {
+    let store = crashed(OnCrash::InDoubt).await;
+    assert_eq!(detached(store, "k".into(), 0).await.unwrap(), 1);
+}

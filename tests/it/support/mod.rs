@@ -1,0 +1,125 @@
+//! What the tests of several capabilities share.
+#![allow(dead_code, unreachable_pub)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use idem::protocol::{Claim, ClaimAnswer, Complete, Grant, Owner, StoredResult, Verdict};
+use idem::{KeyBuilder, OnCrash, Operation, RecordKey, Scope, Store};
+use serde::{Deserialize, Serialize};
+
+pub const SCOPE: &str = "test.operation";
+pub const LEASE: Duration = Duration::from_secs(30);
+
+/// The error of a user's function.
+#[derive(Debug, thiserror::Error, Serialize, Deserialize)]
+pub enum Failure {
+    #[error("try again")]
+    Transient,
+    #[error("never again")]
+    Final,
+    #[error(transparent)]
+    #[serde(skip)]
+    Idem(#[from] idem::Error),
+}
+
+impl Failure {
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Final)
+    }
+
+    /// The kind of idem's own error, or `"body"`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Idem(error) => error.kind().as_str(),
+            _ => "body",
+        }
+    }
+}
+
+pub fn operation() -> Operation {
+    Operation::new(SCOPE).lease(LEASE)
+}
+
+pub fn record_key(key: &str) -> RecordKey {
+    let key = KeyBuilder::new().part(key).finish().unwrap();
+    RecordKey::new(Scope::new(SCOPE).unwrap(), key)
+}
+
+/// Counts the runs of a body.
+#[derive(Clone, Default)]
+pub struct Runs(Arc<AtomicUsize>);
+
+impl Runs {
+    /// Counts one run, and gives its number as the result.
+    pub fn run(&self) -> usize {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+pub fn claim_request(owner: Owner) -> Claim {
+    Claim::new(owner, LEASE, Duration::from_secs(86_400))
+}
+
+/// A worker that claims a key and is never heard of again.
+pub async fn crashed_worker<S: Store>(store: &S, key: &str, on_crash: OnCrash) -> (Owner, Grant) {
+    let owner = Owner::random();
+    let request = claim_request(owner).with_on_crash(on_crash);
+    match store.claim(&record_key(key), &request).await.unwrap() {
+        ClaimAnswer::Granted(grant) => (owner, grant),
+        other => panic!("the worker was not granted the key: {other:?}"),
+    }
+}
+
+/// What a worker that holds a claim records as its result.
+pub fn completion(owner: Owner, grant: Grant, json: &'static str) -> Complete {
+    Complete::new(
+        owner,
+        grant.fence,
+        Verdict::Completed,
+        StoredResult::Value(json.into()),
+        Duration::from_secs(86_400),
+    )
+}
+
+/// What this thread logs, from now on.
+pub fn logged() -> Log {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let writer = Lines(log.clone());
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG)
+        .with_writer(move || writer.clone())
+        .finish();
+    Log { log, _guard: tracing::subscriber::set_default(subscriber) }
+}
+
+/// See [`logged`].
+pub struct Log {
+    log: Arc<Mutex<Vec<u8>>>,
+    _guard: tracing::subscriber::DefaultGuard,
+}
+
+impl Log {
+    pub fn text(&self) -> String {
+        String::from_utf8(self.log.lock().unwrap().clone()).unwrap()
+    }
+}
+
+#[derive(Clone)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

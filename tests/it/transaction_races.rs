@@ -1,0 +1,165 @@
+//! Calls in transactions, calls without, and outbox messages that meet in the midst.
+
+use std::time::{Duration, Instant};
+
+use idem::outbox::Outbox;
+use idem::{Operation, Outcome, PostgresStore, idempotent, observe};
+use idem_test_servers::{Postgres as Server, until};
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{Executor as _, PgPool, Postgres, Transaction};
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("the body fails")]
+    Body,
+    #[error(transparent)]
+    Sql(#[from] sqlx::Error),
+    #[error(transparent)]
+    Outbox(#[from] idem::outbox::OutboxError),
+    #[error(transparent)]
+    Idem(#[from] idem::Error),
+}
+
+struct Bank {
+    server: Server,
+    pool: PgPool,
+    store: PostgresStore,
+    outbox: Outbox,
+}
+
+impl Bank {
+    async fn open() -> Self {
+        let server = Server::start();
+        let pool = PgPoolOptions::new().max_connections(20).connect(&server.url()).await.unwrap();
+        let store = PostgresStore::from_pool(&pool).await.unwrap();
+        let outbox = Outbox::from_pool(&pool).await.unwrap();
+        pool.execute("CREATE TABLE effects (id text NOT NULL)").await.unwrap();
+        Self { server, pool, store, outbox }
+    }
+
+    fn count(&self, table: &str) -> usize {
+        self.server.sql(&format!("select count(*) from {table}")).parse().unwrap()
+    }
+
+    /// A call with the same key as `pay`, without a transaction.
+    async fn pay_plainly(&self, order: &str, wait: Duration) -> Result<u32, Failure> {
+        let operation = Operation::new("bank.pay").wait(wait);
+        operation.run(&self.store, ("order", order), || async { Ok::<_, Failure>(8) }).await
+    }
+}
+
+#[idempotent(key = "order/{order}", scope = "bank.pay", store = bank.store, transaction = tx)]
+async fn pay(
+    bank: &Bank,
+    tx: &mut Transaction<'_, Postgres>,
+    order: &str,
+    fails: bool,
+) -> Result<u32, Failure> {
+    sqlx::query("INSERT INTO effects VALUES ($1)").bind(order).execute(&mut **tx).await?;
+    bank.outbox.enqueue(tx, "payments", order).await?;
+    if fails {
+        return Err(Failure::Body);
+    }
+    Ok(7)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_there_once_with_the_effects_and_not_without_them() {
+    let bank = Bank::open().await;
+    let mut tx = bank.pool.begin().await.unwrap();
+    pay(&bank, &mut tx, "1", true).await.unwrap_err();
+    // Though the caller commits what else it did.
+    tx.commit().await.unwrap();
+    assert_eq!((bank.count("effects"), bank.count("idem_outbox")), (0, 0));
+    for _ in 0..3 {
+        let mut tx = bank.pool.begin().await.unwrap();
+        assert_eq!(pay(&bank, &mut tx, "1", false).await.unwrap(), 7);
+        tx.commit().await.unwrap();
+    }
+    assert_eq!((bank.count("effects"), bank.count("idem_outbox")), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_without_a_transaction_meets_one_that_is_open_as_in_flight_at_once() {
+    let bank = Bank::open().await;
+    for (order, recorded_before) in [("1", false), ("2", true)] {
+        if recorded_before {
+            // A released record is there, which the transaction replaces.
+            let operation = Operation::new("bank.pay");
+            let failed =
+                operation.run(&bank.store, ("order", order), || async { Err::<u32, _>(Failure::Body) });
+            failed.await.unwrap_err();
+        }
+        let mut tx = bank.pool.begin().await.unwrap();
+        pay(&bank, &mut tx, order, false).await.unwrap();
+        // It is not kept waiting for the transaction, nor are others that travel with it.
+        let (begin, another) = (Instant::now(), format!("other {order}"));
+        let (same, other) =
+            tokio::join!(bank.pay_plainly(order, Duration::ZERO), bank.pay_plainly(&another, Duration::ZERO));
+        assert!(matches!(same, Err(Failure::Idem(idem::Error::InFlight { .. }))), "{same:?}");
+        assert_eq!(other.unwrap(), 8);
+        assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+        tx.commit().await.unwrap();
+        assert_eq!(bank.pay_plainly(order, Duration::ZERO).await.unwrap(), 7);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_without_a_transaction_that_waits_gets_the_result_of_a_commit_or_its_turn() {
+    let bank = Bank::open().await;
+    for (order, commits, expected) in [("1", true, 7), ("2", false, 8)] {
+        let mut tx = bank.pool.begin().await.unwrap();
+        pay(&bank, &mut tx, order, false).await.unwrap();
+        let waiting = observe(bank.pay_plainly(order, Duration::from_secs(20)));
+        let ending = async {
+            let asks = "select count(*) from pg_stat_activity where query like '%pg_try_advisory_xact_lock_shared%' \
+                        and pid <> pg_backend_pid()";
+            until("the duplicate asks", || bank.server.sql(asks) != "0");
+            if commits { tx.commit().await.unwrap() } else { tx.rollback().await.unwrap() }
+        };
+        let (waited, ()) = tokio::join!(waiting, ending);
+        assert_eq!(waited.value.unwrap(), expected);
+        assert_eq!(matches!(waited.outcome, Some(Outcome::Replayed { .. })), commits);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_looked_before_the_one_before_it_committed_looks_again_when_it_has_the_key() {
+    let bank = Bank::open().await;
+    // The first transaction of a process is written down in the table that becomes a view.
+    let mut before = bank.pool.begin().await.unwrap();
+    pay(&bank, &mut before, "0", false).await.unwrap();
+    before.commit().await.unwrap();
+    // The look passes a gate between reading the record and asking for the key.
+    for statement in [
+        "CREATE FUNCTION gate(v bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS \
+         $$ BEGIN PERFORM pg_advisory_lock_shared(42); PERFORM pg_advisory_unlock_shared(42); RETURN v; END $$",
+        "ALTER TABLE idem_records_meta RENAME TO kept_meta",
+        "CREATE VIEW idem_records_meta AS SELECT name, gate(value) AS value FROM kept_meta",
+    ] {
+        bank.pool.execute(statement).await.unwrap();
+    }
+    let mut first = bank.pool.begin().await.unwrap();
+    pay(&bank, &mut first, "1", false).await.unwrap();
+    let mut gate = bank.pool.begin().await.unwrap();
+    gate.execute("SELECT pg_advisory_xact_lock(42)").await.unwrap();
+    let mut second = bank.pool.begin().await.unwrap();
+    let again = observe(pay(&bank, &mut second, "1", false));
+    let opening = async {
+        let waits = "select count(*) from pg_stat_activity where wait_event = 'advisory'";
+        let ending = async {
+            while bank.server.sql(waits) != "1" {
+                tokio::task::yield_now().await;
+            }
+            // It has read that there is no record.
+            first.commit().await.unwrap();
+            gate.commit().await.unwrap();
+        };
+        tokio::time::timeout(Duration::from_secs(20), ending).await.expect("it comes to the gate");
+    };
+    let (again, ()) = tokio::join!(again, opening);
+    assert_eq!(again.value.unwrap(), 7);
+    assert!(matches!(again.outcome, Some(Outcome::Replayed { .. })), "{:?}", again.outcome);
+    second.commit().await.unwrap();
+    assert_eq!((bank.count("effects"), bank.count("idem_outbox")), (2, 2));
+}

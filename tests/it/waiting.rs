@@ -1,0 +1,174 @@
+//! Many callers at once: one runs, the others wait or are refused.
+
+use crate::support;
+
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use idem::testing::{FaultStore, OperationKind};
+use idem::{Error, MemoryStore, OnCrash, Outcome, Store, observe};
+use support::{Failure, LEASE, Runs, completion, crashed_worker, operation, record_key};
+
+#[tokio::test(start_paused = true)]
+async fn of_many_callers_at_once_one_runs_and_all_get_its_result() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let operation = operation().wait(Duration::from_secs(60));
+    let calls = (0..100).map(|_| {
+        operation.run(&store, "k", || async {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            Ok::<_, Failure>(runs.run())
+        })
+    });
+    let started = tokio::time::Instant::now();
+    for result in join_all(calls).await {
+        assert_eq!(result.unwrap(), 1);
+    }
+    assert_eq!(runs.count(), 1);
+    assert!(started.elapsed() < Duration::from_millis(10_100), "waiters of this process are woken at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_waiters_of_a_process_share_one_poll() {
+    let store = FaultStore::new(MemoryStore::new());
+    let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
+    let operation = operation().wait(LEASE);
+    let calls = (0..200).map(|_| operation.run(&store, "k", || async { Ok::<_, Failure>(0) }));
+    let recording = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        store.inner().complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
+    };
+    let (results, ()) = join(join_all(calls), recording).await;
+    assert!(results.into_iter().all(|result| result.unwrap() == 7));
+    // One question each to begin with, and one poll of at most twenty a second, after a faster start.
+    let asked = store.asked(OperationKind::Claim);
+    assert!((201..300).contains(&asked), "{asked} claims");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_not_kept_by_one_that_nobody_polls() {
+    let store = MemoryStore::new();
+    let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
+    let operation = operation().wait(LEASE);
+    let mut leader = Box::pin(operation.run(&store, "k", || async { Ok::<_, Failure>(0) }));
+    assert!(tokio::time::timeout(Duration::from_millis(100), &mut leader).await.is_err());
+    let waiting = async {
+        let started = tokio::time::Instant::now();
+        (operation.run(&store, "k", || async { Ok::<_, Failure>(0) }).await, started.elapsed())
+    };
+    let recording = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        store.complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
+    };
+    let ((result, waited), ()) = join(waiting, recording).await;
+    assert_eq!(result.unwrap(), 7);
+    assert!(waited < Duration::from_secs(6), "{waited:?}");
+}
+
+#[tokio::test]
+async fn without_wait_all_but_one_are_refused() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let calls = (0..100).map(|_| {
+        operation().run(&store, "k", || async {
+            tokio::task::yield_now().await;
+            Ok::<_, Failure>(runs.run())
+        })
+    });
+    let results = join_all(calls).await;
+    let refused = results.iter().filter(|result| matches!(result, Err(error) if error.kind() == "in_flight"));
+    assert_eq!(refused.count(), 99);
+    assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_gives_up_when_its_time_is_over_and_says_how_long_is_left() {
+    let store = MemoryStore::new();
+    crashed_worker(&store, "k", OnCrash::Rerun).await;
+    let started = tokio::time::Instant::now();
+    let operation = operation().wait(Duration::from_secs(5));
+    let refused = operation.run(&store, "k", || async { Ok::<_, Failure>(()) }).await.unwrap_err();
+    assert_eq!(started.elapsed().as_millis(), 5_000);
+    let Failure::Idem(Error::InFlight { retry_after, .. }) = refused else { panic!("{refused:?}") };
+    assert!(retry_after <= LEASE - Duration::from_secs(5));
+    assert!(retry_after >= LEASE - Duration::from_secs(6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_takes_over_when_the_owner_fails() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let failing = operation();
+    let failing = failing.run(&store, "k", || async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        runs.run();
+        Err::<usize, _>(Failure::Transient)
+    });
+    let waiting = operation().wait(LEASE);
+    let waiting = observe(waiting.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }));
+    let (failed, waited) = join(failing, waiting).await;
+    assert!(matches!(failed, Err(Failure::Transient)));
+    assert_eq!(waited.value.unwrap(), 2);
+    assert!(matches!(waited.outcome, Some(Outcome::Executed { attempt: 2, recovered: false, .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_takes_over_when_the_owner_has_crashed() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    crashed_worker(&store, "k", OnCrash::Rerun).await;
+    let started = tokio::time::Instant::now();
+    let operation = operation().wait(LEASE * 2);
+    let calls = (0..10).map(|_| operation.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }));
+    for result in join_all(calls).await {
+        assert_eq!(result.unwrap(), 1);
+    }
+    assert!(started.elapsed() < LEASE + Duration::from_millis(20), "at the end of the lease, not later");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_with_other_arguments_is_refused_at_once() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let operation = operation().wait(LEASE);
+    let first = operation.clone().fingerprint(&1);
+    let first = first.run(&store, "k", || async {
+        let started = tokio::time::Instant::now();
+        let other = operation.clone().fingerprint(&2);
+        let refused = other.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await.unwrap_err();
+        assert_eq!(refused.kind(), "mismatch");
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        Ok::<_, Failure>(runs.run())
+    });
+    assert_eq!(first.await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_sees_what_another_process_recorded() {
+    let store = MemoryStore::new();
+    let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
+    let operation = operation().wait(LEASE);
+    let waiting = operation.run(&store, "k", || async { Ok::<_, Failure>(0) });
+    let recording = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        // Past the engine, as another process does: no bell rings.
+        store.complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
+        tokio::time::Instant::now()
+    };
+    let (waited, recorded) = join(waiting, recording).await;
+    assert_eq!(waited.unwrap(), 7);
+    assert!(recorded.elapsed() <= Duration::from_millis(1_000), "{:?}", recorded.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_goes_away_leaves_its_turn_to_the_next() {
+    let store = MemoryStore::new();
+    let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
+    let operation = operation().wait(LEASE);
+    let impatient = async {
+        let call = operation.run(&store, "k", || async { Ok::<_, Failure>(0) });
+        assert!(tokio::time::timeout(Duration::from_secs(1), call).await.is_err());
+        store.complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
+    };
+    let patient = async {
+        tokio::task::yield_now().await;
+        operation.run(&store, "k", || async { Ok::<_, Failure>(0) }).await
+    };
+    let ((), result) = join(impatient, patient).await;
+    assert_eq!(result.unwrap(), 7);
+}

@@ -1,0 +1,166 @@
+//! MariaDB, from the machine's own packages.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::postgres::{NOBODY, copy, is_root, tool, unprivileged};
+use crate::process::{Server, until};
+
+/// One MariaDB server, with a user `root` without a password and an empty database `idem`.
+#[derive(Debug)]
+pub struct MariaDb(Server);
+
+impl MariaDb {
+    /// A server that does not wait for the disk: it survives `kill -9`, not a power cut.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::with(&["--innodb-flush-log-at-trx-commit=2"])
+    }
+
+    /// A server with these options, such as `["--max-connections=20"]`, and its own defaults for the rest: it waits for
+    /// the disk.
+    #[must_use]
+    pub fn with(options: &[&str]) -> Self {
+        Self::prepared(new_data, options, |_| Vec::new())
+    }
+
+    /// A server with TLS, whose certificate is for `localhost` and signed by itself: [`certificate`](Self::certificate).
+    #[must_use]
+    pub fn with_tls() -> Self {
+        let prepare = |folder: &Path| {
+            make_certificate(folder);
+            new_data(folder);
+        };
+        Self::prepared(prepare, &["--innodb-flush-log-at-trx-commit=2"], |folder| {
+            let file = |option: &str, name: &str| format!("--ssl-{option}={}", folder.join(name).display());
+            vec![file("cert", "certificate.pem"), file("key", "key.pem")]
+        })
+    }
+
+    /// The certificate of a server with TLS.
+    #[must_use]
+    pub fn certificate(&self) -> PathBuf {
+        self.0.folder().join("certificate.pem")
+    }
+
+    fn prepared(
+        prepare: impl FnOnce(&Path),
+        options: &[&str],
+        in_folder: impl Fn(&Path) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+        let server = Server::start(prepare, move |port, folder| {
+            let mut command = unprivileged(folder, "mariadbd");
+            command.args(["--no-defaults", "--bind-address=127.0.0.1", "--skip-name-resolve"]);
+            command.args(["--innodb-buffer-pool-size=64M", "--innodb-log-file-size=64M"]);
+            command.arg(format!("--datadir={}", folder.join("data").display()));
+            command.arg(format!("--socket={}", folder.join("s").display()));
+            command.arg(format!("--tmpdir={}", folder.display()));
+            command.arg(format!("--port={port}")).args(&options).args(in_folder(folder));
+            command
+        });
+        let mariadb = Self(server);
+        mariadb.until_ready();
+        let _ = mariadb.sql("create database if not exists idem");
+        mariadb
+    }
+
+    /// Starts it again after it was killed or stopped, and returns when it has recovered.
+    pub fn restart(&mut self) {
+        self.0.restart();
+        self.until_ready();
+    }
+
+    /// It listens before it takes statements.
+    fn until_ready(&self) {
+        until("MariaDB is ready", || self.client("", "select 1").status.success());
+    }
+
+    fn client(&self, database: &str, statement: &str) -> Output {
+        let mut command = Command::new(tool("mariadb"));
+        command.args(["--no-defaults", "--host=127.0.0.1", "--protocol=tcp", "--user=root", "--skip-ssl"]);
+        command.args(["--batch", "--skip-column-names", "--binary-as-hex"]);
+        command.arg(format!("--port={}", self.0.port())).arg(format!("--execute={statement}"));
+        command.arg(format!("--database={database}")).output().unwrap()
+    }
+
+    /// `mysql://root@127.0.0.1:PORT/idem`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("mysql://root@127.0.0.1:{}/idem", self.0.port())
+    }
+
+    /// What statements print, by the command `mariadb`: values separated by `|`, rows by line ends.
+    #[must_use]
+    pub fn sql(&self, statement: &str) -> String {
+        let database = if statement.starts_with("create database") { "" } else { "idem" };
+        let output = self.client(database, statement);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim_end().replace('\t', "|")
+    }
+
+    /// Its process: `stop("-TERM")` is an orderly shutdown.
+    #[must_use]
+    pub const fn server(&mut self) -> &mut Server {
+        &mut self.0
+    }
+}
+
+fn make_certificate(folder: &Path) {
+    let mut command = Command::new("openssl");
+    command.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
+    command.args([
+        "-addext",
+        "subjectAltName=DNS:localhost",
+        "-addext",
+        "basicConstraints=critical,CA:FALSE",
+    ]);
+    command.arg("-keyout").arg(folder.join("key.pem")).arg("-out").arg(folder.join("certificate.pem"));
+    let made = command.output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+/// Makes a data folder, by copying one that was made before: that is much faster.
+fn new_data(folder: &Path) {
+    copy(&template(), &folder.join("data"));
+    give(folder);
+}
+
+/// Lets the user that the server runs as have a folder.
+fn give(folder: &Path) {
+    if is_root(folder) {
+        let owner = format!("{NOBODY}:{NOBODY}");
+        assert!(Command::new("chown").args(["-R", &owner]).arg(folder).status().unwrap().success());
+    }
+}
+
+fn template() -> PathBuf {
+    let version = Command::new(tool("mariadbd")).arg("--version").output().unwrap().stdout;
+    let version = String::from_utf8_lossy(&version);
+    let version = version.split_once("Ver ").map_or("", |(_, version)| version);
+    let version = version.split_whitespace().next().unwrap_or_default();
+    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/servers");
+    let template = home.join(format!("mariadb-{version}"));
+    if !template.exists() {
+        fs::create_dir_all(&home).unwrap();
+        // Outside `home`, which its user may not reach, and moved in whole.
+        let made = tempfile::Builder::new().prefix("idem-mariadb-").tempdir().unwrap();
+        if is_root(made.path()) {
+            chown(made.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let mut install = unprivileged(made.path(), "mariadb-install-db");
+        install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+        install.args(["--skip-name-resolve", "--innodb-log-file-size=64M"]);
+        install.arg(format!("--datadir={}", made.path().join("data").display()));
+        let output = install.output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+        let copied = tempfile::tempdir_in(&home).unwrap();
+        copy(&made.path().join("data"), &copied.path().join("data"));
+        // Another process may have been faster; its template is as good.
+        let _ = fs::rename(copied.path().join("data"), &template);
+    }
+    template
+}

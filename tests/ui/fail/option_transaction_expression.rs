@@ -1,9 +1,0 @@
-//! Not an argument's name.
-use idem::{Error, MemoryStore, idempotent};
-
-#[idempotent(key = "{id}", store = store, transaction = app.tx)]
-async fn pay(store: &MemoryStore, tx: &mut Vec<u8>, id: u64) -> Result<u8, Error> {
-    Ok(1)
-}
-
-fn main() {}
