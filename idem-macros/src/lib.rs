@@ -31,7 +31,7 @@ use proc_macro::TokenStream;
 /// | option | meaning | default |
 /// |---|---|---|
 /// | `key = "order/{order.id}"` | what tells one call from another: a template of places in the arguments, one place, or an expression | required |
-/// | `store = app.store` | a `Store`, or what derefs to one: a reference, `Arc`, `Box`, `LazyLock` | required |
+/// | `store = app.store` | a `Store`, or what derefs to one: a reference, `Arc`, `Box`, `LazyLock`; or a `OnceLock` of one | required |
 /// | `ttl = "24h"` | how long the result is kept, from completion; a text, or an expression of type `Duration` | 24h |
 /// | `lease = "30s"` | how long a silent owner keeps its claim | 30s |
 /// | `scope = "payments.charge"` | the stable name of the operation; functions with type parameters need it | module path and function |

@@ -8,12 +8,14 @@ mod recovering;
 
 use std::ops::Deref;
 use std::pin::{Pin, pin};
+use std::sync::OnceLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::sync::OnceCell;
 
 use crate::engine::{
     self, Call, Ended, EnteredTransaction, Failure, Rules, Running as EngineRunning, Unbound, Within,
@@ -127,12 +129,16 @@ pub mod via {
     /// Through one `Deref`, and so on.
     #[derive(Debug)]
     pub struct Pointer<M>(M);
+    /// Through a cell that is set once.
+    #[derive(Debug)]
+    pub struct Cell<M>(M);
 }
 
-/// A store, or what derefs to one: a reference, an `Arc`, a `LazyLock`, a guard, a newtype, however deep.
+/// A store, or what derefs to one: a reference, an `Arc`, a `LazyLock`, a guard, a newtype, however deep; or a cell that
+/// is set once, `std::sync::OnceLock` or `tokio::sync::OnceCell`.
 #[diagnostic::on_unimplemented(
     message = "expected a store, found `{Self}`",
-    label = "this must be a `Store`, or deref to one, as references, `Arc`, `Box` and `LazyLock` do"
+    label = "this must be a `Store`, or deref to one, as references, `Arc`, `Box` and `LazyLock` do, or a `OnceLock` of one"
 )]
 pub trait AsStore<Via> {
     /// The store.
@@ -168,7 +174,34 @@ impl<M, P: Deref<Target: AsStore<M>> + ?Sized> AsStore<via::Pointer<M>> for P {
     }
 }
 
+#[diagnostic::do_not_recommend]
+impl<M, C: AsStore<M>> AsStore<via::Cell<M>> for OnceLock<C> {
+    type Store = C::Store;
+
+    #[expect(clippy::expect_used, reason = "as documented: nothing has begun")]
+    fn as_store(&self) -> Self::Store {
+        self.get().expect(NOT_SET).as_store()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<M, C: AsStore<M>> AsStore<via::Cell<M>> for OnceCell<C> {
+    type Store = C::Store;
+
+    #[expect(clippy::expect_used, reason = "as documented: nothing has begun")]
+    fn as_store(&self) -> Self::Store {
+        self.get().expect(NOT_SET).as_store()
+    }
+}
+
+/// Nothing is lost: no body runs before its store is there.
+const NOT_SET: &str = "the cell that is named as `store` must be set before the first call";
+
 /// A clone of the store that `store` is or points to.
+///
+/// # Panics
+///
+/// If it is in a cell that is not set.
 pub fn store<M, S: AsStore<M> + ?Sized>(store: &S) -> S::Store {
     store.as_store()
 }

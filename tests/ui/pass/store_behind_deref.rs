@@ -1,12 +1,16 @@
-//! A store behind anything that derefs to it: a static by name, a newtype, `Rc`, a guard.
+//! A store behind anything that derefs to it: a static by name, a newtype, `Rc`, a guard; or in a cell that is set once.
 use idem::{Error, MemoryStore, Store, idempotent};
 
 use std::ops::Deref;
 use std::rc::Rc;
-use std::sync::{Arc, LazyLock, MutexGuard, RwLock};
+use std::sync::{Arc, LazyLock, MutexGuard, OnceLock, RwLock};
+
+use tokio::sync::OnceCell;
 
 static STORE: LazyLock<MemoryStore> = LazyLock::new(MemoryStore::new);
 static SHARED: LazyLock<Arc<MemoryStore>> = LazyLock::new(Arc::default);
+static LATER: OnceLock<Arc<MemoryStore>> = OnceLock::new();
+static MADE_ASYNC: OnceCell<MemoryStore> = OnceCell::const_new();
 
 struct Wrapped<S>(S);
 
@@ -25,6 +29,16 @@ async fn by_name(id: u8) -> Result<u8, Error> {
 
 #[idempotent(key = "{id}", store = SHARED)]
 async fn shared(id: u8) -> Result<u8, Error> {
+    Ok(id)
+}
+
+#[idempotent(key = "{id}", store = LATER)]
+async fn set_later(id: u8) -> Result<u8, Error> {
+    Ok(id)
+}
+
+#[idempotent(key = "{id}", store = MADE_ASYNC)]
+async fn made_async(id: u8) -> Result<u8, Error> {
     Ok(id)
 }
 
@@ -60,6 +74,8 @@ pub(super) fn main() {
     let store = MemoryStore::new();
     send(by_name(1));
     send(shared(1));
+    send(set_later(1));
+    send(made_async(1));
     send(newtype(&Wrapped(Arc::new(store.clone())), 1));
     send(behind_a_lock(&RwLock::new(store.clone()), 1));
     send(generic(&Wrapped(Box::new(store.clone())), 1));

@@ -5,6 +5,7 @@
 mod cluster;
 mod conformance;
 mod failover;
+mod lots;
 mod records;
 mod runtimes;
 mod server;
