@@ -1,13 +1,18 @@
 //! The messages of a queue, whose connection is made anew where it is lost.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
+use tokio::time::timeout;
 
 use crate::Error;
 use crate::link::{Link, Settings};
 use crate::received::Received;
+
+/// How long RabbitMQ may take until a connection delivers: lapin waits for ever for a server that is silent.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Taking {
     settings: Arc<Settings>,
@@ -31,9 +36,13 @@ impl Taking {
         let open = match self.open.take() {
             Some(open) => open,
             None => {
-                let link = Arc::new(Link::open(self.settings.clone()).await?);
-                let messages = link.consume().await?;
-                (link, messages)
+                let opening = async {
+                    let link = Arc::new(Link::open(self.settings.clone()).await?);
+                    let messages = link.consume().await?;
+                    Ok((link, messages))
+                };
+                let silent = |_| Err(Error::new("connect", "RabbitMQ did not answer in time"));
+                timeout(PATIENCE, opening).await.unwrap_or_else(silent)?
             }
         };
         Ok(self.open.insert(open))

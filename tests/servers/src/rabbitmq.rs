@@ -61,25 +61,29 @@ impl RabbitMq {
     /// somebody was given and has not acknowledged.
     #[must_use]
     pub fn messages(&self, queues: &str) -> u64 {
-        let mut ask = Command::new("/usr/lib/rabbitmq/bin/rabbitmqctl");
-        ask.args([
-            "-q",
-            "-n",
-            &name(self.node.port()),
-            "list_queues",
-            "--no-table-headers",
-            "name",
-            "messages",
-        ])
-        .env("ERL_EPMD_PORT", self.port_mapper.port().to_string())
-        .env("RABBITMQ_CONF_ENV_FILE", "/dev/null")
-        .env("HOME", self.node.folder());
-        let answer = ask.output().unwrap();
-        assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
-        let text = String::from_utf8(answer.stdout).unwrap();
+        let text = self.tell(&["list_queues", "--no-table-headers", "name", "messages"]);
         let counts = text.lines().filter_map(|line| line.split_once('\t'));
         let counts = counts.filter(|(queue, _)| queue.starts_with(queues) && !queue.ends_with("-dead"));
         counts.map(|(_, count)| count.parse::<u64>().unwrap()).sum()
+    }
+
+    /// Has the node write down which queues there are, which it does a while after they are declared: one that is killed
+    /// before has lost them.
+    pub fn remember_queues(&self) {
+        self.tell(&["eval", "mnesia:sync_log()."]);
+    }
+
+    /// What the node's tool prints.
+    fn tell(&self, arguments: &[&str]) -> String {
+        let mut tool = Command::new("/usr/lib/rabbitmq/bin/rabbitmqctl");
+        tool.args(["-q", "-n", &name(self.node.port())])
+            .args(arguments)
+            .env("ERL_EPMD_PORT", self.port_mapper.port().to_string())
+            .env("RABBITMQ_CONF_ENV_FILE", "/dev/null")
+            .env("HOME", self.node.folder());
+        let answer = tool.output().unwrap();
+        assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+        String::from_utf8(answer.stdout).unwrap()
     }
 
     /// Its process. What was persistent in durable queues is there again after a restart.

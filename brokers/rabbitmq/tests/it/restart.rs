@@ -1,8 +1,9 @@
 //! A node that is killed and started again.
 
+use std::future::pending;
 use std::time::Duration;
 
-use idem_broker_tests::{Queue as _, Shop, until};
+use idem_broker_tests::{Failed, Queue as _, Shop, until};
 use idem_rabbitmq::{Received, Source};
 
 use crate::support::{Node, Orders};
@@ -31,4 +32,14 @@ async fn a_node_that_is_restarted_loses_nothing_and_the_worker_goes_on() {
     assert_eq!(effects.len(), 200);
     effects.dedup();
     assert_eq!(effects.len(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_accepts_and_says_nothing_is_an_error() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("amqp://guest:guest@{}/%2f", silent.local_addr().unwrap());
+    let source = Source::new(url, "orders", "orders-dead");
+    let handle = |_: &Received| pending::<Result<(), Failed>>();
+    let error = source.run(Shop::settings(), handle).await.unwrap_err();
+    assert_eq!(error.to_string(), "cannot connect: RabbitMQ did not answer in time");
 }

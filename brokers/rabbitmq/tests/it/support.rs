@@ -25,11 +25,12 @@ impl Node {
         self.0.lock().unwrap().url()
     }
 
-    /// Kills it and starts it again.
+    /// Kills it and starts it again. It knows its queues then.
     pub(crate) async fn restart(&self) {
         let node = self.0.clone();
         let restart = move || {
             let mut node = node.lock().unwrap();
+            node.remember_queues();
             node.server().kill();
             node.server().restart();
         };
