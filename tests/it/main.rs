@@ -18,11 +18,7 @@ mod differential;
 #[path = "../../stores/dynamodb/tests/it/support/mod.rs"]
 mod dynamodb_support;
 mod features;
-mod http_bodies;
-mod http_crashes;
-mod http_draft;
 mod http_errors;
-mod http_layer;
 mod injury;
 mod keys;
 mod lease;

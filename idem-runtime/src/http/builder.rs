@@ -12,7 +12,7 @@ use super::config::{Config, KeepIf, LONGEST_KEY, Tenant};
 use super::fingerprint::RequestFingerprint;
 use super::key::Syntax;
 use super::layer::IdempotencyLayer;
-use super::problem::{Answers, Problem};
+use super::problem::{Answers, DRAFT, PROBLEMS, Problem};
 use super::recording::HeaderRules;
 use super::running::Running;
 use crate::engine::{Operation, RetryAfter};
@@ -23,20 +23,11 @@ use idem_core::protocol::OnCrash;
 /// The scope of the records, unless one is set.
 const SCOPE: &str = "http";
 
-/// Where a problem's `type` leads, unless it is set: the section of this module's documentation.
-pub(super) const PROBLEMS: &str = "https://docs.rs/idem-rs/latest/idem/http/#";
-
 /// How many handlers run at a time, unless it is set.
 const MAX_RUNNING: usize = 1024;
 
 /// How long a handler may run, unless it is set.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(10 * 60);
-
-/// Where a client can read about the header, unless the API says it.
-pub(super) const DRAFT: HeaderValue = HeaderValue::from_static(
-    "<https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/>; rel=\"describedby\"; \
-     type=\"text/html\"",
-);
 
 /// The options of an [`IdempotencyLayer`]: see [`IdempotencyLayer::builder`].
 #[derive(Clone)]

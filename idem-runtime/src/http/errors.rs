@@ -1,6 +1,6 @@
-//! The answer to a request whose handler made an idempotent call that failed: for handlers outside this layer.
+//! What a client is told of an [`Error`]: by the layer, and by handlers outside it that make idempotent calls.
 //!
-//! Owns what a handler's client is told of an [`Error`]. The statuses are those of the layer's own problems.
+//! Owns which problem each error is.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,8 @@ use http::Response;
 use http::header::LINK;
 
 use super::body::Body;
-use super::builder::{DRAFT, PROBLEMS};
-use super::exchange::refusal;
-use super::problem::{Answers, Problem, Refusal};
-use crate::error::Error;
+use super::problem::{Answers, DRAFT, PROBLEMS, Problem, Refusal};
+use crate::error::{Error, StoreErrorKind};
 
 /// The answer to a request whose handler got this error: the [`Problem`] that it is, with its status, and with
 /// `Retry-After` where the same request has a chance later.
@@ -68,6 +66,69 @@ fn of_a_handler(error: &Error) -> Refusal {
         }
         error => refusal(error),
     }
+}
+
+/// What the client is told instead of the engine's error.
+pub(super) fn refusal(error: &Error) -> Refusal {
+    match error {
+        Error::InFlight { retry_after, .. } => Refusal::in_flight(Some(*retry_after)),
+        Error::NotDue { retry_after, .. } => Refusal::not_due(*retry_after),
+        // Another attempt has taken over, and nothing is known of it yet.
+        Error::LeaseLost { .. } => Refusal::in_flight(None),
+        Error::Mismatch { .. } => Refusal::new(
+            Problem::KeyReused,
+            "The idempotency key was used before with another request. Use a new key for a new request, or \
+             send the first request again as it was.",
+        ),
+        Error::Undecodable { .. } => Refusal::new(
+            Problem::InDoubt,
+            "A request with this idempotency key was processed, and this server cannot read the response that is \
+             recorded. It is not processed again before somebody has found out what it did.",
+        ),
+        Error::ResultNotStored { .. } => Refusal::new(
+            Problem::ResponseNotStored,
+            "A request with this idempotency key was processed, and its response was too large to keep or a \
+             stream. It is not processed again. Look up what it did.",
+        ),
+        Error::InDoubt { .. } | Error::Exhausted { .. } => Refusal::new(
+            Problem::InDoubt,
+            "A request with this idempotency key was begun and never finished. It is not processed again \
+             before somebody has found out what it did.",
+        ),
+        // There is a record: what it stands for may have been done.
+        Error::Store { source, .. } if source.kind() == StoreErrorKind::CorruptRecord => Refusal::new(
+            Problem::InDoubt,
+            "What is recorded under this idempotency key cannot be read, so that it is not known whether the \
+             request was processed. It is not processed again before somebody has found out.",
+        ),
+        Error::TimedOut { .. } => Refusal::new(
+            Problem::HandlerFailed,
+            "The processing of the request took too long and was stopped.",
+        ),
+        // A handler has it itself, so it cannot come here.
+        Error::Step { .. } => Refusal::new(Problem::HandlerFailed, "The processing of the request failed."),
+        Error::Store { .. } | Error::NotRecorded { .. } => Refusal::new(
+            Problem::StoreUnavailable,
+            "Idempotency keys cannot be checked now. Nothing was processed; send the same request with the \
+             same key again after the time in `Retry-After`.",
+        ),
+        Error::MissingKey { .. } | Error::InvalidKey { .. } | Error::Configuration { .. } => Refusal::new(
+            Problem::Misconfigured,
+            "The server cannot check idempotency keys. Nothing was processed.",
+        ),
+    }
+}
+
+pub(super) fn no_runtime() -> Refusal {
+    Refusal::new(Problem::Misconfigured, "The server cannot process requests with idempotency keys.")
+}
+
+pub(super) fn too_many_running() -> Refusal {
+    Refusal::new(
+        Problem::TooManyRunning,
+        "The server processes as many requests as it takes. Nothing was processed; send the same request with the \
+         same key again after the time in `Retry-After`.",
+    )
 }
 
 #[cfg(feature = "axum")]

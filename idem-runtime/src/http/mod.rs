@@ -67,9 +67,9 @@
 //!
 //! Status 500. The layer cannot work as it is set up. Nothing was processed.
 
-// What stands here: the faces (layer, service, future, builder), the exchange that they lead to, and what
-// it uses, each of which knows nothing of the others: key, fingerprint, json, body, recording, problem. `errors` is for
-// handlers that make idempotent calls of their own.
+// What stands here: the faces (layer, service, future, builder), the exchange that they lead to, the handling that it leads
+// to, and what both use, each of which knows nothing of the others: key, fingerprint, json, body, recording, problem.
+// `errors` says which problem an error is, also for handlers that make idempotent calls of their own.
 
 mod body;
 mod builder;
@@ -78,6 +78,7 @@ mod errors;
 mod exchange;
 mod fingerprint;
 mod future;
+mod handling;
 mod json;
 mod key;
 mod layer;
@@ -92,8 +93,10 @@ pub use body::{Body, BoxError};
 pub use builder::Builder;
 pub use config::Recording;
 pub use errors::error_response;
+pub use exchange::Begun;
 pub use fingerprint::RequestFingerprint;
 pub use future::ResponseFuture;
+pub use handling::Run;
 pub use layer::IdempotencyLayer;
 pub use problem::Problem;
 pub use recording::StoredResponse;

@@ -15,6 +15,15 @@ use super::body::Body;
 /// How long a client is asked to wait where nobody can know how long it takes.
 const SOON: Duration = Duration::from_secs(1);
 
+/// Where a problem's `type` leads, unless it is set: the section of this module's documentation.
+pub(super) const PROBLEMS: &str = "https://docs.rs/idem-rs/latest/idem/http/#";
+
+/// Where a client can read about the header, unless the API says it.
+pub(super) const DRAFT: HeaderValue = HeaderValue::from_static(
+    "<https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/>; rel=\"describedby\"; \
+     type=\"text/html\"",
+);
+
 /// What a request was refused for. Its [`name`](Self::name) ends the problem's `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -72,12 +72,25 @@ impl Running {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        let pending = Pending::new(Work::Body);
-        let work = async move {
-            let (_counted, _pending) = (counted, pending);
-            work.await
-        };
-        runtime.spawn(work.in_current_span())
+        runtime.spawn(pending(counted, work).in_current_span())
+    }
+
+    /// On this thread, of a `LocalSet`.
+    pub(super) fn spawn_local<F>(counted: Counted, work: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: 'static> + 'static,
+    {
+        tokio::task::spawn_local(pending(counted, work).in_current_span())
+    }
+}
+
+/// Counted, and waited for by `drain`, from now until it has ended.
+fn pending<F: Future>(counted: Counted, work: F) -> impl Future<Output = F::Output> {
+    let pending = Pending::new(Work::Body);
+    async move {
+        // Dropped in the other order: whoever drained sees a count without this one.
+        let (_pending, _counted) = (pending, counted);
+        work.await
     }
 }
 

@@ -7,13 +7,10 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower_service::Service;
 
-use super::body::{Body, BoxError, discard};
+use super::body::{Body, BoxError};
 use super::config::Config;
-use super::exchange::Exchange;
+use super::exchange::{Begun, begin};
 use super::future::ResponseFuture;
-use super::key;
-use super::problem::{Problem, Refusal};
-use super::report::{self, Outcome};
 use idem_core::Store;
 
 /// A service that is guarded by an [`IdempotencyLayer`](super::IdempotencyLayer).
@@ -48,36 +45,19 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let config = &self.config;
-        if !config.methods.contains(request.method()) {
+        if !self.config.guards(request.method(), request.headers()) {
             return ResponseFuture::through(self.inner.call(request.map(Body::new)));
         }
-        let found = key::read(request.headers(), &config.header, config.syntax, config.max_key_bytes);
-        let refusal = match found {
-            Ok(Some(key)) => {
-                // The one that is ready is taken, and a clone, which need not be, stays.
-                let clone = self.inner.clone();
-                let inner = std::mem::replace(&mut self.inner, clone);
-                let exchange = Exchange { config: config.clone(), inner, key };
-                return ResponseFuture::guarded(Box::pin(exchange.answer(request)));
+        // The one that is ready is taken, and a clone, which need not be, stays.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let config = self.config.clone();
+        ResponseFuture::guarded(Box::pin(async move {
+            match begin(&config, request).await {
+                Begun::Answered(response) => Ok(response),
+                Begun::Run(run, request) => run.spawn(async move { inner.call(request).await }).await,
             }
-            Ok(None) if !config.required => {
-                report::outcome(&config.scope, Outcome::Unguarded);
-                return ResponseFuture::through(self.inner.call(request.map(Body::new)));
-            }
-            Ok(None) => Refusal::new(
-                Problem::KeyMissing,
-                format!("This operation requires the header `{}` with a key of its own.", config.header),
-            ),
-            Err(fault) => Refusal::new(
-                Problem::KeyMalformed,
-                format!("The header `{}` holds no key: {fault}.", config.header),
-            ),
-        };
-        let response = config.refuse(&refusal);
-        let (parts, body) = request.into_parts();
-        discard(&parts.headers, Body::new(body));
-        ResponseFuture::guarded(Box::pin(std::future::ready(Ok(response))))
+        }))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Bodies through the HTTP layer, over real sockets: exact bytes, limits, streams, trailers, clients that
 //! go away, handlers that panic.
 
+use crate::framework::{Server, bare, serve};
 use crate::support;
 
 use std::convert::Infallible;
@@ -12,25 +13,22 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::DefaultBodyLimit;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::{Method, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::post;
 use futures_util::{StreamExt as _, stream};
-use http_body::Frame;
-use http_body_util::BodyExt as _;
-use http_body_util::StreamBody;
 use idem::MemoryStore;
 use idem::http::{Builder, IdempotencyLayer, Recording, Running};
-use idem_test_servers::web::{Answer, Request, Server};
+use idem_test_servers::web::{Answer, Request};
 use support::Runs;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 
 /// The largest body of a request or a kept response here.
-const LIMIT: usize = 1_000;
+pub(crate) const LIMIT: usize = 1_000;
 
-fn layer(
+pub(crate) fn layer(
     options: impl FnOnce(Builder<MemoryStore>) -> Builder<MemoryStore>,
 ) -> IdempotencyLayer<MemoryStore> {
     let builder = IdempotencyLayer::builder(MemoryStore::new()).shared_by_all_clients();
@@ -38,7 +36,7 @@ fn layer(
 }
 
 /// A server that echoes, and counts how often.
-async fn echo() -> (Server, Runs) {
+pub(crate) async fn echo() -> (Server, Runs) {
     let runs = Runs::default();
     let count = runs.clone();
     let echo = move |body: Bytes| async move {
@@ -46,7 +44,7 @@ async fn echo() -> (Server, Runs) {
         body
     };
     let router = Router::new().route("/echo", post(echo)).layer(DefaultBodyLimit::disable());
-    (Server::start(router.layer(layer(|builder| builder))).await, runs)
+    (serve(router, layer(|builder| builder)).await, runs)
 }
 
 #[tokio::test]
@@ -123,36 +121,6 @@ async fn a_client_that_reads_only_when_it_has_sent_all_is_told_why_it_was_refuse
 }
 
 #[tokio::test]
-async fn a_limit_of_another_layer_is_413_too() {
-    let runs = Runs::default();
-    let count = runs.clone();
-    let limited = tower::util::MapRequestLayer::new(|request: axum::extract::Request| {
-        request.map(|body| Body::new(http_body_util::Limited::new(body, 10)))
-    });
-    let router = Router::new()
-        .route("/echo", post(move |body: Bytes| async move { (count.run(), body).1 }))
-        .layer(layer(|builder| builder))
-        .layer(limited);
-    let server = Server::start(router).await;
-    let refused = server.ask(Request::post("/echo", "k").body("eleven byte").chunks(4)).await;
-    assert_eq!((refused.status, refused.problem()), (413, "request-too-large".into()));
-    assert_eq!(
-        (server.ask(Request::post("/echo", "k").body("ten bytes!")).await.status, runs.count()),
-        (200, 1)
-    );
-}
-
-#[tokio::test]
-async fn a_client_that_asks_whether_to_send_a_large_body_is_told_not_to() {
-    let (server, _) = echo().await;
-    let mut stream = TcpStream::connect(server.address).await.unwrap();
-    let head = "POST /echo HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"k\"\r\nExpect: 100-continue\r\n\
-        Content-Length: 100000\r\n\r\n";
-    stream.write_all(head.as_bytes()).await.unwrap();
-    assert_eq!(Answer::read(&mut stream).await.status, 413);
-}
-
-#[tokio::test]
 async fn a_client_that_was_told_to_send_its_body_can_send_all_of_it_and_is_told_why_it_was_refused() {
     let (server, runs) = echo().await;
     // Its length is not known ahead, so that it must be begun before it is too large.
@@ -204,14 +172,15 @@ async fn nothing_is_claimed_before_the_request_is_whole() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_malformed_is_refused_and_takes_no_key() {
+async fn a_body_that_is_malformed_takes_no_key() {
     let (server, runs) = echo().await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let head =
         "POST /echo HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"k\"\r\nTransfer-Encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(b"3\r\nabc\r\nzz\r\n").await.unwrap();
-    assert_eq!(Answer::read(&mut stream).await.status, 400);
+    // It is answered, or its connection is closed: as the framework does it.
+    let _ = stream.read_to_end(&mut Vec::new()).await;
     let first = server.ask(Request::post("/echo", "k").body("abc")).await;
     assert_eq!((first.status, first.is_replay(), runs.count()), (200, false, 1));
 }
@@ -264,9 +233,8 @@ async fn a_response_too_large_or_streaming_goes_through_and_is_never_run_again()
             "/events",
             answer(Arc::new(|| Body::from("data: 1\n\n")), "Text/Event-Stream; charset=utf-8", None),
         )
-        .route("/said", answer(Arc::new(|| Body::from("x")), "text/plain", Some(Recording::PassThrough)))
-        .layer(layer(|builder| builder));
-    let server = Server::start(router).await;
+        .route("/said", answer(Arc::new(|| Body::from("x")), "text/plain", Some(Recording::PassThrough)));
+    let server = serve(router, layer(|builder| builder)).await;
     let known = assert_goes_through_and_is_not_kept(&server, "/known", &large).await;
     assert_eq!(known.text("content-length"), Some("1001"));
     assert_goes_through_and_is_not_kept(&server, "/unknown", &large).await;
@@ -287,8 +255,8 @@ async fn the_first_bytes_of_a_stream_reach_the_client_before_the_last_are_made()
         });
         ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(events))
     };
-    let router = Router::new().route("/events", post(handler)).layer(layer(|builder| builder));
-    let server = Server::start(router).await;
+    let router = Router::new().route("/events", post(handler));
+    let server = serve(router, layer(|builder| builder)).await;
     let mut stream = Request::post("/events", "k").send(server.address).await;
     send.send(Bytes::from_static(b"data: first\n\n")).await.unwrap();
     let mut seen = String::new();
@@ -315,8 +283,8 @@ async fn a_response_of_unknown_length_within_the_limit_is_kept() {
         let pieces = [Bytes::from("receipt "), Bytes::from(number.to_string())];
         Body::from_stream(stream::iter(pieces).map(Ok::<_, Infallible>))
     };
-    let router = Router::new().route("/pay", post(handler)).layer(layer(|builder| builder));
-    let server = Server::start(router).await;
+    let router = Router::new().route("/pay", post(handler));
+    let server = serve(router, layer(|builder| builder)).await;
     for replay in [false, true] {
         let answer = server.ask(Request::post("/pay", "k")).await;
         assert_eq!((&answer.body[..], answer.is_replay()), (&b"receipt 1"[..], replay));
@@ -331,8 +299,8 @@ async fn a_response_that_breaks_off_breaks_off_at_the_client_too_and_is_not_kept
         let end = if count.run() == 1 { Err("the disk is gone") } else { Ok(Bytes::from("end")) };
         Body::from_stream(stream::iter([Ok(Bytes::from("begin ")), end]))
     };
-    let router = Router::new().route("/pay", post(handler)).layer(layer(|builder| builder));
-    let server = Server::start(router).await;
+    let router = Router::new().route("/pay", post(handler));
+    let server = serve(router, layer(|builder| builder)).await;
     let mut broken = Vec::new();
     let mut stream = Request::post("/pay", "k").send(server.address).await;
     let _ = stream.read_to_end(&mut broken).await;
@@ -365,9 +333,9 @@ async fn nine_bytes_come(server: &Server) -> bool {
 #[tokio::test]
 async fn a_response_of_another_length_than_it_says_breaks_off_as_without_the_layer_and_is_not_kept() {
     for (first, come) in [(&["begin "][..], false), (&[], false), (&["begin ", "end", " and more"], true)] {
-        let bare = Server::start(promising_9_bytes(first).0).await;
+        let bare = bare(promising_9_bytes(first).0).await;
         let (router, runs) = promising_9_bytes(first);
-        let server = Server::start(router.layer(layer(|builder| builder))).await;
+        let server = serve(router, layer(|builder| builder)).await;
         assert_eq!((nine_bytes_come(&bare).await, nine_bytes_come(&server).await), (come, come), "{first:?}");
         let again = server.ask(Request::post("/pay", "k")).await;
         assert_eq!((&again.body[..], again.complete, again.is_replay()), (&b"begin end"[..], true, false));
@@ -383,61 +351,29 @@ async fn a_response_that_has_no_body_may_say_the_length_that_it_would_have_and_i
         (status, [(CONTENT_LENGTH, "9")], Body::empty())
     };
     let router = Router::new().route("/pay", axum::routing::any(handler));
-    let server =
-        Server::start(router.layer(layer(|builder| builder.methods([Method::HEAD, Method::POST])))).await;
+    let server = serve(router, layer(|builder| builder.methods([Method::HEAD, Method::POST]))).await;
     for method in ["HEAD", "POST"] {
         for replay in [false, true] {
             let request = Request::new(method, "/pay").header("Idempotency-Key", method);
             let answer = server.ask(request).await;
-            // hyper sends none with a 304.
-            let length = (method == "HEAD").then_some("9");
-            assert_eq!((answer.text("content-length"), answer.is_replay()), (length, replay), "{method}");
+            assert_eq!(answer.is_replay(), replay, "{method}");
+            // hyper sends none with a 304, and actix-web does.
+            assert!(method == "POST" || answer.text("content-length") == Some("9"));
         }
     }
 }
 
-#[tokio::test]
-async fn trailers_go_through_both_ways_and_are_replayed() {
-    let handler = |headers: HeaderMap, request: Body| async move {
-        let received = request.collect().await.unwrap();
-        assert!(headers.contains_key("trailer"));
-        let checksum = received.trailers().and_then(|trailers| trailers.get("x-checksum")).cloned();
-        let mut trailers = HeaderMap::new();
-        trailers.insert("x-checksum", checksum.unwrap_or_else(|| HeaderValue::from_static("none")));
-        trailers.append("x-checksum", HeaderValue::from_bytes(b"\xff").unwrap());
-        let frames = [Frame::data(Bytes::from_static(b"done")), Frame::trailers(trailers)];
-        (
-            [("trailer", "x-checksum")],
-            Body::new(StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>)))),
-        )
-    };
-    let router = Router::new().route("/pay", post(handler)).layer(layer(|builder| builder));
-    let server = Server::start(router).await;
-    let request = "POST /pay HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTE: trailers\r\nTrailer: x-checksum\r\n\
-        Idempotency-Key: \"k\"\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx-checksum: 7\r\n\r\n";
-    for replay in [false, true] {
-        let mut stream = TcpStream::connect(server.address).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let answer = Answer::read(&mut stream).await;
-        assert_eq!((&answer.body[..], answer.is_replay()), (&b"done"[..], replay));
-        let expected = [("x-checksum", &b"7"[..]), ("x-checksum", b"\xff")];
-        let expected: Vec<_> =
-            expected.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect();
-        assert_eq!(answer.trailers, expected);
-    }
-}
-
 /// A server whose handler begins, waits and ends as it is told.
-struct Slow {
-    server: Server,
-    running: Running,
+pub(crate) struct Slow {
+    pub(crate) server: Server,
+    pub(crate) running: Running,
     begun: Arc<Semaphore>,
-    may_end: Arc<Semaphore>,
-    ended: Arc<AtomicUsize>,
+    pub(crate) may_end: Arc<Semaphore>,
+    pub(crate) ended: Arc<AtomicUsize>,
 }
 
 impl Slow {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let layer = layer(|builder| builder);
         let running = layer.running();
         let (begun, may_end) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
@@ -448,11 +384,11 @@ impl Slow {
             gate.acquire().await.unwrap().forget();
             format!("receipt {}", count.fetch_add(1, Ordering::SeqCst) + 1)
         };
-        let server = Server::start(Router::new().route("/pay", post(handler)).layer(layer)).await;
+        let server = serve(Router::new().route("/pay", post(handler)), layer).await;
         Self { server, running, begun, may_end, ended }
     }
 
-    async fn until_begun(&self) {
+    pub(crate) async fn until_begun(&self) {
         self.begun.acquire().await.unwrap().forget();
     }
 }
@@ -470,22 +406,6 @@ async fn a_handler_finishes_when_its_client_disconnects_and_the_next_client_has_
     let replay = slow.server.ask(Request::post("/pay", "k")).await;
     assert_eq!((&replay.body[..], replay.is_replay()), (&b"receipt 1"[..], true));
     assert_eq!(slow.ended.load(Ordering::SeqCst), 1);
-}
-
-#[tokio::test]
-async fn a_shutdown_can_wait_for_handlers_whose_server_is_gone() {
-    let slow = Slow::start().await;
-    let client = Request::post("/pay", "k").send(slow.server.address).await;
-    slow.until_begun().await;
-    let Slow { server, running, may_end, ended, .. } = slow;
-    drop((client, server));
-    let waiting = running.clone();
-    let finished = tokio::spawn(async move { waiting.finished().await });
-    tokio::task::yield_now().await;
-    assert!(!finished.is_finished());
-    may_end.add_permits(1);
-    tokio::time::timeout(Duration::from_secs(10), finished).await.unwrap().unwrap();
-    assert_eq!((running.count(), ended.load(Ordering::SeqCst)), (0, 1));
 }
 
 #[tokio::test]
@@ -514,8 +434,8 @@ async fn a_handler_that_blocks_its_thread_ends_when_it_lets_go_of_it() {
         std::future::pending::<&str>().await
     };
     let layer = layer(|builder| builder.handler_timeout(Duration::from_millis(20)));
-    let router = Router::new().route("/returns", post(returns)).route("/awaits", post(awaits)).layer(layer);
-    let server = Server::start(router).await;
+    let router = Router::new().route("/returns", post(returns)).route("/awaits", post(awaits));
+    let server = serve(router, layer).await;
     // It has its response by then, and nothing is gained by throwing that away.
     assert_eq!(server.ask(Request::post("/returns", "k")).await.status, 200);
     assert!(server.ask(Request::post("/returns", "k")).await.is_replay());
@@ -531,24 +451,12 @@ async fn a_panic_is_500_and_the_key_is_free_again() {
         assert_ne!(number, 1, "the first one panics");
         number.to_string()
     };
-    let router = Router::new().route("/pay", post(handler)).layer(layer(|builder| builder));
-    let server = Server::start(router).await;
+    let router = Router::new().route("/pay", post(handler));
+    let server = serve(router, layer(|builder| builder)).await;
     let failed = server.ask(Request::post("/pay", "k")).await;
     assert_eq!((failed.status, failed.problem()), (500, "handler-failed".into()));
     assert!(failed.json()["detail"].as_str().unwrap().contains("Send the same request"));
     let again = server.ask(Request::post("/pay", "k")).await;
     assert_eq!((again.status, &again.body[..], again.is_replay()), (200, &b"2"[..], false));
     assert!(server.ask(Request::post("/pay", "k")).await.is_replay());
-}
-
-#[tokio::test]
-async fn a_method_that_is_not_guarded_streams_both_ways() {
-    let handler = |body: Body| async move { body };
-    let router = Router::new().route("/echo", axum::routing::put(handler)).layer(layer(|builder| builder));
-    let server = Server::start(router).await;
-    let large = vec![b'x'; 10 * LIMIT];
-    let answer = server.ask(Request::new("PUT", "/echo").body(&large)).await;
-    assert_eq!((answer.body.len(), answer.text("content-length")), (10 * LIMIT, Some("10000")));
-    let answer = server.ask(Request::new("PUT", "/echo").body(&large).chunks(99)).await;
-    assert_eq!((answer.body.len(), answer.text("transfer-encoding")), (10 * LIMIT, Some("chunked")));
 }

@@ -1,5 +1,6 @@
 //! What the HTTP layer does with a response that answers nothing, and whom it keeps apart, over real sockets.
 
+use crate::framework::{Server, serve};
 use crate::support;
 
 use std::time::Duration;
@@ -12,10 +13,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use idem::http::{Builder, IdempotencyLayer};
 use idem::{MemoryStore, OnCrash};
-use idem_test_servers::web::{Request, Server};
+use idem_test_servers::web::Request;
 use support::Runs;
 
-fn builder() -> Builder<MemoryStore> {
+pub(crate) fn builder() -> Builder<MemoryStore> {
     IdempotencyLayer::builder(MemoryStore::new()).shared_by_all_clients()
 }
 
@@ -30,8 +31,7 @@ async fn a_client_that_had_to_authenticate_first_is_answered_under_the_same_key(
             _ => (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")]).into_response(),
         }
     };
-    let server =
-        Server::start(Router::new().route("/pay", post(handler)).layer(builder().build().unwrap())).await;
+    let server = serve(Router::new().route("/pay", post(handler)), builder().build().unwrap()).await;
     let ask = |token: &str| Request::post("/pay", "k").header("Authorization", token);
     for _ in 0..2 {
         let refused = server.ask(ask("bad")).await;
@@ -48,25 +48,10 @@ async fn a_client_that_had_to_authenticate_first_is_answered_under_the_same_key(
 async fn a_challenge_is_kept_with_the_response_that_it_belongs_to() {
     let handler = || async { (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")]) };
     let layer = builder().keep_status(StatusCode::UNAUTHORIZED).build().unwrap();
-    let server = Server::start(Router::new().route("/pay", post(handler)).layer(layer)).await;
+    let server = serve(Router::new().route("/pay", post(handler)), layer).await;
     server.ask(Request::post("/pay", "k")).await;
     let again = server.ask(Request::post("/pay", "k")).await;
     assert_eq!((again.is_replay(), again.text("www-authenticate")), (true, Some("Bearer")));
-}
-
-#[tokio::test]
-async fn two_accounts_below_a_nested_router_are_two_requests() {
-    let runs = Runs::default();
-    let count = runs.clone();
-    let handler = move || async move { (StatusCode::CREATED, format!("receipt {}", count.run())) };
-    let payments = Router::new().route("/payments", post(handler));
-    let router = Router::new().nest("/accounts/{id}", payments.route_layer(builder().build().unwrap()));
-    let server = Server::start(router).await;
-    assert_eq!(server.ask(Request::post("/accounts/1/payments", "k")).await.status, 201);
-    assert!(server.ask(Request::post("/accounts/1/payments", "k")).await.is_replay());
-    let other = server.ask(Request::post("/accounts/2/payments", "k")).await;
-    assert_eq!((other.status, other.problem()), (422, "key-reused".into()));
-    assert_eq!(runs.count(), 1);
 }
 
 /// A layer inside that ends a handler after 50 ms.
@@ -87,11 +72,8 @@ async fn hanging(on_crash: OnCrash) -> (Server, Runs) {
         }
         idem::context().unwrap().recovered().to_string()
     };
-    let router = Router::new()
-        .route("/pay", post(handler))
-        .layer(axum::middleware::from_fn(timed))
-        .layer(builder().on_crash(on_crash).build().unwrap());
-    (Server::start(router).await, runs)
+    let router = Router::new().route("/pay", post(handler)).layer(axum::middleware::from_fn(timed));
+    (serve(router, builder().on_crash(on_crash).build().unwrap()).await, runs)
 }
 
 #[tokio::test]
@@ -124,7 +106,7 @@ async fn a_response_that_broke_off_is_in_doubt_where_the_policy_says_so() {
         Response::new(Body::from_stream(futures_util::stream::iter(parts)))
     };
     let layer = builder().on_crash(OnCrash::InDoubt).build().unwrap();
-    let server = Server::start(Router::new().route("/pay", post(handler)).layer(layer)).await;
+    let server = serve(Router::new().route("/pay", post(handler)), layer).await;
     drop(Request::post("/pay", "k").send(server.address).await);
     let refused = loop {
         let answer = server.ask(Request::post("/pay", "k")).await;
@@ -142,8 +124,8 @@ async fn an_error_of_the_server_is_in_doubt_where_the_policy_says_so_unless_it_s
     for (released, expected) in [(false, 409), (true, 502)] {
         let layer = builder().on_crash(OnCrash::InDoubt);
         let layer = if released { layer.release_status(StatusCode::BAD_GATEWAY) } else { layer };
-        let router = Router::new().route("/pay", post(handler)).layer(layer.build().unwrap());
-        let server = Server::start(router).await;
+        let router = Router::new().route("/pay", post(handler));
+        let server = serve(router, layer.build().unwrap()).await;
         assert_eq!(server.ask(Request::post("/pay", "k")).await.status, 502);
         assert_eq!(server.ask(Request::post("/pay", "k")).await.status, expected);
     }
@@ -152,8 +134,7 @@ async fn an_error_of_the_server_is_in_doubt_where_the_policy_says_so_unless_it_s
 #[tokio::test]
 async fn a_failure_of_grpc_is_not_kept_though_its_status_is_200() {
     let handler = || async { ([("content-type", "application/grpc"), ("grpc-status", "14")], "") };
-    let server =
-        Server::start(Router::new().route("/pay", post(handler)).layer(builder().build().unwrap())).await;
+    let server = serve(Router::new().route("/pay", post(handler)), builder().build().unwrap()).await;
     server.ask(Request::post("/pay", "k")).await;
     assert!(!server.ask(Request::post("/pay", "k")).await.is_replay());
 }
@@ -161,8 +142,7 @@ async fn a_failure_of_grpc_is_not_kept_though_its_status_is_200() {
 #[tokio::test]
 async fn a_form_that_is_sent_again_with_another_boundary_is_the_same_request() {
     let handler = || async { "done" };
-    let server =
-        Server::start(Router::new().route("/pay", post(handler)).layer(builder().build().unwrap())).await;
+    let server = serve(Router::new().route("/pay", post(handler)), builder().build().unwrap()).await;
     let form = |boundary: &str, amount: u8| {
         let body = format!(
             "--{boundary}\r\nContent-Disposition: form-data; name=\"amount\"\r\n\r\n{amount}\r\n--{boundary}--\r\n"
@@ -195,7 +175,7 @@ async fn no_more_handlers_run_than_may_though_their_clients_are_gone_and_a_refus
     };
     let layer = builder().max_running(3).build().unwrap();
     let running = layer.running();
-    let server = Server::start(Router::new().route("/pay", post(handler)).layer(layer)).await;
+    let server = serve(Router::new().route("/pay", post(handler)), layer).await;
     let mut clients = Vec::new();
     for key in ["a", "b", "c"] {
         clients.push(Request::post("/pay", key).send(server.address).await);
@@ -228,7 +208,7 @@ async fn a_handler_that_takes_too_long_is_ended_as_a_crash() {
         };
         let layer = builder().on_crash(on_crash).handler_timeout(Duration::from_millis(50)).build().unwrap();
         let running = layer.running();
-        let server = Server::start(Router::new().route("/pay", post(handler)).layer(layer)).await;
+        let server = serve(Router::new().route("/pay", post(handler)), layer).await;
         let failed = server.ask(Request::post("/pay", "k")).await;
         assert_eq!((failed.status, failed.problem()), (500, "handler-failed".into()));
         assert_eq!(running.count(), 0);
@@ -240,52 +220,5 @@ async fn a_handler_that_takes_too_long_is_ended_as_a_crash() {
         };
         assert_eq!(answer.status, again);
         assert!(again != 200 || answer.body == b"true");
-    }
-}
-
-#[tokio::test]
-async fn a_refusal_and_a_panic_are_events_without_a_key() {
-    let log = support::logged();
-    let handler = |body: String| async move {
-        assert!(body.is_empty(), "a bug");
-    };
-    let server =
-        Server::start(Router::new().route("/pay", post(handler)).layer(builder().build().unwrap())).await;
-    server.ask(Request::new("POST", "/pay")).await;
-    server.ask(Request::post("/pay", "hush").body("x")).await;
-    let log = log.text();
-    for expected in ["key-missing", "handler_panicked", "handler-failed"] {
-        assert!(log.contains(expected), "{expected}: {log}");
-    }
-    assert!(!log.contains("hush"), "{log}");
-}
-
-/// Stands for a layer that compresses: gives its own encoding to clients that take it.
-async fn encoded(request: AxumRequest, next: axum::middleware::Next) -> Response {
-    let is_taken = request.headers().get("accept-encoding").is_some_and(|taken| taken == "upper");
-    let response = next.run(request).await;
-    if !is_taken {
-        return response;
-    }
-    let body = axum::body::to_bytes(response.into_body(), 1_024).await.unwrap();
-    ([("content-encoding", "upper")], body.to_ascii_uppercase()).into_response()
-}
-
-#[tokio::test]
-async fn compression_outside_gives_each_client_what_it_takes_and_inside_it_is_recorded() {
-    let handler = || async { "receipt" };
-    for (is_outside, replayed) in [(true, b"receipt"), (false, b"RECEIPT")] {
-        let (router, layer) = (Router::new().route("/pay", post(handler)), builder().build().unwrap());
-        let compression = axum::middleware::from_fn(encoded);
-        let router = match is_outside {
-            true => router.layer(layer).layer(compression),
-            false => router.layer(compression).layer(layer),
-        };
-        let server = Server::start(router).await;
-        let first = server.ask(Request::post("/pay", "k").header("Accept-Encoding", "upper")).await;
-        assert_eq!(first.body, b"RECEIPT");
-        let again = server.ask(Request::post("/pay", "k").header("Accept-Encoding", "identity")).await;
-        assert!(again.is_replay());
-        assert_eq!(again.body, replayed);
     }
 }

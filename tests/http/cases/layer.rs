@@ -1,12 +1,12 @@
 //! What the HTTP layer keeps, replays, refuses and lets be set, over real sockets.
 
+use crate::framework::{Server, serve};
 use crate::support;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::State;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request as HttpRequest, StatusCode};
@@ -16,13 +16,12 @@ use idem::http::{Builder, IdempotencyLayer, Problem, Recording, RequestFingerpri
 use idem::protocol::{ClaimAnswer, Owner};
 use idem::testing::{Fault, FaultStore, OperationKind};
 use idem::{Key, MemoryStore, RecordKey, Scope, SqliteStore, Store};
-use idem_test_servers::web::{Answer, Request, Server};
+use idem_test_servers::web::{Answer, Request};
 use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::TestRunner;
 use support::Runs;
 use tokio::sync::Semaphore;
 use tower_layer::Layer as _;
-use tower_service::Service as _;
 
 /// A server whose handler counts its runs and answers as `x-status` says, with headers of every kind.
 async fn api<St: Store>(layer: IdempotencyLayer<St>) -> (Server, Runs) {
@@ -41,8 +40,8 @@ async fn api<St: Store>(layer: IdempotencyLayer<St>) -> (Server, Runs) {
         headers.insert("connection", HeaderValue::from_static("x-hop"));
         (StatusCode::from_u16(status).unwrap(), headers, format!("receipt {number}")).into_response()
     };
-    let router = Router::new().route("/{*path}", any(handler)).layer(layer).with_state(runs.clone());
-    (Server::start(router).await, runs)
+    let router = Router::new().route("/{*path}", any(handler)).with_state(runs.clone());
+    (serve(router, layer).await, runs)
 }
 
 fn builder() -> Builder<MemoryStore> {
@@ -121,8 +120,7 @@ async fn a_handler_can_opt_out_by_an_extension_of_its_response() {
         response
     };
     let router = Router::new().route("/pay", post(handler));
-    let server =
-        Server::start(router.layer(IdempotencyLayer::shared_by_all_clients(MemoryStore::new()))).await;
+    let server = serve(router, IdempotencyLayer::shared_by_all_clients(MemoryStore::new())).await;
     for (body, replay) in [("1", false), ("2", false), ("2", true)] {
         let answer = server.ask(Request::post("/pay", "k")).await;
         assert_eq!((&answer.body[..], answer.is_replay()), (body.as_bytes(), replay));
@@ -148,8 +146,7 @@ async fn header_lists_and_the_name_of_the_marker_can_be_set() {
 async fn a_marker_that_the_handler_sets_does_not_pass_for_a_replay() {
     let handler = || async { ([("idempotency-replayed", "true")], "x") };
     let router = Router::new().route("/pay", post(handler));
-    let server =
-        Server::start(router.layer(IdempotencyLayer::shared_by_all_clients(MemoryStore::new()))).await;
+    let server = serve(router, IdempotencyLayer::shared_by_all_clients(MemoryStore::new())).await;
     assert!(!server.ask(Request::post("/pay", "k")).await.is_replay());
     assert_eq!(server.ask(Request::post("/pay", "k")).await.text("idempotency-replayed"), Some("true"));
 }
@@ -331,7 +328,7 @@ async fn slow(
         "done"
     };
     let layer = options(builder()).build().unwrap();
-    (Server::start(Router::new().route("/pay", post(handler)).layer(layer)).await, begun, may_end)
+    (serve(Router::new().route("/pay", post(handler)), layer).await, begun, may_end)
 }
 
 #[tokio::test]
@@ -385,7 +382,7 @@ async fn a_panic_is_in_doubt_where_the_policy_says_so_and_nothing_runs_again() {
         assert_ne!(count.run(), 1, "the first one panics");
     };
     let layer = builder().on_crash(idem::OnCrash::InDoubt).build().unwrap();
-    let server = Server::start(Router::new().route("/pay", post(handler)).layer(layer)).await;
+    let server = serve(Router::new().route("/pay", post(handler)), layer).await;
     let failed = server.ask(Request::post("/pay", "k")).await;
     assert_eq!((failed.status, failed.problem()), (500, "handler-failed".into()));
     let detail = failed.json()["detail"].as_str().unwrap().to_owned();
@@ -453,10 +450,8 @@ async fn a_handler_that_lost_its_claim_gives_its_client_the_recorded_response() 
         }
         format!("receipt {number}")
     };
-    let router = Router::new()
-        .route("/pay", post(handler))
-        .layer(IdempotencyLayer::shared_by_all_clients(store.clone()));
-    let server = Server::start(router).await;
+    let router = Router::new().route("/pay", post(handler));
+    let server = serve(router, IdempotencyLayer::shared_by_all_clients(store.clone())).await;
     let mut late = Request::post("/pay", "k").send(server.address).await;
     begun.acquire().await.unwrap().forget();
     // As if its lease had run out while its process was stopped.
@@ -500,22 +495,21 @@ async fn a_handler_knows_its_call_and_has_a_key_for_the_next_service() {
         format!("{} {} {}", context.operation(), context.attempt(), context.downstream_key("gateway").len())
     };
     let router = Router::new().route("/pay", post(handler));
-    let server =
-        Server::start(router.layer(IdempotencyLayer::shared_by_all_clients(MemoryStore::new()))).await;
+    let server = serve(router, IdempotencyLayer::shared_by_all_clients(MemoryStore::new())).await;
     assert_eq!(server.ask(Request::post("/pay", "k")).await.body, b"http 1 32");
 }
 
 #[tokio::test]
 async fn the_openapi_fragment_says_what_is_answered() {
     let fragment: serde_json::Value =
-        serde_json::from_str(include_str!("../../docs/idempotency.openapi.json")).unwrap();
+        serde_json::from_str(include_str!("../../../docs/idempotency.openapi.json")).unwrap();
     let components = &fragment["components"];
     assert_eq!(components["parameters"]["IdempotencyKey"]["name"], "Idempotency-Key");
     let types =
         components["schemas"]["IdempotencyProblem"]["properties"]["type"]["pattern"].as_str().unwrap();
     let names: Vec<&str> = Problem::ALL.iter().map(|problem| problem.name()).collect();
     assert_eq!(types, format!("({})$", names.join("|")));
-    let page = include_str!("../../docs/http.md");
+    let page = include_str!("../../../docs/http.md");
     for problem in Problem::ALL {
         let (name, status) = (problem.name(), problem.status().as_u16());
         assert!(
@@ -536,7 +530,7 @@ async fn the_openapi_fragment_says_what_is_answered() {
 #[tokio::test]
 async fn every_key_that_the_openapi_fragment_describes_is_taken_and_the_longest_is_described() {
     let fragment: serde_json::Value =
-        serde_json::from_str(include_str!("../../docs/idempotency.openapi.json")).unwrap();
+        serde_json::from_str(include_str!("../../../docs/idempotency.openapi.json")).unwrap();
     let schema = &fragment["components"]["parameters"]["IdempotencyKey"]["schema"];
     let pattern = schema["pattern"].as_str().unwrap();
     let whole = pattern.strip_prefix('^').and_then(|pattern| pattern.strip_suffix('$')).unwrap();
@@ -574,45 +568,6 @@ fn options_that_cannot_work_are_refused_when_the_layer_is_built() {
         assert!(built.is_err(), "{number}");
     }
     assert!(builder().max_key_bytes(952).build().is_ok());
-}
-
-/// A service of no framework, with a body and an error of its own.
-#[tokio::test]
-async fn any_tower_service_is_guarded_and_its_own_error_releases_the_key() {
-    let runs = Runs::default();
-    let count = runs.clone();
-    let inner = tower::service_fn(move |request: HttpRequest<idem::http::Body>| {
-        let number = count.run();
-        async move {
-            drop(request);
-            if number == 1 {
-                Err("the upstream is gone")
-            } else {
-                Ok(axum::http::Response::new(format!("receipt {number}")))
-            }
-        }
-    });
-    let mut service = IdempotencyLayer::shared_by_all_clients(MemoryStore::new()).layer(inner);
-    let ask = || HttpRequest::post("/pay").header("idempotency-key", "k").body(Body::from("x")).unwrap();
-    assert_eq!(service.call(ask()).await.unwrap_err(), "the upstream is gone");
-    assert!(!service.call(ask()).await.unwrap().headers().contains_key("idempotency-replayed"));
-    assert!(service.call(ask()).await.unwrap().headers().contains_key("idempotency-replayed"));
-    assert_eq!(runs.count(), 2);
-}
-
-#[tokio::test]
-async fn a_service_that_takes_only_its_own_body_is_guarded_by_a_mapping() {
-    async fn pass(request: axum::extract::Request, next: axum::middleware::Next) -> axum::response::Response {
-        next.run(request).await
-    }
-    let layers = tower::ServiceBuilder::new()
-        .layer(IdempotencyLayer::shared_by_all_clients(MemoryStore::new()))
-        .map_request(|request: HttpRequest<idem::http::Body>| request.map(Body::new))
-        .layer(axum::middleware::from_fn(pass));
-    let router = Router::new().route("/pay", post(|body: String| async move { body })).layer(layers);
-    let server = Server::start(router).await;
-    assert_eq!(server.ask(Request::post("/pay", "k").body("abc")).await.body, b"abc");
-    assert!(server.ask(Request::post("/pay", "k").body("abc")).await.is_replay());
 }
 
 #[tokio::test]

@@ -1,0 +1,285 @@
+//! The handler of a guarded request: its task, its response, and what is recorded of it.
+//!
+//! Owns which responses are kept and which are given back. Knows no framework: a handler is a future.
+
+use std::cell::Cell;
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use http::response::Parts;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use tokio::runtime::Handle;
+use tokio::task::JoinError;
+use tokio::time::timeout;
+
+use super::body::{Body, BoxError, Gathered, gather};
+use super::config::{Config, Fate, is_grpc_failure, streams};
+use super::errors::{no_runtime, refusal};
+use super::problem::{Problem, Refusal, seconds};
+use super::recording;
+use super::report::{self, Outcome};
+use super::running::{Counted, Running};
+use crate::engine::{self, Codec, Encoded, Entered, Failure, NotDecoded, Unbound};
+use idem_core::Store;
+use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
+
+/// A request whose key is claimed and whose handler is to run: see
+/// [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin). Dropped instead, it gives the key back as if the request
+/// had never come.
+///
+/// The handler runs in a task of its own, which goes on when the future of [`spawn`](Self::spawn) is dropped, as a server does
+/// whose client went away.
+#[must_use = "the handler runs by `spawn` or `spawn_local`; dropping this gives the key back"]
+pub struct Run<St: Store> {
+    // Dropped in this order: the key is given back before the place is.
+    entered: Entered<St>,
+    place: Counted,
+    config: Arc<Config<St>>,
+    method: Method,
+}
+
+impl<St: Store> Run<St> {
+    pub(super) fn new(
+        config: Arc<Config<St>>,
+        entered: Entered<St>,
+        place: Counted,
+        request: &Request<Body>,
+    ) -> Self {
+        Self { entered, place, config, method: request.method().clone() }
+    }
+
+    /// Runs the handler, records its response, and gives what the client is to get: the response, or the problem that the
+    /// handler panicked or took too long.
+    ///
+    /// # Errors
+    ///
+    /// The handler's own error, which releases the key.
+    pub async fn spawn<F, R, E>(self, handler: F) -> Result<Response<Body>, E>
+    where
+        F: Future<Output = Result<Response<R>, E>> + Send + 'static,
+        R: http_body::Body + Send + 'static,
+        R::Error: Into<BoxError>,
+        E: Send + 'static,
+    {
+        let Self { entered, place, config, method } = self;
+        let Ok(runtime) = Handle::try_current() else { return Ok(config.refuse(&no_runtime())) };
+        let work = work(config.clone(), entered, method, handler);
+        answer(&config, Running::spawn(place, &runtime, work).await)
+    }
+
+    /// As [`spawn`](Self::spawn), for a handler that cannot leave its thread, as those of actix-web cannot.
+    ///
+    /// # Errors
+    ///
+    /// The handler's own error, which releases the key.
+    ///
+    /// # Panics
+    ///
+    /// Outside a [`tokio::task::LocalSet`] and outside a runtime that is one.
+    pub async fn spawn_local<F, R, E>(self, handler: F) -> Result<Response<Body>, E>
+    where
+        F: Future<Output = Result<Response<R>, E>> + 'static,
+        R: http_body::Body + Send + 'static,
+        R::Error: Into<BoxError>,
+        E: 'static,
+    {
+        let Self { entered, place, config, method } = self;
+        let work = work(config.clone(), entered, method, handler);
+        answer(&config, Running::spawn_local(place, work).await)
+    }
+}
+
+impl<St: Store> fmt::Debug for Run<St> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+/// What a handler's task ends with; `None` if it took too long.
+type Ended<E> = Option<Result<Served, Failure<E>>>;
+
+/// What the handler's task does.
+async fn work<St, F, R, E>(
+    config: Arc<Config<St>>,
+    mut entered: Entered<St>,
+    method: Method,
+    handler: F,
+) -> Ended<E>
+where
+    St: Store,
+    F: Future<Output = Result<Response<R>, E>>,
+    R: http_body::Body + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let mut codec = Responses::new(config.clone());
+    let limit = config.handler_timeout;
+    let body = pin!(Some(async move {
+        Unbound(match handler.await {
+            Ok(response) => Ok(serve(&config, &method, response).await),
+            Err(error) => Err(error),
+        })
+    }));
+    let finishing = engine::finish(&mut entered, &mut codec, body);
+    let finished = match limit {
+        None => Some(finishing.await),
+        // What is dropped is a crash, whose policy the engine sees to.
+        Some(limit) => timeout(limit, finishing).await.ok(),
+    };
+    finished.map(|served| served.map(|served| served.due_after(codec.due.get())))
+}
+
+/// What goes to the client when the task has ended.
+fn answer<St, E>(config: &Config<St>, ended: Result<Ended<E>, JoinError>) -> Result<Response<Body>, E> {
+    let served = match ended {
+        Ok(Some(Ok(served))) => served,
+        Ok(Some(Err(Failure::Idem(error)))) => return Ok(config.refuse(&refusal(&error))),
+        Ok(Some(Err(Failure::Body(error)))) => {
+            report::outcome(&config.scope, Outcome::Failed);
+            return Err(error);
+        }
+        Ok(None) => return Ok(config.handler_failed("took too long")),
+        Err(ended) if ended.is_panic() => return Ok(config.handler_failed("panicked")),
+        Err(_) => return Ok(config.handler_failed("was ended with the server")),
+    };
+    let outcome = match served.record {
+        // Another process has recorded the response of this request, which began as the first.
+        Record::Nothing if served.response.headers().contains_key(&config.marker) => Outcome::Replayed,
+        Record::Nothing | Record::Crash => Outcome::Released,
+        Record::Whole(_) | Record::Tombstone => Outcome::Handled,
+    };
+    report::outcome(&config.scope, outcome);
+    Ok(served.response)
+}
+
+impl<St> Config<St> {
+    fn handler_failed(&self, how: &'static str) -> Response<Body> {
+        report::handler_ended(&self.scope, how);
+        let what_next = if self.operation.reruns() {
+            "Send the same request with the same key again."
+        } else {
+            "It is not processed again before somebody has found out what it did."
+        };
+        let how = if how == "panicked" { "failed unexpectedly" } else { how };
+        let detail = format!("The processing of the request {how}. {what_next}");
+        self.refuse(&Refusal::new(Problem::HandlerFailed, detail))
+    }
+}
+
+/// A response, and what is to be recorded of it.
+pub(super) struct Served {
+    pub(super) response: Response<Body>,
+    record: Record,
+}
+
+impl Served {
+    /// Tells the client when the same request has a chance, unless the handler did.
+    fn due_after(mut self, due: Option<Duration>) -> Self {
+        if let (Record::Nothing, Some(due)) = (&self.record, due) {
+            let headers = self.response.headers_mut();
+            headers.entry(RETRY_AFTER).or_insert_with(|| HeaderValue::from(seconds(due)));
+        }
+        self
+    }
+}
+
+enum Record {
+    /// It is a replay, or the key is to be free again.
+    Nothing,
+    /// That its handler was begun and gave no answer.
+    Crash,
+    /// These bytes.
+    Whole(Bytes),
+    /// That there was one.
+    Tombstone,
+}
+
+/// What goes to the client of a handler's response, and what is recorded.
+async fn serve<St, R>(config: &Config<St>, method: &Method, response: Response<R>) -> Served
+where
+    R: http_body::Body + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let (mut parts, body) = response.into_parts();
+    // Only a replay is marked as one.
+    parts.headers.remove(&config.marker);
+    let untouched = |parts, body, record| Served { response: Response::from_parts(parts, body), record };
+    match config.fate(&parts) {
+        Fate::Keep => {}
+        Fate::Release => return untouched(parts, Body::new(body), Record::Nothing),
+        Fate::Abandon => return untouched(parts, Body::new(body), Record::Crash),
+    }
+    if streams(&parts) {
+        return untouched(parts, Body::new(body), Record::Tombstone);
+    }
+    match gather(body, config.max_response_bytes).await {
+        // It broke off without an error, or says a wrong length: the server is to find out, as it would have.
+        Gathered::Whole(data, trailers) if !is_as_long_as_said(method, &parts, data.len()) => {
+            untouched(parts, Body::of_unsaid_length(data, trailers), Record::Crash)
+        }
+        Gathered::Whole(data, trailers) if trailers.as_ref().is_some_and(is_grpc_failure) => {
+            untouched(parts, Body::whole(data, trailers), Record::Nothing)
+        }
+        Gathered::Whole(data, trailers) => {
+            let bytes =
+                recording::encode(&config.headers, parts.status, &parts.headers, &data, trailers.as_ref());
+            untouched(parts, Body::whole(data, trailers), Record::Whole(bytes))
+        }
+        Gathered::TooLarge(body) => untouched(parts, body, Record::Tombstone),
+        // Nobody has had this response whole, and its handler had begun.
+        Gathered::Broken { read, .. } => untouched(parts, read, Record::Crash),
+    }
+}
+
+/// Whether a response has as many bytes as its `Content-Length` says. Where there is no body by
+/// definition, it says what there would have been (RFC 9110, section 8.6).
+fn is_as_long_as_said(method: &Method, response: &Parts, length: usize) -> bool {
+    let bodiless = method == Method::HEAD
+        || matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let said = response.headers.get(CONTENT_LENGTH).and_then(|said| said.to_str().ok()?.parse().ok());
+    (bodiless && length == 0) || said.is_none_or(|said: u64| said == length as u64)
+}
+
+/// How responses are kept.
+pub(super) struct Responses<St> {
+    config: Arc<Config<St>>,
+    /// When the key is due again, once it was released.
+    due: Cell<Option<Duration>>,
+}
+
+impl<St> Responses<St> {
+    pub(super) const fn new(config: Arc<Config<St>>) -> Self {
+        Self { config, due: Cell::new(None) }
+    }
+}
+
+impl<St, E> Codec<Served, Failure<E>> for Responses<St> {
+    fn encode(&self, result: &Result<Served, Failure<E>>, _: usize) -> Option<Encoded> {
+        let stored = match &result.as_ref().ok()?.record {
+            Record::Nothing | Record::Crash => return None,
+            Record::Whole(bytes) => StoredResult::Value(bytes.clone()),
+            Record::Tombstone => StoredResult::Tombstone(Tombstone::TooLarge),
+        };
+        Some(Encoded::new(Verdict::Completed, stored.into()))
+    }
+
+    fn retry_after(&self, _: &Result<Served, Failure<E>>, attempt: u32) -> Option<Duration> {
+        self.due.set(self.config.operation.retry_delay(attempt));
+        self.due.get()
+    }
+
+    fn is_crash(&self, result: &Result<Served, Failure<E>>) -> bool {
+        result.as_ref().map_or(true, |served| matches!(served.record, Record::Crash))
+    }
+
+    fn decode(&self, _: Verdict, bytes: &[u8]) -> Result<Result<Served, Failure<E>>, NotDecoded> {
+        NotDecoded::unless_written_as(ResultFormat::Response, bytes)?;
+        let mut response =
+            recording::decode(bytes).ok_or_else(|| NotDecoded::because("it is not a recorded response"))?;
+        response.headers_mut().insert(self.config.marker.clone(), HeaderValue::from_static("true"));
+        Ok(Ok(Served { response, record: Record::Nothing }))
+    }
+}

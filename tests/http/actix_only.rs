@@ -1,0 +1,140 @@
+//! What actix-web has of its own.
+
+use std::sync::Arc;
+
+use actix_web::dev::Service as _;
+use actix_web::{HttpMessage as _, HttpResponse, web};
+use idem::MemoryStore;
+use idem::http::{IdempotencyLayer, Recording};
+use idem_actix::Idempotency;
+use idem_test_servers::web::Request;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::framework::Server;
+use crate::support::Runs;
+
+fn layer() -> IdempotencyLayer<MemoryStore> {
+    IdempotencyLayer::shared_by_all_clients(MemoryStore::new())
+}
+
+#[derive(Clone)]
+struct Account(String);
+
+#[tokio::test]
+async fn the_tenant_is_an_extension_that_middleware_outside_has_set() {
+    let layer = IdempotencyLayer::builder(MemoryStore::new())
+        .tenant(|request| Some(request.extensions.get::<Account>()?.0.clone()))
+        .build()
+        .unwrap();
+    let runs = Runs::default();
+    let count = runs.clone();
+    let server = Server::start(move |routes| {
+        let count = count.clone();
+        let pay = move || {
+            let number = count.run();
+            async move { format!("receipt {number}") }
+        };
+        let guarded = web::resource("/pay")
+            .wrap(Idempotency::new(layer.clone()).with_extension::<Account>())
+            .wrap_fn(|request, next| {
+                if let Some(account) = request.headers().get("x-account") {
+                    let account = Account(account.to_str().unwrap().to_owned());
+                    request.extensions_mut().insert(account);
+                }
+                next.call(request)
+            })
+            .route(web::post().to(pay));
+        routes.service(guarded);
+    });
+    let of = |account: &str| Request::post("/pay", "k").header("X-Account", account);
+    assert_eq!(server.ask(of("one")).await.body, b"receipt 1");
+    assert_eq!(server.ask(of("other")).await.body, b"receipt 2");
+    assert!(server.ask(of("one")).await.is_replay());
+    assert_eq!(server.ask(Request::post("/pay", "k")).await.problem(), "tenant-missing");
+    assert_eq!(runs.count(), 2);
+}
+
+#[tokio::test]
+async fn a_handlers_error_is_a_response_and_one_of_middleware_inside_releases_the_key() {
+    let (refused, failed) = (Runs::default(), Runs::default());
+    let (count_refused, count_failed) = (refused.clone(), failed.clone());
+    let server = Server::start(move |routes| {
+        let (refused, failed) = (count_refused.clone(), count_failed.clone());
+        let handler = move || {
+            refused.run();
+            async { Err::<HttpResponse, _>(actix_web::error::ErrorConflict("taken")) }
+        };
+        let guard = Idempotency::new(layer());
+        routes.service(web::resource("/handler").wrap(guard.clone()).route(web::post().to(handler)));
+        let inside = web::resource("/middleware")
+            .wrap_fn(move |request, next| {
+                let is_first = failed.run() == 1;
+                let response = next.call(request);
+                async move {
+                    if is_first { Err(actix_web::error::ErrorBadRequest("not yet")) } else { response.await }
+                }
+            })
+            .wrap(guard)
+            .route(web::post().to(|| async { "done" }));
+        routes.service(inside);
+    });
+    for replay in [false, true] {
+        let answer = server.ask(Request::post("/handler", "h")).await;
+        assert_eq!((answer.status, &answer.body[..], answer.is_replay()), (409, &b"taken"[..], replay));
+    }
+    assert_eq!(refused.count(), 1);
+    assert_eq!(server.ask(Request::post("/middleware", "m")).await.status, 400);
+    for replay in [false, true] {
+        let answer = server.ask(Request::post("/middleware", "m")).await;
+        assert_eq!((answer.status, &answer.body[..], answer.is_replay()), (200, &b"done"[..], replay));
+    }
+    assert_eq!(failed.count(), 2);
+}
+
+#[tokio::test]
+async fn a_handler_reads_its_call_and_its_body_and_says_what_is_recorded() {
+    let runs = Arc::new(Runs::default());
+    let server = Server::start(move |routes| {
+        let runs = runs.clone();
+        let handler = move |form: web::Json<serde_json::Value>| {
+            let number = runs.run();
+            async move {
+                let context = idem::context().unwrap();
+                let mut response =
+                    HttpResponse::Ok().body(format!("{} {}", form["amount"], context.attempt()));
+                if number == 1 {
+                    response.extensions_mut().insert(Recording::Release);
+                }
+                response
+            }
+        };
+        routes.service(
+            web::resource("/pay/{id}").wrap(Idempotency::new(layer())).route(web::post().to(handler)),
+        );
+    });
+    let request = || Request::post("/pay/7", "k").json(r#"{"amount":5}"#);
+    for (body, replay) in [("5 1", false), ("5 2", false), ("5 2", true)] {
+        let answer = server.ask(request()).await;
+        assert_eq!((&answer.body[..], answer.is_replay()), (body.as_bytes(), replay));
+    }
+}
+
+#[tokio::test]
+async fn a_method_that_is_not_guarded_streams_both_ways() {
+    let server = Server::start(move |routes| {
+        let echo = |payload: web::Payload| async move { HttpResponse::Ok().streaming(payload) };
+        routes.service(web::resource("/echo").wrap(Idempotency::new(layer())).route(web::put().to(echo)));
+    });
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    // It never ends, and comes back all the same.
+    let request = "PUT /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n12345678\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut seen = String::new();
+    while !seen.contains("12345678") {
+        let mut bytes = [0; 256];
+        let count = stream.read(&mut bytes).await.unwrap();
+        assert_ne!(count, 0, "{seen}");
+        seen.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
+    }
+}

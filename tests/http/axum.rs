@@ -1,0 +1,25 @@
+//! The cases through axum, whose routers take the tower layer as it is, and what only tower can do.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+#[path = "cases/mod.rs"]
+mod cases;
+mod framework {
+    pub(crate) use idem_test_servers::web::Server;
+
+    /// The routes behind the layer, on a real socket.
+    pub(crate) async fn serve<St: idem::Store>(
+        router: axum::Router,
+        layer: idem::http::IdempotencyLayer<St>,
+    ) -> Server {
+        Server::start(router.layer(layer)).await
+    }
+
+    /// The routes without a layer.
+    pub(crate) async fn bare(router: axum::Router) -> Server {
+        Server::start(router).await
+    }
+}
+#[path = "../it/support/mod.rs"]
+mod support;
+mod tower_only;

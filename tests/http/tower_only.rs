@@ -1,0 +1,247 @@
+//! What only tower can do: layers around the layer, routers in routers, trailers, services of no framework, paused time.
+
+use std::convert::Infallible;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::Request as AxumRequest;
+use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use idem::MemoryStore;
+use idem::http::IdempotencyLayer;
+use idem_test_servers::web::{Answer, Request, Server};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tower_layer::Layer as _;
+use tower_service::Service as _;
+
+use crate::cases::bodies::{LIMIT, Slow, echo, layer};
+use crate::cases::crashes::builder;
+use crate::support::{self, Runs};
+
+/// A service of no framework, with a body and an error of its own.
+#[tokio::test]
+async fn any_tower_service_is_guarded_and_its_own_error_releases_the_key() {
+    let runs = Runs::default();
+    let count = runs.clone();
+    let inner = tower::service_fn(move |request: HttpRequest<idem::http::Body>| {
+        let number = count.run();
+        async move {
+            drop(request);
+            if number == 1 {
+                Err("the upstream is gone")
+            } else {
+                Ok(axum::http::Response::new(format!("receipt {number}")))
+            }
+        }
+    });
+    let mut service = IdempotencyLayer::shared_by_all_clients(MemoryStore::new()).layer(inner);
+    let ask = || HttpRequest::post("/pay").header("idempotency-key", "k").body(Body::from("x")).unwrap();
+    assert_eq!(service.call(ask()).await.unwrap_err(), "the upstream is gone");
+    assert!(!service.call(ask()).await.unwrap().headers().contains_key("idempotency-replayed"));
+    assert!(service.call(ask()).await.unwrap().headers().contains_key("idempotency-replayed"));
+    assert_eq!(runs.count(), 2);
+}
+
+#[tokio::test]
+async fn a_service_that_takes_only_its_own_body_is_guarded_by_a_mapping() {
+    async fn pass(request: axum::extract::Request, next: axum::middleware::Next) -> axum::response::Response {
+        next.run(request).await
+    }
+    let layers = tower::ServiceBuilder::new()
+        .layer(IdempotencyLayer::shared_by_all_clients(MemoryStore::new()))
+        .map_request(|request: HttpRequest<idem::http::Body>| request.map(Body::new))
+        .layer(axum::middleware::from_fn(pass));
+    let router = Router::new().route("/pay", post(|body: String| async move { body })).layer(layers);
+    let server = Server::start(router).await;
+    assert_eq!(server.ask(Request::post("/pay", "k").body("abc")).await.body, b"abc");
+    assert!(server.ask(Request::post("/pay", "k").body("abc")).await.is_replay());
+}
+
+#[tokio::test]
+async fn a_limit_of_another_layer_is_413_too() {
+    let runs = Runs::default();
+    let count = runs.clone();
+    let limited = tower::util::MapRequestLayer::new(|request: axum::extract::Request| {
+        request.map(|body| Body::new(http_body_util::Limited::new(body, 10)))
+    });
+    let router = Router::new()
+        .route("/echo", post(move |body: Bytes| async move { (count.run(), body).1 }))
+        .layer(layer(|builder| builder))
+        .layer(limited);
+    let server = Server::start(router).await;
+    let refused = server.ask(Request::post("/echo", "k").body("eleven byte").chunks(4)).await;
+    assert_eq!((refused.status, refused.problem()), (413, "request-too-large".into()));
+    assert_eq!(
+        (server.ask(Request::post("/echo", "k").body("ten bytes!")).await.status, runs.count()),
+        (200, 1)
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_asks_whether_to_send_a_large_body_is_told_not_to() {
+    let (server, _) = echo().await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let head = "POST /echo HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"k\"\r\nExpect: 100-continue\r\n\
+        Content-Length: 100000\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(Answer::read(&mut stream).await.status, 413);
+}
+
+#[tokio::test]
+async fn trailers_go_through_both_ways_and_are_replayed() {
+    let handler = |headers: HeaderMap, request: Body| async move {
+        let received = request.collect().await.unwrap();
+        assert!(headers.contains_key("trailer"));
+        let checksum = received.trailers().and_then(|trailers| trailers.get("x-checksum")).cloned();
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-checksum", checksum.unwrap_or_else(|| HeaderValue::from_static("none")));
+        trailers.append("x-checksum", HeaderValue::from_bytes(b"\xff").unwrap());
+        let frames = [Frame::data(Bytes::from_static(b"done")), Frame::trailers(trailers)];
+        (
+            [("trailer", "x-checksum")],
+            Body::new(StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>)))),
+        )
+    };
+    let router = Router::new().route("/pay", post(handler)).layer(layer(|builder| builder));
+    let server = Server::start(router).await;
+    let request = "POST /pay HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTE: trailers\r\nTrailer: x-checksum\r\n\
+        Idempotency-Key: \"k\"\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx-checksum: 7\r\n\r\n";
+    for replay in [false, true] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let answer = Answer::read(&mut stream).await;
+        assert_eq!((&answer.body[..], answer.is_replay()), (&b"done"[..], replay));
+        let expected = [("x-checksum", &b"7"[..]), ("x-checksum", b"\xff")];
+        let expected: Vec<_> =
+            expected.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect();
+        assert_eq!(answer.trailers, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_shutdown_can_wait_for_handlers_whose_server_is_gone() {
+    let slow = Slow::start().await;
+    let client = Request::post("/pay", "k").send(slow.server.address).await;
+    slow.until_begun().await;
+    let Slow { server, running, may_end, ended, .. } = slow;
+    drop((client, server));
+    let waiting = running.clone();
+    let finished = tokio::spawn(async move { waiting.finished().await });
+    tokio::task::yield_now().await;
+    assert!(!finished.is_finished());
+    may_end.add_permits(1);
+    tokio::time::timeout(Duration::from_secs(10), finished).await.unwrap().unwrap();
+    assert_eq!((running.count(), ended.load(Ordering::SeqCst)), (0, 1));
+}
+
+/// Stands for a layer that compresses: gives its own encoding to clients that take it.
+async fn encoded(request: AxumRequest, next: axum::middleware::Next) -> Response {
+    let is_taken = request.headers().get("accept-encoding").is_some_and(|taken| taken == "upper");
+    let response = next.run(request).await;
+    if !is_taken {
+        return response;
+    }
+    let body = axum::body::to_bytes(response.into_body(), 1_024).await.unwrap();
+    ([("content-encoding", "upper")], body.to_ascii_uppercase()).into_response()
+}
+
+#[tokio::test]
+async fn compression_outside_gives_each_client_what_it_takes_and_inside_it_is_recorded() {
+    let handler = || async { "receipt" };
+    for (is_outside, replayed) in [(true, b"receipt"), (false, b"RECEIPT")] {
+        let (router, layer) = (Router::new().route("/pay", post(handler)), builder().build().unwrap());
+        let compression = axum::middleware::from_fn(encoded);
+        let router = match is_outside {
+            true => router.layer(layer).layer(compression),
+            false => router.layer(compression).layer(layer),
+        };
+        let server = Server::start(router).await;
+        let first = server.ask(Request::post("/pay", "k").header("Accept-Encoding", "upper")).await;
+        assert_eq!(first.body, b"RECEIPT");
+        let again = server.ask(Request::post("/pay", "k").header("Accept-Encoding", "identity")).await;
+        assert!(again.is_replay());
+        assert_eq!(again.body, replayed);
+    }
+}
+
+#[tokio::test]
+async fn two_accounts_below_a_nested_router_are_two_requests() {
+    let runs = Runs::default();
+    let count = runs.clone();
+    let handler = move || async move { (StatusCode::CREATED, format!("receipt {}", count.run())) };
+    let payments = Router::new().route("/payments", post(handler));
+    let router = Router::new().nest("/accounts/{id}", payments.route_layer(builder().build().unwrap()));
+    let server = Server::start(router).await;
+    assert_eq!(server.ask(Request::post("/accounts/1/payments", "k")).await.status, 201);
+    assert!(server.ask(Request::post("/accounts/1/payments", "k")).await.is_replay());
+    let other = server.ask(Request::post("/accounts/2/payments", "k")).await;
+    assert_eq!((other.status, other.problem()), (422, "key-reused".into()));
+    assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_2_3_a_key_expires_and_is_then_new() {
+    let store = MemoryStore::new();
+    let layer = IdempotencyLayer::builder(store)
+        .shared_by_all_clients()
+        .ttl(Duration::from_secs(60))
+        .build()
+        .unwrap();
+    let runs = Runs::default();
+    let count = runs.clone();
+    let router = Router::new().route("/payments", post(move || async move { count.run().to_string() }));
+    let server = Server::start(router.layer(layer)).await;
+    let ask = || async { server.ask(Request::post("/payments", "k")).await.body };
+    assert_eq!(ask().await, b"1");
+    tokio::time::advance(Duration::from_secs(59)).await;
+    assert_eq!(ask().await, b"1");
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(ask().await, b"2");
+}
+
+#[tokio::test]
+async fn a_refusal_and_a_panic_are_events_without_a_key() {
+    let log = support::logged();
+    let handler = |body: String| async move {
+        assert!(body.is_empty(), "a bug");
+    };
+    let server =
+        Server::start(Router::new().route("/pay", post(handler)).layer(builder().build().unwrap())).await;
+    server.ask(Request::new("POST", "/pay")).await;
+    server.ask(Request::post("/pay", "hush").body("x")).await;
+    let log = log.text();
+    for expected in ["key-missing", "handler_panicked", "handler-failed"] {
+        assert!(log.contains(expected), "{expected}: {log}");
+    }
+    assert!(!log.contains("hush"), "{log}");
+}
+
+#[tokio::test]
+async fn a_method_that_is_not_guarded_streams_both_ways() {
+    let handler = |body: Body| async move { body };
+    let router = Router::new().route("/echo", axum::routing::put(handler)).layer(layer(|builder| builder));
+    let server = Server::start(router).await;
+    let large = vec![b'x'; 10 * LIMIT];
+    let answer = server.ask(Request::new("PUT", "/echo").body(&large)).await;
+    assert_eq!((answer.body.len(), answer.text("content-length")), (10 * LIMIT, Some("10000")));
+    let answer = server.ask(Request::new("PUT", "/echo").body(&large).chunks(99)).await;
+    assert_eq!((answer.body.len(), answer.text("transfer-encoding")), (10 * LIMIT, Some("chunked")));
+}
+
+#[tokio::test]
+async fn a_body_that_is_malformed_is_400() {
+    let (server, _) = echo().await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let head =
+        "POST /echo HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"k\"\r\nTransfer-Encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(b"3\r\nabc\r\nzz\r\n").await.unwrap();
+    assert_eq!(Answer::read(&mut stream).await.status, 400);
+}
