@@ -96,6 +96,11 @@ impl<S, T> Transformed<S, T> {
     }
 
     #[cfg(feature = "encryption")]
+    pub(super) const fn transform(&self) -> &T {
+        &self.transform
+    }
+
+    #[cfg(feature = "encryption")]
     pub(super) fn change(self, change: impl FnOnce(T) -> T) -> Self {
         Self { inner: self.inner, transform: change(self.transform) }
     }
