@@ -71,7 +71,6 @@ impl OutboxBuilder {
 
     /// Uses what is there: nothing is made, and what is absent or of an older layout is refused. For tools that look at
     /// an outbox which another program keeps.
-    #[must_use]
     pub const fn must_exist(mut self) -> Self {
         self.settings.must_exist = true;
         self
