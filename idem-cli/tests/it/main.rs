@@ -9,6 +9,7 @@ mod kinds;
 mod looking;
 mod many;
 mod not_destroying;
+mod ops;
 mod outbox;
 mod privacy;
 mod resolving;
