@@ -1,7 +1,7 @@
 //! What the records of a store tell of how its service keeps keys and results.
 //!
-//! Owns the rule that nothing is written which the service could not read. The command opens the bare store, and
-//! what wraps it in the service (encryption, digests of keys) is in no setting here: only the records show it.
+//! Owns the rule that nothing is written which the service could not read: what wraps the store in the service (encryption,
+//! digests of keys) is shown by the records alone, whatever this command was told.
 
 use idem_core::listing::ListedResult;
 use idem_core::protocol::{Record, ResultFormat, State, StoredResult};
@@ -10,6 +10,7 @@ use idem_runtime::DynStore;
 #[cfg(feature = "zstd")]
 use idem_runtime::StoreExt as _;
 
+use super::access::{Access, is_digest};
 use super::end::{Answer, End, Trouble};
 use super::walk::Walk;
 
@@ -93,13 +94,20 @@ async fn neighbours(store: &DynStore, scope: Option<Scope>) -> Answer<Form> {
 }
 
 /// There is no record of this name; unless keys are kept as digests, which this command cannot make.
-pub(crate) async fn absent(store: &DynStore, scope: Option<Scope>) -> Trouble {
+pub(crate) async fn absent(access: &Access, scope: Option<Scope>) -> Trouble {
+    if access.knows_names() {
+        return Trouble::new(
+            End::Nothing,
+            "there is no such record, or the secret of the key digests is another",
+        );
+    }
+    let store = &access.store;
     match keeps_digests(store, scope).await {
         Ok(true) => Trouble::new(
             End::Unusable,
             "keys are kept here as digests, under a secret that this command does not have: by its key or by the \
-             digest of a log it cannot tell whether there is a record. Find it by its scope, state and age with \
-             `idem list --keys`, and give the key that stands there",
+             digest of a log it cannot tell whether there is a record. Say `--key-secret-file`; or find it by its scope, \
+             state and age with `idem list --keys`, and give the key that stands there",
         ),
         Ok(false) => Trouble::new(End::Nothing, "there is no such record"),
         Err(trouble) => trouble,
@@ -115,10 +123,4 @@ async fn keeps_digests(store: &DynStore, scope: Option<Scope>) -> Answer<bool> {
         }
     }
     Ok(false)
-}
-
-/// Whether this is what `StoreExt::digest_keys`, or the HTTP layer's, makes of a key.
-fn is_digest(key: &str) -> bool {
-    let digits = key.strip_prefix("sha256:").unwrap_or(key);
-    digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }

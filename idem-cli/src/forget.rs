@@ -1,37 +1,47 @@
 //! `idem forget`.
 
 use clap::Args;
-use idem_core::protocol::State;
+use idem_core::protocol::{Resolution, Seen, State};
 use idem_core::{RecordKey, Store as _, StoreErrorKind};
-use idem_runtime::DynStore;
 
+use super::access::Access;
+use super::audit::Trail;
+use super::bulk::{self, Bulk};
 use super::confirm::Confirm;
 use super::end::{Answer, End, Trouble};
 use super::evidence;
 use super::output::{Output, name_json};
-use super::target::{Seen, Target, called, changed};
+use super::settle::{changed, forget_unreadable, settle};
+use super::target::{Target, called};
 
 #[derive(Args)]
 pub(crate) struct Forget {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
+    bulk: Bulk,
+    #[command(flatten)]
+    trail: Trail,
+    #[command(flatten)]
     confirm: Confirm,
 }
 
 /// The record of a key: `Some(None)` where what is there cannot be read, and can be forgotten.
-async fn see(store: &DynStore, key: &RecordKey) -> Answer<Option<Option<Seen>>> {
-    match store.get(key).await {
+async fn see(access: &Access, key: &RecordKey) -> Answer<Option<Option<Seen>>> {
+    match access.store.get(key).await {
         Ok(record) => Ok(record.map(|record| Some(Seen::of(&record)))),
         Err(error) if error.kind() == StoreErrorKind::CorruptRecord => Ok(Some(None)),
         Err(error) => Err(error.into()),
     }
 }
 
-pub(crate) async fn run(forget: &Forget, store: &DynStore, output: &mut Output) -> Answer {
-    let key = forget.target.find(store).await?;
-    let Some(seen) = see(store, &key).await? else {
-        return Err(evidence::absent(store, Some(key.scope().clone())).await);
+pub(crate) async fn run(forget: &Forget, access: &Access, output: &mut Output) -> Answer {
+    if forget.bulk.is_meant(&forget.target)? {
+        return all(forget, access, output).await;
+    }
+    let key = forget.target.find(access).await?;
+    let Some(seen) = see(access, &key).await? else {
+        return Err(evidence::absent(access, Some(key.scope().clone())).await);
     };
     let (word, more) = match seen.map(|record| record.state) {
         Some(State::InFlight) => {
@@ -41,16 +51,22 @@ pub(crate) async fn run(forget: &Forget, store: &DynStore, output: &mut Output) 
         None => ("unreadable", ""),
     };
     let name = called(&key);
-    forget
-        .confirm
-        .ask(&format!("This deletes {name}, which is {word}: the next call runs the body.{more}"))?;
-    // A person may have thought for minutes.
-    match see(store, &key).await? {
+    let question = format!("This deletes {name}, which is {word}: the next call runs the body.{more}");
+    if forget.bulk.is_dry_run() {
+        output.line(format!("{question} Nothing was done: this is a dry run."))?;
+        return Ok(End::Done);
+    }
+    forget.confirm.ask(&question)?;
+    // A person may have thought for minutes. The store compares once more.
+    match see(access, &key).await? {
         None => return Err(Trouble::new(End::Nothing, "there is no such record any more; nothing was done")),
         Some(now) if now != seen => return Err(changed(now.map(|record| record.state))),
         Some(_) => {}
     }
-    store.forget(&key).await?;
+    match seen {
+        Some(seen) => settle(access, &forget.trail, &key, seen, Resolution::ForgetSeen(seen)).await?,
+        None => forget_unreadable(access, &forget.trail, &key).await?,
+    }
     if output.is_json() {
         let mut done = name_json(&key, false);
         done["forgotten"] = true.into();
@@ -59,4 +75,25 @@ pub(crate) async fn run(forget: &Forget, store: &DynStore, output: &mut Output) 
         output.line(format!("{name} is forgotten"))?;
     }
     Ok(End::Done)
+}
+
+async fn all(forget: &Forget, access: &Access, output: &mut Output) -> Answer {
+    let scope = forget.target.scope()?;
+    if scope.is_none() && forget.bulk.is_unlimited() {
+        let text = "that would be every record: say which, by `--scope`, `--state`, `--older` or `--lapsed`";
+        return Err(Trouble::new(End::Usage, text));
+    }
+    let chosen = forget.bulk.chosen(access, Vec::new(), scope).await?;
+    let question =
+        format!("This deletes {} records: the next calls with their keys run the body.", chosen.0.len());
+    let (trail, confirm) = (&forget.trail, &forget.confirm);
+    bulk::settle_all(
+        &forget.bulk,
+        &chosen,
+        &question,
+        Resolution::ForgetSeen,
+        (access, trail, confirm),
+        output,
+    )
+    .await
 }

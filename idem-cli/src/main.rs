@@ -2,30 +2,42 @@
 //!
 //! Owns the command line. Everything it does goes through the store's public face.
 
+mod access;
+mod audit;
+mod bulk;
 mod confirm;
+#[cfg(feature = "console")]
+mod console;
 mod doctor;
 mod end;
 mod evidence;
+mod export;
+mod figures;
+mod filter;
 mod forget;
 mod list;
+#[cfg(feature = "postgres")]
+mod outbox;
 mod output;
+mod prometheus;
 mod purge;
+mod record;
 mod resolve;
 mod scopes;
+mod settle;
 mod show;
 mod stats;
 mod target;
 mod walk;
 mod watch;
+mod word;
 
 use std::io::{self, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use idem_cli::store::{FORMS, Names, StoreUrl};
-use idem_runtime::DynStore;
+use clap::{CommandFactory as _, Parser, Subcommand};
 
+use self::access::Place;
 use self::end::{Answer, End, Trouble};
 use self::output::Output;
 
@@ -56,6 +68,8 @@ Stores, each where its feature is built in:
   dynamodb://TABLE[?endpoint=URL][&region=NAME][&partition_key=NAME][&sort_key=NAME:VALUE]
             [&time_to_live=NAME][&attribute_prefix=TEXT][&skew_ms=N]
 A password on the command line is seen by others of this machine: use IDEM_STORE, or --store-file.
+The keys of a service that encrypts, and the secret of its key digests, are never arguments: --key-ring-file,
+--key-secret-file, or their text in IDEM_KEY_RING and IDEM_KEY_SECRET.
 
 Exit codes:
   0  done
@@ -69,46 +83,6 @@ Exit codes:
   6  not confirmed
   7  doctor found something that weakens the guarantee";
 
-/// Where the store is.
-#[derive(Args)]
-struct Place {
-    /// The store, by its URL: see `idem --help`
-    #[arg(long, global = true, env = "IDEM_STORE", hide_env_values = true, value_name = "URL")]
-    store: Option<String>,
-    /// A file with the store's URL, such as a secret that is mounted
-    #[arg(long, global = true, env = "IDEM_STORE_FILE", value_name = "FILE", conflicts_with = "store")]
-    store_file: Option<PathBuf>,
-    /// What the keys of this store begin with, on Redis ("idem:") and DynamoDB ("")
-    #[arg(long, global = true, value_name = "TEXT")]
-    prefix: Option<String>,
-    /// The schema of the table, on PostgreSQL
-    #[arg(long, global = true, value_name = "NAME")]
-    schema: Option<String>,
-    /// The table, on PostgreSQL and MySQL (`idem_records`)
-    #[arg(long, global = true, value_name = "NAME")]
-    table: Option<String>,
-}
-
-impl Place {
-    fn url(&self) -> Answer<String> {
-        let wrong = |text| Trouble::new(End::Usage, text);
-        match (&self.store, &self.store_file) {
-            (Some(url), _) => Ok(url.clone()),
-            (None, Some(file)) => {
-                let url = std::fs::read_to_string(file)
-                    .map_err(|error| wrong(format!("cannot read {}: {error}", file.display())))?;
-                Ok(url.trim().to_owned())
-            }
-            (None, None) => {
-                let usage = Cli::command().render_usage();
-                let text =
-                    format!("say which store, by `--store`, `--store-file` or IDEM_STORE: {FORMS}\n{usage}");
-                Err(wrong(text))
-            }
-        }
-    }
-}
-
 #[derive(Subcommand)]
 enum Command {
     /// List records: by state, operation and age
@@ -119,6 +93,15 @@ enum Command {
     Resolve(resolve::Resolve),
     /// Delete a record in whatever state; the next call runs its body
     Forget(forget::Forget),
+    /// Record a result that is known from elsewhere, for a key without a record
+    Record(record::Record),
+    /// Print whole records, a JSON object a line
+    Export(export::Export),
+    /// List who settled what, when and why
+    Audit(audit::Audit),
+    /// Look at messages that a relay has set aside, and settle them
+    #[cfg(feature = "postgres")]
+    Outbox(outbox::Outbox),
     /// Delete records past their time
     Purge(purge::Purge),
     /// Count records by state and operation, with the oldest and the sizes
@@ -129,6 +112,13 @@ enum Command {
     Watch(watch::Watch),
     /// Look at the store's server and its settings, its clock, and how long each operation takes
     Doctor(doctor::Doctor),
+    /// Serve a page for a browser: what is in doubt and in flight, and what to do about it
+    #[cfg(feature = "console")]
+    Console(console::Console),
+    /// Print completions for a shell
+    Completions { shell: clap_complete::Shell },
+    /// Print the manual page
+    Man,
 }
 
 fn main() -> ExitCode {
@@ -159,29 +149,43 @@ fn run(cli: Cli, output: &mut Output) -> Answer {
     runtime.block_on(async {
         let place = cli.place;
         match cli.command {
-            Command::List(list) => list::run(&list, &open(&place).await?, output).await,
-            Command::Show(show) => show::run(&show, &open(&place).await?, output).await,
-            Command::Resolve(resolve) => resolve::run(&resolve, &open(&place).await?, output).await,
-            Command::Forget(forget) => forget::run(&forget, &open(&place).await?, output).await,
-            Command::Purge(purge) => purge::run(&purge, &open(&place).await?, output).await,
-            Command::Stats(stats) => stats::run(&stats, &open(&place).await?, output).await,
-            Command::Scopes(scopes) => scopes::run(&scopes, &open(&place).await?, output).await,
+            Command::List(list) => list::run(&list, &place.open().await?.store, output).await,
+            Command::Show(show) => show::run(&show, &place.open().await?, output).await,
+            Command::Resolve(resolve) => resolve::run(&resolve, &place.open().await?, output).await,
+            Command::Forget(forget) => forget::run(&forget, &place.open().await?, output).await,
+            Command::Record(record) => record::run(&record, &place.open().await?, output).await,
+            Command::Export(export) => export::run(&export, &place.open().await?, output).await,
+            Command::Audit(audit) => audit::run(&audit, &place.open().await?, output).await,
+            #[cfg(feature = "postgres")]
+            Command::Outbox(outbox) => outbox::run(&outbox, &place, output).await,
+            Command::Purge(purge) => purge::run(&purge, &place.open().await?.store, output).await,
+            Command::Stats(stats) => stats::run(&stats, &place.open().await?.store, output).await,
+            Command::Scopes(scopes) => scopes::run(&scopes, &place.open().await?.store, output).await,
             Command::Watch(watch) => {
                 let costly = place.url()?.starts_with("dynamodb:");
-                watch::run(&watch, &open(&place).await?, costly, output).await
+                watch::run(&watch, &place.open().await?.store, costly, output).await
             }
-            Command::Doctor(doctor) => doctor::run(&doctor, &open(&place).await?, output).await,
+            Command::Doctor(doctor) => doctor::run(&doctor, &place.open().await?.store, output).await,
+            #[cfg(feature = "console")]
+            Command::Console(console) => {
+                let costly = place.url()?.starts_with("dynamodb:");
+                console::run(&console, place.open().await?, costly, output).await
+            }
+            Command::Completions { shell } => {
+                let mut text = Vec::new();
+                clap_complete::generate(shell, &mut Cli::command(), "idem", &mut text);
+                print_all(&text, output)
+            }
+            Command::Man => {
+                let mut text = Vec::new();
+                clap_mangen::Man::new(Cli::command()).render(&mut text)?;
+                print_all(&text, output)
+            }
         }
     })
 }
 
-async fn open(place: &Place) -> Answer<DynStore> {
-    let url = StoreUrl::parse(&place.url()?).map_err(|text| Trouble::new(End::Usage, text))?;
-    let names = Names {
-        prefix: place.prefix.clone(),
-        schema: place.schema.clone(),
-        table: place.table.clone(),
-        must_exist: true,
-    };
-    Ok(url.open(&names).await?)
+fn print_all(text: &[u8], output: &mut Output) -> Answer {
+    output.text(&String::from_utf8_lossy(text))?;
+    Ok(End::Done)
 }

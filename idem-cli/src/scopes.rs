@@ -8,8 +8,8 @@ use idem_runtime::{Catalogue, DynStore};
 use serde_json::json;
 
 use super::end::{Answer, End, Trouble};
+use super::figures::count;
 use super::output::{Output, safe};
-use super::stats::count;
 
 #[derive(Args)]
 pub(crate) struct Scopes {

@@ -1,14 +1,14 @@
 //! `idem show`.
 
 use clap::Args;
-use idem_core::Store as _;
 use idem_core::listing::{Listed, ListedResult};
-use idem_core::protocol::{OnCrash, RecordedStep, State, StoredResult, Timestamp};
-use idem_runtime::DynStore;
+use idem_core::protocol::{OnCrash, Record, RecordedStep, State, StoredResult, Timestamp};
+use idem_core::{RecordKey, Store as _};
 use idem_runtime::http::StoredResponse;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use super::access::Access;
 use super::end::{Answer, End};
 use super::evidence;
 use super::output::{self, Output, date, safe, span};
@@ -27,27 +27,18 @@ pub(crate) struct Show {
     keys: bool,
 }
 
-pub(crate) async fn run(show: &Show, store: &DynStore, output: &mut Output) -> Answer {
-    let key = show.target.find(store).await?;
-    let now = walk::now(store).await?;
-    let Some(record) = evidence::readable(store).get(&key).await? else {
-        return Err(evidence::absent(store, Some(key.scope().clone())).await);
+pub(crate) async fn run(show: &Show, access: &Access, output: &mut Output) -> Answer {
+    let key = show.target.find(access).await?;
+    let now = walk::now(&access.store).await?;
+    let Some(record) = evidence::readable(&access.store).get(&key).await? else {
+        return Err(evidence::absent(access, Some(key.scope().clone())).await);
     };
-    let (result, steps) = (record.result.clone(), record.steps.clone());
-    let listed = Listed::new(key, record);
     if output.is_json() {
-        let mut shown = output::record_json(&listed, now, show.keys);
-        shown["steps"] = steps.iter().map(step_json).collect();
-        if let Some(format) = result.as_ref().and_then(StoredResult::format) {
-            shown["result"]["format"] = format.to_string().into();
-        }
-        let line = match &result {
-            Some(StoredResult::Value(bytes)) if show.result => with_result(shown, bytes),
-            _ => shown.to_string(),
-        };
-        output.line(line)?;
+        output.line(json(&key, record, now, show.keys, show.result))?;
         return Ok(End::Done);
     }
+    let (result, steps) = (record.result.clone(), record.steps.clone());
+    let listed = Listed::new(key, record);
     let format = result.as_ref().and_then(StoredResult::format).map(|format| ("format", format.to_string()));
     for (name, text) in lines(&listed, now, show.keys).into_iter().chain(format) {
         output.line(format!("{name:<13}{text}"))?;
@@ -62,6 +53,26 @@ pub(crate) async fn run(show: &Show, store: &DynStore, output: &mut Output) -> A
         print_result(bytes, output)?;
     }
     Ok(End::Done)
+}
+
+/// The JSON of a record, with its steps, and its result where that is asked for.
+pub(crate) fn json(
+    key: &RecordKey,
+    record: Record,
+    now: Timestamp,
+    with_key: bool,
+    with_value: bool,
+) -> String {
+    let (result, steps) = (record.result.clone(), record.steps.clone());
+    let mut shown = output::record_json(&Listed::new(key.clone(), record), now, with_key);
+    shown["steps"] = steps.iter().map(step_json).collect();
+    if let Some(format) = result.as_ref().and_then(StoredResult::format) {
+        shown["result"]["format"] = format.to_string().into();
+    }
+    match &result {
+        Some(StoredResult::Value(bytes)) if with_value => with_result(shown, bytes),
+        _ => shown.to_string(),
+    }
 }
 
 /// The JSON of a record with its result. A JSON result stands there as it was written: a number that is read and
@@ -93,15 +104,19 @@ fn with_result(mut shown: Value, bytes: &[u8]) -> String {
 }
 
 fn print_result(bytes: &[u8], output: &mut Output) -> std::io::Result<()> {
+    output.line(value_text(bytes))
+}
+
+/// A value for people: its text, or a response as status, headers and body.
+pub(crate) fn value_text(bytes: &[u8]) -> String {
     let Some(response) = StoredResponse::from_bytes(bytes) else {
-        return output.line(safe(&String::from_utf8_lossy(bytes)));
+        return safe(&String::from_utf8_lossy(bytes));
     };
-    output.line(format!("HTTP {}", response.status.as_u16()))?;
+    let mut text = format!("HTTP {}\n", response.status.as_u16());
     for (name, value) in &response.headers {
-        output.line(format!("{name}: {}", safe(&String::from_utf8_lossy(value.as_bytes()))))?;
+        text += &format!("{name}: {}\n", safe(&String::from_utf8_lossy(value.as_bytes())));
     }
-    output.line("")?;
-    output.line(safe(&String::from_utf8_lossy(&response.body)))
+    text + "\n" + &safe(&String::from_utf8_lossy(&response.body))
 }
 
 /// A step's result is the body's own business, and may be private.
@@ -110,7 +125,7 @@ fn step_json(step: &RecordedStep) -> Value {
     serde_json::json!({ "name": step.name, "result": result })
 }
 
-fn lines(listed: &Listed, now: Timestamp, with_key: bool) -> Vec<(&'static str, String)> {
+pub(crate) fn lines(listed: &Listed, now: Timestamp, with_key: bool) -> Vec<(&'static str, String)> {
     let Listed { key, record, result, .. } = listed;
     let ago = |at: Timestamp| match at > now {
         true => format!("{}  in {}", date(at), span(at.since(now))),

@@ -1,10 +1,9 @@
 //! Which record a command is about: a key in a scope, or the digest that stands in a log.
 
 use clap::Args;
-use idem_core::protocol::{Record, State};
-use idem_core::{Fence, Key, KeyError, RecordKey, Scope};
-use idem_runtime::DynStore;
+use idem_core::{Key, KeyError, RecordKey, Scope};
 
+use super::access::Access;
 use super::end::{Answer, End, Trouble};
 use super::evidence;
 use super::output::safe;
@@ -14,7 +13,7 @@ use super::walk::Walk;
 #[derive(Args)]
 pub(crate) struct Target {
     /// The key, as the function's template renders it: `order/42`
-    #[arg(required_unless_present = "digest", conflicts_with = "digest")]
+    #[arg(conflicts_with = "digest")]
     key: Option<String>,
     /// The operation it belongs to
     #[arg(long)]
@@ -34,17 +33,39 @@ fn wrong(what: &str, error: KeyError) -> Trouble {
 }
 
 impl Target {
+    /// Whether no single record is meant.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.key.is_none() && self.digest.is_none()
+    }
+
+    /// The operation, where one is said.
+    pub(crate) fn scope(&self) -> Answer<Option<Scope>> {
+        self.scope.as_deref().map(scope).transpose()
+    }
+
+    /// The key and the operation, where both are said: a record that need not be there.
+    pub(crate) fn exact(&self, access: &Access) -> Answer<RecordKey> {
+        let key = self.key.as_ref().map(Key::new).transpose().map_err(|error| wrong("key", error))?;
+        match (self.scope()?, key) {
+            (Some(scope), Some(key)) => access.stored(&RecordKey::new(scope, key)),
+            _ => Err(Trouble::new(End::Usage, "say the key, and its operation by `--scope`")),
+        }
+    }
+
     /// The name of the record that is meant; whether there is one is only known where it had to be looked for.
-    pub(crate) async fn find(&self, store: &DynStore) -> Answer<RecordKey> {
-        let scope = self.scope.as_deref().map(scope).transpose()?;
+    pub(crate) async fn find(&self, access: &Access) -> Answer<RecordKey> {
+        let scope = self.scope()?;
         let key = self.key.as_ref().map(Key::new).transpose().map_err(|error| wrong("key", error))?;
         match (scope, key) {
-            (Some(scope), Some(key)) => Ok(RecordKey::new(scope, key)),
+            (Some(scope), Some(key)) => access.stored(&RecordKey::new(scope, key)),
+            (_, None) if self.digest.is_none() => {
+                Err(Trouble::new(End::Usage, "say which record: its key, or its digest by `--digest`"))
+            }
             (scope, key) => {
                 let digest = self.digest.as_ref().map(|digest| digest.trim().to_ascii_lowercase());
-                let found = look_for(store, scope.clone(), key.as_ref(), digest.as_deref()).await?;
+                let found = look_for(access, scope.clone(), key.as_ref(), digest.as_deref()).await?;
                 if found.is_empty() {
-                    return Err(evidence::absent(store, scope).await);
+                    return Err(evidence::absent(access, scope).await);
                 }
                 one(found)
             }
@@ -52,22 +73,24 @@ impl Target {
     }
 }
 
-async fn look_for(
-    store: &DynStore,
+/// The names in the store of this key, or with this digest.
+pub(crate) async fn look_for(
+    access: &Access,
     scope: Option<Scope>,
     key: Option<&Key>,
     digest: Option<&str>,
 ) -> Answer<Vec<RecordKey>> {
-    let is_meant = |name: &RecordKey| match key {
-        Some(key) => name.key() == key,
-        None => digest.is_some_and(|digest| name.digest().to_string() == digest),
+    let is_meant = |name: &RecordKey| -> Answer<bool> {
+        Ok(match key {
+            Some(key) => access.stored(&RecordKey::new(name.scope().clone(), key.clone()))? == *name,
+            None => digest.is_some_and(|digest| access.has_digest(name, digest)),
+        })
     };
     let mut found = Vec::new();
-    let mut walk = Walk::new(store, Vec::new(), scope);
+    let mut walk = Walk::new(&access.store, Vec::new(), scope);
     while let Some(page) = walk.page().await? {
-        let names = page.records.into_iter().map(|listed| listed.key).chain(page.unreadable);
-        for name in names.filter(&is_meant) {
-            if !found.contains(&name) {
+        for name in page.records.into_iter().map(|listed| listed.key).chain(page.unreadable) {
+            if is_meant(&name)? && !found.contains(&name) {
                 found.push(name);
             }
         }
@@ -90,24 +113,4 @@ fn one(mut found: Vec<RecordKey>) -> Answer<RecordKey> {
 /// How a record is called in a question or an answer.
 pub(crate) fn called(key: &RecordKey) -> String {
     format!("{} of {}", key.digest(), safe(key.scope().as_str()))
-}
-
-/// What a person was shown of a record: another attempt, or another state, is something else.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen {
-    pub(crate) state: State,
-    fence: Fence,
-    attempt: u32,
-}
-
-impl Seen {
-    pub(crate) fn of(record: &Record) -> Self {
-        Self { state: record.state, fence: record.fence, attempt: record.attempt }
-    }
-}
-
-/// The record is not what was shown any more.
-pub(crate) fn changed(now: Option<State>) -> Trouble {
-    let now = now.map_or("unreadable", State::as_str);
-    Trouble::new(End::Refused, format!("it has changed meanwhile and is now {now}; nothing was done"))
 }

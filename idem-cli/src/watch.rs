@@ -9,8 +9,8 @@ use idem_core::{Scope, StoreError};
 use idem_runtime::DynStore;
 
 use super::end::{Answer, End, Trouble};
+use super::figures::Counted;
 use super::output::{Output, date, is_over, record_head, record_row};
-use super::stats::Counted;
 use super::target;
 use super::walk::Walk;
 

@@ -265,9 +265,15 @@ async fn the_bodys_own_events_stand_in_the_span_of_the_call() {
     let text = log.text();
     let line = text.lines().find(|line| line.contains("from the body")).unwrap();
     let line: Value = serde_json::from_str(line).unwrap();
-    assert_eq!(line["span"]["operation"], SCOPE);
-    assert_eq!(line["span"]["key"], record_key(KEY).digest().to_string());
-    assert_eq!(line["span"]["attempt"], 1);
+    assert_eq!(line["span"]["idem.operation"], SCOPE);
+    assert_eq!(line["span"]["idem.key.digest"], record_key(KEY).digest().to_string());
+    assert_eq!(line["span"]["idem.attempt"], 1);
+    // How it ended stands in the span, too, when that closes.
+    operation().run(&store, KEY, ok).await.unwrap();
+    let closed: Vec<Value> = log.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let closed = closed.iter().filter(|line| line["fields"]["message"] == "close");
+    let outcomes: Vec<&Value> = closed.map(|line| &line["span"]["idem.outcome"]).collect();
+    assert_eq!(outcomes, ["completed", "replayed"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -307,6 +313,9 @@ async fn events_are_counted_and_times_recorded() {
     }
     let counted = [("busy", 1), ("claimed", 1), ("completed", 1), ("replayed", 1), ("waited", 1)];
     assert_eq!(counts, counted.map(|(name, count)| (name.to_owned(), count)).into());
-    assert_eq!(times.keys().collect::<Vec<_>>(), ["idem_body_seconds", "idem_wait_seconds"]);
+    assert_eq!(
+        times.keys().collect::<Vec<_>>(),
+        ["idem_body_seconds", "idem_store_request_seconds", "idem_wait_seconds"]
+    );
     assert!((2.0..2.1).contains(&times["idem_body_seconds"]), "{times:?}");
 }

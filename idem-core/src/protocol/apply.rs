@@ -128,8 +128,7 @@ operations! {
     Complete(Complete) -> CompleteAnswer:
         |record, _, request, now| complete(record, request, now), |request| Some(&request.result);
     Release(Release) -> ReleaseAnswer: |record, _, request, now| release(record, request, now), |_| None;
-    Resolve(Resolution) -> ResolveAnswer: |record, _, word, now| resolve(record, word, now), |word| match word {
-        Resolution::Record(_, result) => Some(result),
-        Resolution::Release => None,
+    Resolve(Resolution) -> ResolveAnswer: |record, _, word, now| resolve(record, word, now), |word| {
+        word.recorded().map(|(_, result)| result)
     };
 }

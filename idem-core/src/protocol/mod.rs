@@ -36,7 +36,9 @@
 //! | | .. the same, and an earlier run did nothing | released | `Released` |
 //! | | already released by me (my answer was lost) | | the same again |
 //! | `renew`, `record_step`, `complete`, `release` | anything else | | `Lost` |
-//! | [`resolve`] | in doubt | completed, failed or released | `Resolved` |
+//! | [`resolve`] | not as the operator saw it | | `Changed` |
+//! | | in doubt | completed, failed or released | `Resolved` |
+//! | | any state, and the operator forgets what was seen | ended: absent from now on | `Resolved` |
 //!
 //! *Lapsed* is what began and did not end: in flight with a lease that is over, or released by a holder who said so.
 //!
@@ -56,6 +58,7 @@ mod build;
 mod format;
 mod record;
 mod request;
+mod resolve;
 mod transition;
 mod words;
 
@@ -70,9 +73,9 @@ pub use record::{
 };
 pub use request::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer,
+    ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, Seen,
 };
+pub use resolve::resolve;
 pub use transition::{
     Transition, claim, complete, granted, is_endless, is_live, may_settle, record_step, release, renew,
-    resolve,
 };

@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::{Fence, Fingerprint, OnCrash, Owner, RecordedStep, State, StoredResult, Timestamp, Verdict};
+use super::{
+    Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Verdict,
+};
 
 /// Asks for the right to run the body.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -218,6 +220,26 @@ pub enum ReleaseAnswer {
     Lost,
 }
 
+/// What an operator saw of a record: a decision may hold only while this is still so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Seen {
+    /// Its state.
+    pub state: State,
+    /// Its fence.
+    pub fence: Fence,
+    /// Its attempt.
+    pub attempt: u32,
+}
+
+impl Seen {
+    /// What there is to see of this record.
+    #[must_use]
+    pub const fn of(record: &Record) -> Self {
+        Self { state: record.state, fence: record.fence, attempt: record.attempt }
+    }
+}
+
 /// An operator's decision on a key in doubt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -226,6 +248,55 @@ pub enum Resolution {
     Record(Verdict, StoredResult),
     /// The effect did not happen: the next caller may run the body.
     Release,
+    /// As [`Record`](Self::Record), if the record is as it was seen when the store writes.
+    RecordSeen(Seen, Verdict, StoredResult),
+    /// As [`Release`](Self::Release), if the record is as it was seen when the store writes.
+    ReleaseSeen(Seen),
+    /// The record ends now, in whatever state, if it is as it was seen when the store writes: it counts as absent, and the
+    /// next caller runs the body. Its result, steps and fingerprint are deleted at once, its name with the next purge.
+    ForgetSeen(Seen),
+}
+
+impl Resolution {
+    /// The same decision, for a record that is as it was seen.
+    #[must_use]
+    pub fn if_seen(self, seen: Seen) -> Self {
+        match self {
+            Self::Record(verdict, result) | Self::RecordSeen(_, verdict, result) => {
+                Self::RecordSeen(seen, verdict, result)
+            }
+            Self::Release | Self::ReleaseSeen(_) => Self::ReleaseSeen(seen),
+            Self::ForgetSeen(_) => Self::ForgetSeen(seen),
+        }
+    }
+
+    /// What was seen of the record, if the decision depends on it.
+    #[must_use]
+    pub const fn seen(&self) -> Option<Seen> {
+        match self {
+            Self::Record(..) | Self::Release => None,
+            Self::RecordSeen(seen, ..) | Self::ReleaseSeen(seen) | Self::ForgetSeen(seen) => Some(*seen),
+        }
+    }
+
+    /// What it records, if it records a result.
+    #[must_use]
+    pub const fn recorded(&self) -> Option<(Verdict, &StoredResult)> {
+        match self {
+            Self::Record(verdict, result) | Self::RecordSeen(_, verdict, result) => Some((*verdict, result)),
+            Self::Release | Self::ReleaseSeen(_) | Self::ForgetSeen(_) => None,
+        }
+    }
+
+    /// The same decision with another result, if it records one.
+    #[must_use]
+    pub fn with_result(self, result: StoredResult) -> Self {
+        match self {
+            Self::Record(verdict, _) => Self::Record(verdict, result),
+            Self::RecordSeen(seen, verdict, _) => Self::RecordSeen(seen, verdict, result),
+            other => other,
+        }
+    }
 }
 
 /// The answer to a [`Resolution`].
@@ -236,6 +307,8 @@ pub enum ResolveAnswer {
     Resolved,
     /// The key is in this state, not in doubt; nothing changed.
     NotInDoubt(State),
+    /// The record is not as it was seen any more, and in this state; nothing changed.
+    Changed(State),
     /// There is no such record.
     Absent,
 }

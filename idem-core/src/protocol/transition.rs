@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, OnCrash, Owner, Record, RecordStep,
-    RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Replay, Resolution,
-    ResolveAnswer, State, StoredResult, Timestamp, Tombstone, Verdict,
+    RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Replay, State, StoredResult,
+    Timestamp, Tombstone, Verdict,
 };
 
 /// What a transition does: the record to write, if it changes, and the answer.
@@ -21,11 +21,11 @@ pub struct Transition<A> {
 }
 
 impl<A> Transition<A> {
-    const fn keep(answer: A) -> Self {
+    pub(super) const fn keep(answer: A) -> Self {
         Self { write: None, answer }
     }
 
-    const fn put(record: Record, answer: A) -> Self {
+    pub(super) const fn put(record: Record, answer: A) -> Self {
         Self { write: Some(record), answer }
     }
 }
@@ -46,7 +46,7 @@ pub const fn is_endless(record: &Record) -> bool {
     }
 }
 
-fn live(record: Option<&Record>, now: Timestamp) -> Option<&Record> {
+pub(super) fn live(record: Option<&Record>, now: Timestamp) -> Option<&Record> {
     record.filter(|record| is_live(record, now))
 }
 
@@ -213,7 +213,13 @@ fn exhaust(record: &Record, request: &Claim, now: Timestamp) -> Transition<Claim
     Transition::put(failed, ClaimAnswer::Exhausted { attempts: record.attempt })
 }
 
-fn terminal(record: &Record, owner: Owner, verdict: Verdict, result: StoredResult, now: Timestamp) -> Record {
+pub(super) fn terminal(
+    record: &Record,
+    owner: Owner,
+    verdict: Verdict,
+    result: StoredResult,
+    now: Timestamp,
+) -> Record {
     Record {
         state: match verdict {
             Verdict::Completed => State::Completed,
@@ -231,7 +237,7 @@ fn terminal(record: &Record, owner: Owner, verdict: Verdict, result: StoredResul
 
 /// Given up. `recovered` says whether the next grant takes over from a run of which nobody knows what it did: the
 /// record is then as one whose lease lapses when it is due.
-fn released(record: &Record, recovered: bool, retry_after: Duration, now: Timestamp) -> Record {
+pub(super) fn released(record: &Record, recovered: bool, retry_after: Duration, now: Timestamp) -> Record {
     // Due at once is due by any clock, also one that is set back meanwhile.
     let retry_at = if retry_after.is_zero() { Timestamp::default() } else { now.after(retry_after) };
     Record {
@@ -373,27 +379,4 @@ fn give_up(record: &Record, request: &Release, now: Timestamp) -> Transition<Rel
         _ => ReleaseAnswer::Released,
     };
     if new == *record { Transition::keep(answer) } else { Transition::put(new, answer) }
-}
-
-/// Carries out an operator's word on a key in doubt.
-#[must_use]
-pub fn resolve(
-    record: Option<&Record>,
-    resolution: &Resolution,
-    now: Timestamp,
-) -> Transition<ResolveAnswer> {
-    let Some(record) = live(record, now) else {
-        return Transition::keep(ResolveAnswer::Absent);
-    };
-    if record.state != State::InDoubt {
-        return Transition::keep(ResolveAnswer::NotInDoubt(record.state));
-    }
-    let new = match resolution {
-        Resolution::Record(verdict, result) => terminal(record, Owner::NOBODY, *verdict, result.clone(), now),
-        // The owner goes too: the worker in doubt must not take the release for its own.
-        Resolution::Release => {
-            Record { owner: Owner::NOBODY, ..released(record, false, Duration::ZERO, now) }
-        }
-    };
-    Transition::put(new, ResolveAnswer::Resolved)
 }

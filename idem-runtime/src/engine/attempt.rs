@@ -55,7 +55,7 @@ impl<S: Store> Attempt<S> {
     pub(super) fn new(call: &Arc<Prepared<S>>, owner: Owner, grant: Grant, sent: Sent) -> Self {
         let lease =
             Lease::new(call.policy.lease, grant.lease_left, sent).renewed_at_most_every(call.renewal_pause);
-        call.span.record("attempt", grant.attempt);
+        call.span.record("idem.attempt", grant.attempt);
         // Who starts a key anew has nothing to look for.
         let log = Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered);
         let claimed = Arc::new(Claimed { call: call.clone(), owner, grant, lease, log });

@@ -86,9 +86,10 @@ impl<S: Store> Call<S> {
         }
         let span = tracing::info_span!(
             "idempotent_call",
-            operation = key.scope().as_str(),
-            key = %Shown(&key),
-            attempt = tracing::field::Empty,
+            idem.operation = key.scope().as_str(),
+            idem.key.digest = %Shown(&key),
+            idem.attempt = tracing::field::Empty,
+            idem.outcome = tracing::field::Empty,
         );
         let renewal_pause = renewal_pause(deadline, checked.policy.lease);
         let policy = Policy { lease: until(deadline, checked.policy.lease), ..checked.policy };
@@ -211,6 +212,9 @@ impl<S: Store> Prepared<S> {
     }
 
     pub(super) fn report(&self, event: Event<'_>, attempt: u32) {
+        if let Some(outcome) = event.outcome() {
+            self.span.record("idem.outcome", outcome);
+        }
         report::event(&self.key, event, attempt);
     }
 }

@@ -12,7 +12,7 @@ use super::attempt::Attempt;
 use super::background::{GiveBackRoom, Work};
 use super::call::Prepared;
 use super::lease::Sent;
-use super::report::Event;
+use super::report::{Event, Stopwatch};
 use super::retry::{backoff, late_backoff, unanswered, within};
 use super::waiters::Waiters;
 use crate::error::{Error, StoreError, StoreErrorKind};
@@ -187,7 +187,10 @@ impl<S: Store> Asking<S> {
                 .with_on_crash(policy.on_crash)
                 .with_max_attempts(policy.max_attempts)
                 .with_recovers(policy.recovers);
-            match call.store.claim(&call.key, &request).await {
+            let time = Stopwatch::start();
+            let answer = call.store.claim(&call.key, &request).await;
+            time.store_answered(&call.key, "claim", &answer);
+            match answer {
                 Ok(ClaimAnswer::Granted(grant)) => {
                     (open, unknown) = (false, None);
                     let attempt = Attempt::new(&call, owner, grant, sent);

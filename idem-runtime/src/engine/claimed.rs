@@ -16,7 +16,7 @@ use super::codec::NotEncoded;
 use super::context::{Context, Details};
 use super::lease::{Lease, Sent};
 use super::renewal_thread::RenewableLease;
-use super::report::Event;
+use super::report::{Event, Stopwatch};
 use super::retry::{LEAST_TIMEOUT, backoff, retry_until, unanswered, within};
 use super::steps::{Log, Recorder, settle};
 use super::waiters::{StoreIdentity, Waiters};
@@ -101,7 +101,13 @@ impl<S: Store> Claimed<S> {
         end: impl Fn() -> Instant,
     ) -> Result<CompleteAnswer, StoreError> {
         loop {
-            let ask = || self.call.store.complete(&self.call.key, request);
+            let (call, request_now) = (&self.call, &*request);
+            let ask = || async move {
+                let time = Stopwatch::start();
+                let answer = call.store.complete(&call.key, request_now).await;
+                time.store_answered(&call.key, "complete", &answer);
+                answer
+            };
             let asked = retry_until("the result", &end, self.call.policy.store_timeout, ask).await;
             let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
             match &asked {

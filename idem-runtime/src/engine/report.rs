@@ -79,6 +79,27 @@ pub(crate) enum Event<'a> {
 }
 
 impl Event<'_> {
+    /// The word for the span of the call, of an event that says how the call ended.
+    pub(super) const fn outcome(self) -> Option<&'static str> {
+        match self {
+            Self::Completed
+            | Self::Released
+            | Self::Replayed
+            | Self::Found
+            | Self::Busy
+            | Self::Mismatch
+            | Self::Exhausted
+            | Self::LeaseLost
+            | Self::InDoubt
+            | Self::NotYetRecorded(_)
+            | Self::Unrecorded(_)
+            | Self::Undecodable(_)
+            | Self::StoreFailed(_)
+            | Self::Unprotected(_) => Some(self.name()),
+            _ => None,
+        }
+    }
+
     /// The stable word for it, in events and metrics.
     const fn name(self) -> &'static str {
         match self {
@@ -232,7 +253,7 @@ pub(super) fn late_results(by: f64, bytes: usize) {
     }
 }
 
-/// Tells how long a body runs, where metrics are on.
+/// Tells how long a body runs, or the store takes to answer, where metrics are on.
 pub(super) struct Stopwatch {
     #[cfg(feature = "metrics")]
     started: Instant,
@@ -252,6 +273,19 @@ impl Stopwatch {
     pub(super) fn body_ran(&self, key: &RecordKey) {
         #[cfg(feature = "metrics")]
         metrics::histogram!("idem_body_seconds", "operation" => label(key)).record(self.started.elapsed());
+    }
+
+    /// Says how long the store took for a `claim` or a `complete`, and whether it failed.
+    #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::unused_self))]
+    pub(super) fn store_answered<A, E>(&self, key: &RecordKey, request: &'static str, answer: &Result<A, E>) {
+        #[cfg(feature = "metrics")]
+        metrics::histogram!(
+            "idem_store_request_seconds",
+            "operation" => label(key),
+            "request" => request,
+            "outcome" => if answer.is_ok() { "answered" } else { "failed" },
+        )
+        .record(self.started.elapsed());
     }
 }
 

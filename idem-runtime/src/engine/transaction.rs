@@ -96,7 +96,7 @@ where
         return Entered::Done(Err(call.refuse(refused_by_store(&call, error)).into()));
     }
     within.marked = true;
-    call.span.record("attempt", taken.grant.attempt);
+    call.span.record("idem.attempt", taken.grant.attempt);
     call.report(Event::Claimed, taken.grant.attempt);
     within.taken = Some(TakenBy { call, owner, taken });
     Entered::Run(within)

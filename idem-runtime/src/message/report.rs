@@ -105,8 +105,22 @@ pub(crate) fn released() {
     tracing::info!(target: "idem", event = "messages_released", "the store answers again: messages are taken");
 }
 
+/// A group that waits behind a message which is retried in its place, until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct HeldUp(());
+
+impl Drop for HeldUp {
+    fn drop(&mut self) {
+        #[cfg(feature = "metrics")]
+        metrics::gauge!("idem_message_groups_held_up").decrement(1.0);
+    }
+}
+
 /// A message of a group is retried in its place for the first time.
-pub(crate) fn group_held_up(about: &About, extended: bool) {
+pub(crate) fn group_held_up(about: &About, extended: bool) -> HeldUp {
+    #[cfg(feature = "metrics")]
+    metrics::gauge!("idem_message_groups_held_up").increment(1.0);
     say!(
         warn,
         about,
@@ -114,6 +128,7 @@ pub(crate) fn group_held_up(about: &About, extended: bool) {
         "a message is retried in its place, and its group waits behind it",
         extended
     );
+    HeldUp(())
 }
 
 /// What a consumer or a batch could not wait for at its end.

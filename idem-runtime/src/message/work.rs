@@ -132,7 +132,7 @@ impl<H, C, O> Works<'_, H, C, O> {
         }
         let extended = self.settings.extend_every.is_some();
         let mut pauses = Gate::pauses();
-        let mut held_up = false;
+        let mut held_up = None;
         loop {
             let Some(permit) = self.permit().await else { return Verdict::Unhandled };
             let Some(next) = self.handle(message, *tries, about).await else { return Verdict::Unhandled };
@@ -150,9 +150,7 @@ impl<H, C, O> Works<'_, H, C, O> {
                 Next::Settle(Disposition::Retry { after }, cause) if place.is_some() => {
                     self.progress.count(|summary| summary.retried += 1);
                     report::count("retry", cause.as_str());
-                    if !std::mem::replace(&mut held_up, true) {
-                        report::group_held_up(about, extended);
-                    }
+                    held_up.get_or_insert_with(|| report::group_held_up(about, extended));
                     pauses = Gate::pauses();
                     tries.number = tries.number.saturating_add(1);
                     let _idle = Idle::new(&self.idle);

@@ -313,6 +313,8 @@ impl<S: Store> Store for Cached<S> {
     }
 
     async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
+        let forgets = matches!(resolution, Resolution::ForgetSeen(_));
+        let _forgetting = forgets.then(|| Forgetting::begin(&self.shared, key));
         self.inner.resolve(key, resolution).await
     }
 

@@ -14,10 +14,17 @@ use super::transformed::{Transform, Transformed};
 use crate::error::StoreError;
 use idem_core::Waiters;
 use idem_core::protocol::Fingerprint;
-use idem_core::{Key, RecordKey};
+use idem_core::{Key, RecordKey, Scope};
 
-/// A store in which a key stands as the HMAC-SHA-256 of scope and key, in hexadecimal digits: what
+/// How many bytes of a name are of the digest that logs show, and how many of the key.
+const OF_DIGEST: usize = 8;
+const OF_KEY: usize = 24;
+
+/// A store in which a key stands as an HMAC-SHA-256 of scope and key, in hexadecimal digits: what
 /// [`StoreExt::digest_keys`](crate::StoreExt::digest_keys) gives. Feature `encryption`.
+///
+/// The first 16 digits are of an HMAC of the [digest](RecordKey::digest) that logs show, the other 48 of an HMAC of the key: who
+/// has the secret finds the record of a log line, and nobody else learns more.
 ///
 /// Fingerprints, of calls and of steps, are changed under the same secret, each record's in a way of its
 /// own: an amount or a card number cannot be guessed back from the store. Scopes, the names of steps,
@@ -30,6 +37,24 @@ use idem_core::{Key, RecordKey};
 ///
 /// Those who wait for a key meet by the key itself, in this store and its clones: make one and clone it.
 pub type DigestedKeys<S> = Transformed<S, KeyDigests>;
+
+impl<S> DigestedKeys<S> {
+    /// The name under which the store within has the record of `key`. For operators.
+    ///
+    /// # Errors
+    ///
+    /// None today: every digest can be a key.
+    pub fn stored_name(&self, key: &RecordKey) -> Result<RecordKey, StoreError> {
+        self.transform().name(key)
+    }
+
+    /// Whether the record of this stored name can be the one that logs and errors show as `digest`, 16 hexadecimal digits.
+    #[must_use]
+    pub fn has_digest(&self, stored: &RecordKey, digest: &str) -> bool {
+        let begin = self.transform().of_digest(stored.scope(), &digest.to_ascii_lowercase());
+        stored.key().as_str().starts_with(&begin)
+    }
+}
 
 /// What makes a store one of [`DigestedKeys`].
 #[derive(Clone)]
@@ -58,6 +83,11 @@ impl KeyDigests {
         Zeroizing::new(mac.finalize().into_bytes().into())
     }
 
+    /// What the name of a record with this digest begins with.
+    fn of_digest(&self, scope: &Scope, digest: &str) -> String {
+        hex(&self.hmac(&["idem digest 1", scope.as_str(), digest])[..OF_DIGEST])
+    }
+
     /// A permutation of this record's fingerprints. A store compares them, so equal ones must stay equal,
     /// and what was read must be what was written: a cipher, on each half by itself, as no two digests
     /// have a half in common.
@@ -65,6 +95,15 @@ impl KeyDigests {
         let key = self.hmac(&["idem fingerprint 1", name.scope().as_str(), name.key().as_str()]);
         Aes256::new((&*key).into())
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 /// Both halves of a fingerprint, each through `change`.
@@ -81,11 +120,8 @@ impl Transform for KeyDigests {
 
     fn name(&self, key: &RecordKey) -> Result<RecordKey, StoreError> {
         let digest = self.hmac(&["idem key 1", key.scope().as_str(), key.key().as_str()]);
-        let mut name = String::with_capacity(64);
-        for byte in *digest {
-            // Writing to a string does not fail.
-            let _ = write!(name, "{byte:02x}");
-        }
+        let mut name = self.of_digest(key.scope(), &key.digest().to_string());
+        name += &hex(&digest[..OF_KEY]);
         let name = Key::new(name).map_err(|error| StoreError::configuration(error.to_string()))?;
         Ok(RecordKey::new(key.scope().clone(), name))
     }
@@ -110,7 +146,6 @@ mod tests {
     use zeroize::ZeroizeOnDrop;
 
     use super::*;
-    use idem_core::Scope;
 
     fn digest(scope: &str, key: &str) -> String {
         let key = RecordKey::new(Scope::new(scope.to_owned()).unwrap(), Key::new(key).unwrap());
@@ -119,16 +154,29 @@ mod tests {
 
     /// By another implementation: Python's `hmac`.
     #[test]
-    fn a_digest_is_the_hmac_sha_256_of_the_framed_scope_and_key() {
+    fn a_digest_is_two_hmac_sha_256_of_framed_parts() {
         assert_eq!(
             digest("payments.charge", "order/42"),
-            "d43dacc13689561c4932755d1b3ce215e9a4975e3872140bead883863192cf80"
+            "4cb357304ea76fc1d43dacc13689561c4932755d1b3ce215e9a4975e3872140b"
         );
     }
 
     #[test]
     fn scope_and_key_do_not_flow_into_each_other() {
         assert_ne!(digest("ab", "c"), digest("a", "bc"));
+    }
+
+    #[test]
+    fn a_stored_name_is_found_by_the_digest_of_a_log_line_under_the_same_secret_only() {
+        let name = |key: &str| RecordKey::new(Scope::new("payments.charge").unwrap(), Key::new(key).unwrap());
+        let store = DigestedKeys::new(crate::MemoryStore::new(), KeyDigests::under(&[7; 32]));
+        let stored = store.stored_name(&name("order/42")).unwrap();
+        let digest = name("order/42").digest().to_string();
+        assert!(store.has_digest(&stored, &digest) && store.has_digest(&stored, &digest.to_uppercase()));
+        assert!(!store.has_digest(&stored, &name("order/43").digest().to_string()));
+        let other = DigestedKeys::new(crate::MemoryStore::new(), KeyDigests::under(&[8; 32]));
+        assert!(!other.has_digest(&stored, &digest));
+        assert!(!stored.key().as_str().contains(&digest));
     }
 
     #[test]

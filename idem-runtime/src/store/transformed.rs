@@ -96,6 +96,11 @@ impl<S, T> Transformed<S, T> {
     }
 
     #[cfg(feature = "encryption")]
+    pub(super) const fn transform(&self) -> &T {
+        &self.transform
+    }
+
+    #[cfg(feature = "encryption")]
     pub(super) fn change(self, change: impl FnOnce(T) -> T) -> Self {
         Self { inner: self.inner, transform: change(self.transform) }
     }
@@ -219,14 +224,11 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
 
     async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
         let name = self.transform.name(key)?;
-        match resolution {
-            Resolution::Record(verdict, result) => {
-                let result = self.pack(&name, Part::Result(*verdict), result)?;
-                self.inner.resolve(&name, &Resolution::Record(*verdict, result)).await
-            }
-            // A release, or another word that holds no result.
-            _ => self.inner.resolve(&name, resolution).await,
-        }
+        let Some((verdict, result)) = resolution.recorded() else {
+            return self.inner.resolve(&name, resolution).await;
+        };
+        let result = self.pack(&name, Part::Result(verdict), result)?;
+        self.inner.resolve(&name, &resolution.clone().with_result(result)).await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {

@@ -274,6 +274,10 @@ macro_rules! __conformance_checks {
                     a_word_given_twice_finds_the_first,
                     a_lapsed_lease_is_in_doubt_only_once_somebody_asked,
                 }
+                "a word on what was seen counts only while the record is as it was seen" {
+                    a_word_on_what_was_seen_resolves_it, a_word_on_what_has_changed_changes_nothing,
+                    what_was_seen_is_forgotten_in_any_state,
+                }
             }
             fences {
                 "distinct grants of a key have distinct, rising fences" {

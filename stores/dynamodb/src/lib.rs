@@ -148,7 +148,7 @@ impl Store for DynamoDbStore {
     }
 
     async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        if let Resolution::Record(_, result) = resolution {
+        if let Some((_, result)) = resolution.recorded() {
             check_size(result)?;
         }
         let (key, resolution) = (key.clone(), resolution.clone());

@@ -234,7 +234,7 @@ impl Store for PostgresStore {
     }
 
     async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        if let Resolution::Record(_, result) = resolution {
+        if let Some((_, result)) = resolution.recorded() {
             self.check_size(result)?;
         }
         self.ask(key, Op::Resolve(resolution.clone()), |answer| match answer {

@@ -92,7 +92,10 @@ impl Op {
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Complete(Complete { result: StoredResult::Value(bytes), .. })
-            | Self::Resolve(Resolution::Record(_, StoredResult::Value(bytes)))
+            | Self::Resolve(
+                Resolution::Record(_, StoredResult::Value(bytes))
+                | Resolution::RecordSeen(_, _, StoredResult::Value(bytes)),
+            )
             | Self::RecordStep(RecordStep {
                 step: RecordedStep { result: StoredResult::Value(bytes), .. },
                 ..

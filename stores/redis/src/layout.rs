@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes};
 
 use idem_core::StoreError;
 use idem_core::protocol::{
-    Claim, Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp,
+    Claim, Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, Seen, State, StoredResult, Timestamp,
     Tombstone, Verdict,
 };
 use idem_core::support::step_bytes;
@@ -149,6 +149,26 @@ pub(super) const fn state(byte: u8) -> Option<State> {
         IN_DOUBT => State::InDoubt,
         _ => return None,
     })
+}
+
+const fn byte_of(state: State) -> u8 {
+    match state {
+        State::InFlight => IN_FLIGHT,
+        State::Completed => COMPLETED,
+        State::Failed => FAILED,
+        State::Released => RELEASED,
+        State::InDoubt => IN_DOUBT,
+        // No record of this version has another, so the script finds that it has changed.
+        _ => 0,
+    }
+}
+
+/// State, fence and attempt as they lie in a record, one behind the other.
+pub(super) fn seen(seen: Seen) -> Vec<u8> {
+    let mut bytes = vec![byte_of(seen.state)];
+    bytes.extend(seen.fence.get().to_be_bytes());
+    bytes.extend(seen.attempt.to_be_bytes());
+    bytes
 }
 
 /// State and kind of a result, as the scripts take them, and its bytes.

@@ -257,13 +257,16 @@ impl Store for RedisStore {
         let name = self.0.prefix.name(key);
         let mut call = RESOLVE.call(&name, 64);
         match resolution {
-            Resolution::Record(verdict, result) => {
+            Resolution::Record(verdict, result) | Resolution::RecordSeen(_, verdict, result) => {
                 self.check_size(result)?;
                 let (kind, result) = layout::terminal(*verdict, result);
                 call.arg(&kind).arg(result);
             }
-            Resolution::Release => {
+            Resolution::Release | Resolution::ReleaseSeen(_) => {
                 call.arg("").arg("");
+            }
+            Resolution::ForgetSeen(_) => {
+                call.arg("forget").arg("");
             }
             _ => {
                 return Err(StoreError::configuration(
@@ -271,14 +274,14 @@ impl Store for RedisStore {
                 ));
             }
         }
+        call.arg(resolution.seen().map(layout::seen).unwrap_or_default());
+        let state =
+            |number: i64| u8::try_from(number).ok().and_then(layout::state).ok_or_else(layout::damaged);
         match number(&self.ask_replicated(name, Request::of(&RESOLVE, call)).await?)? {
             0 => Ok(ResolveAnswer::Absent),
             1 => Ok(ResolveAnswer::Resolved),
-            state => u8::try_from(state)
-                .ok()
-                .and_then(layout::state)
-                .map(ResolveAnswer::NotInDoubt)
-                .ok_or_else(layout::damaged),
+            changed @ ..=-2 => state(-changed).map(ResolveAnswer::Changed),
+            other => state(other).map(ResolveAnswer::NotInDoubt),
         }
     }
 

@@ -112,3 +112,41 @@ fn debug_shows_neither_a_result_nor_a_whole_fingerprint() {
     assert!(!shown.contains("4711"), "{shown}");
     assert!(shown.contains("Value(9 bytes)") && shown.contains("Fingerprint(01010101..)"), "{shown}");
 }
+
+#[test]
+fn a_word_on_what_was_seen_counts_only_while_it_is_so() {
+    for state in [State::InFlight, State::Completed, State::Failed, State::Released, State::InDoubt] {
+        let record = record_in(state);
+        let seen = Seen::of(&record);
+        let others = [
+            Seen { attempt: seen.attempt + 1, ..seen },
+            Seen { fence: Fence::new(seen.fence.get() + 1), ..seen },
+            Seen { state: if state == State::Failed { State::Completed } else { State::Failed }, ..seen },
+        ];
+        for other in others {
+            for word in words().map(|word| word.if_seen(other)).iter().chain([&Resolution::ForgetSeen(other)])
+            {
+                assert_kept(&resolve(Some(&record), word, at(START)), ResolveAnswer::Changed(state));
+            }
+        }
+        for word in words() {
+            let plain = resolve(Some(&record), &word, at(START));
+            assert_eq!(resolve(Some(&record), &word.if_seen(seen), at(START)), plain, "{state:?}");
+        }
+    }
+}
+
+#[test]
+fn what_was_seen_is_forgotten_but_for_its_fence() {
+    for state in [State::InFlight, State::Completed, State::Failed, State::Released, State::InDoubt] {
+        let record = record_in(state);
+        let step = resolve(Some(&record), &Resolution::ForgetSeen(Seen::of(&record)), at(START));
+        assert_eq!(step.answer, ResolveAnswer::Resolved);
+        let left = written(step);
+        assert!(!is_live(&left, at(START)));
+        let nothing = Some(StoredResult::Tombstone(Tombstone::NotEncodable));
+        assert_eq!((left.fence, left.result.clone(), left.fingerprint), (record.fence, nothing, None));
+        let claimed = claim(Some(&left), NO_FLOOR, &claim_of(BOB), at(START));
+        assert_eq!(granted(&claimed).attempt, 1);
+    }
+}

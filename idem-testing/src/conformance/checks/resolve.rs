@@ -4,7 +4,7 @@ use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, LONG, Trial, print_of, same, that, value};
 use idem_core::protocol::{
     ClaimAnswer, CompleteAnswer, Owner, ReleaseAnswer, ReleaseCause, RenewAnswer, Resolution, ResolveAnswer,
-    State, StoredResult, Tombstone, Verdict,
+    Seen, State, StoredResult, Tombstone, Verdict,
 };
 
 fn words() -> [Resolution; 3] {
@@ -150,4 +150,63 @@ pub(crate) async fn a_resolution_keeps_what_must_survive(t: &Trial) -> Checked {
     same("attempt", after.attempt, before.attempt)?;
     same("fingerprint", after.fingerprint, request.fingerprint)?;
     same("created_at", after.created_at, before.created_at)
+}
+
+pub(crate) async fn a_word_on_what_was_seen_resolves_it(t: &Trial) -> Checked {
+    for (number, word) in words().into_iter().enumerate() {
+        let (plain, seen) = (t.key(format!("{number}"))?, t.key(format!("{number} seen"))?);
+        for key in [&plain, &seen] {
+            t.bring(key, Stage::InDoubt).await?;
+        }
+        same("resolve", t.resolve(&plain, &word).await?, ResolveAnswer::Resolved)?;
+        let word = word.if_seen(Seen::of(&t.record(&seen).await?));
+        same("resolve", t.resolve(&seen, &word).await?, ResolveAnswer::Resolved)?;
+        let (plain, seen) = (t.record(&plain).await?, t.record(&seen).await?);
+        same("state", seen.state, plain.state)?;
+        same("owner", seen.owner, plain.owner)?;
+        same("result", seen.result, plain.result)?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_word_on_what_has_changed_changes_nothing(t: &Trial) -> Checked {
+    for stage in Stage::live() {
+        let key = t.key(format!("{stage:?}"))?;
+        t.bring(&key, stage).await?;
+        let before = t.record(&key).await?;
+        let mut fence = Seen::of(&before);
+        fence.fence = idem_core::Fence::new(before.fence.get() - 1);
+        let mut attempt = Seen::of(&before);
+        attempt.attempt += 1;
+        let mut state = Seen::of(&before);
+        state.state = if before.state == State::InDoubt { State::InFlight } else { State::InDoubt };
+        for other in [fence, attempt, state] {
+            let words = words().into_iter().map(|word| word.if_seen(other));
+            for word in words.chain([Resolution::ForgetSeen(other)]) {
+                same("resolve", t.resolve(&key, &word).await?, ResolveAnswer::Changed(before.state))
+                    .map_err(|broken| broken.at(stage))?;
+            }
+        }
+        t.unchanged(&key, &Some(before)).await.map_err(|broken| broken.at(stage))?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn what_was_seen_is_forgotten_in_any_state(t: &Trial) -> Checked {
+    for stage in Stage::live() {
+        let key = t.key(format!("{stage:?}"))?;
+        let held = t.bring_with(&key, stage, t.ask().with_fingerprint(Some(print_of(6)))).await?;
+        let before = t.record(&key).await?;
+        let word = Resolution::ForgetSeen(Seen::of(&before));
+        let at = |broken: crate::conformance::trial::Broken| broken.at(stage);
+        same("resolve", t.resolve(&key, &word).await?, ResolveAnswer::Resolved).map_err(at)?;
+        same("record", t.get(&key).await?, None).map_err(at)?;
+        same("resolve again", t.resolve(&key, &word).await?, ResolveAnswer::Absent).map_err(at)?;
+        same("complete", t.complete(&held, b"late").await?, CompleteAnswer::Lost).map_err(at)?;
+        // Another fingerprint: nothing of the old record counts.
+        let next = t.grant(&key, &t.ask().with_fingerprint(Some(print_of(7)))).await?.grant;
+        same("attempt and recovered", (next.attempt, next.recovered), (1, false)).map_err(at)?;
+        that(next.fence > before.fence, "the fence rises over being forgotten").map_err(at)?;
+    }
+    Ok(())
 }

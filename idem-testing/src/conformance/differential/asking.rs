@@ -102,6 +102,7 @@ const fn name(answer: &protocol::Answer) -> &'static str {
         Step::Release(ReleaseAnswer::Lost) => "release: Lost",
         Step::Resolve(ResolveAnswer::Resolved) => "resolve: Resolved",
         Step::Resolve(ResolveAnswer::NotInDoubt(_)) => "resolve: NotInDoubt",
+        Step::Resolve(ResolveAnswer::Changed(_)) => "resolve: Changed",
         Step::Resolve(ResolveAnswer::Absent) => "resolve: Absent",
         _ => "of a later version",
     }

@@ -69,6 +69,13 @@ impl OutboxBuilder {
         Self { settings: Settings::new(source, TABLE), max_payload_bytes: MAX_PAYLOAD_BYTES, notify: true }
     }
 
+    /// Uses what is there: nothing is made, and what is absent or of an older layout is refused. For tools that look at
+    /// an outbox which another program keeps.
+    pub const fn must_exist(mut self) -> Self {
+        self.settings.must_exist = true;
+        self
+    }
+
     /// The schema of the tables, made if it is absent; if not set, the first that exists of the
     /// connection's `search_path`. Up to 63 letters, digits and underscores.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {

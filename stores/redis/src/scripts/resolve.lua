@@ -1,5 +1,6 @@
--- KEYS[1] the record. ARGV: new state and kind of result, result; or '' and '' to release it.
--- Gives 1 resolved, 0 absent, the state where it is not in doubt, -1 no record of ours.
+-- KEYS[1] the record. ARGV: new state and kind of result, result; or '' and '' to release it, or 'forget' and ''; then
+-- state, fence and attempt as the operator saw them, or ''.
+-- Gives 1 resolved, 0 absent, the state where it is not in doubt, minus the state where it has changed, -1 no record of ours.
 local old = redis.call('GET', KEYS[1])
 if not old then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)
@@ -8,6 +9,11 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local ttl, _, ends = struct.unpack('>I8I8I8', old, TTL_FROM)
 if ends ~= 0 and ends <= now then return 0 end
+if ARGV[3] ~= '' and ARGV[3] ~= string.char(state) .. string.sub(old, FENCE_FROM, ATTEMPT_TO) then return -state end
+if ARGV[1] == 'forget' then
+  redis.call('DEL', KEYS[1])
+  return 1
+end
 if state ~= IN_DOUBT then return state end
 local expires = now + ttl
 if expires <= now then

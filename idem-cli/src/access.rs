@@ -1,0 +1,200 @@
+//! The store as its service keeps it: by its URL, with the keys that read its results and find its names.
+//!
+//! Owns where those keys come from. Key and secret are never an argument: a command line is seen by others of the machine.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use idem_cli::store::{FORMS, Names, StoreUrl};
+use idem_core::RecordKey;
+use idem_runtime::{DigestedKeys, DynStore, KeyRing, StoreExt as _};
+
+use super::end::{Answer, End, Trouble};
+
+/// Where the store is, and how its service keeps results and keys.
+#[derive(Args)]
+pub(crate) struct Place {
+    /// The store, by its URL: see `idem --help`
+    #[arg(long, global = true, env = "IDEM_STORE", hide_env_values = true, value_name = "URL")]
+    store: Option<String>,
+    /// A file with the store's URL, such as a secret that is mounted
+    #[arg(long, global = true, env = "IDEM_STORE_FILE", value_name = "FILE", conflicts_with = "store")]
+    store_file: Option<PathBuf>,
+    /// What the keys of this store begin with, on Redis ("idem:") and DynamoDB ("")
+    #[arg(long, global = true, value_name = "TEXT")]
+    prefix: Option<String>,
+    /// The schema of the table, on PostgreSQL
+    #[arg(long, global = true, value_name = "NAME")]
+    schema: Option<String>,
+    /// The table, on PostgreSQL and MySQL (`idem_records`)
+    #[arg(long, global = true, value_name = "NAME")]
+    table: Option<String>,
+    /// The keys of the service's encryption: lines `NUMBER HEX`, 64 digits each; the first line writes, all read. Or
+    /// their text in `IDEM_KEY_RING`
+    #[arg(long, global = true, env = "IDEM_KEY_RING_FILE", value_name = "FILE")]
+    key_ring_file: Option<PathBuf>,
+    /// The secret of the service's key digests: 64 hexadecimal digits or 32 bytes. Or its text in
+    /// `IDEM_KEY_SECRET`
+    #[arg(long, global = true, env = "IDEM_KEY_SECRET_FILE", value_name = "FILE")]
+    key_secret_file: Option<PathBuf>,
+    /// Read results from before encryption was switched on, too
+    #[arg(long, global = true)]
+    accept_plain: bool,
+}
+
+/// A store that is open.
+#[derive(Clone)]
+pub(crate) struct Access {
+    /// By the names that stand in it. With the key ring, results are read and written as the service does.
+    pub(crate) store: DynStore,
+    /// The same, which also reads results that are not encrypted.
+    pub(crate) lenient: DynStore,
+    names: Option<DigestedKeys<DynStore>>,
+    has_ring: bool,
+}
+
+fn usage(text: impl Into<String>) -> Trouble {
+    Trouble::new(End::Usage, text)
+}
+
+impl Place {
+    /// The store's URL.
+    pub(crate) fn url(&self) -> Answer<String> {
+        match (&self.store, &self.store_file) {
+            (Some(url), _) => Ok(url.clone()),
+            (None, Some(file)) => {
+                let url = std::fs::read_to_string(file)
+                    .map_err(|error| usage(format!("cannot read {}: {error}", file.display())))?;
+                Ok(url.trim().to_owned())
+            }
+            (None, None) => Err(usage(format!(
+                "say which store, by `--store`, `--store-file` or IDEM_STORE: {FORMS}; see `idem --help`"
+            ))),
+        }
+    }
+
+    /// The schema and the table of an outbox.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn table(&self) -> (Option<&str>, Option<&str>) {
+        (self.schema.as_deref(), self.table.as_deref())
+    }
+
+    /// The records beside an outbox, in the table of their default name.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn open_records(&self) -> Answer<Access> {
+        self.open_table(None).await
+    }
+
+    pub(crate) async fn open(&self) -> Answer<Access> {
+        self.open_table(self.table.clone()).await
+    }
+
+    async fn open_table(&self, table: Option<String>) -> Answer<Access> {
+        let url = StoreUrl::parse(&self.url()?).map_err(usage)?;
+        let (ring, secret) = (self.ring()?, self.secret()?);
+        if self.accept_plain && ring.is_none() {
+            return Err(usage("`--accept-plain` goes with `--key-ring-file`"));
+        }
+        let names =
+            Names { prefix: self.prefix.clone(), schema: self.schema.clone(), table, must_exist: true };
+        let bare = url.open(&names).await?;
+        let has_ring = ring.is_some();
+        let (store, lenient) = match ring {
+            None => (bare.clone(), bare.clone()),
+            Some(ring) => {
+                let sealed = bare.clone().encrypted(ring);
+                let lenient = DynStore::new(sealed.clone().accept_plain());
+                (if self.accept_plain { lenient.clone() } else { DynStore::new(sealed) }, lenient)
+            }
+        };
+        Ok(Access { store, lenient, names: secret.map(|secret| bare.digest_keys(&secret)), has_ring })
+    }
+
+    fn ring(&self) -> Answer<Option<KeyRing>> {
+        let Some(text) = given(self.key_ring_file.as_ref(), "IDEM_KEY_RING")? else { return Ok(None) };
+        let text = String::from_utf8(text).map_err(|_| wrong_ring())?;
+        let mut ring = None::<KeyRing>;
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let (number, digits) = line.split_once(char::is_whitespace).ok_or_else(wrong_ring)?;
+            let number: u32 = number.parse().map_err(|_| wrong_ring())?;
+            let key = from_hex(digits.trim()).ok_or_else(wrong_ring)?;
+            ring = Some(match ring {
+                None => KeyRing::new(number, &key),
+                Some(ring) => ring.and_reads(number, &key).map_err(|error| usage(error.to_string()))?,
+            });
+        }
+        ring.map(Some).ok_or_else(wrong_ring)
+    }
+
+    fn secret(&self) -> Answer<Option<[u8; 32]>> {
+        let Some(bytes) = given(self.key_secret_file.as_ref(), "IDEM_KEY_SECRET")? else { return Ok(None) };
+        let raw = <[u8; 32]>::try_from(bytes.as_slice()).ok();
+        let written = || from_hex(str::from_utf8(&bytes).ok()?.trim());
+        let wrong = || usage("the secret of key digests is 64 hexadecimal digits, or a file of 32 bytes");
+        raw.or_else(written).map(Some).ok_or_else(wrong)
+    }
+}
+
+fn wrong_ring() -> Trouble {
+    // What is there is a key, or was meant as one.
+    usage(
+        "a key ring has lines `NUMBER HEX`: a number below 2^32 and 64 hexadecimal digits; the first line writes",
+    )
+}
+
+/// What a file has, or this variable of the environment.
+fn given(file: Option<&PathBuf>, variable: &str) -> Answer<Option<Vec<u8>>> {
+    match file {
+        Some(file) => std::fs::read(file)
+            .map(Some)
+            .map_err(|error| usage(format!("cannot read {}: {error}", file.display()))),
+        None => Ok(std::env::var(variable).ok().map(String::into_bytes)),
+    }
+}
+
+fn from_hex(digits: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    let pairs = digits.as_bytes().as_chunks::<2>();
+    if pairs.0.len() != bytes.len() || !pairs.1.is_empty() {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(pairs.0) {
+        if !pair.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// Whether this is what `StoreExt::digest_keys`, or the HTTP layer's, makes of a key.
+pub(crate) fn is_digest(key: &str) -> bool {
+    let digits = key.strip_prefix("sha256:").unwrap_or(key);
+    digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+impl Access {
+    /// Whether results are read and written under a key ring.
+    pub(crate) const fn has_ring(&self) -> bool {
+        self.has_ring
+    }
+
+    /// The name in the store of what a person calls so: the key itself, or the digest that stands for it in the store.
+    pub(crate) fn stored(&self, name: &RecordKey) -> Answer<RecordKey> {
+        match &self.names {
+            Some(names) if !is_digest(name.key().as_str()) => Ok(names.stored_name(name)?),
+            _ => Ok(name.clone()),
+        }
+    }
+
+    /// Whether the record of this stored name is the one that a log, or this command, shows as `digest`.
+    pub(crate) fn has_digest(&self, stored: &RecordKey, digest: &str) -> bool {
+        stored.digest().to_string() == digest
+            || self.names.as_ref().is_some_and(|names| names.has_digest(stored, digest))
+    }
+
+    /// Whether keys are found here although the store has digests of them.
+    pub(crate) const fn knows_names(&self) -> bool {
+        self.names.is_some()
+    }
+}

@@ -1,0 +1,194 @@
+//! The first page: figures of each operation, the last hour, and the records that may need somebody.
+
+use idem_core::Scope;
+use idem_core::listing::Listed;
+use idem_core::protocol::State;
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::look::{Look, MINUTES, Minute, ROWS};
+use crate::end::Answer;
+use crate::figures::Figures;
+use crate::output::{date, record_row, safe, span};
+use crate::target;
+
+/// Which records are shown.
+#[derive(Deserialize, Default)]
+pub(super) struct Shown {
+    #[serde(default)]
+    scope: String,
+    #[serde(default)]
+    state: String,
+}
+
+impl Shown {
+    /// The operation and the state that are asked for.
+    pub(super) fn filter(&self) -> Answer<(Option<Scope>, Option<State>)> {
+        let said = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let scope = said(&self.scope).map(|scope| target::scope(&scope)).transpose()?;
+        Ok((scope, State::from_word(&self.state)))
+    }
+}
+
+/// The address of a record: its operation and its digest, as the key is private.
+pub(super) fn address(scope: &str, digest: &str) -> String {
+    let query: String = form(&[("scope", scope), ("digest", digest)]);
+    format!("/record?{query}")
+}
+
+/// A query, as forms write it.
+fn form(pairs: &[(&str, &str)]) -> String {
+    let encoded = |text: &str| {
+        text.bytes().fold(String::new(), |mut encoded, byte| {
+            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                encoded.push(char::from(byte));
+            } else {
+                encoded += &format!("%{byte:02X}");
+            }
+            encoded
+        })
+    };
+    pairs.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect::<Vec<_>>().join("&")
+}
+
+pub(super) fn overview(look: &Look, listed: &[Listed], shown: &Shown) -> Markup {
+    html! {
+        p { "As of " time { (date(look.now)) } ", by the store's clock." }
+        (figures(look))
+        (chart(&look.minutes))
+        (records(look, listed, shown))
+    }
+}
+
+fn figures(look: &Look) -> Markup {
+    let all: Vec<_> = look.counted.scopes().collect();
+    html! {
+        section aria-labelledby="operations" {
+            h2 #operations { "Operations" }
+            @if all.is_empty() { p { "The store has no records." } } @else {
+                div.wide tabindex="0" role="region" aria-labelledby="operations" {
+                    table {
+                        thead { tr {
+                            th scope="col" { "Operation" }
+                            @for name in ["In doubt", "Lapsed", "In flight", "Oldest in flight", "Released", "Failed", "Completed"] {
+                                th.number scope="col" { (name) }
+                            }
+                        } }
+                        tbody { @for (scope, figures) in all { (row(scope, figures)) } }
+                    }
+                }
+            }
+            @if look.counted.unreadable() > 0 {
+                p.warn { (look.counted.unreadable()) " values cannot be read by this version." }
+            }
+        }
+    }
+}
+
+fn row(scope: &str, figures: &Figures) -> Markup {
+    let [in_flight, in_doubt, released, completed, failed] = figures.states;
+    let by = |state: &str| format!("/?{}#records", form(&[("scope", scope), ("state", state)]));
+    let linked = |count: u64, state: &str, class: &str| {
+        html! { td.number { @if count == 0 { "0" } @else { a class=(class) href=(by(state)) { (count) } } } }
+    };
+    html! { tr {
+        th scope="row" { a href=(by("")) { bdi { (safe(scope)) } } }
+        (linked(in_doubt, "in_doubt", "bad"))
+        (linked(figures.lapsed, "in_flight", "warn"))
+        (linked(in_flight, "in_flight", ""))
+        td.number { (figures.oldest_in_flight.map_or("-".to_owned(), span)) }
+        (linked(released, "released", ""))
+        (linked(failed, "failed", "warn"))
+        td.number { (completed) }
+    } }
+}
+
+fn records(look: &Look, records: &[Listed], shown: &Shown) -> Markup {
+    html! {
+        section aria-labelledby="records" {
+            h2 #records { @if shown.scope.is_empty() && shown.state.is_empty() { "Records that are not completed" } @else { "Records" } }
+            form.filter method="get" {
+                label for="scope" { "Operation" }
+                input #scope name="scope" value=(shown.scope) maxlength="512";
+                label for="state" { "State" }
+                select #state name="state" {
+                    option value="" { "any" }
+                    @for state in ["in_doubt", "in_flight", "released", "failed", "completed"] {
+                        option value=(state) selected[shown.state == state] { (state) }
+                    }
+                }
+                button { "Show" }
+            }
+            @if records.is_empty() { p { "None." } } @else {
+                div.wide tabindex="0" role="region" aria-labelledby="records" {
+                    table {
+                        thead { tr {
+                            @for name in ["Digest", "Operation", "State"] { th scope="col" { (name) } }
+                            th.number scope="col" { "Attempt" }
+                            @for name in ["Age", "Remark"] { th scope="col" { (name) } }
+                        } }
+                        tbody { @for listed in records {
+                            @let [digest, scope, state, attempt, age, remark] = record_row(listed, look.now, false);
+                            tr {
+                                td { a.digest href=(address(listed.key.scope().as_str(), &digest)) { (digest) } }
+                                td.name { bdi { (scope) } }
+                                td { span class={ "tag " (state) } { (state) } }
+                                td.number { (attempt) }
+                                td { (age) }
+                                td { (remark) }
+                            }
+                        } }
+                    }
+                }
+            }
+            @if records.len() == ROWS { p { "The first " (ROWS) " are here; " code { "idem list" } " shows all." } }
+        }
+    }
+}
+
+/// Calls of each minute, as bars: a picture and, for who does not see it, its sums.
+fn chart(minutes: &[Minute; MINUTES]) -> Markup {
+    let sum = |of: fn(&Minute) -> u64| minutes.iter().map(of).sum::<u64>();
+    let (begun, completed, failed) = (sum(|m| m.begun), sum(|m| m.completed), sum(|m| m.failed));
+    let most = minutes.iter().map(|m| m.begun.max(m.completed + m.failed)).max().unwrap_or(0).max(1);
+    // In a box of 600 x 100, a minute is 10 wide.
+    let height = |count: u64| count * 100 / most;
+    html! {
+        section aria-labelledby="hour" {
+            h2 #hour { "The last hour" }
+            figure {
+                svg viewBox="0 0 600 100" role="img" aria-labelledby="hour-text" preserveAspectRatio="none" {
+                    @for (place, minute) in minutes.iter().enumerate() {
+                        @let left = place * 10;
+                        @let (begun, failed) = (height(minute.begun), height(minute.failed));
+                        @let completed = height(minute.completed);
+                        rect.begun x=(left) y=(100 - begun) width="4" height=(begun) {}
+                        rect.completed x=(left + 5) y=(100 - completed - failed) width="4" height=(completed) {}
+                        rect.failed x=(left + 5) y=(100 - failed) width="4" height=(failed) {}
+                    }
+                }
+                figcaption #hour-text {
+                    span.key.begun {} "Begun: " (begun) ". " span.key.completed {} "Completed: " (completed) ". "
+                    span.key.failed {} "Failed: " (failed) ". At most " (most) " a minute. Of records that are still in the store."
+                }
+            }
+        }
+    }
+}
+
+/// The trail, as a table.
+pub(super) fn trail(entries: &[crate::audit::Entry]) -> Markup {
+    html! {
+        @if entries.is_empty() { p { "Nobody has settled anything." } } @else {
+            div.wide tabindex="0" role="region" aria-label="Audit trail" {
+                table {
+                    thead { tr { @for name in ["At", "Who", "What", "Operation", "Digest", "Was", "Outcome", "Reason"] { th scope="col" { (name) } } } }
+                    tbody { @for entry in entries { tr {
+                        td { time { (date(entry.at)) } }
+                        @for field in ["by", "action", "scope", "digest", "was", "outcome", "reason"] { td { bdi { (entry.text(field)) } } }
+                    } } }
+                }
+            }
+        }
+    }
+}

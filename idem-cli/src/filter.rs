@@ -1,0 +1,114 @@
+//! Which records are meant, by what they are: for lists, and for what is done to many at once.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use idem_core::Scope;
+use idem_core::listing::Listed;
+use idem_core::protocol::{State, Timestamp};
+use jiff::SignedDuration;
+
+use super::access::Access;
+use super::end::Answer;
+use super::output::{is_lapsed, is_over};
+use super::walk::Walk;
+
+#[derive(Args)]
+pub(crate) struct Filter {
+    /// Only records in this state; may be given several times
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) state: Vec<StateName>,
+    /// Only records first claimed longer ago than this, by the store's clock: 10m, 2h, 1d
+    #[arg(long, value_name = "SPAN", value_parser = older)]
+    older: Option<Duration>,
+    /// Only records in flight whose lease is over: their workers are gone
+    #[arg(long)]
+    lapsed: bool,
+    /// Records past their time, too, where they were not deleted yet
+    #[arg(long)]
+    expired: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum StateName {
+    #[value(alias = "in_flight")]
+    InFlight,
+    Completed,
+    Failed,
+    Released,
+    #[value(alias = "in_doubt")]
+    InDoubt,
+}
+
+impl From<StateName> for State {
+    fn from(name: StateName) -> Self {
+        match name {
+            StateName::InFlight => Self::InFlight,
+            StateName::Completed => Self::Completed,
+            StateName::Failed => Self::Failed,
+            StateName::Released => Self::Released,
+            StateName::InDoubt => Self::InDoubt,
+        }
+    }
+}
+
+/// A span of time as people write it.
+pub(crate) fn older(text: &str) -> Result<Duration, String> {
+    let wrong = || "write a span of time such as 30s, 10m, 2h or 7d".to_owned();
+    // Days and weeks here are of 24 hours, whatever a calendar says.
+    let span: jiff::Span = text.parse().map_err(|_| wrong())?;
+    let span: SignedDuration =
+        span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
+    Duration::try_from(span).map_err(|_| wrong())
+}
+
+impl Filter {
+    /// Whether nothing is said.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.state.is_empty() && self.older.is_none() && !self.lapsed && !self.expired
+    }
+
+    pub(crate) fn states(&self) -> Vec<State> {
+        self.state.iter().copied().map(State::from).collect()
+    }
+
+    pub(crate) fn fits(&self, listed: &Listed, now: Timestamp) -> bool {
+        let Listed { record, .. } = listed;
+        (self.expired || !is_over(record, now))
+            && (!self.lapsed || is_lapsed(record, now))
+            && self.older.is_none_or(|older| now.since(record.created_at) > older)
+    }
+
+    /// All records that fit, each once, and the store's clock.
+    pub(crate) async fn chosen(
+        &self,
+        access: &Access,
+        states: Vec<State>,
+        scope: Option<Scope>,
+    ) -> Answer<(Vec<Listed>, Timestamp)> {
+        let (mut chosen, mut names, mut now) = (Vec::new(), HashSet::new(), Timestamp::default());
+        let mut walk = Walk::new(&access.store, states, scope);
+        while let Some(page) = walk.page().await? {
+            now = page.now;
+            let fitting = page.records.into_iter().filter(|listed| self.fits(listed, now));
+            chosen.extend(fitting.filter(|listed| names.insert(listed.key.clone())));
+        }
+        Ok((chosen, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_is_a_span_of_time() {
+        assert_eq!(older("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(older("1h 30m"), Ok(Duration::from_secs(5_400)));
+        assert_eq!(older("7d"), Ok(Duration::from_secs(7 * 86_400)));
+        for text in ["", "10", "soon", "-5m", "1mo"] {
+            assert!(older(text).is_err(), "{text}");
+        }
+    }
+}

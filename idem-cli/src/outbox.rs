@@ -1,0 +1,189 @@
+//! `idem outbox`: what relays have set aside, in a PostgreSQL outbox.
+
+use clap::{Args, Subcommand};
+use idem_postgres::outbox::{MessageId, Outbox as Table, OutboxError};
+use serde_json::json;
+
+use super::access::Place;
+use super::audit::{Deed, Trail};
+use super::confirm::Confirm;
+use super::end::{Answer, End, Trouble};
+use super::output::{Output, safe, size};
+
+#[derive(Args)]
+pub(crate) struct Outbox {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Count the messages: pending, set aside, kept
+    Stats,
+    /// List the messages that were set aside
+    List {
+        /// How many to list at the most
+        #[arg(long, default_value_t = 100, value_name = "N")]
+        limit: usize,
+        /// Show the publisher's error, which may be private
+        #[arg(long)]
+        errors: bool,
+    },
+    /// Have a message that was set aside published again, before the later ones of its topic
+    Retry(One),
+    /// Delete a message that was set aside, unpublished
+    Discard(One),
+}
+
+#[derive(Args)]
+struct One {
+    /// Its id, as `idem outbox list` shows it
+    id: String,
+    #[command(flatten)]
+    trail: Trail,
+    #[command(flatten)]
+    confirm: Confirm,
+}
+
+fn trouble(error: OutboxError) -> Trouble {
+    match error {
+        OutboxError::Database(error) => error.into(),
+        error => Trouble::new(End::Usage, error.to_string()),
+    }
+}
+
+async fn open(place: &Place) -> Answer<Table> {
+    let url = place.url()?;
+    if !url.starts_with("postgres") {
+        return Err(Trouble::new(End::Usage, "an outbox is in a PostgreSQL database: say postgres://.."));
+    }
+    let mut builder = Table::builder(&url).must_exist();
+    let (schema, table) = place.table();
+    if let Some(schema) = schema {
+        builder = builder.schema(schema);
+    }
+    if let Some(table) = table {
+        builder = builder.table(table);
+    }
+    builder.connect().await.map_err(trouble)
+}
+
+pub(crate) async fn run(outbox: &Outbox, place: &Place, output: &mut Output) -> Answer {
+    let table = open(place).await?;
+    match &outbox.what {
+        What::Stats => stats(&table, output).await,
+        What::List { limit, errors } => list(&table, *limit, *errors, output).await,
+        What::Retry(one) => {
+            let question = "This has the message published again.";
+            Box::pin(settle(one, "retried", question, place, output, async |id| table.retry(id).await)).await
+        }
+        What::Discard(one) => {
+            let question = "This deletes the message: it is never published.";
+            Box::pin(settle(one, "discarded", question, place, output, async |id| table.discard(id).await))
+                .await
+        }
+    }
+}
+
+async fn stats(table: &Table, output: &mut Output) -> Answer {
+    let counts = table.counts().await.map_err(trouble)?;
+    let oldest = counts.oldest_pending.map(|age| age.as_secs_f64());
+    let figures = [
+        ("pending", counts.pending),
+        ("set_aside", counts.set_aside),
+        ("published", counts.published),
+        ("blocked_topics", counts.blocked_topics),
+    ];
+    if output.is_json() {
+        let mut line = json!({ "oldest_pending_seconds": oldest });
+        for (name, count) in figures {
+            line[name] = count.into();
+        }
+        output.line(line.to_string())?;
+    } else {
+        for (name, count) in figures {
+            output.line(format!("{name:<16}{count}"))?;
+        }
+        output.line(format!(
+            "{:<16}{}",
+            "oldest_pending",
+            oldest.map_or("-".to_owned(), |age| format!("{age:.0}s"))
+        ))?;
+    }
+    Ok(End::Done)
+}
+
+async fn list(table: &Table, limit: usize, errors: bool, output: &mut Output) -> Answer {
+    let found = table.set_aside(limit).await.map_err(trouble)?;
+    if found.is_empty() {
+        return Ok(End::Nothing);
+    }
+    if output.is_json() {
+        for message in &found {
+            let since = message.since.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            let mut line = json!({
+                "id": message.id.as_str(),
+                "topic": message.topic,
+                "sequence": message.sequence,
+                "payload_bytes": message.payload_bytes,
+                "attempts": message.attempts,
+                "since": jiff::Timestamp::from_second(i64::try_from(since.as_secs()).unwrap_or(0)).ok().map(|at| at.to_string()),
+                "blocks": message.blocks,
+            });
+            if errors {
+                line["error"] = message.error.clone().into();
+            }
+            output.line(line.to_string())?;
+        }
+        return Ok(End::Done);
+    }
+    let rows: Vec<[String; 7]> = found
+        .iter()
+        .map(|message| {
+            [
+                safe(message.id.as_str()),
+                safe(&message.topic),
+                message.sequence.to_string(),
+                message.attempts.to_string(),
+                size(message.payload_bytes),
+                if message.blocks { "blocks its topic" } else { "" }.to_owned(),
+                if errors { safe(message.error.as_deref().unwrap_or("")) } else { String::new() },
+            ]
+        })
+        .collect();
+    output.table(["ID", "TOPIC", "SEQUENCE", "ATTEMPTS", "PAYLOAD", "", ""], &rows)?;
+    Ok(End::Done)
+}
+
+async fn settle(
+    one: &One,
+    action: &'static str,
+    question: &str,
+    place: &Place,
+    output: &mut Output,
+    act: impl AsyncFnOnce(&MessageId) -> Result<bool, OutboxError>,
+) -> Answer {
+    let id = MessageId::new(&one.id).map_err(trouble)?;
+    one.confirm.ask(question)?;
+    let done = async {
+        match act(&id).await.map_err(trouble)? {
+            true => Ok(()),
+            false => Err(Trouble::new(End::Nothing, "no message of this id is set aside; nothing was done")),
+        }
+    };
+    // The trail is kept with the records, and a database may have an outbox and no records.
+    match place.open_records().await {
+        Ok(access) => {
+            let deed = Deed { action, scope: "idem.outbox", digest: safe(id.as_str()), seen: None };
+            one.trail.around(&access.store, &deed, done).await?;
+        }
+        Err(_) => done.await?,
+    }
+    let text = format!("the message is {action}");
+    output.line(if output.is_json() {
+        json!({ "id": id.as_str(), "outcome": action }).to_string()
+    } else {
+        text
+    })?;
+    Ok(End::Done)
+}

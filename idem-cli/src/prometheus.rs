@@ -1,0 +1,74 @@
+//! The figures of a walk as Prometheus reads them: the text exposition format, version 0.0.4.
+//!
+//! Owns the names. `ops/` uses them, and a test holds `ops/` to [`NAMES`].
+
+use std::fmt::Write as _;
+
+use super::figures::{Counted, Figures, STATES};
+
+/// The metrics, each with its help.
+pub(crate) const NAMES: [(&str, &str); 8] = [
+    ("idem_store_records", "Live records, by operation and state."),
+    ("idem_store_lapsed_records", "Records in flight whose lease is over, by operation."),
+    ("idem_store_expired_records", "Records past their end that are not deleted yet, by operation."),
+    ("idem_store_oldest_in_flight_seconds", "Age of the oldest record in flight, by operation."),
+    ("idem_store_oldest_in_doubt_seconds", "Age of the oldest key in doubt, by operation."),
+    ("idem_store_longest_lapse_seconds", "For how long the longest lapsed lease is over, by operation."),
+    ("idem_store_result_bytes", "Bytes of recorded results as they lie in the store, by operation."),
+    ("idem_store_unreadable_records", "Values in the store that this version cannot read."),
+];
+
+/// The text.
+pub(crate) fn text(counted: &Counted) -> String {
+    let mut text = String::new();
+    for (name, help) in NAMES {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+        if name == "idem_store_unreadable_records" {
+            let _ = writeln!(text, "{name} {}", counted.unreadable());
+        }
+        for (scope, figures) in counted.scopes() {
+            let operation = escaped(scope);
+            if name == "idem_store_records" {
+                for (state, count) in STATES.into_iter().zip(figures.states) {
+                    let state = state.as_str();
+                    let _ = writeln!(text, "{name}{{operation=\"{operation}\",state=\"{state}\"}} {count}");
+                }
+            } else if let Some(value) = value(name, figures) {
+                let _ = writeln!(text, "{name}{{operation=\"{operation}\"}} {value}");
+            }
+        }
+    }
+    text
+}
+
+fn value(name: &str, figures: &Figures) -> Option<f64> {
+    // Counts below 2^53 are exact.
+    #[allow(clippy::cast_precision_loss, reason = "a count of records or bytes")]
+    let count = |count: u64| Some(count as f64);
+    let seconds = |span: Option<std::time::Duration>| Some(span.unwrap_or_default().as_secs_f64());
+    match name {
+        "idem_store_lapsed_records" => count(figures.lapsed),
+        "idem_store_expired_records" => count(figures.expired),
+        "idem_store_oldest_in_flight_seconds" => seconds(figures.oldest_in_flight),
+        "idem_store_oldest_in_doubt_seconds" => seconds(figures.oldest_in_doubt),
+        "idem_store_longest_lapse_seconds" => seconds(figures.longest_lapse),
+        "idem_store_result_bytes" if figures.unsized_values == 0 => count(figures.bytes),
+        _ => None,
+    }
+}
+
+/// As the value of a label stands in quotes.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_cannot_end_before_its_end() {
+        assert_eq!(escaped("a\"} 1\n\\b"), "a\\\"} 1\\n\\\\b");
+    }
+}

@@ -1,0 +1,136 @@
+//! Many records at once, records that are known from elsewhere, exports, and the trail of all that.
+
+use std::time::Duration;
+
+use idem::protocol::State;
+use idem::{OnCrash, Operation};
+use serde_json::json;
+
+use crate::idem_command::*;
+
+#[tokio::test]
+async fn many_keys_in_doubt_are_listed_first_and_then_resolved() {
+    let shop = Shop::new();
+    for name in ["a", "b", "c"] {
+        bring(&shop.store, &key(name), State::InDoubt).await;
+    }
+    bring(&shop.store, &key_of("another", "d"), State::InDoubt).await;
+    bring(&shop.store, &key("e"), State::InFlight).await;
+    let words = ["resolve", "--all", "--scope", SCOPE, "--release"];
+    let dry = shop.idem.run(&[&words[..], &["--dry-run"]].concat()).ended(0);
+    assert!(dry.out.contains("3 keys") && dry.out.contains("dry run"), "{dry:?}");
+    let dry = shop.idem.run(&[&["--json"], &words[..], &["--dry-run"]].concat()).ended(0).json();
+    assert_eq!((dry.len(), &dry[0]["would_be"]), (3, &json!("released")));
+    // Without a terminal nobody can agree.
+    shop.idem.run(&words).ended(6);
+    assert_eq!(shop.idem.digests(&["--state", "in-doubt"]).len(), 4);
+    let done = shop.idem.run(&[&words[..], &["--yes", "--by", "mara"]].concat()).ended(0);
+    assert!(done.out.contains("3 settled"), "{done:?}");
+    assert_eq!(shop.idem.digests(&["--state", "in-doubt"]).len(), 1);
+    assert_eq!(state_of(&shop.store, &key("a")).await, Some(State::Released));
+    let trail = shop.idem.run(&["--json", "audit"]).ended(0).json();
+    assert_eq!(trail.len(), 3);
+    assert!(trail.iter().all(|entry| entry["by"] == "mara" && entry["action"] == "released"), "{trail:?}");
+    shop.idem.run(&[&words[..], &["--yes"]].concat()).ended(1);
+}
+
+#[tokio::test]
+async fn what_changes_while_a_person_thinks_is_left_alone() {
+    let shop = Shop::new();
+    for name in ["a", "b"] {
+        bring(&shop.store, &key(name), State::Completed).await;
+    }
+    let words = ["forget", "--all", "--scope", SCOPE, "--state", "completed"];
+    let ended = shop.idem.run_on_terminal_after(&words, "yes", async {
+        idem::Store::forget(&shop.store, &key("b")).await.unwrap();
+        bring(&shop.store, &key("b"), State::Completed).await;
+    });
+    let ended = ended.await.ended(3);
+    assert!(ended.out.contains("1 settled, 1 had changed"), "{ended:?}");
+    assert_eq!(state_of(&shop.store, &key("a")).await, None);
+    assert_eq!(state_of(&shop.store, &key("b")).await, Some(State::Completed));
+}
+
+#[tokio::test]
+async fn not_every_record_is_forgotten_by_a_word_too_few() {
+    let shop = Shop::new();
+    bring(&shop.store, &key("a"), State::Completed).await;
+    for words in [
+        &["forget", "--all", "--yes"][..],
+        &["forget", "a", "--state", "completed", "--yes"],
+        &["forget", "a", "--all", "--yes"],
+        &["forget", "--yes"],
+        &["resolve", "--all", "--state", "completed", "--release", "--yes"],
+    ] {
+        shop.idem.run(words).ended(2);
+    }
+    assert_eq!(state_of(&shop.store, &key("a")).await, Some(State::Completed));
+}
+
+#[tokio::test]
+async fn a_result_that_is_known_from_elsewhere_is_recorded_and_replayed() {
+    let shop = Shop::new();
+    let words = ["record", "order-1", "--scope", SCOPE, "--completed", "\"r-17\"", "--yes"];
+    // Nothing shows whether the service encrypts.
+    shop.idem.run(&words).ended(3);
+    let words = [&words[..], &["--unencrypted", "--ttl", "7d"]].concat();
+    shop.idem.run(&words).ended(0);
+    let charge = Operation::new(SCOPE).on_crash(OnCrash::InDoubt);
+    let body = || async { Ok::<_, idem::Error>(json!("the body ran")) };
+    assert_eq!(charge.run(&shop.store, "order-1", body).await.unwrap(), json!("r-17"));
+    let record = idem::Store::get(&shop.store, &key("order-1")).await.unwrap().unwrap();
+    assert_eq!(record.ttl, Duration::from_secs(7 * 86_400));
+    shop.idem.run(&words).ended(3);
+    for state in [State::InFlight, State::Released, State::InDoubt] {
+        let name = format!("{state:?}");
+        bring(&shop.store, &key(&name), state).await;
+        let words = ["record", &name, "--scope", SCOPE, "--completed", "1", "--yes", "--unencrypted"];
+        shop.idem.run(&words).ended(3);
+        assert_eq!(state_of(&shop.store, &key(&name)).await, Some(state));
+    }
+    shop.idem.run(&["record", "x", "--scope", SCOPE, "--release", "--yes"]).ended(2);
+    shop.idem.run(&["record", "x", "--completed", "1", "--yes"]).ended(2);
+}
+
+#[tokio::test]
+async fn an_export_has_keys_and_results_only_where_that_is_asked_for() {
+    let shop = Shop::new();
+    bring(&shop.store, &key(&format!("{SECRET}-1")), State::Completed).await;
+    bring(&shop.store, &key("order-2"), State::InDoubt).await;
+    let shown = shop.idem.run(&["export"]).ended(0);
+    assert_eq!(shown.json().len(), 2);
+    assert!(!shown.out.contains(SECRET), "{shown:?}");
+    let shown = shop.idem.run(&["export", "--state", "completed", "--keys", "--results"]).ended(0).one();
+    assert_eq!((&shown["key"], &shown["result"]["value"]["receipt"]), (&json!("hush-1"), &json!(SECRET)));
+    let dry = shop.idem.run(&["--json", "export", "--dry-run"]).ended(0).one();
+    assert_eq!(dry["records"], 2);
+    shop.idem.run(&["export", "--scope", "none"]).ended(1);
+}
+
+#[tokio::test]
+async fn the_trail_says_what_was_refused_and_is_in_no_list_of_records() {
+    let shop = Shop::new();
+    bring(&shop.store, &key("order-1"), State::Completed).await;
+    shop.idem.run(&["audit"]).ended(1);
+    shop.idem.run(&["forget", "order-1", "--yes", "--by", "mara\u{1b}[2J", "--reason", "ticket 7"]).ended(0);
+    let shown = shop.idem.run(&["audit"]).ended(0);
+    assert!(shown.out.contains("forgotten") && shown.out.contains("ticket 7"), "{shown:?}");
+    assert!(!shown.out.contains('\u{1b}') && !shown.out.contains("order-1"), "{shown:?}");
+    let digest = key("order-1").digest().to_string();
+    shop.idem.run(&["audit", "--digest", &digest]).ended(0);
+    shop.idem.run(&["audit", "--digest", "0000000000000000"]).ended(1);
+    shop.idem.run(&["list"]).ended(1);
+    shop.idem.run(&["stats"]).ended(1);
+    assert_eq!(shop.idem.run(&["--json", "list", "--scope", "idem.audit"]).ended(0).json().len(), 1);
+}
+
+#[test]
+fn completions_and_the_manual_page_know_every_command() {
+    let idem = Idem::new("");
+    for words in [&["completions", "bash"][..], &["completions", "zsh"], &["completions", "fish"], &["man"]] {
+        let shown = idem.run(words).ended(0).out;
+        for command in ["resolve", "forget", "record", "export", "audit", "outbox"] {
+            assert!(shown.contains(command), "{words:?}: {command}");
+        }
+    }
+}

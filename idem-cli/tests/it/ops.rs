@@ -1,0 +1,203 @@
+//! The alert rules and the dashboard in `ops/` name what exists, and each alert has its page in the runbook.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use idem::protocol::State;
+
+use crate::idem_command::*;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The labels of each metric, and the values that the pages list for some.
+#[derive(Default)]
+struct Known {
+    labels: BTreeMap<String, BTreeSet<String>>,
+    words: BTreeSet<String>,
+}
+
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+impl Known {
+    /// Of the tables of a page, whose first column is a metric and one of the next two its labels.
+    fn of_page(&mut self, path: &str, labels_in: usize) {
+        let page = read(path);
+        self.words.extend(quoted(&page).map(str::to_owned));
+        for row in page.lines().filter(|line| line.starts_with("| `idem_")) {
+            let cells: Vec<&str> = row.split('|').collect();
+            let name = quoted(cells[1]).next().unwrap().to_owned();
+            let names = quoted(cells[labels_in]).map(str::to_owned).collect::<BTreeSet<_>>();
+            // Prometheus splits a histogram.
+            for end in ["", "_sum", "_count"] {
+                self.labels.insert(format!("{name}{end}"), names.clone());
+            }
+        }
+    }
+}
+
+/// Each metric in an expression, with the labels that are asked of it and their values.
+fn metrics(expression: &str) -> Vec<(String, Vec<(String, String)>)> {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    let mut rest = expression;
+    while let Some(at) = rest.find("idem_") {
+        rest = &rest[at..];
+        let end = rest.find(|c| !is_of_name(c)).unwrap_or(rest.len());
+        let (name, after) = rest.split_at(end);
+        let mut labels = Vec::new();
+        if let Some(inner) =
+            after.strip_prefix('{').and_then(|after| after.split_once('}')).map(|(inner, _)| inner)
+        {
+            for pair in inner.split("\",").filter(|pair| !pair.is_empty()) {
+                let (label, value) = pair.split_once('=').unwrap();
+                labels.push((label.trim().to_owned(), value.trim_matches(['~', '"']).to_owned()));
+            }
+        }
+        found.push((name.to_owned(), labels));
+        rest = after;
+    }
+    found
+}
+
+/// What is grouped by in an expression.
+fn groups(expression: &str) -> BTreeSet<String> {
+    let lists = expression.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
+    lists.flat_map(|list| list.split(',')).map(|label| label.trim().to_owned()).collect()
+}
+
+/// The expressions of the rules, by the alert's name.
+fn rules() -> Vec<(String, String)> {
+    let text = read("ops/prometheus/idem-alerts.yml");
+    let mut rules = Vec::new();
+    for rule in text.split("- alert: ").skip(1) {
+        let name = rule.lines().next().unwrap().trim().to_owned();
+        let line = rule.lines().find_map(|line| line.trim().strip_prefix("expr: ")).unwrap();
+        assert!(rule.contains(&format!("runbook: docs/alerts.md#{}", name.to_lowercase())), "{name}");
+        rules.push((name, line.trim_matches('\'').replace("''", "'")));
+    }
+    rules
+}
+
+fn panels() -> Vec<(String, String)> {
+    let dashboard: serde_json::Value = serde_json::from_str(&read("ops/grafana/idem.json")).unwrap();
+    let mut panels = Vec::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().unwrap() {
+            let of = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+            panels.push((of(&panel["title"]), of(&target["expr"])));
+        }
+    }
+    panels
+}
+
+#[test]
+fn every_metric_label_and_value_that_a_rule_or_a_panel_names_exists() {
+    let mut known = Known::default();
+    known.of_page("docs/events.md", 3);
+    known.of_page("docs/cli.md", 2);
+    known.words.extend(quoted(&read("docs/http.md")).map(str::to_owned));
+    for state in ["in_flight", "in_doubt", "released", "completed", "failed"] {
+        known.words.insert(state.to_owned());
+    }
+    let (rules, panels) = (rules(), panels());
+    assert!(rules.len() >= 18 && panels.len() >= 14, "{} {}", rules.len(), panels.len());
+    for (place, expression) in rules.iter().chain(&panels) {
+        let found = metrics(expression);
+        assert!(!found.is_empty(), "{place}: {expression}");
+        for (name, labels) in found {
+            let has = known.labels.get(&name).unwrap_or_else(|| panic!("{place}: no metric {name}"));
+            for group in groups(expression) {
+                assert!(has.contains(&group), "{place}: {name} has no label {group}");
+            }
+            for (label, values) in labels {
+                assert!(has.contains(&label), "{place}: {name} has no label {label}");
+                for value in values.split('|').filter(|value| !value.starts_with('$')) {
+                    assert!(known.words.contains(value), "{place}: {name} has no {label} {value}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_metrics_of_a_store_are_those_of_the_page() {
+    let shop = Shop::new();
+    bring(&shop.store, &key("a"), State::InDoubt).await;
+    bring(&shop.store, &key_of("quotes\"\\\n", "b"), State::Completed).await;
+    let shown = shop.idem.run(&["stats", "--format", "prometheus"]).ended(0).out;
+    let page = read("docs/cli.md");
+    let mut names = BTreeSet::new();
+    for line in shown.lines().filter(|line| line.starts_with("# TYPE ")) {
+        let name = line.split(' ').nth(2).unwrap();
+        assert!(page.contains(&format!("`{name}`")), "{name}");
+        names.insert(name.to_owned());
+    }
+    let listed = page.lines().filter(|line| line.starts_with("| `idem_store_"));
+    let listed: BTreeSet<String> = listed.map(|line| quoted(line).next().unwrap().to_owned()).collect();
+    assert_eq!(names, listed);
+    assert!(
+        shown.contains("idem_store_records{operation=\"shop.charge\",state=\"in_doubt\"} 1\n"),
+        "{shown}"
+    );
+    let file = shop.folder().join("idem.prom");
+    std::fs::write(&file, &shown).unwrap();
+    let checked = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(std::fs::File::open(file).unwrap())
+        .output()
+        .expect("promtool is not installed: run `scripts/test`, which installs it");
+    assert!(checked.status.success() && checked.stderr.is_empty(), "{checked:?}\n{shown}");
+}
+
+#[test]
+fn every_alert_fires_and_has_a_section_in_the_runbook() {
+    let page = read("docs/alerts.md");
+    let sections: BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let rules = rules();
+    assert_eq!(rules.iter().map(|(name, _)| name.as_str()).collect::<BTreeSet<_>>(), sections);
+    let fired = read("ops/prometheus/idem-alerts-test.yml");
+    for (name, _) in &rules {
+        assert!(fired.contains(&format!("- name: {name}\n")), "{name} is not fired");
+    }
+    for words in [["check", "idem-alerts.yml"], ["test", "idem-alerts-test.yml"]] {
+        let checked = Command::new("promtool")
+            .args([words[0], "rules", words[1]])
+            .current_dir(root().join("ops/prometheus"))
+            .output()
+            .expect("promtool is not installed: run `scripts/test`, which installs it");
+        assert!(checked.status.success(), "{checked:?}");
+    }
+}
+
+#[test]
+fn the_commands_in_manifests_are_ones_that_this_command_takes() {
+    let idem = Idem::new("");
+    let mut commands = 0;
+    for file in ["ops/kubernetes/idem.yml", "ops/compose/compose.yml"] {
+        for line in read(file).lines() {
+            let line = line.trim();
+            let Some(list) = line.strip_prefix("args: ").or_else(|| line.strip_prefix("command: ")) else {
+                continue;
+            };
+            let words: Vec<String> = serde_json::from_str(list).unwrap();
+            if ["redis-server", "--addr"].contains(&words[0].as_str()) {
+                continue;
+            }
+            let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+            // What is unknown is refused before the help is printed.
+            words.push("--help");
+            idem.run(&words).ended(0);
+            commands += 1;
+        }
+    }
+    assert_eq!(commands, 4);
+}

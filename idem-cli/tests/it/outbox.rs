@@ -1,0 +1,45 @@
+//! `outbox`: what a relay set aside is listed, published again or deleted.
+
+use idem::PostgresStore;
+use idem::outbox::Outbox;
+use idem_test_servers::Postgres;
+use serde_json::json;
+
+use crate::idem_command::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_were_set_aside_are_settled_and_stand_in_the_trail() {
+    let server = Postgres::start();
+    let idem = Idem::new(server.url());
+    // Nothing is made by looking.
+    idem.run(&["outbox", "stats"]).ended(5);
+    assert_eq!(server.sql("select to_regclass('idem_outbox') is null"), "t");
+    Outbox::connect(&server.url()).await.unwrap();
+    idem.run(&["outbox", "list"]).ended(1);
+    for id in ["m-1", "m-2", "m-3"] {
+        let aside = if id == "m-3" { "null" } else { "1" };
+        let columns = "id, topic, payload, attempts, last_error, enqueued_at, set_aside_at";
+        let values = format!("'{id}', 'orders', 'hush', 3, 'hush', 1, {aside}");
+        let _ = server.sql(&format!("insert into idem_outbox ({columns}) values ({values})"));
+    }
+    let listed = idem.run(&["--json", "outbox", "list"]).ended(0);
+    assert!(!listed.out.contains(SECRET), "{listed:?}");
+    assert_eq!(listed.json()[0]["id"], "m-1");
+    assert!(idem.run(&["outbox", "list", "--errors"]).ended(0).out.contains(SECRET));
+    let counts = idem.run(&["--json", "outbox", "stats"]).ended(0).one();
+    assert_eq!((&counts["pending"], &counts["set_aside"]), (&json!(1), &json!(2)));
+    idem.run(&["outbox", "retry", "m-1"]).ended(6);
+    // A database may have an outbox and no records: then there is no trail.
+    idem.run(&["outbox", "retry", "m-1", "--yes"]).ended(0);
+    PostgresStore::connect(&server.url()).await.unwrap();
+    idem.run(&["outbox", "discard", "m-2", "--yes", "--reason", "ticket 7"]).ended(0);
+    idem.run(&["outbox", "discard", "m-3", "--yes"]).ended(1);
+    assert_eq!(server.sql("select id from idem_outbox where set_aside_at is null order by id"), "m-1\nm-3");
+    let trail = idem.run(&["--json", "audit"]).ended(0).json();
+    let done: Vec<_> =
+        trail.iter().map(|entry| (&entry["action"], &entry["digest"], &entry["outcome"])).collect();
+    let discarded = json!("discarded");
+    assert!(done.contains(&(&discarded, &json!("m-2"), &json!("done"))), "{trail:?}");
+    assert!(done.contains(&(&discarded, &json!("m-3"), &json!("nothing was done"))), "{trail:?}");
+    Idem::new("sqlite:nowhere").run(&["outbox", "list"]).ended(2);
+}

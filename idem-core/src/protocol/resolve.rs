@@ -1,0 +1,47 @@
+//! What an operator's word does to a record.
+
+use std::time::Duration;
+
+use super::transition::{Transition, live, released, terminal};
+use super::{Owner, Record, Resolution, ResolveAnswer, Seen, State, StoredResult, Timestamp, Tombstone};
+
+/// Carries out an operator's word on a key in doubt, or on what was seen.
+#[must_use]
+pub fn resolve(
+    record: Option<&Record>,
+    resolution: &Resolution,
+    now: Timestamp,
+) -> Transition<ResolveAnswer> {
+    let Some(record) = live(record, now) else {
+        return Transition::keep(ResolveAnswer::Absent);
+    };
+    if resolution.seen().is_some_and(|seen| seen != Seen::of(record)) {
+        return Transition::keep(ResolveAnswer::Changed(record.state));
+    }
+    if matches!(resolution, Resolution::ForgetSeen(_)) {
+        return Transition::put(ended(record), ResolveAnswer::Resolved);
+    }
+    if record.state != State::InDoubt {
+        return Transition::keep(ResolveAnswer::NotInDoubt(record.state));
+    }
+    let new = match resolution.recorded() {
+        Some((verdict, result)) => terminal(record, Owner::NOBODY, verdict, result.clone(), now),
+        // The owner goes too: the worker in doubt must not take the release for its own.
+        None => Record { owner: Owner::NOBODY, ..released(record, false, Duration::ZERO, now) },
+    };
+    Transition::put(new, ResolveAnswer::Resolved)
+}
+
+/// What is left of a forgotten record until it is purged: its fence, which no later one may be below. It ended so long
+/// ago that it is over by every clock, and is the first that a purge finds; and it has a result, so no store keeps steps.
+fn ended(record: &Record) -> Record {
+    let long_ago = Some(Timestamp::from_micros(1));
+    Record {
+        attempt: 0,
+        result: Some(StoredResult::Tombstone(Tombstone::NotEncodable)),
+        created_at: record.created_at,
+        completed_at: long_ago,
+        expires_at: long_ago,
+        ..Record::new(State::Completed, Owner::NOBODY, record.fence)
+    }
+}
