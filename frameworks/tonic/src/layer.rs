@@ -11,7 +11,7 @@ use futures_util::stream;
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use idem_core::Store;
+use idem_runtime::Store;
 use idem_runtime::http::{Begun, Body, BoxError, IdempotencyLayer, Problem, Recording};
 use tonic::Code;
 use tonic::server::NamedService;
