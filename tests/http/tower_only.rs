@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::Request as AxumRequest;
+use axum::extract::{Extension, Request as AxumRequest};
 use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -14,7 +14,7 @@ use futures_util::stream;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use idem::MemoryStore;
-use idem::http::IdempotencyLayer;
+use idem::http::{IdempotencyLayer, Idempotent};
 use idem_test_servers::web::{Answer, Request, Server};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -244,4 +244,48 @@ async fn a_body_that_is_malformed_is_400() {
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(b"3\r\nabc\r\nzz\r\n").await.unwrap();
     assert_eq!(Answer::read(&mut stream).await.status, 400);
+}
+
+#[tokio::test]
+async fn an_axum_handler_takes_its_call_as_an_argument() {
+    let required =
+        |Idempotent(call): Idempotent| async move { format!("{} {}", call.operation(), call.attempt()) };
+    let optional = |call: Option<Idempotent>| async move { call.is_some().to_string() };
+    let routes = || Router::new().route("/required", post(required)).route("/optional", post(optional));
+    let guarded = layer(|builder| builder.optional_key());
+    let server = Server::start(routes().layer(guarded)).await;
+    assert_eq!(server.ask(Request::post("/required", "k")).await.body, b"http 1");
+    assert_eq!(server.ask(Request::post("/optional", "l")).await.body, b"true");
+    assert_eq!(server.ask(Request::new("POST", "/optional")).await.body, b"false");
+    let refused = server.ask(Request::new("POST", "/required")).await;
+    assert_eq!(refused.status, 500);
+    assert!(refused.json()["type"].as_str().unwrap().ends_with("misconfigured"));
+}
+
+#[derive(Clone)]
+struct Account(String);
+
+#[tokio::test]
+async fn the_tenant_is_what_authentication_outside_has_put_into_the_request() {
+    let runs = Runs::default();
+    let count = runs.clone();
+    let handler = move || async move { format!("receipt {}", count.run()) };
+    let guard =
+        IdempotencyLayer::builder(MemoryStore::new()).tenant_of(|account: &Account| account.0.clone());
+    let guarded = |account: Option<&str>| {
+        let router = Router::new().route("/pay", post(handler.clone())).layer(guard.clone().build().unwrap());
+        match account {
+            Some(account) => router.layer(Extension(Account(account.to_owned()))),
+            None => router,
+        }
+    };
+    for (account, body, replay) in [("one", "1", false), ("other", "2", false), ("one", "1", true)] {
+        let server = Server::start(guarded(Some(account))).await;
+        let answer = server.ask(Request::post("/pay", "k")).await;
+        let is_replay = answer.is_replay();
+        assert_eq!((answer.body, is_replay), (format!("receipt {body}").into_bytes(), replay));
+    }
+    let server = Server::start(guarded(None)).await;
+    assert_eq!(server.ask(Request::post("/pay", "k")).await.problem(), "tenant-missing");
+    assert_eq!(runs.count(), 2);
 }

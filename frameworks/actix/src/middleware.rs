@@ -14,7 +14,7 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream;
 use http::{Extensions, Request};
 use http_body_util::BodyExt as _;
-use idem_core::Store;
+use idem_runtime::Store;
 use idem_runtime::http::{Begun, Body, IdempotencyLayer};
 
 use crate::body::sendable;

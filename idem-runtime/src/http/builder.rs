@@ -179,6 +179,15 @@ impl<St: Store> Builder<St> {
         self
     }
 
+    /// Whose key it is, from an extension of the request that an authentication layer outside this one has set; a request
+    /// without it is refused. See [`tenant`](Self::tenant).
+    pub fn tenant_of<T: Send + Sync + 'static>(
+        self,
+        tenant: impl Fn(&T) -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.tenant(move |request| request.extensions.get::<T>().map(&tenant))
+    }
+
     /// All clients share one set of keys: a client that knows another's key and request gets its response, and the
     /// first client to use a key owns it. For an API behind which there is one client, or whose
     /// responses all of its clients may see.

@@ -47,6 +47,11 @@ pub(super) const LONGEST_KEY: usize = MAX_KEY_BYTES - LONGEST_TENANT - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recording {
+    /// Keep it, whatever its status is.
+    Keep,
+    /// It does not say what became of the request, as if its handler had not answered: see
+    /// [`Builder::on_crash`](super::Builder::on_crash).
+    Crash,
     /// Do not keep it: the key is free again, and the next request with it runs the handler.
     Release,
     /// Do not hold it back to keep it, as it is a stream: a retry is told that it was processed and that
@@ -94,8 +99,11 @@ pub(super) struct Config<St> {
 impl<St> Config<St> {
     /// What becomes of the key of a response.
     pub(super) fn fate(&self, response: &response::Parts) -> Fate {
-        if response.extensions.get() == Some(&Recording::Release) {
-            return Fate::Release;
+        match response.extensions.get() {
+            Some(Recording::Keep) => return Fate::Keep,
+            Some(Recording::Crash) => return Fate::Abandon,
+            Some(Recording::Release) => return Fate::Release,
+            Some(Recording::PassThrough) | None => {}
         }
         let said = match (&self.keep_if, self.statuses.get(&response.status)) {
             (Some(keep_if), _) => Some(keep_if(response)),

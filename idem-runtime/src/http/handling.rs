@@ -11,13 +11,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::response::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use tokio::runtime::Handle;
 use tokio::task::JoinError;
 use tokio::time::timeout;
 
 use super::body::{Body, BoxError, Gathered, gather};
-use super::config::{Config, Fate, is_grpc_failure, streams};
+use super::config::{Config, Fate, Recording, is_grpc_failure, streams};
 use super::errors::{no_runtime, refusal};
 use super::problem::{Problem, Refusal, seconds};
 use super::recording;
@@ -220,7 +220,7 @@ where
         Gathered::Whole(data, trailers) if !is_as_long_as_said(method, &parts, data.len()) => {
             untouched(parts, Body::of_unsaid_length(data, trailers), Record::Crash)
         }
-        Gathered::Whole(data, trailers) if trailers.as_ref().is_some_and(is_grpc_failure) => {
+        Gathered::Whole(data, trailers) if fails(&parts, trailers.as_ref()) => {
             untouched(parts, Body::whole(data, trailers), Record::Nothing)
         }
         Gathered::Whole(data, trailers) => {
@@ -232,6 +232,11 @@ where
         // Nobody has had this response whole, and its handler had begun.
         Gathered::Broken { read, .. } => untouched(parts, read, Record::Crash),
     }
+}
+
+/// Whether the trailers say that the call failed, and the handler does not say to keep that.
+fn fails(response: &Parts, trailers: Option<&HeaderMap>) -> bool {
+    trailers.is_some_and(is_grpc_failure) && response.extensions.get() != Some(&Recording::Keep)
 }
 
 /// Whether a response has as many bytes as its `Content-Length` says. Where there is no body by

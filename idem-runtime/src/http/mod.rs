@@ -76,6 +76,8 @@ mod builder;
 mod config;
 mod errors;
 mod exchange;
+#[cfg(feature = "axum")]
+mod extract;
 mod fingerprint;
 mod future;
 mod handling;
@@ -94,6 +96,8 @@ pub use builder::Builder;
 pub use config::Recording;
 pub use errors::error_response;
 pub use exchange::Begun;
+#[cfg(feature = "axum")]
+pub use extract::Idempotent;
 pub use fingerprint::RequestFingerprint;
 pub use future::ResponseFuture;
 pub use handling::Run;

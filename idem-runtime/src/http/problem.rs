@@ -24,7 +24,8 @@ pub(super) const DRAFT: HeaderValue = HeaderValue::from_static(
      type=\"text/html\"",
 );
 
-/// What a request was refused for. Its [`name`](Self::name) ends the problem's `type`.
+/// What a request was refused for. Its [`name`](Self::name) ends the problem's `type`. It is an extension of the response, for a
+/// service outside that says it in another form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Problem {
@@ -176,6 +177,7 @@ impl Answers {
         });
         let mut response = Response::new(Body::from(Bytes::from(document.to_string())));
         *response.status_mut() = problem.status();
+        response.extensions_mut().insert(*problem);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CONTENT_LANGUAGE, HeaderValue::from_static("en"));

@@ -214,7 +214,8 @@ impl Drop for Ending {
 
 #[tokio::test]
 async fn a_store_that_goes_down_is_503_in_time_or_runs_unprotected_and_all_is_well_when_it_is_back() {
-    let mut redis = Redis::with(&["--appendonly", "yes"]);
+    // Every write is on the disk before its answer: the test kills the server.
+    let mut redis = Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let (closed, open) = (Payments::start(&redis.url(), ""), Payments::start(&redis.url(), "--fail-open"));
     let first = closed.ask(&payment("before")).await;
     redis.server().kill();

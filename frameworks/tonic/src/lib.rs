@@ -1,0 +1,57 @@
+//! Idempotency keys for gRPC with tonic: a repeated unary call under the same key gets the first answer, with its message,
+//! status and trailers, and its method does not run again.
+//!
+//! The key is the metadata `idempotency-key`. [`GrpcIdempotencyLayer`] goes round a whole server, or round one service. Its
+//! settings are those of an [`IdempotencyLayer`](idem_runtime::http::IdempotencyLayer).
+//!
+//! ```
+//! # use idem_runtime as idem;
+//! use idem::MemoryStore;
+//! use idem::http::IdempotencyLayer;
+//! use idem_tonic::GrpcIdempotencyLayer;
+//!
+//! # fn main() -> Result<(), idem::Error> {
+//! let layer = IdempotencyLayer::builder(MemoryStore::new())
+//!     .shared_by_all_clients()
+//!     // Calls that only read need no key.
+//!     .optional_key()
+//!     .build()?;
+//! let layer = GrpcIdempotencyLayer::new(layer);
+//! // tonic::transport::Server::builder().layer(layer).add_service(..)
+//! # let _ = layer;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Answers
+//!
+//! What the layer itself answers has the metadata `idempotency-problem` with the name of the
+//! [`Problem`](idem_runtime::http::Problem), `retry-after` in seconds where a later try has a chance, and one of these codes:
+//!
+//! | problem | code |
+//! |---|---|
+//! | `key-missing`, `key-malformed`, `tenant-missing`, `request-incomplete` | `INVALID_ARGUMENT` |
+//! | `request-too-large` | `OUT_OF_RANGE` |
+//! | `in-flight` | `ABORTED` |
+//! | `key-reused`, `in-doubt`, `response-not-stored` | `FAILED_PRECONDITION` |
+//! | `store-unavailable`, `too-many-running` | `UNAVAILABLE` |
+//! | `handler-failed`, `misconfigured` | `INTERNAL` |
+//! | a call that streams | `UNIMPLEMENTED`, without `idempotency-problem` |
+//!
+//! # Streams
+//!
+//! A key is for unary calls. A call with a key that sends more than one message, or does not end within 10 seconds of its
+//! first, is refused before anything runs. A call that answers with more than one message has run by then: its client gets
+//! `UNIMPLEMENTED`, and so does every call with its key.
+//!
+//! # The same call
+//!
+//! A message counts by its bytes. Clients that send the same message again send the same bytes, except for maps, whose order
+//! Protocol Buffers leave open, and for clients that change their compression: leave the body out there, by
+//! [`RequestFingerprint::without_body`](idem_runtime::http::RequestFingerprint::without_body).
+
+mod layer;
+mod messages;
+mod status;
+
+pub use layer::{GrpcIdempotency, GrpcIdempotencyLayer};
