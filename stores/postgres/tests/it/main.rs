@@ -13,5 +13,6 @@ mod outbox_at_random;
 mod outbox_events;
 mod outbox_relay;
 mod outbox_support;
+mod poolers;
 mod purge;
 mod support;
