@@ -4,6 +4,8 @@
 
 mod conformance;
 mod connections;
+mod drivers;
+mod encryption;
 mod failures;
 mod full_disk;
 mod layouts;
