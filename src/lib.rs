@@ -127,7 +127,7 @@ pub use idem_mysql::{MySqlStore, MySqlStoreBuilder};
 pub use idem_postgres::outbox;
 #[cfg(feature = "postgres")]
 #[doc(inline)]
-pub use idem_postgres::{PostgresStore, PostgresStoreBuilder};
+pub use idem_postgres::{PostgresStore, PostgresStoreBuilder, driver as postgres_driver};
 #[cfg(feature = "redis")]
 #[doc(inline)]
 pub use idem_redis::{RedisStore, RedisStoreBuilder};

@@ -11,7 +11,7 @@ use crate::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Recor
 
 /// A store that can record in the caller's transaction, together with the caller's own writes.
 ///
-/// Nobody else sees what it does before the caller commits. `PostgresStore` and `MySqlStore` implement it.
+/// `PostgresStore` and `MySqlStore` implement it. [`RecordsIn`] says in which drivers' transactions.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot record in a transaction of the caller's",
     label = "with `transaction`, this must be a `PostgresStore` or a `MySqlStore`"
@@ -20,47 +20,54 @@ pub trait TransactionStore: Store {
     /// The same store: a type that nothing else has, so that rustc says once of a store that is none.
     type Itself: TransactionStore;
 
-    /// The connection that carries the transaction.
-    type Connection: Send;
-
     /// The same store.
     fn itself(self) -> Self::Itself;
+}
+
+/// A store that can record in the transaction of a connection `C`, a driver's type.
+///
+/// Nobody else sees what it does before the caller commits.
+pub trait RecordsIn<C>: TransactionStore {
+    /// A savepoint that was set.
+    type Mark: Send;
 
     /// Whether a transaction is open on this connection.
-    fn is_open(connection: &Self::Connection) -> bool;
+    fn is_open(connection: &mut C) -> bool;
 
     /// Takes the key for this transaction, if it is free: no other transaction gets it until this one ends. It
     /// writes nothing.
     fn take(
         &self,
-        connection: &mut Self::Connection,
+        connection: &mut C,
         key: &RecordKey,
         request: &Claim,
     ) -> impl Future<Output = Result<Taking, StoreError>> + Send;
 
     /// Sets the savepoint that [`undo`](Self::undo) returns to.
-    fn mark(connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn mark(connection: &mut C) -> impl Future<Output = Result<Self::Mark, StoreError>> + Send;
 
-    /// Rolls back to the savepoint and removes it.
-    fn undo(connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// Rolls back to the savepoint and removes it. Where the future is dropped, [`undo_first`](Self::undo_first) follows.
+    fn undo(connection: &mut C, mark: &mut Self::Mark)
+    -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// As [`undo`](Self::undo), before the next statement on the connection.
-    fn undo_first(connection: &mut Self::Connection);
+    fn undo_first(connection: &mut C, mark: &mut Self::Mark);
 
     /// Removes the savepoint and keeps the writes since.
-    fn keep(connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn keep(connection: &mut C, mark: &mut Self::Mark)
+    -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Records a result in the transaction, if the record has not changed since the key was taken.
     fn record(
         &self,
-        connection: &mut Self::Connection,
+        connection: &mut C,
         key: &RecordKey,
         taken: &Taken,
         request: &Complete,
     ) -> impl Future<Output = Result<CompleteAnswer, StoreError>> + Send;
 
     /// Makes it impossible to commit the transaction.
-    fn spoil(connection: &mut Self::Connection) -> impl Future<Output = ()> + Send;
+    fn spoil(connection: &mut C) -> impl Future<Output = ()> + Send;
 }
 
 /// The outcome of an attempt to take a key.
@@ -99,26 +106,34 @@ pub mod via {
     pub struct Through<V>(V);
 }
 
-/// A connection `C`, or what gives one out mutably: a transaction, a pool's connection, a wrapper.
+/// A connection in whose transaction the store `S` can record, or what gives one out mutably: a transaction, a pool's
+/// connection, a wrapper.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no connection of the store's kind",
     label = "this argument must be a `&mut` of a connection or transaction, such as `&mut Transaction<'_, Postgres>`"
 )]
-pub trait Carries<C, Via> {
+pub trait Carries<S, Via> {
+    /// The connection's type, as the driver has it.
+    type Connection: Send;
+
     /// The connection.
-    fn connection(&mut self) -> &mut C;
+    fn connection(&mut self) -> &mut Self::Connection;
 }
 
 #[diagnostic::do_not_recommend]
-impl<C> Carries<C, via::Itself> for C {
+impl<S: RecordsIn<C>, C: Send> Carries<S, via::Itself> for C {
+    type Connection = C;
+
     fn connection(&mut self) -> &mut C {
         self
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<C, V, T: DerefMut<Target: Carries<C, V>>> Carries<C, via::Through<V>> for T {
-    fn connection(&mut self) -> &mut C {
+impl<S, V, T: DerefMut<Target: Carries<S, V>>> Carries<S, via::Through<V>> for T {
+    type Connection = <T::Target as Carries<S, V>>::Connection;
+
+    fn connection(&mut self) -> &mut Self::Connection {
         self.deref_mut().connection()
     }
 }

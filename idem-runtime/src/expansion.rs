@@ -23,7 +23,7 @@ use crate::engine::{
 use crate::error::Error;
 use crate::store::MemoryStore;
 use idem_core::protocol::Fingerprint;
-use idem_core::transaction::{Carries, TransactionStore};
+use idem_core::transaction::{Carries, RecordsIn, TransactionStore};
 use idem_core::{RecordKey, Store};
 
 pub use crate::engine::{Operation, Recordable, Site};
@@ -271,9 +271,9 @@ where
 }
 
 /// One call of an annotated function in a transaction that `P` carries.
-pub struct InTransaction<'t, R, T, E, F, S: TransactionStore, P> {
+pub struct InTransaction<'t, R, T, E, F, S: RecordsIn<C>, C, P> {
     codec: Codec<R, T, E, F>,
-    within: Within<'t, S, P>,
+    within: Within<'t, S, C, P>,
 }
 
 /// What polls the body of such a call.
@@ -286,24 +286,24 @@ pub struct Running<R, T, E> {
 pub struct BodyEnded<T, E>(Ended<Result<T, Failure<E>>>);
 
 /// What the function returns if its body does not run, or what there is to run it in.
-type Begun<'t, R, T, E, F, S, P> = Result<InTransaction<'t, R, T, E, F, S, P>, R>;
+type Begun<'t, R, T, E, F, S, C, P> = Result<InTransaction<'t, R, T, E, F, S, C, P>, R>;
 
 /// Begins a call in the transaction that `carrier` carries, or gives its result.
 ///
 /// # Errors
 ///
 /// What the function returns without running its body.
-pub async fn enter<'t, R, T, E, F, S, P, V>(
+pub async fn enter<'t, R, T, E, F, S, C, P, V>(
     codec: Codec<R, T, E, F>,
     operation: Operation,
     store: S,
     key: impl Into<CallKey>,
     fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     carrier: &'t mut P,
-) -> Begun<'t, R, T, E, F, S, P>
+) -> Begun<'t, R, T, E, F, S, C, P>
 where
-    S: TransactionStore,
-    P: Carries<S::Connection, V>,
+    S: RecordsIn<C>,
+    P: Carries<S, V, Connection = C>,
 {
     let key = key.into();
     let unguarded = key.is_unguarded();
@@ -314,7 +314,7 @@ where
     }
 }
 
-impl<R, T, E, F, S: TransactionStore, P> InTransaction<'_, R, T, E, F, S, P> {
+impl<R, T, E, F, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, F, S, C, P> {
     /// What polls the body.
     pub fn running(&self) -> Running<R, T, E> {
         Running { running: self.within.running(), into_result: self.codec.into_result }

@@ -111,6 +111,21 @@ fn two_postgres_stores_on_one_table_answer_as_the_protocol_does() -> Result<(), 
 }
 
 #[test]
+fn two_postgres_stores_through_a_pooler_answer_as_the_protocol_does() -> Result<(), Violation> {
+    for mode in ["session", "transaction"] {
+        let mut server = idem_test_servers::Postgres::start();
+        let pooler = idem_test_servers::PgBouncer::start(&mut server, mode, "");
+        let url = pooler.url();
+        let subject = || async move {
+            let open = || idem::PostgresStore::connect(&url);
+            Subject::new(open().await.unwrap(), Profile::real_clock()).handle(open().await.unwrap())
+        };
+        complete(&differential::run(seed(), 8_000, subject)?);
+    }
+    Ok(())
+}
+
+#[test]
 fn two_mysql_stores_on_one_table_answer_as_the_protocol_does() -> Result<(), Violation> {
     let server = idem_test_servers::MariaDb::start();
     let url = server.url();

@@ -9,7 +9,7 @@ use super::operation::{Operation, rendered};
 use super::typed::TypedOperation;
 use super::{Call, Codec, EnteredTransaction, Failure, Values, enter_transaction};
 use crate::error::Error;
-use idem_core::transaction::{Carries, TransactionStore};
+use idem_core::transaction::{Carries, RecordsIn, TransactionStore};
 use idem_core::{KeyPart, Store};
 
 impl Operation {
@@ -101,9 +101,9 @@ impl Operation {
         body: F,
     ) -> impl Future<Output = Result<T, E>> + use<'t, S, K, P, V, F, T, E>
     where
-        S: TransactionStore,
+        S: TransactionStore<Itself: RecordsIn<P::Connection>>,
         K: KeyPart,
-        P: Carries<<S::Itself as TransactionStore>::Connection, V>,
+        P: Carries<S::Itself, V>,
         F: AsyncFnOnce(&mut P) -> Result<T, E>,
         T: Serialize + DeserializeOwned,
         E: From<Error>,
@@ -134,9 +134,9 @@ impl<T, E, C> TypedOperation<T, E, C> {
         body: F,
     ) -> Result<T, E>
     where
-        S: TransactionStore,
+        S: TransactionStore<Itself: RecordsIn<P::Connection>>,
         K: KeyPart,
-        P: Carries<<S::Itself as TransactionStore>::Connection, V>,
+        P: Carries<S::Itself, V>,
         F: AsyncFnOnce(&mut P) -> Result<T, E>,
         E: From<Error>,
     {
@@ -152,16 +152,16 @@ impl<T, E, C> TypedOperation<T, E, C> {
     }
 }
 
-async fn in_transaction<S, P, V, C, F, T, E>(
+async fn in_transaction<S, P, V, D, F, T, E>(
     call: Call<S>,
-    codec: &C,
+    codec: &D,
     transaction: &mut P,
     body: F,
 ) -> Result<T, E>
 where
-    S: TransactionStore,
-    P: Carries<S::Connection, V>,
-    C: Codec<T, E>,
+    S: RecordsIn<P::Connection>,
+    P: Carries<S, V>,
+    D: Codec<T, E>,
     F: AsyncFnOnce(&mut P) -> Result<T, E>,
     E: From<Error>,
 {

@@ -25,16 +25,16 @@ use crate::error::{Error, StoreError, StoreErrorKind};
 use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Replay, StoredResult, Tombstone, Verdict,
 };
-use idem_core::transaction::{Carries, Taken, Taking, TransactionStore};
+use idem_core::transaction::{Carries, RecordsIn, Taken, Taking};
 
-/// One call in a transaction that `P` carries.
-pub(crate) struct Within<'t, S: TransactionStore, P> {
+/// One call in a transaction of the connection `C`, which `P` carries.
+pub(crate) struct Within<'t, S: RecordsIn<C>, C, P> {
     carrier: &'t mut P,
-    connection: fn(&mut P) -> &mut S::Connection,
+    connection: fn(&mut P) -> &mut C,
     /// `None` where nothing guards the body.
     taken: Option<TakenBy<S>>,
-    /// Whether what was done since the mark is to be undone when this goes.
-    marked: bool,
+    /// What was done since the mark is to be undone when this goes.
+    mark: Option<S::Mark>,
     /// The operation, where its steps are strict.
     strict_steps: Option<Arc<str>>,
 }
@@ -62,20 +62,20 @@ pub(crate) enum Entered<W, T, E> {
 }
 
 /// Takes the key in the caller's transaction, or says what the call gives instead.
-pub(crate) async fn enter<'t, S, P, V, C, T, E>(
+pub(crate) async fn enter<'t, S, C, P, V, D, T, E>(
     call: Call<S>,
     unguarded: bool,
-    codec: &C,
+    codec: &D,
     carrier: &'t mut P,
-) -> Entered<Within<'t, S, P>, T, E>
+) -> Entered<Within<'t, S, C, P>, T, E>
 where
-    S: TransactionStore,
-    P: Carries<S::Connection, V>,
-    C: Codec<T, E>,
+    S: RecordsIn<C>,
+    P: Carries<S, V, Connection = C>,
+    D: Codec<T, E>,
     E: From<Error>,
 {
     let strict_steps = call.strict_name();
-    let mut within = Within { carrier, connection: P::connection, taken: None, marked: false, strict_steps };
+    let mut within = Within { carrier, connection: P::connection, taken: None, mark: None, strict_steps };
     if unguarded {
         return Entered::Run(within);
     }
@@ -91,11 +91,10 @@ where
         Ok(Err(replay)) => return Entered::Done(decode(&call, codec, &replay)),
         Err(error) => return Entered::Done(Err(call.refuse(error).into())),
     };
-    // From before it is there, as an answer that is not waited for may have set it.
-    if let Err(error) = S::mark(within.connection()).await {
-        return Entered::Done(Err(call.refuse(refused_by_store(&call, error)).into()));
+    match S::mark(within.connection()).await {
+        Ok(mark) => within.mark = Some(mark),
+        Err(error) => return Entered::Done(Err(call.refuse(refused_by_store(&call, error)).into())),
     }
-    within.marked = true;
     call.span.record("idem.attempt", taken.grant.attempt);
     call.report(Event::Claimed, taken.grant.attempt);
     within.taken = Some(TakenBy { call, owner, taken });
@@ -103,9 +102,9 @@ where
 }
 
 /// Checks what only a transaction asks for.
-fn allowed<S: TransactionStore>(
+fn allowed<S: RecordsIn<C>, C>(
     call: Arc<Prepared<S>>,
-    connection: &S::Connection,
+    connection: &mut C,
 ) -> Result<Arc<Prepared<S>>, Error> {
     let refuse = |detail: &str| Err(call.refuse(Error::configuration(call.key.scope().as_str(), detail)));
     if call.policy.wait > call.policy.lease {
@@ -131,17 +130,17 @@ fn allowed<S: TransactionStore>(
     }
     if !S::is_open(connection) {
         return refuse(
-            "no transaction is open on the connection: begin one with sqlx's `begin` and hand it over",
+            "no transaction is open on the connection: begin one with the driver's own `begin` and hand it over",
         );
     }
     Ok(call)
 }
 
 /// Takes the key, and waits for it where the policy says so.
-async fn take<S: TransactionStore>(
+async fn take<S: RecordsIn<C>, C>(
     call: &Prepared<S>,
     owner: Owner,
-    connection: &mut S::Connection,
+    connection: &mut C,
 ) -> Result<Result<Taken, Replay>, Error> {
     let policy = &call.policy;
     let request = Claim::new(owner, policy.lease, policy.ttl)
@@ -166,8 +165,8 @@ async fn take<S: TransactionStore>(
     }
 }
 
-impl<S: TransactionStore, P> Within<'_, S, P> {
-    fn connection(&mut self) -> &mut S::Connection {
+impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
+    fn connection(&mut self) -> &mut C {
         (self.connection)(self.carrier)
     }
 
@@ -192,14 +191,14 @@ impl<S: TransactionStore, P> Within<'_, S, P> {
     }
 
     /// Records what the body came to, or leaves nothing of it.
-    pub(crate) async fn leave<C, T, E>(
+    pub(crate) async fn leave<D, T, E>(
         mut self,
-        codec: &C,
+        codec: &D,
         running: Running,
         ended: Ended<Result<T, E>>,
     ) -> Result<T, E>
     where
-        C: Codec<T, E>,
+        D: Codec<T, E>,
         E: From<Error>,
     {
         let result = match ended {
@@ -240,10 +239,10 @@ impl<S: TransactionStore, P> Within<'_, S, P> {
 
     /// Goes back to the mark; where that cannot be done, the transaction cannot be committed either.
     async fn undo(&mut self) {
-        if self.marked {
-            let undone = S::undo(self.connection()).await;
+        if let Some(mark) = &mut self.mark {
+            let undone = S::undo((self.connection)(self.carrier), mark).await;
             // Not before: dropped in the middle, the mark is still to be undone.
-            self.marked = false;
+            self.mark = None;
             if undone.is_err() {
                 S::spoil(self.connection()).await;
             }
@@ -260,8 +259,7 @@ impl<S: TransactionStore, P> Within<'_, S, P> {
             by.call.end(Ending::Terminal);
             // A terminal error keeps its record, but not its effects.
             self.undo().await;
-            S::mark(self.connection()).await?;
-            self.marked = true;
+            self.mark = Some(S::mark(self.connection()).await?);
         }
         let mut request = Complete::new(by.owner, by.taken.grant.fence, verdict, result, by.call.policy.ttl);
         let key = &by.call.key;
@@ -275,16 +273,18 @@ impl<S: TransactionStore, P> Within<'_, S, P> {
                 "another call with this key was recorded meanwhile, or the body ended the transaction itself",
             ));
         }
-        S::keep(self.connection()).await?;
-        self.marked = false;
+        if let Some(mark) = &mut self.mark {
+            S::keep((self.connection)(self.carrier), mark).await?;
+            self.mark = None;
+        }
         Ok(())
     }
 
     /// Undoes it all, and sees to it that the caller's transaction cannot be committed.
     async fn unrecorded(&mut self, source: StoreError) -> Error {
-        if self.marked {
-            let _ = S::undo(self.connection()).await;
-            self.marked = false;
+        if let Some(mark) = &mut self.mark {
+            let _ = S::undo((self.connection)(self.carrier), mark).await;
+            self.mark = None;
         }
         S::spoil(self.connection()).await;
         match &self.taken {
@@ -298,12 +298,12 @@ fn interrupted() -> StoreError {
     StoreError::unavailable("the body was interrupted")
 }
 
-impl<S: TransactionStore, P> Drop for Within<'_, S, P> {
+impl<S: RecordsIn<C>, C, P> Drop for Within<'_, S, C, P> {
     /// The caller went away, or the body panicked beyond us: nothing of it stays, whatever the caller
     /// does with the transaction.
     fn drop(&mut self) {
-        if self.marked {
-            S::undo_first((self.connection)(self.carrier));
+        if let Some(mark) = &mut self.mark {
+            S::undo_first((self.connection)(self.carrier), mark);
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::db::failure::{self, Failure, Stage};
 use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer};
 use idem_core::support::own_runtime::apart;
 use idem_core::support::retry::retried;
-use idem_core::transaction::{Taken, Taking, TransactionStore};
+use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
 use idem_core::{RecordKey, StoreError};
 
 /// How often a key is looked at again because another was faster.
@@ -104,14 +104,17 @@ impl MySqlStore {
 
 impl TransactionStore for MySqlStore {
     type Itself = Self;
-    type Connection = MySqlConnection;
-
-    fn is_open(connection: &MySqlConnection) -> bool {
-        connection.is_in_transaction()
-    }
 
     fn itself(self) -> Self {
         self
+    }
+}
+
+impl RecordsIn<MySqlConnection> for MySqlStore {
+    type Mark = ();
+
+    fn is_open(connection: &mut MySqlConnection) -> bool {
+        connection.is_in_transaction()
     }
 
     async fn take(
@@ -142,7 +145,7 @@ impl TransactionStore for MySqlStore {
         MySqlTransactionManager::begin(connection, None).await.map_err(|error| failed(&error))
     }
 
-    async fn undo(connection: &mut MySqlConnection) -> Result<(), StoreError> {
+    async fn undo(connection: &mut MySqlConnection, (): &mut ()) -> Result<(), StoreError> {
         let undone = MySqlTransactionManager::rollback(connection).await.map_err(|error| failed(&error));
         if undone.is_err() {
             // The mark is gone with the transaction it was in; the driver must not go on counting it.
@@ -151,11 +154,11 @@ impl TransactionStore for MySqlStore {
         undone
     }
 
-    fn undo_first(connection: &mut MySqlConnection) {
+    fn undo_first(connection: &mut MySqlConnection, (): &mut ()) {
         MySqlTransactionManager::start_rollback(connection);
     }
 
-    async fn keep(connection: &mut MySqlConnection) -> Result<(), StoreError> {
+    async fn keep(connection: &mut MySqlConnection, (): &mut ()) -> Result<(), StoreError> {
         MySqlTransactionManager::commit(connection).await.map_err(|error| failed(&error))
     }
 

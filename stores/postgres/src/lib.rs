@@ -3,7 +3,7 @@
 //! Owns the public API. Below it, `builder` holds the settings, `layout` the tables, `statements` the SQL, `operation` what
 //! can be asked. `queue` and its `backlog` hold operations that wait; a `worker` with a connection of its own runs them:
 //! `claims`, `held_claims` (renewals, steps, results), `compare_and_swap` (releases, resolutions, reads) and `deletion`.
-//! `transaction` records in a caller's transaction, `listing` and `inspection` answer operators, `rows` translates records.
+//! `transaction` records in a caller's transaction by way of a `driver`, `listing` and `inspection` answer operators, `rows` translates records.
 //! `db` holds what the store and the `outbox` share: connections, errors, names of objects and migrations.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -14,6 +14,7 @@ mod claims;
 mod compare_and_swap;
 mod db;
 mod deletion;
+pub mod driver;
 mod held_claims;
 mod inspection;
 mod layout;

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sqlx::postgres::{PgRow, Postgres};
-use sqlx::{Decode, Row, Type};
+use sqlx::{Decode, Row as _, Type};
 
 use crate::db::failure::Failure;
+use crate::driver::Row;
 use idem_core::protocol::{
     Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
     Verdict,
@@ -70,34 +71,30 @@ where
 }
 
 /// The record in the [`COLUMNS`] that begin at `first`, without its steps.
-pub(super) fn read(row: &PgRow, first: usize) -> Result<Record> {
+pub(super) fn read(row: &impl Row, first: usize) -> Result<Record> {
     let number = |index: usize| unsigned(row, first + index, COLUMNS[index]);
     let optional = |index: usize| optional(row, first + index, COLUMNS[index]);
-    let word = |index: usize| column::<i16>(row, first + index, COLUMNS[index]);
-    let state = state_of(word(0)?)?;
+    let word = |index: usize| small(row, first + index, COLUMNS[index]);
+    let bytes = |index: usize| row.column(first + index);
+    let state = state_of(word(0)?.ok_or(Unreadable(COLUMNS[0]))?)?;
     let completed_at = optional(12)?.map(Timestamp::from_micros);
-    let result = result(
-        column::<Option<i16>>(row, first + 10, COLUMNS[10])?,
-        column::<Option<&[u8]>>(row, first + 14, COLUMNS[14])?,
-    )?;
+    let result = result(word(10)?, bytes(14))?;
     let terminal = matches!(state, State::Completed | State::Failed);
     if result.is_some() != terminal || completed_at.is_some() != terminal {
         return Err(Unreadable("result"));
     }
     Ok(Record::new(
         state,
-        Owner::from_bytes(
-            array(column(row, first + 1, COLUMNS[1])?, COLUMNS[1])?.ok_or(Unreadable(COLUMNS[1]))?,
-        ),
+        Owner::from_bytes(array(bytes(1), COLUMNS[1])?.ok_or(Unreadable(COLUMNS[1]))?),
         Fence::new(number(2)?),
     )
     .with_attempt(u32::try_from(number(3)?).map_err(|_| Unreadable(COLUMNS[3]))?)
-    .with_recovered(column(row, first + 4, COLUMNS[4])?)
-    .with_on_crash(on_crash_of(word(5)?)?)
+    .with_recovered(boolean(row, first + 4, COLUMNS[4])?.ok_or(Unreadable(COLUMNS[4]))?)
+    .with_on_crash(on_crash_of(word(5)?.ok_or(Unreadable(COLUMNS[5]))?)?)
     .with_lease_until(Timestamp::from_micros(number(6)?))
     .with_retry_at(Timestamp::from_micros(number(7)?))
     .with_ttl(Duration::from_micros(number(8)?))
-    .with_fingerprint(array(column(row, first + 9, COLUMNS[9])?, COLUMNS[9])?.map(Fingerprint::from_bytes))
+    .with_fingerprint(array(bytes(9), COLUMNS[9])?.map(Fingerprint::from_bytes))
     .with_result(result)
     .with_steps(Vec::new())
     .with_created_at(Timestamp::from_micros(number(11)?))
@@ -113,13 +110,24 @@ pub(super) fn steps(row: &PgRow, index: usize) -> Result<Vec<RecordedStep>> {
 }
 
 /// A number that is never below zero.
-pub(super) fn unsigned(row: &PgRow, index: usize, name: &'static str) -> Result<u64> {
+pub(super) fn unsigned(row: &impl Row, index: usize, name: &'static str) -> Result<u64> {
     optional(row, index, name)?.ok_or(Unreadable(name))
 }
 
-fn optional(row: &PgRow, index: usize, name: &'static str) -> Result<Option<u64>> {
-    let number: Option<i64> = column(row, index, name)?;
-    number.map(|number| u64::try_from(number).map_err(|_| Unreadable(name))).transpose()
+fn optional(row: &impl Row, index: usize, name: &'static str) -> Result<Option<u64>> {
+    let number: Option<[u8; 8]> = array(row.column(index), name)?;
+    number
+        .map(i64::from_be_bytes)
+        .map(|number| u64::try_from(number).map_err(|_| Unreadable(name)))
+        .transpose()
+}
+
+fn small(row: &impl Row, index: usize, name: &'static str) -> Result<Option<i16>> {
+    Ok(array(row.column(index), name)?.map(i16::from_be_bytes))
+}
+
+pub(super) fn boolean(row: &impl Row, index: usize, name: &'static str) -> Result<Option<bool>> {
+    Ok(array(row.column(index), name)?.map(|[byte]| byte != 0))
 }
 
 fn array<const N: usize>(bytes: Option<&[u8]>, name: &'static str) -> Result<Option<[u8; N]>> {

@@ -3,20 +3,18 @@
 //! The key is taken by an advisory lock of the transaction, which a duplicate finds held at once; the
 //! record is written when the body is done. Nobody sees the time between, so nothing is written for it.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sqlx::postgres::{PgConnection, PgRow, PgTransactionManager};
-use sqlx::{Connection as _, Executor as _, Row as _};
-use sqlx_core::transaction::TransactionManager as _;
+use sqlx::Row as _;
 use tokio::time::Instant;
 
 use super::PostgresStore;
 use super::queue::Setting;
 use super::rows::{self, Unreadable};
 use super::statements::{RETRY_AFTER, Statements};
-use crate::db::failure::{self, Failure};
-use crate::db::session::{Statement, statement};
+use crate::db::failure::Failure;
+use crate::db::session::statement;
+use crate::driver::{DriverTransaction, Parameter, Query, Row};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::{
@@ -24,18 +22,10 @@ use idem_core::protocol::{
 };
 use idem_core::support::own_runtime::apart;
 use idem_core::support::retry::retried;
-use idem_core::transaction::{Taken, Taking, TransactionStore};
+use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
 
 /// A statement that the server refuses, in words that its log and `pg_stat_activity` show.
 const SPOIL: &str = "SELECT 'idem: the result of a call could not be recorded; roll back'::integer";
-
-fn failed(error: &sqlx::Error) -> StoreError {
-    match failure::of_statement(error) {
-        // A transaction goes with its connection, so what was sent in it was not applied.
-        Failure::Broken(error) => StoreError::unavailable(error.to_string()),
-        Failure::Refused(error) | Failure::ReadOnly(error) => error,
-    }
-}
 
 /// What the statement found.
 struct Look {
@@ -47,15 +37,15 @@ struct Look {
     record: Option<Record>,
 }
 
-fn read(row: &PgRow) -> Result<Look, Unreadable> {
+fn read(row: &impl Row) -> Result<Look, Unreadable> {
     Ok(Look {
         now: Timestamp::from_micros(rows::unsigned(row, 0, "now")?),
         begun: Timestamp::from_micros(rows::unsigned(row, 1, "begun")?),
         floor: Fence::new(rows::unsigned(row, 2, "fence_floor")?),
-        locked: rows::column(row, 3, "locked")?,
-        record: match rows::column::<bool>(row, 4, "found")? {
-            true => Some(rows::read(row, 5)?),
-            false => None,
+        locked: rows::boolean(row, 3, "locked")?,
+        record: match rows::boolean(row, 4, "found")? {
+            Some(true) => Some(rows::read(row, 5)?),
+            _ => None,
         },
     })
 }
@@ -80,14 +70,19 @@ impl PostgresStore {
         Ok(())
     }
 
-    async fn look(&self, connection: &mut PgConnection, key: &RecordKey) -> Result<Look, StoreError> {
-        let query = statement(&self.statements().take)
-            .bind(key.scope().as_str().as_bytes())
-            .bind(key.key().as_str().as_bytes())
-            .bind(self.statements().lock_number(key));
-        let given = connection.fetch_all(query).await.map_err(|error| failed(&error))?;
+    async fn look(&self, tx: &mut impl DriverTransaction, key: &RecordKey) -> Result<Look, StoreError> {
+        let parameters = [
+            Parameter::Bytes(Some(key.scope().as_str().as_bytes())),
+            Parameter::Bytes(Some(key.key().as_str().as_bytes())),
+            Parameter::BigInt(Some(self.statements().lock_number(key))),
+        ];
+        let given = tx.query(self.query(&self.statements().take, &parameters)).await?;
         let row = given.first().ok_or(Unreadable("now"));
         row.and_then(read).map_err(|unreadable| unreadable.error(key))
+    }
+
+    fn query<'a>(&self, text: &'a str, parameters: &'a [Parameter<'a>]) -> Query<'a> {
+        Query::new(text, parameters, self.0.queues.setting().connector.is_shared())
     }
 }
 
@@ -110,52 +105,63 @@ async fn announce(setting: &Setting) -> Result<(), StoreError> {
     announced
 }
 
-/// Binds what `insert` and `replace` have in common.
-fn bound(text: &Arc<str>, key: &RecordKey, record: &Record, begun: Timestamp) -> Statement {
+/// What `insert` and `replace` have in common.
+fn parameters<'a>(key: &'a RecordKey, record: &'a Record, begun: Timestamp) -> Vec<Parameter<'a>> {
     let (tombstone, bytes) = rows::result_columns(record.result.as_ref());
-    statement(text)
-        .bind(key.scope().as_str().as_bytes())
-        .bind(key.key().as_str().as_bytes())
-        .bind(rows::state_word(record.state))
-        .bind(record.owner.as_bytes().as_slice())
-        .bind(rows::integer(record.fence.get()))
-        .bind(i64::from(record.attempt))
-        .bind(record.recovered)
-        .bind(rows::on_crash_word(record.on_crash))
-        .bind(rows::instant(record.lease_until))
-        .bind(rows::instant(record.retry_at))
-        .bind(rows::micros(record.ttl))
-        .bind(record.fingerprint.as_ref().map(|print| Fingerprint::as_bytes(print).as_slice()))
-        .bind(tombstone)
-        .bind(rows::instant(record.created_at))
-        .bind(record.completed_at.map(rows::instant))
-        .bind(record.expires_at.map(rows::instant))
-        .bind(bytes)
-        .bind(rows::instant(begun))
+    let instant = |instant| Parameter::BigInt(Some(rows::instant(instant)));
+    vec![
+        Parameter::Bytes(Some(key.scope().as_str().as_bytes())),
+        Parameter::Bytes(Some(key.key().as_str().as_bytes())),
+        Parameter::SmallInt(Some(rows::state_word(record.state))),
+        Parameter::Bytes(Some(record.owner.as_bytes())),
+        Parameter::BigInt(Some(rows::integer(record.fence.get()))),
+        Parameter::BigInt(Some(i64::from(record.attempt))),
+        Parameter::Boolean(record.recovered),
+        Parameter::SmallInt(Some(rows::on_crash_word(record.on_crash))),
+        instant(record.lease_until),
+        instant(record.retry_at),
+        Parameter::BigInt(Some(rows::micros(record.ttl))),
+        Parameter::Bytes(record.fingerprint.as_ref().map(|print| Fingerprint::as_bytes(print).as_slice())),
+        Parameter::SmallInt(tombstone),
+        instant(record.created_at),
+        Parameter::BigInt(record.completed_at.map(rows::instant)),
+        Parameter::BigInt(record.expires_at.map(rows::instant)),
+        Parameter::Bytes(bytes),
+        instant(begun),
+    ]
+}
+
+/// What tells the record that was read from every other of its key.
+fn read_before(old: &Record) -> [Parameter<'_>; 5] {
+    [
+        Parameter::SmallInt(Some(rows::state_word(old.state))),
+        Parameter::Bytes(Some(old.owner.as_bytes())),
+        Parameter::BigInt(Some(rows::integer(old.fence.get()))),
+        Parameter::BigInt(Some(rows::instant(old.lease_until))),
+        Parameter::BigInt(old.expires_at.map(rows::instant)),
+    ]
 }
 
 impl TransactionStore for PostgresStore {
     type Itself = Self;
-    type Connection = PgConnection;
-
-    fn is_open(connection: &PgConnection) -> bool {
-        connection.is_in_transaction()
-    }
 
     fn itself(self) -> Self {
         self
     }
+}
 
-    async fn take(
-        &self,
-        connection: &mut PgConnection,
-        key: &RecordKey,
-        request: &Claim,
-    ) -> Result<Taking, StoreError> {
+impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
+    type Mark = C::Savepoint;
+
+    fn is_open(tx: &mut C) -> bool {
+        tx.is_open()
+    }
+
+    async fn take(&self, tx: &mut C, key: &RecordKey, request: &Claim) -> Result<Taking, StoreError> {
         self.announce().await?;
         let mut has_lock = false;
         loop {
-            let Look { now, begun, floor, locked, record } = self.look(connection, key).await?;
+            let Look { now, begun, floor, locked, record } = self.look(tx, key).await?;
             let since = Instant::now();
             match protocol::claim(record.as_ref(), floor, request, now) {
                 Transition { write: Some(new), answer: ClaimAnswer::Granted(grant), .. } => {
@@ -184,30 +190,25 @@ impl TransactionStore for PostgresStore {
         }
     }
 
-    async fn mark(connection: &mut PgConnection) -> Result<(), StoreError> {
-        PgTransactionManager::begin(connection, None).await.map_err(|error| failed(&error))
+    async fn mark(tx: &mut C) -> Result<C::Savepoint, StoreError> {
+        tx.set_savepoint().await
     }
 
-    async fn undo(connection: &mut PgConnection) -> Result<(), StoreError> {
-        let undone = PgTransactionManager::rollback(connection).await.map_err(|error| failed(&error));
-        if undone.is_err() {
-            // The mark is gone with the transaction it was in; the driver must not go on counting it.
-            PgTransactionManager::start_rollback(connection);
-        }
-        undone
+    async fn undo(tx: &mut C, mark: &mut C::Savepoint) -> Result<(), StoreError> {
+        tx.roll_back_to(mark).await
     }
 
-    fn undo_first(connection: &mut PgConnection) {
-        PgTransactionManager::start_rollback(connection);
+    fn undo_first(tx: &mut C, mark: &mut C::Savepoint) {
+        tx.roll_back_first(mark);
     }
 
-    async fn keep(connection: &mut PgConnection) -> Result<(), StoreError> {
-        PgTransactionManager::commit(connection).await.map_err(|error| failed(&error))
+    async fn keep(tx: &mut C, mark: &mut C::Savepoint) -> Result<(), StoreError> {
+        tx.release(mark).await
     }
 
     async fn record(
         &self,
-        connection: &mut PgConnection,
+        tx: &mut C,
         key: &RecordKey,
         taken: &Taken,
         request: &Complete,
@@ -222,21 +223,20 @@ impl TransactionStore for PostgresStore {
             true => &statements.replace,
             false => &statements.replace_expired,
         };
-        let query = match &taken.old {
-            None => bound(&statements.insert, key, &record, taken.begun),
-            Some(old) => bound(replace(old), key, &record, taken.begun)
-                .bind(rows::state_word(old.state))
-                .bind(old.owner.as_bytes().as_slice())
-                .bind(rows::integer(old.fence.get()))
-                .bind(rows::instant(old.lease_until))
-                .bind(old.expires_at.map(rows::instant)),
+        let mut parameters = parameters(key, &record, taken.begun);
+        let text = match &taken.old {
+            None => &statements.insert,
+            Some(old) => {
+                parameters.extend(read_before(old));
+                replace(old)
+            }
         };
-        let given = connection.fetch_all(query).await.map_err(|error| failed(&error))?;
+        let given = tx.query(self.query(text, &parameters)).await?;
         Ok(if given.is_empty() { CompleteAnswer::Lost } else { CompleteAnswer::Done })
     }
 
-    async fn spoil(connection: &mut PgConnection) {
+    async fn spoil(tx: &mut C) {
         // It is to fail; where it cannot be sent, the connection and with it the transaction is gone.
-        let _ = connection.execute(SPOIL).await;
+        let _ = tx.execute(SPOIL).await;
     }
 }

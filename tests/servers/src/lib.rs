@@ -6,6 +6,7 @@
 #![allow(clippy::missing_panics_doc, reason = "a server that cannot be started fails the test")]
 
 mod aws;
+mod certificate;
 mod installed;
 mod kafka;
 mod mariadb;

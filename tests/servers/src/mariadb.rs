@@ -5,6 +5,7 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::certificate;
 use crate::postgres::{NOBODY, copy, is_root, tool, unprivileged};
 use crate::process::{Server, until};
 
@@ -30,7 +31,7 @@ impl MariaDb {
     #[must_use]
     pub fn with_tls() -> Self {
         let prepare = |folder: &Path| {
-            make_certificate(folder);
+            certificate::make(&folder.join("key.pem"), &folder.join("certificate.pem"));
             new_data(folder);
         };
         Self::prepared(prepare, &["--innodb-flush-log-at-trx-commit=2"], |folder| {
@@ -106,20 +107,6 @@ impl MariaDb {
     pub const fn server(&mut self) -> &mut Server {
         &mut self.0
     }
-}
-
-fn make_certificate(folder: &Path) {
-    let mut command = Command::new("openssl");
-    command.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
-    command.args([
-        "-addext",
-        "subjectAltName=DNS:localhost",
-        "-addext",
-        "basicConstraints=critical,CA:FALSE",
-    ]);
-    command.arg("-keyout").arg(folder.join("key.pem")).arg("-out").arg(folder.join("certificate.pem"));
-    let made = command.output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
 /// Makes a data folder, by copying one that was made before: that is much faster.

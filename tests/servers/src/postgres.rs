@@ -1,10 +1,11 @@
 //! PostgreSQL, from the machine's own packages.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::certificate;
 use crate::process::{Server, until};
 
 /// PostgreSQL refuses to run as root; this is Debian's `nobody`.
@@ -25,8 +26,34 @@ impl Postgres {
     /// rest: it waits for the disk.
     #[must_use]
     pub fn with(settings: &[&str]) -> Self {
+        Self::prepared(new_cluster, settings)
+    }
+
+    /// A server with TLS, whose certificate is for `localhost` and signed by itself: [`certificate`](Self::certificate).
+    #[must_use]
+    pub fn with_tls() -> Self {
+        let prepare = |folder: &Path| {
+            new_cluster(folder);
+            let file = |name: &str| folder.join("data").join(name);
+            certificate::make(&file("server.key"), &file("server.crt"));
+            if is_root(folder) {
+                chown(file("server.key"), Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+            fs::set_permissions(file("server.key"), fs::Permissions::from_mode(0o600)).unwrap();
+            fs::copy(file("server.crt"), folder.join("certificate.pem")).unwrap();
+        };
+        Self::prepared(prepare, &["fsync=off", "ssl=on"])
+    }
+
+    /// The certificate of a server with TLS.
+    #[must_use]
+    pub fn certificate(&self) -> PathBuf {
+        self.0.folder().join("certificate.pem")
+    }
+
+    fn prepared(prepare: impl FnOnce(&Path), settings: &[&str]) -> Self {
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let server = Server::start(new_cluster, move |port, folder| {
+        let server = Server::start(prepare, move |port, folder| {
             let mut command = unprivileged(folder, "postgres");
             command.arg("-D").arg(folder.join("data")).args(["-p", &port.to_string()]);
             command.args(["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200"]);

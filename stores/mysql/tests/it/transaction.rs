@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use idem_core::transaction::{Taken, Taking, TransactionStore as _};
+use idem_core::transaction::{RecordsIn as _, Taken, Taking};
 use idem_mysql::MySqlStore;
 use idem_runtime::protocol::{ClaimAnswer, Complete, CompleteAnswer, Owner, StoredResult, Verdict};
 use idem_runtime::{Store, StoreErrorKind};
@@ -57,12 +57,12 @@ async fn a_record_is_there_if_the_transaction_commits_and_else_nothing_is() {
         let mut tx = connection.begin().await.unwrap();
         let (owner, taking) = take(&bed.store, &mut tx, name).await;
         let taken = taken(taking);
-        MySqlStore::mark(&mut tx).await.unwrap();
+        MySqlStore::mark(&mut *tx).await.unwrap();
         tx.execute("INSERT INTO effects VALUES (1)").await.unwrap();
         let completion = completion(owner, &taken, result.clone());
-        let recorded = bed.store.record(&mut tx, &key(name), &taken, &completion).await.unwrap();
+        let recorded = bed.store.record(&mut *tx, &key(name), &taken, &completion).await.unwrap();
         assert_eq!(recorded, CompleteAnswer::Done);
-        MySqlStore::keep(&mut tx).await.unwrap();
+        MySqlStore::keep(&mut *tx, &mut ()).await.unwrap();
         assert!(bed.other.get(&key(name)).await.unwrap().is_none(), "{name} is seen before the commit");
         if commits {
             tx.commit().await.unwrap();
@@ -121,19 +121,19 @@ async fn what_a_body_wrote_is_undone_to_the_mark_and_the_key_stays_taken() {
     tx.execute("INSERT INTO effects VALUES (1)").await.unwrap();
     let (owner, taking) = take(&bed.store, &mut tx, "order").await;
     let taken = taken(taking);
-    MySqlStore::mark(&mut tx).await.unwrap();
+    MySqlStore::mark(&mut *tx).await.unwrap();
     tx.execute("INSERT INTO effects VALUES (2)").await.unwrap();
-    MySqlStore::undo(&mut tx).await.unwrap();
-    MySqlStore::mark(&mut tx).await.unwrap();
+    MySqlStore::undo(&mut *tx, &mut ()).await.unwrap();
+    MySqlStore::mark(&mut *tx).await.unwrap();
     tx.execute("INSERT INTO effects VALUES (3)").await.unwrap();
-    MySqlStore::undo_first(&mut tx);
-    MySqlStore::mark(&mut tx).await.unwrap();
+    MySqlStore::undo_first(&mut *tx, &mut ());
+    MySqlStore::mark(&mut *tx).await.unwrap();
     let answer = bed.other.claim(&key("order"), &claim(Owner::random())).await.unwrap();
     assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
     let completion = completion(owner, &taken, b"failed".to_vec());
-    let recorded = bed.store.record(&mut tx, &key("order"), &taken, &completion).await.unwrap();
+    let recorded = bed.store.record(&mut *tx, &key("order"), &taken, &completion).await.unwrap();
     assert_eq!(recorded, CompleteAnswer::Done);
-    MySqlStore::keep(&mut tx).await.unwrap();
+    MySqlStore::keep(&mut *tx, &mut ()).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(bed.server.sql("select group_concat(id) from effects"), "1");
     assert_eq!(replayed(&bed.other, "order").await, Some(b"failed".to_vec()));
@@ -145,8 +145,8 @@ async fn a_transaction_in_which_nothing_was_recorded_leaves_no_trace_even_if_it_
     let mut connection = connection(&bed).await;
     let mut tx = connection.begin().await.unwrap();
     taken(take(&bed.store, &mut tx, "order").await.1);
-    MySqlStore::mark(&mut tx).await.unwrap();
-    MySqlStore::undo(&mut tx).await.unwrap();
+    MySqlStore::mark(&mut *tx).await.unwrap();
+    MySqlStore::undo(&mut *tx, &mut ()).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(bed.server.sql("select count(*) from idem_records"), "0");
     grant(&bed.other, "order").await;
@@ -160,10 +160,10 @@ async fn a_body_that_ends_the_transaction_is_found_out() {
         let mut tx = connection.begin().await.unwrap();
         let (owner, taking) = take(&bed.store, &mut tx, "order").await;
         let taken = taken(taking);
-        MySqlStore::mark(&mut tx).await.unwrap();
+        MySqlStore::mark(&mut *tx).await.unwrap();
         tx.execute(ended).await.unwrap();
         let completion = completion(owner, &taken, b"done".to_vec());
-        let recorded = bed.store.record(&mut tx, &key("order"), &taken, &completion).await;
+        let recorded = bed.store.record(&mut *tx, &key("order"), &taken, &completion).await;
         assert!(recorded.is_err(), "{ended}: {recorded:?}");
         assert_eq!(bed.server.sql("select count(*) from idem_records"), "0", "{ended}");
     }
@@ -204,7 +204,7 @@ async fn one_of_many_transactions_at_every_isolation_level_has_its_effect() {
                     let effect = format!("INSERT INTO effects VALUES ({number})");
                     tx.execute(sqlx::AssertSqlSafe(effect)).await.unwrap();
                     let completion = completion(owner, &taken, b"done".to_vec());
-                    let recorded = store.record(&mut tx, &key(&name), &taken, &completion).await.unwrap();
+                    let recorded = store.record(&mut *tx, &key(&name), &taken, &completion).await.unwrap();
                     assert_eq!(recorded, CompleteAnswer::Done);
                     tx.commit().await.unwrap();
                     done += 1;
@@ -230,10 +230,10 @@ async fn a_result_that_is_too_large_is_refused_and_the_transaction_goes_on() {
     let (owner, taking) = take(&store, &mut tx, "order").await;
     let taken = taken(taking);
     let large = completion(owner, &taken, vec![7; 101]);
-    let error = store.record(&mut tx, &key("order"), &taken, &large).await.unwrap_err();
+    let error = store.record(&mut *tx, &key("order"), &taken, &large).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::TooLarge);
     let small = completion(owner, &taken, vec![7; 100]);
-    assert_eq!(store.record(&mut tx, &key("order"), &taken, &small).await.unwrap(), CompleteAnswer::Done);
+    assert_eq!(store.record(&mut *tx, &key("order"), &taken, &small).await.unwrap(), CompleteAnswer::Done);
     tx.commit().await.unwrap();
     assert_eq!(replayed(&store, "order").await, Some(vec![7; 100]));
 }

@@ -2,6 +2,7 @@
 //!
 //! Only an error's code and message are ever passed on: its detail may hold a row, and so a key.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use sqlx::Error;
@@ -63,12 +64,12 @@ pub(crate) fn of_statement(error: &Error) -> Failure {
 fn of_error(error: &PgDatabaseError) -> Failure {
     let code = error.code();
     match (code.get(..2).unwrap_or_default(), code) {
-        (_, READ_ONLY) => Failure::ReadOnly(refused(error)),
+        (_, READ_ONLY) => Failure::ReadOnly(refusal(error)),
         // The connection to the server behind a pooler is lost, and with it the answer.
         ("08", _) => Failure::Broken(StoreError::outcome_unknown(said(error))),
         // The session is not the one that it was: its statements are gone, or a transaction is open that we did not begin.
-        ("25" | "26", _) | (_, DUPLICATE_STATEMENT | CANNOT_CONNECT_NOW) => Failure::Broken(refused(error)),
-        _ => Failure::Refused(refused(error)),
+        ("25" | "26", _) | (_, DUPLICATE_STATEMENT | CANNOT_CONNECT_NOW) => Failure::Broken(refusal(error)),
+        _ => Failure::Refused(refusal(error)),
     }
 }
 
@@ -86,13 +87,17 @@ pub(super) fn has_code(error: &Error, codes: &[&str]) -> bool {
 pub(crate) fn of_connect(error: &Error) -> StoreError {
     match error {
         Error::Database(_) => match database(error) {
-            Some(error) => refused(error),
+            Some(error) => refusal(error),
             None => StoreError::unavailable("the server refused the connection"),
         },
         Error::Configuration(error) => {
             StoreError::configuration(format!("the connection's settings are wrong: {error}"))
         }
         Error::Tls(error) => {
+            StoreError::configuration(format!("no encrypted connection can be made: {error}"))
+        }
+        // What a certificate that is not accepted is to the driver.
+        Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
             StoreError::configuration(format!("no encrypted connection can be made: {error}"))
         }
         Error::Io(error) => {
@@ -108,13 +113,20 @@ fn is_fatal(error: &PgDatabaseError) -> bool {
 }
 
 fn said(error: &PgDatabaseError) -> String {
-    format!("the server said \"{}\" (SQLSTATE {})", error.message(), error.code())
+    quoted(error.code(), error.message())
+}
+
+fn quoted(code: &str, message: &str) -> String {
+    format!("the server said \"{message}\" (SQLSTATE {code})")
+}
+
+fn refusal(error: &PgDatabaseError) -> StoreError {
+    refused(error.code(), error.message())
 }
 
 /// What a refusal means: the statement was rolled back, or the session was not let in.
-fn refused(error: &PgDatabaseError) -> StoreError {
-    let code = error.code();
-    let said = said(error);
+pub(crate) fn refused(code: &str, message: &str) -> StoreError {
+    let said = quoted(code, message);
     let class = code.get(..2).unwrap_or_default();
     match (class, code) {
         ("28", _) => StoreError::configuration(format!(

@@ -204,7 +204,8 @@ async fn version(connection: &mut PgConnection, layout: &Layout) -> Result<Optio
          WHERE n.nspname = $1 AND c.relname = $2)",
     )
     .bind(layout.schema.as_str())
-    .bind(layout.meta_name.as_str());
+    .bind(layout.meta_name.as_str())
+    .persistent(false);
     let rows = found.fetch_all(&mut *connection).await.map_err(|error| failed(&error))?;
     if !rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(false) {
         return Ok(None);
@@ -224,6 +225,7 @@ fn version_of(layout: &Layout, value: Option<&str>) -> Result<i64, StoreError> {
     })
 }
 
+/// Names no statement on the server, as a pooler would give the session with it to another client.
 async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<(), StoreError> {
     let mut transaction = connection.begin().await.map_err(|error| failed(&error))?;
     // Another process may take longer to migrate than a lock is waited for elsewhere. The tables are another matter: all
@@ -253,6 +255,7 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<(), S
 async fn create_schema(connection: &mut PgConnection, schema: &Identifier) -> Result<(), StoreError> {
     let found = sqlx::query("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)")
         .bind(schema.as_str())
+        .persistent(false)
         .fetch_all(&mut *connection)
         .await
         .map_err(|error| failed(&error))?;

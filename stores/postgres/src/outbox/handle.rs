@@ -3,17 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sqlx::postgres::PgConnection;
-use sqlx::{Connection as _, Executor as _};
-
 use super::error::OutboxError;
 use super::layout::Names;
 use super::message::{MessageId, check_topic};
 use super::statements::Statements;
+use crate::PostgresStore;
 use crate::db::connector::Connector;
-use crate::db::failure::{self, Failure};
-use crate::db::session::statement;
-use idem_core::StoreError;
+use crate::driver::{DriverTransaction, Parameter, Query};
 use idem_core::transaction::Carries;
 
 /// Messages in a table of a PostgreSQL database, version 12 or later, on their way out of it.
@@ -38,7 +34,7 @@ pub(super) struct Inner {
 impl Outbox {
     /// Writes a message in the transaction that `tx` carries, under a new id, and gives the id.
     ///
-    /// `tx` is a `&mut` of a connection or transaction, or of anything that gives one out mutably. Once the caller
+    /// `tx` is a `&mut` of a transaction of any [driver](crate::driver), or of what gives one out mutably. Once the caller
     /// commits, the message will be published; if the caller rolls back, it never was. Within a body with
     /// `transaction = tx`, that is so for a body that fails, too.
     ///
@@ -59,7 +55,7 @@ impl Outbox {
         payload: impl AsRef<[u8]>,
     ) -> Result<MessageId, OutboxError>
     where
-        C: Carries<PgConnection, V>,
+        C: Carries<PostgresStore, V, Connection: DriverTransaction>,
     {
         let id = MessageId::random();
         self.insert(tx.connection(), &id, topic, payload.as_ref()).await?;
@@ -83,14 +79,14 @@ impl Outbox {
         payload: impl AsRef<[u8]>,
     ) -> Result<bool, OutboxError>
     where
-        C: Carries<PgConnection, V>,
+        C: Carries<PostgresStore, V, Connection: DriverTransaction>,
     {
         self.insert(tx.connection(), id, topic, payload.as_ref()).await
     }
 
     async fn insert(
         &self,
-        connection: &mut PgConnection,
+        tx: &mut impl DriverTransaction,
         id: &MessageId,
         topic: &str,
         payload: &[u8],
@@ -100,24 +96,17 @@ impl Outbox {
         if payload.len() > limit {
             return Err(OutboxError::TooLarge { size: payload.len(), limit });
         }
-        if !connection.is_in_transaction() {
+        if !tx.is_open() {
             return Err(OutboxError::NoTransaction);
         }
-        let query = statement(&self.0.statements.enqueue)
-            .bind(self.0.names.lock_number(topic))
-            .bind(id.as_str())
-            .bind(topic)
-            .bind(payload);
-        let rows = connection.fetch_all(query).await.map_err(|error| failed(&error))?;
-        Ok(!rows.is_empty())
-    }
-}
-
-fn failed(error: &sqlx::Error) -> StoreError {
-    match failure::of_statement(error) {
-        // A transaction goes with its connection, so what was sent in it was not applied.
-        Failure::Broken(error) => StoreError::unavailable(error.to_string()),
-        Failure::Refused(error) | Failure::ReadOnly(error) => error,
+        let parameters = [
+            Parameter::BigInt(Some(self.0.names.lock_number(topic))),
+            Parameter::Text(id.as_str()),
+            Parameter::Text(topic),
+            Parameter::Bytes(Some(payload)),
+        ];
+        let query = Query::new(&self.0.statements.enqueue, &parameters, self.0.connector.is_shared());
+        Ok(!tx.query(query).await?.is_empty())
     }
 }
 

@@ -1,12 +1,11 @@
 //! `PostgresStore` against the conformance kit: two stores on one table, as two processes have. One test
-//! a theme, as a server takes a while to start.
-
-use crate::support;
+//! a theme, as a server takes a while to start; and the same through a pooler.
 
 use idem_test_servers::Postgres;
 use idem_testing::conformance::{self, Check};
 
-use support::subject;
+use crate::poolers;
+use crate::support::subject;
 
 /// The themes, each in a test of its own.
 macro_rules! themes {
@@ -15,8 +14,22 @@ macro_rules! themes {
 
         $(#[test]
         fn $theme() {
-            run(stringify!($theme));
+            run(stringify!($theme), &Postgres::start().url());
         })*
+
+        mod through_a_pooler_in_session_mode {
+            $(#[test]
+            fn $theme() {
+                super::poolers::left_alone("session", |url| super::run(stringify!($theme), url));
+            })*
+        }
+
+        mod through_a_pooler_in_transaction_mode {
+            $(#[test]
+            fn $theme() {
+                super::poolers::left_alone("transaction", |url| super::run(stringify!($theme), url));
+            })*
+        }
     };
 }
 
@@ -26,15 +39,13 @@ themes! {
 }
 
 /// Runs all checks of a theme, and tells of all that fail.
-fn run(theme: &str) {
-    let server = Postgres::start();
-    let url = server.url();
+fn run(theme: &str, url: &str) {
     let checks: Vec<&Check> = conformance::all().iter().filter(|check| check.theme() == theme).collect();
     assert!(!checks.is_empty());
     let broken: Vec<_> = checks
         .into_iter()
         .filter_map(|check| {
-            let url = url.clone();
+            let url = url.to_owned();
             check.run(move || subject(url)).err()
         })
         .collect();

@@ -1,4 +1,4 @@
-//! Connections of the store and of a relay: read-only servers, passwords that change, poolers, long lines.
+//! Connections of the store and of a relay: read-only servers, passwords that change, long lines.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,10 @@ use idem_runtime::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, StoredResult, Verdict,
 };
 use idem_runtime::{Key, RecordKey, Scope, Store, StoreErrorKind};
-use idem_test_servers::{PgBouncer, Postgres};
-use sqlx::PgPool;
+use idem_test_servers::Postgres;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
-use crate::outbox_support::{Bed, Broker, Log, Running, Then, wait};
+use crate::outbox_support::{Bed, Broker, Log, Running, wait};
 use crate::support::proxy::Proxy;
 use crate::support::{builder, new_table};
 
@@ -24,11 +23,14 @@ fn key(name: &str) -> RecordKey {
     RecordKey::new(Scope::new("connections").unwrap(), Key::new(name).unwrap())
 }
 
-async fn claim(store: &PostgresStore, name: &str) -> Result<ClaimAnswer, idem_runtime::StoreError> {
+pub(crate) async fn claim(
+    store: &PostgresStore,
+    name: &str,
+) -> Result<ClaimAnswer, idem_runtime::StoreError> {
     store.claim(&key(name), &Claim::new(Owner::random(), HOUR, HOUR)).await
 }
 
-async fn grant(store: &PostgresStore, name: &str) -> (Owner, Grant) {
+pub(crate) async fn grant(store: &PostgresStore, name: &str) -> (Owner, Grant) {
     let owner = Owner::random();
     match store.claim(&key(name), &Claim::new(owner, HOUR, HOUR)).await.unwrap() {
         ClaimAnswer::Granted(grant) => (owner, grant),
@@ -36,7 +38,7 @@ async fn grant(store: &PostgresStore, name: &str) -> (Owner, Grant) {
     }
 }
 
-async fn complete(store: &PostgresStore, name: &str, (owner, grant): (Owner, Grant)) {
+pub(crate) async fn complete(store: &PostgresStore, name: &str, (owner, grant): (Owner, Grant)) {
     let result = StoredResult::Value(b"done".to_vec().into());
     let request = Complete::new(owner, grant.fence, Verdict::Completed, result, HOUR);
     assert_eq!(store.complete(&key(name), &request).await.unwrap(), CompleteAnswer::Done);
@@ -192,67 +194,6 @@ async fn a_function_completes_the_options_of_each_connection() {
     change_password(&server);
     *password.lock().unwrap() = "second";
     grant(&store, "after").await;
-}
-
-/// What another client of the pooler finds in the session that it gets.
-async fn others_settings(url: &str) -> Vec<String> {
-    let options = url.parse::<PgConnectOptions>().unwrap().extra_float_digits(None);
-    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
-    let mut found = Vec::new();
-    for name in
-        ["statement_timeout", "lock_timeout", "enable_hashjoin", "enable_seqscan", "plan_cache_mode", "jit"]
-    {
-        use sqlx::{Executor as _, Row as _};
-        let shown = pool.fetch_all(sqlx::AssertSqlSafe(format!("SHOW {name}"))).await.unwrap();
-        found.push(shown[0].get::<String, _>(0));
-    }
-    found
-}
-
-/// The store and the outbox do their work through a pooler of this mode, and leave nothing behind.
-async fn works_through(mode: &str, more: &str) {
-    let mut server = Postgres::start();
-    let direct = others_settings(&server.url()).await;
-    let pooler = PgBouncer::start(&mut server, mode, more);
-    let store = PostgresStore::builder(&pooler.url()).connections(1).connect().await.unwrap();
-    for number in 0..10 {
-        let name = format!("order {number}");
-        let held = grant(&store, &name).await;
-        complete(&store, &name, held).await;
-        assert!(matches!(claim(&store, &name).await, Ok(ClaimAnswer::Replay(_))));
-    }
-    assert_eq!(store.purge(10).await.unwrap(), 0);
-    drop(store);
-    if mode == "transaction" {
-        let outbox = Outbox::connect(&pooler.url()).await.unwrap();
-        let pool = PgPool::connect(&server.url()).await.unwrap();
-        let mut tx = pool.begin().await.unwrap();
-        outbox.enqueue(&mut tx, "orders", "1").await.unwrap();
-        tx.commit().await.unwrap();
-        let broker = Broker::new(|_| Then::Take);
-        let relay = idem_postgres::outbox::Relay::new(outbox, broker.clone());
-        let relay = Running::start(relay.topics(1).poll_interval(Duration::from_millis(50)));
-        broker.until_taken(1).await;
-        relay.stop().await;
-    }
-    assert_eq!(others_settings(&pooler.url()).await, direct);
-    assert_eq!(server.sql("select count(*) from pg_listening_channels()"), "0");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_in_transaction_mode_gives_no_settings_of_the_store_to_other_clients() {
-    works_through("transaction", "default_pool_size=1").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_that_drops_the_startup_options_is_found_out() {
-    works_through("transaction", "default_pool_size=1\nignore_startup_parameters=options,extra_float_digits")
-        .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_in_session_mode_gives_no_settings_of_the_store_to_other_clients() {
-    works_through("session", "default_pool_size=4").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

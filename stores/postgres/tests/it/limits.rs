@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use idem_core::transaction::TransactionStore as _;
+use idem_core::transaction::RecordsIn as _;
 use idem_postgres::PostgresStore;
 use idem_runtime::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, StoredResult, Verdict};
 use idem_runtime::{Key, RecordKey, Scope, Store};
@@ -80,7 +80,7 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     let mut tx = connection.begin().await.unwrap();
     let request = Claim::new(Owner::random(), HOUR, HOUR);
-    let taken = store.take(&mut tx, &key("taken"), &request).await.unwrap();
+    let taken = store.take(&mut *tx, &key("taken"), &request).await.unwrap();
     assert!(matches!(taken, idem_core::transaction::Taking::Taken(_)));
     // Another process, in one lot with many.
     let claims = (0..300).map(|number| {
@@ -226,14 +226,14 @@ async fn a_transaction_records_though_the_expired_record_before_it_was_purged_me
         let mut connection = PgConnection::connect(&server.url()).await.unwrap();
         let mut tx = connection.begin().await.unwrap();
         let owner = Owner::random();
-        let taking = store.take(&mut tx, &key("job"), &Claim::new(owner, HOUR, HOUR)).await.unwrap();
+        let taking = store.take(&mut *tx, &key("job"), &Claim::new(owner, HOUR, HOUR)).await.unwrap();
         let idem_core::transaction::Taking::Taken(taken) = taking else { panic!("{taking:?}") };
         if purged {
             assert_eq!(store.purge(10).await.unwrap(), 1);
         }
         let result = StoredResult::Value(b"today".to_vec().into());
         let request = Complete::new(owner, taken.grant.fence, Verdict::Completed, result, HOUR);
-        let recorded = store.record(&mut tx, &key("job"), &taken, &request).await.unwrap();
+        let recorded = store.record(&mut *tx, &key("job"), &taken, &request).await.unwrap();
         assert_eq!(recorded, CompleteAnswer::Done);
         tx.commit().await.unwrap();
         assert!(matches!(claim(&store, "job").await.unwrap(), ClaimAnswer::Replay(_)));

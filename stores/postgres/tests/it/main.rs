@@ -4,6 +4,8 @@
 
 mod conformance;
 mod connections;
+mod drivers;
+mod encryption;
 mod failures;
 mod full_disk;
 mod layouts;
@@ -13,5 +15,6 @@ mod outbox_at_random;
 mod outbox_events;
 mod outbox_relay;
 mod outbox_support;
+mod poolers;
 mod purge;
 mod support;

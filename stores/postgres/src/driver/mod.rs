@@ -1,0 +1,202 @@
+//! In which drivers' transactions the store and the outbox write: one trait, which another driver implements in a page.
+//!
+//! `transaction = tx` and [`Outbox::enqueue`](crate::outbox::Outbox::enqueue) take a `&mut` of anything that implements
+//! [`DriverTransaction`], or that gives one out by `DerefMut` (a pool's object, a wrapper of your own):
+//!
+//! | driver | feature | `tx` is a `&mut` of |
+//! |---|---|---|
+//! | sqlx 0.9 | always | `Transaction<'_, Postgres>`, `PgConnection` |
+//! | tokio-postgres 0.7, deadpool-postgres | `tokio-postgres` | `Transaction<'_>` |
+//! | diesel-async 0.9 | `diesel-async` | `AsyncPgConnection`, within `transaction(..)` |
+//! | SeaORM 2 | `sea-orm` | `DatabaseTransaction`, `&DatabaseTransaction` |
+//!
+//! # Another driver
+//!
+//! Implement [`DriverTransaction`] for its transaction: `execute` and `query` send statements, [`SavepointName`] makes
+//! names for savepoints. [`refused`] and [`lost`] translate its errors.
+
+#[cfg(feature = "diesel-async")]
+mod diesel_async;
+#[cfg(feature = "sea-orm")]
+mod sea_orm;
+mod sqlx;
+#[cfg(feature = "tokio-postgres")]
+mod tokio_postgres;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use idem_core::StoreError;
+
+use crate::db::failure;
+
+/// The open transaction of a driver, in which the store records and the outbox enqueues.
+///
+/// All futures may be dropped at any await. The driver must then still be usable: its next statement runs after what was sent.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` carries no transaction that `PostgresStore` knows",
+    label = "expected a transaction of sqlx, tokio-postgres, diesel-async or SeaORM",
+    note = "all but sqlx have a feature of that name: `tokio-postgres`, `diesel-async`, `sea-orm`"
+)]
+pub trait DriverTransaction: Send {
+    /// A row.
+    type Row: Row + Send;
+
+    /// A savepoint that was set.
+    type Savepoint: Send;
+
+    /// Whether a transaction is open, as far as the driver knows. A driver whose type is that of an open transaction
+    /// returns `true`.
+    fn is_open(&mut self) -> bool;
+
+    /// Runs one statement and returns all its rows, with columns in PostgreSQL's binary format.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`refused`] and [`lost`].
+    fn query(&mut self, query: Query<'_>) -> impl Future<Output = Result<Vec<Self::Row>, StoreError>> + Send;
+
+    /// Runs a statement without parameters, and ignores its rows.
+    ///
+    /// # Errors
+    ///
+    /// As [`query`](Self::query).
+    fn execute(&mut self, statement: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Sets a savepoint.
+    ///
+    /// # Errors
+    ///
+    /// As [`query`](Self::query).
+    fn set_savepoint(&mut self) -> impl Future<Output = Result<Self::Savepoint, StoreError>> + Send;
+
+    /// Undoes what was written since the savepoint. Where the future is dropped,
+    /// [`roll_back_first`](Self::roll_back_first) follows.
+    ///
+    /// # Errors
+    ///
+    /// As [`query`](Self::query).
+    fn roll_back_to(
+        &mut self,
+        savepoint: &mut Self::Savepoint,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// As [`roll_back_to`](Self::roll_back_to), without waiting: no statement of this connection may run before it.
+    fn roll_back_first(&mut self, savepoint: &mut Self::Savepoint);
+
+    /// Removes the savepoint and keeps what was written since.
+    ///
+    /// # Errors
+    ///
+    /// As [`query`](Self::query).
+    fn release(
+        &mut self,
+        savepoint: &mut Self::Savepoint,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// A row in PostgreSQL's binary format.
+pub trait Row {
+    /// The bytes of a column, counted from 0; `None` where it is null.
+    fn column(&self, index: usize) -> Option<&[u8]>;
+}
+
+/// One statement with its parameters.
+#[derive(Clone, Copy)]
+pub struct Query<'a> {
+    text: &'a str,
+    parameters: &'a [Parameter<'a>],
+    is_pooled: bool,
+}
+
+impl<'a> Query<'a> {
+    pub(crate) const fn new(text: &'a str, parameters: &'a [Parameter<'a>], is_pooled: bool) -> Self {
+        Self { text, parameters, is_pooled }
+    }
+
+    /// The statement, with `$1` for the first parameter.
+    #[must_use]
+    pub const fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// Its parameters.
+    #[must_use]
+    pub const fn parameters(&self) -> &'a [Parameter<'a>] {
+        self.parameters
+    }
+
+    /// Whether the session may be another client's after the transaction: then the statement must have no name on the server.
+    #[must_use]
+    pub const fn is_pooled(&self) -> bool {
+        self.is_pooled
+    }
+}
+
+impl fmt::Debug for Query<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Query").field("text", &self.text).finish_non_exhaustive()
+    }
+}
+
+/// A parameter of a [`Query`]; `None` is null. It has no `Debug`, as it may be a key or a result.
+#[derive(Clone, Copy)]
+pub enum Parameter<'a> {
+    /// A `boolean`.
+    Boolean(bool),
+    /// A `smallint`.
+    SmallInt(Option<i16>),
+    /// A `bigint`.
+    BigInt(Option<i64>),
+    /// A `bytea`.
+    Bytes(Option<&'a [u8]>),
+    /// A `text`.
+    Text(&'a str),
+}
+
+/// The name of a savepoint, which no other savepoint of this process has.
+#[derive(Debug)]
+pub struct SavepointName(u64);
+
+impl SavepointName {
+    /// A new name.
+    #[must_use]
+    pub fn unique() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The statement that sets it.
+    #[must_use]
+    pub fn set(&self) -> String {
+        format!("SAVEPOINT idem_{}", self.0)
+    }
+
+    /// The statement that rolls back to it. It may run twice: the savepoint stays.
+    #[must_use]
+    pub fn roll_back(&self) -> String {
+        format!("ROLLBACK TO SAVEPOINT idem_{}", self.0)
+    }
+
+    /// The statement that removes it.
+    #[must_use]
+    pub fn release(&self) -> String {
+        format!("RELEASE SAVEPOINT idem_{}", self.0)
+    }
+}
+
+/// The error of a statement that the server refused, with its SQLSTATE where the driver tells it. A `message` must hold no
+/// value of a row: the server's own message does not, its detail does.
+#[must_use]
+pub fn refused(code: Option<&str>, message: &str) -> StoreError {
+    match code {
+        Some(code) => failure::refused(code, message),
+        None => StoreError::unavailable(format!("the server said \"{message}\"")),
+    }
+}
+
+/// The error of a connection that broke: what was sent in its transaction was not applied.
+#[must_use]
+pub fn lost(message: impl fmt::Display) -> StoreError {
+    StoreError::unavailable(format!("the connection of the transaction was lost ({message})"))
+}

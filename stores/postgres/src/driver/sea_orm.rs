@@ -1,0 +1,106 @@
+//! SeaORM.
+
+use ::sea_orm::{
+    ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr, Statement,
+    TransactionTrait as _, Value,
+};
+
+use super::{DriverTransaction, Parameter, Query, Row, lost};
+use idem_core::StoreError;
+
+fn failed(error: &DbErr) -> StoreError {
+    match error {
+        DbErr::Conn(RuntimeErr::SqlxError(error))
+        | DbErr::Exec(RuntimeErr::SqlxError(error))
+        | DbErr::Query(RuntimeErr::SqlxError(error)) => super::sqlx::failed(error),
+        other => lost(other),
+    }
+}
+
+impl Row for QueryResult {
+    fn column(&self, index: usize) -> Option<&[u8]> {
+        self.try_as_pg_row()?.column(index)
+    }
+}
+
+fn value(parameter: &Parameter<'_>) -> Value {
+    match *parameter {
+        Parameter::Boolean(value) => value.into(),
+        Parameter::SmallInt(value) => value.into(),
+        Parameter::BigInt(value) => value.into(),
+        Parameter::Bytes(value) => value.map(<[u8]>::to_vec).into(),
+        Parameter::Text(value) => value.into(),
+    }
+}
+
+async fn query(tx: &DatabaseTransaction, query: Query<'_>) -> Result<Vec<QueryResult>, StoreError> {
+    let values = query.parameters().iter().map(value);
+    let statement = Statement::from_sql_and_values(DbBackend::Postgres, query.text(), values);
+    tx.query_all_raw(statement).await.map_err(|error| failed(&error))
+}
+
+async fn execute(tx: &DatabaseTransaction, statement: &str) -> Result<(), StoreError> {
+    tx.execute_unprepared(statement).await.map(drop).map_err(|error| failed(&error))
+}
+
+/// A transaction within the transaction: dropped, it has the connection roll back to its beginning first.
+type Savepoint = Option<DatabaseTransaction>;
+
+async fn set_savepoint(tx: &DatabaseTransaction) -> Result<Savepoint, StoreError> {
+    tx.begin().await.map(Some).map_err(|error| failed(&error))
+}
+
+async fn roll_back_to(savepoint: &mut Savepoint) -> Result<(), StoreError> {
+    match savepoint.take() {
+        Some(savepoint) => savepoint.rollback().await.map_err(|error| failed(&error)),
+        None => Ok(()),
+    }
+}
+
+async fn release(savepoint: &mut Savepoint) -> Result<(), StoreError> {
+    match savepoint.take() {
+        Some(savepoint) => savepoint.commit().await.map_err(|error| failed(&error)),
+        None => Ok(()),
+    }
+}
+
+macro_rules! transaction {
+    ($type:ty) => {
+        impl DriverTransaction for $type {
+            type Row = QueryResult;
+            type Savepoint = Savepoint;
+
+            fn is_open(&mut self) -> bool {
+                self.get_database_backend() == DbBackend::Postgres
+            }
+
+            async fn query(&mut self, asked: Query<'_>) -> Result<Vec<QueryResult>, StoreError> {
+                query(self, asked).await
+            }
+
+            async fn execute(&mut self, statement: &str) -> Result<(), StoreError> {
+                execute(self, statement).await
+            }
+
+            async fn set_savepoint(&mut self) -> Result<Savepoint, StoreError> {
+                set_savepoint(self).await
+            }
+
+            async fn roll_back_to(&mut self, savepoint: &mut Savepoint) -> Result<(), StoreError> {
+                roll_back_to(savepoint).await
+            }
+
+            fn roll_back_first(&mut self, savepoint: &mut Savepoint) {
+                drop(savepoint.take());
+            }
+
+            async fn release(&mut self, savepoint: &mut Savepoint) -> Result<(), StoreError> {
+                release(savepoint).await
+            }
+        }
+    };
+}
+
+transaction!(DatabaseTransaction);
+// The functions of users take it shared, as SeaORM's own do.
+transaction!(&DatabaseTransaction);

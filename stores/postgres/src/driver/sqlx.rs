@@ -1,0 +1,103 @@
+//! sqlx.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use ::sqlx::postgres::{PgConnection, PgRow, PgTransactionManager};
+use ::sqlx::{AssertSqlSafe, Connection as _, Executor, Row as _};
+use sqlx_core::transaction::TransactionManager as _;
+
+use super::{DriverTransaction, Parameter, Query, Row};
+use crate::db::failure::{self, Failure};
+use idem_core::StoreError;
+
+/// A future whose destructor does not run where it is dropped before its end.
+///
+/// sqlx 0.9 rolls back one level too many where a nested `begin` is dropped: the caller's whole transaction, after which its
+/// statements commit one by one. Without the destructor, a savepoint is set that nobody uses. A few hundred bytes leak.
+struct WithoutDestructor<F>(Option<Pin<Box<F>>>);
+
+impl<F: Future> Future for WithoutDestructor<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Some(future) = &mut self.0 else { return Poll::Pending };
+        let output = ready!(future.as_mut().poll(cx));
+        self.0 = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<F> Drop for WithoutDestructor<F> {
+    fn drop(&mut self) {
+        std::mem::forget(self.0.take());
+    }
+}
+
+pub(super) fn failed(error: &::sqlx::Error) -> StoreError {
+    match failure::of_statement(error) {
+        // A transaction goes with its connection, so what was sent in it was not applied.
+        Failure::Broken(error) => StoreError::unavailable(error.to_string()),
+        Failure::Refused(error) | Failure::ReadOnly(error) => error,
+    }
+}
+
+impl Row for PgRow {
+    fn column(&self, index: usize) -> Option<&[u8]> {
+        // In binary format, as the statement was prepared.
+        self.try_get_raw(index).ok()?.as_bytes().ok()
+    }
+}
+
+impl DriverTransaction for PgConnection {
+    type Row = PgRow;
+    /// The driver counts them itself.
+    type Savepoint = ();
+
+    fn is_open(&mut self) -> bool {
+        self.is_in_transaction()
+    }
+
+    async fn query(&mut self, query: Query<'_>) -> Result<Vec<PgRow>, StoreError> {
+        let mut bound = ::sqlx::query(AssertSqlSafe(query.text())).persistent(!query.is_pooled());
+        for parameter in query.parameters() {
+            bound = match *parameter {
+                Parameter::Boolean(value) => bound.bind(value),
+                Parameter::SmallInt(value) => bound.bind(value),
+                Parameter::BigInt(value) => bound.bind(value),
+                Parameter::Bytes(value) => bound.bind(value),
+                Parameter::Text(value) => bound.bind(value),
+            };
+        }
+        self.fetch_all(bound).await.map_err(|error| failed(&error))
+    }
+
+    async fn execute(&mut self, statement: &str) -> Result<(), StoreError> {
+        Executor::execute(&mut *self, AssertSqlSafe(statement))
+            .await
+            .map(drop)
+            .map_err(|error| failed(&error))
+    }
+
+    async fn set_savepoint(&mut self) -> Result<(), StoreError> {
+        let begin = WithoutDestructor(Some(Box::pin(PgTransactionManager::begin(self, None))));
+        begin.await.map_err(|error| failed(&error))
+    }
+
+    async fn roll_back_to(&mut self, (): &mut ()) -> Result<(), StoreError> {
+        let undone = PgTransactionManager::rollback(self).await.map_err(|error| failed(&error));
+        if undone.is_err() {
+            // The savepoint is gone with the transaction it was in; the driver must not go on counting it.
+            PgTransactionManager::start_rollback(self);
+        }
+        undone
+    }
+
+    fn roll_back_first(&mut self, (): &mut ()) {
+        PgTransactionManager::start_rollback(self);
+    }
+
+    async fn release(&mut self, (): &mut ()) -> Result<(), StoreError> {
+        PgTransactionManager::commit(self).await.map_err(|error| failed(&error))
+    }
+}

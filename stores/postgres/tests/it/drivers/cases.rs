@@ -1,0 +1,280 @@
+//! What holds for each driver.
+
+/// The cases, in a module that has `Tx`, `Client`, `run` and `commit` of its driver.
+macro_rules! cases {
+    () => {
+        use std::panic::AssertUnwindSafe;
+        use std::sync::Arc;
+
+        use futures_util::FutureExt as _;
+        use idem_postgres::PostgresStore;
+        use tokio::sync::Notify;
+
+        use super::bank::{Bank, Then, idempotent};
+
+        #[idempotent(
+            key = "order/{order}", scope = "bank.pay", store = store, transaction = tx,
+            terminal = Failure::is_final, crate = ::idem_runtime
+        )]
+        async fn pay(
+            store: &PostgresStore,
+            tx: &mut Tx<'_>,
+            order: &str,
+            then: Then,
+        ) -> Result<u32, Failure> {
+            run(tx, &format!("INSERT INTO effects VALUES ('{order}')")).await?;
+            match then {
+                Then::Return => {}
+                Then::Fail => return Err(Failure::Transient),
+                Then::FailForGood => return Err(Failure::Final),
+                Then::Panic => panic!("the body panics"),
+                Then::Wait(begun) => {
+                    begun.notify_one();
+                    std::future::pending().await
+                }
+                Then::Run(statement) => drop(run(tx, statement).await),
+            }
+            Ok(7)
+        }
+
+        /// A call in a transaction of its own, in which the caller writes before and after, and commits.
+        async fn committed(bank: &Bank, order: &str, then: Then) -> Result<u32, Failure> {
+            let mut client = Client::open(&bank.url()).await;
+            let mut tx = client.begin().await;
+            run(&mut tx, &format!("INSERT INTO effects VALUES ('before {order}')")).await.unwrap();
+            let paid = AssertUnwindSafe(pay(&bank.store, &mut tx, order, then)).catch_unwind().await;
+            run(&mut tx, &format!("INSERT INTO effects VALUES ('after {order}')")).await.unwrap();
+            assert!(commit(tx).await);
+            paid.unwrap_or(Err(Failure::Sql("the body panicked".to_owned())))
+        }
+
+        #[tokio::test]
+        async fn effect_and_result_are_there_once_after_the_commit_and_neither_before() {
+            let bank = Bank::open().await;
+            let mut client = Client::open(&bank.url()).await;
+            let mut tx = client.begin().await;
+            assert_eq!(pay(&bank.store, &mut tx, "1", Then::Return).await.unwrap(), 7);
+            assert_eq!(bank.counts(), "0|0");
+            // The duplicate in the same transaction finds the result.
+            assert_eq!(pay(&bank.store, &mut tx, "1", Then::Panic).await.unwrap(), 7);
+            assert!(commit(tx).await);
+            assert_eq!(bank.counts(), "1|1");
+            let mut tx = client.begin().await;
+            assert_eq!(pay(&bank.store, &mut tx, "1", Then::Panic).await.unwrap(), 7);
+            assert!(commit(tx).await);
+            assert_eq!(bank.counts(), "1|1");
+        }
+
+        #[tokio::test]
+        async fn a_rollback_leaves_nothing_and_a_duplicate_before_it_is_in_flight() {
+            let bank = Bank::open().await;
+            let (mut client, mut other) = (Client::open(&bank.url()).await, Client::open(&bank.url()).await);
+            for _ in 0..2 {
+                let mut tx = client.begin().await;
+                assert_eq!(pay(&bank.store, &mut tx, "1", Then::Return).await.unwrap(), 7);
+                let mut another = other.begin().await;
+                let error = pay(&bank.store, &mut another, "1", Then::Return).await.unwrap_err();
+                assert_eq!(error.kind(), "in_flight");
+                run(&mut another, "ROLLBACK").await.unwrap();
+                let _ = commit(another).await;
+                run(&mut tx, "ROLLBACK").await.unwrap();
+                let _ = commit(tx).await;
+                assert_eq!(bank.counts(), "0|0");
+            }
+        }
+
+        #[tokio::test]
+        async fn a_body_that_fails_or_panics_leaves_nothing_and_the_callers_writes_stay() {
+            let bank = Bank::open().await;
+            for (order, then) in [("fails", Then::Fail), ("panics", Then::Panic)] {
+                committed(&bank, order, then).await.unwrap_err();
+                assert_eq!(bank.of(order), "0|0");
+                let own = format!("select count(*) from effects where id like '% {order}'");
+                assert_eq!(bank.server.sql(&own), "2");
+                assert_eq!(committed(&bank, order, Then::Return).await.unwrap(), 7);
+                assert_eq!(bank.of(order), "1|1");
+            }
+        }
+
+        #[tokio::test]
+        async fn a_terminal_error_keeps_its_record_but_not_its_effects() {
+            let bank = Bank::open().await;
+            for _ in 0..2 {
+                let error = committed(&bank, "1", Then::FailForGood).await.unwrap_err();
+                assert!(error.is_final());
+                assert_eq!(bank.of("1"), "0|1");
+            }
+        }
+
+        #[tokio::test]
+        async fn an_error_of_the_server_that_the_body_swallows_leaves_nothing() {
+            let bank = Bank::open().await;
+            let mut client = Client::open(&bank.url()).await;
+            let mut tx = client.begin().await;
+            let error = pay(&bank.store, &mut tx, "1", Then::Run("SELECT 1 / 0")).await.unwrap_err();
+            assert_eq!(error.kind(), "not_recorded");
+            run(&mut tx, "SELECT 1").await.unwrap_err();
+            let _ = commit(tx).await;
+            assert_eq!(bank.counts(), "0|0");
+        }
+
+        #[tokio::test]
+        async fn a_body_that_ends_the_transaction_itself_is_not_recorded() {
+            let bank = Bank::open().await;
+            for (order, statement) in [("1", "COMMIT"), ("2", "ROLLBACK"), ("3", "ROLLBACK; BEGIN")] {
+                let mut client = Client::open(&bank.url()).await;
+                let mut tx = client.begin().await;
+                let error = pay(&bank.store, &mut tx, order, Then::Run(statement)).await.unwrap_err();
+                assert_eq!(error.kind(), "not_recorded", "{statement}");
+                let _ = commit(tx).await;
+            }
+            // What the body committed itself is there.
+            assert_eq!(bank.counts(), "1|0");
+        }
+
+        #[tokio::test]
+        async fn a_session_that_ends_in_the_midst_leaves_nothing() {
+            let bank = Bank::open().await;
+            let mut client = Client::open(&bank.url()).await;
+            let mut tx = client.begin().await;
+            let end = Then::Run("SELECT pg_terminate_backend(pg_backend_pid())");
+            let error = pay(&bank.store, &mut tx, "1", end).await.unwrap_err();
+            assert_eq!(error.kind(), "not_recorded");
+            assert!(!commit(tx).await);
+            assert_eq!(bank.counts(), "0|0");
+        }
+
+        #[tokio::test]
+        async fn a_callers_own_savepoint_takes_the_call_along() {
+            let bank = Bank::open().await;
+            let mut client = Client::open(&bank.url()).await;
+            let mut tx = client.begin().await;
+            run(&mut tx, "SAVEPOINT own").await.unwrap();
+            assert_eq!(pay(&bank.store, &mut tx, "1", Then::Return).await.unwrap(), 7);
+            run(&mut tx, "ROLLBACK TO SAVEPOINT own").await.unwrap();
+            assert_eq!(pay(&bank.store, &mut tx, "2", Then::Return).await.unwrap(), 7);
+            assert!(commit(tx).await);
+            assert_eq!([bank.of("1"), bank.of("2")], ["0|0", "1|1"]);
+        }
+
+        #[tokio::test]
+        async fn a_message_is_there_with_the_commit_and_not_with_a_body_that_fails() {
+            let bank = Bank::open().await;
+            let messages = || bank.server.sql("select string_agg(topic, ',') from idem_outbox");
+            let mut client = Client::open(&bank.url()).await;
+            for fails in [true, false] {
+                let mut tx = client.begin().await;
+                let sent = tell(&bank, &mut tx, "1", fails).await;
+                assert_eq!(sent.is_err(), fails);
+                assert_eq!(messages(), "");
+                assert!(commit(tx).await);
+                assert_eq!(messages(), if fails { "" } else { "orders" });
+            }
+        }
+
+        #[idempotent(
+            key = "order/{order}", scope = "bank.tell", store = bank.store, transaction = tx, crate = ::idem_runtime
+        )]
+        async fn tell(bank: &Bank, tx: &mut Tx<'_>, order: &str, fails: bool) -> Result<(), Failure> {
+            bank.outbox.enqueue(tx, "orders", order).await.map_err(|error| Failure::Sql(error.to_string()))?;
+            if fails { Err(Failure::Transient) } else { Ok(()) }
+        }
+
+        #[tokio::test(flavor = "multi_thread")]
+        async fn at_every_isolation_level_each_effect_is_there_once_however_many_try() {
+            let bank = Arc::new(Bank::open().await);
+            for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+                let callers = (0..4).map(|caller| {
+                    let bank = bank.clone();
+                    async move {
+                        let mut client = Client::open(&bank.url()).await;
+                        for number in 0..15 {
+                            let order = format!("{level} {number}");
+                            let mut tries = caller + number;
+                            loop {
+                                let mut tx = client.begin().await;
+                                let isolation = format!("SET TRANSACTION ISOLATION LEVEL {level}");
+                                run(&mut tx, &isolation).await.unwrap();
+                                let paid = pay(&bank.store, &mut tx, &order, Then::Return).await;
+                                if level == "READ COMMITTED" {
+                                    assert!(paid.as_ref().err().is_none_or(|error| error.kind() == "in_flight"));
+                                }
+                                tries += 1;
+                                // Every third that could commits nothing.
+                                if paid.is_err() || tries % 3 == 0 {
+                                    let _ = run(&mut tx, "ROLLBACK").await;
+                                    let _ = commit(tx).await;
+                                } else if commit(tx).await {
+                                    break;
+                                }
+                            }
+                        }
+                    }
+                });
+                futures_util::future::join_all(callers).await;
+            }
+            assert_eq!(bank.counts(), "45|45");
+            assert_eq!(bank.server.sql("select count(distinct id) from effects"), "45");
+        }
+
+        #[tokio::test]
+        async fn a_call_that_waits_and_is_dropped_leaves_nothing_though_the_caller_commits() {
+            let bank = Bank::open().await;
+            let mut client = Client::open(&bank.url()).await;
+            let mut tx = client.begin().await;
+            run(&mut tx, "INSERT INTO effects VALUES ('before')").await.unwrap();
+            let begun = Arc::new(Notify::new());
+            tokio::select! {
+                _ = pay(&bank.store, &mut tx, "1", Then::Wait(begun.clone())) => panic!("it waits for ever"),
+                () = begun.notified() => {}
+            }
+            run(&mut tx, "INSERT INTO effects VALUES ('after')").await.unwrap();
+            assert!(commit(tx).await);
+            assert_eq!(bank.server.sql("select string_agg(id, ',') from effects"), "before,after");
+            assert_eq!(bank.of("1"), "0|0");
+        }
+    };
+
+    (dropped $own:literal) => {
+        // Sixty connections: it may take 25 s on a busy machine.
+        #[tokio::test]
+        async fn a_call_that_is_dropped_at_any_point_leaves_nothing_or_all_though_the_caller_commits() {
+            let bank = Bank::open().await;
+            let mut whole = 0;
+            for polls in 0..60 {
+                let order = format!("{polls}");
+                let mut client = Client::open(&bank.url()).await;
+                let mut tx = client.begin().await;
+                run(&mut tx, &format!("INSERT INTO effects VALUES ('before {order}')")).await.unwrap();
+                let finished = {
+                    let mut call = std::pin::pin!(pay(&bank.store, &mut tx, &order, Then::Return));
+                    let mut left = polls;
+                    std::future::poll_fn(|cx| {
+                        if left == 0 {
+                            return std::task::Poll::Ready(false);
+                        }
+                        left -= 1;
+                        call.as_mut().poll(cx).map(|paid| paid.is_ok())
+                    })
+                    .await
+                };
+                let goes_on =
+                    run(&mut tx, &format!("INSERT INTO effects VALUES ('after {order}')")).await.is_ok();
+                let committed = commit(tx).await && goes_on;
+                let own = |word: &str| {
+                    bank.server.sql(&format!("select count(*) from effects where id = '{word} {order}'")) == "1"
+                };
+                if $own == "keeps what the caller wrote" {
+                    assert_eq!((own("before"), own("after")), (committed, committed), "after {polls} polls");
+                }
+                let of = bank.of(&order);
+                assert!(of == "1|1" || of == "0|0", "after {polls} polls: {of}");
+                assert!(!finished || of == "1|1", "after {polls} polls");
+                whole += usize::from(finished);
+            }
+            assert!(whole > 0 && whole < 60, "{whole}");
+        }
+    };
+}
+
+pub(crate) use cases;
