@@ -1,13 +1,14 @@
 //! Money between accounts with `transaction = tx` and a message for each transfer, while the workers are killed.
 //!
-//! `cargo run -p transfer -- [--url postgres://..] [--transfers N] [--workers N] [--kill-every MS]` starts
+//! `cargo run -p transfer -- [--url postgres://..] [--driver NAME] [--transfers N] [--workers N] [--kill-every MS]` starts
 //! worker processes that make every transfer again and again, each with a relay that publishes what was enqueued
 //! to a broker in the first process. It kills one every few milliseconds and starts another, until each transfer
 //! was made and told. Then it counts: every transfer once, the sum as it was, and each account's messages in the order
 //! of its transfers, none missing. It ends with 0, or with 1 if anything is otherwise. Without `--url` it starts a server of
-//! its own.
+//! its own. `--driver` says whose transactions the workers use: `sqlx`, `tokio-postgres`, `diesel-async` or `sea-orm`.
 
 mod broker;
+mod driver;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -17,12 +18,13 @@ use std::time::{Duration, Instant};
 
 use broker::{Broker, ToBroker};
 use clap::Parser;
+use driver::{Connection, Driver, Ledger};
 use idem::outbox::{Outbox, OutboxError, Relay};
-use idem::{PostgresStore, idempotent, observe};
+use idem::{PostgresStore, idempotent};
 use idem_test_servers::Postgres as Server;
 use rand::RngExt as _;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Executor as _, PgPool, Postgres, Row as _, Transaction};
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, Executor as _, PgPool, Row as _};
 
 const ACCOUNTS: i64 = 10;
 const BALANCE: i64 = 1_000_000;
@@ -33,6 +35,9 @@ struct Arguments {
     /// The database; without it, a server is started.
     #[arg(long)]
     url: Option<String>,
+    /// Whose transactions the workers use.
+    #[arg(long, value_enum, default_value_t = Driver::Sqlx)]
+    driver: Driver,
     /// How many transfers to make.
     #[arg(long, default_value_t = 1_000)]
     transfers: i64,
@@ -57,7 +62,7 @@ enum TransferError {
     #[error("the bank's system hiccups")]
     Hiccup,
     #[error(transparent)]
-    Sql(#[from] sqlx::Error),
+    Database(Failure),
     #[error(transparent)]
     Outbox(#[from] OutboxError),
     #[error(transparent)]
@@ -66,6 +71,8 @@ enum TransferError {
 
 struct Bank {
     pool: PgPool,
+    /// Where its tables are. Statements name it, as a session behind a pooler is another client's next.
+    schema: String,
     store: PostgresStore,
     outbox: Outbox,
 }
@@ -95,51 +102,34 @@ impl Transfer {
     store = bank.store,
     transaction = tx
 )]
-async fn transfer(
-    bank: &Bank,
-    tx: &mut Transaction<'_, Postgres>,
-    transfer: Transfer,
-) -> Result<i64, TransferError> {
+async fn transfer<T: Ledger>(bank: &Bank, tx: &mut T, transfer: Transfer) -> Result<i64, TransferError> {
     let Transfer { id, from, to, amount } = transfer;
     // In one order, so that no two transfers wait for each other.
     let mut moves = [(from, -amount), (to, amount)];
     moves.sort_unstable();
     let mut which = 0_i64;
     for (account, change) in moves {
-        let sends = i64::from(account == from);
-        let row = sqlx::query(
-            "UPDATE accounts SET balance = balance + $2, sent = sent + $3 WHERE id = $1 RETURNING sent",
-        )
-        .bind(account)
-        .bind(change)
-        .bind(sends)
-        .fetch_one(&mut **tx)
-        .await?;
+        let sent = tx.change(&bank.schema, account, change, i64::from(account == from)).await;
+        let sent = sent.map_err(TransferError::Database)?;
         if account == from {
-            which = row.try_get(0)?;
+            which = sent;
         }
         if rand::rng().random_bool(0.02) {
             return Err(TransferError::Hiccup);
         }
     }
     // No unique index keeps a second one out: they are counted.
-    sqlx::query("INSERT INTO effects (id) VALUES ($1)").bind(id).execute(&mut **tx).await?;
+    tx.note(&bank.schema, id).await.map_err(TransferError::Database)?;
     // Its number among the account's transfers, by which the broker can tell whether they come in order.
     bank.outbox.enqueue(tx, &format!("account/{from}"), format!("{which} {id}")).await?;
     Ok(amount)
 }
 
 async fn open(url: &str, schema: &str) -> Result<Bank, Failure> {
-    let options: PgConnectOptions = url.parse()?;
-    let path = format!("SET search_path = {schema}");
-    let pool = PgPoolOptions::new().max_connections(4).after_connect(move |connection, _| {
-        let path = path.clone();
-        Box::pin(async move { connection.execute(AssertSqlSafe(path)).await.map(drop) })
-    });
-    let pool = pool.connect_with(options).await?;
+    let pool = PgPoolOptions::new().max_connections(4).connect(url).await?;
     let store = PostgresStore::builder(url).schema(schema).connect().await?;
     let outbox = Outbox::builder(url).schema(schema).connect().await?;
-    Ok(Bank { pool, store, outbox })
+    Ok(Bank { pool, schema: schema.to_owned(), store, outbox })
 }
 
 /// Works, and publishes beside that.
@@ -151,7 +141,8 @@ async fn work_and_publish(arguments: &Arguments, url: &str, schema: &str) -> Res
         .backoff(Duration::from_millis(20), Duration::from_millis(200));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let relay = tokio::spawn(relay.run(async { drop(stopped.await) }));
-    work(&bank, arguments.transfers).await?;
+    let mut connection = Connection::open(arguments.driver, url).await?;
+    work(&bank, &mut connection, arguments.transfers).await?;
     drop(stop);
     relay.await??;
     Ok(())
@@ -159,12 +150,11 @@ async fn work_and_publish(arguments: &Arguments, url: &str, schema: &str) -> Res
 
 /// Makes transfers in any order, those that were made too, and prints a word for each, until it is killed or all
 /// are made and told.
-async fn work(bank: &Bank, transfers: i64) -> Result<(), Failure> {
+async fn work(bank: &Bank, connection: &mut Connection, transfers: i64) -> Result<(), Failure> {
     loop {
         for _ in 0..50 {
             let next = Transfer::number(rand::rng().random_range(0..transfers));
-            let mut tx = bank.pool.begin().await?;
-            let made = observe(transfer(bank, &mut tx, next)).await;
+            let made = connection.make(bank, next).await?;
             let word = match (&made.value, made.outcome) {
                 (Ok(amount), _) if *amount != next.amount => "wrong",
                 (Ok(_), Some(idem::Outcome::Replayed { .. })) => "replayed",
@@ -176,8 +166,6 @@ async fn work(bank: &Bank, transfers: i64) -> Result<(), Failure> {
                     "failed"
                 }
             };
-            // Also after a failure: what failed has left nothing in it.
-            tx.commit().await?;
             println!("{word}");
         }
         if is_over(bank, transfers).await? {
@@ -188,12 +176,13 @@ async fn work(bank: &Bank, transfers: i64) -> Result<(), Failure> {
 
 /// Whether all transfers are made and told.
 async fn is_over(bank: &Bank, transfers: i64) -> Result<bool, Failure> {
-    let made = count(&bank.pool, "SELECT count(DISTINCT id) FROM effects").await?;
-    Ok(made >= transfers && count(&bank.pool, "SELECT count(*) FROM idem_outbox").await? == 0)
+    let made = count(bank, "count(DISTINCT id)", "effects").await?;
+    Ok(made >= transfers && count(bank, "count(*)", "idem_outbox").await? == 0)
 }
 
-async fn count(pool: &PgPool, statement: &'static str) -> Result<i64, Failure> {
-    Ok(sqlx::query(statement).fetch_one(pool).await?.try_get(0)?)
+async fn count(bank: &Bank, what: &str, table: &str) -> Result<i64, Failure> {
+    let statement = AssertSqlSafe(format!("SELECT {what} FROM {}.{table}", bank.schema));
+    Ok(sqlx::query(statement).persistent(false).fetch_one(&bank.pool).await?.try_get(0)?)
 }
 
 /// What the workers have said.
@@ -233,6 +222,7 @@ impl Crew<'_> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["--url", self.url, "--worker-in", self.schema, "--broker", &self.broker])
             .args(["--transfers", &self.arguments.transfers.to_string()])
+            .args(["--driver", self.arguments.driver.name()])
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .spawn()?;
@@ -272,7 +262,7 @@ impl Crew<'_> {
 
 /// What is not as it must be.
 async fn violations(
-    pool: &PgPool,
+    bank: &Bank,
     transfers: i64,
     words: &Words,
     broker: &Broker,
@@ -282,12 +272,12 @@ async fn violations(
     if told != transfers {
         found.push(format!("{told} messages for {transfers} transfers"));
     }
-    let effects = count(pool, "SELECT count(*) FROM effects").await?;
-    let distinct = count(pool, "SELECT count(DISTINCT id) FROM effects").await?;
+    let effects = count(bank, "count(*)", "effects").await?;
+    let distinct = count(bank, "count(DISTINCT id)", "effects").await?;
     if (effects, distinct) != (transfers, transfers) {
         found.push(format!("{transfers} transfers have {effects} effects, {distinct} of them distinct"));
     }
-    let sum = count(pool, "SELECT sum(balance)::bigint FROM accounts").await?;
+    let sum = count(bank, "sum(balance)::bigint", "accounts").await?;
     if sum != ACCOUNTS * BALANCE {
         found.push(format!("the sum is {sum} and was {}", ACCOUNTS * BALANCE));
     }
@@ -296,8 +286,8 @@ async fn violations(
         expected[usize::try_from(from)?] -= amount;
         expected[usize::try_from(to)?] += amount;
     }
-    for row in pool.fetch_all("SELECT id, balance FROM accounts ORDER BY id").await? {
-        let (id, balance): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    for id in 0..ACCOUNTS {
+        let balance = count(bank, "balance", &format!("accounts WHERE id = {id}")).await?;
         let expected = expected[usize::try_from(id)?];
         if balance != expected {
             found.push(format!("account {id} has {balance} and should have {expected}"));
@@ -317,39 +307,40 @@ async fn run(arguments: &Arguments, url: &str) -> Result<bool, Failure> {
         first.execute(AssertSqlSafe(format!("CREATE SCHEMA {schema}"))).await?;
         open(url, &schema).await?
     };
-    let pool = &bank.pool;
-    pool.execute(
-        "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL, sent bigint NOT NULL DEFAULT 0)",
-    )
-    .await?;
-    pool.execute("CREATE TABLE effects (id bigint NOT NULL)").await?;
-    sqlx::query("INSERT INTO accounts SELECT n, $1 FROM generate_series(0, $2 - 1) n")
-        .bind(BALANCE)
-        .bind(ACCOUNTS)
-        .execute(pool)
+    bank.pool
+        .execute(AssertSqlSafe(format!(
+            "CREATE TABLE {schema}.accounts (id bigint PRIMARY KEY, balance bigint NOT NULL, sent bigint NOT NULL DEFAULT 0); \
+             CREATE TABLE {schema}.effects (id bigint NOT NULL); \
+             INSERT INTO {schema}.accounts SELECT n, {BALANCE} FROM generate_series(0, {ACCOUNTS} - 1) n"
+        )))
         .await?;
     let (broker, begin) = (Broker::listen().await?, Instant::now());
     let words = Arc::new(Words::default());
     let crew = Crew { arguments, url, schema: &schema, broker: broker.address(), words: words.clone() };
     let killed = crew.disturb(&bank).await?;
-    let violations = violations(pool, arguments.transfers, &words, &broker).await?;
+    let violations = violations(&bank, arguments.transfers, &words, &broker).await?;
     let heard = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
-    println!("{} transfers in {:.1?}, {killed} workers killed", arguments.transfers, begin.elapsed());
-    println!("  effects:             {}", count(pool, "SELECT count(*) FROM effects").await?);
+    let driver = arguments.driver.name();
+    println!(
+        "{} transfers by {driver} in {:.1?}, {killed} workers killed",
+        arguments.transfers,
+        begin.elapsed()
+    );
+    println!("  effects:             {}", count(&bank, "count(*)", "effects").await?);
     println!(
         "  duplicates offered:  {} replayed, {} in flight",
         heard(&words.replayed),
         heard(&words.in_flight)
     );
     println!("  bodies that failed:  {}", heard(&words.failed));
-    println!("  sum:                 {}", count(pool, "SELECT sum(balance)::bigint FROM accounts").await?);
+    println!("  sum:                 {}", count(&bank, "sum(balance)::bigint", "accounts").await?);
     println!("  messages:            {} published, {} of them again", broker.distinct(), broker.repeats());
     println!("  violations:          {}", violations.len());
     for violation in violations.iter().take(20) {
         println!("    {violation}");
     }
     std::io::stdout().flush()?;
-    pool.execute(AssertSqlSafe(format!("DROP SCHEMA {schema} CASCADE"))).await?;
+    bank.pool.execute(AssertSqlSafe(format!("DROP SCHEMA {schema} CASCADE"))).await?;
     Ok(violations.is_empty())
 }
 

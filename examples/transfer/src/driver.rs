@@ -1,0 +1,181 @@
+//! The drivers whose transactions the workers use, and what a transfer writes by each.
+
+use clap::ValueEnum;
+use diesel_async::{
+    AnsiTransactionManager, AsyncConnection as _, AsyncPgConnection, RunQueryDsl as _,
+    TransactionManager as _,
+};
+use idem::postgres_driver::DriverTransaction;
+use idem::{Observed, observe};
+use sea_orm::{
+    ConnectionTrait as _, Database, DatabaseTransaction, DbBackend, Statement, TransactionTrait as _,
+};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, Row as _};
+use tokio_postgres::NoTls;
+use tokio_postgres::types::Type;
+
+use crate::{Bank, Failure, Transfer, TransferError, transfer};
+
+/// Whose transactions.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Driver {
+    Sqlx,
+    TokioPostgres,
+    DieselAsync,
+    SeaOrm,
+}
+
+impl Driver {
+    /// As an argument of the command.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Sqlx => "sqlx",
+            Self::TokioPostgres => "tokio-postgres",
+            Self::DieselAsync => "diesel-async",
+            Self::SeaOrm => "sea-orm",
+        }
+    }
+}
+
+/// The writes of a transfer.
+pub(crate) trait Ledger: DriverTransaction {
+    /// Changes an account; how many transfers it has sent.
+    fn change(
+        &mut self,
+        schema: &str,
+        account: i64,
+        change: i64,
+        sends: i64,
+    ) -> impl Future<Output = Result<i64, Failure>> + Send;
+
+    /// Notes that a transfer was made.
+    fn note(&mut self, schema: &str, id: i64) -> impl Future<Output = Result<(), Failure>> + Send;
+}
+
+fn change(schema: &str) -> String {
+    format!(
+        "UPDATE {schema}.accounts SET balance = balance + $2, sent = sent + $3 WHERE id = $1 RETURNING sent"
+    )
+}
+
+fn note(schema: &str) -> String {
+    format!("INSERT INTO {schema}.effects (id) VALUES ($1)")
+}
+
+impl Ledger for PgConnection {
+    async fn change(&mut self, schema: &str, account: i64, by: i64, sends: i64) -> Result<i64, Failure> {
+        let update = sqlx::query(AssertSqlSafe(change(schema))).bind(account).bind(by).bind(sends);
+        // Without a name, for a pooler that shares the session.
+        Ok(update.persistent(false).fetch_one(self).await?.try_get(0)?)
+    }
+
+    async fn note(&mut self, schema: &str, id: i64) -> Result<(), Failure> {
+        sqlx::query(AssertSqlSafe(note(schema))).bind(id).persistent(false).execute(self).await?;
+        Ok(())
+    }
+}
+
+impl Ledger for tokio_postgres::Transaction<'_> {
+    async fn change(&mut self, schema: &str, account: i64, by: i64, sends: i64) -> Result<i64, Failure> {
+        let parameters = [(&account as _, Type::INT8), (&by as _, Type::INT8), (&sends as _, Type::INT8)];
+        Ok(self.query_typed_one(&change(schema), &parameters).await?.try_get(0)?)
+    }
+
+    async fn note(&mut self, schema: &str, id: i64) -> Result<(), Failure> {
+        self.execute_typed(&note(schema), &[(&id, Type::INT8)]).await?;
+        Ok(())
+    }
+}
+
+#[derive(diesel::QueryableByName)]
+struct Sent {
+    #[diesel(sql_type = diesel::sql_types::BigInt)]
+    sent: i64,
+}
+
+impl Ledger for AsyncPgConnection {
+    async fn change(&mut self, schema: &str, account: i64, by: i64, sends: i64) -> Result<i64, Failure> {
+        use diesel::sql_types::BigInt;
+        let update = diesel::sql_query(change(schema));
+        let update = update.bind::<BigInt, _>(account).bind::<BigInt, _>(by).bind::<BigInt, _>(sends);
+        Ok(update.get_result::<Sent>(self).await?.sent)
+    }
+
+    async fn note(&mut self, schema: &str, id: i64) -> Result<(), Failure> {
+        diesel::sql_query(note(schema)).bind::<diesel::sql_types::BigInt, _>(id).execute(self).await?;
+        Ok(())
+    }
+}
+
+impl Ledger for DatabaseTransaction {
+    async fn change(&mut self, schema: &str, account: i64, by: i64, sends: i64) -> Result<i64, Failure> {
+        let values = [account.into(), by.into(), sends.into()];
+        let update = Statement::from_sql_and_values(DbBackend::Postgres, change(schema), values);
+        let row = self.query_one_raw(update).await?.ok_or("there is no such account")?;
+        Ok(row.try_get_by_index(0)?)
+    }
+
+    async fn note(&mut self, schema: &str, id: i64) -> Result<(), Failure> {
+        let insert = Statement::from_sql_and_values(DbBackend::Postgres, note(schema), [id.into()]);
+        self.execute_raw(insert).await?;
+        Ok(())
+    }
+}
+
+/// A worker's connection.
+pub(crate) enum Connection {
+    Sqlx(PgPool),
+    TokioPostgres(tokio_postgres::Client),
+    DieselAsync(Box<AsyncPgConnection>),
+    SeaOrm(sea_orm::DatabaseConnection),
+}
+
+impl Connection {
+    pub(crate) async fn open(driver: Driver, url: &str) -> Result<Self, Failure> {
+        Ok(match driver {
+            Driver::Sqlx => Self::Sqlx(PgPool::connect(url).await?),
+            Driver::TokioPostgres => {
+                let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+                tokio::spawn(connection);
+                Self::TokioPostgres(client)
+            }
+            Driver::DieselAsync => Self::DieselAsync(Box::new(AsyncPgConnection::establish(url).await?)),
+            Driver::SeaOrm => Self::SeaOrm(Database::connect(url).await?),
+        })
+    }
+
+    /// Makes a transfer in a transaction, which commits after a failure, too: what failed has left nothing in it.
+    pub(crate) async fn make(
+        &mut self,
+        bank: &Bank,
+        next: Transfer,
+    ) -> Result<Observed<Result<i64, TransferError>>, Failure> {
+        match self {
+            Self::Sqlx(pool) => {
+                let mut tx = pool.begin().await?;
+                let made = observe(transfer(bank, &mut *tx, next)).await;
+                tx.commit().await?;
+                Ok(made)
+            }
+            Self::TokioPostgres(client) => {
+                let mut tx = client.transaction().await?;
+                let made = observe(transfer(bank, &mut tx, next)).await;
+                tx.commit().await?;
+                Ok(made)
+            }
+            Self::DieselAsync(connection) => {
+                let connection = connection.as_mut();
+                AnsiTransactionManager::begin_transaction(connection).await?;
+                let made = observe(transfer(bank, connection, next)).await;
+                AnsiTransactionManager::commit_transaction(connection).await?;
+                Ok(made)
+            }
+            Self::SeaOrm(connection) => {
+                let mut tx = connection.begin().await?;
+                let made = observe(transfer(bank, &mut tx, next)).await;
+                tx.commit().await?;
+                Ok(made)
+            }
+        }
+    }
+}
