@@ -5,8 +5,7 @@
 //! to a broker in the first process. It kills one every few milliseconds and starts another, until each transfer
 //! was made and told. Then it counts: every transfer once, the sum as it was, and each account's messages in the order
 //! of its transfers, none missing. It ends with 0, or with 1 if anything is otherwise. Without `--url` it starts a server of
-//! its own. `--driver` says whose transactions the workers use: `sqlx`, `tokio-postgres`, `diesel-async` or `sea-orm`. The URL may lead
-//! through `PgBouncer` in transaction mode.
+//! its own. `--driver` says whose transactions the workers use: `sqlx`, `tokio-postgres`, `diesel-async` or `sea-orm`.
 
 mod broker;
 mod driver;
