@@ -28,7 +28,7 @@ impl RedisStore {
     pub(super) async fn ask(&self, request: Request) -> Result<Value, StoreError> {
         let Connection::Own(own) = &self.0.connection else { return self.ask_apart(request).await };
         let begin = Instant::now();
-        let error = match self.0.runtime_connections.ask(own, &request).await {
+        let error = match self.0.runtime_connections.ask(own, &request.command).await {
             Some(Ok(answer)) => return Ok(answer),
             Some(Err(error)) => Some(failure::asking(error)),
             None => None,

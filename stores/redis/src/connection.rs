@@ -373,7 +373,7 @@ fn flat_all(answers: RedisResult<Vec<Value>>) -> RedisResult<Vec<Value>> {
     answers?.into_iter().map(Value::extract_error).collect()
 }
 
-pub(super) fn is_unknown_script(error: &RedisError) -> bool {
+fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 

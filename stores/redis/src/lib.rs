@@ -1,8 +1,8 @@
 //! `RedisStore`: Redis and Valkey; one server, a cluster, or a master that sentinels name.
 //!
 //! Owns the public face. Below it, `builder` makes one and `check` looks at the server; `asking` chooses a
-//! connection: the stores' own (`connection`), that of the calling runtime (`runtime_connections`, where many requests go together:
-//! `line`), or the one that waits for replicas (`replication`). `name` names a key, `layout` packs a record by the places in
+//! connection: the stores' own (`connection`), that of the calling runtime (`runtime_connections`), or the one
+//! that waits for replicas (`replication`). `name` names a key, `layout` packs a record by the places in
 //! `fields`, `scripts` restate the protocol on the server, and `failure` says what an error means. Answers that
 //! change nothing are the protocol's own, made here from the record and the server's time.
 
@@ -17,7 +17,6 @@ mod connection;
 mod failure;
 mod fields;
 mod layout;
-mod line;
 mod listing;
 mod masters;
 mod name;
@@ -105,7 +104,9 @@ impl RedisStore {
 
     /// The answer to a claim on a key that has a result: a read, and no script.
     async fn replay(&self, name: &[u8], request: &Claim) -> Result<Option<ClaimAnswer>, StoreError> {
-        let Value::BulkString(record) = self.ask(Request::read(name)).await? else { return Ok(None) };
+        let mut get = cmd("GET");
+        get.arg(name);
+        let Value::BulkString(record) = self.ask(Request::plain(get)).await? else { return Ok(None) };
         let record = layout::decode(record)?;
         let is_terminal = matches!(record.state, State::Completed | State::Failed);
         Ok(is_terminal.then(|| answered(Some(&record), 0, request)))

@@ -13,14 +13,12 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::connection::{Reconnecting, is_of_no_use};
-use super::line::{Carries, Line};
-use super::scripts::Request;
 use idem_core::support::own_runtime::own_runtime;
 
 /// How many runtimes have one; others use the stores' own. One connection may not take another's place: with one
@@ -50,7 +48,6 @@ struct RuntimeConnection {
     asked: AtomicU64,
     answered: AtomicU64,
     broken: watch::Sender<bool>,
-    line: Arc<Line>,
 }
 
 impl Default for RuntimeConnections {
@@ -100,7 +97,6 @@ impl RuntimeConnections {
             asked: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             broken: watch::Sender::new(false),
-            line: Arc::default(),
         });
         // Without a watchdog nobody would notice a server that fell silent.
         let Ok(own) = own_runtime() else { return };
@@ -128,10 +124,10 @@ impl RuntimeConnections {
     pub(super) async fn ask(
         self: &Arc<Self>,
         own: &Arc<Reconnecting>,
-        request: &Request,
+        command: &Cmd,
     ) -> Option<RedisResult<Value>> {
         let (id, connection) = self.here(own)?;
-        let answer = connection.line.ask(&connection, request).await;
+        let answer = connection.ask(command).await;
         if answer.as_ref().is_err_and(is_of_no_use) {
             self.close(id, &connection);
         }
@@ -157,28 +153,19 @@ impl Drop for Opening {
 }
 
 impl RuntimeConnection {
-    /// What comes of it, or the end of the connection.
-    async fn in_use<T>(&self, asked: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    async fn ask(&self, command: &Cmd) -> RedisResult<Value> {
+        let mut connection = self.connection.clone();
         let mut broken = self.broken.subscribe();
         self.asked.fetch_add(1, Ordering::Relaxed);
-        let answer = match select(pin!(asked), pin!(broken.wait_for(|broken| *broken))).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
-        };
+        let answer =
+            match select(connection.req_packed_command(command), pin!(broken.wait_for(|broken| *broken)))
+                .await
+            {
+                Either::Left((answer, _)) => answer.and_then(Value::extract_error),
+                Either::Right(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+            };
         self.answered.fetch_add(1, Ordering::Relaxed);
         answer
-    }
-}
-
-impl Carries for RuntimeConnection {
-    async fn send(&self, command: &Cmd) -> RedisResult<Value> {
-        let mut connection = self.connection.clone();
-        self.in_use(connection.req_packed_command(command)).await?.extract_error()
-    }
-
-    async fn send_all(&self, commands: &Pipeline, count: usize) -> RedisResult<Vec<Value>> {
-        let mut connection = self.connection.clone();
-        self.in_use(connection.req_packed_commands(commands, 0, count)).await
     }
 }
 
@@ -256,7 +243,7 @@ mod tests {
         let has_one = |runtime: &Runtime, tries: usize| {
             runtime.block_on(async {
                 for _ in 0..tries {
-                    if let Some(answer) = connections.ask(&own, &Request::plain(cmd("PING"))).await {
+                    if let Some(answer) = connections.ask(&own, &cmd("PING")).await {
                         return answer.is_ok();
                     }
                     tokio::time::sleep(Duration::from_millis(5)).await;

@@ -11,48 +11,25 @@ use super::fields;
 pub(super) struct Stored {
     script: Script,
     body: String,
-    /// What it is called in a lot.
-    letter: &'static str,
-}
-
-impl Stored {
-    fn new(body: String, letter: &'static str) -> Self {
-        Self { script: Script::new(&body), body, letter }
-    }
 }
 
 macro_rules! scripts {
-    ($($name:ident = $letter:literal, $file:literal;)*) => {
-        $(
-            pub(super) static $name: LazyLock<Stored> =
-                LazyLock::new(|| Stored::new(with_numbers(include_str!(concat!("scripts/", $file))), $letter));
-        )*
-        /// Those of one record.
-        static ALL: [&LazyLock<Stored>; [$($letter),*].len()] = [$(&$name),*];
-    };
+    ($($name:ident = $file:literal;)*) => {$(
+        pub(super) static $name: LazyLock<Stored> = LazyLock::new(|| {
+            let body = with_numbers(include_str!(concat!("scripts/", $file)));
+            Stored { script: Script::new(&body), body }
+        });
+    )*};
 }
 
 scripts! {
-    CLAIM = "C", "claim.lua";
-    RENEW = "N", "renew.lua";
-    RECORD_STEP = "S", "record_step.lua";
-    COMPLETE = "D", "complete.lua";
-    RELEASE = "L", "release.lua";
-    RESOLVE = "V", "resolve.lua";
+    CLAIM = "claim.lua";
+    RENEW = "renew.lua";
+    RECORD_STEP = "record_step.lua";
+    COMPLETE = "complete.lua";
+    RELEASE = "release.lua";
+    RESOLVE = "resolve.lua";
 }
-
-/// What reads the server's clock in a script.
-const TIME: &str = "redis.call('TIME')";
-
-/// All scripts as one, for many records: each is a function in it, under its letter, and all have one time.
-static LOT: LazyLock<Stored> = LazyLock::new(|| {
-    let mut body = format!("local time, scripts = {TIME}, {{}}\n");
-    for stored in ALL {
-        let Stored { body: of_one, letter, .. } = &**stored;
-        body += &format!("scripts.{letter} = function(KEYS, ARGV)\n{}end\n", of_one.replace(TIME, "time"));
-    }
-    Stored::new(body + include_str!("scripts/lot.lua"), "")
-});
 
 /// A script with the numbers of the layout in the place of their names, so that a call does not pay for names.
 fn with_numbers(script: &str) -> String {
@@ -86,34 +63,11 @@ pub(super) struct Request {
     pub(super) command: Arc<Cmd>,
     /// The script it calls, if it calls one.
     pub(super) script: Option<&'static Stored>,
-    /// Whether it is a `GET` of a record that may be merged with others.
-    is_read: bool,
 }
 
 impl Request {
     pub(super) fn plain(command: Cmd) -> Self {
-        Self { command: Arc::new(command), script: None, is_read: false }
-    }
-
-    /// A `GET` that finds nothing where the key holds a value of another type.
-    pub(super) fn read(key: &[u8]) -> Self {
-        let mut get = cmd("GET");
-        get.arg(key);
-        Self { is_read: true, ..Self::plain(get) }
-    }
-
-    /// Whether it may go with others, in any order with them.
-    pub(super) const fn goes_in_lots(&self) -> bool {
-        self.script.is_some() || self.is_read
-    }
-
-    /// The key of one that only reads.
-    pub(super) fn key_to_read(&self) -> Option<&[u8]> {
-        if self.is_read { self.simple_arguments().nth(1) } else { None }
-    }
-
-    fn simple_arguments(&self) -> impl Iterator<Item = &[u8]> {
-        self.command.args_iter().map(|argument| if let Arg::Simple(bytes) = argument { bytes } else { &[] })
+        Self { command: Arc::new(command), script: None }
     }
 
     /// The same call with the script itself, for a server that does not know it: the server that is asked, and no
@@ -121,42 +75,23 @@ impl Request {
     pub(super) fn with_body(&self) -> Option<Cmd> {
         let mut call = cmd("EVAL");
         call.arg(&self.script?.body);
-        for argument in self.simple_arguments().skip(2) {
-            call.arg(argument);
+        for argument in self.command.args_iter().skip(2) {
+            if let Arg::Simple(bytes) = argument {
+                call.arg(bytes);
+            }
         }
         Some(call)
     }
 
     /// About how many bytes it is.
     pub(super) fn bytes(&self) -> usize {
-        self.simple_arguments().map(<[u8]>::len).sum()
+        let bytes = |argument: Arg<&[u8]>| if let Arg::Simple(bytes) = argument { bytes.len() } else { 0 };
+        self.command.args_iter().map(bytes).sum()
     }
 
     pub(super) fn of(script: &'static Stored, command: Cmd) -> Self {
-        Self { command: Arc::new(command), script: Some(script), is_read: false }
+        Self { command: Arc::new(command), script: Some(script) }
     }
-}
-
-/// One call for all of these, which call scripts; its answer is an array of theirs.
-pub(super) fn lot(requests: &[&Request]) -> Option<Request> {
-    if requests.is_empty() {
-        return None;
-    }
-    let bytes: usize = requests.iter().map(|request| request.bytes()).sum();
-    let mut call = Cmd::with_capacity(requests.len() * 8, bytes + 128);
-    call.arg("EVALSHA").arg(LOT.script.get_hash()).arg(requests.len());
-    // Of `EVALSHA`, digest, 1, key and arguments.
-    for request in requests {
-        call.arg(request.simple_arguments().nth(3));
-    }
-    for request in requests {
-        let arguments = request.simple_arguments().skip(4);
-        call.arg(request.script.map(|script| script.letter)).arg(request.simple_arguments().count() - 4);
-        for argument in arguments {
-            call.arg(argument);
-        }
-    }
-    Some(Request::of(&LOT, call))
 }
 
 #[cfg(test)]
@@ -165,7 +100,7 @@ mod tests {
 
     #[test]
     fn every_name_of_the_layout_in_a_script_is_a_number() {
-        for stored in ALL.into_iter().chain([&LOT]) {
+        for stored in [&CLAIM, &RENEW, &RECORD_STEP, &COMPLETE, &RELEASE, &RESOLVE] {
             for line in stored.body.lines().filter(|line| !line.trim_start().starts_with("--")) {
                 // What is quoted is a command or an option.
                 let code: String = line.split('\'').step_by(2).collect::<Vec<_>>().join(" ");
@@ -178,12 +113,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn the_scripts_of_a_lot_read_no_clock_of_their_own() {
-        assert_eq!(LOT.body.matches(TIME).count(), 1);
-        assert!(ALL.into_iter().filter(|stored| stored.body.contains(TIME)).count() > 4);
     }
 
     #[test]

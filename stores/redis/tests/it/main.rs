@@ -5,7 +5,6 @@
 mod cluster;
 mod conformance;
 mod failover;
-mod lots;
 mod records;
 mod runtimes;
 mod server;

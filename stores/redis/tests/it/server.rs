@@ -280,7 +280,7 @@ async fn a_user_who_may_not_look_at_the_server_may_use_it() {
     let () = cmd("ACL")
         .arg(&["SETUSER", "shop", "on", ">secret", "~idem:*", "-@all"])
         .arg(&["+evalsha", "+eval", "+get", "+set", "+append", "+del", "+time", "+ping"])
-        .arg(&["+mget", "+getrange", "+setrange", "+strlen", "+persist", "+pexpireat"])
+        .arg(&["+getrange", "+setrange", "+strlen", "+persist", "+pexpireat"])
         .query(&mut server)
         .unwrap();
     let url = redis.url().replace("redis://", "redis://shop:secret@");
