@@ -155,7 +155,7 @@ pub(crate) async fn entries(access: &Access, digest: Option<&str>) -> Answer<Vec
                 _ => (begun, false),
             };
             let Some(StoredResult::Value(bytes)) = result else { continue };
-            // Sealed, and there is no key ring: that there is an entry is all that can be said.
+            // Sealed, and there is no key ring to read it with: only that the entry exists is known.
             let mut what: Value = serde_json::from_slice(bytes).unwrap_or_else(|_| json!({ "sealed": true }));
             if !is_known {
                 what["outcome"] = "unknown".into();

@@ -1,4 +1,4 @@
-//! What an exporter is given of two calls with one key.
+//! The spans that an exporter gets for two calls with one key.
 
 use std::collections::BTreeMap;
 

@@ -178,7 +178,7 @@ async fn behind(shared: Arc<Shared>, key: u32, amount: u64, fate: Fate) -> Resul
     on_crash = "in_doubt"
 )]
 async fn careful(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<String, CallError> {
-    // A failure is no crash: its key would run again.
+    // A failure does not count as a crash: its key would run again.
     let end = if fate.end == End::Fails { End::Returns } else { fate.end };
     effect(shared, key, amount, Fate { end, ..fate }).await
 }

@@ -33,7 +33,7 @@ pub struct App {
 /// Why an event was not handled.
 #[derive(Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum WebhookError {
-    /// It is not from the sender, or it is no event.
+    /// It was not sent by the sender, or it is not an event.
     #[error("not an event of the sender")]
     Refused,
     /// It is being handled, or could not be.
@@ -108,7 +108,7 @@ async fn by_header(
     }
 }
 
-/// What the sender goes by: anything but 2xx has it send the event again.
+/// The status tells the sender what to do: after anything but 2xx it sends the event again.
 fn answer(handled: &Result<(), WebhookError>) -> Response {
     match handled {
         // Now, or at an earlier delivery.

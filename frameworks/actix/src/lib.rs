@@ -35,7 +35,7 @@
 //!   recorded by its status.
 //! - There are no trailers.
 //! - A request whose body is malformed is ended by actix-web: its connection is closed. It takes no key.
-//! - A client that sends `Expect: 100-continue` is told to go on before this middleware sees its request.
+//! - A client that sends `Expect: 100-continue` gets `100 Continue` before this middleware sees its request.
 //! - A handler runs on the worker of its request. A server that stops ends its workers, and with them the handlers whose
 //!   clients are gone: drain first. [`Idempotency`] shows how.
 

@@ -1,4 +1,4 @@
-//! The program `pay` with `--store`: on Redis as on a file, over TLS, and what is no store.
+//! The program `pay` with `--store`: on Redis as on a file, over TLS, and with addresses that it refuses.
 
 use std::process::Command;
 
