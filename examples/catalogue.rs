@@ -24,7 +24,7 @@ impl Refunds {
     }
 }
 
-/// Nobody calls it.
+/// Nothing calls it: the catalogue has it all the same.
 #[allow(dead_code)]
 #[idempotent(key = "{id}", scope = "shop.generic", store = store)]
 async fn never_called<K: KeyPart>(store: &MemoryStore, id: K) -> Result<(), Error> {

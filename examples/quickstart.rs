@@ -25,7 +25,7 @@ fn charges(folder: &Path, order: &str) -> usize {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The worker that crashes in 5.
+    // With an argument, this process is the worker that crashes in step 5.
     if let Some(folder) = env::args().nth(1).map(std::path::PathBuf::from) {
         let store = SqliteStore::open(folder.join("idem.db"))?;
         charge(&store, &folder, "order-3", 700).await?;
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         receipts.len()
     );
 
-    // A worker in a process of its own charges order 3, and is killed before it can say so.
+    // A worker in a process of its own charges order 3, and is killed before it can record the result.
     let mut command = Command::new(env::current_exe()?);
     let mut worker = command.arg(&folder).env("HANGS", "").stderr(Stdio::null()).spawn()?;
     while charges(&folder, "order-3") == 0 && worker.try_wait()?.is_none() {

@@ -1,8 +1,7 @@
 //! Makes async functions safe to call twice.
 //!
-//! One attribute takes a key from the arguments, claims it in a shared store, runs the body and
-//! keeps the result; every duplicate, retry, redelivery and takeover after a crash gets that same
-//! result.
+//! One attribute makes a key from the arguments, claims it in a shared store, runs the body and records the result.
+//! Every duplicate, retry, redelivery and takeover after a crash gets that same result.
 //!
 //! ```
 //! # #[cfg(feature = "macros")]
@@ -30,18 +29,20 @@
 //! # What is here
 //!
 //! * `#[idempotent]` (feature `macros`) and [`Operation`], the same policy without the attribute.
-//! * [`MemoryStore`], and behind features of their names `SqliteStore`, `RedisStore`, `PostgresStore`,
-//!   `MySqlStore` and `DynamoDbStore`; [`Store`] to write another, [`DynStore`] to choose one when the program runs.
+//! * [`MemoryStore`], and, each with its feature, `SqliteStore`, `RedisStore`, `PostgresStore`, `MySqlStore` and
+//!   `DynamoDbStore`. [`Store`] is the trait for other stores, and [`DynStore`] chooses one at run time.
 //! * `http` (feature `http`): the `Idempotency-Key` header as a tower layer.
-//! * `message` and `lambda` (features of their names): a consumer of a broker's messages, and batches of AWS Lambda.
+//! * `message` (feature `message`): a consumer of a broker's messages. `lambda` (feature `lambda`): batches of AWS
+//!   Lambda.
 //! * `outbox` (feature `outbox`): messages that commit with a PostgreSQL transaction, and a relay that publishes them.
-//! * [`context`] for a running body, [`observe`] for a caller.
-//! * [`step`]: recovery points of a body; [`Operation::recover`] and the attribute's `recover`: a function that finds
-//!   out what a run did that ended without an answer.
-//! * [`drain`] for a program that ends, [`LateRecording`] for results whose store is away.
+//! * [`context`]: what a running body can learn about its call. [`observe`]: what a caller can learn about a call.
+//! * [`step`]: recovery points of a body. [`Operation::recover`] and the attribute's `recover`: a function that finds
+//!   out what an unfinished run did.
+//! * [`drain`]: waits for background work at the end of a program. [`LateRecording`]: records results after an outage
+//!   of the store.
 //! * [`protocol`]: the rules, as pure functions.
-//! * [`listing`] and [`inspection`]: what a store holds, and what its server is; the command `idem` (package `idem-cli`)
-//!   shows both.
+//! * [`listing`] and [`inspection`]: the records of a store, and checks of its server. The command `idem` (package
+//!   `idem-cli`) shows both.
 //! * `testing` (feature `testing`): a store that fails on purpose, and the conformance kit.
 //!
 //! # Guarantee
@@ -58,13 +59,13 @@
 //!
 //! # The book
 //!
-//! The folder `docs` of the repository is a book: a tutorial, a guide for each use, a page for each store, the reference of
-//! options, keys, errors, events and the command `idem`, and the runbook.
+//! The folder `docs` of the repository is a book: a tutorial, a guide for each use, a page for each store, a reference
+//! of options, keys, errors, events and the command `idem`, and a runbook.
 //!
 //! # Events and metrics
 //!
-//! Every call is a `tracing` span with events of the target `idem`; the feature `metrics` adds counters and histograms.
-//! The page `docs/events.md` of the book lists them.
+//! Every call is a `tracing` span with events with the target `idem`; the feature `metrics` adds counters and
+//! histograms. The page `docs/events.md` of the book lists them.
 //!
 //! # Runtime
 //!
@@ -76,9 +77,9 @@
 
 #[doc(inline)]
 pub use idem_core::{
-    Fence, Fingerprint, Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES,
-    OnCrash, RecordKey, Scope, Store, StoreError, StoreErrorKind, Waiters, inspection, listing, protocol,
-    support,
+    Durability, Fence, Fingerprint, Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES,
+    MAX_SCOPE_BYTES, OnCrash, RecordKey, Scope, Store, StoreError, StoreErrorKind, Waiters, inspection,
+    listing, protocol, support,
 };
 #[doc(inline)]
 pub use idem_runtime::{
@@ -94,7 +95,7 @@ pub use idem_macros::{KeyPart, idempotent};
 #[doc(inline)]
 pub use idem_runtime::{Catalogue, CatalogueError, CatalogueKeyPart, CatalogueOperation, catalogue};
 
-#[cfg(any(feature = "zstd", feature = "encryption"))]
+#[cfg(any(feature = "zstd", feature = "encryption", feature = "trace-links"))]
 #[doc(inline)]
 pub use idem_runtime::Transformed;
 #[cfg(feature = "http")]
@@ -114,7 +115,9 @@ pub use idem_runtime::{CacheCounts, Cached, Caching};
 pub use idem_runtime::{Compressed, Compression};
 #[cfg(feature = "encryption")]
 #[doc(inline)]
-pub use idem_runtime::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing, SealError};
+pub use idem_runtime::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing, Layers, SealError};
+#[cfg(feature = "trace-links")]
+pub use idem_runtime::{TraceContext, TraceLinks, Traced, Tracing};
 
 #[cfg(feature = "dynamodb")]
 #[doc(inline)]

@@ -1,13 +1,13 @@
-//! The store as its service keeps it: by its URL, with the keys that read its results and find its names.
+//! Opens the store as its service does: by its URL, with the keys that decrypt results and the secret that makes key digests.
 //!
-//! Owns where those keys come from. Key and secret are never an argument: a command line is seen by others of the machine.
+//! Owns where those come from. They are never arguments: other users of the machine can see a command line.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use idem_cli::store::{FORMS, Names, StoreUrl};
 use idem_core::RecordKey;
-use idem_runtime::{DigestedKeys, DynStore, KeyRing, StoreExt as _};
+use idem_runtime::{DigestedKeys, DynStore, KeyRing, Layers, StoreExt as _};
 
 use super::end::{Answer, End, Trouble};
 
@@ -17,10 +17,10 @@ pub(crate) struct Place {
     /// The store, by its URL: see `idem --help`
     #[arg(long, global = true, env = "IDEM_STORE", hide_env_values = true, value_name = "URL")]
     store: Option<String>,
-    /// A file with the store's URL, such as a secret that is mounted
+    /// A file with the store's URL, such as a mounted secret
     #[arg(long, global = true, env = "IDEM_STORE_FILE", value_name = "FILE", conflicts_with = "store")]
     store_file: Option<PathBuf>,
-    /// What the keys of this store begin with, on Redis ("idem:") and DynamoDB ("")
+    /// The prefix of the store's keys, on Redis (`idem:` unless given) and DynamoDB (none unless given)
     #[arg(long, global = true, value_name = "TEXT")]
     prefix: Option<String>,
     /// The schema of the table, on PostgreSQL
@@ -29,28 +29,29 @@ pub(crate) struct Place {
     /// The table, on PostgreSQL and MySQL (`idem_records`)
     #[arg(long, global = true, value_name = "NAME")]
     table: Option<String>,
-    /// The keys of the service's encryption: lines `NUMBER HEX`, 64 digits each; the first line writes, all read. Or
-    /// their text in `IDEM_KEY_RING`
+    /// The service's encryption keys: lines `NUMBER HEX` with 64 digits; the first key encrypts, all decrypt. Or put the
+    /// text into `IDEM_KEY_RING`
     #[arg(long, global = true, env = "IDEM_KEY_RING_FILE", value_name = "FILE")]
     key_ring_file: Option<PathBuf>,
-    /// The secret of the service's key digests: 64 hexadecimal digits or 32 bytes. Or its text in
+    /// The secret of the service's key digests: 64 hexadecimal digits or 32 bytes. Or put the text into
     /// `IDEM_KEY_SECRET`
     #[arg(long, global = true, env = "IDEM_KEY_SECRET_FILE", value_name = "FILE")]
     key_secret_file: Option<PathBuf>,
-    /// Read results from before encryption was switched on, too
+    /// Also read results from before encryption was switched on
     #[arg(long, global = true)]
     accept_plain: bool,
 }
 
-/// A store that is open.
+/// An open store.
 #[derive(Clone)]
 pub(crate) struct Access {
-    /// By the names that stand in it. With the key ring, results are read and written as the service does.
+    /// The store by its stored names, which may be digests. With the key ring it reads and writes results as the service does.
     pub(crate) store: DynStore,
-    /// The same, which also reads results that are not encrypted.
+    /// The same store, which also reads results that are not encrypted.
     pub(crate) lenient: DynStore,
     names: Option<DigestedKeys<DynStore>>,
     has_ring: bool,
+    layers: Layers,
 }
 
 fn usage(text: impl Into<String>) -> Trouble {
@@ -68,7 +69,7 @@ impl Place {
                 Ok(url.trim().to_owned())
             }
             (None, None) => Err(usage(format!(
-                "say which store, by `--store`, `--store-file` or IDEM_STORE: {FORMS}; see `idem --help`"
+                "missing store: give `--store`, `--store-file` or IDEM_STORE: {FORMS}; see `idem --help`"
             ))),
         }
     }
@@ -79,7 +80,7 @@ impl Place {
         (self.schema.as_deref(), self.table.as_deref())
     }
 
-    /// The records beside an outbox, in the table of their default name.
+    /// The records in the outbox's database, in the table with the default name.
     #[cfg(feature = "postgres")]
     pub(crate) async fn open_records(&self) -> Answer<Access> {
         self.open_table(None).await
@@ -93,21 +94,28 @@ impl Place {
         let url = StoreUrl::parse(&self.url()?).map_err(usage)?;
         let (ring, secret) = (self.ring()?, self.secret()?);
         if self.accept_plain && ring.is_none() {
-            return Err(usage("`--accept-plain` goes with `--key-ring-file`"));
+            return Err(usage("`--accept-plain` needs `--key-ring-file`"));
         }
         let names =
             Names { prefix: self.prefix.clone(), schema: self.schema.clone(), table, must_exist: true };
         let bare = url.open(&names).await?;
+        // A key that the service did not use is refused before anything else is done.
+        let layers = Layers::of(&bare).await?;
         let has_ring = ring.is_some();
         let (store, lenient) = match ring {
             None => (bare.clone(), bare.clone()),
             Some(ring) => {
-                let sealed = bare.clone().encrypted(ring);
+                let sealed = bare.clone().encrypted(ring).without_mark();
+                sealed.is_marked().await?;
                 let lenient = DynStore::new(sealed.clone().accept_plain());
                 (if self.accept_plain { lenient.clone() } else { DynStore::new(sealed) }, lenient)
             }
         };
-        Ok(Access { store, lenient, names: secret.map(|secret| bare.digest_keys(&secret)), has_ring })
+        let names = secret.map(|secret| bare.digest_keys(&secret).without_mark());
+        if let Some(names) = &names {
+            names.is_marked().await?;
+        }
+        Ok(Access { store, lenient, names, has_ring, layers })
     }
 
     fn ring(&self) -> Answer<Option<KeyRing>> {
@@ -130,19 +138,20 @@ impl Place {
         let Some(bytes) = given(self.key_secret_file.as_ref(), "IDEM_KEY_SECRET")? else { return Ok(None) };
         let raw = <[u8; 32]>::try_from(bytes.as_slice()).ok();
         let written = || from_hex(str::from_utf8(&bytes).ok()?.trim());
-        let wrong = || usage("the secret of key digests is 64 hexadecimal digits, or a file of 32 bytes");
+        let wrong =
+            || usage("the secret of key digests must be 64 hexadecimal digits, or a file of 32 bytes");
         raw.or_else(written).map(Some).ok_or_else(wrong)
     }
 }
 
 fn wrong_ring() -> Trouble {
-    // What is there is a key, or was meant as one.
+    // The text is not shown: it is a key, or was meant as one.
     usage(
-        "a key ring has lines `NUMBER HEX`: a number below 2^32 and 64 hexadecimal digits; the first line writes",
+        "a key ring has lines `NUMBER HEX`: a number below 2^32 and 64 hexadecimal digits; the first key encrypts",
     )
 }
 
-/// What a file has, or this variable of the environment.
+/// The content of a file, or of this environment variable.
 fn given(file: Option<&PathBuf>, variable: &str) -> Answer<Option<Vec<u8>>> {
     match file {
         Some(file) => std::fs::read(file)
@@ -167,7 +176,7 @@ fn from_hex(digits: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-/// Whether this is what `StoreExt::digest_keys`, or the HTTP layer's, makes of a key.
+/// Whether this has the form of a digest that `StoreExt::digest_keys`, or the HTTP layer, makes of a key.
 pub(crate) fn is_digest(key: &str) -> bool {
     let digits = key.strip_prefix("sha256:").unwrap_or(key);
     digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
@@ -179,21 +188,28 @@ impl Access {
         self.has_ring
     }
 
-    /// The name in the store of what a person calls so: the key itself, or the digest that stands for it in the store.
+    /// The layers around the store, by its mark.
+    pub(crate) const fn layers(&self) -> Layers {
+        self.layers
+    }
+
+    /// The stored name of a record: the name itself, or with a digest in place of the key.
     pub(crate) fn stored(&self, name: &RecordKey) -> Answer<RecordKey> {
         match &self.names {
-            Some(names) if !is_digest(name.key().as_str()) => Ok(names.stored_name(name)?),
+            Some(names) if !is_digest(name.key().as_str()) && !name.scope().is_reserved() => {
+                Ok(names.stored_name(name)?)
+            }
             _ => Ok(name.clone()),
         }
     }
 
-    /// Whether the record of this stored name is the one that a log, or this command, shows as `digest`.
+    /// Whether logs, or this command, show the record of this stored name as `digest`.
     pub(crate) fn has_digest(&self, stored: &RecordKey, digest: &str) -> bool {
         stored.digest().to_string() == digest
             || self.names.as_ref().is_some_and(|names| names.has_digest(stored, digest))
     }
 
-    /// Whether keys are found here although the store has digests of them.
+    /// Whether the secret of the key digests was given, so that records are found by their keys.
     pub(crate) const fn knows_names(&self) -> bool {
         self.names.is_some()
     }

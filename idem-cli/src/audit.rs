@@ -1,7 +1,7 @@
-//! Who settled what, when and why: the trail of what people did to records, in the same store.
+//! The audit trail: who settled which record, when and why. It is kept in the same store.
 //!
-//! An entry is a record of its own, under the scope [`TRAIL`]: it outlives a record that is forgotten, and every store can keep it. It is
-//! written before the deed, as a step, and completed after it; one that is not completed says that nobody knows.
+//! An entry is a record of its own, in the scope [`TRAIL`]: it outlives a record that is forgotten, and every store can keep it. It is
+//! written before the action, as a step, and completed after it. The outcome of an entry that is not completed is unknown.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -23,21 +23,21 @@ use super::walk::{TRAIL, Walk};
 
 /// How long an entry is kept: 400 days.
 const KEPT: Duration = Duration::from_secs(400 * 86_400);
-/// How long a deed may take until its entry counts as unfinished.
+/// How long an action may take until its entry counts as unfinished.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// What the trail says of whoever acts.
+/// The options for the audit trail.
 #[derive(Args, Clone)]
 pub(crate) struct Trail {
-    /// Who does it, for the trail; else the user of this machine
+    /// Your name, for the audit trail; the user of this machine unless given
     #[arg(long, env = "IDEM_OPERATOR", value_name = "NAME")]
     by: Option<String>,
-    /// Why, for the trail: a ticket, or what the other side said
+    /// The reason, for the audit trail: a ticket, or what the other side said
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
-/// What is done, and to which record as it was seen.
+/// An action, and the record as it was shown.
 pub(crate) struct Deed<'d> {
     pub(crate) action: &'static str,
     pub(crate) scope: &'d str,
@@ -69,7 +69,7 @@ impl Trail {
         })
     }
 
-    /// Does it between the two halves of its entry.
+    /// Runs the action between the two writes of its entry.
     pub(crate) async fn around<T>(
         &self,
         store: &DynStore,
@@ -91,7 +91,7 @@ impl Trail {
         let done = act.await;
         entry["outcome"] = match &done {
             Ok(_) => "done",
-            // Whether it was done nobody knows: the entry stays as it was begun.
+            // The outcome is unknown: the entry stays uncompleted.
             Err(Trouble::Said(End::Unreachable, _)) => return done,
             Err(_) => "nothing was done",
         }
@@ -99,14 +99,14 @@ impl Trail {
         let result = StoredResult::Value(entry.to_string().into());
         let complete = Complete::new(owner, grant.fence, Verdict::Completed, result, KEPT);
         if let (Err(error), Ok(_)) = (store.complete(&name, &complete).await, &done) {
-            // It is done, whatever becomes of its entry; nobody is left to tell if this fails.
-            let _ = writeln!(io::stderr(), "idem: it is done, and the trail does not say so: {error}");
+            // The action is done although its entry is not completed. A failure to print cannot be reported anywhere.
+            let _ = writeln!(io::stderr(), "idem: it is done, but the trail does not show that: {error}");
         }
         done
     }
 }
 
-/// A new name, which begins with what it is about.
+/// A new name for an entry, which begins with the record's digest.
 fn entry_name(digest: &str) -> Answer<RecordKey> {
     let unique: String = Owner::random().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     let name = || Some(RecordKey::new(Scope::new(TRAIL).ok()?, Key::new(format!("{digest}/{unique}")).ok()?));
@@ -115,18 +115,18 @@ fn entry_name(digest: &str) -> Answer<RecordKey> {
 
 #[derive(Args)]
 pub(crate) struct Audit {
-    /// Only about this operation
+    /// Only entries about this operation
     #[arg(long)]
     scope: Option<String>,
-    /// Only about the record that `idem list` shows by this digest
+    /// Only entries about the record that `idem list` shows with this digest
     #[arg(long, value_name = "HEX")]
     digest: Option<String>,
-    /// How many of the newest to list; 0 for all
+    /// How many of the newest entries to list; 0 for all
     #[arg(long, default_value_t = 100, value_name = "N")]
     limit: usize,
 }
 
-/// An entry as it is read.
+/// An entry that was read.
 pub(crate) struct Entry {
     pub(crate) at: Timestamp,
     pub(crate) what: Value,
@@ -155,7 +155,7 @@ pub(crate) async fn entries(access: &Access, digest: Option<&str>) -> Answer<Vec
                 _ => (begun, false),
             };
             let Some(StoredResult::Value(bytes)) = result else { continue };
-            // Sealed, and there is no key ring to read it with: only that the entry exists is known.
+            // Encrypted, and no key ring was given: only the entry's existence is known.
             let mut what: Value = serde_json::from_slice(bytes).unwrap_or_else(|_| json!({ "sealed": true }));
             if !is_known {
                 what["outcome"] = "unknown".into();

@@ -1,9 +1,9 @@
-//! Many records at once: shown first, asked once, and each settled only if it is still as it was shown.
+//! Settles many records at once: shows them, asks once, and settles each record only if it is still as it was shown.
 
 use clap::Args;
-use idem_core::Scope;
 use idem_core::listing::Listed;
 use idem_core::protocol::{Resolution, Seen, State, Timestamp};
+use idem_core::{RecordKey, Scope};
 
 use super::access::Access;
 use super::audit::Trail;
@@ -11,28 +11,28 @@ use super::confirm::Confirm;
 use super::end::{Answer, End, Trouble};
 use super::filter::Filter;
 use super::output::{Output, name_json, record_head, record_row};
-use super::settle::{settle, word};
+use super::settle::{changed, forgets, put_in_doubt, settle, word};
 use super::target::Target;
 
 #[derive(Args)]
 pub(crate) struct Bulk {
-    /// All records that fit, and no single one
+    /// All records that match, instead of a single one
     #[arg(long, conflicts_with_all = ["key", "digest"])]
     all: bool,
     #[command(flatten)]
     filter: Filter,
-    /// Show what would be done, and do nothing
+    /// Show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
 
 impl Bulk {
-    /// Whether many records are meant, and not the target.
+    /// Whether `--all` is given, and not a target.
     pub(crate) fn is_meant(&self, target: &Target) -> Answer<bool> {
         if !self.all && !self.filter.is_empty() {
             return Err(Trouble::new(
                 End::Usage,
-                "`--state`, `--older`, `--lapsed` and `--expired` go with `--all`",
+                "`--state`, `--older`, `--lapsed` and `--expired` need `--all`",
             ));
         }
         if self.all && !target.is_empty() {
@@ -45,12 +45,12 @@ impl Bulk {
         self.dry_run
     }
 
-    /// Whether it is said which of all records are meant.
+    /// Whether no filter is given.
     pub(crate) const fn is_unlimited(&self) -> bool {
         self.filter.is_empty()
     }
 
-    /// The records that are meant: of these states, or of those that were said where there are none.
+    /// The records that match, in these states. If `states` is empty, the filter's states apply.
     pub(crate) async fn chosen(
         &self,
         access: &Access,
@@ -59,13 +59,26 @@ impl Bulk {
     ) -> Answer<(Vec<Listed>, Timestamp)> {
         let said = self.filter.states();
         if !states.is_empty() && said.iter().any(|state| !states.contains(state)) {
-            return Err(Trouble::new(End::Usage, "only keys in doubt can be resolved"));
+            let text = "only keys in doubt, or in flight with an expired lease, can be resolved";
+            return Err(Trouble::new(End::Usage, text));
         }
-        self.filter.chosen(access, if states.is_empty() { said } else { states }, scope).await
+        self.filter.chosen(access, if said.is_empty() { states } else { said }, scope).await
     }
 }
 
-/// Shows them, asks, and settles each.
+/// Puts a key in doubt that was shown in flight with an expired lease, if it is still at the same attempt.
+async fn doubted(access: &Access, key: &RecordKey, shown: Seen) -> Answer<Seen> {
+    if shown.state == State::InDoubt {
+        return Ok(shown);
+    }
+    let seen = put_in_doubt(&access.store, key).await?;
+    if seen.state == State::InDoubt && (seen.fence, seen.attempt) == (shown.fence, shown.attempt) {
+        return Ok(seen);
+    }
+    Err(changed(Some(seen.state)))
+}
+
+/// Shows the records, asks, and settles each.
 pub(crate) async fn settle_all(
     bulk: &Bulk,
     (chosen, now): &(Vec<Listed>, Timestamp),
@@ -97,9 +110,13 @@ pub(crate) async fn settle_all(
     confirm.ask(question)?;
     let mut left = 0;
     for listed in chosen {
-        let seen = Seen::of(&listed.record);
-        let resolution = decide(seen);
-        let outcome = match settle(access, trail, &listed.key, seen, resolution.clone()).await {
+        let shown = Seen::of(&listed.record);
+        let resolution = decide(shown);
+        let settled = async {
+            let seen = if forgets(&resolution) { shown } else { doubted(access, &listed.key, shown).await? };
+            settle(access, trail, &listed.key, seen, resolution.clone()).await
+        };
+        let outcome = match settled.await {
             Ok(()) => word(&resolution),
             Err(Trouble::Said(End::Refused | End::Nothing, _)) => {
                 left += 1;
@@ -115,7 +132,7 @@ pub(crate) async fn settle_all(
     }
     if !output.is_json() {
         output.line(format!(
-            "{} settled, {left} had changed meanwhile and were left alone",
+            "{} settled, {left} had changed meanwhile and were not touched",
             chosen.len() - left
         ))?;
     }

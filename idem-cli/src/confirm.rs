@@ -1,4 +1,4 @@
-//! Asking before something is done that cannot be undone.
+//! Asks before an action that cannot be undone.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
@@ -14,17 +14,18 @@ pub(crate) struct Confirm {
 }
 
 impl Confirm {
-    /// Asks, unless it was told not to. Without a terminal nobody can be asked, and nothing is done.
+    /// Asks, unless `--yes` is given. Without a terminal it cannot ask, and the command changes nothing.
     pub(crate) fn ask(&self, what: &str) -> Answer<()> {
         if self.yes {
             return Ok(());
         }
         if !io::stdin().is_terminal() {
-            let text = format!("{what} There is no terminal to ask on: say `--yes`. Nothing was done.");
+            let text =
+                format!("{what} There is no terminal to confirm this: give `--yes`. Nothing was done.");
             return Err(Trouble::new(End::Unconfirmed, text));
         }
         let mut asked = io::stderr().lock();
-        write!(asked, "{what} Type yes to go on: ")?;
+        write!(asked, "{what} Type yes to continue: ")?;
         asked.flush()?;
         let mut said = String::new();
         io::stdin().lock().read_line(&mut said).map_err(|error| Trouble::input(&error))?;

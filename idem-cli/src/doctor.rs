@@ -1,4 +1,4 @@
-//! `idem doctor`: is the store one that the guarantee can stand on?
+//! `idem doctor`: checks whether the store's server can keep the guarantees.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,11 +12,12 @@ use idem_core::{Key, RecordKey, Scope, Store as _, StoreError};
 use idem_runtime::DynStore;
 use serde_json::{Value, json};
 
+use super::access::Access;
 use super::end::{Answer, End, Trouble};
 use super::output::{Output, safe, span};
 use super::walk;
 
-/// A clock that is further away than this is worth a word: people compare logs by it.
+/// A clock that differs by more than this is reported: people compare logs by their times.
 const FAR: Duration = Duration::from_secs(1);
 
 /// How often each operation is timed.
@@ -24,13 +25,21 @@ const ROUNDS: usize = 5;
 
 #[derive(Args)]
 pub(crate) struct Doctor {
-    /// Write nothing: no scratch key, and no times of operations
+    /// Write nothing: do not time operations on a temporary key
     #[arg(long)]
     read_only: bool,
 }
 
-pub(crate) async fn run(doctor: &Doctor, store: &DynStore, output: &mut Output) -> Answer {
+pub(crate) async fn run(doctor: &Doctor, access: &Access, output: &mut Output) -> Answer {
+    let store = &access.store;
     let mut found = store.inspect().await?;
+    let layers = match (access.layers().encrypted, access.layers().digested) {
+        (true, true) => "results are encrypted, and keys are digests",
+        (true, false) => "results are encrypted",
+        (false, true) => "keys are digests",
+        (false, false) => "no mark of encryption or of digests",
+    };
+    found.find(Standing::Fine, "layers", layers.to_owned());
     clock(store, &mut found).await?;
     let times = if doctor.read_only { Vec::new() } else { times(store).await? };
     let worst = found.findings.iter().map(|finding| finding.standing).max().unwrap_or(Standing::Fine);
@@ -52,16 +61,16 @@ async fn clock(store: &DynStore, found: &mut Inspection) -> Result<(), StoreErro
     let before = here();
     let there = walk::now(store).await?;
     let after = here();
-    // The store looked at its clock somewhere in between.
+    // The store read its clock somewhere in between.
     let apart = before.since(there).max(there.since(after));
     let (standing, text) = match apart {
-        Duration::ZERO => (Standing::Fine, "as this machine's".to_owned()),
+        Duration::ZERO => (Standing::Fine, "equal to this machine's".to_owned()),
         apart if apart <= FAR => (Standing::Fine, format!("{} from this machine's", span(apart))),
         apart => (
             Standing::Weak,
             format!(
-                "{} from this machine's: the store's alone judges leases, but logs cannot be compared, and one of \
-                 the two is wrong",
+                "{} from this machine's: only the store's clock decides about leases, but times in logs cannot be \
+                 compared, and one of the two clocks is wrong",
                 span(apart)
             ),
         ),
@@ -70,7 +79,7 @@ async fn clock(store: &DynStore, found: &mut Inspection) -> Result<(), StoreErro
     Ok(())
 }
 
-/// How long each operation took, the median of some, on a key that is removed again.
+/// The median time of each operation, on a key that is removed again.
 async fn times(store: &DynStore) -> Answer<Vec<(&'static str, Duration)>> {
     let name: String = Owner::random().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     let wrong = |error: idem_core::KeyError| Trouble::new(End::Unusable, error.to_string());
@@ -78,10 +87,10 @@ async fn times(store: &DynStore) -> Answer<Vec<(&'static str, Duration)>> {
     let mut times: Vec<(&'static str, Vec<Duration>)> = Vec::new();
     let mut ended = Ok(());
     for number in 1..=ROUNDS {
-        // Interrupted under `in_doubt`, the key would stay for ever: once is enough.
+        // Only the last round uses `in_doubt`: a key that is interrupted under it would stay for ever.
         let on_crash = if number == ROUNDS { OnCrash::InDoubt } else { OnCrash::Rerun };
         ended = round(store, &key, on_crash, &mut times).await;
-        // Whatever happened, nothing of it is to stay.
+        // Removes the key also after a failure.
         let begin = Instant::now();
         let forgotten = store.forget(&key).await;
         note(&mut times, "forget", begin);
@@ -121,7 +130,7 @@ async fn round(
     let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await? else {
         return Err(Trouble::new(
             End::Unusable,
-            "a new key was not granted: is somebody else using `idem.doctor`?",
+            "the store did not grant a new key: does another program use the scope `idem.doctor`?",
         ));
     };
     note(times, "claim", begin);
@@ -180,7 +189,7 @@ fn shown(found: &Inspection, times: &[(&'static str, Duration)]) -> Value {
 }
 
 fn print(found: &Inspection, times: &[(&'static str, Duration)], output: &mut Output) -> std::io::Result<()> {
-    let server = if found.server.is_empty() { "of a kind that it does not say" } else { &found.server };
+    let server = if found.server.is_empty() { "of unknown kind" } else { &found.server };
     output.line(format!("idem {}, server {}", env!("CARGO_PKG_VERSION"), safe(server)))?;
     let rows: Vec<_> = found
         .findings

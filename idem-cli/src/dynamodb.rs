@@ -1,4 +1,4 @@
-//! A table of DynamoDB from its URL, with credentials and region as the AWS tools find them.
+//! Opens a DynamoDB table by its URL, with credentials and region from where the AWS tools find them.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use aws_config::{BehaviorVersion, Region};
 use aws_smithy_http_client::tls::{self, rustls_provider::CryptoMode};
 use idem_dynamodb::DynamoDbStore;
 
-/// What is taken of the region where an endpoint is named and no region.
+/// The region where the URL names an endpoint and no region: the endpoint decides, but the SDK needs one.
 const ANY_REGION: &str = "us-east-1";
 
-const FORM: &str = "write dynamodb://TABLE[?endpoint=URL][&region=NAME][&partition_key=NAME][&sort_key=NAME:VALUE]\
+const FORM: &str = "expected dynamodb://TABLE[?endpoint=URL][&region=NAME][&partition_key=NAME][&sort_key=NAME:VALUE]\
                     [&time_to_live=NAME][&attribute_prefix=TEXT][&skew_ms=N]";
 
 /// A table, by `dynamodb://TABLE?option=value&..`.
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_is_said_to_be_none() {
+    fn a_url_that_names_no_table_is_refused() {
         for rest in ["", "//", "//a/b", "//t?x=1", "//t?endpoint", "//t?skew_ms=soon", "//t?sort_key=kind"] {
             assert!(Table::parse(rest).is_err(), "{rest}");
         }

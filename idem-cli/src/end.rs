@@ -1,11 +1,11 @@
-//! How a command ends: what a script sees.
+//! How a command ends: its exit code and error text.
 
 use std::io;
 use std::process::ExitCode;
 
 use idem_core::{StoreError, StoreErrorKind};
 
-/// How a command ended; the help and `docs/cli.md` say what each means.
+/// The exit codes; the help and `docs/cli.md` explain them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Done = 0,
@@ -24,11 +24,11 @@ impl From<End> for ExitCode {
     }
 }
 
-/// Why a command did not come to its end.
+/// Why a command failed.
 pub(crate) enum Trouble {
-    /// This is to be said.
+    /// An exit code, and the text for the user.
     Said(End, String),
-    /// It could not print.
+    /// The command could not print.
     Output(io::Error),
 }
 
@@ -37,9 +37,9 @@ impl Trouble {
         Self::Said(end, text.into())
     }
 
-    /// What is given on standard input, or in a file, cannot be read.
+    /// Standard input, or a file, cannot be read.
     pub(crate) fn input(error: &io::Error) -> Self {
-        Self::new(End::Usage, format!("cannot read what is to be recorded: {error}"))
+        Self::new(End::Usage, format!("cannot read the input: {error}"))
     }
 }
 

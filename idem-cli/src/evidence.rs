@@ -1,29 +1,27 @@
-//! What the records of a store tell of how its service keeps keys and results.
+//! Finds out from a store's records how its service keeps keys and results.
 //!
-//! Owns the rule that nothing is written which the service could not read: what wraps the store in the service (encryption,
-//! digests of keys) is shown by the records alone, whatever this command was told.
+//! Owns the rule that the command writes nothing that the service could not read. Which layers the service has around the store
+//! (encryption, digests of keys) shows only in the store, not in this command's options.
 
 use idem_core::listing::ListedResult;
 use idem_core::protocol::{Record, ResultFormat, State, StoredResult};
 use idem_core::{RecordKey, Scope, Store as _};
-use idem_runtime::DynStore;
-#[cfg(feature = "zstd")]
-use idem_runtime::StoreExt as _;
+use idem_runtime::{DynStore, StoreExt as _};
 
 use super::access::{Access, is_digest};
 use super::end::{Answer, End, Trouble};
 use super::walk::Walk;
 
-/// How many neighbours are looked at.
+/// How many other records of the operation are read.
 const NEIGHBOURS: usize = 5;
 
 /// How results are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Nothing shows it: no neighbour has a result.
+    /// Unknown: no other record has a result.
     Unknown,
-    /// Not encrypted. Whether as JSON or as responses nothing shows.
-    Unencrypted,
+    /// As this command reads and writes them. Whether as JSON or as responses is unknown.
+    AsHere,
     /// As JSON.
     Json,
     /// As responses of the HTTP layer.
@@ -41,9 +39,14 @@ fn form_of(result: &StoredResult) -> Option<Form> {
     })
 }
 
-/// The store as the command reads results in it.
+/// The store, with results decompressed and without their trace.
 pub(crate) fn readable(store: &DynStore) -> impl idem_core::Store + use<> {
-    // A result that is kept compressed is shown as it was before.
+    with_traces(store).traced(())
+}
+
+/// The store, with results decompressed. Where the trace of the first run is kept, it still precedes the result.
+pub(crate) fn with_traces(store: &DynStore) -> impl idem_core::Store + use<> {
+    // Decompresses results of any size, and returns others as they are.
     #[cfg(feature = "zstd")]
     let store = store.clone().compressed_up_to(usize::MAX);
     #[cfg(not(feature = "zstd"))]
@@ -51,19 +54,23 @@ pub(crate) fn readable(store: &DynStore) -> impl idem_core::Store + use<> {
     store
 }
 
-/// How the results of the operation of this record are kept, by its steps and its neighbours; that they are
-/// encrypted also by the rest of the store. That they are not is shown by the operation itself alone: of two services
-/// that share a store one may encrypt.
-pub(crate) async fn form(store: &DynStore, key: &RecordKey, record: &Record) -> Answer<Form> {
+/// How the results of this record's operation are kept, by the record's steps and the operation's other records. That they are
+/// encrypted may also show in the store's mark or in other operations. That they are not encrypted shows only in the operation itself:
+/// two services may share a store, and only one of them may encrypt.
+pub(crate) async fn form(access: &Access, key: &RecordKey, record: &Record) -> Answer<Form> {
+    let store = &access.store;
     let steps: Vec<Form> = record.steps.iter().filter_map(|step| form_of(&step.result)).collect();
     if steps.contains(&Form::Sealed) {
         return Ok(Form::Sealed);
     }
     match neighbours(store, Some(key.scope().clone())).await? {
+        // `Access` compared the key ring with the mark when it opened the store.
+        Form::Unknown if access.layers().encrypted && access.has_ring() => Ok(Form::AsHere),
+        Form::Unknown if access.layers().encrypted => Ok(Form::Sealed),
         Form::Unknown => match neighbours(store, None).await? {
             Form::Sealed => Ok(Form::Sealed),
             _ if steps.is_empty() => Ok(Form::Unknown),
-            _ => Ok(Form::Unencrypted),
+            _ => Ok(Form::AsHere),
         },
         form => Ok(form),
     }
@@ -93,21 +100,34 @@ async fn neighbours(store: &DynStore, scope: Option<Scope>) -> Answer<Form> {
     Ok(found)
 }
 
-/// There is no record of this name; unless keys are kept as digests, which this command cannot make.
+/// Refuses a name under which the service would not look for a record.
+pub(crate) fn is_findable(access: &Access, stored: &RecordKey) -> Answer<()> {
+    if !access.layers().digested || access.knows_names() || is_digest(stored.key().as_str()) {
+        return Ok(());
+    }
+    Err(Trouble::new(
+        End::Unusable,
+        "this store keeps keys as digests, under a secret that this command does not have: the service would not find \
+         a record under the key itself. Nothing was done. Give `--key-secret-file`",
+    ))
+}
+
+/// The error for a name without a record. If keys are kept as digests that this command cannot make, the error says so.
 pub(crate) async fn absent(access: &Access, scope: Option<Scope>) -> Trouble {
     if access.knows_names() {
         return Trouble::new(
             End::Nothing,
-            "there is no such record, or the secret of the key digests is another",
+            "there is no such record, or the secret of the key digests is a different one",
         );
     }
     let store = &access.store;
-    match keeps_digests(store, scope).await {
+    let is_digested = if access.layers().digested { Ok(true) } else { keeps_digests(store, scope).await };
+    match is_digested {
         Ok(true) => Trouble::new(
             End::Unusable,
-            "keys are kept here as digests, under a secret that this command does not have: by its key or by the \
-             digest of a log it cannot tell whether there is a record. Say `--key-secret-file`; or find it by its scope, \
-             state and age with `idem list --keys`, and give the key that stands there",
+            "this store keeps keys as digests, under a secret that this command does not have: it cannot find a record by \
+             its key or by the digest in a log. Give `--key-secret-file`; or find the record by its scope, state and age \
+             with `idem list --keys`, and give the key that is shown there",
         ),
         Ok(false) => Trouble::new(End::Nothing, "there is no such record"),
         Err(trouble) => trouble,

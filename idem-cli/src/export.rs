@@ -1,4 +1,4 @@
-//! `idem export`: whole records, a JSON object a line.
+//! `idem export`: whole records, one JSON object per line.
 
 use clap::Args;
 use idem_core::{Store as _, StoreErrorKind};
@@ -24,7 +24,7 @@ pub(crate) struct Export {
     /// With results, which may be private
     #[arg(long)]
     results: bool,
-    /// Say only how many there are
+    /// Print only how many there are
     #[arg(long)]
     dry_run: bool,
 }
@@ -43,7 +43,7 @@ pub(crate) async fn run(export: &Export, access: &Access, output: &mut Output) -
     let mut exported = 0;
     for listed in chosen {
         let line = match store.get(&listed.key).await {
-            // It ended while others were exported.
+            // Deleted while others were exported.
             Ok(None) => continue,
             Ok(Some(record)) => show::json(&listed.key, record, now, export.keys, export.results),
             Err(error) if error.kind() == StoreErrorKind::CorruptRecord => {

@@ -1,4 +1,4 @@
-//! What a whole walk comes to: the figures of each operation and of all.
+//! Counts the records of a whole store: the figures of each operation and of all.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,17 +19,18 @@ pub(crate) const STATES: [State; 5] =
 #[derive(Default)]
 pub(crate) struct Figures {
     pub(crate) states: [u64; STATES.len()],
-    /// In flight under a lease that is over.
+    /// In flight with an expired lease.
     pub(crate) lapsed: u64,
-    /// Past their time and not deleted yet.
+    /// Expired and not deleted yet.
     pub(crate) expired: u64,
-    /// How long ago the oldest that is in flight was first claimed, and for how long its lease is over at most.
+    /// How long ago the oldest record in flight was first claimed.
     pub(crate) oldest_in_flight: Option<Duration>,
+    /// How long ago the first of the expired leases ended.
     pub(crate) longest_lapse: Option<Duration>,
     pub(crate) oldest_in_doubt: Option<Duration>,
     pub(crate) bytes: u64,
     largest: u64,
-    /// Values whose size the store does not tell.
+    /// Results whose size the store does not report.
     pub(crate) unsized_values: u64,
 }
 
@@ -111,7 +112,7 @@ impl Figures {
     }
 }
 
-/// What a walk comes to.
+/// The figures of all operations.
 #[derive(Default)]
 pub(crate) struct Counted {
     pub(crate) all: Figures,

@@ -1,4 +1,4 @@
-//! Which records are meant, by what they are: for lists, and for what is done to many at once.
+//! Selects records by state, age and lease: for lists, and for actions on many records at once.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use super::walk::Walk;
 
 #[derive(Args)]
 pub(crate) struct Filter {
-    /// Only records in this state; may be given several times
+    /// Only records in this state; can be repeated
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) state: Vec<StateName>,
     /// Only records first claimed longer ago than this, by the store's clock: 10m, 2h, 1d
     #[arg(long, value_name = "SPAN", value_parser = older)]
     older: Option<Duration>,
-    /// Only records in flight whose lease is over: their workers are gone
+    /// Only records in flight whose lease has expired: their workers are gone
     #[arg(long)]
     lapsed: bool,
-    /// Records past their time, too, where they were not deleted yet
+    /// Also expired records that were not deleted yet
     #[arg(long)]
     expired: bool,
 }
@@ -53,10 +53,10 @@ impl From<StateName> for State {
     }
 }
 
-/// A span of time as people write it.
+/// Parses a span of time such as `10m`.
 pub(crate) fn older(text: &str) -> Result<Duration, String> {
-    let wrong = || "write a span of time such as 30s, 10m, 2h or 7d".to_owned();
-    // Days and weeks here are of 24 hours, whatever a calendar says.
+    let wrong = || "expected a span of time such as 30s, 10m, 2h or 7d".to_owned();
+    // A day is always 24 hours, also where clocks change.
     let span: jiff::Span = text.parse().map_err(|_| wrong())?;
     let span: SignedDuration =
         span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
@@ -64,7 +64,7 @@ pub(crate) fn older(text: &str) -> Result<Duration, String> {
 }
 
 impl Filter {
-    /// Whether nothing is said.
+    /// Whether no option is given.
     pub(crate) const fn is_empty(&self) -> bool {
         self.state.is_empty() && self.older.is_none() && !self.lapsed && !self.expired
     }
@@ -80,7 +80,7 @@ impl Filter {
             && self.older.is_none_or(|older| now.since(record.created_at) > older)
     }
 
-    /// All records that fit, each once, and the store's clock.
+    /// All records that match, each once, and the store's time.
     pub(crate) async fn chosen(
         &self,
         access: &Access,

@@ -26,7 +26,7 @@ pub(crate) struct Forget {
     confirm: Confirm,
 }
 
-/// The record of a key: `Some(None)` where what is there cannot be read, and can be forgotten.
+/// The record of a key: `Some(None)` where it cannot be read. Such a record can still be forgotten.
 async fn see(access: &Access, key: &RecordKey) -> Answer<Option<Option<Seen>>> {
     match access.store.get(key).await {
         Ok(record) => Ok(record.map(|record| Some(Seen::of(&record)))),
@@ -45,7 +45,7 @@ pub(crate) async fn run(forget: &Forget, access: &Access, output: &mut Output) -
     };
     let (word, more) = match seen.map(|record| record.state) {
         Some(State::InFlight) => {
-            ("in_flight", " Its worker may be running: it will lose its claim, and its result.")
+            ("in_flight", " Its worker may be running: it will lose its claim and its result.")
         }
         Some(state) => (state.as_str(), ""),
         None => ("unreadable", ""),
@@ -57,7 +57,7 @@ pub(crate) async fn run(forget: &Forget, access: &Access, output: &mut Output) -
         return Ok(End::Done);
     }
     forget.confirm.ask(&question)?;
-    // A person may have thought for minutes. The store compares once more.
+    // The answer may have taken minutes, so this compares again, and the store does too.
     match see(access, &key).await? {
         None => return Err(Trouble::new(End::Nothing, "there is no such record any more; nothing was done")),
         Some(now) if now != seen => return Err(changed(now.map(|record| record.state))),
@@ -80,7 +80,7 @@ pub(crate) async fn run(forget: &Forget, access: &Access, output: &mut Output) -
 async fn all(forget: &Forget, access: &Access, output: &mut Output) -> Answer {
     let scope = forget.target.scope()?;
     if scope.is_none() && forget.bulk.is_unlimited() {
-        let text = "that would be every record: say which, by `--scope`, `--state`, `--older` or `--lapsed`";
+        let text = "this would delete every record: give `--scope`, `--state`, `--older` or `--lapsed`";
         return Err(Trouble::new(End::Usage, text));
     }
     let chosen = forget.bulk.chosen(access, Vec::new(), scope).await?;

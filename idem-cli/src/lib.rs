@@ -1,4 +1,4 @@
-//! Opens a store by its URL: what the command `idem` shares with programs that take a store from a command line.
+//! Opens a store by its URL. The command `idem` uses this, and so can other programs that take a store from a command line.
 
 #[cfg(feature = "dynamodb")]
 mod dynamodb;

@@ -16,7 +16,7 @@ use super::output::{Output, name_json, record_head, record_json, record_row, saf
 use super::target;
 use super::walk::Walk;
 
-/// How many rows of a table have one width.
+/// How many rows are printed as one table: column widths may differ between tables.
 const ROWS: usize = 200;
 
 #[derive(Args)]
@@ -26,15 +26,15 @@ pub(crate) struct List {
     /// Only records of this operation
     #[arg(long)]
     scope: Option<String>,
-    /// How many to list at the most; 0 for all
+    /// How many records to list at most; 0 for all
     #[arg(long, default_value_t = 100, value_name = "N")]
     limit: usize,
-    /// Show keys, which are private, and not their digests alone
+    /// Show keys, which are private, instead of their digests
     #[arg(long)]
     keys: bool,
 }
 
-/// Prints records as they come, tables in pieces.
+/// Prints records as they arrive, in tables of `ROWS` rows.
 struct Printer<'o> {
     output: &'o mut Output,
     with_keys: bool,
@@ -90,12 +90,12 @@ pub(crate) async fn run(list: &List, store: &DynStore, output: &mut Output) -> A
     let (mut seen, mut more) = (HashSet::new(), false);
     let mut walk = Walk::new(store, list.filter.states(), scope);
     'pages: while let Some(page) = walk.page().await? {
-        // What state it is in cannot be told, so it is in none that was asked for.
+        // The state of an unreadable record is unknown, so it matches no `--state`.
         for key in page.unreadable.iter().filter(|_| list.filter.state.is_empty()) {
             printer.unreadable(key)?;
         }
         for record in page.records.iter().filter(|record| list.filter.fits(record, page.now)) {
-            // A walk may give a record twice.
+            // A walk may return a record twice.
             if most < usize::MAX && !seen.insert(record.key.clone()) {
                 continue;
             }
@@ -108,8 +108,8 @@ pub(crate) async fn run(list: &List, store: &DynStore, output: &mut Output) -> A
     }
     printer.rows()?;
     if more {
-        // Not among the records, where a program would take it for one.
-        let _ = writeln!(io::stderr(), "idem: there are more than {most}: say `--limit`");
+        // To standard error, because a program reads each line of the output as a record.
+        let _ = writeln!(io::stderr(), "idem: there are more than {most}: give a higher `--limit`");
     }
     Ok(if printer.listed == 0 { End::Nothing } else { End::Done })
 }

@@ -1,6 +1,6 @@
-//! `idem`: what an operator types. One file a command; see `idem --help`.
+//! The operator's command `idem`. One file per subcommand; see `idem --help`.
 //!
-//! Owns the command line. Everything it does goes through the store's public face.
+//! Owns the command line. Everything it does goes through the store's public API.
 
 mod access;
 mod audit;
@@ -41,24 +41,24 @@ use self::access::Place;
 use self::end::{Answer, End, Trouble};
 use self::output::Output;
 
-/// Looks at what a store of idempotent calls holds, and settles what needs a person.
+/// Shows the records of a store of idempotent calls, and resolves keys in doubt.
 ///
-/// Keys are private: commands show digests and scopes, as logs and errors do, unless they are told `--keys`.
+/// Keys are private: without `--keys`, commands show digests and scopes, as logs and errors do.
 #[derive(Parser)]
 #[command(name = "idem", version, after_help = HELP)]
 struct Cli {
     #[command(flatten)]
     place: Place,
-    /// Print JSON: an object, or for `list` one a line
+    /// Print JSON: one object, or for `list` one per line
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
     command: Command,
 }
 
-/// What the help says below the options.
+/// The text below the options in the help.
 const HELP: &str = "\
-Stores, each where its feature is built in:
+Stores, if their feature is built in:
   sqlite:FILE
   redis://[user:password@]host[:port][/db]   rediss:// for TLS
   redis-cluster://[user:password@]host:port,host:port   rediss-cluster:// for TLS
@@ -67,17 +67,17 @@ Stores, each where its feature is built in:
   mysql://user:password@host/database[?ssl-mode=REQUIRED|VERIFY_IDENTITY]
   dynamodb://TABLE[?endpoint=URL][&region=NAME][&partition_key=NAME][&sort_key=NAME:VALUE]
             [&time_to_live=NAME][&attribute_prefix=TEXT][&skew_ms=N]
-A password on the command line is seen by others of this machine: use IDEM_STORE, or --store-file.
-The keys of a service that encrypts, and the secret of its key digests, are never arguments: --key-ring-file,
---key-secret-file, or their text in IDEM_KEY_RING and IDEM_KEY_SECRET.
+Other users of this machine can see a password on the command line: use IDEM_STORE, or --store-file.
+The service's encryption keys, and the secret of its key digests, are never arguments: use --key-ring-file and
+--key-secret-file, or put their text into IDEM_KEY_RING and IDEM_KEY_SECRET.
 
 Exit codes:
   0  done
-  1  nothing found: no such record, or none that fits
+  1  nothing found: no such record, or none that matches
   2  wrong usage
-  3  refused by the state of the store: the key is not in doubt, is of several operations, or has changed
-     since it was shown, or nothing shows how results are kept
-  4  the store cannot be reached, or did not say whether it did it
+  3  refused by the state of the store: the key is not in doubt, exists in several operations, or has changed
+     since it was shown, or no record shows how results are kept
+  4  the store cannot be reached, or did not report the outcome
   5  the store cannot be used like this: password, rights, layout, a result too large,
      a record that cannot be read, results that are encrypted or keys that are digests
   6  not confirmed
@@ -89,30 +89,30 @@ enum Command {
     List(list::List),
     /// Show one record
     Show(show::Show),
-    /// Settle a key in doubt: say what happened
+    /// Settle a key in doubt: record what happened
     Resolve(resolve::Resolve),
-    /// Delete a record in whatever state; the next call runs its body
+    /// Delete a record in any state; the next call runs its body
     Forget(forget::Forget),
     /// Record a result that is known from elsewhere, for a key without a record
     Record(record::Record),
-    /// Print whole records, a JSON object a line
+    /// Print whole records, one JSON object per line
     Export(export::Export),
     /// List who settled what, when and why
     Audit(audit::Audit),
-    /// Look at messages that a relay has set aside, and settle them
+    /// Show messages that a relay has set aside, and settle them
     #[cfg(feature = "postgres")]
     Outbox(outbox::Outbox),
-    /// Delete records past their time
+    /// Delete expired records
     Purge(purge::Purge),
     /// Count records by state and operation, with the oldest and the sizes
     Stats(stats::Stats),
-    /// List the operations with records, or those that no catalogue claims
+    /// List the operations with records, or those that no catalogue contains
     Scopes(scopes::Scopes),
-    /// Show what is going on, again and again
+    /// Show counts and open records, again and again
     Watch(watch::Watch),
-    /// Look at the store's server and its settings, its clock, and how long each operation takes
+    /// Check the store's server, its settings and its clock, and time each operation
     Doctor(doctor::Doctor),
-    /// Serve a page for a browser: what is in doubt and in flight, and what to do about it
+    /// Serve a page for a browser: records in doubt and in flight, and forms to settle them
     #[cfg(feature = "console")]
     Console(console::Console),
     /// Print completions for a shell
@@ -128,7 +128,7 @@ fn main() -> ExitCode {
     let flushed = output.flush();
     match ended.and_then(|end| flushed.map(|()| end).map_err(Trouble::from)) {
         Ok(end) => end.into(),
-        // Whoever read has read enough.
+        // The reader of the pipe, such as `head`, has closed it.
         Err(Trouble::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => End::Done.into(),
         Err(Trouble::Output(error)) => said(End::Unusable, &format!("cannot print: {error}")),
         Err(Trouble::Said(end, text)) => said(end, &text),
@@ -136,7 +136,7 @@ fn main() -> ExitCode {
 }
 
 fn said(end: End, text: &str) -> ExitCode {
-    // Nobody is left to tell if this fails.
+    // A failure here cannot be reported anywhere.
     let _ = writeln!(io::stderr(), "idem: {text}");
     end.into()
 }
@@ -165,7 +165,7 @@ fn run(cli: Cli, output: &mut Output) -> Answer {
                 let costly = place.url()?.starts_with("dynamodb:");
                 watch::run(&watch, &place.open().await?.store, costly, output).await
             }
-            Command::Doctor(doctor) => doctor::run(&doctor, &place.open().await?.store, output).await,
+            Command::Doctor(doctor) => doctor::run(&doctor, &place.open().await?, output).await,
             #[cfg(feature = "console")]
             Command::Console(console) => {
                 let costly = place.url()?.starts_with("dynamodb:");

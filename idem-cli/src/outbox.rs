@@ -1,4 +1,4 @@
-//! `idem outbox`: what relays have set aside, in a PostgreSQL outbox.
+//! `idem outbox`: the messages of a PostgreSQL outbox that relays have set aside.
 
 use clap::{Args, Subcommand};
 use idem_postgres::outbox::{MessageId, Outbox as Table, OutboxError};
@@ -18,26 +18,26 @@ pub(crate) struct Outbox {
 
 #[derive(Subcommand)]
 enum What {
-    /// Count the messages: pending, set aside, kept
+    /// Count the messages: pending, set aside, published and kept
     Stats,
     /// List the messages that were set aside
     List {
-        /// How many to list at the most
+        /// How many messages to list at most
         #[arg(long, default_value_t = 100, value_name = "N")]
         limit: usize,
         /// Show the publisher's error, which may be private
         #[arg(long)]
         errors: bool,
     },
-    /// Have a message that was set aside published again, before the later ones of its topic
+    /// Publish a message again that was set aside, before the later ones of its topic
     Retry(One),
-    /// Delete a message that was set aside, unpublished
+    /// Delete a message that was set aside: it is never published
     Discard(One),
 }
 
 #[derive(Args)]
 struct One {
-    /// Its id, as `idem outbox list` shows it
+    /// The message's id, as `idem outbox list` shows it
     id: String,
     #[command(flatten)]
     trail: Trail,
@@ -55,7 +55,7 @@ fn trouble(error: OutboxError) -> Trouble {
 async fn open(place: &Place) -> Answer<Table> {
     let url = place.url()?;
     if !url.starts_with("postgres") {
-        return Err(Trouble::new(End::Usage, "an outbox is in a PostgreSQL database: say postgres://.."));
+        return Err(Trouble::new(End::Usage, "an outbox is in a PostgreSQL database: give postgres://.."));
     }
     let mut builder = Table::builder(&url).must_exist();
     let (schema, table) = place.table();
@@ -74,7 +74,7 @@ pub(crate) async fn run(outbox: &Outbox, place: &Place, output: &mut Output) -> 
         What::Stats => stats(&table, output).await,
         What::List { limit, errors } => list(&table, *limit, *errors, output).await,
         What::Retry(one) => {
-            let question = "This has the message published again.";
+            let question = "A relay publishes the message again.";
             Box::pin(settle(one, "retried", question, place, output, async |id| table.retry(id).await)).await
         }
         What::Discard(one) => {
@@ -168,10 +168,12 @@ async fn settle(
     let done = async {
         match act(&id).await.map_err(trouble)? {
             true => Ok(()),
-            false => Err(Trouble::new(End::Nothing, "no message of this id is set aside; nothing was done")),
+            false => {
+                Err(Trouble::new(End::Nothing, "no message with this id is set aside; nothing was done"))
+            }
         }
     };
-    // The trail is kept with the records, and a database may have an outbox and no records.
+    // The trail is kept with the records. A database with an outbox may have no records.
     match place.open_records().await {
         Ok(access) => {
             let deed = Deed { action, scope: "idem.outbox", digest: safe(id.as_str()), seen: None };

@@ -1,6 +1,6 @@
-//! What is printed: tables for people, JSON for programs.
+//! Prints: tables for people, JSON for programs.
 //!
-//! Owns how a record is shown. Text out of a store may hold anything, so what steers a terminal is escaped.
+//! Owns how a record is shown. Text from a store may contain anything, so terminal control characters are escaped.
 
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use idem_core::protocol::{Record, State, Timestamp};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-/// Where a command prints.
+/// Where a command prints to.
 pub(crate) struct Output {
     to: BufWriter<Stdout>,
     json: bool,
@@ -42,7 +42,7 @@ impl Output {
         self.to.flush()
     }
 
-    /// Columns as wide as what is in them. Numbers are for whoever made the text to align.
+    /// Prints columns as wide as their longest text, aligned to the left.
     pub(crate) fn table<const N: usize>(&mut self, head: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
         let mut widths = head.map(|name| name.chars().count());
         for row in rows {
@@ -64,7 +64,7 @@ impl Output {
     }
 }
 
-/// The text without what a terminal would obey.
+/// The text with the characters escaped that control a terminal or the direction of text.
 pub(crate) fn safe(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut safe, c| {
         let steers = c.is_control()
@@ -78,7 +78,7 @@ pub(crate) fn safe(text: &str) -> String {
     })
 }
 
-/// As RFC 3339 writes it.
+/// The time in the form of RFC 3339.
 pub(crate) fn date(at: Timestamp) -> String {
     i64::try_from(at.as_micros())
         .ok()
@@ -86,7 +86,7 @@ pub(crate) fn date(at: Timestamp) -> String {
         .map_or_else(|| "beyond the year 9999".to_owned(), |at| format!("{at:.6}"))
 }
 
-/// In the largest units that say something: `3m 12s`.
+/// A duration in its largest units: `3m 12s`.
 pub(crate) fn span(span: Duration) -> String {
     let rounded = match span {
         span if span < Duration::from_secs(1) => {
@@ -106,7 +106,7 @@ pub(crate) fn span(span: Duration) -> String {
     }
 }
 
-/// A number of bytes as people read it.
+/// A number of bytes in a readable unit.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..10_240 => format!("{bytes} B"),
@@ -115,17 +115,17 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// Whether it is in flight under a lease that is over: its worker is gone, or cannot reach the store.
+/// Whether the record is in flight with an expired lease: its worker is gone, or cannot reach the store.
 pub(crate) fn is_lapsed(record: &Record, now: Timestamp) -> bool {
     record.state == State::InFlight && record.lease_until <= now
 }
 
-/// Whether it is past its end and counts as absent.
+/// Whether the record has expired and counts as absent.
 pub(crate) fn is_over(record: &Record, now: Timestamp) -> bool {
     record.expires_at.is_some_and(|end| end <= now)
 }
 
-/// The name of a record: its scope and digest, and the key where that is asked for.
+/// The name of a record: its scope and digest, and the key if `with_key`.
 pub(crate) fn name_json(key: &RecordKey, with_key: bool) -> Value {
     let mut name = json!({ "scope": key.scope().as_str(), "digest": key.digest().to_string() });
     if with_key {
@@ -143,7 +143,7 @@ pub(crate) fn result_json(result: Option<ListedResult>) -> Value {
     }
 }
 
-/// What a program is told of a record.
+/// A record as JSON.
 pub(crate) fn record_json(listed: &Listed, now: Timestamp, with_key: bool) -> Value {
     let Listed { key, record, result, .. } = listed;
     let mut shown = name_json(key, with_key);
@@ -171,25 +171,25 @@ pub(crate) fn record_json(listed: &Listed, now: Timestamp, with_key: bool) -> Va
     shown
 }
 
-/// What is worth knowing of a record now, in a few words.
+/// A record's situation now, in a few words.
 pub(crate) fn remark(listed: &Listed, now: Timestamp) -> String {
     let Listed { record, result, .. } = listed;
     if is_over(record, now) {
-        return "past its time".to_owned();
+        return "expired".to_owned();
     }
     match record.state {
         State::InFlight if record.lease_until > now => {
             format!("lease {} left", span(record.lease_until.since(now)))
         }
-        State::InFlight => format!("lease over for {}", span(now.since(record.lease_until))),
+        State::InFlight => format!("lease expired {} ago", span(now.since(record.lease_until))),
         State::Released if record.retry_at > now => format!("due in {}", span(record.retry_at.since(now))),
         State::Released => "due".to_owned(),
-        State::InDoubt => "for you to resolve".to_owned(),
+        State::InDoubt => "must be resolved by a person".to_owned(),
         _ => result.map(remark_of).unwrap_or_default(),
     }
 }
 
-/// What is worth knowing of a result.
+/// A result's size, or why there is none.
 pub(crate) fn remark_of(result: ListedResult) -> String {
     match result {
         ListedResult::Value { bytes: Some(bytes) } => size(bytes),
@@ -199,12 +199,12 @@ pub(crate) fn remark_of(result: ListedResult) -> String {
     }
 }
 
-/// The key where that is asked for, else the digest.
+/// The key if `with_key`, otherwise the digest.
 pub(crate) fn shown(key: &RecordKey, with_key: bool) -> String {
     if with_key { safe(key.key().as_str()) } else { key.digest().to_string() }
 }
 
-/// One row for people.
+/// A record as one row of a table.
 pub(crate) fn record_row(listed: &Listed, now: Timestamp, with_key: bool) -> [String; 6] {
     let Listed { key, record, .. } = listed;
     [
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_said_in_the_units_that_say_something() {
+    fn spans_are_shown_in_their_largest_units() {
         for (micros, said) in [
             (0, "0s"),
             (12_345, "12ms"),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_steers_a_terminal_is_escaped() {
+    fn characters_that_control_a_terminal_are_escaped() {
         assert_eq!(safe("a\u{1b}[2Jb\nü"), "a\\u{1b}[2Jb\\u{a}ü");
         assert_eq!(safe("x\u{202e}y"), "x\\u{202e}y");
     }

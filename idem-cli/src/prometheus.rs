@@ -1,6 +1,6 @@
-//! The figures of a walk as Prometheus reads them: the text exposition format, version 0.0.4.
+//! The figures in Prometheus' text exposition format, version 0.0.4.
 //!
-//! Owns the names. `ops/` uses them, and a test holds `ops/` to [`NAMES`].
+//! Owns the metric names. `ops/` uses them, and a test compares `ops/` with [`NAMES`].
 
 use std::fmt::Write as _;
 
@@ -9,16 +9,16 @@ use super::figures::{Counted, Figures, STATES};
 /// The metrics, each with its help.
 pub(crate) const NAMES: [(&str, &str); 8] = [
     ("idem_store_records", "Live records, by operation and state."),
-    ("idem_store_lapsed_records", "Records in flight whose lease is over, by operation."),
-    ("idem_store_expired_records", "Records past their end that are not deleted yet, by operation."),
+    ("idem_store_lapsed_records", "Records in flight whose lease has expired, by operation."),
+    ("idem_store_expired_records", "Expired records that are not deleted yet, by operation."),
     ("idem_store_oldest_in_flight_seconds", "Age of the oldest record in flight, by operation."),
     ("idem_store_oldest_in_doubt_seconds", "Age of the oldest key in doubt, by operation."),
-    ("idem_store_longest_lapse_seconds", "For how long the longest lapsed lease is over, by operation."),
-    ("idem_store_result_bytes", "Bytes of recorded results as they lie in the store, by operation."),
-    ("idem_store_unreadable_records", "Values in the store that this version cannot read."),
+    ("idem_store_longest_lapse_seconds", "Time since the first of the expired leases ended, by operation."),
+    ("idem_store_result_bytes", "Bytes of recorded results as stored, by operation."),
+    ("idem_store_unreadable_records", "Records in the store that this version cannot read."),
 ];
 
-/// The text.
+/// The metrics as text.
 pub(crate) fn text(counted: &Counted) -> String {
     let mut text = String::new();
     for (name, help) in NAMES {
@@ -58,7 +58,7 @@ fn value(name: &str, figures: &Figures) -> Option<f64> {
     }
 }
 
-/// As the value of a label stands in quotes.
+/// The text escaped for the value of a label, which is in quotes.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

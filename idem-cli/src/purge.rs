@@ -8,12 +8,12 @@ use serde_json::json;
 use super::end::{Answer, End};
 use super::output::Output;
 
-/// How many are deleted between two looks at the limit.
+/// How many records one request to the store deletes.
 const BATCH: usize = 10_000;
 
 #[derive(Args)]
 pub(crate) struct Purge {
-    /// How many to delete at the most; 0 for all
+    /// How many records to delete at most; 0 for all
     #[arg(long, default_value_t = 0, value_name = "N")]
     limit: usize,
 }
@@ -31,7 +31,7 @@ pub(crate) async fn run(purge: &Purge, store: &DynStore, output: &mut Output) ->
     if output.is_json() {
         output.line(json!({ "deleted": deleted }).to_string())?;
     } else {
-        output.line(format!("{deleted} records past their time are deleted"))?;
+        output.line(format!("{deleted} expired records deleted"))?;
     }
     Ok(End::Done)
 }

@@ -1,4 +1,4 @@
-//! `idem record`: a result that is known from elsewhere, for a key that has no record.
+//! `idem record`: records a result that is known from elsewhere, for a key without a record.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::settle::word;
 use super::target::{Target, called};
 use super::word::Word;
 
-/// How long nobody else is granted the key while it is recorded.
+/// The lease of the command's own claim.
 const LEASE: Duration = Duration::from_secs(30);
 
 /// Records a result for a key without a record: after a store was lost, or before calls move to another one.
@@ -30,7 +30,7 @@ pub(crate) struct Record {
     target: Target,
     #[command(flatten)]
     word: Word,
-    /// How long it is kept
+    /// How long the result is kept
     #[arg(long, value_name = "SPAN", value_parser = older, default_value = "24h")]
     ttl: Duration,
     #[command(flatten)]
@@ -42,14 +42,15 @@ pub(crate) struct Record {
 pub(crate) async fn run(record: &Record, access: &Access, output: &mut Output) -> Answer {
     let resolution = record.word.resolution()?;
     let Some((verdict, result)) = resolution.recorded() else {
-        return Err(Trouble::new(End::Usage, "say the result: `--completed`, `--failed` or `--http`"));
+        return Err(Trouble::new(End::Usage, "missing result: give `--completed`, `--failed` or `--http`"));
     };
     let (store, key) = (&access.store, record.target.exact(access)?);
+    evidence::is_findable(access, &key)?;
     if let Some(there) = store.get(&key).await? {
         return Err(is_there(there.state));
     }
     let nothing = StoredRecord::new(State::Released, Owner::NOBODY, idem_core::Fence::default());
-    record.word.check(evidence::form(store, &key, &nothing).await?, access)?;
+    record.word.check(evidence::form(access, &key, &nothing).await?, access)?;
     record.confirm.ask(&format!("This records {} as {}.", called(&key), record.word.means()))?;
     let deed = Deed {
         action: "recorded",
@@ -67,7 +68,7 @@ pub(crate) async fn run(record: &Record, access: &Access, output: &mut Output) -
             _ => return Err(is_there(State::InFlight)),
         };
         if grant.attempt != 1 {
-            // Somebody's call came in between, and failed.
+            // A call of the service claimed the key meanwhile, and failed.
             store.release(&key, &Release::new(owner, grant.fence, ReleaseCause::Unused)).await?;
             return Err(is_there(State::Released));
         }
@@ -77,7 +78,7 @@ pub(crate) async fn run(record: &Record, access: &Access, output: &mut Output) -
             Ok(_) => Trouble::new(End::Refused, "the key was claimed meanwhile; nothing was done"),
             Err(error) => error.into(),
         };
-        // Else the key would be in doubt for a result that is too large.
+        // Without this release the key would fall in doubt after a failure such as a result that is too large.
         store.release(&key, &Release::new(owner, grant.fence, ReleaseCause::Unused)).await?;
         Err(recorded)
     };

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use idem_core::Store as _;
-use idem_core::protocol::{Resolution, Seen, State};
+use idem_core::protocol::{OnCrash, Resolution, Seen, State};
 
 use super::access::Access;
 use super::audit::Trail;
@@ -10,34 +10,35 @@ use super::bulk::{self, Bulk};
 use super::confirm::Confirm;
 use super::end::{Answer, End};
 use super::evidence;
-use super::output::{Output, name_json};
+use super::output::{Output, is_lapsed, name_json};
 use super::settle::{absent, changed, put_in_doubt, refused, settle, word};
 use super::target::{Target, called};
 use super::word::Word;
 
-/// What the help says below the options.
+/// The text below the options in the help.
 const HELP: &str = "\
-What is given by --completed or --failed is what every later call is given, so it must be what the
+Every later call returns the value of --completed or the error of --failed, so give exactly what the
 function itself would have recorded: the JSON of its value (null for a function of `Result<(), _>`),
-or, where the operation has `terminal`, the JSON of its error. `idem show KEY --result` of a
-neighbour shows the form. Write - to have it read from standard input. It is checked to be JSON;
-whether it is the function's type cannot be known here, and a call that cannot read it ends with
-`Undecodable`.
+or, where the operation has `terminal`, the JSON of its error. `idem show KEY --result` of another
+key of the operation shows the form. With - the command reads it from standard input. The command
+checks that it is JSON, but does not know the function's type: a call that cannot decode it fails
+with `Undecodable`.
 
-A key of the HTTP layer is completed by --http, with the response that every later request is given:
+Complete a key of the HTTP layer with --http and the response that every later request gets:
   idem resolve 'TENANT/KEY' --http 201 --header 'location: /payments/7' --body @receipt.json
 
-Results that the service encrypts are made with its key ring: --key-ring-file. Without it, where its other results
-are encrypted, --release is all this command does. Where the operation has no result yet, nothing shows whether
-it encrypts: say --unencrypted, or --encrypted with the key ring, if you know.
+If the service encrypts its results, give its key ring with --key-ring-file. Without it, and where other results
+are encrypted, this command can only --release. Where the operation has no result yet, the store does not show whether
+the service encrypts: give --unencrypted, or --encrypted with the key ring, if you know.
 
---all resolves every key in doubt that fits --scope and --older, after it has listed them. What changes between
-the list and the answer is left alone.
+--all lists every key in doubt that matches --scope, --state, --older and --lapsed, and every key whose lease has expired
+under `on_crash = \"in_doubt\"`, and then resolves them. A key that changes between the list and your answer is not
+touched.
 
-A lease that ran out under `on_crash = \"in_doubt\"` is in doubt only once somebody asks for the key:
-this command asks.";
+A key whose lease has expired under `on_crash = \"in_doubt\"` falls in doubt only at the next claim: this command
+makes that claim.";
 
-/// Says what happened to a call whose worker went away under `on_crash = "in_doubt"`.
+/// Records what happened to a call whose worker died under `on_crash = "in_doubt"`.
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Resolve {
@@ -64,7 +65,7 @@ pub(crate) async fn run(resolve: &Resolve, access: &Access, output: &mut Output)
         return Err(evidence::absent(access, Some(key.scope().clone())).await);
     };
     if resolution.recorded().is_some() {
-        resolve.word.check(evidence::form(store, &key, &record).await?, access)?;
+        resolve.word.check(evidence::form(access, &key, &record).await?, access)?;
     }
     let seen = put_in_doubt(store, &key).await?;
     if seen.state != State::InDoubt {
@@ -76,7 +77,7 @@ pub(crate) async fn run(resolve: &Resolve, access: &Access, output: &mut Output)
         return Ok(End::Done);
     }
     resolve.confirm.ask(&question)?;
-    // A person may have thought for minutes, and the key have fallen in doubt anew. The store compares once more.
+    // The answer may have taken minutes, and the key may be in doubt from a later attempt. The store compares again, too.
     let now = Seen::of(&store.get(&key).await?.ok_or_else(absent)?);
     if now != seen {
         return Err(if now.state == State::InDoubt { changed(Some(now.state)) } else { refused(now.state) });
@@ -94,14 +95,20 @@ pub(crate) async fn run(resolve: &Resolve, access: &Access, output: &mut Output)
 
 async fn all(resolve: &Resolve, resolution: &Resolution, access: &Access, output: &mut Output) -> Answer {
     let scope = resolve.target.scope()?;
-    let chosen = resolve.bulk.chosen(access, vec![State::InDoubt], scope).await?;
+    let states = vec![State::InDoubt, State::InFlight];
+    let mut chosen = resolve.bulk.chosen(access, states, scope).await?;
+    let now = chosen.1;
+    chosen.0.retain(|listed| {
+        let record = &listed.record;
+        record.state == State::InDoubt || (is_lapsed(record, now) && record.on_crash == OnCrash::InDoubt)
+    });
     if resolution.recorded().is_some() {
         let mut checked = std::collections::HashSet::new();
         for listed in &chosen.0 {
             if checked.insert(listed.key.scope().as_str())
                 && let Some(record) = access.store.get(&listed.key).await?
             {
-                resolve.word.check(evidence::form(&access.store, &listed.key, &record).await?, access)?;
+                resolve.word.check(evidence::form(access, &listed.key, &record).await?, access)?;
             }
         }
     }

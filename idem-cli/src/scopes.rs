@@ -1,4 +1,4 @@
-//! `idem scopes`: the operations that a store has records of, and which of them no catalogue claims.
+//! `idem scopes`: the operations that have records in a store, or those of them that no catalogue contains.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use super::output::{Output, safe};
 
 #[derive(Args)]
 pub(crate) struct Scopes {
-    /// A file that `assert_catalogue` holds a program against: only operations that none of these has are shown. May be
-    /// given for each program that uses the store
+    /// A catalogue file, as `assert_catalogue` checks it: shows only the operations that no given file contains. Repeat it
+    /// for each program that uses the store
     #[arg(long, value_name = "FILE")]
     catalogue: Vec<PathBuf>,
 }

@@ -1,6 +1,6 @@
-//! What a person decides about one record, carried out on the record as it was shown.
+//! Carries out a person's decision about one record, if the record is still as it was shown.
 //!
-//! Owns the way from a decision to the store, with its entry in the trail. The command and the console share it.
+//! Owns the path from a decision to the store, with its entry in the audit trail. The command and the console share it.
 
 use std::time::Duration;
 
@@ -48,11 +48,11 @@ pub(crate) async fn settle(
     trail.around(&access.store, &deed, act).await
 }
 
-const fn forgets(resolution: &Resolution) -> bool {
+pub(crate) const fn forgets(resolution: &Resolution) -> bool {
     matches!(resolution, Resolution::ForgetSeen(_))
 }
 
-/// What the trail calls it.
+/// The word for a decision in the audit trail.
 pub(crate) fn word(resolution: &Resolution) -> &'static str {
     use idem_core::protocol::Verdict;
     match (resolution.recorded(), forgets(resolution)) {
@@ -63,7 +63,7 @@ pub(crate) fn word(resolution: &Resolution) -> &'static str {
     }
 }
 
-/// Deletes what cannot be read, in whatever state it is: there is nothing to compare.
+/// Deletes an unreadable record. There is no state to compare.
 pub(crate) async fn forget_unreadable(access: &Access, trail: &Trail, key: &RecordKey) -> Answer<()> {
     let deed = Deed {
         action: "forgotten",
@@ -78,7 +78,7 @@ pub(crate) fn absent() -> Trouble {
     Trouble::new(End::Nothing, "there is no such record")
 }
 
-/// The record is not what was shown any more.
+/// The error for a record that is no longer as it was shown.
 pub(crate) fn changed(now: Option<State>) -> Trouble {
     let now = now.map_or("unreadable", State::as_str);
     Trouble::new(End::Refused, format!("it has changed meanwhile and is now {now}; nothing was done"))
@@ -86,15 +86,15 @@ pub(crate) fn changed(now: Option<State>) -> Trouble {
 
 pub(crate) fn refused(state: State) -> Trouble {
     let more = match state {
-        State::InFlight => "; its lease runs, or its crash policy is to run again",
+        State::InFlight => "; its lease has not expired, or its crash policy is to run again",
         _ => "",
     };
     let text = format!("nothing was done: it is {}, not in doubt{more}", state.as_str());
     Trouble::new(End::Refused, text)
 }
 
-/// The state of a key. A lease that ran out under the policy is only in doubt once somebody has asked: so ask, as a caller
-/// would.
+/// The state of a key. A key whose lease expired under `in_doubt` falls in doubt only at the next claim, so this claims it as a
+/// caller would.
 pub(crate) async fn put_in_doubt(store: &DynStore, key: &RecordKey) -> Answer<Seen> {
     let seen = async || Answer::Ok(Seen::of(&store.get(key).await?.ok_or_else(absent)?));
     let record = store.get(key).await?.ok_or_else(absent)?;
@@ -105,7 +105,7 @@ pub(crate) async fn put_in_doubt(store: &DynStore, key: &RecordKey) -> Answer<Se
     let claim =
         Claim::new(Owner::random(), Duration::from_secs(30), record.ttl).with_on_crash(OnCrash::InDoubt);
     match store.claim(key, &claim).await? {
-        // It was forgotten or resolved meanwhile, and nobody here runs a body.
+        // The record was forgotten or released meanwhile. This claim has no body to run.
         ClaimAnswer::Granted(grant) => {
             let (owner, fence) = (claim.owner, grant.fence);
             let release = Release::new(owner, fence, ReleaseCause::Unused);

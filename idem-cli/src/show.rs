@@ -4,6 +4,7 @@ use clap::Args;
 use idem_core::listing::{Listed, ListedResult};
 use idem_core::protocol::{OnCrash, Record, RecordedStep, State, StoredResult, Timestamp};
 use idem_core::{RecordKey, Store as _};
+use idem_runtime::TraceContext;
 use idem_runtime::http::StoredResponse;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -19,10 +20,10 @@ use super::walk;
 pub(crate) struct Show {
     #[command(flatten)]
     target: Target,
-    /// Show the result, too, which may be private
+    /// Also show the result, which may be private
     #[arg(long)]
     result: bool,
-    /// Show the key, too, which is private
+    /// Also show the key, which is private
     #[arg(long)]
     keys: bool,
 }
@@ -30,9 +31,10 @@ pub(crate) struct Show {
 pub(crate) async fn run(show: &Show, access: &Access, output: &mut Output) -> Answer {
     let key = show.target.find(access).await?;
     let now = walk::now(&access.store).await?;
-    let Some(record) = evidence::readable(&access.store).get(&key).await? else {
+    let Some(mut record) = evidence::with_traces(&access.store).get(&key).await? else {
         return Err(evidence::absent(access, Some(key.scope().clone())).await);
     };
+    let trace = take_trace(&mut record);
     if output.is_json() {
         output.line(json(&key, record, now, show.keys, show.result))?;
         return Ok(End::Done);
@@ -40,7 +42,8 @@ pub(crate) async fn run(show: &Show, access: &Access, output: &mut Output) -> An
     let (result, steps) = (record.result.clone(), record.steps.clone());
     let listed = Listed::new(key, record);
     let format = result.as_ref().and_then(StoredResult::format).map(|format| ("format", format.to_string()));
-    for (name, text) in lines(&listed, now, show.keys).into_iter().chain(format) {
+    let trace = trace.map(|trace| ("first run", trace.to_string()));
+    for (name, text) in lines(&listed, now, show.keys).into_iter().chain(format).chain(trace) {
         output.line(format!("{name:<13}{text}"))?;
     }
     for (number, step) in steps.iter().enumerate() {
@@ -55,7 +58,16 @@ pub(crate) async fn run(show: &Show, access: &Access, output: &mut Output) -> An
     Ok(End::Done)
 }
 
-/// The JSON of a record, with its steps, and its result where that is asked for.
+/// The trace of the first run. Takes it off the front of the result.
+fn take_trace(record: &mut Record) -> Option<TraceContext> {
+    let Some(StoredResult::Value(bytes)) = &record.result else { return None };
+    let (trace, result) = TraceContext::split(bytes)?;
+    let result = StoredResult::Value(bytes.slice_ref(result));
+    record.result = Some(result);
+    Some(trace)
+}
+
+/// The JSON of a record, with its steps, and its result if `with_value`.
 pub(crate) fn json(
     key: &RecordKey,
     record: Record,
@@ -75,8 +87,7 @@ pub(crate) fn json(
     }
 }
 
-/// The JSON of a record with its result. A JSON result stands there as it was written: a number that is read and
-/// written again might be another.
+/// The JSON of a record with its result. A JSON result is inserted byte for byte: parsing and printing a number might change it.
 fn with_result(mut shown: Value, bytes: &[u8]) -> String {
     if let Some(response) = StoredResponse::from_bytes(bytes) {
         let headers: Vec<(&str, _)> = response
@@ -99,7 +110,7 @@ fn with_result(mut shown: Value, bytes: &[u8]) -> String {
     };
     let place = Value::from("\u{0}the result\u{0}");
     shown["result"]["value"] = place.clone();
-    // No line break of JSON is in a text.
+    // A JSON string contains no raw line break, so only white space is replaced.
     shown.to_string().replacen(&place.to_string(), &text.trim().replace(['\n', '\r'], " "), 1)
 }
 
@@ -107,7 +118,7 @@ fn print_result(bytes: &[u8], output: &mut Output) -> std::io::Result<()> {
     output.line(value_text(bytes))
 }
 
-/// A value for people: its text, or a response as status, headers and body.
+/// A value as readable text, a response as status, headers and body.
 pub(crate) fn value_text(bytes: &[u8]) -> String {
     let Some(response) = StoredResponse::from_bytes(bytes) else {
         return safe(&String::from_utf8_lossy(bytes));
@@ -119,7 +130,7 @@ pub(crate) fn value_text(bytes: &[u8]) -> String {
     text + "\n" + &safe(&String::from_utf8_lossy(&response.body))
 }
 
-/// A step's result is the body's own business, and may be private.
+/// A step, without its result, which may be private.
 fn step_json(step: &RecordedStep) -> Value {
     let result = output::result_json(Some(ListedResult::of(&step.result)));
     serde_json::json!({ "name": step.name, "result": result })
@@ -160,7 +171,7 @@ pub(crate) fn lines(listed: &Listed, now: Timestamp, with_key: bool) -> Vec<(&'s
     lines.push(("kept", span(record.ttl)));
     lines.push((
         "until",
-        record.expires_at.map_or_else(|| "for ever, or until it is resolved".to_owned(), ago),
+        record.expires_at.map_or_else(|| "until it is resolved, or for ever".to_owned(), ago),
     ));
     if result.is_some() {
         lines.push(("result", output::remark(listed, now)));

@@ -11,10 +11,10 @@ use super::target;
 
 #[derive(Args)]
 pub(crate) struct Stats {
-    /// Only of this operation
+    /// Only records of this operation
     #[arg(long)]
     scope: Option<String>,
-    /// How to print them: prometheus is for the textfile collector of its node exporter
+    /// The output format: prometheus is for the textfile collector of Prometheus' node exporter
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }

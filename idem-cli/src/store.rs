@@ -1,16 +1,16 @@
-//! Which store is meant, from a URL.
+//! Opens a store by its URL.
 //!
-//! Owns the URLs and what opens them; it knows nothing of commands. A URL may hold a password, so it is never
-//! repeated, and nothing here has a `Debug`.
+//! Owns the forms of the URLs; knows nothing of commands. A URL may contain a password, so no error repeats it, and no type
+//! here implements `Debug`.
 
 use idem_core::StoreError;
 use idem_runtime::DynStore;
 
-/// What a user may write.
+/// The forms of a store's URL, for error texts.
 pub const FORMS: &str = "sqlite:FILE, redis://.., rediss://.., redis-cluster://.., rediss-cluster://.., \
                                 redis-sentinel://.., rediss-sentinel://.., postgres://.., mysql://.. or dynamodb://TABLE";
 
-/// A store by name, not open yet.
+/// The parsed URL of a store that is not open yet.
 #[derive(Clone)]
 pub enum StoreUrl {
     /// `sqlite:FILE`.
@@ -19,9 +19,9 @@ pub enum StoreUrl {
     /// `redis://..` or `rediss://..`, with `?replicas=N` to wait for N replicas.
     #[cfg(feature = "redis")]
     Redis {
-        /// Without what is said of replicas.
+        /// The URL without `?replicas=N`.
         url: String,
-        /// How many replicas must have a claim and a result.
+        /// How many replicas must acknowledge a claim and a result.
         replicas: u32,
     },
     /// `redis-cluster://[user:password@]host:port,host:port`, or `rediss-cluster://..`.
@@ -35,7 +35,7 @@ pub enum StoreUrl {
         service: String,
         /// The URLs of the sentinels.
         sentinels: Vec<String>,
-        /// How many replicas must have a claim and a result.
+        /// How many replicas must acknowledge a claim and a result.
         replicas: u32,
     },
     /// `postgres://..`.
@@ -47,7 +47,7 @@ pub enum StoreUrl {
     /// `dynamodb://TABLE`.
     #[cfg(feature = "dynamodb")]
     DynamoDb(crate::dynamodb::Table),
-    /// No store is built in.
+    /// Without any store's feature: the enum needs a variant.
     #[cfg(not(any(
         feature = "sqlite",
         feature = "redis",
@@ -55,26 +55,26 @@ pub enum StoreUrl {
         feature = "mysql",
         feature = "dynamodb"
     )))]
-    #[allow(dead_code, reason = "nobody can make one")]
+    #[allow(dead_code, reason = "this variant cannot be constructed")]
     Nothing(std::convert::Infallible),
 }
 
-/// What a store is told besides its URL.
+/// The options of a store besides its URL.
 #[derive(Clone, Default)]
-#[allow(dead_code, reason = "what is read of it depends on the stores that are built in")]
+#[allow(dead_code, reason = "the fields in use depend on the stores that are built in")]
 pub struct Names {
-    /// What keys begin with, on Redis and DynamoDB.
+    /// The prefix of keys, on Redis and DynamoDB.
     pub prefix: Option<String>,
     /// The schema, on PostgreSQL.
     pub schema: Option<String>,
     /// The table, on PostgreSQL and MySQL.
     pub table: Option<String>,
-    /// Whether nothing is to be made or migrated.
+    /// Whether the table must exist: if true, nothing is created or migrated.
     pub must_exist: bool,
 }
 
-/// What is said where a store's feature is off.
-#[allow(dead_code, reason = "with all features on nothing is missing")]
+/// The error for a store whose feature is off.
+#[allow(dead_code, reason = "unused with all features on")]
 fn without(feature: &str) -> String {
     format!("this program was built without the feature `{feature}`, which that store needs")
 }
@@ -84,13 +84,13 @@ impl StoreUrl {
     ///
     /// # Errors
     ///
-    /// What is wrong with it, for a person. It does not repeat the text, which may hold a password.
+    /// A text that says what is wrong. It does not repeat the URL, which may contain a password.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         let _ = rest;
         match kind {
             #[cfg(feature = "sqlite")]
-            "sqlite" if rest.is_empty() => Err("write sqlite:FILE".to_owned()),
+            "sqlite" if rest.is_empty() => Err("expected sqlite:FILE".to_owned()),
             #[cfg(feature = "sqlite")]
             "sqlite" => Ok(Self::Sqlite(rest.into())),
             #[cfg(not(feature = "sqlite"))]
@@ -132,15 +132,15 @@ impl StoreUrl {
             "dynamodb" => crate::dynamodb::Table::parse(rest).map(Self::DynamoDb),
             #[cfg(not(feature = "dynamodb"))]
             "dynamodb" => Err(without("dynamodb")),
-            _ => Err(format!("a store is written as {FORMS}")),
+            _ => Err(format!("unknown store: expected {FORMS}")),
         }
     }
 
-    /// Opens it, or connects to it.
+    /// Opens the store, or connects to it.
     ///
     /// # Errors
     ///
-    /// As the store's own.
+    /// Those of the store's builder.
     pub async fn open(&self, names: &Names) -> Result<DynStore, StoreError> {
         let _ = names;
         Ok(match self {
@@ -217,7 +217,7 @@ fn urls(scheme: &str, user: &str, nodes: &str) -> Vec<String> {
     nodes.split(',').map(|node| format!("{scheme}://{user}{}/", node.trim_end_matches('/'))).collect()
 }
 
-/// A URL of one server, and how many replicas it names.
+/// Splits `?replicas=N` off the URL of one server.
 #[cfg(feature = "redis")]
 fn replicas(url: &str) -> Option<(&str, u32)> {
     match url.split_once("?replicas=") {
@@ -229,14 +229,14 @@ fn replicas(url: &str) -> Option<(&str, u32)> {
 #[cfg(feature = "redis")]
 fn single(text: &str) -> Result<StoreUrl, String> {
     let (url, replicas) =
-        replicas(text).ok_or("write a number of replicas, as in redis://host:port/?replicas=1")?;
+        replicas(text).ok_or("expected a number of replicas, as in redis://host:port/?replicas=1")?;
     Ok(StoreUrl::Redis { url: url.to_owned(), replicas })
 }
 
 #[cfg(feature = "redis-sentinel")]
 fn sentinel(scheme: &str, rest: &str) -> Result<StoreUrl, String> {
     let wrong =
-        || "write redis-sentinel://[user:password@]SERVICE@host:port,host:port[?replicas=N]".to_owned();
+        || "expected redis-sentinel://[user:password@]SERVICE@host:port,host:port[?replicas=N]".to_owned();
     let (rest, replicas) = replicas(rest).ok_or_else(wrong)?;
     let (service, nodes) = rest.trim_start_matches("//").rsplit_once('@').ok_or_else(wrong)?;
     let (user, service) = service.rsplit_once('@').unwrap_or(("", service));
@@ -252,7 +252,7 @@ mod tests {
     use super::StoreUrl;
 
     #[test]
-    fn the_nodes_of_a_cluster_and_sentinels_are_asked_over_tls_where_the_url_says_so() {
+    fn the_nodes_of_a_cluster_and_the_sentinels_are_reached_over_tls_where_the_url_says_so() {
         for scheme in ["redis", "rediss"] {
             let parsed = StoreUrl::parse(&format!("{scheme}-cluster://user:secret@a:1,b:2"));
             let Ok(StoreUrl::RedisCluster(nodes)) = parsed else { panic!("{scheme}") };

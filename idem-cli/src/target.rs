@@ -1,4 +1,4 @@
-//! Which record a command is about: a key in a scope, or the digest that stands in a log.
+//! Finds the record that a command is about: by its key and scope, or by the digest in a log.
 
 use clap::Args;
 use idem_core::{Key, KeyError, RecordKey, Scope};
@@ -9,7 +9,7 @@ use super::evidence;
 use super::output::safe;
 use super::walk::Walk;
 
-/// The record. Without `--scope`, and by `--digest`, the whole store is looked through for it.
+/// The record. Without `--scope`, and with `--digest`, the command searches the whole store.
 #[derive(Args)]
 pub(crate) struct Target {
     /// The key, as the function's template renders it: `order/42`
@@ -18,7 +18,7 @@ pub(crate) struct Target {
     /// The operation it belongs to
     #[arg(long)]
     scope: Option<String>,
-    /// The digest that logs and errors show, instead of the key
+    /// The digest that logs and errors show in place of the key
     #[arg(long, value_name = "HEX")]
     digest: Option<String>,
 }
@@ -29,37 +29,40 @@ pub(crate) fn scope(name: &str) -> Answer<Scope> {
 }
 
 fn wrong(what: &str, error: KeyError) -> Trouble {
-    Trouble::new(End::Usage, format!("that {what} cannot be one: {error}"))
+    Trouble::new(End::Usage, format!("invalid {what}: {error}"))
 }
 
 impl Target {
-    /// Whether no single record is meant.
+    /// Whether neither a key nor a digest is given.
     pub(crate) const fn is_empty(&self) -> bool {
         self.key.is_none() && self.digest.is_none()
     }
 
-    /// The operation, where one is said.
+    /// The operation, if one is given.
     pub(crate) fn scope(&self) -> Answer<Option<Scope>> {
         self.scope.as_deref().map(scope).transpose()
     }
 
-    /// The key and the operation, where both are said: a record that need not be there.
+    /// The stored name of the given key and operation. A record with this name need not exist.
     pub(crate) fn exact(&self, access: &Access) -> Answer<RecordKey> {
         let key = self.key.as_ref().map(Key::new).transpose().map_err(|error| wrong("key", error))?;
         match (self.scope()?, key) {
             (Some(scope), Some(key)) => access.stored(&RecordKey::new(scope, key)),
-            _ => Err(Trouble::new(End::Usage, "say the key, and its operation by `--scope`")),
+            _ => Err(Trouble::new(
+                End::Usage,
+                "missing record: give the key, and its operation with `--scope`",
+            )),
         }
     }
 
-    /// The name of the record that is meant; whether there is one is only known where it had to be looked for.
+    /// The stored name of the record. With a key and a scope it does not look whether the record exists.
     pub(crate) async fn find(&self, access: &Access) -> Answer<RecordKey> {
         let scope = self.scope()?;
         let key = self.key.as_ref().map(Key::new).transpose().map_err(|error| wrong("key", error))?;
         match (scope, key) {
             (Some(scope), Some(key)) => access.stored(&RecordKey::new(scope, key)),
             (_, None) if self.digest.is_none() => {
-                Err(Trouble::new(End::Usage, "say which record: its key, or its digest by `--digest`"))
+                Err(Trouble::new(End::Usage, "missing record: give its key, or its digest with `--digest`"))
             }
             (scope, key) => {
                 let digest = self.digest.as_ref().map(|digest| digest.trim().to_ascii_lowercase());
@@ -73,7 +76,7 @@ impl Target {
     }
 }
 
-/// The names in the store of this key, or with this digest.
+/// The stored names with this key, or with this digest.
 pub(crate) async fn look_for(
     access: &Access,
     scope: Option<Scope>,
@@ -104,13 +107,14 @@ fn one(mut found: Vec<RecordKey>) -> Answer<RecordKey> {
         1 => Ok(found.remove(0)),
         _ => {
             let scopes: Vec<String> = found.iter().map(|name| safe(name.scope().as_str())).collect();
-            let text = format!("there are several: say which by `--scope`: {}", scopes.join(", "));
+            let text =
+                format!("several operations have such a record: give `--scope`: {}", scopes.join(", "));
             Err(Trouble::new(End::Refused, text))
         }
     }
 }
 
-/// How a record is called in a question or an answer.
+/// The name of a record in questions and answers.
 pub(crate) fn called(key: &RecordKey) -> String {
     format!("{} of {}", key.digest(), safe(key.scope().as_str()))
 }

@@ -1,4 +1,4 @@
-//! `idem watch`: the figures and what is going on, drawn again and again until it is interrupted.
+//! `idem watch`: prints the figures and the open records again and again, until it is interrupted.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::output::{Output, date, is_over, record_head, record_row};
 use super::target;
 use super::walk::Walk;
 
-/// To the upper left corner, and clear from there on.
+/// Moves the cursor to the upper left corner and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 #[derive(Args)]
@@ -22,14 +22,14 @@ pub(crate) struct Watch {
     /// Only this operation
     #[arg(long)]
     scope: Option<String>,
-    /// Seconds between two looks; each walks through the whole store. 2 unless given, and on DynamoDB, where each
-    /// look costs as many read units as the table has, 60
+    /// Seconds between two rounds; each round reads the whole store. 2 unless given, and 60 on DynamoDB, where a round
+    /// costs the read units of the whole table
     #[arg(long, value_name = "SECONDS")]
     interval: Option<f64>,
     /// How many records to show of those in flight and in doubt, the oldest first
     #[arg(long, default_value_t = 20, value_name = "N")]
     rows: usize,
-    /// How often to look; without it, until it is interrupted
+    /// How many rounds to run; until it is interrupted, unless given
     #[arg(long, value_name = "N")]
     times: Option<u64>,
     /// Show keys, which are private
@@ -37,7 +37,7 @@ pub(crate) struct Watch {
     keys: bool,
 }
 
-/// What one look saw.
+/// The result of one round.
 struct Look {
     now: Timestamp,
     counted: Counted,
@@ -64,7 +64,7 @@ pub(crate) async fn run(watch: &Watch, store: &DynStore, costly: bool, output: &
     let scope = watch.scope.as_deref().map(target::scope).transpose()?;
     let interval =
         Duration::try_from_secs_f64(watch.interval.unwrap_or(if costly { 60.0 } else { 2.0 }).max(0.1))
-            .map_err(|_| Trouble::new(End::Usage, "`--interval` is a number of seconds"))?;
+            .map_err(|_| Trouble::new(End::Usage, "`--interval` must be a number of seconds"))?;
     let mut left = watch.times;
     loop {
         let seen = look(store, scope.clone(), watch.rows).await;
@@ -90,7 +90,7 @@ pub(crate) async fn run(watch: &Watch, store: &DynStore, costly: bool, output: &
                     output.table(record_head(watch.keys), &rows)?;
                 }
             }
-            // It may be back at the next look.
+            // The store may be back in the next round.
             Err(error) if left != Some(0) && error.is_transient() => output.line(error.to_string())?,
             Err(error) => return Err(error.into()),
         }

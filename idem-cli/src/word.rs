@@ -1,4 +1,4 @@
-//! What a person says happened, and the bytes that the service would have recorded for it.
+//! What happened, by an operator's word, and the bytes that the service would have recorded for it.
 
 use std::io::{self, Read as _};
 
@@ -15,16 +15,16 @@ use super::evidence::Form;
 pub(crate) struct Word {
     #[command(flatten)]
     said: Said,
-    /// A header of the response; as often as needed
+    /// A header of the response; can be repeated
     #[arg(long, value_name = "NAME: VALUE", requires = "http")]
     header: Vec<String>,
     /// The body of the response: its text, or @FILE, or - for standard input
     #[arg(long, value_name = "TEXT", requires = "http")]
     body: Option<String>,
-    /// The service does not encrypt its results; needed where no result of the operation shows it
+    /// The service does not encrypt its results; needed if the operation has no result that shows it
     #[arg(long, conflicts_with_all = ["release", "encrypted"])]
     unencrypted: bool,
-    /// The service encrypts its results with the key ring; needed where no result of the operation shows it
+    /// The service encrypts its results with the key ring; needed if the operation has no result that shows it
     #[arg(long, conflicts_with = "release")]
     encrypted: bool,
 }
@@ -63,11 +63,9 @@ impl Word {
 
     pub(crate) const fn means(&self) -> &'static str {
         match (&self.said.completed, &self.said.failed) {
-            (Some(_), _) => "completed: every later call is given this value",
-            (None, Some(_)) => "failed: every later call is given this error",
-            (None, None) if self.said.http.is_some() => {
-                "completed: every later request is given this response"
-            }
+            (Some(_), _) => "completed: every later call gets this value",
+            (None, Some(_)) => "failed: every later call gets this error",
+            (None, None) if self.said.http.is_some() => "completed: every later request gets this response",
             (None, None) => "released: the next call runs the body, and its effect may happen again",
         }
     }
@@ -76,7 +74,7 @@ impl Word {
         let wrong = |text: String| Trouble::new(End::Usage, text);
         let Some(status) = self.said.http else {
             if !self.header.is_empty() || self.body.is_some() {
-                return Err(wrong("`--header` and `--body` go with `--http`".to_owned()));
+                return Err(wrong("`--header` and `--body` need `--http`".to_owned()));
             }
             return self.json();
         };
@@ -95,50 +93,56 @@ impl Word {
         response(status, self.header.iter().map(String::as_str), body)
     }
 
-    /// Refuses what the service could not read.
+    /// Refuses a result that the service could not read.
     pub(crate) fn check(&self, form: Form, access: &Access) -> Answer<()> {
         let is_said = if access.has_ring() { self.encrypted } else { self.unencrypted };
         check(form, self.said.http.is_some(), access, is_said)
     }
 }
 
-/// Refuses what the service could not read. `is_said`: a person says whether results are encrypted.
+/// Refuses a result that the service could not read. `is_said`: the user said whether the service encrypts.
 pub(crate) fn check(form: Form, is_response: bool, access: &Access, is_said: bool) -> Answer<()> {
+    if access.has_ring() && access.layers().digested_within {
+        let text = "the service makes digests of keys within the encryption, so its results are bound to keys that are not \
+                    in the store: it could not read a result of this command. Nothing was done. If the effect did not \
+                    happen, give `--release`";
+        return Err(Trouble::new(End::Unusable, text));
+    }
     let text = match (form, is_response) {
         (Form::Sealed, _) => {
-            "the results of this store are encrypted, and no key ring was given: the service could not read what this \
-                 command writes. Nothing was done. Say `--key-ring-file`; or, where the effect did not happen, \
+            "the results of this store are encrypted, and no key ring was given: the service could not read a result of \
+                 this command. Nothing was done. Give `--key-ring-file`; or, if the effect did not happen, \
                  `--release`"
         }
         (Form::Unknown, _) if access.has_ring() && !is_said => {
-            "nothing shows whether the service encrypts its results with this key ring, as this operation has none \
-                 yet. Nothing was done. If it does, say `--encrypted`"
+            "this operation has no result yet that shows whether the service encrypts with this key ring. Nothing was \
+                 done. If it does, give `--encrypted`"
         }
         (Form::Unknown, _) if !is_said => {
-            "nothing shows whether the service encrypts its results, as this operation has none yet; if it does, it could \
-                 not read what this command writes. Nothing was done. If it does not, say `--unencrypted`"
+            "this operation has no result yet that shows whether the service encrypts; if it does, it could not read a \
+                 result of this command. Nothing was done. If it does not, give `--unencrypted`"
         }
         (Form::Response, false) => {
-            "this operation keeps HTTP responses: say `--http STATUS`, with `--header` and `--body`. Nothing was \
+            "this operation records HTTP responses: give `--http STATUS`, with `--header` and `--body`. Nothing was \
                  done"
         }
         (Form::Json, true) => {
-            "this operation keeps no HTTP responses: say `--completed JSON`. Nothing was done"
+            "this operation records no HTTP responses: give `--completed JSON`. Nothing was done"
         }
         _ => return Ok(()),
     };
-    // With a key ring, a result that is read is one that it opened.
+    // With a key ring, `Sealed` does not occur: results are decrypted when they are read.
     Err(Trouble::new(if form == Form::Sealed { End::Unusable } else { End::Refused }, text))
 }
 
-/// The result that is this response. Headers are written `name: value`.
+/// The resolution that records this response. A header has the form `name: value`.
 pub(crate) fn response<'h>(
     status: u16,
     headers: impl Iterator<Item = &'h str>,
     body: Vec<u8>,
 ) -> Answer<Resolution> {
     let wrong = |text: &str| Trouble::new(End::Usage, text);
-    let status = StatusCode::from_u16(status).map_err(|_| wrong("that is no status"))?;
+    let status = StatusCode::from_u16(status).map_err(|_| wrong("expected an HTTP status"))?;
     let mut response = StoredResponse::new(status, body.into());
     for header in headers {
         let named = || {
@@ -146,23 +150,23 @@ pub(crate) fn response<'h>(
             let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
             Some((name, HeaderValue::from_str(value.trim()).ok()?))
         };
-        let (name, value) = named().ok_or_else(|| wrong("write a header as `name: value`"))?;
+        let (name, value) = named().ok_or_else(|| wrong("expected a header as `name: value`"))?;
         response.headers.append(name, value);
     }
     Ok(Resolution::Record(Verdict::Completed, StoredResult::Value(response.to_bytes())))
 }
 
-/// The result that is this JSON, as the function would have recorded it.
+/// The resolution that records this JSON, as the function would have recorded it.
 pub(crate) fn json_result(verdict: Verdict, text: &str) -> Answer<Resolution> {
     let text = text.trim();
     if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
-        // The error's place, and not what stands there.
+        // The error's position only: the text may be private.
         let (line, column) = (error.line(), error.column());
         let text = format!(
-            "that is no JSON (line {line}, column {column}); a text needs its quotes, such as '\"done\"'"
+            "expected JSON (error in line {line}, column {column}); a string needs quotes, such as '\"done\"'"
         );
         return Err(Trouble::new(End::Usage, text));
     }
-    // As it was written: a number read and written again might be another.
+    // Byte for byte: parsing and printing a number might change it.
     Ok(Resolution::Record(verdict, StoredResult::Value(text.as_bytes().to_vec().into())))
 }

@@ -5,11 +5,11 @@ use std::fmt;
 use http::HeaderValue;
 use sha2::{Digest as _, Sha256};
 
-/// How long a made key is, in bytes of its randomness or digest.
+/// The length of a generated key, in bytes of its randomness or digest.
 const LENGTH: usize = 16;
 
-/// The key of a logical request, for its extensions: `request.extensions_mut().insert(key)`, or reqwest-middleware's
-/// `with_extension(key)`.
+/// The key of a logical request. Put it into the request's extensions: `request.extensions_mut().insert(key)`, or
+/// reqwest-middleware's `with_extension(key)`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(Kind);
 
@@ -20,21 +20,22 @@ enum Kind {
 }
 
 impl Key {
-    /// This very key. Visible ASCII and spaces, or the request fails before it is sent.
+    /// A key with exactly this text. It must be visible ASCII and spaces, or the request fails before it is sent.
     #[must_use]
     pub fn new(key: impl Into<String>) -> Self {
         Self(Kind::Value(key.into()))
     }
 
-    /// A key derived from what the request is about: the same for the same parts, in every process and for ever. 32 hexadecimal
-    /// characters (128 bits of a SHA-256), which tell nothing of the parts.
+    /// A key derived from what identifies the request: the same key for the same parts, in every process and for ever.
+    /// It has 32 hexadecimal characters (128 bits of a SHA-256), which do not reveal the parts.
     ///
-    /// Name all that makes it *this* request and nothing that changes from try to try: `["order", order_id, "charge"]`, not the time.
+    /// Include everything that makes it *this* request and nothing that changes between tries:
+    /// `["order", order_id, "charge"]`, not the time.
     #[must_use]
     pub fn derived<P: AsRef<str>>(parts: impl IntoIterator<Item = P>) -> Self {
         let mut hash = Sha256::new();
         for part in parts {
-            // Framed by its length, so that no two lists of parts look alike.
+            // Preceded by its length, so that two different lists of parts are different input.
             let part = part.as_ref().as_bytes();
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
@@ -42,14 +43,14 @@ impl Key {
         Self::new(hex(&hash.finalize()[..LENGTH]))
     }
 
-    /// Tells apart requests of one idempotent body that have the same method and path. Outside of a body, and without the feature
-    /// `idem`, the key is at random.
+    /// Distinguishes requests of one idempotent body that have the same method and path. Outside a body, and without
+    /// the feature `idem`, the key is random.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self(Kind::Named(name.into()))
     }
 
-    /// The key of a request that goes there; `given` is what it has among its extensions.
+    /// The key of a request to `place`; `given` is the key among its extensions, if any.
     pub(crate) fn of(given: Option<&Self>, method: &str, place: &str) -> String {
         let name = match given.map(|key| &key.0) {
             Some(Kind::Value(key)) => return key.clone(),
@@ -60,7 +61,7 @@ impl Key {
     }
 }
 
-/// As the header has it: a string of RFC 8941.
+/// The value of the header: a string of RFC 8941.
 pub(crate) fn header(key: &str) -> Result<HeaderValue, http::Error> {
     let mut quoted = String::with_capacity(key.len() + 2);
     quoted.push('"');
@@ -101,7 +102,7 @@ fn hex(bytes: &[u8]) -> String {
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A key lets anybody read the response.
+        // Not shown, because anyone with the key can read the response.
         f.write_str("Key(..)")
     }
 }
@@ -117,7 +118,7 @@ mod tests {
     #[test]
     fn a_derived_key_never_changes_and_tells_lists_of_parts_apart() {
         let key = of(&Key::derived(["order", "42", "charge"]));
-        // Written down: a new version must derive the same, or a restart pays twice.
+        // Fixed here, because a new version must derive the same key, or a restart pays twice.
         assert_eq!(key, "1ffb61250146028a68eee815d398668e");
         assert_ne!(key, of(&Key::derived(["order", "42c", "harge"])));
         assert_ne!(key, of(&Key::derived(["order42charge"])));

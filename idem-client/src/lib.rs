@@ -1,5 +1,6 @@
-//! The client's half of the `Idempotency-Key` header: one key for each logical request, kept over its retries, and the server's answers
-//! understood. For servers with `idem::http`, and for every other one that takes the header: Stripe, PayPal, Adyen, Square.
+//! The client's half of the `Idempotency-Key` header: one key for each logical request, kept over its retries, and the
+//! server's answers interpreted. For servers with `idem::http`, and for all others that accept the header: Stripe,
+//! PayPal, Adyen, Square.
 //!
 //! ```no_run
 //! # #[cfg(feature = "reqwest")]
@@ -12,7 +13,7 @@
 //!     .build();
 //! let receipt = client
 //!     .post("https://api.example.com/payments")
-//!     // The same key after a restart of this process: it is derived from what this request is about.
+//! // The same key after a restart of this process, because it is derived from what identifies this request.
 //!     .with_extension(Key::derived(["order", "42", "charge"]))
 //!     .body(r#"{"amount":1999,"currency":"EUR"}"#)
 //!     .send()
@@ -25,42 +26,45 @@
 //!
 //! | the request has | its key |
 //! |---|---|
-//! | the header already | that one, untouched |
+//! | the header already | that one, unchanged |
 //! | a [`Key`] among its extensions | that one |
 //! | none, and is sent inside an idempotent body (feature `idem`) | `context().downstream_key(..)` of its method, host and path: the same at every attempt of the body |
-//! | none of these | a new one, at random: kept over retries, and gone with the process |
+//! | none of these | a new random one, kept over retries, and lost when the process ends |
 //!
-//! Only `POST` and `PATCH` requests have a key and are repeated, unless [`Policy::methods`] says otherwise; all others pass untouched.
+//! Only `POST` and `PATCH` requests get a key and are repeated, unless [`Policy::methods`] says otherwise; all others
+//! pass unchanged.
 //!
-//! Inside an idempotent body two requests of the same method to the same path have one key: the server answers the second with
-//! the first one's response, or refuses it with 422 where it is another. Give each a [`Key::named`].
+//! Inside an idempotent body, two requests of the same method to the same path have the same key: the server answers
+//! the second one with the first one's response, or refuses it with 422 if it differs. Give each a [`Key::named`].
 //!
 //! # What an answer means
 //!
 //! | the server answers | the client |
 //! |---|---|
-//! | nothing, or not to its end: the connection broke, or [`Policy::attempt_timeout`] is over | sends it again, under the same key, after a pause |
-//! | 409 with `Retry-After` (in flight), 425, 429 | sends it again when the server says, or after a pause |
+//! | not at all, or not completely: the connection broke, or [`Policy::attempt_timeout`] is over | sends the request again, under the same key, after a pause |
+//! | 409 with `Retry-After` (in flight), 425, 429 | sends the request again when the server says, or after a pause |
 //! | 408, 500, 502, 503, 504 | the same |
-//! | 409 without `Retry-After` (in doubt, response not stored), 422 (key reused), and every other | returns it: [`Problem`] reads its body |
+//! | 409 without `Retry-After` (in doubt, response not stored), 422 (key reused), and every other | returns the answer: [`Problem`] reads its body |
 //!
-//! Pauses grow from 100 ms to 10 s with jitter; `Retry-After` is never undercut. Where [`Policy::patience`] or [`Policy::attempts`] is used
-//! up, the last answer or error is returned. Then nothing is known of the request but that it may be sent again *under the same key*:
-//! keep it with [`Key::derived`] or [`Key::new`].
+//! Pauses grow from 100 ms to 10 s, and jitter adds up to the same time again. A pause is never shorter than
+//! `Retry-After`. When [`Policy::patience`] or [`Policy::attempts`] is used up, the last answer or error is returned.
+//! Then it is not known what happened to the request, and it may only be sent again *under the same key*: keep the key
+//! with [`Key::derived`] or [`Key::new`].
 //!
-//! The middleware for reqwest reads an answer whole before it returns it, unless [`Policy::streamed_answers`] is set. The tower layer cannot: a
-//! body that breaks off there is the program's to ask for again, under the same [`Key`].
+//! The middleware for reqwest reads an answer completely before it returns it, unless [`Policy::streamed_answers`] is
+//! set. The tower layer cannot do that: if a body breaks off there, the program must send the request again, under the
+//! same [`Key`].
 //!
-//! A body that cannot be cloned (a stream) is sent once, with its key.
+//! A request whose body cannot be cloned (a stream) is sent once, with its key.
 //!
 //! # Cancellation
 //!
-//! Dropping the call sends nothing more; what was sent may have been done.
+//! Dropping the call sends nothing more; a request that was sent may have been processed.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-/// The first program of the README is compiled.
+/// Compiles the programs of the README.
 #[cfg(all(doctest, feature = "reqwest"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -8,7 +8,8 @@ use http::{HeaderMap, HeaderName, Method, StatusCode};
 
 /// How the key is sent, and how often and how long a request is sent again.
 ///
-/// The defaults outlast a server that is restarted and a request that another process left in flight under the default lease of 30 s.
+/// With the defaults, retries outlast a restart of the server, and a request that another process left in flight under
+/// the default lease of 30 s.
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub(crate) header: HeaderName,
@@ -41,58 +42,61 @@ impl Policy {
         Self::default()
     }
 
-    /// The header that holds the key; `Idempotency-Key` unless set (PayPal: `PayPal-Request-Id`).
+    /// The header for the key; `Idempotency-Key` unless set (PayPal: `PayPal-Request-Id`).
     #[must_use]
     pub fn header(mut self, name: HeaderName) -> Self {
         self.header = name;
         self
     }
 
-    /// The methods whose requests have a key and are sent again; `POST` and `PATCH` unless set.
+    /// The methods whose requests get a key and are sent again; `POST` and `PATCH` unless set.
     #[must_use]
     pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.methods = methods.into_iter().collect();
         self
     }
 
-    /// How often a request is sent at the most; 20 unless set, at least 1.
+    /// Upper limit of how many times a request is sent; 20 unless set, at least 1.
     #[must_use]
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts.max(1);
         self
     }
 
-    /// How long after its first attempt a request is sent again; 120 s unless set. The pause that a `Retry-After` asks for and that would
-    /// end later is not begun.
+    /// How long after its first attempt a request may be sent again; 120 s unless set. A pause that would end later
+    /// does not begin, also if a `Retry-After` asks for it.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// How long one attempt may take until its answer is there; 30 s unless set. Then it counts as a broken connection.
+    /// How long one attempt may take until its answer is there; 30 s unless set. A longer one counts as a broken
+    /// connection.
     #[must_use]
     pub const fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.attempt_timeout = timeout;
         self
     }
 
-    /// Returns an answer when its head is there. Otherwise the middleware for reqwest reads it whole, but for `text/event-stream`, so that one
-    /// whose body breaks off is asked for again; set this where answers are long. The tower layer always does so.
+    /// Returns an answer as soon as its head is there. Without this, the middleware for reqwest reads the whole answer,
+    /// except for `text/event-stream`, so that a request is sent again if the body of its answer breaks off. Set this
+    /// if answers are long. The tower layer always returns an answer when its head is there.
     #[must_use]
     pub const fn streamed_answers(mut self) -> Self {
         self.streamed = true;
         self
     }
 
-    /// The first pause, and the longest; 100 ms and 10 s unless set. Each is up to twice the one before, at random.
+    /// The first pause and the limit up to which pauses double; 100 ms and 10 s unless set. Jitter then adds up to the
+    /// same time again.
     #[must_use]
     pub const fn pauses(mut self, first: Duration, longest: Duration) -> Self {
         self.pauses = (first, longest);
         self
     }
 
-    /// Whether requests of this method have a key.
+    /// Whether requests with this method get a key.
     pub(crate) fn covers(&self, method: &Method) -> bool {
         self.methods.contains(method)
     }
@@ -115,7 +119,8 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// How long to wait before the next attempt; `None` where there is none. `so_far` is how long ago the first one began.
+    /// How long to wait before the next attempt; `None` if there is none. `so_far` is the time since the first attempt
+    /// began.
     pub(crate) fn pause(&mut self, so_far: Duration, asked: Option<Duration>) -> Option<Duration> {
         self.left = self.left.saturating_sub(1);
         let pause = self.pauses.next().unwrap_or(self.longest);
@@ -127,17 +132,17 @@ impl Attempts {
 /// What an answer means for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is the answer.
+    /// The answer is final.
     Final,
-    /// The request is to be sent again, no sooner than the server says.
+    /// The request must be sent again, not earlier than the server says.
     Again(Option<Duration>),
 }
 
-/// What this answer means. The time is for a `Retry-After` that is a date.
+/// What this answer means. `now` is for a `Retry-After` with a date.
 pub(crate) fn verdict(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Verdict {
     let asked = headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?, now));
     match status.as_u16() {
-        // In flight. Without a time it is another conflict, or one that no waiting ends.
+        // In flight. Without a `Retry-After`, it is another conflict, or one that waiting does not end.
         409 if asked.is_some() => Verdict::Again(asked),
         408 | 425 | 429 | 500 | 502 | 503 | 504 => Verdict::Again(asked),
         _ => Verdict::Final,
@@ -179,7 +184,7 @@ mod tests {
         for status in [200, 201, 302, 400, 401, 402, 404, 409, 413, 422, 501, 505] {
             assert_eq!(of(status, None), Verdict::Final, "{status}");
         }
-        // A mistake does not go away by waiting, whatever the server says.
+        // Waiting does not help against a mistake, whatever the server says.
         assert_eq!(of(422, Some("1")), Verdict::Final);
     }
 

@@ -1,29 +1,30 @@
-//! The problems (RFC 9457) that a server with idempotency keys answers.
+//! The problems (RFC 9457) in the answers of a server with idempotency keys.
 
 use serde::Deserialize;
 
-/// Why a request was refused, as the end of its problem's `type` names it. The names are those of `idem::http`; other servers that follow
-/// the same draft are understood where they use them.
+/// Why a request was refused, from the end of the problem's `type`. The names are those of `idem::http`; the problems
+/// of other servers are recognized if they use the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Problem {
     /// 400: the server requires a key.
     KeyMissing,
-    /// 400: the header holds no key that the server takes.
+    /// 400: the header has no key that the server accepts.
     KeyMalformed,
-    /// 409: the request is being processed. It was sent again until the patience ended.
+    /// 409: the request is being processed. It was sent again until the policy's limits.
     InFlight,
-    /// 422: the key was used for another request. A mistake of the program: sending it again gives the same.
+    /// 422: the key was used for another request. This is a mistake of the program: sending the request again gives the
+    /// same answer.
     KeyReused,
-    /// 409: it was processed, and its response is not kept. It is done.
+    /// 409: the request was processed, and its response is not kept.
     ResponseNotStored,
-    /// 409: it may have been processed; an operator of the server must find out.
+    /// 409: the request may have been processed; an operator of the server must find out.
     InDoubt,
-    /// 503: the server cannot check keys now. It was sent again until the patience ended.
+    /// 503: the server cannot check keys now. The request was sent again until the policy's limits.
     StoreUnavailable,
-    /// 503: the server is busy. It was sent again until the patience ended.
+    /// 503: the server is busy. The request was sent again until the policy's limits.
     TooManyRunning,
-    /// 500: the server began with it and failed. It was sent again until the patience ended.
+    /// 500: the server began to process the request and failed. The request was sent again until the policy's limits.
     HandlerFailed,
 }
 
@@ -40,7 +41,7 @@ impl Problem {
         ("handler-failed", Self::HandlerFailed),
     ];
 
-    /// The problem in the body of an `application/problem+json`; `None` where it is another, or none.
+    /// The problem in an `application/problem+json` body; `None` if it is another problem or no problem.
     ///
     /// ```
     /// use idem_client::Problem;
@@ -59,7 +60,7 @@ impl Problem {
         Self::NAMES.into_iter().find(|(known, _)| *known == name).map(|(_, problem)| problem)
     }
 
-    /// Whether the request was done, or may have been: it must not be sent under another key.
+    /// Whether the request was or may have been processed, so that it must not be sent under another key.
     #[must_use]
     pub const fn may_be_done(self) -> bool {
         !matches!(self, Self::KeyMissing | Self::KeyMalformed | Self::KeyReused)

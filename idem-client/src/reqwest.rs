@@ -12,17 +12,17 @@ use tokio::time::sleep;
 use crate::Policy;
 use crate::retry::{Answer, Retrying, TimedOut, missing_header};
 
-/// Sends each `POST` and `PATCH` with a key, again and again until it is answered: for
+/// Sends each `POST` and `PATCH` with a key, and repeats it until there is a final answer. For
 /// `reqwest_middleware::ClientBuilder::with`. See the [crate](crate).
 ///
-/// Put it outside of middleware that is to see every attempt, such as tracing and signatures. With it, reqwest-retry is not needed.
+/// Put it outside of middleware that must see every attempt, such as tracing and signatures. It replaces reqwest-retry.
 #[derive(Clone, Debug, Default)]
 pub struct IdempotencyMiddleware {
     policy: Policy,
 }
 
 impl IdempotencyMiddleware {
-    /// With this policy.
+    /// A middleware with this policy.
     #[must_use]
     pub const fn new(policy: Policy) -> Self {
         Self { policy }
@@ -83,13 +83,13 @@ fn timed_out(timeout: Duration) -> Error {
     Error::middleware(io::Error::new(io::ErrorKind::TimedOut, text))
 }
 
-/// Whether nobody knows when its body ends.
+/// Whether the body may never end.
 fn is_stream(response: &Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
-/// With its body read: one that breaks off is no answer.
+/// The response with its body read. Fails if the body breaks off.
 async fn whole(mut response: Response) -> Result<Response> {
     let mut head = http::Response::builder().status(response.status()).version(response.version());
     if let Some(headers) = head.headers_mut() {

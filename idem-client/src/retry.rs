@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 use crate::policy::{Attempts, Policy, Verdict, verdict};
 use crate::{Key, key};
 
-/// The header that a request still needs; `None` where it is to pass untouched or has it.
+/// The header that a request still needs; `None` if it already has one.
 pub(crate) fn missing_header(
     policy: &Policy,
     method: &Method,
@@ -23,7 +23,7 @@ pub(crate) fn missing_header(
     Ok(Some((policy.header.clone(), key::header(&key)?)))
 }
 
-/// What an answer shows of itself.
+/// The parts of an answer that decide about a retry.
 pub(crate) trait Answer {
     fn status(&self) -> StatusCode;
     fn headers(&self) -> &HeaderMap;
@@ -50,13 +50,13 @@ impl Retrying {
         Self { attempts, begin: Instant::now(), attempt_timeout, number: 0 }
     }
 
-    /// One attempt.
+    /// Makes one attempt.
     pub(crate) async fn attempt<A, E>(&mut self, sent: impl Future<Output = Result<A, E>>) -> Ended<A, E> {
         self.number += 1;
         timeout(self.attempt_timeout, sent).await.map_err(|_| TimedOut)
     }
 
-    /// How long to wait before the next attempt, if this one's end calls for it and there is one.
+    /// How long to wait before the next attempt; `None` if the request must not be sent again.
     pub(crate) fn again<A: Answer, E>(&mut self, ended: &Ended<A, E>) -> Option<Duration> {
         let (status, asked) = match ended {
             Ok(Ok(answer)) => match verdict(answer.status(), answer.headers(), SystemTime::now()) {

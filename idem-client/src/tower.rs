@@ -14,10 +14,10 @@ use tower_service::Service;
 use crate::Policy;
 use crate::retry::{Answer, Retrying, TimedOut, missing_header};
 
-/// Why a request was not answered: the inner service's error, or the layer's own.
+/// The error of the inner service or of the layer.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Makes an [`IdempotencyClient`] of every client below it.
+/// Wraps a client into an [`IdempotencyClient`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -30,7 +30,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// static SENT: AtomicU32 = AtomicU32::new(0);
 /// let client = ServiceBuilder::new()
 ///     .layer(IdempotencyClientLayer::new(Policy::new()))
-///     // A hyper or tonic client in its place.
+/// // Put a hyper or tonic client here.
 ///     .service(service_fn(|request: Request<String>| async move {
 ///         assert!(request.headers().contains_key("idempotency-key"));
 ///         match SENT.fetch_add(1, Ordering::SeqCst) {
@@ -49,7 +49,7 @@ pub struct IdempotencyClientLayer {
 }
 
 impl IdempotencyClientLayer {
-    /// With this policy.
+    /// A layer with this policy.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         Self { policy: Arc::new(policy) }
@@ -64,9 +64,11 @@ impl<S> Layer<S> for IdempotencyClientLayer {
     }
 }
 
-/// A client that sends each `POST` and `PATCH` with a key, again and again until it is answered. See the [crate](crate).
+/// A client that sends each `POST` and `PATCH` with a key, and repeats it until there is a final answer. See the
+/// [crate](crate).
 ///
-/// Every error of the inner client counts as a broken connection: under its key a request may be sent again after any.
+/// Every error of the inner client counts as a broken connection, because a request may be sent again under its key
+/// after any error.
 #[derive(Clone)]
 pub struct IdempotencyClient<S> {
     inner: S,
@@ -107,7 +109,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let clone = self.inner.clone();
-        // The one that is ready, and not its clone.
+        // Takes the service that is ready, and not its clone.
         let inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(send(inner, self.policy.clone(), request))
     }

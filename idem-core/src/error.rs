@@ -12,21 +12,23 @@ use std::sync::Arc;
 pub enum StoreErrorKind {
     /// The store cannot be used now. The operation was **not** applied.
     Unavailable,
-    /// The store did not answer whether it applied the operation. The same request with the same owner
-    /// finds out.
+    /// It is not known whether the store applied the operation. Send the same request with the same owner to find out.
     OutcomeUnknown,
     /// The result, or the step, is larger than this store takes. Nothing was applied.
     TooLarge,
     /// The value under this key is not a readable record. Nothing was applied.
     CorruptRecord,
-    /// The store is set up in a way that cannot work, and asking again will not help.
+    /// The store is set up in a way that cannot work. A retry does not help.
     Configuration,
+    /// The store was used under other keys than this process has: another key ring or secret. Nothing was applied, and no body
+    /// runs, also where an operation fails open: the call may have been made before.
+    WrongKeys,
 }
 
 /// Why a store did not carry out an operation. Cheap to clone.
 ///
-/// A store's author makes one by the function named after its kind. The text must say what
-/// happened and what to do, and must not hold a key or a result.
+/// The author of a store calls the constructor named after the kind. The text must say what happened and what to do,
+/// and must not hold a key or a result.
 #[derive(Clone)]
 pub struct StoreError {
     kind: StoreErrorKind,
@@ -47,7 +49,7 @@ impl StoreError {
         Self::new(StoreErrorKind::OutcomeUnknown, detail)
     }
 
-    /// A [`StoreErrorKind::TooLarge`]: a result of `size` bytes where `limit` is the most.
+    /// A [`StoreErrorKind::TooLarge`]: a result has `size` bytes, and the store takes at most `limit`.
     #[must_use]
     pub fn too_large(size: usize, limit: usize) -> Self {
         Self::new(
@@ -56,8 +58,8 @@ impl StoreError {
         )
     }
 
-    /// A [`StoreErrorKind::TooLarge`]: a step of `size` bytes that does not fit beside those recorded, where
-    /// `limit` is the most for all of them and their record.
+    /// A [`StoreErrorKind::TooLarge`]: a step of `size` bytes does not fit beside the recorded steps. `limit` is the
+    /// most for a record with all its steps.
     #[must_use]
     pub fn no_room_for_step(size: usize, limit: usize) -> Self {
         Self::new(
@@ -81,11 +83,17 @@ impl StoreError {
         Self::new(StoreErrorKind::Configuration, detail)
     }
 
+    /// A [`StoreErrorKind::WrongKeys`].
+    #[must_use]
+    pub fn wrong_keys(detail: impl Into<Arc<str>>) -> Self {
+        Self::new(StoreErrorKind::WrongKeys, detail)
+    }
+
     fn new(kind: StoreErrorKind, detail: impl Into<Arc<str>>) -> Self {
         Self { kind, detail: detail.into(), source: None }
     }
 
-    /// The same error with the client's own beneath it.
+    /// The same error, with the error of the client library as its source.
     #[must_use]
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
@@ -119,6 +127,7 @@ impl fmt::Display for StoreError {
             StoreErrorKind::TooLarge => "the store cannot take it: ",
             StoreErrorKind::CorruptRecord => "the store holds a record that cannot be read: ",
             StoreErrorKind::Configuration => "the store cannot be used like this: ",
+            StoreErrorKind::WrongKeys => "the store was used under other keys: ",
         })?;
         f.write_str(&self.detail)
     }

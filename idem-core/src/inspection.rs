@@ -22,9 +22,9 @@ pub struct Inspection {
 pub struct Finding {
     /// Its outcome.
     pub standing: Standing,
-    /// What was checked: a setting's name, or a word.
+    /// What was checked: the name of a setting, or another short name.
     pub subject: Cow<'static, str>,
-    /// What was found, and for a problem its consequence and what to do.
+    /// What was found. For a problem, also its consequence and what to do.
     pub text: String,
 }
 
@@ -34,7 +34,7 @@ pub struct Finding {
 pub enum Standing {
     /// As it should be.
     Fine,
-    /// The store cannot check it: a person must.
+    /// The store cannot check it; a person must check it.
     Unknown,
     /// It weakens the guarantee.
     Weak,

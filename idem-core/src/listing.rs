@@ -1,13 +1,13 @@
 //! Walking through the records of a store: the request and the page.
 //!
-//! Owns the types of [`Store::list`](crate::Store::list). Each store decides how it walks.
+//! Owns the types of [`Store::list`](crate::Store::list). Each store decides in which order it walks.
 
 use std::fmt;
 
 use crate::key::{RecordKey, Scope};
 use crate::protocol::{Record, State, StoredResult, Timestamp, Tombstone};
 
-/// The most records that a page looks at.
+/// Upper limit of the records that one page reads.
 pub const MAX_LOOKED_AT: usize = 1_000;
 
 /// Requests one page of the records of a store.
@@ -23,46 +23,46 @@ pub const MAX_LOOKED_AT: usize = 1_000;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct List {
-    /// Only records in one of these states; in any where this is empty.
+    /// Only records in one of these states; if empty, records in any state.
     pub states: Vec<State>,
     /// Only records of this scope.
     pub scope: Option<Scope>,
-    /// Where the page before ended; `None` for the first one.
+    /// Where the previous page ended; `None` for the first page.
     pub after: Option<Cursor>,
     /// About how many records to read: 1 to [`MAX_LOOKED_AT`]; a larger number counts as that limit.
     pub limit: usize,
 }
 
 impl Default for List {
-    /// The first page of all records, of 100.
+    /// The first page of all records, with a limit of 100.
     fn default() -> Self {
         Self { states: Vec::new(), scope: None, after: None, limit: 100 }
     }
 }
 
 impl List {
-    /// The same, of these states only; of any where there is none.
+    /// The same request, for these states only; for any state if the list is empty.
     #[must_use]
     pub fn with_states(mut self, states: Vec<State>) -> Self {
         self.states = states;
         self
     }
 
-    /// The same, of this scope only.
+    /// The same request, for this scope only.
     #[must_use]
     pub fn with_scope(mut self, scope: Option<Scope>) -> Self {
         self.scope = scope;
         self
     }
 
-    /// The same, from where a page before ended.
+    /// The same request, from where a previous page ended.
     #[must_use]
     pub fn with_after(mut self, after: Option<Cursor>) -> Self {
         self.after = after;
         self
     }
 
-    /// The same, with this many records to look at.
+    /// The same request, with about this many records to read.
     #[must_use]
     pub const fn with_limit(mut self, limit: usize) -> Self {
         self.limit = limit;
@@ -75,7 +75,7 @@ impl List {
         self.states.is_empty() || self.states.contains(&state)
     }
 
-    /// How many records to look at.
+    /// How many records to read: `limit` within its bounds.
     #[must_use]
     pub fn looked_at(&self) -> usize {
         self.limit.clamp(1, MAX_LOOKED_AT)
@@ -86,13 +86,13 @@ impl List {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Page {
-    /// The records that fit, in an order of the store's own.
+    /// The records that match, in an order that the store chooses.
     pub records: Vec<Listed>,
     /// Names of values that are not records of this version.
     pub unreadable: Vec<RecordKey>,
     /// Where the next page begins; `None` after the last one.
     pub next: Option<Cursor>,
-    /// The store's clock when it read the page: it judges which leases and records are over.
+    /// The store's time when it read the page. Compare leases and expiry times with it.
     pub now: Timestamp,
 }
 
@@ -108,16 +108,16 @@ impl Page {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listed {
-    /// Whose record it is.
+    /// The name of the record.
     pub key: RecordKey,
     /// The record. Its `result` is `None` in every state, and it has no `steps`.
     pub record: Record,
-    /// What its result is; `Some` exactly in the states `Completed` and `Failed`.
+    /// The kind and size of its result; `Some` exactly in the states `Completed` and `Failed`.
     pub result: Option<ListedResult>,
 }
 
 impl Listed {
-    /// The record with its result and its steps taken out.
+    /// The record, with its result and its steps removed.
     #[must_use]
     pub fn new(key: RecordKey, mut record: Record) -> Self {
         let result = record.result.take().as_ref().map(ListedResult::of);
@@ -125,7 +125,8 @@ impl Listed {
         Self { key, record, result }
     }
 
-    /// The same, of a record that was read with an empty value in the place of one of so many bytes.
+    /// The same, for a record that the store read with an empty value instead of the recorded one. `bytes` is the size
+    /// of the recorded value.
     #[must_use]
     pub fn without_value(key: RecordKey, record: Record, bytes: Option<u64>) -> Self {
         let mut listed = Self::new(key, record);
@@ -136,13 +137,13 @@ impl Listed {
     }
 }
 
-/// What a result is, without it.
+/// The kind and size of a result, without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ListedResult {
     /// A value.
     Value {
-        /// Its size in bytes as it lies in the store; `None` where the store would have to read it to know.
+        /// Its size in bytes as stored; `None` if the store would have to read the value to know.
         bytes: Option<u64>,
     },
     /// No value, for this reason.
@@ -150,7 +151,7 @@ pub enum ListedResult {
 }
 
 impl ListedResult {
-    /// What this result is.
+    /// The kind and size of this result.
     #[must_use]
     pub fn of(result: &StoredResult) -> Self {
         match result {
@@ -179,13 +180,13 @@ impl Cursor {
         &self.0
     }
 
-    /// The place just behind this key, for a store that walks in the order of scope and key.
+    /// The position just after this key, for a store that walks in the order of scope and key.
     #[must_use]
     pub fn behind(key: &RecordKey) -> Self {
         Self::behind_name(key.scope().as_str(), key.key().as_str())
     }
 
-    /// As [`behind`](Self::behind), of what may be no name of a record.
+    /// As [`behind`](Self::behind), for a scope and a key that need not be valid.
     #[must_use]
     pub fn behind_name(scope: &str, key: &str) -> Self {
         let (scope, key) = (scope.as_bytes(), key.as_bytes());
@@ -196,7 +197,7 @@ impl Cursor {
         Self(bytes)
     }
 
-    /// Scope and key of one made by [`behind`](Self::behind).
+    /// The scope and the key of a cursor made by [`behind`](Self::behind).
     #[must_use]
     pub fn key(&self) -> Option<(&str, &str)> {
         let (length, rest) = self.0.split_first_chunk::<4>()?;
@@ -211,7 +212,7 @@ impl fmt::Debug for Cursor {
     }
 }
 
-/// The name of a record, if these can be one.
+/// The name of a record, if this scope and this key are valid.
 #[must_use]
 pub fn name(scope: &str, key: &str) -> Option<RecordKey> {
     Some(RecordKey::new(Scope::new(scope.to_owned()).ok()?, crate::key::Key::new(key).ok()?))

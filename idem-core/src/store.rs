@@ -13,37 +13,38 @@ use crate::protocol::{
     ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
 };
 
-/// Keeps one [`Record`] a key and carries out the protocol's transitions on it.
+/// Keeps one [`Record`] for each key and applies the protocol's transitions to it.
 ///
 /// # Writing a store
 ///
-/// Each method but [`purge`](Store::purge) and [`list`](Store::list) is **one atomic operation** on one record, judged by the
-/// store's own clock, never the caller's: two callers with skewed clocks must get the answers one
-/// clock would give. The operation itself is written once, as a pure function in
-/// [`protocol`](crate::protocol). A store that can hold a lock or a transaction calls it:
+/// Each method but [`purge`](Store::purge) and [`list`](Store::list) is **one atomic operation** on one record. It uses
+/// the store's own clock, never the caller's: two callers with skewed clocks must get the answers that one clock would
+/// give. The operation itself is written once, as a pure function in [`protocol`](crate::protocol). A store that can
+/// hold a lock or a transaction calls it:
 ///
 /// 1. read the record of `key` (or none);
 /// 2. call the function with it, the request and the store's now;
 /// 3. if [`Transition::write`](crate::protocol::Transition::write) is `Some`, write that whole record, durably;
 /// 4. only then answer [`Transition::answer`](crate::protocol::Transition::answer).
 ///
-/// A store that must decide on a server restates the function in the server's language; its tests
-/// hold it against the original.
+/// A store that must decide on a server restates the function in the server's language; its tests compare it with the
+/// original.
 ///
-/// A store must also hold to this:
+/// A store must also keep these rules:
 ///
-/// * An acknowledged operation survives what the store's documentation says, and every later operation of any
-///   client sees it.
+/// * An acknowledged operation survives the failures that the store's documentation lists, and every later operation of
+///   any client sees it. A store may let a crash of its server lose the grant of an absent key whose claim
+///   [is relaxed](Claim::is_relaxed), and nothing that it acknowledged after it; until then every client sees that
+///   grant, too.
 /// * If an answer is lost and the same owner sends the same request again, it gets the same answer. The functions
 ///   ensure that, so a store retries on a broken connection by itself.
 /// * Every method ends within a bounded time, with a [`StoreError`] whose kind is honest:
 ///   `Unavailable` only if the operation was certainly not applied, `OutcomeUnknown` otherwise.
 /// * Dropping a returned future leaves the operation applied or not, never half.
-/// * A record past its `expires_at` is absent, deleted or not. Only [`forget`](Store::forget) deletes any other
-///   record. The fence of a new record exceeds every fence
-///   its key ever had: from the clock, or from a floor kept when records are deleted.
-/// * Scope, key and the names of steps are any UTF-8, NUL included; a result, a step's too, is any
-///   bytes.
+/// * A record past its `expires_at` is absent, deleted or not. Only [`forget`](Store::forget) deletes any other record.
+///   The fence of a new record exceeds every fence its key ever had. The store takes it from its clock, or keeps a
+///   floor when it deletes records.
+/// * Scope, key and the names of steps are any UTF-8, including NUL; a result, also of a step, is any bytes.
 /// * A record keeps thousands of steps, in their order, until it is deleted or gets its result. A store may keep
 ///   them beside the record, but changes both at once.
 /// * No key, fingerprint or result in an error, a log or a `Debug`.
@@ -139,8 +140,8 @@ pub trait Store: Clone + Send + Sync + 'static {
         None
     }
 
-    /// What the clones of this store share in this process: a field of the store, made by [`Waiters::default`].
-    /// For the engine; a store that leaves this out works, and callers that wait for one key each poll for it.
+    /// What the clones of this store share in this process: a field of the store, made by [`Waiters::default`]. The
+    /// engine uses it. A store without this method works, but each caller that waits for a key then polls by itself.
     #[doc(hidden)]
     fn waiters(&self) -> &Waiters {
         Waiters::of_nobody()

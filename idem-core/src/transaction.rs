@@ -1,6 +1,6 @@
 //! What a store needs to record in the caller's transaction.
 //!
-//! Owns the trait, and how the connection behind an argument is found. It knows no database.
+//! Owns the traits, and how the connection is found behind the caller's argument. It knows no database.
 
 use std::ops::DerefMut;
 
@@ -11,13 +11,13 @@ use crate::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Recor
 
 /// A store that can record in the caller's transaction, together with the caller's own writes.
 ///
-/// `PostgresStore` and `MySqlStore` implement it. [`RecordsIn`] says in which drivers' transactions.
+/// `PostgresStore` and `MySqlStore` implement it. For each driver that a store supports, it implements [`RecordsIn`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot record in a transaction of the caller's",
     label = "with `transaction`, this must be a `PostgresStore` or a `MySqlStore`"
 )]
 pub trait TransactionStore: Store {
-    /// The same store: a type that nothing else has, so that rustc says once of a store that is none.
+    /// The same store. Only a transaction store has this type, so rustc reports another store only once.
     type Itself: TransactionStore;
 
     /// The same store.
@@ -26,7 +26,7 @@ pub trait TransactionStore: Store {
 
 /// A store that can record in the transaction of a connection `C`, a driver's type.
 ///
-/// Nobody else sees what it does before the caller commits.
+/// Nobody else sees its writes before the caller commits.
 pub trait RecordsIn<C>: TransactionStore {
     /// A savepoint that was set.
     type Mark: Send;
@@ -92,28 +92,28 @@ pub struct Taken {
     pub begun: Timestamp,
     /// When it was taken, by the store's clock.
     pub at: Timestamp,
-    /// The same by this process's.
+    /// When it was taken, by the clock of this process.
     pub since: tokio::time::Instant,
 }
 
-/// Ways to a connection.
+/// Type-level paths from an argument to its connection.
 pub mod via {
     /// The connection itself.
     #[derive(Debug)]
     pub struct Itself;
-    /// Through one that gives it out mutably, and so on.
+    /// Through a value that dereferences mutably to the rest of the path.
     #[derive(Debug)]
     pub struct Through<V>(V);
 }
 
-/// A connection in whose transaction the store `S` can record, or what gives one out mutably: a transaction, a pool's
-/// connection, a wrapper.
+/// A connection in whose transaction the store `S` can record, or a value that dereferences mutably to one: a
+/// transaction, a pool's connection, a wrapper.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no connection of the store's kind",
     label = "this argument must be a `&mut` of a connection or transaction, such as `&mut Transaction<'_, Postgres>`"
 )]
 pub trait Carries<S, Via> {
-    /// The connection's type, as the driver has it.
+    /// The driver's type of the connection.
     type Connection: Send;
 
     /// The connection.

@@ -1,4 +1,4 @@
-//! A place in a store where the engine keeps what all clones of that store share in this process.
+//! A field of a store in which the engine keeps what all clones of that store share in this process.
 
 use std::any::Any;
 use std::fmt;
@@ -7,22 +7,22 @@ use std::sync::{Arc, LazyLock, OnceLock};
 /// Shared by the clones of one store in this process, so that waiting callers share one poll.
 ///
 /// A store makes one with `Waiters::default()`, shares it among its clones, and returns it from
-/// [`Store::waiters`](crate::Store::waiters). Only the engine uses its contents. A store without one works,
-/// too: each waiting caller then polls by itself.
+/// [`Store::waiters`](crate::Store::waiters). Only the engine uses its contents. A store without this field works too,
+/// but each waiting caller then polls by itself.
 #[derive(Clone, Default)]
 pub struct Waiters(Arc<OnceLock<Box<dyn Any + Send + Sync>>>);
 
 static NOBODY: LazyLock<Waiters> = LazyLock::new(Waiters::default);
 
 impl Waiters {
-    /// The one of all stores that have none of their own.
+    /// The value for all stores that have no such field.
     #[must_use]
     pub(crate) fn of_nobody() -> &'static Self {
         &NOBODY
     }
 
-    /// What was put here first; made by `make` if there is nothing yet. `None` where the store has no place of its
-    /// own, or something of another type was put here.
+    /// The value that was stored first; `make` creates it if there is none yet. `None` if the store has no such field,
+    /// or if the stored value has another type.
     #[doc(hidden)]
     #[must_use]
     pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {

@@ -1,25 +1,25 @@
-//! Collected faults, and the words that several of them share.
+//! Collected faults, and text that several messages share.
 //!
-//! Owns how faults are gathered and become `compile_error!`. Knows nothing of what is checked.
+//! Owns how faults are gathered and become `compile_error!`. Knows nothing about what is checked.
 
 use std::fmt::Display;
 
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 
-/// One fault: what to say, and where.
+/// One fault: its message and its location.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// Of these tokens.
+    /// A fault at these tokens.
     At(TokenStream, String),
-    /// Of the whole attribute.
+    /// A fault of the whole attribute.
     Whole(String),
-    /// As a parser found it.
+    /// A fault that a parser found.
     Parsed(syn::Error),
 }
 
 impl Fault {
-    /// A fault of all of `tokens`.
+    /// A fault at all of `tokens`.
     pub(crate) fn at(tokens: &impl ToTokens, message: impl Display) -> Self {
         Self::At(tokens.to_token_stream(), message.to_string())
     }
@@ -44,32 +44,32 @@ impl From<syn::Error> for Fault {
 pub(crate) struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Notes a fault of which only the place is known.
+    /// Adds a fault of which only the location is known.
     pub(crate) fn push(&mut self, span: Span, message: impl Display) {
         self.0.push(Fault::Parsed(syn::Error::new(span, message)));
     }
 
-    /// Notes a fault of all of `tokens`.
+    /// Adds a fault at all of `tokens`.
     pub(crate) fn push_at(&mut self, tokens: &impl ToTokens, message: impl Display) {
         self.0.push(Fault::at(tokens, message));
     }
 
-    /// Notes a fault of the whole attribute.
+    /// Adds a fault of the whole attribute.
     pub(crate) fn push_whole(&mut self, message: impl Display) {
         self.0.push(Fault::Whole(message.to_string()));
     }
 
-    /// Notes the fault of a result, if it is one.
+    /// Adds the fault of a result, if it is an error, and returns the value otherwise.
     pub(crate) fn take<T, F: Into<Fault>>(&mut self, result: Result<T, F>) -> Option<T> {
         result.map_err(|fault| self.0.push(fault.into())).ok()
     }
 
-    /// Whether nothing was found.
+    /// Whether there are no faults.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// One `compile_error!` a fault.
+    /// One `compile_error!` for each fault.
     pub(crate) fn to_tokens(&self) -> TokenStream {
         self.0.iter().map(|fault| fault.to_error().to_compile_error()).collect()
     }
@@ -79,7 +79,7 @@ impl Faults {
         self.0.iter().map(|fault| fault.to_error().to_string()).collect()
     }
 
-    /// Each fault with its words and the tokens it is shown at.
+    /// Each fault with its message and the tokens at which it is shown.
     #[cfg(test)]
     pub(crate) fn shown(&self) -> String {
         let shown = |fault: &Fault| match fault {
@@ -97,7 +97,7 @@ impl<F: Into<Fault>> Extend<F> for Faults {
     }
 }
 
-/// The one of `known` that was probably meant by `name`.
+/// The name in `known` that `name` probably means.
 pub(crate) fn closest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let name = name.to_lowercase();
     let far = name.chars().count().div_ceil(3);

@@ -1,6 +1,6 @@
 //! Durations as text: `"30s"`, `"1h 30m"`.
 //!
-//! Owns the grammar and its limits. What a duration is for is the caller's affair.
+//! Owns the grammar and its limits. Knows nothing about the use of a duration.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const UNITS: [(&str, u64); 6] =
 const EXAMPLE: &str =
     "write whole numbers with `ms`, `s`, `m`, `h`, `d` or `w`, such as \"30s\" or \"1h 30m\"";
 
-/// The duration that `text` says, or why it says none.
+/// The duration in `text`, or why it is not one.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -31,7 +31,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The first number and unit of `text` in milliseconds, and what comes after them.
+/// The first number and unit of `text` in milliseconds, and the rest of the text.
 fn step(text: &str) -> Result<(u64, &str), String> {
     let (digits, after) = split(text, |c| c.is_ascii_digit());
     if digits.is_empty() {

@@ -1,6 +1,6 @@
-//! `#[idempotent_test]`: a test that is run once for each injury.
+//! `#[idempotent_test]`: a test that runs once for each injury.
 //!
-//! Owns what may stand under it. The runs are in `idem-testing`.
+//! Owns which functions it accepts. The runs are in `idem-testing`.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -9,7 +9,7 @@ use syn::{Expr, Ident, ItemFn, Path, Token};
 
 use crate::runtime_path;
 
-/// The test, or the function as it came and what is wrong with it.
+/// The test, or the unchanged function with its fault.
 pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream {
     match test(attribute, item) {
         Ok(test) => test,
@@ -44,7 +44,7 @@ fn test(attribute: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> 
     })
 }
 
-/// `crate = ::path`, or where the tools mostly are.
+/// The path after `crate =`, or the default path of the tools.
 fn tools(input: syn::parse::ParseStream<'_>) -> syn::Result<Path> {
     if input.is_empty() {
         return Path::parse.parse2(quote!(::idem::testing));

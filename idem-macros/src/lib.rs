@@ -1,7 +1,7 @@
 //! The attribute and the derive of `idem`: entry points only.
 //!
-//! Everything behind them is a function from token stream to token stream, so that it can be tested
-//! without a compiler. Nothing here runs in the user's program: what does is in `idem-runtime`.
+//! They call functions from token stream to token stream, which can be tested without a compiler. Nothing in this crate
+//! runs in the user's program; the code that does is in `idem-runtime`.
 
 // Code that panics or prints is for tests, examples and benches.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -48,6 +48,7 @@ use proc_macro::TokenStream;
 /// | `record_if = Receipt::is_final` | `fn(&T) -> bool`: an `Ok` for which it does not hold is returned and not recorded | always |
 /// | `upgrade = Receipt::of_old` | `fn(&[u8]) -> Option<T>`: the value of a recorded result that does not decode into the return type | none |
 /// | `store_timeout = "2s"` | how long one store operation may take | 10s |
+/// | `claim_durability = "full"` or `"relaxed"` | whether a claim is durable before the body starts, or a crash of the store's server may lose it | `"full"` |
 /// | `key_fn = charge_key` | also makes `charge_key(..)`: the same arguments, giving the `RecordKey` | none |
 /// | `fail_open` | run unprotected when the store is down | fail closed |
 /// | `detach` | finish and record even when the caller goes away | runs in the caller's task |
@@ -63,9 +64,9 @@ pub fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Lets a struct or an enum be part of a key.
 ///
-/// The fields of a struct are rendered in order, so that different values have different
-/// renderings; a variant is rendered as its name, or as `#[key_part(rename = "..")]` says, and then its data in order.
-/// `#[key_part(crate = ::path)]` on the type says where the runtime is.
+/// The fields of a struct are rendered in order, so that different values have different renderings; a variant is
+/// rendered as its name, or as `#[key_part(rename = "..")]` says, and then its data in order.
+/// `#[key_part(crate = ::path)]` on the type sets the path to the runtime.
 ///
 /// ```ignore
 /// #[derive(KeyPart)]
@@ -76,9 +77,10 @@ pub fn derive_key_part(item: TokenStream) -> TokenStream {
     key_part::derive(item.into()).into()
 }
 
-/// Makes a test of an async function that takes a `Trial`, and runs it once for each injury at each place: at every store
-/// operation and every await of the trial's calls, a crash before and after, a lost answer, a lost lease, a duplicate, a
-/// dropped caller. What the body asserts must hold each time; the failure lists what broke it. Time is paused.
+/// Makes a test of an async function that takes a `Trial`, and runs it once for each injury at each point. The points
+/// are every store operation and every await of the trial's calls. The injuries are a crash before or after, a lost
+/// answer, a lost lease, a duplicate, and a dropped caller. The assertions of the body must hold each time; a failure
+/// lists the injuries that broke them. Time is paused.
 ///
 /// ```ignore
 /// use idem::testing::{Trial, idempotent_test};
@@ -92,7 +94,7 @@ pub fn derive_key_part(item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// `#[idempotent_test(crate = ::path)]` says where the tools are, if not at `::idem::testing`.
+/// `#[idempotent_test(crate = ::path)]` sets the path of the tools, if it is not `::idem::testing`.
 #[proc_macro_attribute]
 pub fn idempotent_test(attribute: TokenStream, item: TokenStream) -> TokenStream {
     idempotent_test::expand(attribute.into(), &item.into()).into()

@@ -1,9 +1,9 @@
-//! Limits and defaults of the runtime that compile-time checks need. They are copies, as a macro cannot depend on the
-//! crates that its output calls; a test of the workspace compares them.
+//! Limits and defaults of the runtime that compile-time checks need. They are copies, because a macro cannot depend on
+//! the crates that its output calls; a test of the workspace compares them.
 
 use std::time::Duration;
 
-/// The lease where none is given.
+/// The default lease.
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// The longest scope.

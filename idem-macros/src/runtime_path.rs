@@ -1,6 +1,6 @@
-//! Where the runtime is: `::idem`, or what `crate = ..` says.
+//! The path of the runtime: `::idem`, or the value of `crate`.
 //!
-//! Owns that rule, for the attribute and the derive alike.
+//! Owns that rule, for both the attribute and the derive.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
@@ -8,7 +8,7 @@ use syn::{Expr, ExprPath, Path};
 
 use crate::key::expression::ungrouped;
 
-/// The path that `expr` is, if it means the same everywhere.
+/// The path in `expr`, if it means the same everywhere.
 pub(crate) fn absolute(expr: &Expr) -> Result<Path, String> {
     if let Expr::Path(ExprPath { qself: None, path, .. }) = ungrouped(expr) {
         let first = path.segments.first().map(|first| first.ident.to_string());
@@ -27,16 +27,15 @@ pub(crate) fn private(path: Option<&Path>) -> TokenStream {
     }
 }
 
-/// As [`private`], for code in a function: an import that stands before it, and the name. So a path to
-/// nowhere is one fault and not one at each use, and a use has no path that is linted where it is shown.
+/// As [`private`], for code in a function: an import for its beginning, and the imported name. So rustc reports a wrong
+/// path once and not at each use, and lints about paths do not appear at the user's code.
 pub(crate) fn imported(path: Option<&Path>) -> (TokenStream, TokenStream) {
     let module = private(path);
     let name = Ident::new("__idem", Span::mixed_site());
     (quote_spanned!(Span::mixed_site()=> use #module as #name;), name.to_token_stream())
 }
 
-/// The name, from [`imported`], as if it was written at `place`: what rustc has to say of a call is said
-/// there alone.
+/// The name from [`imported`], at the location `place`, so that rustc reports errors about a call only there.
 pub(crate) fn shown_at(path: &TokenStream, place: Span) -> TokenStream {
     let shown = |mut token: TokenTree| {
         token.set_span(place);

@@ -1,10 +1,10 @@
-//! Tokens as text that is the same for the same source, however it is broken into lines and whichever compiler prints it.
+//! Tokens as text. The text is the same for the same source, independent of its line breaks and of the compiler.
 //!
-//! Owns the white space. Knows nothing of what the tokens mean.
+//! Owns the white space. Knows nothing about the meaning of the tokens.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// `tokens` with one space after commas and colons, between words, and nowhere else.
+/// `tokens` with one space after commas and colons and between words, and no other white space.
 pub(crate) fn source(tokens: impl quote::ToTokens) -> String {
     let mut text = Text::default();
     text.add(tokens.to_token_stream());
@@ -37,7 +37,7 @@ impl Text {
     }
 
     fn add_sign(&mut self, sign: char) {
-        // A comma before the end is there or not by how the lines are broken.
+        // Whether there is a trailing comma depends on the line breaks.
         if sign == '>' && self.shown.ends_with(',') {
             self.shown.pop();
         } else if self.shown.ends_with([',', ';'])
@@ -73,7 +73,7 @@ impl Text {
         self.after_word = false;
     }
 
-    /// Whether the last sign is the colon of a type.
+    /// Whether the last character is the colon before a type.
     fn is_after_colon(&self) -> bool {
         self.shown.ends_with(':') && !self.shown.ends_with("::")
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with a call, in words for the person who meets it.
+//! What can go wrong with a call, with texts for the person who has to act.
 //!
 //! Owns [`Error`]. No text here ever holds a key or a result.
 
@@ -52,21 +52,21 @@ impl fmt::Display for CallId {
 
 /// Why a call did not run its body, or has no result to give.
 ///
-/// A body's own error is never wrapped in this: a function returns its own error type, made from
-/// this one by `From`.
+/// It never wraps a body's own error. A function returns its own error type, which converts from this one by `From`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The same call is being made elsewhere.
+    /// A call with the same key is in flight.
     #[error("{call} is in flight; {}", in_flight(*.retry_after, *.reentrant))]
     #[non_exhaustive]
     InFlight {
         /// Which call.
         call: CallId,
-        /// What is left of the other's lease: enough to wait, if it is not renewed.
+        /// What is left of the lease of the call in flight. After this time the key is free, unless the lease is
+        /// renewed.
         retry_after: Duration,
-        /// Whether the body of that same call makes this one: it would wait for itself. Only known where both are
-        /// made in one task.
+        /// Whether the body of the call in flight makes this call, so that it would wait for itself. Only known if both
+        /// calls are made in one task.
         reentrant: bool,
     },
     /// The last attempt failed, and the next is not due.
@@ -75,7 +75,7 @@ pub enum Error {
     NotDue {
         /// Which call.
         call: CallId,
-        /// How long until it is due.
+        /// How long until the next attempt is due.
         retry_after: Duration,
     },
     /// The key was used with other arguments.
@@ -85,7 +85,8 @@ pub enum Error {
         /// Which call.
         call: CallId,
     },
-    /// A worker went away under `on_crash = "in_doubt"`.
+    /// The key is in doubt: under `on_crash = "in_doubt"`, a run began and did not end, or nobody could find out what
+    /// it did.
     #[error(
         "{call} is in doubt: a worker went away in the middle of it; find out what it did, then run `idem resolve`"
     )]
@@ -94,7 +95,7 @@ pub enum Error {
         /// Which call.
         call: CallId,
     },
-    /// All attempts were used without a result.
+    /// No attempts are left, and there is no result.
     #[error(
         "{call} used up its {attempts} attempts without a result; remove the cause, then run `idem forget` to allow more"
     )]
@@ -105,8 +106,8 @@ pub enum Error {
         /// How many there were.
         attempts: u32,
     },
-    /// The claim was lost while the body ran, and no result is recorded. The body was dropped, or its result is not
-    /// the recorded one.
+    /// The claim was lost while the body ran, and no result of another call is recorded. The body was dropped, or its
+    /// result is not recorded.
     #[error("{call} lost its claim: {loss}")]
     #[non_exhaustive]
     LeaseLost {
@@ -127,7 +128,7 @@ pub enum Error {
         /// The timeout.
         after: Duration,
     },
-    /// It ran before, but its result is not in the store.
+    /// The body has run before, but its result is not in the store.
     #[error(
         "{call} has run, and its result is not stored ({reason}); it will not run again: look up what it did where it \
          had its effect"
@@ -136,10 +137,10 @@ pub enum Error {
     ResultNotStored {
         /// Which call.
         call: CallId,
-        /// Why it is not there.
+        /// Why the result is not there.
         reason: NotStored,
     },
-    /// The recorded result is not one of the type the function returns.
+    /// The recorded result does not decode into the type that the function returns.
     #[error(
         "{call} has run, but its recorded result does not decode into the return type ({reason}); it is kept and \
          will not run again: return a type that reads it, or set `upgrade`"
@@ -148,7 +149,7 @@ pub enum Error {
     Undecodable {
         /// Which call.
         call: CallId,
-        /// What does not fit and where, without the value: ``missing field `id` at line 1 column 12``.
+        /// What does not decode, and where, without the value: ``missing field `id` at line 1 column 12``.
         reason: Arc<str>,
     },
     /// The key, or a value in it, is empty. The body did not run.
@@ -176,8 +177,8 @@ pub enum Error {
         /// What is wrong, and what to do.
         detail: Arc<str>,
     },
-    /// The body ran, but its result could not be recorded in the caller's transaction. What it wrote
-    /// there is undone, and the transaction cannot be committed any more.
+    /// The body ran, but its result could not be recorded in the caller's transaction. What the body wrote there is
+    /// undone, and the transaction can no longer be committed.
     #[error(
         "{call}: its result cannot be recorded in this transaction: {source}; roll back, begin a new transaction and call again"
     )]
@@ -234,7 +235,7 @@ fn in_flight(retry_after: Duration, reentrant: bool) -> String {
     }
 }
 
-/// What became of a claim that was lost.
+/// How a claim was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loss {
@@ -244,7 +245,7 @@ pub enum Loss {
     Released,
     /// The record was deleted.
     Forgotten,
-    /// The store did not say.
+    /// The store did not answer.
     Unknown,
 }
 
@@ -262,7 +263,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Why a result that was made is not in the store.
+/// Why the result of a body that ran is not in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotStored {

@@ -1,37 +1,35 @@
-//! What generated code calls. Not a public interface: it changes with the macro, and both are
-//! pinned to the same version.
+//! The functions that generated code calls. Not a public interface: it changes with the macro, and both are pinned to
+//! the same version.
 //!
-//! Owns the small traits that let generated code stay short and rustc's messages be ours.
+//! Owns the small traits that keep generated code short and give rustc our messages.
 
+mod as_store;
 pub(crate) mod missing;
 mod recovering;
 
-use std::ops::Deref;
 use std::pin::{Pin, pin};
-use std::sync::OnceLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::sync::OnceCell;
 
 use crate::engine::{
     self, Call, Ended, EnteredTransaction, Failure, Rules, Running as EngineRunning, Unbound, Within,
 };
 use crate::error::Error;
-use crate::store::MemoryStore;
 use idem_core::protocol::Fingerprint;
 use idem_core::transaction::{Carries, RecordsIn, TransactionStore};
 use idem_core::{RecordKey, Store};
 
 pub use crate::engine::{Operation, Recordable, Site};
 pub use crate::fingerprint::{FingerprintError, fingerprint};
-pub use idem_core::protocol::OnCrash;
+pub use as_store::{AsStore, store, via};
+pub use idem_core::protocol::{Durability, OnCrash};
 pub use idem_core::{KeyBuilder, KeyPart};
 
-/// What the function of a `key_fn` gives.
+/// The return type of the function of a `key_fn`.
 pub type KeyOfCall = Result<RecordKey, Error>;
 pub use missing::{CallKey, OptionalKey};
 pub use recovering::{Recovering, recovering};
@@ -45,7 +43,7 @@ pub struct Codec<R, T, E, F = ()> {
     rules: Rules<T, E, F>,
 }
 
-/// Only values are kept.
+/// A codec that keeps only values.
 #[must_use]
 pub fn codec<R: Recordable>() -> Codec<R, R::Value, R::Error> {
     Codec {
@@ -56,13 +54,13 @@ pub fn codec<R: Recordable>() -> Codec<R, R::Value, R::Error> {
     }
 }
 
-/// As [`codec`], for a type that by its name is a response: in words of its own.
+/// As [`codec`], for a type whose name says that it is a response. The error message differs.
 #[must_use]
 pub fn response<R: RecordableResponse>() -> Codec<R, R::Value, R::Error> {
     R::codec()
 }
 
-/// As [`Recordable`].
+/// As [`Recordable`], with another error message.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` holds a response, and a response is not recorded",
     label = "annotate the function that this handler calls, or use the HTTP layer",
@@ -71,9 +69,9 @@ pub fn response<R: RecordableResponse>() -> Codec<R, R::Value, R::Error> {
 pub trait RecordableResponse: Sized {
     /// The value that is recorded.
     type Value;
-    /// The error that idem's own error becomes.
+    /// The error type, into which idem's own error is converted.
     type Error;
-    /// As [`codec`] gives it.
+    /// The codec, as [`codec`] returns it.
     fn codec() -> Codec<Self, Self::Value, Self::Error>;
 }
 
@@ -88,7 +86,7 @@ impl<T: Serialize + DeserializeOwned, E: From<Error>> RecordableResponse for Res
 }
 
 impl<R, T, E> Codec<R, T, E> {
-    /// Errors for which `function` holds are kept too.
+    /// The same codec, and errors for which `function` returns `true` are kept too.
     pub fn terminal<F>(self, function: F) -> Codec<R, T, E, F>
     where
         F: Fn(&E) -> bool,
@@ -100,113 +98,24 @@ impl<R, T, E> Codec<R, T, E> {
 }
 
 impl<R, T, E, F> Codec<R, T, E, F> {
-    /// Values for which `keeps` does not hold are returned and not recorded.
+    /// The same codec, and values for which `keeps` returns `false` are returned and not recorded.
     pub fn record_if(self, keeps: fn(&T) -> bool) -> Self {
         Self { rules: self.rules.record_if(keeps), ..self }
     }
 
-    /// When a key is due again after this error of this attempt.
+    /// The same codec, with a function that returns how long the key is not due after an error, given the number of the
+    /// attempt.
     pub fn retry_after(self, retry_after: fn(&E, u32) -> Duration) -> Self {
         Self { rules: self.rules.retry_after(retry_after), ..self }
     }
 
-    /// What is asked of a recorded value that does not decode.
+    /// The same codec, with a function that is called with a recorded value that does not decode.
     pub fn upgrade(self, upgrade: fn(&[u8]) -> Option<T>) -> Self {
         Self { rules: self.rules.upgrade(upgrade), ..self }
     }
 }
 
-/// Ways to hand over a store.
-pub mod via {
-    /// The store itself.
-    #[derive(Debug)]
-    pub struct Itself;
-    /// Never. That there are two rules for every type keeps rustc from taking one for the only way.
-    #[derive(Debug)]
-    pub struct Nothing;
-    /// A bound that never holds.
-    pub trait Never {}
-    /// Through one `Deref`, and so on.
-    #[derive(Debug)]
-    pub struct Pointer<M>(M);
-    /// Through a cell that is set once.
-    #[derive(Debug)]
-    pub struct Cell<M>(M);
-}
-
-/// A store, or what derefs to one: a reference, an `Arc`, a `LazyLock`, a guard, a newtype, however deep; or a cell that
-/// is set once, `std::sync::OnceLock` or `tokio::sync::OnceCell`.
-#[diagnostic::on_unimplemented(
-    message = "expected a store, found `{Self}`",
-    label = "this must be a `Store`, or deref to one, as references, `Arc`, `Box` and `LazyLock` do, or a `OnceLock` of one"
-)]
-pub trait AsStore<Via> {
-    /// The store.
-    type Store: Store;
-    /// A clone of the store.
-    fn as_store(&self) -> Self::Store;
-}
-
-#[diagnostic::do_not_recommend]
-impl<S: Store> AsStore<via::Itself> for S {
-    type Store = S;
-
-    fn as_store(&self) -> S {
-        self.clone()
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<S: via::Never + ?Sized> AsStore<via::Nothing> for S {
-    type Store = MemoryStore;
-
-    fn as_store(&self) -> MemoryStore {
-        MemoryStore::new()
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<M, P: Deref<Target: AsStore<M>> + ?Sized> AsStore<via::Pointer<M>> for P {
-    type Store = <P::Target as AsStore<M>>::Store;
-
-    fn as_store(&self) -> Self::Store {
-        (**self).as_store()
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<M, C: AsStore<M>> AsStore<via::Cell<M>> for OnceLock<C> {
-    type Store = C::Store;
-
-    #[expect(clippy::expect_used, reason = "as documented: nothing has begun")]
-    fn as_store(&self) -> Self::Store {
-        self.get().expect(NOT_SET).as_store()
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<M, C: AsStore<M>> AsStore<via::Cell<M>> for OnceCell<C> {
-    type Store = C::Store;
-
-    #[expect(clippy::expect_used, reason = "as documented: nothing has begun")]
-    fn as_store(&self) -> Self::Store {
-        self.get().expect(NOT_SET).as_store()
-    }
-}
-
-/// Nothing is lost: no body runs before its store is there.
-const NOT_SET: &str = "the cell that is named as `store` must be set before the first call";
-
-/// A clone of the store that `store` is or points to.
-///
-/// # Panics
-///
-/// If it is in a cell that is not set.
-pub fn store<M, S: AsStore<M> + ?Sized>(store: &S) -> S::Store {
-    store.as_store()
-}
-
-/// The name of the record of one call, which is not made.
+/// The name of the record that one call would have; the call is not made.
 ///
 /// # Errors
 ///
@@ -215,9 +124,9 @@ pub fn key_of_call(operation: Operation, key: KeyBuilder) -> KeyOfCall {
     operation.record_of(key.finish())
 }
 
-/// Makes one call of an annotated function. `body` is pinned where it stands, and dropped there as
-/// soon as it is done or its lease is lost. What is not the body is in a box, so that the function's
-/// future is hardly larger than its body's.
+/// Makes one call of an annotated function. The generated code pins `body`; it is dropped as soon as it is done or its
+/// lease is lost. Everything except the body is boxed, so that the function's future is hardly larger than that of its
+/// body.
 pub fn run<'b, R, T, E, F, S, B>(
     mut codec: Codec<R, T, E, F>,
     operation: Operation,
@@ -238,8 +147,8 @@ where
     })
 }
 
-/// As [`run`], where a missing key means that the body runs as if it were not annotated. A function of
-/// its own, so that only who may miss a key has a second way through the body compiled.
+/// As [`run`], for functions that run their body unguarded if the key is missing. A separate function, so that only
+/// these functions compile two ways to run the body.
 pub fn run_or_unguarded<'b, R, T, E, F, S, B>(
     codec: Codec<R, T, E, F>,
     operation: Operation,
@@ -261,7 +170,7 @@ where
     })
 }
 
-/// As [`store`], of one that records in a transaction of the caller's.
+/// As [`store`], for a store that records in the caller's transaction.
 pub fn transaction_store<M, S>(store: &S) -> <S::Store as TransactionStore>::Itself
 where
     S: AsStore<M> + ?Sized,
@@ -270,13 +179,13 @@ where
     store.as_store().itself()
 }
 
-/// One call of an annotated function in a transaction that `P` carries.
+/// One call of an annotated function in a transaction that `P` gives access to.
 pub struct InTransaction<'t, R, T, E, F, S: RecordsIn<C>, C, P> {
     codec: Codec<R, T, E, F>,
     within: Within<'t, S, C, P>,
 }
 
-/// What polls the body of such a call.
+/// Polls the body of such a call.
 pub struct Running<R, T, E> {
     running: EngineRunning,
     into_result: fn(R) -> Result<T, E>,
@@ -285,10 +194,10 @@ pub struct Running<R, T, E> {
 /// How such a body ended.
 pub struct BodyEnded<T, E>(Ended<Result<T, Failure<E>>>);
 
-/// What the function returns if its body does not run, or what there is to run it in.
+/// The call in the transaction, or what the function returns if its body does not run.
 type Begun<'t, R, T, E, F, S, C, P> = Result<InTransaction<'t, R, T, E, F, S, C, P>, R>;
 
-/// Begins a call in the transaction that `carrier` carries, or gives its result.
+/// Begins a call in the transaction that `carrier` gives access to, or returns its result.
 ///
 /// # Errors
 ///
@@ -315,17 +224,17 @@ where
 }
 
 impl<R, T, E, F, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, F, S, C, P> {
-    /// What polls the body.
+    /// Starts the body: returns what polls it.
     pub fn running(&self) -> Running<R, T, E> {
         Running { running: self.within.running(), into_result: self.codec.into_result }
     }
 
-    /// What carries the transaction, for the body.
+    /// The value from which the body gets its transaction.
     pub fn carrier(&mut self) -> &mut P {
         self.within.carrier()
     }
 
-    /// Records what the body came to.
+    /// Records the body's result, or undoes what the body wrote.
     pub fn leave(
         self,
         running: Running<R, T, E>,
@@ -348,7 +257,7 @@ impl<R, T, E> Running<R, T, E> {
     }
 }
 
-/// What a detached body may take with it.
+/// An argument that may go into a detached body.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot go into a detached body",
     label = "this is not `Send`",
@@ -359,10 +268,10 @@ pub trait Detachable {}
 #[diagnostic::do_not_recommend]
 impl<T: Send + ?Sized> Detachable for T {}
 
-/// That an argument can go into a detached body, said where its type stands.
+/// Checks that an argument can go into a detached body, so that rustc reports an error at the argument's type.
 pub const fn detachable<T: Detachable + ?Sized>() {}
 
-/// As [`run`], in a task of its own that outlives the caller.
+/// As [`run`], in a separate task that outlives the caller.
 pub async fn run_detached<R, T, E, F, S, B>(
     codec: Codec<R, T, E, F>,
     operation: Operation,
@@ -391,7 +300,7 @@ where
 }
 
 impl<R, T, E, F> Codec<R, T, E, F> {
-    /// What makes the function's own type of a result.
+    /// Converts a result into the function's own return type.
     fn own(&self) -> impl FnOnce(Result<T, Failure<E>>) -> R + use<R, T, E, F> {
         let (from_result, own) = (self.from_result, self.error);
         move |result| {
@@ -403,7 +312,7 @@ impl<R, T, E, F> Codec<R, T, E, F> {
     }
 }
 
-/// A body that stands elsewhere.
+/// A body that is pinned elsewhere, with its result converted.
 struct Lent<'b, B, R, T, E> {
     body: Pin<&'b mut Option<B>>,
     into_result: fn(R) -> Result<T, E>,

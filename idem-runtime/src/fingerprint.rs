@@ -1,4 +1,4 @@
-//! Fingerprints: SHA-256 over the canonical JSON (RFC 8785) of what must not change under a key.
+//! Fingerprints: SHA-256 over the canonical JSON (RFC 8785) of the value that must not change under a key.
 
 mod ordered;
 
@@ -9,22 +9,22 @@ use sha2::{Digest, Sha256};
 use idem_core::protocol::Fingerprint;
 use ordered::{HASH_SET, Ordered};
 
-/// Beyond this, neighbouring integers are the same double, and so the same number to RFC 8785.
+/// Above this, neighbouring integers are the same double, and so the same number in RFC 8785.
 const LARGEST_EXACT: u64 = 1 << 53;
 
-/// An integer of fewer digits is exact as a double.
+/// An integer with fewer digits is exact as a double.
 const DIGITS_OF_LARGEST: usize = 16;
 
 /// Why a value has no fingerprint. It never holds the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FingerprintError {
-    /// It is no JSON that stays the same.
+    /// It does not serialize to JSON with a canonical form.
     #[error(
         "the fingerprint cannot be made: its value does not serialize to JSON, or holds a number that is not \
          finite or an integer of more than 64 bits (give that as text)"
     )]
     Value,
-    /// There is a hash set in it.
+    /// It contains a hash set.
     #[error(
         "the fingerprint cannot be made: there is a hash set in its value, and two equal ones serialize in different \
          orders; use a `BTreeSet`, or give its sorted elements"
@@ -40,15 +40,15 @@ impl FingerprintError {
 
 /// The fingerprint of `value`: the SHA-256 of its canonical JSON (RFC 8785).
 ///
-/// RFC 8785 takes every number for a double, to which 2^53 and 2^53 + 1 are one. Two amounts must
-/// not be, so an integer beyond 2^53 stands in the canonical form by its digits.
+/// RFC 8785 treats every number as a double, and 2^53 and 2^53 + 1 are the same double. Two different amounts must not
+/// have the same fingerprint, so an integer above 2^53 is written with all its digits.
 ///
-/// A hash set is refused, as it has no order of its own. The fingerprint is of all that serializes: a field that is added to
-/// a struct changes the fingerprint of every call that is retried across the deployment.
+/// A hash set is refused, because it has no defined order. The fingerprint covers everything that serializes: a field
+/// that is added to a struct changes the fingerprint of every call that is retried across the deployment.
 ///
 /// # Errors
 ///
-/// [`FingerprintError`] if it does not serialize to JSON, or holds a hash set, a number that is not finite or
+/// [`FingerprintError`] if the value does not serialize to JSON, or contains a hash set, a number that is not finite or
 /// an integer of more than 64 bits.
 pub fn fingerprint<T: Serialize + ?Sized>(value: &T) -> Result<Fingerprint, FingerprintError> {
     let mut canonical =
@@ -61,7 +61,7 @@ pub fn fingerprint<T: Serialize + ?Sized>(value: &T) -> Result<Fingerprint, Fing
     Ok(Fingerprint::from_bytes(Sha256::digest(canonical).into()))
 }
 
-/// Whether canonical JSON may have lost digits; text with many digits passes for it too.
+/// Whether the canonical JSON may have lost digits. It is also `true` for text with many digits.
 fn may_hold_large_integer(canonical: &[u8]) -> bool {
     let long = canonical.chunk_by(|one, next| one.is_ascii_digit() == next.is_ascii_digit());
     long.filter(|run| run[0].is_ascii_digit()).any(|run| run.len() >= DIGITS_OF_LARGEST)

@@ -1,5 +1,5 @@
-//! The engine of `idem`. Use the crate `idem-rs`, the face, instead: this one is its inside, and its paths may change
-//! between any two versions.
+//! The engine of `idem`. Use the crate `idem-rs`, which re-exports it: paths in this crate may change between any two
+//! versions.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Code that panics or prints is for tests, examples and benches.
@@ -27,20 +27,22 @@ pub use engine::{
     with_deadline,
 };
 pub use error::{CallId, Error, ErrorKind, Loss, NotStored, StepError};
-#[cfg(any(feature = "zstd", feature = "encryption"))]
+#[cfg(any(feature = "zstd", feature = "encryption", feature = "trace-links"))]
 pub use store::Transformed;
 #[cfg(feature = "cache")]
 pub use store::{CacheCounts, Cached, Caching};
 #[cfg(feature = "zstd")]
 pub use store::{Compressed, Compression};
 #[cfg(feature = "encryption")]
-pub use store::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing, SealError};
+pub use store::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing, Layers, SealError};
 pub use store::{DynStore, MemoryStore, StoreExt};
+#[cfg(feature = "trace-links")]
+pub use store::{TraceContext, TraceLinks, Traced, Tracing};
 
 #[doc(no_inline)]
 pub use idem_core::*;
 
-/// What generated code calls. Not a public interface.
+/// The functions that generated code calls. Not a public interface.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::expansion::*;
@@ -53,7 +55,7 @@ pub mod __private {
     pub use linkme;
 }
 
-/// What `idem-testing` makes errors of. Not a public interface.
+/// The functions with which `idem-testing` makes errors. Not a public interface.
 #[doc(hidden)]
 pub mod __errors {
     pub use crate::error::make::*;

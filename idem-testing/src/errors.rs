@@ -1,7 +1,7 @@
-//! Errors of idem, made without a call: for unit tests of an `impl From<idem::Error>`, of a status that an API answers,
-//! or of a rule for retries.
+//! Errors of idem, made without a call. For unit tests of an `impl From<idem::Error>`, of the status in an API's
+//! response, or of a rule for retries.
 //!
-//! Each has the scope of an operation and made-up details. The digest of its key is that of the key `example`.
+//! Each error has the scope of an operation and invented details. Its key digest is that of the key `example`.
 //!
 //! ```
 //! # use idem_runtime as idem;
@@ -34,14 +34,14 @@ use idem_runtime::{CallId, Error, Loss, NotStored, StepError};
 ///
 /// # Panics
 ///
-/// Where `operation` is no scope: blank, or longer than [`MAX_SCOPE_BYTES`](idem_core::MAX_SCOPE_BYTES).
+/// If `operation` is not a valid scope: blank, or longer than [`MAX_SCOPE_BYTES`](idem_core::MAX_SCOPE_BYTES).
 fn call(operation: &str) -> CallId {
     let scope = Scope::new(operation.to_owned()).expect("the operation is a scope");
     let key = Key::new("example").expect("it is a key");
     make::call(operation, RecordKey::new(scope, key).digest())
 }
 
-/// [`Error::InFlight`]: the same call is being made elsewhere, and `retry_after` is left of its lease.
+/// [`Error::InFlight`]: a call with the same key is in flight, and `retry_after` is left of its lease.
 #[must_use]
 pub fn in_flight(operation: &str, retry_after: Duration) -> Error {
     make::in_flight(call(operation), retry_after, false)
@@ -65,13 +65,13 @@ pub fn mismatch(operation: &str) -> Error {
     make::mismatch(call(operation))
 }
 
-/// [`Error::InDoubt`]: a worker went away under `on_crash = "in_doubt"`.
+/// [`Error::InDoubt`]: the key is in doubt.
 #[must_use]
 pub fn in_doubt(operation: &str) -> Error {
     make::in_doubt(call(operation))
 }
 
-/// [`Error::Exhausted`]: so many attempts were used without a result.
+/// [`Error::Exhausted`]: all attempts were used without a result.
 #[must_use]
 pub fn exhausted(operation: &str, attempts: u32) -> Error {
     make::exhausted(call(operation), attempts)
@@ -89,13 +89,13 @@ pub fn timed_out(operation: &str, after: Duration) -> Error {
     make::timed_out(call(operation), after)
 }
 
-/// [`Error::ResultNotStored`]: it ran before, and its result is not in the store.
+/// [`Error::ResultNotStored`]: the body has run before, and its result is not in the store.
 #[must_use]
 pub fn result_not_stored(operation: &str, reason: NotStored) -> Error {
     make::result_not_stored(call(operation), reason)
 }
 
-/// [`Error::Undecodable`]: the recorded result is not one of the return type, for this reason.
+/// [`Error::Undecodable`]: the recorded result does not decode into the return type, for this reason.
 #[must_use]
 pub fn undecodable(operation: &str, reason: &str) -> Error {
     make::undecodable(call(operation), reason.into())
@@ -125,8 +125,8 @@ pub fn not_recorded(operation: &str, source: StoreError) -> Error {
     make::not_recorded(call(operation), source)
 }
 
-/// [`Error::Step`]: the step of this name gave no value of its own. [`step_undecodable`] makes a [`StepError`] that
-/// cannot be written down.
+/// [`Error::Step`]: the step of this name has no value. [`step_undecodable`] makes the [`StepError`] that programs
+/// cannot make themselves.
 #[must_use]
 pub fn step(operation: &str, step: &str, source: StepError) -> Error {
     make::step(call(operation), step.into(), source)
@@ -153,6 +153,7 @@ pub fn all(operation: &str) -> Vec<Error> {
         StepError::Repeated,
         StepError::Nested,
         StepError::Unprotected,
+        StepError::RelaxedClaim,
         StepError::InputChanged,
         step_undecodable("missing field `id` at line 1 column 2"),
         StepError::NotStored(NotStored::TooLarge),

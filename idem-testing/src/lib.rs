@@ -1,10 +1,10 @@
-//! Tools for tests: of a function that must survive its store and find its records again, and of a store that must keep
-//! the protocol.
+//! Tools for tests of functions, which must survive failures of their store and find their records again, and for tests
+//! of stores, which must keep the protocol.
 //!
-//! Owns what misbehaves on purpose and what judges a store from outside. It uses public items of the other crates
-//! only (but for what `errors` is made of), and none of them knows it.
+//! Owns the store that fails on purpose, and the checks of a store from outside. It uses only public items of the other
+//! crates (except for `errors`), and none of them knows it.
 
-// Checks and factories panic as tests do; what a library user calls does not.
+// Checks and factories panic as tests do; functions that a library user calls do not.
 
 pub mod conformance;
 pub mod errors;

@@ -5,8 +5,7 @@ const VARIABLE: &str = "IDEM_SEED";
 
 /// The seed of this run: the number in the environment variable `IDEM_SEED`, or a random one.
 ///
-/// It is printed to standard error, which a test runner shows with a failure, so that the failure
-/// can be had again.
+/// It is printed to standard error, which a test runner shows with a failure, so that the failure can be reproduced.
 #[must_use]
 #[expect(clippy::print_stderr, reason = "a failure without its seed cannot be had again")]
 pub fn seed() -> u64 {

@@ -1,5 +1,5 @@
-//! The code in the pages of the book, as doc tests. `scripts/links` fails where a page with code is not here, but for
-//! those whose code is a whole program of its own package.
+//! The code in the pages of the book, as doc tests. `scripts/links` fails if a page with code is missing here, except
+//! pages whose code is a whole program in a package of its own.
 
 /// A page of the book.
 macro_rules! pages {
@@ -22,6 +22,7 @@ pages! {
     Lambda "lambda.md"
     LateRecording "late-recording.md"
     Messages "messages.md"
+    OpenTelemetry "opentelemetry.md"
     Outbox "outbox.md"
     Pace "pace.md"
     ResultsAcrossVersions "results-across-versions.md"

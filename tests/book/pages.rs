@@ -1,4 +1,4 @@
-//! The tables of the book have what the code has.
+//! Tests that the tables of the book agree with the code.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
@@ -47,7 +47,7 @@ fn sources(folder: &Path, found: &mut String) {
     }
 }
 
-/// What is compiled into users' programs.
+/// The source code that is compiled into users' programs.
 fn shipped() -> String {
     let mut found = String::new();
     for folder in ["idem-core", "idem-runtime"] {

@@ -1,4 +1,4 @@
-//! The cases through actix-web.
+//! Runs the cases on actix-web.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! What actix-web has of its own.
+//! Tests of what only the actix-web middleware has.
 
 use std::sync::Arc;
 
@@ -127,7 +127,7 @@ async fn a_method_that_is_not_guarded_streams_both_ways() {
         routes.service(web::resource("/echo").wrap(Idempotency::new(layer())).route(web::put().to(echo)));
     });
     let mut stream = TcpStream::connect(server.address).await.unwrap();
-    // It never ends, and comes back all the same.
+    // The request body never ends, and its bytes are echoed anyway.
     let request = "PUT /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n12345678\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut seen = String::new();

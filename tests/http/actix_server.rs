@@ -1,4 +1,4 @@
-//! A server of actix-web on a real socket, whose handlers are an axum router's.
+//! An actix-web server on a real socket, whose handlers are those of an axum router.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use idem_actix::Idempotency;
 use idem_test_servers::web::{Answer, Request as Sent};
 use tower::ServiceExt as _;
 
-/// A server in this process; it ends with its owner.
+/// A server in this process. It ends when it is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     handle: ServerHandle,
@@ -39,17 +39,17 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // What it gives is only for waiting.
+        // The future is only for waiting until it has stopped.
         drop(self.handle.stop(false));
     }
 }
 
-/// The routes behind the middleware.
+/// Serves the routes behind the middleware.
 pub(crate) async fn serve<St: Store>(router: Router, layer: IdempotencyLayer<St>) -> Server {
     start(router, layer, true)
 }
 
-/// The routes without it.
+/// Serves the routes without the middleware.
 pub(crate) async fn bare(router: Router) -> Server {
     start(router, IdempotencyLayer::shared_by_all_clients(MemoryStore::new()), false)
 }
@@ -63,7 +63,7 @@ fn start<St: Store>(router: Router, layer: IdempotencyLayer<St>, guarded: bool) 
     })
 }
 
-/// Gives a request to the router, and its response to actix-web.
+/// Passes a request to the router, and the router's response to actix-web.
 async fn handle(router: Router, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     let mut sent = Request::builder().method(request.method().as_str()).uri(request.uri().to_string());
     for (name, value) in request.headers() {

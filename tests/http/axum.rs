@@ -1,4 +1,4 @@
-//! The cases through axum, whose routers take the tower layer as it is, and what only tower can do.
+//! Runs the cases on axum, whose routers take the tower layer unchanged, and the tests for tower only.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
@@ -7,7 +7,7 @@ mod cases;
 mod framework {
     pub(crate) use idem_test_servers::web::Server;
 
-    /// The routes behind the layer, on a real socket.
+    /// Serves the routes behind the layer, on a real socket.
     pub(crate) async fn serve<St: idem::Store>(
         router: axum::Router,
         layer: idem::http::IdempotencyLayer<St>,
@@ -15,7 +15,7 @@ mod framework {
         Server::start(router.layer(layer)).await
     }
 
-    /// The routes without a layer.
+    /// Serves the routes without a layer.
     pub(crate) async fn bare(router: axum::Router) -> Server {
         Server::start(router).await
     }

@@ -1,1 +1,1 @@
-//! Nothing: this package is its tests.
+//! Empty: this package consists of its tests.

@@ -1,4 +1,5 @@
-//! What only tower can do: layers around the layer, routers in routers, trailers, services of no framework, paused time.
+//! Tests of what only tower has: layers around the layer, nested routers, trailers, services without a framework,
+//! paused time.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -6,7 +7,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Extension, Request as AxumRequest};
+use axum::extract::{Extension, MatchedPath, Path, Request as AxumRequest};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -14,7 +16,7 @@ use futures_util::stream;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use idem::MemoryStore;
-use idem::http::{IdempotencyLayer, Idempotent};
+use idem::http::{IdempotencyLayer, Idempotent, RequestFingerprint};
 use idem_test_servers::web::{Answer, Request, Server};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -25,7 +27,7 @@ use crate::cases::bodies::{LIMIT, Slow, echo, layer};
 use crate::cases::crashes::builder;
 use crate::support::{self, Runs};
 
-/// A service of no framework, with a body and an error of its own.
+/// A service without a framework, with a body type and an error type of its own.
 #[tokio::test]
 async fn any_tower_service_is_guarded_and_its_own_error_releases_the_key() {
     let runs = Runs::default();
@@ -141,7 +143,7 @@ async fn a_shutdown_can_wait_for_handlers_whose_server_is_gone() {
     assert_eq!((running.count(), ended.load(Ordering::SeqCst)), (0, 1));
 }
 
-/// Stands for a layer that compresses: gives its own encoding to clients that take it.
+/// Stands in for a layer that compresses: uses its own encoding for clients that accept it.
 async fn encoded(request: AxumRequest, next: axum::middleware::Next) -> Response {
     let is_taken = request.headers().get("accept-encoding").is_some_and(|taken| taken == "upper");
     let response = next.run(request).await;
@@ -184,6 +186,50 @@ async fn two_accounts_below_a_nested_router_are_two_requests() {
     let other = server.ask(Request::post("/accounts/2/payments", "k")).await;
     assert_eq!((other.status, other.problem()), (422, "key-reused".into()));
     assert_eq!(runs.count(), 1);
+}
+
+/// Where the layer is, of a router within a router.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    Inside,
+    Outside,
+}
+
+#[tokio::test]
+async fn the_route_that_matched_counts_only_where_the_program_says_so_and_the_handler_sees_it() {
+    let matched = |parts: &Parts| {
+        let matched = parts.extensions.get::<MatchedPath>();
+        matched.map_or_else(String::new, |matched| matched.as_str().to_owned())
+    };
+    let handler = |matched: MatchedPath, Path((account, payment)): Path<(u64, u64)>| async move {
+        format!("{} of {account} and {payment}", matched.as_str())
+    };
+    for at in [At::Inside, At::Outside] {
+        for route_counts in [false, true] {
+            let layer = match route_counts {
+                true => builder().fingerprint(RequestFingerprint::new().route(matched)),
+                false => builder(),
+            };
+            let (payments, layer) =
+                (Router::new().route("/payments/{payment}", post(handler)), layer.build().unwrap());
+            let router = match at {
+                At::Inside => Router::new().nest("/accounts/{account}", payments.route_layer(layer)),
+                At::Outside => Router::new().nest("/accounts/{account}", payments).layer(layer),
+            };
+            let server = Server::start(router).await;
+            let first = server.ask(Request::post("/accounts/1/payments/7", "k")).await;
+            assert_eq!(first.body, b"/accounts/{account}/payments/{payment} of 1 and 7", "{at:?}");
+            // The same route with another parameter, of the inner router and of the outer.
+            for other in ["/accounts/1/payments/8", "/accounts/2/payments/7"] {
+                let other = server.ask(Request::post(other, "k")).await;
+                if route_counts {
+                    assert!(other.is_replay() && other.body == first.body, "{at:?}");
+                } else {
+                    assert_eq!((other.status, other.problem()), (422, "key-reused".into()), "{at:?}");
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! `#[idempotent]`: an annotated function runs once for a key, and every duplicate gets its result.
+//! Tests of `#[idempotent]`: an annotated function runs once for a key, and every duplicate gets its result.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -36,14 +36,14 @@ impl Failure {
 
 type Run = Result<Ran, Failure>;
 
-/// What the functions here return: the number of the run, and the key as it was rendered.
+/// The result of the functions in these tests: the number of the run and the rendered key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Ran {
     number: usize,
     key: String,
 }
 
-/// Where the functions here run.
+/// The application that the functions belong to.
 #[derive(Clone, Default)]
 struct App {
     store: MemoryStore,
@@ -245,7 +245,7 @@ mod options {
         app.run()
     }
 
-    /// So that a fingerprint can have a method in it.
+    /// Lets a fingerprint contain a method call.
     trait Len {
         fn len(&self) -> usize;
     }

@@ -1,4 +1,5 @@
-//! The tables of options are those of the parser, and its copies of limits are those of the runtime.
+//! Tests that the documented tables of options agree with the parser, and the macros' copies of limits with the
+//! runtime.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use names::NAMES;
 const PAGE: &str = include_str!("../../docs/attribute.md");
 const RUSTDOC: &str = include_str!("../../idem-macros/src/lib.rs");
 
-/// The rows of a table of options, by name, with what the last column says.
+/// The rows of a table of options: name and text of the last column.
 fn rows<'t>(text: &'t str, begin: &str) -> Vec<(&'t str, &'t str)> {
     let row = |line: &'t str| {
         let row = line.strip_prefix(begin)?;

@@ -1,4 +1,4 @@
-//! `key_fn`: the record of a call, by its arguments.
+//! Tests of `key_fn`: the record key of a call, computed from its arguments.
 
 use idem::{Error, MemoryStore, Store, idempotent};
 

@@ -1,4 +1,4 @@
-//! `missing_key`: what a call without a value in its key does.
+//! Tests of `missing_key`: what a call does if a value in its key is missing.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ struct App {
 }
 
 impl App {
-    /// The rendered key, or that there is no context.
+    /// The rendered key, or the error if there is no context.
     fn run(&self) -> Result<String, Error> {
         self.runs.fetch_add(1, Ordering::SeqCst);
         Ok(idem::context().map_or_else(|| "no context".into(), |context| context.key().as_str().to_owned()))
@@ -82,7 +82,7 @@ async fn a_call_with_its_value_is_protected_by_run() {
         assert_eq!(running(&app, &order(Some("a"))).await.unwrap(), "1/a");
     }
     assert_eq!(app.runs(), 1);
-    // Empty is not missing: there is a value, and it cannot be a key.
+    // An empty value is not a missing one: it is there, but it cannot be a key.
     assert!(matches!(running(&app, &order(Some(""))).await, Err(Error::MissingKey { .. })));
 }
 
@@ -164,7 +164,7 @@ async fn unkeyed(app: &App, id: Option<u8>) -> Result<String, Error> {
 
 #[idempotent(key = "{id}", scope = "missing.around", store = app.store)]
 async fn around(app: &App, id: u8) -> Result<Vec<String>, Error> {
-    // Recorded under the key of this call, the second step would be a repetition of the first.
+    // If both were recorded under the key of this call, the second step would repeat the first.
     Ok(vec![unkeyed(app, None).await?, unkeyed(app, None).await?, app.run()?])
 }
 

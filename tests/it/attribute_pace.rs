@@ -1,4 +1,4 @@
-//! `timeout`, `retry_after`, `record_if` and `store_timeout` in the attribute.
+//! Tests of `timeout`, `retry_after`, `record_if` and `store_timeout` in the attribute.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

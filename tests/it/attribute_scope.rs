@@ -1,4 +1,5 @@
-//! The name of an operation: records of yesterday are found by today's build, and two operations never share one.
+//! Tests of an operation's name: a new build finds the records of an older one, and two operations never share a
+//! record.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,13 +8,13 @@ use idem::{DynStore, Error, Key, MemoryStore, RecordKey, Scope, Store, StoreExt,
 
 static RUNS: AtomicUsize = AtomicUsize::new(0);
 
-/// The number of the run, and the key for the next service.
+/// Returns the number of the run and the key for the next service.
 fn ran() -> Result<(usize, String), Error> {
     let key = idem::context().map(|context| context.downstream_key("gateway"));
     Ok((RUNS.fetch_add(1, Ordering::SeqCst), key.unwrap_or_default()))
 }
 
-/// What `error` says of the attribute, if it is a refusal.
+/// The text of the result's error, which must be one of configuration.
 fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     let error = result.unwrap_err();
     assert!(matches!(error, Error::Configuration { .. }), "{error}");

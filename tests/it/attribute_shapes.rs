@@ -1,7 +1,7 @@
-//! Every shape of valid use in `tests/ui/pass`: it compiles, and its functions can be called.
+//! Tests that every valid use in `tests/ui/pass` compiles and that its functions can be called.
 //!
-//! They are modules of one crate, as a crate each takes minutes to link; what needs a crate of its own
-//! is in `tests/ui/pass/crates`.
+//! They are modules of one crate, because linking a crate for each takes minutes. Uses that need a crate of their own
+//! are in `tests/ui/pass/crates`.
 
 macro_rules! shapes {
     ($(#[path = $path:literal] mod $name:ident;)*) => {

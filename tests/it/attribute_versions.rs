@@ -1,4 +1,4 @@
-//! `upgrade` and `steps` in the attribute.
+//! Tests of `upgrade` and `steps` in the attribute.
 
 use idem::testing::FaultStore;
 use idem::{Error, MemoryStore, StepError, idempotent};
@@ -18,7 +18,7 @@ impl Receipt {
     }
 }
 
-/// Yesterday's build.
+/// An older version of the function.
 #[idempotent(key = "{id}", scope = "test.charge", store = store)]
 async fn charged(store: &MemoryStore, id: u64) -> Result<u64, Failure> {
     Ok(id)

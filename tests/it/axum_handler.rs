@@ -1,5 +1,5 @@
-//! An annotated axum handler over a real socket: the client goes away, the body finishes, and the
-//! next client gets its result.
+//! Tests of an annotated axum handler over a real socket: the client goes away, the body finishes, and the next client
+//! gets its result.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ async fn pay(State(app): State<App>, Path(order): Path<u64>) -> Result<String, R
     Ok(format!("receipt {number} for {order}"))
 }
 
-/// The same behind a guard that tells when the server has dropped the request.
+/// The same handler with a guard that reports when the server has dropped the request.
 async fn watched(State(app): State<App>, path: Path<u64>) -> Result<String, Refused> {
     let _gone = Gone(app.gone.clone());
     pay(State(app), path).await

@@ -1,4 +1,4 @@
-//! What happens to the key when the caller goes away or the body panics.
+//! Tests of what happens to the key when the caller goes away or the body panics.
 
 use crate::support;
 
@@ -49,7 +49,7 @@ async fn a_call_dropped_before_its_body_started_is_not_in_doubt() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_drops_its_body_before_it_releases_its_key() {
-    /// Looks at the key when the body's values are dropped.
+    /// Reads the key's state when the body's values are dropped.
     struct Look(MemoryStore, std::sync::Arc<std::sync::Mutex<Option<State>>>);
     impl Drop for Look {
         fn drop(&mut self) {
@@ -81,7 +81,7 @@ fn a_call_dropped_after_its_runtime_was_shut_down_is_no_panic() {
     drop(runtime);
     drop(call);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // The release was begun; it is seen once the disk has it.
+    // The release has begun; it is visible once it is on disk.
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
     while runtime.block_on(state(&store)) != Some(State::Released) {
         assert!(std::time::Instant::now() < deadline, "the key was not released");

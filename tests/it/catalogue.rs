@@ -1,4 +1,4 @@
-//! The catalogue of annotated functions: what is in it, and what each change of one means for records.
+//! Tests of the catalogue of annotated functions: its contents, and the effect of each change on records.
 
 use async_trait::async_trait;
 use idem::{Catalogue, Error, KeyPart, MemoryStore, catalogue, idempotent};
@@ -6,7 +6,7 @@ use idem_testing::{assert_catalogue_of, differences};
 
 use crate::catalogue_changes as changes;
 
-/// Every shape of function.
+/// Every kind of function.
 mod shapes {
     use super::*;
 
@@ -139,14 +139,14 @@ async fn what_has_no_scope_in_it_is_refused() {
     assert!(words.contains("Order::associated: each call is refused"), "{words}");
 }
 
-/// The catalogue of a module of `changes`, as if it was that of the one before.
+/// The catalogue of a module of `changes`, under a module name that is the same for all of them.
 fn changed(module: &str) -> Catalogue {
     let module = format!("it::catalogue_changes::{module}");
     let text = catalogue().within(&module).to_string();
     Catalogue::parse(&text.replace(&format!("{module}::"), "shop::")).unwrap()
 }
 
-/// Each change of a function or type, tried alone, with what is said of it.
+/// Each change of a function or type, tried alone, is reported with its effect on records.
 #[test]
 fn every_change_is_said_with_what_it_does_to_records() {
     let before = changed("before");
@@ -156,6 +156,12 @@ fn every_change_is_said_with_what_it_does_to_records() {
     for (module, expected) in cases {
         assert_eq!(differences(&before, &changed(module)), [*expected], "{module}");
     }
+}
+
+#[test]
+fn claims_that_are_durable_again_affect_no_record() {
+    let words = differences(&changed("relaxed_claims"), &changed("before"));
+    assert_eq!(words, ["payments.charge: claims are as durable as results again: no record is affected"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! One function and one type, and each with one change: the cases of the catalogue's differences.
+//! One function and one type, and copies with one change each: the cases for comparing catalogues.
 
-/// The function and the type, with what a case changes.
+/// The function and the type, with the change of a case.
 macro_rules! shop {
     ($module:ident, [$($option:tt)*], $argument:ident: $Argument:ty, $returns:ty, [$($fields:tt)*]) => {
         pub(crate) mod $module {
@@ -37,6 +37,7 @@ shop!(shorter, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint
 shop!(longer, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount, ttl = "7d"], order: &Order, u64, [shop: u16, item: String]);
 shop!(other_lease, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount, lease = "5s"], order: &Order, u64, [shop: u16, item: String]);
 shop!(in_doubt, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount, on_crash = "in_doubt"], order: &Order, u64, [shop: u16, item: String]);
+shop!(relaxed_claims, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount, claim_durability = "relaxed"], order: &Order, u64, [shop: u16, item: String]);
 shop!(reordered, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount], order: &Order, u64, [item: String, shop: u16]);
 
 pub(crate) mod removed {
@@ -63,7 +64,7 @@ pub(crate) mod clash {
     }
 }
 
-/// Each module with what it is said to do to the records of `before`.
+/// Each module with the reported effect on the records of `before`.
 pub(crate) const CASES: &[(&str, &str)] = &[
     (
         "renamed_field",
@@ -115,6 +116,11 @@ pub(crate) const CASES: &[(&str, &str)] = &[
         "in_doubt",
         "payments.charge: after a crash keys are in doubt until an operator has looked, and were run again: `idem list \
          --state in_doubt`",
+    ),
+    (
+        "relaxed_claims",
+        "payments.charge: claims are relaxed now: no record is affected; a crash of the store's server may lose a claim, \
+         and a duplicate then runs the body beside the first",
     ),
     (
         "reordered",

@@ -1,6 +1,6 @@
-//! Long random histories: every store answers as the pure protocol does.
+//! Tests with long random histories that every store answers as the pure protocol does.
 //!
-//! The seed is printed, and `IDEM_SEED=.. cargo test` has the same histories again.
+//! The seed is printed; `IDEM_SEED=.. cargo test` repeats the same histories.
 
 use crate::dynamodb_support;
 
@@ -11,11 +11,11 @@ use idem::testing::conformance::{Profile, Subject, Violation};
 use idem::testing::differential::{self, Answers};
 use idem::testing::seed;
 
-/// How many kinds of answers there are, lost ones included, and a purge that found something not: a
-/// store may have deleted it before.
+/// The number of kinds of answers, including lost ones but without a purge that found something: a store may have
+/// deleted that before.
 const KINDS: usize = 28;
 
-/// Fails if the histories did not meet every kind of answer.
+/// Panics if the histories did not produce every kind of answer.
 fn complete(answers: &Answers) {
     assert!(is_complete(answers), "{answers:#?}");
 }
@@ -66,7 +66,7 @@ fn two_dynamodb_stores_on_one_table_answer_as_the_protocol_does() -> Result<(), 
     let open = |client, table: &str| {
         idem::DynamoDbStore::builder(client, table).clock_skew(std::time::Duration::ZERO).build()
     };
-    // A short history may miss what is rare.
+    // A short history may miss rare answers.
     let (seed, mut met) = (seed(), BTreeMap::new());
     for history in 0..4 {
         let table = format!("records-{history}");

@@ -1,10 +1,10 @@
-//! What a program is told that uses something of a feature it has not asked for.
+//! Tests of the compiler's message for a program that uses an item whose feature is not enabled.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What cargo says of a program that depends on this library with this `feature` alone.
+/// The output of `cargo check` for a program that depends on this library with only this `feature`.
 fn check(name: &str, feature: &str, program: &str) -> String {
     let root = &Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -15,7 +15,7 @@ fn check(name: &str, feature: &str, program: &str) -> String {
     );
     fs::write(package.join("Cargo.toml"), manifest).unwrap();
     fs::write(package.join("src/main.rs"), program).unwrap();
-    // The same versions as everywhere, and so nothing to ask a registry for.
+    // The same versions as in the workspace, so that cargo asks no registry.
     fs::copy(root.join("Cargo.lock"), package.join("Cargo.lock")).unwrap();
     let output = Command::new(env!("CARGO"))
         .args(["check", "--offline", "--color", "never"])

@@ -1,4 +1,4 @@
-//! What a client is told of idem's own errors by a handler, and when a failed request has a chance again.
+//! Tests of a handler's responses to idem's own errors, and of when a failed request may succeed again.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::support::Runs;
 
 const PAGE: &str = include_str!("../../docs/http.md");
 
-/// What each kind is answered with.
+/// The expected response to each kind of error.
 fn expected(kind: ErrorKind) -> (u16, &'static str) {
     match kind {
         ErrorKind::InFlight | ErrorKind::NotDue | ErrorKind::LeaseLost => (409, "in-flight"),
@@ -58,10 +58,10 @@ async fn each_kind_of_error_is_its_problem_with_its_status_and_without_the_error
         let is_said = |line: &str| line.contains(&row) && line.contains(&status.to_string());
         assert!(PAGE.lines().any(is_said), "docs/http.md has no row of {status} {row}");
     }
-    // A record that cannot be read stands for a request that may have been processed.
+    // If the record cannot be read, the request may have been processed.
     let unreadable = errors::store("payments.charge", StoreError::corrupt_record("no record"));
     assert_eq!(error_response(&unreadable).status(), 409);
-    // Trying again is no help to a body that calls itself.
+    // Trying again does not help a body that calls itself.
     let reentrant = error_response(&errors::reentrant("payments.charge"));
     assert_eq!((reentrant.status().as_u16(), reentrant.headers().get("retry-after")), (500, None));
 }

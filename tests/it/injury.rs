@@ -1,5 +1,5 @@
-//! `#[idempotent_test]`: it passes a function that is right, and finds each of three mistakes, where a test of one call and
-//! one duplicate finds none.
+//! Tests of `#[idempotent_test]`: it passes a correct function and finds each of three mistakes, while a test with one
+//! call and one duplicate finds none.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ struct Receipt {
     number: usize,
 }
 
-/// The next service: it charges once for each key.
+/// The downstream service: it charges once for each key.
 #[derive(Clone, Default)]
 struct Gateway {
     charges: Arc<Mutex<BTreeMap<String, Receipt>>>,
@@ -80,7 +80,7 @@ async fn steps_and_errors_of_the_test_are_injured_too(trial: Trial) -> Result<()
     if shop.gateway.charges() == 1 { Ok(()) } else { Err("charged twice".into()) }
 }
 
-/// Mistake 1: the key of the next service is another at each run.
+/// Mistake 1: the key for the downstream service is different at each run.
 #[idempotent(key = "order/{order}", scope = "injury.forgets_the_key", store = shop.store)]
 async fn forgets_the_key(shop: &Shop, order: u64) -> Result<Receipt, Error> {
     let key = format!("charge-{}", shop.gateway.charges());
@@ -100,7 +100,7 @@ fn a_derived_key_that_is_forgotten_is_found() {
     println!("{report}");
 }
 
-/// Mistake 2: who has lost the lease goes on with a receipt of its own.
+/// Mistake 2: a worker that has lost its lease goes on and returns a receipt of its own.
 async fn swallows_lease_lost(shop: &Shop, order: u64) -> Result<Receipt, Error> {
     match charge(shop, order).await {
         Err(Error::LeaseLost { .. }) => Ok(Receipt { number: 0 }),
@@ -127,7 +127,7 @@ struct Forgetful {
     note: String,
 }
 
-/// Mistake 3: what is recorded lacks what is needed to read it.
+/// Mistake 3: the recorded value lacks a field that is needed to read it.
 #[idempotent(key = "order/{order}", scope = "injury.does_not_decode", store = shop.store)]
 async fn does_not_decode(shop: &Shop, order: u64) -> Result<Forgetful, Error> {
     let Receipt { number } = shop.gateway.charge(derived_key()).await;

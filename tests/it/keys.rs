@@ -1,7 +1,7 @@
-//! Two calls share a key only if all values in it are the same.
+//! Tests that two calls share a key only if all values in it are equal.
 //!
-//! The values are drawn from few characters, those that a rendering could take for its own, so that a
-//! rendering which is not injective gives the same key soon.
+//! The values consist of a few characters that a rendering could confuse with its own, so that a rendering that is not
+//! injective soon gives the same key for two values.
 
 use std::borrow::Cow;
 use std::num::NonZeroU8;
@@ -60,7 +60,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     prop_oneof![Just(Kind::First), Just(Kind::Second), Just(Kind::Third)]
 }
 
-/// Places whose data is often like the name of another.
+/// Places whose data often looks like the name of another variant.
 fn place() -> impl Strategy<Value = Place> {
     let name = || prop_oneof![tenant(), "(Nowhere|Shop|Shelf|Web|a)(/a)?".prop_map(Tenant)];
     let flat = prop_oneof![
@@ -74,7 +74,7 @@ fn place() -> impl Strategy<Value = Place> {
     })
 }
 
-/// Text that a template may have between two placeholders.
+/// Text that may stand between two placeholders of a template.
 fn separator() -> impl Strategy<Value = String> {
     ("[a%2.-]{0,2}", "[/:#|, ]", "[a%2.-]{0,2}")
         .prop_map(|(before, between, after)| before + &between + &after)
@@ -84,13 +84,13 @@ fn alone<P: KeyPart>(value: &P) -> String {
     KeyBuilder::new().part(value).finish().unwrap().as_str().to_owned()
 }
 
-/// That two values give one key if and only if they are equal.
+/// Asserts that two values give the same key if and only if they are equal.
 fn told_apart<P: KeyPart + PartialEq>(one: &P, other: &P) -> Result<(), TestCaseError> {
     prop_assert_eq!(alone(one) == alone(other), one == other);
     Ok(())
 }
 
-/// A value, and another that is often the same.
+/// Two values that are often equal.
 fn two<T: Clone + std::fmt::Debug>(value: impl Strategy<Value = T> + Clone) -> impl Strategy<Value = (T, T)> {
     prop_oneof![
         4 => (value.clone(), value.clone()),
@@ -98,7 +98,7 @@ fn two<T: Clone + std::fmt::Debug>(value: impl Strategy<Value = T> + Clone) -> i
     ]
 }
 
-/// Two pairs that would be one if the boundary between the values were not to be seen.
+/// Two pairs that would give the same key if the boundary between the values were lost.
 fn boundary_moved(sign: impl Strategy<Value = String>) -> impl Strategy<Value = [(String, String); 2]> {
     (text(), text(), text(), sign).prop_map(|(first, middle, last, sign)| {
         let begins = (first.clone() + &sign + &middle, last.clone());
@@ -109,7 +109,7 @@ fn boundary_moved(sign: impl Strategy<Value = String>) -> impl Strategy<Value = 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Also where what follows could be taken for data of the variant.
+    /// Also if the text that follows could be taken for data of the variant.
     #[test]
     fn variants_with_data_are_told_apart(
         place in two(place().boxed()),

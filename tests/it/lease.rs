@@ -1,4 +1,5 @@
-//! The lease: kept while the body lives, also one that blocks its thread; and what its loss means.
+//! Tests of the lease: it is kept while the body runs, even if the body blocks its thread; and what happens when it is
+//! lost.
 
 use crate::support;
 
@@ -86,7 +87,7 @@ async fn a_body_whose_lease_is_lost_is_dropped_and_its_caller_told() {
         }
     });
     tokio::task::yield_now().await;
-    // An operator forgets the key, and another worker takes it.
+    // An operator forgets the key, and another worker claims it.
     assert!(store.forget(&record_key("k")).await.unwrap());
     crashed_worker(&store, "k", OnCrash::Rerun).await;
     assert_eq!(call.await.unwrap().unwrap_err().kind(), "lease_lost");

@@ -1,10 +1,9 @@
-//! Concurrent histories on real stores, with answers lost and late, are those of one record that
-//! takes one operation after another.
+//! Tests that concurrent histories on real stores, with lost and late answers, are linearizable: one record that takes
+//! one operation after another could have given them.
 //!
-//! Each history is recorded from the outside and then put to stateright's linearizability tester,
-//! whose sequential object runs the shipped protocol. An operation with an unknown outcome stays
-//! open: it may take effect at any later time, or never. One that certainly was not applied is left
-//! out.
+//! Each history is recorded from the outside and then checked by stateright's linearizability tester, whose sequential
+//! object runs the shipped protocol. An operation with an unknown outcome stays open: it may take effect at any later
+//! time, or never. An operation that was certainly not applied is left out.
 
 use crate::dynamodb_support;
 
@@ -23,9 +22,9 @@ use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester, SequentialSpec};
 
-/// No lease ends and nothing expires within a history, so that time decides nothing.
+/// No lease ends and nothing expires during a history, so time has no effect.
 const LONG: Duration = Duration::from_secs(3_600);
-/// Small, because the search for an order is exponential in the operations that overlap.
+/// Few, because the search for an order is exponential in the number of overlapping operations.
 const CLIENTS: u64 = 3;
 const OPERATIONS: u32 = 4;
 
@@ -45,14 +44,14 @@ struct Granted {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Op {
-    /// By one that can find out what an earlier run did.
+    /// By a caller that can find out what an earlier run did.
     Claim {
         owner: u32,
         fingerprint: u8,
         on_crash: OnCrash,
     },
     Renew(Granted),
-    /// At this position, with this value.
+    /// Under this claim, at this position, with this value.
     Step(Granted, u32, u32),
     Complete(Granted, u32),
     Release(Granted, ReleaseCause),
@@ -77,7 +76,7 @@ enum Ret {
 #[derive(Clone, Debug, Default)]
 struct OneKey {
     record: Option<Record>,
-    /// The fences of real stores come from their clocks, so a history knows a grant by owner and attempt.
+    /// Real stores take fences from their clocks, so a history identifies a grant by owner and attempt.
     grants: Vec<(Granted, Fence)>,
 }
 
@@ -191,12 +190,12 @@ fn found(record: Option<&Record>) -> Ret {
     }))
 }
 
-/// What was seen from the outside, in order.
+/// An event that was seen from the outside, in order.
 #[derive(Debug)]
 enum Event {
     Invoke(usize, Op),
     Return(usize, Ret),
-    /// It certainly was not applied.
+    /// The operation was certainly not applied.
     Never(usize),
 }
 
@@ -228,7 +227,7 @@ impl History {
             |id: &usize| events.iter().any(|event| matches!(event, Event::Never(never) if never == id));
         let mut tester = LinearizabilityTester::new(OneKey::default());
         for event in events.iter() {
-            // Each operation is a thread of its own: the order is that of invocations and returns.
+            // Each operation is a thread of its own, so only invocations and returns determine the order.
             match event {
                 Event::Invoke(id, op) if !is_left_out(id) => drop(tester.on_invoke(*id, *op).unwrap()),
                 Event::Return(id, ret) => drop(tester.on_return(*id, ret.clone()).unwrap()),
@@ -239,7 +238,7 @@ impl History {
     }
 }
 
-/// One client: claims, renews, completes and releases, now and then with a claim it has no more.
+/// One client: claims, renews, completes and releases, sometimes with a claim that it no longer holds.
 async fn client<S: Store>(
     store: FaultStore<S>,
     key: RecordKey,
@@ -254,14 +253,14 @@ async fn client<S: Store>(
         let granted = grants.get(random.random_range(0..=grants.len())).copied();
         let op = match (random.random_range(0..13), granted) {
             (0, _) => Op::Get,
-            // Few positions and values, so that the same step is asked for by several.
+            // Few positions and values, so that several clients record the same step.
             (10..=12, Some((granted, _))) => {
                 Op::Step(granted, random.random_range(0..3), random.random_range(0..2))
             }
             (1, Some((granted, _))) => Op::Renew(granted),
             (2..=5, Some((granted, _))) => Op::Complete(granted, random.random_range(0..1_000)),
             (6..=8, Some((granted, _))) => Op::Release(granted, CAUSES[random.random_range(0..CAUSES.len())]),
-            // Half of the claims ask again for an answer that may have been lost.
+            // Half of the claims repeat one whose answer may have been lost.
             _ => {
                 owner_number += u32::from(random.random_bool(0.5));
                 let fingerprint = u8::from(random.random_bool(0.1));
@@ -296,7 +295,7 @@ async fn client<S: Store>(
     }
 }
 
-/// Runs many short histories, each on a key of its own, until one that no order explains.
+/// Runs many short histories, each on a key of its own, and stops at the first that no order explains.
 async fn violation<S: Store>(store: S, histories: u64, seed: u64) -> Option<(u64, Arc<History>)> {
     let rates = Rates::none()
         .fail_before(0.05)
@@ -331,7 +330,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// How many histories; `IDEM_HISTORIES` asks for more.
+/// The number of histories; `IDEM_HISTORIES` sets another.
 fn histories(usual: u64) -> u64 {
     let given = std::env::var("IDEM_HISTORIES").ok();
     given.map_or(usual, |histories| histories.parse().expect("IDEM_HISTORIES is a number"))
@@ -395,7 +394,7 @@ async fn histories_on_the_mysql_store_are_linearizable() {
     assert_none(violation(store, histories(150), seed()).await);
 }
 
-/// A store whose claim looks first and writes later.
+/// A store whose claim reads first and writes later.
 #[derive(Clone)]
 struct GetThenSet(MemoryStore);
 
@@ -466,7 +465,7 @@ const fn claim_by(owner: u32) -> Op {
     Op::Claim { owner, fingerprint: 0, on_crash: OnCrash::Rerun }
 }
 
-/// A store that takes the late copy of a claim for a new one.
+/// A store that takes a late copy of a claim for a new claim.
 #[test]
 fn a_released_key_that_its_own_owner_revives_is_found_out() {
     let history = History::default();

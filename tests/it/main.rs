@@ -1,4 +1,4 @@
-//! Tests of several crates: the attribute, the engine and HTTP, and what is held against several stores.
+//! Tests across crates: the attribute, the engine and HTTP, and comparisons of several stores.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
@@ -23,9 +23,11 @@ mod injury;
 mod keys;
 mod lease;
 mod linearizability;
+mod message_overlap;
 mod observability;
 mod operation;
 mod recover;
+mod relaxed_claims;
 mod sealed_stores;
 #[path = "../../idem-runtime/tests/it/sealed_support/mod.rs"]
 mod sealed_support;

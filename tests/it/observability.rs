@@ -1,5 +1,4 @@
-//! What those who watch are told: events with operation, digest and attempt, and metrics; never a
-//! key or a result.
+//! Tests of events and metrics: events have operation, digest and attempt; neither contains a key or a result.
 
 use crate::support;
 
@@ -16,7 +15,7 @@ use support::{Failure, LEASE, SCOPE, completion, crashed_worker, operation, reco
 const KEY: &str = "4711-private-key";
 const RESULT: &str = "private-result";
 
-/// What a subscriber wrote.
+/// The text that a subscriber wrote.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -48,7 +47,8 @@ impl Log {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// The fields of idem's events, after a look that each says what it must and not what it must not.
+    /// The fields of idem's events, after a check that each has the required fields and that the log contains neither
+    /// key nor result.
     fn events(&self) -> Vec<Value> {
         let text = self.text();
         assert!(!text.contains("private-key") && !text.contains(RESULT), "{text}");
@@ -201,7 +201,7 @@ async fn a_step_that_nothing_records_runs_and_is_told_once_for_each_name_and_ope
         store.next(OperationKind::Claim, Fault::FailBefore);
         operation().fail_open().run(&store, KEY, lines).await.unwrap();
     }
-    // A task of the body's own is not the call's.
+    // A task that the body spawns does not belong to the call.
     let spawning = || async { tokio::spawn(async { idem::step("spawned", ok).await }).await.unwrap() };
     operation().run(&store, KEY, spawning).await.unwrap();
     let text = log.text();
@@ -268,7 +268,7 @@ async fn the_bodys_own_events_stand_in_the_span_of_the_call() {
     assert_eq!(line["span"]["idem.operation"], SCOPE);
     assert_eq!(line["span"]["idem.key.digest"], record_key(KEY).digest().to_string());
     assert_eq!(line["span"]["idem.attempt"], 1);
-    // How it ended stands in the span, too, when that closes.
+    // The outcome is in the span too when it closes.
     operation().run(&store, KEY, ok).await.unwrap();
     let closed: Vec<Value> = log.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let closed = closed.iter().filter(|line| line["fields"]["message"] == "close");
@@ -306,6 +306,9 @@ async fn events_are_counted_and_times_recorded() {
                 counts.insert(label("event").unwrap(), count);
             }
             DebugValue::Histogram(seconds) => {
+                if key.name() == "idem_store_request_seconds" {
+                    assert_eq!(label("store").as_deref(), Some("MemoryStore"));
+                }
                 times.insert(key.name().to_owned(), seconds.iter().map(|seconds| seconds.0).sum::<f64>());
             }
             DebugValue::Gauge(_) => panic!("{} is a gauge", key.name()),

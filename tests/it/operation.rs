@@ -1,4 +1,4 @@
-//! One call after another: what runs, what is replayed, what is refused.
+//! Tests of calls one after another: which run, which are replayed, which are refused.
 
 use crate::support;
 
@@ -133,7 +133,7 @@ async fn a_key_in_doubt_starts_no_body_until_an_operator_resolves_it() {
     let (store, runs) = (MemoryStore::new(), Runs::default());
     let operation = operation().on_crash(OnCrash::InDoubt);
     crashed_worker(&store, "k", OnCrash::InDoubt).await;
-    // No ttl forgets it either.
+    // No ttl deletes it either.
     tokio::time::advance(Duration::from_secs(10 * 365 * 86_400)).await;
     for _ in 0..2 {
         let refused = operation.run(&store, "k", || count(&runs)).await.unwrap_err();
@@ -341,6 +341,6 @@ async fn memory_stays_bounded_under_a_stream_of_ever_new_keys() {
         operation.run(&store, number, || async { Ok::<_, Failure>(()) }).await.unwrap();
         tokio::time::advance(Duration::from_millis(10)).await;
     }
-    // A thousand are alive; some have not been looked at yet.
+    // A thousand are alive; some expired ones have not been deleted yet.
     assert!(store.len() < 2_500, "{} records", store.len());
 }

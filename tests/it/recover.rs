@@ -1,4 +1,4 @@
-//! `recover`: when it is asked, and what its answer means.
+//! Tests of `recover`: when it is called, and what its answer means.
 
 use crate::support;
 
@@ -18,7 +18,7 @@ async fn state<S: Store>(store: &S) -> Option<State> {
     store.get(&record_key("k")).await.unwrap().map(|record| record.state)
 }
 
-/// What `recover` is to answer.
+/// The answer that `recover` gives.
 #[derive(Clone, Copy)]
 enum Answer {
     Found,
@@ -41,7 +41,7 @@ async fn answered(answer: Answer, asked: &Runs) -> Result<Option<usize>, Failure
     }
 }
 
-/// Who asks, who runs, and under which policy.
+/// Counts the runs of `recover` and of the body, with the policy for crashes.
 #[derive(Clone, Default)]
 struct Stage {
     asked: Runs,
@@ -129,10 +129,10 @@ async fn under_in_doubt_it_settles_the_doubt() {
     for answer in [Found, Nothing] {
         let store = crashed(OnCrash::InDoubt).await;
         let stage = Stage { on_crash: OnCrash::InDoubt, ..Stage::default() };
-        // Who cannot settle it is told, and the key is in doubt.
+        // A caller without `recover` gets an error, and the key is in doubt.
         let refused = operation().run(&store, "k", || async { Ok::<_, Failure>(0) }).await.unwrap_err();
         assert_eq!(refused.kind(), "in_doubt");
-        // Whether the gateway is there is for the next caller to find out.
+        // The next caller's `recover` fails, so the key stays in doubt.
         assert!(matches!(stage.call(&store, Unknown).await, Err(Failure::Transient)));
         assert_eq!(state(&store).await, Some(State::InDoubt));
         let expected = if matches!(answer, Found) { (70, 0) } else { (1, 1) };
@@ -316,7 +316,7 @@ async fn inner(store: &MemoryStore, id: Option<&str>) -> Result<usize, Failure> 
 async fn a_closure_is_asked_too_and_a_call_without_a_key_asks_nothing() {
     let store = crashed(OnCrash::Rerun).await;
     assert_eq!(inner(&store, None).await.unwrap(), 5);
-    // Also inside the body of a call that has taken over, and is not the one to ask about.
+    // Also inside the body of another call that has taken over: a call without a key does not ask about that one.
     let outer = crashed(OnCrash::Rerun).await;
     assert_eq!(operation().run(&outer, "k", || inner(&store, None)).await.unwrap(), 5);
     assert!(matches!(inner(&store, Some("k")).await, Err(Failure::Transient)));

@@ -1,5 +1,5 @@
-//! Encryption, digests, compression and the cache over real stores: what lies there, and that each is a
-//! store all the same.
+//! Tests of encryption, digests, compression and the cache over real stores: what the store holds, and that each is a
+//! correct store.
 
 use crate::sealed_support;
 
@@ -14,19 +14,19 @@ use sealed_support::{claim, granted, key, recorded_as, replayed, ring, step, val
 
 const SECRET: [u8; 32] = [0x21; 32];
 
-/// What must not be found: key, result and the fingerprint's bytes.
+/// Secrets that the store must not hold: key, result and the bytes of the fingerprint.
 const KEY: &str = "alice@example.com/4111111111111111";
 const RESULT: &[u8] = b"{\"receipt\":\"RCPT-000-111-222\",\"name\":\"Alice Cooper\"}";
 const STEP: &[u8] = b"{\"reservation\":\"RSRV-333-444\"}";
 const PRINT: [u8; 32] = *b"private-amount-of-42-euros-00001";
 
-/// All of them, as the guarantees say they are to be stacked.
+/// All of them, in the order that the guarantees name.
 fn all<S: Store>(store: S) -> impl Store {
-    // What does not compress must fit in its envelope into what the store takes.
+    // A value that does not compress must fit, with its envelope, into the store's limit.
     store.encrypted(ring()).compressed_up_to((1 << 20) - 64).digest_keys(&SECRET).cached(1_000)
 }
 
-/// A walk gives digests in the place of keys.
+/// A listing gives digests instead of keys.
 fn named(check: &&Check) -> bool {
     check.theme() != "listing"
 }
@@ -42,7 +42,7 @@ fn the_conformance_kit_holds_over_all_of_them_in_memory() -> Result<(), Violatio
     Ok(())
 }
 
-/// One store and its clone: between two caches a forgotten key is replayed until the bound, by design.
+/// One store and its clone, because with two caches a forgotten key is replayed until the bound, by design.
 async fn all_on_a_file() -> Subject {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("idem.db");
@@ -59,7 +59,7 @@ async fn encrypted_on_a_file() -> Subject {
     Subject::new(open(), Profile::real_clock().short(Duration::from_millis(300))).handle(open()).keep(folder)
 }
 
-/// One test a theme, of all its checks: over a file they take time, most of it waiting.
+/// One test for all checks of a theme: on a file they take time, most of it spent waiting.
 macro_rules! themes {
     ($subject:ident: $($theme:ident)*) => {
         mod $subject {
@@ -118,10 +118,10 @@ async fn fill(store: &impl Store) {
     store.record_step(&other, &record).await.unwrap();
 }
 
-/// How often each secret is found in these bytes.
+/// The number of times each secret occurs in these bytes.
 fn found(bytes: &[u8]) -> [usize; 4] {
     [KEY.as_bytes(), RESULT, STEP, &PRINT].map(|secret| {
-        // Eight bytes in a row are enough to tell.
+        // Eight equal bytes in a row count as an occurrence.
         bytes.windows(8).filter(|part| secret.chunks_exact(8).any(|piece| piece == *part)).count()
     })
 }
@@ -129,7 +129,7 @@ fn found(bytes: &[u8]) -> [usize; 4] {
 async fn in_the_file(change: impl AsyncFn(SqliteStore)) -> [usize; 4] {
     let folder = tempfile::tempdir().unwrap();
     change(SqliteStore::open(folder.path().join("idem.db")).unwrap()).await;
-    // The file and what is written ahead.
+    // The file and its write-ahead log.
     let files = std::fs::read_dir(folder.path()).unwrap();
     let bytes = files.flat_map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect::<Vec<_>>();
     assert!(bytes.windows(11).any(|part| part == b"test.sealed"), "this is not what was written");

@@ -1,4 +1,4 @@
-//! Recovery points: what a step records, what a rerun is given, and what a step is refused for.
+//! Tests of steps: what a step records, what a rerun gets, and when a step is refused.
 
 use crate::support;
 
@@ -42,7 +42,7 @@ fn reason(failure: Failure) -> StepError {
     }
 }
 
-/// Makes a call as far as to `point`, where its worker is never heard of again, and lets its lease run out.
+/// Runs a call up to `point`, where its worker stops for good, and lets its lease run out.
 async fn killed_at(point: &Notify, call: impl Future<Output = Result<usize, Failure>>) {
     let mut call = Box::pin(call);
     assert!(matches!(
@@ -157,7 +157,7 @@ async fn a_name_that_this_run_has_had_is_refused_before_it_runs() {
         Err::<usize, _>(Failure::Transient)
     };
     operation().run(&store, "k", body).await.unwrap_err();
-    // Where both are given from the record too.
+    // Also if both results come from the record.
     operation().run(&store, "k", body).await.unwrap_err();
     let both = operation().run(&store, "k", || async {
         let (one, other) = join(counted("b", &runs), counted("b", &runs)).await;
@@ -297,7 +297,7 @@ async fn a_store_that_is_down_to_the_end_ends_the_step_and_lets_no_other_begin()
         assert!(began.elapsed() >= LEASE, "{:?}", began.elapsed());
         let next = reason(counted("b", &runs).await.unwrap_err());
         assert!(matches!(next, StepError::Store(_)));
-        // The store is back: what waits is recorded before anything else, and the step gives what it gave.
+        // The store is back: the unrecorded step is recorded first, and the step returns its earlier value.
         store.always(OperationKind::RecordStep, None);
         assert_eq!(counted("c", &runs).await?, 2);
         assert_eq!(recorded(&store).await, ["a", "c"]);
@@ -325,7 +325,7 @@ async fn a_rerun_that_cannot_read_what_is_recorded_runs_no_step() {
     assert_eq!(runs.count(), 1);
 }
 
-/// The claim of the running body is taken over by another worker, that has a step of its own.
+/// Has another worker, with a step of its own, take over the claim of the running body.
 async fn taken_over(store: &MemoryStore) {
     store.forget(&record_key("k")).await.unwrap();
     let (owner, grant) = crashed_worker(store, "k", OnCrash::Rerun).await;
@@ -388,7 +388,7 @@ async fn a_step_that_is_dropped_while_it_is_recorded_is_recorded_before_the_next
         assert!(timeout(Duration::from_millis(1), counted("a", &runs)).await.is_err());
         assert_eq!(counted("b", &runs).await?, 2);
         assert_eq!(recorded(&store).await, ["a", "b"]);
-        // What it gave was given to nobody yet.
+        // Nobody has received its value yet.
         assert_eq!(counted("a", &runs).await?, 1);
         assert!(matches!(reason(counted("a", &runs).await.unwrap_err()), StepError::Repeated));
         Ok::<_, Failure>(0)
@@ -447,7 +447,7 @@ async fn a_step_inside_a_step_is_refused_and_a_call_inside_one_has_steps_of_its_
             inner.await
         })
         .await?;
-        // It is over, so the next is not inside it.
+        // It is over, so the next step is not nested in it.
         counted("next", &runs).await
     });
     assert_eq!(call.await.unwrap(), 2);
@@ -507,7 +507,7 @@ async fn what_a_step_holds_is_in_no_debug_text() {
 
 #[tokio::test]
 async fn a_result_recorded_over_unrecorded_steps_replays() {
-    // A worker of an older version takes over and completes: its record is as any other.
+    // A worker of an older version takes over and completes: its record is like any other.
     let (store, runs) = (MemoryStore::new(), Runs::default());
     operation()
         .run(&store, "k", || async {

@@ -1,4 +1,4 @@
-//! What a call does when its store fails: before, after, slowly or for ever, at each operation.
+//! Tests of a call whose store fails: before or after the write, slowly or without end, at each operation.
 
 use crate::support;
 
@@ -76,7 +76,7 @@ async fn a_body_whose_lease_is_lost_is_dropped_before_the_store_is_asked_again()
     let watching = async {
         tokio::task::yield_now().await;
         store.inner().forget(&record_key("k")).await.unwrap();
-        // The loss is found out at the next renewal; then the store hangs.
+        // The next renewal detects the loss; then the store hangs.
         tokio::time::sleep(LEASE / 2).await;
         Arc::strong_count(&held)
     };
@@ -137,7 +137,7 @@ async fn a_grant_that_comes_after_its_caller_gave_up_is_given_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_whose_outcome_stays_unknown_is_found_out_and_given_back() {
-    // Granted, the answer lost, and then the store is down until the call has failed.
+    // The claim is granted, the answer is lost, and then the store is down until the call has failed.
     let (store, runs) = (faulty(), Runs::default());
     store.next(OperationKind::Claim, Fault::FailAfter);
     store.next(OperationKind::Claim, Fault::FailBefore);
@@ -146,7 +146,7 @@ async fn a_claim_whose_outcome_stays_unknown_is_found_out_and_given_back() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(state(&store).await, Some(State::Released));
 
-    // The same where the caller goes away instead.
+    // The same if the caller goes away instead.
     let (store, runs) = (faulty(), Runs::default());
     store.next(OperationKind::Claim, Fault::FailAfter);
     let call = operation().on_crash(OnCrash::InDoubt);

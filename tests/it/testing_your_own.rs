@@ -1,5 +1,5 @@
-//! How to test a function of one's own through a crash, a duplicate and a lost lease, without
-//! sleeping: a store that fails on purpose over `MemoryStore`, and tokio's paused time.
+//! An example of testing your own function with a crash, a duplicate and a lost lease, without sleeping: a store over
+//! `MemoryStore` that fails on purpose, and tokio's paused time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ impl Shop {
         Self { store: FaultStore::new(MemoryStore::new()), charges: Arc::default() }
     }
 
-    /// A worker that dies in the middle of its work: the store never hears of it again.
+    /// Runs a worker that dies in the middle of its work, without another request to the store.
     async fn pay_and_crash(&self, order: u64) {
         self.store.always(OperationKind::Release, Fault::FailBefore);
         let crashed = tokio::time::timeout(Duration::from_secs(10), pay(self, order)).await;

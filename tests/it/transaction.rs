@@ -1,4 +1,4 @@
-//! `transaction = tx`: claim, effects and result are one commit, the caller's.
+//! Tests of `transaction = tx`: the caller's commit writes claim, effects and result together.
 
 use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
@@ -52,16 +52,16 @@ impl Failure {
     }
 }
 
-/// What a body is to do after its effect.
+/// What a body does after its effect.
 #[derive(Clone, Default)]
 enum Then {
     #[default]
     Return,
     Fail(bool),
     Panic,
-    /// Waits, after it has said that it has begun.
+    /// Reports that it has begun, and waits.
     Wait(Arc<Notify>, Arc<Notify>),
-    /// Runs a statement, whatever comes of it.
+    /// Runs a statement and ignores its result.
     Run(&'static str),
 }
 
@@ -144,7 +144,7 @@ async fn pay_patiently(
     Ok(8)
 }
 
-/// As [`pay`], at a second attempt.
+/// The same as [`pay`], with a second attempt.
 #[idempotent(key = "order/{order}", scope = "bank.pay", store = store, transaction = tx)]
 async fn pay_again(
     store: &PostgresStore,
@@ -166,7 +166,7 @@ async fn effect_and_result_are_there_once_after_the_commit_and_neither_before() 
     let mut tx = bank.begin().await;
     assert_eq!(pay(&bank.store, &mut tx, "1", Then::Return).await.unwrap(), 7);
     assert_eq!((bank.effects(), bank.records().as_str()), (0, ""));
-    // Within the transaction it is done.
+    // Within the transaction the call is complete.
     assert_eq!(pay(&bank.store, &mut tx, "1", Then::Return).await.unwrap(), 7);
     tx.commit().await.unwrap();
     assert_eq!((bank.effects(), bank.records().as_str()), (1, "completed"));
@@ -196,7 +196,7 @@ async fn a_rollback_leaves_nothing_and_the_next_call_runs() {
         }
         assert_eq!((bank.effects(), bank.records().as_str()), (0, ""));
     }
-    // What was dropped is rolled back as soon as the pool has its connection again.
+    // The dropped transaction is rolled back as soon as the pool has its connection again.
     let mut tx = bank.begin().await;
     assert_eq!(pay_patiently(&bank.store, &mut tx, "1").await.unwrap(), 8);
     tx.commit().await.unwrap();
@@ -212,7 +212,7 @@ async fn a_duplicate_of_an_uncommitted_call_is_in_flight_at_once() {
     let again = pay(&bank.store, &mut second, "1", Then::Return);
     let again = tokio::time::timeout(Duration::from_secs(5), again).await.expect("it does not wait");
     assert_eq!(again.unwrap_err().kind(), "in_flight");
-    // Another key is another matter, and the refusal spoils nothing.
+    // Another key is not affected, and the refusal leaves the transaction usable.
     pay(&bank.store, &mut second, "2", Then::Return).await.unwrap();
     second.commit().await.unwrap();
     first.commit().await.unwrap();
@@ -307,8 +307,8 @@ async fn a_call_that_is_dropped_at_any_point_leaves_nothing_or_all_though_the_ca
             })
             .await
         };
-        // What the caller does next in its transaction is its own affair, and is committed; unless the call
-        // was broken off while it was ended, which spoils the transaction.
+        // What the caller does next in its transaction is committed, unless the call was cancelled while it was ending,
+        // which makes the transaction unusable.
         let own = format!("own {polls}");
         let goes_on = effect(&mut tx, &own).await.is_ok();
         let committed = tx.commit().await.is_ok();
@@ -330,7 +330,7 @@ async fn a_call_that_is_dropped_at_any_point_leaves_nothing_or_all_though_the_ca
 #[tokio::test]
 async fn a_call_that_is_dropped_while_it_is_undone_leaves_the_connection_sound() {
     let bank = Bank::open().await;
-    // One connection, so that whoever comes next has the same.
+    // One connection, so that the next caller gets the same one.
     let pool = PgPoolOptions::new().max_connections(1).connect(&bank.server.url()).await.unwrap();
     let mut broken_off = 0;
     for (kind, then) in [Then::Fail(false), Then::Fail(true), Then::Panic].into_iter().enumerate() {
@@ -360,7 +360,7 @@ async fn a_call_that_is_dropped_while_it_is_undone_leaves_the_connection_sound()
             assert_eq!(there, "1", "{next}");
         }
     }
-    // How many polls a call takes is the machine's: an answer may be there before it is waited for.
+    // The number of polls of a call depends on the machine: an answer may arrive before the first poll.
     assert!(broken_off > 0);
 }
 
@@ -371,7 +371,7 @@ async fn a_claim_that_is_lost_meanwhile_fails_the_call_and_the_transaction_canno
     let then = Then::Wait(begun.clone(), go_on.clone());
     let mut tx = bank.begin().await;
     effect(&mut tx, "the caller's").await.unwrap();
-    // A worker outside of transactions had the key, and its lease is over; but it is still there, and done before.
+    // A worker outside transactions had the key and its lease is over, but the worker still runs and finishes first.
     let key = RecordKey::new(Scope::new("bank.pay").unwrap(), Key::new("order/1").unwrap());
     let (owner, ttl) = (Owner::random(), Duration::from_secs(60));
     let claim = Claim::new(owner, Duration::from_millis(1), ttl);
@@ -406,7 +406,7 @@ async fn a_body_that_ends_the_transaction_itself_is_not_recorded() {
         let _ = tx.commit().await;
         let records = bank.server.sql("select count(*) from idem_records");
         assert_eq!(records, "0", "{statement}");
-        // The pool's connection is as good as before.
+        // The pool's connection is still usable.
         assert!(!bank.pool.acquire().await.unwrap().is_in_transaction());
     }
 }
@@ -473,7 +473,7 @@ async fn a_killed_server_forgets_what_was_not_committed_and_keeps_what_was() {
     assert_eq!(server.sql("select string_agg(key, ',') from idem_records_readable"), "order/kept");
 }
 
-/// Something of the user's that has a connection.
+/// A type of the user that holds a connection.
 struct Unit<'c>(Transaction<'c, Postgres>);
 
 impl<'c> Deref for Unit<'c> {
@@ -569,11 +569,12 @@ async fn at_every_isolation_level_each_effect_is_there_once_however_many_try() {
                             let mut tx = bank.pool.begin_with(sqlx::AssertSqlSafe(begin)).await.unwrap();
                             let paid = pay(&bank.store, &mut tx, &order, Then::Return).await;
                             if level == "READ COMMITTED" {
-                                // There a duplicate is told the truth, and never runs in vain.
+                                // At this level a duplicate gets the result or `in_flight`, and never runs only to fail
+                                // at its commit.
                                 assert!(paid.as_ref().err().is_none_or(|error| error.kind() == "in_flight"));
                             }
                             tries += 1;
-                            // Every third that could commits nothing.
+                            // Every third call that could commit rolls back.
                             if paid.is_ok() && tries % 3 == 0 {
                                 tx.rollback().await.unwrap();
                             } else if paid.is_ok() && tx.commit().await.is_ok() {
@@ -645,7 +646,7 @@ async fn pay_stepwise(
     tx: &mut Transaction<'_, Postgres>,
     order: &str,
 ) -> Result<u32, Failure> {
-    // The same name twice would be an error of a step that is recorded.
+    // Using the same name twice would be an error for a step that is recorded.
     for _ in 0..2 {
         idem::step("charge", || async { effect(tx, order).await }).await?;
     }

@@ -1,10 +1,10 @@
-//! `Operation::run_in_transaction`: what the attribute's `transaction` does, without it.
+//! Tests of `Operation::run_in_transaction`: the attribute's `transaction` without the attribute.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use idem::{Error, Operation, PostgresStore, Step, StepError};
+use idem::{Durability, Error, Operation, PostgresStore, Step, StepError};
 use idem_test_servers::Postgres as Server;
 use serde::{Deserialize, Serialize};
 use sqlx::{Executor as _, PgPool, Postgres, Transaction};
@@ -118,9 +118,13 @@ async fn an_error_undoes_what_the_body_wrote_and_a_terminal_one_is_recorded() {
 async fn what_cannot_go_with_a_transaction_is_refused_before_the_body() {
     let bank = Bank::open().await;
     let second = Duration::from_secs(1);
-    for operation in
-        [pay().fail_open(), pay().max_attempts(1), pay().timeout(second), pay().retry_after(second)]
-    {
+    for operation in [
+        pay().fail_open(),
+        pay().max_attempts(1),
+        pay().timeout(second),
+        pay().retry_after(second),
+        pay().claim_durability(Durability::Relaxed),
+    ] {
         let mut tx = bank.begin().await;
         let refused = operation.run_in_transaction(&bank.store, &mut tx, "1", effect).await;
         assert_eq!(refused.unwrap_err().kind(), "configuration");
@@ -149,7 +153,7 @@ async fn a_strict_step_does_not_run_in_a_transaction_whose_steps_nothing_records
             matches!(refused, Failure::Idem(Error::Step { source: StepError::Unprotected, .. })),
             "{refused:?}"
         );
-        // A transaction that is dropped ends a moment later, and its key is taken until then.
+        // A dropped transaction ends a moment later, and its key is taken until then.
         tx.rollback().await.unwrap();
     }
     assert_eq!(bank.effects(), "0");

@@ -1,4 +1,4 @@
-//! Calls in transactions, calls without, and outbox messages that meet in the midst.
+//! Tests of concurrent calls in transactions, calls without transactions, and outbox messages.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ impl Bank {
         self.server.sql(&format!("select count(*) from {table}")).parse().unwrap()
     }
 
-    /// A call with the same key as `pay`, without a transaction.
+    /// Makes a call with the same key as `pay`, without a transaction.
     async fn pay_plainly(&self, order: &str, wait: Duration) -> Result<u32, Failure> {
         let operation = Operation::new("bank.pay").wait(wait);
         operation.run(&self.store, ("order", order), || async { Ok::<_, Failure>(8) }).await
@@ -68,7 +68,7 @@ async fn a_message_is_there_once_with_the_effects_and_not_without_them() {
     let bank = Bank::open().await;
     let mut tx = bank.pool.begin().await.unwrap();
     pay(&bank, &mut tx, "1", true).await.unwrap_err();
-    // Though the caller commits what else it did.
+    // Even though the caller commits its other writes.
     tx.commit().await.unwrap();
     assert_eq!((bank.count("effects"), bank.count("idem_outbox")), (0, 0));
     for _ in 0..3 {
@@ -84,7 +84,7 @@ async fn a_call_without_a_transaction_meets_one_that_is_open_as_in_flight_at_onc
     let bank = Bank::open().await;
     for (order, recorded_before) in [("1", false), ("2", true)] {
         if recorded_before {
-            // A released record is there, which the transaction replaces.
+            // There is a released record, which the transaction replaces.
             let operation = Operation::new("bank.pay");
             let failed =
                 operation.run(&bank.store, ("order", order), || async { Err::<u32, _>(Failure::Body) });
@@ -92,7 +92,7 @@ async fn a_call_without_a_transaction_meets_one_that_is_open_as_in_flight_at_onc
         }
         let mut tx = bank.pool.begin().await.unwrap();
         pay(&bank, &mut tx, order, false).await.unwrap();
-        // It is not kept waiting for the transaction, nor are others that travel with it.
+        // It does not wait for the transaction, and neither do other calls in the same batch.
         let (begin, another) = (Instant::now(), format!("other {order}"));
         let (same, other) =
             tokio::join!(bank.pay_plainly(order, Duration::ZERO), bank.pay_plainly(&another, Duration::ZERO));
@@ -126,11 +126,11 @@ async fn a_call_without_a_transaction_that_waits_gets_the_result_of_a_commit_or_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_looked_before_the_one_before_it_committed_looks_again_when_it_has_the_key() {
     let bank = Bank::open().await;
-    // The first transaction of a process is written down in the table that becomes a view.
+    // The first transaction of a process is recorded in the table that becomes a view.
     let mut before = bank.pool.begin().await.unwrap();
     pay(&bank, &mut before, "0", false).await.unwrap();
     before.commit().await.unwrap();
-    // The look passes a gate between reading the record and asking for the key.
+    // A view stops the lookup between reading the record and asking for the key.
     for statement in [
         "CREATE FUNCTION gate(v bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS \
          $$ BEGIN PERFORM pg_advisory_lock_shared(42); PERFORM pg_advisory_unlock_shared(42); RETURN v; END $$",

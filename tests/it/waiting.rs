@@ -1,4 +1,4 @@
-//! Many callers at once: one runs, the others wait or are refused.
+//! Tests of many callers at once: one runs, the others wait or are refused.
 
 use crate::support;
 
@@ -39,7 +39,7 @@ async fn the_waiters_of_a_process_share_one_poll() {
     };
     let (results, ()) = join(join_all(calls), recording).await;
     assert!(results.into_iter().all(|result| result.unwrap() == 7));
-    // One question each to begin with, and one poll of at most twenty a second, after a faster start.
+    // One request each at the start, then polls for all of them at no more than twenty a second, after a faster start.
     let asked = store.asked(OperationKind::Claim);
     assert!((201..300).contains(&asked), "{asked} claims");
 }
@@ -146,7 +146,7 @@ async fn a_waiter_sees_what_another_process_recorded() {
     let waiting = operation.run(&store, "k", || async { Ok::<_, Failure>(0) });
     let recording = async {
         tokio::time::sleep(Duration::from_secs(3)).await;
-        // Past the engine, as another process does: no bell rings.
+        // Directly on the store, as another process does, so no waiting call is woken.
         store.complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
         tokio::time::Instant::now()
     };

@@ -1,4 +1,4 @@
-//! Uses of the attribute and the derive that say nothing themselves.
+//! Uses of the attribute and the derive that cause no lint by themselves.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct Sku<T> {
 #[derive(Clone, Copy, Debug, KeyPart)]
 pub struct Name<'a>(&'a str, u8);
 
-/// A part of variants.
+/// A part that is an enum.
 #[derive(Clone, Copy, Debug, KeyPart)]
 pub enum Region {
     /// Europe.
@@ -29,7 +29,7 @@ pub enum Region {
     America,
 }
 
-/// What a gateway says.
+/// The error of a gateway.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Failure(bool);
 
@@ -48,11 +48,11 @@ impl From<Error> for Failure {
 
 const LEASE: Duration = Duration::from_secs(5);
 
-/// Durations and templates.
+/// Uses durations and templates.
 ///
 /// # Errors
 ///
-/// Those of idem.
+/// idem's own errors.
 #[idem::idempotent(key = "{sku}/{region}/{name.0}", ttl = "1h", lease = LEASE, store = store)]
 pub async fn template(
     store: &MemoryStore,
@@ -64,11 +64,11 @@ pub async fn template(
     Ok(name.1)
 }
 
-/// Expressions, a fingerprint, a type parameter and an early return.
+/// Uses expressions, a fingerprint, a type parameter and an early return.
 ///
 /// # Errors
 ///
-/// Those of idem.
+/// idem's own errors.
 #[idem::idempotent(
     key = (id, sku.item.len(), { sku.warehouse + 1 }),
     scope = "uses.expression",
@@ -90,7 +90,7 @@ pub async fn expression<S: Store, T: KeyPart + Sync + ToString>(
     Ok(text)
 }
 
-/// Options.
+/// Uses several options.
 ///
 /// # Errors
 ///
@@ -101,7 +101,7 @@ pub async fn missing(store: &MemoryStore, id: u8, part: Option<&str>) -> Result<
     part.map(str::len).ok_or(Failure(id > 0))
 }
 
-/// Where calls are made.
+/// The application that makes the calls.
 #[derive(Clone, Debug, Default)]
 pub struct App {
     store: MemoryStore,
@@ -112,7 +112,7 @@ impl App {
     ///
     /// # Errors
     ///
-    /// Those of idem.
+    /// idem's own errors.
     #[idem::idempotent(key = "{id}", store = self.store, on_crash = "in_doubt", scope = "method", crate = ::idem)]
     pub async fn method(&self, id: u8) -> Result<u8, Error> {
         ready(()).await;
@@ -134,7 +134,7 @@ impl App {
     ///
     /// # Errors
     ///
-    /// Those of idem.
+    /// idem's own errors.
     #[idem::idempotent(key = "{id}", store = self.store)]
     #[expect(unused_variables)]
     pub async fn expecting(&self, id: u8) -> Result<(), Error> {
@@ -143,12 +143,12 @@ impl App {
     }
 }
 
-/// Where money is moved.
+/// A bank that moves money.
 #[derive(Clone, Debug)]
 pub struct Bank(PostgresStore);
 
 impl Bank {
-    /// In the caller's transaction.
+    /// Runs in the caller's transaction.
     ///
     /// # Errors
     ///

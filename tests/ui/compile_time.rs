@@ -1,7 +1,7 @@
-//! What compiles, and the messages for what does not.
+//! Tests of uses that must compile, and of the messages for uses that must not.
 //!
-//! The goldens are of the toolchain that the workspace names; `TRYBUILD=overwrite` makes them anew, and
-//! then each is to be read.
+//! The goldens belong to the toolchain that the workspace names. `TRYBUILD=overwrite` makes them again; read each of
+//! them afterwards.
 
 #[test]
 fn every_valid_use_of_a_whole_crate_compiles() {

@@ -1,1 +1,1 @@
-//! Nothing: the cases are the package. See `compile_time.rs`.
+//! Empty: the package consists of its cases. See `compile_time.rs`.

@@ -1,4 +1,4 @@
-//! The smallest program that uses one feature of the library, or none of it. It is built and not run.
+//! The smallest program that uses one feature of the library, or does not use the library. It is built, not run.
 
 #[cfg(feature = "macros")]
 mod uses;

@@ -1,6 +1,6 @@
-//! One use of each feature that is on.
+//! One use of each enabled feature.
 
-#[cfg(any(feature = "zstd", feature = "encryption", feature = "cache"))]
+#[cfg(any(feature = "zstd", feature = "encryption", feature = "cache", feature = "trace-links"))]
 use idem::StoreExt as _;
 use idem::{Error, KeyPart, MemoryStore, Store, idempotent};
 
@@ -11,7 +11,7 @@ async fn charge<S: Store, K: KeyPart>(store: &S, order: K) -> Result<String, Err
     Ok("a receipt".to_owned())
 }
 
-/// One call on a store.
+/// Makes one call on a store.
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "not every feature has a store"))]
 async fn on<S: Store>(store: S) -> Result<(), Failure> {
     charge(&store, 7_u64).await?;
@@ -37,6 +37,8 @@ pub(crate) async fn all() -> Result<(), Failure> {
     on(MemoryStore::new().encrypted(idem::KeyRing::new(1, &[7; 32]))).await?;
     #[cfg(feature = "cache")]
     on(MemoryStore::new().cached(1 << 20)).await?;
+    #[cfg(feature = "trace-links")]
+    on(MemoryStore::new().traced(())).await?;
     #[cfg(feature = "http")]
     serve().await?;
     #[cfg(feature = "message")]

@@ -1,7 +1,8 @@
-//! What a replay costs: from `SqliteStore` and `RedisStore`, from each encrypted, and from memory before each.
+//! Measures the cost of a replay from `SqliteStore` and `RedisStore`: plain, encrypted, and from a memory cache in
+//! front of each.
 //!
-//! `cargo run --release -p idem-cache-cost [SECONDS]`. The arms take turns in short rounds, so that what else
-//! runs on the machine falls on all alike; printed is the median of the rounds, and its ratio to the cache.
+//! `cargo run --release -p idem-cache-cost [SECONDS]`. The arms take turns in short rounds, so that other load on the
+//! machine affects all of them equally. It prints the median of the rounds and its ratio to the cache.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use idem::{Key, KeyRing, RecordKey, RedisStore, Scope, SqliteStore, Store, Store
 use idem_test_servers::Redis;
 
 const ROUNDS: usize = 9;
-/// How many results there are to replay, and how large each is.
+/// The number of results to replay.
 const KEPT: usize = 1_000;
 const BYTES: usize = 200;
 
@@ -82,7 +83,7 @@ async fn record(store: &impl Store, number: usize) -> Anything<()> {
     }
 }
 
-/// Seconds a replay.
+/// Returns the seconds that one replay takes.
 async fn replays(store: &impl Store, time: Duration) -> Anything<f64> {
     let keys = (0..KEPT).map(key).collect::<Anything<Vec<_>>>()?;
     let (begin, mut count) = (Instant::now(), 0_u32);

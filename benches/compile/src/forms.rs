@@ -1,11 +1,11 @@
-//! The packages that are measured: their manifests and their functions.
+//! The measured packages: their manifests and their functions.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// One way to write the same functions.
+/// A way to write the same functions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `#[idempotent]`.
@@ -84,7 +84,7 @@ impl Form {
     }
 }
 
-/// What every function awaits; its future holds a kilobyte.
+/// The step that every function awaits. Its future holds a kilobyte.
 const STEP: &str = "
 async fn step(id: u64) -> Result<u64, Error> {
     let held = [id; 128];
@@ -93,7 +93,7 @@ async fn step(id: u64) -> Result<u64, Error> {
 }
 ";
 
-/// Writes the package with so many functions.
+/// Writes the package with this number of functions.
 pub(crate) fn write(form: Form, package: &Path, root: &Path, functions: usize) -> io::Result<()> {
     fs::create_dir_all(package.join("src"))?;
     let manifest = format!(
@@ -119,7 +119,7 @@ pub(crate) fn write(form: Form, package: &Path, root: &Path, functions: usize) -
     fs::write(package.join("src/main.rs"), code)
 }
 
-/// Makes the package be built again, and nothing else.
+/// Makes cargo build the package again, and nothing else.
 pub(crate) fn touch(package: &Path) -> io::Result<()> {
     let path = package.join("src/main.rs");
     let code = fs::read_to_string(&path)?;

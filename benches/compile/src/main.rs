@@ -1,10 +1,9 @@
-//! What the attribute costs to compile: the same functions annotated, written by hand with
-//! `Operation::run`, and under the macro of `cached`. Prints build time (processor seconds, so that what
-//! else runs on the machine counts little), size of the binary, LLVM lines (where `cargo llvm-lines` is
-//! installed), and sizes of the futures.
+//! Measures what the attribute costs to compile: the same functions annotated, written by hand with `Operation::run`,
+//! and under the macro of `cached`. Prints build time (processor seconds, so that other load on the machine matters
+//! little), size of the binary, LLVM lines (if `cargo llvm-lines` is installed), and sizes of the futures.
 //!
-//! `cargo run -p idem-compile-cost [FUNCTIONS [ROUNDS]] [--release]`; 500 functions and 3 rounds unless
-//! said. It needs bash, and the network once, for `cached`.
+//! `cargo run -p idem-compile-cost [FUNCTIONS [ROUNDS]] [--release]`; the defaults are 500 functions and 3 rounds. It
+//! needs bash, and the network once, to download `cached`.
 
 mod forms;
 
@@ -16,12 +15,12 @@ use forms::Form;
 
 type Anything<T> = Result<T, Box<dyn Error>>;
 
-/// What was measured of one form.
+/// The measurements of one form.
 struct Cost {
     form: Form,
     seconds: f64,
     bytes: u64,
-    /// Of the unoptimized LLVM code, where `cargo llvm-lines` is installed.
+    /// Lines of the unoptimized LLVM code, if `cargo llvm-lines` is installed.
     lines: Option<u64>,
     future: String,
 }
@@ -38,7 +37,7 @@ fn main() -> Anything<()> {
     let mut costs = Vec::new();
     for form in Form::ALL {
         let package = folder.join(form.name());
-        // First without functions, so that the dependencies are built and not measured.
+        // First without functions, so that the build of the dependencies is not measured.
         forms::write(form, &package, &root, 0)?;
         build(&package, release)?;
         forms::write(form, &package, &root, functions)?;
@@ -75,7 +74,7 @@ fn ratio(lines: Option<u64>, against: Option<u64>) -> String {
     }
 }
 
-/// Builds a package, and says how many processor seconds that took.
+/// Builds a package, and returns the processor seconds that it took.
 fn build(package: &Path, release: bool) -> Anything<f64> {
     let release = if release { "--release" } else { "" };
     let script = format!("TIMEFORMAT='%U %S'; time cargo build --quiet {release} 1>&2");
@@ -94,7 +93,7 @@ fn build(package: &Path, release: bool) -> Anything<f64> {
     Ok(times.split(' ').filter_map(|time| time.parse::<f64>().ok()).sum())
 }
 
-/// The lines of LLVM code of a package, with all it makes anew of its dependencies' generics.
+/// The lines of LLVM code of a package, including the generics of its dependencies that it instantiates.
 fn llvm_lines(package: &Path, release: bool) -> Option<u64> {
     let mut command = Command::new("cargo");
     command.arg("llvm-lines").args(release.then_some("--release")).current_dir(package);

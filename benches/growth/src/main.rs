@@ -1,7 +1,6 @@
-//! What a call costs while the store grows from 10,000 records on, and expired records are deleted meanwhile.
-//! It starts its own servers, fills each store in its own layout with copies of a record that the store made,
-//! and checks that the store replays them. Prints tables in Markdown; with `--write` makes
-//! `growth.md` and `growth.svg`.
+//! Measures the cost of a call while the store grows from 10,000 records and expired records are deleted. It starts its
+//! own servers, fills each store in its own layout with copies of a record that the store made, and checks that the
+//! store replays them. Prints tables in Markdown; with `--write` makes `growth.md` and `growth.svg`.
 
 mod measure;
 mod on_postgres;
@@ -25,13 +24,13 @@ struct Arguments {
     /// Only these stores.
     #[arg(long, value_enum, value_delimiter = ',')]
     store: Vec<StoreKind>,
-    /// The most records.
+    /// The largest number of records.
     #[arg(long, default_value_t = 10_000_000)]
     most: u64,
-    /// How long each kind of call is measured in each round, in milliseconds.
+    /// The time for which each kind of call is measured in each round, in milliseconds.
     #[arg(long, default_value_t = 1_000)]
     millis: u64,
-    /// How many rounds: what is said is the median.
+    /// The number of rounds. The figures are the median.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// The folder to write `growth.md` and `growth.svg` to.
@@ -46,26 +45,26 @@ enum StoreKind {
     Redis,
 }
 
-/// What was measured of one store at one size.
+/// The measurements of one store at one size.
 pub(crate) struct Point {
     pub(crate) records: u64,
     pub(crate) filled_in: Duration,
     /// On disk, or in the server's memory.
     pub(crate) bytes: u64,
-    /// Each kind of call, by each number of callers.
+    /// The figures of each kind of call, with each number of callers.
     pub(crate) figures: Vec<(Kind, usize, Figures)>,
-    /// Records that were made to expire, and how many of them were deleted by the end.
+    /// The number of records that were made to expire, and how many of them were deleted by the end.
     pub(crate) made: u64,
     pub(crate) deleted: u64,
-    /// The longest that one purge took, where the program purges.
+    /// The longest time that one purge took, if the program purges.
     pub(crate) longest_purge: Duration,
 }
 
-/// What was measured of one store.
+/// The measurements of one store.
 pub(crate) struct Grown {
     pub(crate) store: String,
     pub(crate) points: Vec<Point>,
-    /// Why it was not filled further.
+    /// The reason why it was not filled further.
     pub(crate) ended: Option<String>,
 }
 
@@ -95,7 +94,7 @@ async fn main() -> Anything<()> {
     Ok(())
 }
 
-/// Fills a store step by step, and measures it at each.
+/// Fills a store step by step, and measures it at each step.
 async fn grow<S: Subject>(mut subject: S, arguments: &Arguments) -> Anything<Grown> {
     let plan = Plan { rounds: arguments.rounds.max(1), time: Duration::from_millis(arguments.millis) };
     let mut grown = Grown { store: subject.name().await?, points: Vec::new(), ended: None };

@@ -1,5 +1,5 @@
-//! How one size is measured: each kind of call in turns of short rounds, while other calls make records that
-//! expire, and those are deleted.
+//! Measures one size: the kinds of call take turns in short rounds, while other calls make records that expire and are
+//! deleted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,13 +13,13 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use crate::Point;
 use crate::subject::{Anything, Subject, fresh, kept, key, replay, short};
 
-/// How many callers there are at once.
+/// The numbers of concurrent callers.
 pub(crate) const CALLERS: [usize; 2] = [1, 16];
-/// How many records expire in a second, besides those of the calls that are measured.
+/// The number of records that expire in a second, besides those of the measured calls.
 pub(crate) const EXPIRING: u64 = 1_000;
-/// How often so many of them are made together.
+/// The pause between two groups of such records.
 const BEAT: Duration = Duration::from_millis(50);
-/// Where the numbers of keys begin that are in no store.
+/// The first number of the keys that are in no store.
 const UNUSED: u64 = 1 << 31;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,7 +45,7 @@ pub(crate) struct Plan {
     pub(crate) time: Duration,
 }
 
-/// What one kind of call showed.
+/// The measurements of one kind of call.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Figures {
     pub(crate) per_second: f64,
@@ -53,21 +53,21 @@ pub(crate) struct Figures {
     pub(crate) p99: Duration,
 }
 
-/// The next number of a key that was never used.
+/// The next number of an unused key.
 static UNUSED_NEXT: AtomicU64 = AtomicU64::new(UNUSED);
 
 fn unused() -> u64 {
     UNUSED_NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Measures a store that holds so many records.
+/// Measures a store that holds `records` records.
 pub(crate) async fn point<S: Subject>(subject: &S, records: u64, plan: Plan) -> Anything<Point> {
     let store = subject.store()?;
     let (made_before, left_before) = (UNUSED_NEXT.load(Ordering::Relaxed), subject.left().await?);
     let background = Background::start(store, subject.is_purged());
     let mut rounds: Vec<(Kind, usize, Vec<Figures>)> =
         Kind::ALL.into_iter().flat_map(|kind| CALLERS.map(|callers| (kind, callers, Vec::new()))).collect();
-    // The first round warms up.
+    // The first round is a warm-up.
     for round in 0..=plan.rounds {
         for (kind, callers, figures) in &mut rounds {
             let one = one(store, *kind, *callers, records, plan.time).await?;
@@ -77,7 +77,7 @@ pub(crate) async fn point<S: Subject>(subject: &S, records: u64, plan: Plan) -> 
         }
     }
     let longest_purge = background.end().await?;
-    // So that what was made last is due, too.
+    // Until the last of these records have expired, too.
     sleep(Duration::from_secs(3)).await;
     if subject.is_purged() {
         store.purge(usize::MAX).await?;
@@ -89,7 +89,7 @@ pub(crate) async fn point<S: Subject>(subject: &S, records: u64, plan: Plan) -> 
     Ok(Point { records, filled_in: Duration::ZERO, bytes, figures, made, deleted, longest_purge })
 }
 
-/// The median of each figure by itself.
+/// The median of each figure on its own.
 fn middle(all: &[Figures]) -> Figures {
     let mut rates: Vec<f64> = all.iter().map(|figures| figures.per_second).collect();
     rates.sort_by(f64::total_cmp);
@@ -115,7 +115,7 @@ async fn one<S: Store>(
         tokio::spawn(async move {
             let (kept, short) = (kept(), short());
             let mut times = Vec::with_capacity(100_000);
-            // All over the store, each caller elsewhere.
+            // Spread over the whole store, with a different start for each caller.
             let mut number = caller * 7_919 + begin.elapsed().subsec_nanos() as u64;
             while begin.elapsed() < time {
                 number =
@@ -142,7 +142,7 @@ async fn one<S: Store>(
     Ok(Figures { per_second: times.len() as f64 / elapsed, p50: at(50), p99: at(99) })
 }
 
-/// What goes on while calls are measured.
+/// The load that runs while calls are measured.
 struct Background {
     ended: Arc<AtomicBool>,
     expiring: JoinHandle<Anything<()>>,
@@ -157,7 +157,7 @@ impl Background {
         Self { ended, expiring, purging }
     }
 
-    /// Ends it, and says how long the longest purge took.
+    /// Ends it, and returns the time of the longest purge.
     async fn end(self) -> Anything<Duration> {
         self.ended.store(true, Ordering::Relaxed);
         self.expiring.await??;
@@ -165,7 +165,7 @@ impl Background {
     }
 }
 
-/// Makes records that expire soon, at a rate that does not depend on the store.
+/// Makes short-lived records, at a rate that does not depend on the store.
 async fn expire<S: Store>(store: S, ended: Arc<AtomicBool>) -> Anything<()> {
     let short = short();
     let each = EXPIRING * u64::try_from(BEAT.as_millis())? / 1_000;
@@ -178,7 +178,7 @@ async fn expire<S: Store>(store: S, ended: Arc<AtomicBool>) -> Anything<()> {
     Ok(())
 }
 
-/// Purges every second, as a program is told to do it, and says how long the longest took.
+/// Purges every second, as the documentation tells programs to do, and returns the time of the longest purge.
 async fn purge<S: Store>(store: S, is_purged: bool, ended: Arc<AtomicBool>) -> Anything<Duration> {
     let mut longest = Duration::ZERO;
     let mut beat = interval(Duration::from_secs(1));

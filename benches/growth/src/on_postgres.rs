@@ -1,4 +1,4 @@
-//! PostgreSQL, which waits for the disk. The program purges, every second.
+//! PostgreSQL, which waits for the disk. The program purges every second.
 
 use idem::PostgresStore;
 use idem_test_servers::Postgres;
@@ -12,7 +12,7 @@ pub(crate) struct OnPostgres {
 
 impl OnPostgres {
     pub(crate) async fn new() -> Anything<Self> {
-        // The filling writes as much in a minute as a program in days; all else is as the server comes.
+        // The filling writes as much in a minute as a program does in days; all other settings are the defaults.
         let server = Postgres::with(&["max_wal_size=4GB"]);
         let store = PostgresStore::connect(&server.url()).await?;
         Ok(Self { store, server })
@@ -56,7 +56,7 @@ impl Subject for OnPostgres {
         if copied != to - from {
             return Err("not each record was copied".into());
         }
-        // As autovacuum does it by and by where a table grows by and by.
+        // As autovacuum would do it while a table grows slowly.
         let _ = self.server.sql("VACUUM (ANALYZE) idem_records");
         let _ = self.server.sql("CHECKPOINT");
         Ok(())

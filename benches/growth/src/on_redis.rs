@@ -1,4 +1,4 @@
-//! Redis without a disk. It deletes what expired by itself.
+//! Redis without a disk. It deletes expired records by itself.
 
 use idem::RedisStore;
 use idem_test_servers::Redis;
@@ -7,11 +7,11 @@ use redis::{AsyncConnectionConfig, Client, cmd, pipe};
 
 use crate::subject::{Anything, KEPT, MODEL, Subject, key};
 
-/// How many commands are sent at once.
+/// The number of commands that are sent together.
 const CHUNK: u64 = 1_000;
-/// About what a record takes in the server's memory.
+/// The approximate size of a record in the server's memory.
 const RECORD: u64 = 400;
-/// What is left to everybody else.
+/// The memory that is left for all other programs.
 const SPARE: u64 = 4 << 30;
 
 pub(crate) struct OnRedis {
@@ -25,14 +25,14 @@ impl OnRedis {
     pub(crate) async fn new() -> Anything<Self> {
         let server = Redis::start();
         let store = RedisStore::connect(&server.url()).await?;
-        // A busy machine may take long for a thousand commands.
+        // A busy machine may need a long time for a thousand commands.
         let patient = AsyncConnectionConfig::new().set_response_timeout(None);
         let client = Client::open(server.url())?;
         let connection = client.get_multiplexed_async_connection_with_config(&patient).await?;
         Ok(Self { store, connection, filled: 0, _server: server })
     }
 
-    /// One of the numbers or words that the server tells of itself.
+    /// A value that the server reports about itself.
     async fn said(&self, section: &str, name: &str) -> Anything<String> {
         let said: String = cmd("INFO").arg(section).query_async(&mut self.connection.clone()).await?;
         let mut lines = said.lines();
@@ -90,7 +90,7 @@ impl Subject for OnRedis {
 
     async fn left(&self) -> Anything<u64> {
         let all: u64 = cmd("DBSIZE").query_async(&mut self.connection.clone()).await?;
-        // One is the model.
+        // One of them is the model.
         Ok(all.saturating_sub(self.filled + 1))
     }
 

@@ -1,4 +1,4 @@
-//! SQLite in one file. It deletes what expired by itself.
+//! SQLite in one file. It deletes expired records by itself.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use crate::subject::{Anything, KEPT, MODEL, SHORT, Subject, key, spread};
 
 pub(crate) struct Sqlite {
-    /// `None` only while it is filled.
+    /// `None` only while the file is filled.
     store: Option<SqliteStore>,
     path: PathBuf,
-    /// After the store: it goes with the files.
+    /// Declared after the store, because dropping it removes the files.
     _folder: TempDir,
 }
 
@@ -28,7 +28,7 @@ impl Sqlite {
 /// Copies the model, in one transaction.
 fn copy(connection: &mut Connection, numbers: &[u64]) -> Anything<()> {
     let transaction = connection.transaction()?;
-    // The columns that are copied as they are, whatever the layout has.
+    // The columns that are copied unchanged, whatever the layout is.
     let columns: String = transaction.query_row(
         "SELECT group_concat(name, ', ') FROM pragma_table_info('idem_records') \
          WHERE name NOT IN ('key', 'expires_at')",
@@ -65,9 +65,9 @@ impl Subject for Sqlite {
 
     async fn fill(&mut self, from: u64, to: u64) -> Anything<()> {
         let mut numbers: Vec<u64> = (from..to).collect();
-        // In the order of the index, so that each of its pages is written once.
+        // In the order of the index, so that each page of the index is written once.
         numbers.sort_unstable_by_key(|number| spread(*number));
-        // Closed, so that nothing is written twice.
+        // The store is closed, so that nothing is written twice.
         self.store = None;
         let mut connection = Connection::open(&self.path)?;
         for (name, value) in [("journal_mode", "OFF"), ("synchronous", "OFF"), ("cache_size", "-500000")] {
@@ -76,7 +76,7 @@ impl Subject for Sqlite {
         copy(&mut connection, &numbers)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         drop(connection);
-        // Or the disk would still be busy with it while calls are measured. Nobody has it open now.
+        // Otherwise the disk would still be busy with the file while calls are measured. Nobody has the file open now.
         File::open(&self.path)?.sync_all()?;
         self.store = Some(SqliteStore::open(&self.path)?);
         Ok(())

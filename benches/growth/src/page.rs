@@ -1,4 +1,4 @@
-//! The figures as Markdown.
+//! Prints the figures as Markdown.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::measure::{EXPIRING, Figures, Kind};
 use crate::subject::Anything;
 use crate::{Grown, Point};
 
-/// The figures of one kind of call at one size, and how often the time at the first size that is.
+/// The figures of one kind of call at one size, and the ratio of its time to the time at the first size.
 pub(crate) fn relative(grown: &Grown, kind: Kind, callers: usize) -> Vec<(u64, f64)> {
     let time = |point: &Point| figures(point, kind, callers).map(|figures| figures.p50.as_secs_f64());
     let Some(first) = grown.points.first().and_then(time) else { return Vec::new() };
@@ -19,7 +19,7 @@ fn figures(point: &Point, kind: Kind, callers: usize) -> Option<Figures> {
     all.find(|one| (one.0, one.1) == (kind, callers)).map(|one| one.2)
 }
 
-/// Digits in groups of three.
+/// Writes a number with its digits in groups of three.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);

@@ -1,4 +1,5 @@
-//! The figures as a picture: records on a logarithmic axis, the time of a call against that at the first size.
+//! Draws the figures: the number of records on a logarithmic axis, and the time of a call relative to the time at the
+//! first size.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Clients that keep their connection and ask one request after another.
+//! Clients that keep their connection and send one request after another.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,28 +8,28 @@ use futures_util::future::try_join_all;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// How many payments a client makes before it logs in again: a session that grows without end would be
-/// measured, where a layer keeps its responses in the session.
+/// The number of payments that a client makes before it logs in again. Otherwise, if a layer keeps its responses in the
+/// session, the bench would measure a session that grows without end.
 const LOGIN_EVERY: usize = 50;
 
-/// What a run showed.
+/// The measurements of a run.
 pub(crate) struct Measured {
     pub(crate) per_second: f64,
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
 }
 
-/// How the clients ask.
+/// How the clients send their requests.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) connections: usize,
     pub(crate) time: Duration,
-    /// Each key a second time, and only that is measured.
+    /// Send each key a second time, and measure only the second time.
     pub(crate) replays: bool,
 }
 
 impl Load {
-    /// Asks the server at `address` for as long as it takes.
+    /// Sends requests to the server at `address` until the time is over.
     pub(crate) async fn run(self, address: SocketAddr, keys: &str) -> io::Result<Measured> {
         let clients = (0..self.connections).map(|number| {
             let keys = format!("{keys}-{number}");
@@ -101,7 +101,7 @@ impl Connection {
             .to_owned())
     }
 
-    /// Gives the head of the answer, once all of it is here.
+    /// Returns the head of the answer, once all of the answer has arrived.
     async fn ask(&mut self, request: &str) -> io::Result<String> {
         self.stream.write_all(request.as_bytes()).await?;
         self.buffer.clear();

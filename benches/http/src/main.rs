@@ -1,10 +1,11 @@
-//! What the HTTP layer costs: throughput and latency of one server without it, with it on memory and on
-//! Redis, and with the layer of the crate `axum-idempotent` on memory, in one run. The crate
-//! `idempotent` has no HTTP layer, so `axum-idempotent` stands for it.
+//! Measures the cost of the HTTP layer: throughput and latency of one server without it, with it on memory and on
+//! Redis, with a middleware on Redis that is written by hand, and with the layer of the crate `axum-idempotent` on
+//! memory, in one run. The crate `idempotent` has no HTTP layer, so `axum-idempotent` takes its place.
 //!
-//! Clients and servers share the machine, and the handler does nothing, so that the figures show the
-//! layers at their worst. What counts is the ratios.
+//! Clients and servers share the machine, and the handler does nothing, so the figures show the layers at their worst.
+//! Compare the ratios, not the figures.
 
+mod by_hand;
 mod load;
 
 use std::net::SocketAddr;
@@ -28,26 +29,26 @@ use ruts::{CookieOptions, Session, SessionLayer};
 use tokio::net::TcpListener;
 use tower_cookies::CookieManagerLayer;
 
-/// For how long the other crate keeps a response.
+/// The time for which the other crate keeps a response.
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 
 #[derive(Parser)]
 struct Options {
-    /// How long each server is measured in each round.
+    /// The time for which each server is measured in each round.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
-    /// How often all are measured, in turn.
+    /// The number of rounds, in each of which all servers are measured in turn.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// How many connections at once.
+    /// The number of concurrent connections.
     #[arg(long, default_value_t = 16)]
     connections: usize,
-    /// Measures only those whose name holds this text.
+    /// Measures only the servers whose name contains this text.
     #[arg(long, default_value = "")]
     only: String,
 }
 
-/// One server, and what it showed.
+/// One server and its measurements.
 struct Contestant {
     name: &'static str,
     address: SocketAddr,
@@ -58,23 +59,27 @@ struct Contestant {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::parse();
-    let redis = Redis::start();
+    let server = Redis::start();
     let login = Router::new().route("/login", post(async || ""));
     let bare = serve(routes().merge(login.clone())).await?;
     let memory = routes().layer(IdempotencyLayer::shared_by_all_clients(MemoryStore::new()));
     let memory = serve(memory.merge(login.clone())).await?;
     let on_redis =
-        routes().layer(IdempotencyLayer::shared_by_all_clients(RedisStore::connect(&redis.url()).await?));
-    let on_redis = serve(on_redis.merge(login)).await?;
+        routes().layer(IdempotencyLayer::shared_by_all_clients(RedisStore::connect(&server.url()).await?));
+    let on_redis = serve(on_redis.merge(login.clone())).await?;
+    let connection = redis::Client::open(server.url())?.get_multiplexed_async_connection().await?;
+    let by_hand = serve(by_hand::guarded(routes(), connection).merge(login)).await?;
     let other = serve(axum_idempotent()).await?;
     let contestant = |name, address, replays| Contestant { name, address, replays, measured: Vec::new() };
     let mut contestants = [
         contestant("no layer", bare, false),
         contestant("idem, memory", memory, false),
         contestant("axum-idempotent, memory", other, false),
+        contestant("by hand, redis", by_hand, false),
         contestant("idem, redis", on_redis, false),
         contestant("idem, memory, replays", memory, true),
         contestant("axum-idempotent, memory, replays", other, true),
+        contestant("by hand, redis, replays", by_hand, true),
         contestant("idem, redis, replays", on_redis, true),
     ];
     for round in 0..options.rounds {
@@ -82,7 +87,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         {
             let time = Duration::from_secs(options.seconds);
             let load = Load { connections: options.connections, time, replays: contestant.replays };
-            let keys = format!("{round}-{}", contestant.replays);
+            // Two of them share a Redis.
+            let keys = format!("{}-{round}", contestant.name);
             contestant.measured.push(load.run(contestant.address, &keys).await?);
         }
     }
@@ -97,10 +103,10 @@ fn routes() -> Router {
     Router::new().route("/payments", post(pay))
 }
 
-/// The same with the crate's layer, as its documentation sets it up. It keeps responses in a session,
-/// so there must be one.
+/// The same server with the other crate's layer, set up as its documentation says. The layer keeps responses in a
+/// session, so there must be one.
 fn axum_idempotent() -> Router {
-    // None is thrown away while it is measured.
+    // Large enough that no response is discarded during the measurement.
     let store = Arc::new(MokaStore::builder().max_capacity(10_000_000).build());
     let options = IdempotentOptions::default()
         .use_idempotency_key_header(Some("Idempotency-Key"), true)
@@ -126,7 +132,7 @@ async fn serve(router: Router) -> std::io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// The median of the rounds.
+/// Prints the median of the rounds.
 fn print(contestants: &[Contestant]) {
     let median = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);

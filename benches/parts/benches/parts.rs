@@ -1,4 +1,4 @@
-//! The parts of a call, each by itself.
+//! Measures each part of a call on its own.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -59,7 +59,7 @@ fn calls(c: &mut Criterion) {
     let memory = MemoryStore::new();
     runtime.block_on(by_attribute(&memory, &orders[0])).expect("a call");
 
-    // The key may have been used before; a body of nothing is as fast as none.
+    // The keys may repeat, because this store grants every claim.
     c.bench_function("call: fresh, attribute, store that answers at once", |b| {
         b.iter(|| runtime.block_on(by_attribute(&granting, fresh())));
     });
@@ -77,7 +77,7 @@ fn calls(c: &mut Criterion) {
     });
     c.bench_function("call: fresh, attribute, MemoryStore", |b| {
         b.iter_custom(|rounds| {
-            // Keys of one store each, so that all are new.
+            // A new store for each group of keys, so that all keys are new.
             let mut spent = Duration::ZERO;
             let mut left = rounds;
             while left > 0 {

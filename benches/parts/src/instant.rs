@@ -1,4 +1,4 @@
-//! A store that answers at once and keeps nothing: what is left is the engine.
+//! A store that answers at once and keeps nothing, so that only the engine is measured.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ pub struct Instant {
 }
 
 impl Instant {
-    /// Every key is new.
+    /// A store for which every key is new.
     #[must_use]
     pub fn granting() -> Self {
         let grant = Grant::new(Fence::new(1), 1, false, Duration::from_secs(30));
         Self { answer: ClaimAnswer::Granted(grant), waiters: Waiters::default() }
     }
 
-    /// Every key has this result, in JSON.
+    /// A store in which every key has this result, in JSON.
     #[must_use]
     pub fn replaying(json: &'static [u8]) -> Self {
         let replay =

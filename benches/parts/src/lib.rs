@@ -1,5 +1,4 @@
-//! The calls that are measured: the same for the benches, the counted allocations and the counted
-//! instructions.
+//! The measured calls, shared by the benches, the count of allocations and the count of instructions.
 
 mod instant;
 
@@ -7,7 +6,7 @@ pub use instant::Instant;
 
 use idem::{Error, Operation, Store, idempotent};
 
-/// What is paid for.
+/// An order that is paid for.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Order {
     /// Its number.
@@ -26,21 +25,21 @@ impl Order {
     }
 }
 
-/// A call by the attribute, with an empty body.
+/// A call with the attribute and an empty body.
 ///
 /// # Errors
 ///
-/// Those of the library.
+/// The library's own errors.
 #[idempotent(key = "order/{order.id}", store = store, scope = "parts.attribute")]
 pub async fn by_attribute<S: Store>(store: &S, order: &Order) -> Result<(), Error> {
     Ok(())
 }
 
-/// The same call with what must not change under its key.
+/// The same call with a fingerprint.
 ///
 /// # Errors
 ///
-/// Those of the library.
+/// The library's own errors.
 #[idempotent(
     key = "order/{order.id}",
     store = store,
@@ -51,7 +50,7 @@ pub async fn with_fingerprint<S: Store>(store: &S, order: &Order) -> Result<(), 
     Ok(())
 }
 
-/// What a body gives: about 200 bytes of JSON.
+/// The result of a body: about 200 bytes of JSON.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Receipt {
     /// The order's number.
@@ -60,9 +59,9 @@ pub struct Receipt {
     pub amount: u64,
     /// ISO 4217.
     pub currency: String,
-    /// Of the gateway.
+    /// The gateway's reference.
     pub reference: String,
-    /// What was paid for.
+    /// The items that were paid for.
     pub lines: Vec<String>,
 }
 
@@ -80,30 +79,30 @@ impl Receipt {
     }
 }
 
-/// The same call with a result that is more than nothing.
+/// The same call with a result that is not empty.
 ///
 /// # Errors
 ///
-/// Those of the library.
+/// The library's own errors.
 #[idempotent(key = "order/{order.id}", store = store, scope = "parts.receipt")]
 pub async fn with_receipt<S: Store>(store: &S, order: &Order) -> Result<Receipt, Error> {
     Ok(Receipt::of(order))
 }
 
-/// The same call by hand.
+/// The same call with `Operation::run`.
 ///
 /// # Errors
 ///
-/// Those of the library.
+/// The library's own errors.
 pub async fn by_hand<S: Store>(operation: &Operation, store: &S, order: &Order) -> Result<(), Error> {
     operation.run(store, order.id, || async { Ok(()) }).await
 }
 
-/// A runtime of one thread, as calls need one.
+/// A runtime with one thread, which calls need.
 ///
 /// # Errors
 ///
-/// Those of the system.
+/// The system's errors.
 pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_time().build()
 }

@@ -1,4 +1,4 @@
-//! Makes one kind of call many times, for valgrind to count: `scripts/instructions`.
+//! Makes one kind of call many times, so that valgrind can count its instructions: see `scripts/instructions`.
 
 use idem::MemoryStore;
 use idem_part_costs::{Instant, Order, by_attribute, runtime, with_fingerprint};
@@ -12,7 +12,7 @@ fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
     let kind = arguments.next().ok_or(USAGE)?;
     let calls: u64 = arguments.next().ok_or(USAGE)?.parse()?;
-    // What happens once happens for no calls too.
+    // One-time work is also done if no calls are made.
     let memory = MemoryStore::new();
     let (granting, replaying) = (Instant::granting(), Instant::replaying(b"null"));
     runtime()?.block_on(async {

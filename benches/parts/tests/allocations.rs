@@ -1,10 +1,10 @@
-//! How often a call asks for memory: counted, so that one more is seen on any machine.
+//! Tests the number of allocations of a call: they are counted, so that one more shows on any machine.
 
 use futures_util::FutureExt as _;
 use idem::{MemoryStore, Operation};
 use idem_part_costs::{Order, by_attribute, by_hand, runtime, with_fingerprint};
 
-/// The allocations of one call of these, once whatever is made only once was made.
+/// The allocations of one of these calls, without those that are made only once.
 fn of<'o, F>(orders: &'o [Order], mut call: impl FnMut(&'o Order) -> F) -> u64
 where
     F: Future<Output = Result<(), idem::Error>>,
@@ -14,7 +14,7 @@ where
         for order in before {
             call(order).await.unwrap();
         }
-        // A table that grows now and then is no allocation of the call: the least of them.
+        // A table that grows from time to time is not an allocation of the call, so the minimum counts.
         let counts = counted.iter().map(|order| {
             let mut outcome = None;
             let counts = allocation_counter::measure(|| outcome = call(order).now_or_never());
@@ -38,13 +38,13 @@ fn a_call_allocates_no_more_than_it_did() {
             of(orders, |order| with_fingerprint(&store, order)),
         ]
     });
-    // Fresh and replayed: by the attribute, by hand, with a fingerprint. Each metric takes memory for its labels where
-    // the feature `metrics` is on, as it is where all features are.
+    // Fresh and replayed: by the attribute, by hand, with a fingerprint. Each metric allocates its labels if the
+    // feature `metrics` is on, as it is with all features.
     let (without, with) = ([[6, 5, 14], [4, 3, 12]], [[11, 10, 19], [6, 5, 14]]);
     assert!(counted == without || counted == with, "{counted:?}");
 }
 
-/// A function with a long result.
+/// Returns a long result.
 #[idem::idempotent(key = "{id}", store = store, scope = "parts.long")]
 async fn long(store: &MemoryStore, id: u64, bytes: usize) -> Result<String, idem::Error> {
     Ok("a".repeat(bytes))
@@ -64,7 +64,7 @@ fn a_long_result_is_encoded_once_and_a_replay_copies_nothing_but_the_value_itsel
     };
     runtime().unwrap().block_on(async {
         let (fresh, replayed) = (bytes_of(1), bytes_of(1));
-        // The value, and the bytes it is encoded to, which double as they grow.
+        // The value, and the buffer for its encoding, which doubles as it grows.
         assert!(fresh < LONG * 5, "{fresh}");
         assert!(replayed < LONG + 16 * 1024, "{replayed}");
     });

@@ -1,19 +1,19 @@
-//! One way to do the work, as every store's file gives it.
+//! One way to do the work, as the file of each store defines it.
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use idem::{Operation, Store, idempotent};
+use idem::{Durability, Operation, Store, idempotent};
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Anything<T> = Result<T, Failure>;
 
 type Call = Arc<dyn Fn(String) -> BoxFuture<'static, Anything<()>> + Send + Sync>;
 
-/// What a body gives: 64 bytes as it is kept.
+/// The result of a body: 64 bytes as it is stored.
 pub(crate) const RECEIPT: &str = "a receipt of sixty-two characters, as a body might well give.. ";
 
-/// One way to make a call, with the same work in it as the others.
+/// One way to make a call. All do the same work.
 #[derive(Clone)]
 pub(crate) struct Arm {
     pub(crate) name: &'static str,
@@ -21,11 +21,11 @@ pub(crate) struct Arm {
     pub(crate) fresh: Call,
     /// A call whose result is recorded.
     pub(crate) replay: Call,
-    /// Fifty milliseconds of work in a call whose key is new, where that is a question.
+    /// A call whose key is new and whose body works for fifty milliseconds, if that is of interest.
     pub(crate) work: Option<Call>,
 }
 
-/// A boxed call: the same cost for every arm.
+/// Boxes a call, so that every arm has the same cost.
 pub(crate) fn call<F>(make: impl Fn(String) -> F + Send + Sync + 'static) -> Call
 where
     F: Future<Output = Anything<()>> + Send + 'static,
@@ -33,13 +33,13 @@ where
     Arc::new(move |key| Box::pin(make(key)))
 }
 
-/// The arms that compete on one store. The first is what the others are compared with.
+/// The arms that compete on one store. The others are compared with the first.
 pub(crate) struct Contest {
     pub(crate) store: String,
     pub(crate) arms: Vec<Arm>,
-    /// The same arms through a counter of what they say to the server.
+    /// The same arms, connected through a counter of their traffic with the server.
     pub(crate) metered: Vec<(Arm, crate::meter::Meter)>,
-    /// The server, which lives as long as this.
+    /// The server, which runs as long as this value exists.
     pub(crate) server: Option<(u32, Box<dyn std::any::Any>)>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn wrong() -> Failure {
     "another answer than there must be".into()
 }
 
-/// Fifty milliseconds of work.
+/// Works for fifty milliseconds.
 pub(crate) async fn work() {
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
 }
@@ -99,7 +99,24 @@ pub(crate) fn ours<S: Store>(store: &S) -> Vec<Arm> {
     ]
 }
 
-/// No idempotency at all.
+/// This library's arm with relaxed claims, for stores that use them.
+pub(crate) fn relaxed<S: Store>(store: &S) -> Arm {
+    let operation = Operation::new("side.by.side.relaxed").claim_durability(Durability::Relaxed);
+    let made = |store: S, operation: Operation| {
+        call(move |key| {
+            let (store, operation) = (store.clone(), operation.clone());
+            async move {
+                let receipt =
+                    operation.run(&store, key, || async { Ok::<_, idem::Error>(body(false).await) }).await?;
+                if receipt == RECEIPT { Ok(()) } else { Err(wrong()) }
+            }
+        })
+    };
+    let (fresh, replay) = (made(store.clone(), operation.clone()), made(store.clone(), operation));
+    Arm { name: "idem, relaxed claims", fresh, replay, work: None }
+}
+
+/// An arm without idempotency.
 pub(crate) fn none() -> Arm {
     let nothing = |works| {
         call(move |_| async move {

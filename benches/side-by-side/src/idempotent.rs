@@ -12,7 +12,7 @@ use crate::arm::{Anything, Arm, RECEIPT, call, wrong};
 
 const TTL: Duration = Duration::from_secs(3_600);
 
-/// Its store used as its own layer uses it.
+/// An arm that uses its store as its own layer does.
 pub(crate) fn arm<S>(store: S) -> Arm
 where
     S: IdempotencyStore + Send + Sync + 'static,
@@ -29,7 +29,7 @@ where
     Arm { name: "crate `idempotent` 0.3", fresh: one(true), replay: one(false), work: None }
 }
 
-/// Makes one call, and says whether it was the first.
+/// Makes one call, and returns whether it was the first.
 async fn claimed<S>(store: &S, key: String) -> Anything<bool>
 where
     S: IdempotencyStore,

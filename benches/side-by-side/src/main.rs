@@ -1,5 +1,5 @@
-//! What a call costs: this library beside the store's own limit, the crates that people would take instead,
-//! and nothing at all. It starts its own servers and prints tables in Markdown.
+//! Measures the cost of a call: with this library, at the store's own limit, with the crates that people would use
+//! instead, and without idempotency. It starts its own servers and prints tables in Markdown.
 
 mod arm;
 mod idempotent;
@@ -7,6 +7,7 @@ mod measure;
 mod memory;
 mod meter;
 mod on_dynamodb;
+mod on_mysql;
 mod on_postgres;
 mod on_redis;
 mod report;
@@ -21,16 +22,16 @@ use arm::{Anything, Contest};
 use measure::{Kind, Plan};
 use report::Report;
 
-/// Measures calls on each store, in one run, the ways to make them in turns.
+/// Measures calls on each store in one run, in which the ways to make them take turns.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Only these stores.
     #[arg(long, value_enum, value_delimiter = ',')]
     store: Vec<StoreKind>,
-    /// How long each way is measured in each round, in milliseconds.
+    /// The time for which each way is measured in each round, in milliseconds.
     #[arg(long, default_value_t = 700)]
     millis: u64,
-    /// How many rounds.
+    /// The number of rounds.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Writes the figures to this file too: a list of objects, one for each line of the tables.
@@ -44,17 +45,19 @@ enum StoreKind {
     Sqlite,
     Redis,
     Postgres,
+    Mysql,
     Dynamodb,
 }
 
 impl StoreKind {
-    /// As `--store` takes it.
+    /// The name that `--store` takes.
     const fn word(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Sqlite => "sqlite",
             Self::Redis => "redis",
             Self::Postgres => "postgres",
+            Self::Mysql => "mysql",
             Self::Dynamodb => "dynamodb",
         }
     }
@@ -65,6 +68,7 @@ impl StoreKind {
             Self::Sqlite => sqlite::contest(),
             Self::Redis => on_redis::contest().await,
             Self::Postgres => on_postgres::contest().await,
+            Self::Mysql => on_mysql::contest().await,
             Self::Dynamodb => on_dynamodb::contest().await,
         }
     }

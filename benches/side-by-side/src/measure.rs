@@ -1,5 +1,5 @@
-//! How the arms are measured: in turns of short rounds, so that what else runs on the machine falls on all
-//! alike; what is said is the median of the rounds.
+//! Measures the arms: they take turns in short rounds, so that other load on the machine affects all of them equally.
+//! The figures are the median of the rounds.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use futures_util::future::try_join_all;
 use crate::arm::{Anything, Arm, Contest};
 use crate::meter::Said;
 
-/// How many results there are to replay.
+/// The number of results to replay.
 const KEPT: usize = 1_000;
 
-/// What is asked of every arm.
+/// The kind of call that is measured.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     Fresh,
@@ -26,18 +26,18 @@ pub(crate) struct Plan {
     pub(crate) time: Duration,
 }
 
-/// What one arm showed.
+/// The measurements of one arm.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Figures {
     pub(crate) per_second: f64,
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
-    /// Processor time of this process and of the server, in microseconds a call.
+    /// Processor time of this process and of the server, in microseconds per call.
     pub(crate) client: f64,
     pub(crate) server: f64,
 }
 
-/// Records the results that are replayed.
+/// Records the results that will be replayed.
 pub(crate) async fn keep(arms: &[Arm]) -> Anything<()> {
     for arm in arms {
         for chunk in 0..KEPT / 50 {
@@ -59,7 +59,7 @@ pub(crate) async fn arms(
     let competing: Vec<&Arm> =
         contest.arms.iter().filter(|arm| kind != Kind::Work || arm.work.is_some()).collect();
     let mut rounds: Vec<Vec<Figures>> = competing.iter().map(|_| Vec::new()).collect();
-    // The first round warms up.
+    // The first round is a warm-up.
     for round in 0..=plan.rounds {
         for (arm, rounds) in competing.iter().zip(&mut rounds) {
             let figures = one(arm, kind, (tasks, round), server, plan.time).await?;
@@ -94,7 +94,7 @@ async fn one(
             };
             let mut times = Vec::with_capacity(100_000);
             let mut number = 0_usize;
-            // However short the time, one call is made.
+            // At least one call is made, even if the time is very short.
             while number == 0 || begin.elapsed() < time {
                 let key = match kind {
                     Kind::Replay => format!("kept/{}", (task * 31 + number) % KEPT),
@@ -126,13 +126,13 @@ async fn one(
     })
 }
 
-/// The processor time until now of this process and of the server with its children, in microseconds.
+/// The processor time used so far by this process, and by the server with its children, in microseconds.
 fn processors(server: Option<u32>) -> Anything<(f64, f64)> {
     let Some(server) = server else { return Ok((processor("self")?, 0.0)) };
     let mut sum = processor(&server.to_string())?;
     let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
     for child in children.unwrap_or_default().split_whitespace() {
-        // One that ended meanwhile counts no more.
+        // A process that has ended meanwhile is not counted.
         sum += processor(child).unwrap_or_default();
     }
     Ok((processor("self")?, sum))
@@ -146,12 +146,13 @@ fn processor(process: &str) -> Anything<f64> {
     Ok(ticks * 10_000.0)
 }
 
-/// What one fresh call and one replay say to the server: a single caller, whose calls follow each other.
+/// The traffic of one fresh call and of one replay with the server, for a single caller that makes one call after
+/// another.
 pub(crate) async fn said(contest: &Contest) -> Anything<Vec<(&'static str, Said, Said)>> {
     const CALLS: u32 = 200;
     let mut all = Vec::new();
     for (arm, meter) in &contest.metered {
-        // Connections, scripts and prepared statements are made once.
+        // Warms up: connections, scripts and prepared statements are made only once.
         for number in 0..50 {
             let key = format!("warm/{}/{number}", meter.port);
             (arm.fresh)(key.clone()).await?;

@@ -1,4 +1,4 @@
-//! In this process's memory.
+//! The arms in the memory of this process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ async fn by_cached(key: &str) -> String {
     RECEIPT.to_owned()
 }
 
-/// What can be expected of a table behind a lock: one write to claim, one to record, one read.
+/// The work that a table behind a lock needs at least: one write to claim, one write to record, one read.
 fn table() -> Arm {
     let table: Arc<Mutex<HashMap<String, Option<String>>>> = Arc::default();
     let fresh = {
@@ -46,7 +46,7 @@ pub(crate) fn contest() -> Contest {
     let mut arms = vec![table()];
     arms.extend(ours(&MemoryStore::new()));
     arms.push(idempotent::arm(::idempotent::store::memory::MemoryStore::new(1_024, Duration::from_secs(60))));
-    // It claims nothing: calls that come at once all run.
+    // It claims nothing, so concurrent calls all run.
     arms.push(Arm { name: "crate `cached` 4.1", fresh: cached(), replay: cached(), work: None });
     arms.push(none());
     Contest { store: "memory".to_owned(), arms, metered: Vec::new(), server: None }

@@ -1,4 +1,4 @@
-//! What a client says to a server, counted on the way: bytes, and how often it waits for an answer.
+//! A proxy that counts what a client sends to a server: the bytes, and how often the client waits for an answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,21 +14,21 @@ struct Counts {
     round_trips: AtomicU64,
 }
 
-/// A port of this process behind which a server is, and the counts of what passes.
+/// A port of this process that forwards to a server, and the counts of what passes.
 #[derive(Clone)]
 pub(crate) struct Meter {
     pub(crate) port: u16,
     counts: Arc<Counts>,
 }
 
-/// What one call said.
+/// The traffic of one call.
 pub(crate) struct Said {
     pub(crate) round_trips: f64,
     pub(crate) bytes: f64,
 }
 
 impl Meter {
-    /// Stands before the server on this port of 127.0.0.1.
+    /// Starts a proxy for the server on this port of 127.0.0.1.
     pub(crate) async fn before(server: u16) -> Anything<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let meter = Self { port: listener.local_addr()?.port(), counts: Arc::default() };
@@ -41,7 +41,8 @@ impl Meter {
                     let _ = (client.set_nodelay(true), server.set_nodelay(true));
                     let (from_client, to_client) = client.into_split();
                     let (from_server, to_server) = server.into_split();
-                    // A round trip is a question after an answer: what is sent in one go is one.
+                    // A round trip begins with the first bytes sent after an answer: everything sent together counts as
+                    // one.
                     let answered = Arc::new(AtomicBool::new(true));
                     let (asking, answering) = (answered.clone(), answered);
                     let there = pump(from_client, to_server, counts.clone(), move |counts| {
@@ -59,7 +60,7 @@ impl Meter {
         Ok(meter)
     }
 
-    /// What each of `calls` calls said since `before` was taken.
+    /// The traffic of each of `calls` calls since `before` was read.
     pub(crate) fn since(&self, before: (u64, u64), calls: u32) -> Said {
         let now = self.now();
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]

@@ -1,5 +1,5 @@
-//! An emulator of DynamoDB: a guarded `PutItem`, a guarded `UpdateItem`, or a consistent `GetItem`, and
-//! what is here. How fast the emulator is says nothing of the service; the ratios and the round trips do.
+//! The arms on an emulator of DynamoDB: a conditional `PutItem`, a conditional `UpdateItem`, or a consistent `GetItem`,
+//! and this library. The speed of the emulator says nothing about the service; the ratios and the round trips do.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ async fn look(client: Client, key: String) -> Anything<()> {
 }
 
 async fn arms(port: u16) -> Anything<Vec<Arm>> {
-    // One machine, one clock.
+    // Everything runs on one machine with one clock.
     let store = DynamoDbStore::builder(client(port), TABLE).clock_skew(Duration::ZERO).build();
     store.create_table().await?;
     let mut arms = vec![hand(client(port))];

@@ -1,11 +1,11 @@
-//! PostgreSQL: what one would write by hand on a pool of 16 that does not ping, and what is here.
+//! The arms on PostgreSQL: SQL by hand on a pool of 16 connections that does not ping, and this library.
 
 use idem::PostgresStore;
 use idem_test_servers::Postgres;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgPool, Row as _};
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, relaxed, wrong};
 use crate::meter::Meter;
 
 async fn hand(url: &str) -> Anything<Arm> {
@@ -53,12 +53,14 @@ async fn look(pool: PgPool, key: String) -> Anything<()> {
 
 async fn arms(url: &str) -> Anything<Vec<Arm>> {
     let mut arms = vec![hand(url).await?];
-    arms.extend(ours(&PostgresStore::connect(url).await?));
+    let store = PostgresStore::connect(url).await?;
+    arms.extend(ours(&store));
+    arms.push(relaxed(&store));
     Ok(arms)
 }
 
 pub(crate) async fn contest() -> Anything<Contest> {
-    // The server waits for the disk.
+    // With its own settings, the server waits for the disk.
     let mut postgres = Postgres::with(&[]);
     let mut all = arms(&postgres.url()).await?;
     all.push(none());

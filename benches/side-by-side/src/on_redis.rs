@@ -1,4 +1,4 @@
-//! Redis: `SET NX PX` and `SET PX`, or `GET`, over one connection, and what is built on it.
+//! The arms on Redis: `SET NX PX` and `SET PX`, or `GET`, over one connection, and the libraries that use Redis.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ async fn by_cached(url: &str) -> Anything<Arm> {
         .build()
         .await?;
     let cache = std::sync::Arc::new(cache);
-    // As its macro does it: look, run, keep. It claims nothing: calls that come at once all run.
+    // As its macro does it: read, run, store. It claims nothing, so concurrent calls all run.
     let one = |fresh: bool| {
         let cache = cache.clone();
         call(move |key: String| {

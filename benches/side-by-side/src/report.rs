@@ -1,4 +1,4 @@
-//! What is told: a table for each kind of work, and all lines of them as JSON.
+//! The report: a table for each kind of work, and all their lines as JSON.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,11 +9,11 @@ use serde::Serialize;
 use crate::arm::Anything;
 use crate::measure::{Figures, Kind};
 
-/// All that was measured.
+/// All measurements.
 #[derive(Default)]
 pub(crate) struct Report(Vec<Line>);
 
-/// One way to make a call, at one kind of work.
+/// The figures of one way to make a call, for one kind of work.
 #[derive(Serialize)]
 struct Line {
     store: &'static str,
@@ -21,14 +21,14 @@ struct Line {
     callers: usize,
     arm: &'static str,
     calls_per_s: f64,
-    /// Of the rate of the first arm: this library's limit, by hand over the same client.
+    /// The ratio to the rate of the first arm, which is the limit for this library: code by hand over the same client.
     of_first: f64,
     p50_us: f64,
     p99_us: f64,
 }
 
 impl Report {
-    /// Prints the table of one kind of work, and keeps its lines.
+    /// Prints the table of one kind of work, and stores its lines.
     pub(crate) fn add(
         &mut self,
         store: &'static str,

@@ -1,4 +1,4 @@
-//! SQLite in one file, as durable as `SqliteStore` is.
+//! The arms on SQLite in one file, as durable as `SqliteStore`.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,9 +7,9 @@ use idem::SqliteStore;
 use rusqlite::{Connection, params};
 use tokio::task::spawn_blocking;
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, relaxed, wrong};
 
-/// One connection that writes and one that reads, each behind a lock.
+/// Code by hand: one connection that writes and one that reads, each behind a lock.
 #[derive(Clone)]
 struct Hand {
     writer: Arc<Mutex<Connection>>,
@@ -69,7 +69,7 @@ fn hand(path: &Path) -> Anything<Arm> {
         }
     });
     let replay = call(move |key| {
-        // A read is short, and made where one is.
+        // A read is short, so it is made on the current thread.
         let found = reader.look(&key);
         async move { if found? { Ok(()) } else { Err(wrong()) } }
     });
@@ -79,7 +79,9 @@ fn hand(path: &Path) -> Anything<Arm> {
 pub(crate) fn contest() -> Anything<Contest> {
     let folder = tempfile::tempdir()?;
     let mut arms = vec![hand(&folder.path().join("hand.db"))?];
-    arms.extend(ours(&SqliteStore::open(folder.path().join("idem.db"))?));
+    let store = SqliteStore::open(folder.path().join("idem.db"))?;
+    arms.extend(ours(&store));
+    arms.push(relaxed(&store));
     arms.push(none());
     let server: Box<dyn std::any::Any> = Box::new(folder);
     Ok(Contest {

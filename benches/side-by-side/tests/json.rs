@@ -1,4 +1,4 @@
-//! The figures as a program reads them.
+//! Tests the figures in JSON, as a program reads them.
 
 use std::process::Command;
 

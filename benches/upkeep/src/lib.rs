@@ -1,6 +1,6 @@
-//! Many bodies in flight: what each call holds in memory beyond its body, and what its lease costs to keep.
+//! Many running bodies: the memory of each call beyond its body, and the cost of keeping its lease.
 //!
-//! Owns the bodies that wait for ever and the counting; which stores are asked is the program's.
+//! Owns the bodies that wait without end and the counting; the program chooses the stores.
 
 use std::cell::Cell;
 use std::future::{pending, poll_fn};
@@ -14,10 +14,10 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::{LocalSet, yield_now};
 use tokio::time::{advance, pause};
 
-/// How long each lease is here, as it is unless set.
+/// The length of each lease in this bench, which is the default.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// What is paid for.
+/// An order that is paid for.
 #[derive(Clone, Debug)]
 pub struct Order {
     /// Its number.
@@ -25,38 +25,38 @@ pub struct Order {
     started: Rc<Cell<u64>>,
 }
 
-/// A body that has begun and does not end.
+/// A body that does not end.
 ///
 /// # Errors
 ///
-/// None.
+/// Returns none, because it does not end.
 pub async fn body(order: &Order) -> Result<(), Error> {
     order.started.set(order.started.get() + 1);
     pending().await
 }
 
-/// The same under a claim.
+/// The same body under a claim.
 ///
 /// # Errors
 ///
-/// Those of the library.
+/// The library's own errors.
 #[idempotent(key = "order/{order.id}", store = store, scope = "upkeep")]
 pub async fn guarded<S: Store>(store: &S, order: &Order) -> Result<(), Error> {
     body(order).await
 }
 
-/// What so many calls in flight take.
+/// The cost of this number of running calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
-    /// How many there are.
+    /// The number of calls.
     pub calls: u64,
-    /// Bytes of all, as they were asked of the allocator.
+    /// Bytes of all calls, as requested from the allocator.
     pub bytes: i64,
-    /// Allocations of all.
+    /// Allocations of all calls.
     pub allocations: i64,
-    /// How often a call was polled while the leases were kept for one length of theirs.
+    /// How often a call was polled while its lease was kept for the length of one lease.
     pub polls: f64,
-    /// Processor time of keeping all of them for so long.
+    /// Processor time to keep all leases for that long.
     pub keeping: Duration,
 }
 
@@ -69,16 +69,16 @@ impl Held {
     }
 }
 
-/// A runtime of one thread whose clock is paused.
+/// A runtime with one thread and a paused clock.
 fn runtime() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_time().build()
 }
 
-/// Starts so many calls that `make` makes, each a task, and counts what they hold once all bodies have begun.
+/// Starts this number of calls of `make`, each in a task, and counts what they hold once all bodies have begun.
 ///
 /// # Errors
 ///
-/// Those of the system.
+/// The system's errors.
 pub fn held<F>(calls: u64, make: impl Fn(Order) -> F) -> std::io::Result<Held>
 where
     F: Future<Output = Result<(), Error>> + 'static,
@@ -120,13 +120,13 @@ async fn until_idle(started: &Cell<u64>, calls: u64) {
     yield_now().await;
 }
 
-/// Lets one length of a lease pass, and says how much processor time this thread needed for it.
+/// Lets the length of one lease pass, and returns the processor time that this thread needed meanwhile.
 async fn keep(polls: &Cell<u64>) -> std::io::Result<Duration> {
     const STEPS: u32 = 30;
     let before = processor()?;
     for _ in 0..STEPS {
         advance(LEASE / STEPS).await;
-        // Few tasks are polled in one turn.
+        // The runtime polls only a few tasks in one turn.
         let mut quiet = 0;
         while quiet < 8 {
             let seen = polls.get();
@@ -137,11 +137,11 @@ async fn keep(polls: &Cell<u64>) -> std::io::Result<Duration> {
     Ok(processor()?.saturating_sub(before))
 }
 
-/// The bytes of the records of so many calls in a `MemoryStore`.
+/// The bytes that the records of this number of calls take in a `MemoryStore`.
 ///
 /// # Errors
 ///
-/// Those of the system and of the library.
+/// The errors of the system and of the library.
 pub fn records(calls: u64) -> Result<i64, Box<dyn std::error::Error>> {
     let runtime = runtime()?;
     let store = MemoryStore::new();
@@ -164,7 +164,7 @@ async fn claim(store: &MemoryStore, id: u64) -> Result<(), Box<dyn std::error::E
     Ok(())
 }
 
-/// The processor time of this thread until now.
+/// The processor time that this thread has used so far.
 fn processor() -> std::io::Result<Duration> {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanos = stat.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What it costs to keep the leases of many bodies in flight: bytes of a call beyond its body and its record,
-//! processor time of renewing all, and how many renewals go to a store at once. Prints a table in Markdown.
+//! Measures the cost of keeping the leases of many running bodies: bytes of a call beyond its body and its record,
+//! processor time to renew all leases, and how many renewals go to a store in one commit. Prints a table in Markdown.
 
 mod stores;
 mod storm;
@@ -10,16 +10,16 @@ use idem_upkeep::{Held, body, guarded, held, records};
 
 type Anything<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Starts many calls whose bodies do not end, and tells what they hold and what their leases cost.
+/// Starts many calls whose bodies do not end, and prints the memory they hold and the cost of their leases.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// How many calls.
+    /// The number of calls.
     #[arg(long, default_value_t = 100_000)]
     calls: u64,
-    /// Only what can be counted in this process: no SQLite, no PostgreSQL.
+    /// Measures only what can be counted in this process: no SQLite, no PostgreSQL.
     #[arg(long)]
     memory_only: bool,
-    /// Only the storm: all leases renewed at the same moment.
+    /// Measures only the storm: all leases are renewed at the same moment.
     #[arg(long)]
     storm_only: bool,
 }

@@ -1,4 +1,4 @@
-//! How many renewals go to a store at once: all calls are renewed once, and the commits are counted.
+//! Counts how many renewals go to a store in one commit: all calls are renewed once, and the commits are counted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use tokio::time::sleep;
 
 use crate::Anything;
 
-/// Long enough that all calls are made before the first lease is renewed, after a third of it.
+/// Long enough that all calls are made before the first lease is renewed, which happens after a third of it.
 const LEASE: Duration = Duration::from_secs(90);
 
-/// What is asked of a store from outside: how many commits there were, and whether each lease was renewed.
+/// A store observed from outside: how many commits there were, and whether each lease was renewed.
 trait Seen {
     fn commits(&self) -> Anything<u64>;
-    /// When the first of all leases ends.
+    /// The time at which the first of all leases ends.
     fn first_end(&self) -> Anything<i64>;
     fn last_end(&self) -> Anything<i64>;
 }
@@ -77,7 +77,7 @@ async fn on<S: Store, F: Future<Output = Anything<S>>>(
     Ok(())
 }
 
-/// The processor time of this process until now, in ticks of ten milliseconds.
+/// The processor time that this process has used so far, in ticks of ten milliseconds.
 fn processor() -> Anything<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields = stat.rsplit_once(')').ok_or("no such process")?.1;
@@ -99,7 +99,7 @@ impl File<'_> {
 impl Seen for File<'_> {
     /// The index of the log counts its transactions: <https://sqlite.org/walformat.html>, 2.1, `iChange`.
     fn commits(&self) -> Anything<u64> {
-        // Read by another process: closing the file in this one would end SQLite's locks.
+        // Another process reads the file, because closing it in this one would release SQLite's locks.
         let mut index = self.0.as_os_str().to_owned();
         index.push("-shm");
         let read =
@@ -118,7 +118,7 @@ impl Seen for File<'_> {
 
 impl Seen for Postgres {
     fn commits(&self) -> Anything<u64> {
-        // Each look is a commit of its own, and there are few of them.
+        // Each of these queries is a commit too, but there are few of them.
         let said = self.sql("SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'");
         Ok(said.parse()?)
     }

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::Anything;
 
 const LEASE: Duration = Duration::from_secs(600);
-/// How many claims are made at a time.
+/// The number of claims that are made at a time.
 const ABREAST: usize = 256;
 
 /// Prints a line for each store.

@@ -1,12 +1,12 @@
-//! What a call in flight holds in memory, beyond its body and its record: counted, so that more is seen on any
-//! machine.
+//! Tests the memory that a running call holds beyond its body and its record: it is counted, so that an increase shows
+//! on any machine.
 
 use idem::MemoryStore;
 use idem_upkeep::{body, guarded, held, records};
 
 #[test]
 fn a_call_in_flight_holds_less_than_two_kibibytes_beyond_its_body_and_its_record() {
-    // So many that the store's tables, spread at random, are of one size each time.
+    // Enough calls that the store's tables, which are filled at random, have the same size each time.
     const CALLS: u64 = 100_000;
     let plain = held(CALLS, |order| async move { body(&order).await }).unwrap();
     let store = MemoryStore::new();

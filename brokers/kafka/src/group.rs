@@ -1,4 +1,4 @@
-//! What the consumer's thread and the handlers share, and what is done when partitions come and go.
+//! The state that the consumer's thread and the handlers share, and the rebalance callbacks.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,18 +9,18 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use crate::offsets::{Offsets, Partition};
 
-/// How much is held, and for how long.
+/// How many messages a worker holds, and how long it keeps a revoked partition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// How many messages are held at the most, those included that are kept back.
+    /// How many messages are held at most, including those that wait for a retry.
     pub(crate) held: usize,
-    /// How many a partition may hold, however many there are.
+    /// How many messages each partition may hold at least, however many partitions there are.
     pub(crate) least: usize,
-    /// How long a partition that goes to another worker is kept for what is in work.
+    /// How long a partition that goes to another worker is kept for its messages in work.
     pub(crate) hand_over: Duration,
 }
 
-/// What the thread and the handlers share.
+/// The state that the thread and the handlers share.
 pub(crate) struct Shared {
     offsets: Mutex<Offsets>,
     pub(crate) settled: Condvar,
@@ -38,7 +38,7 @@ impl Shared {
     }
 }
 
-/// What is done when partitions come and go.
+/// The rebalance callbacks.
 pub(crate) struct Context(pub(crate) Arc<Shared>);
 
 impl ClientContext for Context {}
@@ -49,26 +49,26 @@ impl ConsumerContext for Context {
         match rebalance {
             Rebalance::Assign(list) => {
                 let mut offsets = shared.offsets();
-                // All of them anew with the eager assignors, only new ones with `cooperative-sticky`.
+                // Eager assignors list all partitions again, `cooperative-sticky` only the new ones.
                 partitions(list).into_iter().for_each(|partition| offsets.assign(partition));
             }
             Rebalance::Revoke(list) => shared.hand_over(consumer, &partitions(list)),
-            // All partitions are given up without a word of which.
+            // All partitions are given up, and the event does not list them.
             Rebalance::Error(_) => shared.offsets().forget(),
         }
     }
 }
 
 impl Shared {
-    /// Waits for handlers of partitions that go to another worker, at most `hand_over`, and commits what is done. A call
-    /// that still runs then is in flight for the other worker, which waits for it.
+    /// Waits at most `hand_over` for the handlers of partitions that go to another worker, and commits the offsets that are done.
+    /// The other worker finds a call that still runs then in flight, and waits for it.
     fn hand_over(&self, consumer: &BaseConsumer<Context>, partitions: &[Partition]) {
         let mut offsets = self.offsets();
         offsets.leave(partitions);
-        // Before they go: one that is resumed when it has just come may lose the answer to where it begins, and
-        // stand still.
+        // Resumed here and not after the next assignment: librdkafka may lose the answer with the start offset of a partition that
+        // is resumed just after it was assigned, and then never fetches from it.
         let _ = consumer.resume(&list(&offsets.paused(partitions)));
-        // Partitions that are lost are with another worker already.
+        // Another worker already has partitions that are lost.
         let patience = if consumer.assignment_lost() { Duration::ZERO } else { self.limits.hand_over };
         let in_work = |offsets: &mut Offsets| offsets.in_work(partitions) > 0;
         let waited = self.settled.wait_timeout_while(offsets, patience, in_work);
@@ -81,7 +81,7 @@ impl Shared {
         }
         drop(offsets);
         if done.count() > 0 && !consumer.assignment_lost() {
-            // If it fails, messages that are done come again, and are replayed.
+            // If this fails, messages that are done are delivered again, and their results are replayed.
             let _ = consumer.commit(&done, CommitMode::Sync);
         }
     }

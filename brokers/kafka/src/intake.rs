@@ -1,6 +1,6 @@
 //! The consumer of a group, on a thread of its own.
 //!
-//! Owns the thread: there a rebalance can wait for what is in work, while the handlers go on.
+//! Owns that thread. A rebalance waits on it for the messages in work, while the handlers run in their task.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -22,16 +22,16 @@ use crate::offsets::Flow;
 use crate::received::AFTER;
 use crate::taken::{Again, Taken};
 
-/// How long the thread waits for a message before it looks at what else there is to do.
+/// How long the thread waits for a message before it turns to its other work.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What is set where the program's configuration says nothing.
+/// Settings for which the program's configuration has no value.
 const DEFAULTS: [(&str, &str); 1] = [("auto.commit.interval.ms", "200")];
 
-/// What is set whatever it says: committed is what is stored, and stored only what is done.
+/// Settings that override the program's configuration: librdkafka commits stored offsets, and only offsets that are done are stored.
 const FORCED: [(&str, &str); 2] = [("enable.auto.commit", "true"), ("enable.auto.offset.store", "false")];
 
-/// A consumer that runs.
+/// A running consumer.
 pub(crate) struct Intake {
     shared: Arc<Shared>,
     messages: UnboundedReceiver<Result<Taken, KafkaError>>,
@@ -61,7 +61,7 @@ impl Intake {
         Ok(Self { shared, messages, thread })
     }
 
-    /// The messages that are this worker's when they are taken.
+    /// The messages as they arrive, without those whose partition has gone to another worker meanwhile.
     pub(crate) fn messages(&mut self) -> impl Stream<Item = Result<Taken, KafkaError>> + '_ {
         stream::poll_fn(|cx| {
             loop {
@@ -73,7 +73,7 @@ impl Intake {
         })
     }
 
-    /// Commits what is done and leaves the group.
+    /// Commits the offsets that are done and leaves the group.
     pub(crate) async fn close(mut self) -> Result<(), Error> {
         let doing = "leave the group";
         self.shared.closing.store(true, Ordering::SeqCst);
@@ -91,14 +91,14 @@ impl Drop for Intake {
     }
 }
 
-/// The thread's own.
+/// The state of the thread.
 struct Polling {
     consumer: Arc<BaseConsumer<Context>>,
     shared: Arc<Shared>,
     sender: UnboundedSender<Result<Taken, KafkaError>>,
-    /// What handlers hand back to be tried again.
+    /// Messages that handlers hand back for another try.
     again: (mpsc::Sender<Again>, Receiver<Again>),
-    /// By when they are due, and a number.
+    /// Messages that wait, by the time when they are due and a number that makes the key unique.
     kept_back: BTreeMap<(Instant, u64), Again>,
     kept: u64,
 }
@@ -113,7 +113,7 @@ impl Polling {
         Self { consumer, shared, sender, again, kept_back: BTreeMap::new(), kept: 0 }
     }
 
-    /// Until it is closed. Dropping the consumer revokes its partitions, and leaves the group.
+    /// Runs until `closing` is set. The drop of the consumer at the end revokes its partitions and leaves the group.
     fn run(mut self) {
         while !self.shared.closing.load(Ordering::SeqCst) {
             self.hold_back();
@@ -155,12 +155,12 @@ impl Polling {
         self.send(Ok(taken));
     }
 
-    /// Nobody listens any more once the worker ends.
+    /// Passes a message or an error to the handlers. The receiver is gone once the worker ends.
     fn send(&self, given: Result<Taken, KafkaError>) {
         let _ = self.sender.send(given);
     }
 
-    /// Stops fetching from partitions of which too much is held, and begins again with others.
+    /// Pauses the partitions that hold their share of messages, and resumes those with room again.
     fn hold_back(&self) {
         let Limits { held, least, .. } = self.shared.limits;
         let changes = self.shared.offsets().to_change(held, least);
@@ -182,13 +182,13 @@ impl Polling {
     }
 }
 
-/// How long a message is still to be kept back.
+/// How much longer a message from the retry topic must wait.
 fn wait(message: &OwnedMessage) -> Option<Duration> {
     let headers = message.headers()?;
     let header = headers.iter().find(|header| header.key == AFTER)?;
     let after: u64 = std::str::from_utf8(header.value?).ok()?.parse().ok()?;
     let sent = Duration::from_millis(u64::try_from(message.timestamp().to_millis()?).ok()?);
     let due = (UNIX_EPOCH + sent).checked_add(Duration::from_millis(after))?;
-    // Of the sender's clock and of ours; nothing but a delay hangs on it.
+    // Compares the sender's clock with ours. A difference between the two changes only the length of the wait.
     due.duration_since(SystemTime::now()).ok()
 }

@@ -1,5 +1,5 @@
-//! Idempotent workers on Kafka: a [`Source`] gives the messages of a consumer group to
-//! [`idem::message::Consumer`](Consumer), and commits an offset when everything before it is done.
+//! Idempotent workers on Kafka: a [`Source`] passes the messages of a consumer group to
+//! [`idem::message::Consumer`](Consumer), and commits an offset when every message before it is done.
 //!
 //! ```no_run
 //! use idem_kafka::{Consumer, Source};
@@ -8,7 +8,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // A store of your own in its place: results in this one end with the process.
+//! // Use a store that survives the process: the results in this one are lost at its end.
 //! let store = MemoryStore::new();
 //! let ship = Operation::new("orders.ship");
 //! let mut config = ClientConfig::new();
@@ -23,39 +23,42 @@
 //! # }
 //! ```
 //!
-//! | idem decides | what is done |
+//! | idem decides | what the source does |
 //! |---|---|
-//! | acknowledge | the offset is done; the group commits up to where all is done, every 200 ms unless configured |
-//! | retry after a time | kept in this worker and handled again; with [`Source::retry_topic`] a copy there, then the offset is done |
-//! | reject | a copy to the dead letters (key and headers kept; [`REASON`] added), then the offset is done |
-//! | give back, at the shutdown | nothing: the offset is not done, and the next worker goes on from there |
-//! | a copy could not be sent | handled again after a second |
+//! | acknowledge | marks the offset as done; an offset is committed when all before it are done, every 200 ms unless configured |
+//! | retry after a time | keeps the message and handles it again; with [`Source::retry_topic`], sends a copy there and marks the offset as done |
+//! | reject | sends a copy to the dead letters (key and headers kept; [`REASON`] and [`ERROR`] added), then marks the offset as done |
+//! | give back, at the shutdown | nothing: the offset is not done, and the next worker continues from it |
+//! | a copy could not be sent | handles the message again after a second |
 //!
-//! Messages of one partition are handled side by side and are not done in their order: a worker that dies leaves some to be
-//! delivered again, which are replays.
+//! Messages of one partition are handled concurrently and may end in another order than they came in. After a worker dies, the next
+//! worker may get messages again that were done; it replays their results.
 //!
-//! - **Rebalance.** A partition that goes to another worker is kept until what is in work there is done, for
-//!   [`hand_over`](Source::hand_over) at the most, and committed; nothing new is begun in it. What takes longer goes on, and the other
-//!   worker finds it in flight. The consumer has a thread of its own, so that this wait holds up no handler. All assignors work,
-//!   `cooperative-sticky` included.
-//! - **Backpressure.** Each partition has its share of [`held`](Source::held); one that has used it up is paused, and the others go
-//!   on. Polling never stops, so `max.poll.interval.ms` is kept however long handlers take, also while the store fails.
-//! - **Retries.** Kafka delays no message. Without a retry topic a message waits in its worker, and its offset holds up the partition's
-//!   commit; other messages go on. With one, the wait is in the retry topic's partition.
+//! - **Rebalance.** A partition that goes to another worker is kept until its messages in work are done, for
+//!   [`hand_over`](Source::hand_over) at most, and then committed; none of its other messages is begun. A handler that takes longer runs
+//!   on, and the other worker finds its call in flight. The consumer has a thread of its own, so that this wait holds up no handler. All
+//!   assignors work, `cooperative-sticky` included.
+//! - **Backpressure.** Each partition has its share of [`held`](Source::held). A partition that holds its share is paused; the others
+//!   continue. Polling never stops, so the worker keeps within `max.poll.interval.ms` however long handlers take, also while the store
+//!   fails.
+//! - **Retries.** Kafka cannot delay a message. Without a retry topic a message waits in its worker, and its offset holds up the
+//!   partition's commit; other messages are handled meanwhile. With a retry topic it holds up the commit of that topic's partition.
 //!
 //! # Limits of Kafka
 //!
-//! - **`session.timeout.ms`** (45 s unless set): a killed worker's partitions stand still for so long.
-//! - **Deliveries** are not counted by Kafka: [`max_tries`](Consumer::max_tries) counts the retries, not what dead workers had.
-//! - **Horizon**: offsets can be reset for as long as the topic keeps messages; set [`redelivery_horizon`](Consumer::redelivery_horizon) to its
-//!   `retention.ms`, and to twice that with a retry topic.
-//! - **Order**: none between messages that are in work at once. [`Source::group_by`] handles a group in order, its retries in their place.
-//! - **Transactions** are not used: they make writes to Kafka and offsets one, and know nothing of an effect elsewhere.
+//! - **`session.timeout.ms`** (45 s unless set): the partitions of a killed worker wait for so long.
+//! - **Deliveries** are not counted by Kafka: [`max_tries`](Consumer::max_tries) counts the retries, but no deliveries to workers that
+//!   died.
+//! - **Redelivery horizon**: offsets can be reset for as long as the topic keeps messages. Set
+//!   [`redelivery_horizon`](Consumer::redelivery_horizon) to its `retention.ms`, and to twice that with a retry topic.
+//! - **Order**: messages that are in work at the same time have none. With [`Source::group_by`] the messages of a group are handled in
+//!   order, and a retried message keeps its place.
+//! - **Transactions** are not used: they make writes to Kafka and the commit of offsets atomic, but include no effect elsewhere.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-/// The first program of the README is compiled.
+/// The doc tests compile the README's program.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
@@ -68,5 +71,5 @@ mod source;
 mod taken;
 
 pub use idem_runtime::message::{BrokerError as Error, Consumer, Summary};
-pub use received::{AFTER, DELIVERED, REASON, Received};
+pub use received::{AFTER, DELIVERED, ERROR, REASON, Received};
 pub use source::Source;

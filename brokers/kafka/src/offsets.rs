@@ -1,14 +1,14 @@
-//! Which offsets are done with.
+//! The offsets that are done.
 //!
-//! Owns the rule that an offset is committed only when everything before it in its partition is done. It
-//! knows no Kafka.
+//! Owns the rule that an offset is committed only when every message before it in its partition is done. It
+//! knows nothing of Kafka's client.
 
 use std::collections::{BTreeMap, HashMap};
 
 /// A topic, and one of its partitions.
 pub(crate) type Partition = (String, i32);
 
-/// Where a message stands, in which assignment of its partition.
+/// The partition and offset of a message, and the assignment of the partition that delivered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) partition: Partition,
@@ -16,14 +16,14 @@ pub(crate) struct Place {
     assignment: u64,
 }
 
-/// What was delivered of the partitions that are this worker's, and is not done.
+/// The messages of this worker's partitions that were delivered and are not done.
 #[derive(Debug, Default)]
 pub(crate) struct Offsets {
     partitions: HashMap<Partition, Track>,
     assignments: u64,
 }
 
-/// Whether a partition is fetched from.
+/// Whether the client fetches from a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Flow {
     #[default]
@@ -35,29 +35,29 @@ pub(crate) enum Flow {
 struct Track {
     assignment: u64,
     flow: Flow,
-    /// It is about to go to another worker.
+    /// The partition is about to go to another worker.
     leaving: bool,
-    /// Delivered and not done; whether somebody works at it.
+    /// The offsets that were delivered and are not done, each with whether a handler has begun it.
     open: BTreeMap<i64, bool>,
-    /// After the last that was delivered.
+    /// The offset after the last one that was delivered.
     next: Option<i64>,
 }
 
 impl Track {
-    /// From where another worker would have to go on.
+    /// The offset from which another worker would have to continue.
     fn committable(&self) -> Option<i64> {
         self.open.first_key_value().map(|(offset, _)| *offset).or(self.next)
     }
 }
 
 impl Offsets {
-    /// A partition is now this worker's.
+    /// Adds a partition that is now this worker's.
     pub(crate) fn assign(&mut self, partition: Partition) {
         self.assignments += 1;
         self.partitions.insert(partition, Track { assignment: self.assignments, ..Track::default() });
     }
 
-    /// A message came; `None` where its partition is not, or no longer, this worker's.
+    /// Adds a message that arrived; `None` where its partition is not, or no longer, this worker's.
     pub(crate) fn deliver(&mut self, partition: Partition, offset: i64) -> Option<Place> {
         let track = self.partitions.get_mut(&partition).filter(|track| !track.leaving)?;
         track.open.insert(offset, false);
@@ -69,13 +69,13 @@ impl Offsets {
         self.partitions.get_mut(&place.partition).filter(|track| track.assignment == place.assignment)
     }
 
-    /// Somebody begins to work at a message, if it is still this worker's.
+    /// Marks a message as begun. Returns whether it is still this worker's.
     pub(crate) fn begin(&mut self, place: &Place) -> bool {
         let begun = self.track(place).filter(|track| !track.leaving);
         begun.and_then(|track| track.open.get_mut(&place.offset)).map(|begun| *begun = true).is_some()
     }
 
-    /// A message is done with. Gives the offset to commit, where there is a new one.
+    /// Marks a message as done. Returns the offset to commit, where there is a new one.
     pub(crate) fn done(&mut self, place: &Place) -> Option<i64> {
         let track = self.track(place)?;
         let before = track.committable();
@@ -83,14 +83,14 @@ impl Offsets {
         track.committable().filter(|now| before != Some(*now))
     }
 
-    /// Nobody works at a message any more, and it is not done: it holds up its partition.
+    /// Marks a message as not begun again. It is not done, so it still holds up the commit of its partition.
     pub(crate) fn abandon(&mut self, place: &Place) {
         if let Some(begun) = self.track(place).and_then(|track| track.open.get_mut(&place.offset)) {
             *begun = false;
         }
     }
 
-    /// No message of these is begun any more.
+    /// From now on no message of these partitions is begun.
     pub(crate) fn leave(&mut self, partitions: &[Partition]) {
         for partition in partitions {
             if let Some(track) = self.partitions.get_mut(partition) {
@@ -99,25 +99,25 @@ impl Offsets {
         }
     }
 
-    /// How many messages of these are in work.
+    /// How many messages of these partitions are in work.
     pub(crate) fn in_work(&self, partitions: &[Partition]) -> usize {
         let tracks = partitions.iter().filter_map(|partition| self.partitions.get(partition));
         tracks.map(|track| track.open.values().filter(|begun| **begun).count()).sum()
     }
 
-    /// A partition is no longer this worker's. Gives the offset from which another one is to go on.
+    /// Removes a partition that is no longer this worker's. Returns the offset from which another worker continues.
     pub(crate) fn revoke(&mut self, partition: &Partition) -> Option<i64> {
         self.partitions.remove(partition)?.committable()
     }
 
-    /// No partition is this worker's any more.
+    /// Removes all partitions.
     pub(crate) fn forget(&mut self) {
         self.partitions.clear();
     }
 
-    /// The partitions to pause and those to fetch from again, so that each has its share of `held`, and none less than `least`.
+    /// The partitions to pause and those to resume, so that each has an equal share of `held`, and at least `least`.
     ///
-    /// A share is freed by half before its partition is fetched from again.
+    /// A paused partition is resumed when half of its share is free.
     pub(crate) fn to_change(&self, held: usize, least: usize) -> [(Flow, Vec<Partition>); 2] {
         let share = held.checked_div(self.partitions.len()).unwrap_or(held).max(least).max(1);
         let (mut pause, mut fetch) = (Vec::new(), Vec::new());
@@ -132,7 +132,7 @@ impl Offsets {
         [(Flow::Paused, pause), (Flow::Fetched, fetch)]
     }
 
-    /// Those of these that are paused.
+    /// The paused ones of these partitions.
     pub(crate) fn paused(&self, partitions: &[Partition]) -> Vec<Partition> {
         let is_paused = |partition: &&Partition| {
             self.partitions.get(*partition).is_some_and(|track| track.flow == Flow::Paused)
@@ -140,7 +140,7 @@ impl Offsets {
         partitions.iter().filter(is_paused).cloned().collect()
     }
 
-    /// The client did as it was told.
+    /// Records that the client paused or resumed these partitions.
     pub(crate) fn changed(&mut self, partitions: &[Partition], flow: Flow) {
         for partition in partitions {
             if let Some(track) = self.partitions.get_mut(partition) {
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn an_offset_is_committed_when_everything_before_it_is_done() {
         let mut offsets = Offsets::default();
-        // 6 is missing in the log itself.
+        // Offset 6 does not exist in the log.
         let places = begun(&mut offsets, &[4, 5, 7, 8]);
         assert_eq!(offsets.done(&places[1]), None);
         assert_eq!(offsets.done(&places[2]), None);
@@ -233,10 +233,10 @@ mod tests {
         assert_eq!(offsets.to_change(8, 1).map(|(_, partitions)| partitions), [none.clone(), none.clone()]);
         offsets.done(&places[1]);
         assert_eq!(offsets.to_change(8, 1).map(|(_, partitions)| partitions), [none.clone(), one.clone()]);
-        // A third one that comes changes the shares, and leaves what is known of the others.
+        // A third partition changes the shares, but not the state of the others.
         offsets.assign(orders(2));
         assert_eq!(offsets.paused(&[orders(0), orders(1), orders(2)]), one);
-        // No share is so small that handlers are idle.
+        // A share is never so small that handlers are idle.
         assert_eq!(offsets.to_change(3, 9)[0].1, none);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use idem_runtime::message::{Delivery, Reason};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, Headers, Message as _, OwnedHeaders, OwnedMessage};
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::util::Timeout;
@@ -13,19 +14,22 @@ use rdkafka::util::Timeout;
 use crate::Error;
 use crate::taken::Taken;
 
-/// The header of a dead letter that says why it is one: `Reason::as_str`.
+/// The header of a dead letter with the reason of the rejection: `Reason::as_str`.
 pub const REASON: &str = "idem-reason";
 
-/// The header of a copy that says how often its message was delivered.
+/// The header of a dead letter with the text of the handler's last error, as UTF-8, cut at 1,024 bytes.
+pub const ERROR: &str = "idem-error";
+
+/// The header of a copy with the number of times that its message was delivered.
 pub const DELIVERED: &str = "idem-delivered";
 
-/// The header of a copy that says how long it is kept back, in milliseconds from its timestamp.
+/// The header of a copy with its delay, in milliseconds from its timestamp.
 pub const AFTER: &str = "idem-after-ms";
 
-/// Says which messages are in one order: see [`Source::group_by`](crate::Source::group_by).
+/// Returns the group of a message: see [`Source::group_by`](crate::Source::group_by).
 pub(crate) type GroupBy = Arc<dyn Fn(&OwnedMessage) -> Option<String> + Send + Sync>;
 
-/// What the messages of a source share.
+/// The state that all messages of a source share.
 pub(crate) struct Shared {
     pub(crate) producer: FutureProducer,
     pub(crate) retry_topic: Option<String>,
@@ -33,23 +37,39 @@ pub(crate) struct Shared {
     pub(crate) group_by: Option<GroupBy>,
 }
 
-/// A message as Kafka delivered it: it dereferences to rdkafka's own.
+/// A message as Kafka delivered it. It dereferences to rdkafka's message.
 ///
-/// One that is dropped unsettled is handled again after a second.
+/// A message that is dropped before it is settled is handled again after a second.
 pub struct Received {
     taken: Taken,
+    /// The text of the handler's last error.
+    error: Option<String>,
     shared: Arc<Shared>,
 }
 
 impl Received {
     pub(crate) const fn new(taken: Taken, shared: Arc<Shared>) -> Self {
-        Self { taken, shared }
+        Self { taken, error: None, shared }
     }
 
-    /// Sends it elsewhere with its headers, these in place of earlier ones; then this one is done with.
+    /// Sends a copy with the message's headers, `new` in place of earlier ones; then marks the offset as done.
     async fn move_to(self, topic: &str, new: &[(&str, &str)]) -> Result<(), Error> {
+        match (self.copy_to(topic, new).await, new) {
+            // The message has no room for the text of the error, which is the last of `new`.
+            (
+                Err(KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge)),
+                [rest @ .., (ERROR, _)],
+            ) => self.copy_to(topic, rest).await,
+            (sent, _) => sent,
+        }
+        .map_err(Error::at("publish a copy"))?;
+        self.acknowledge().await
+    }
+
+    async fn copy_to(&self, topic: &str, new: &[(&str, &str)]) -> Result<(), KafkaError> {
         let delivered = self.deliveries().unwrap_or(1).to_string();
-        let own = |name: &str| new.iter().any(|(new, _)| *new == name) || name == AFTER || name == DELIVERED;
+        let own =
+            |name: &str| new.iter().any(|(new, _)| *new == name) || [AFTER, DELIVERED, ERROR].contains(&name);
         let mut headers = OwnedHeaders::new();
         for header in self.headers().into_iter().flat_map(Headers::iter).filter(|header| !own(header.key)) {
             headers = headers.insert(header);
@@ -59,10 +79,9 @@ impl Received {
         }
         let mut record = FutureRecord::<[u8], [u8]>::to(topic).headers(headers);
         (record.key, record.payload) = (self.key(), self.payload());
-        // For as long as the producer and the consumer's `broker_timeout` have patience.
+        // The producer's `message.timeout.ms` and the consumer's `broker_timeout` limit this wait.
         let sent = self.shared.producer.send(record, Timeout::Never).await;
-        sent.map_err(|(error, _)| Error::new("publish a copy", error))?;
-        self.acknowledge().await
+        sent.map(drop).map_err(|(error, _)| error)
     }
 }
 
@@ -84,8 +103,8 @@ impl Delivery for Received {
     type Error = Error;
 
     async fn acknowledge(self) -> Result<(), Error> {
-        // Committed with the next round, when all before it are done too: if this worker dies before that, it
-        // comes again and is replayed.
+        // The next commit includes it once all before it are done too. If this worker dies first, the message is delivered again
+        // and its result is replayed.
         self.taken.done();
         Ok(())
     }
@@ -102,21 +121,36 @@ impl Delivery for Received {
 
     async fn reject(self, reason: Reason) -> Result<(), Error> {
         let shared = self.shared.clone();
-        self.move_to(&shared.dead_letters, &[(REASON, reason.as_str())]).await
+        let error = self.error.clone();
+        let error = error.as_deref().map(|error| (ERROR, error));
+        let new: Vec<_> = [(REASON, reason.as_str())].into_iter().chain(error).collect();
+        self.move_to(&shared.dead_letters, &new).await
     }
 
     async fn give_back(self) -> Result<(), Error> {
-        // It is not done: whoever has the partition next goes on from here.
+        // The offset is not done, so the next worker of the partition continues from it.
         self.taken.leave();
         Ok(())
     }
 
-    /// By the header of its copies, and this worker's own tries. What a worker that died had is not counted.
+    fn failed(&mut self, error: &str) {
+        self.error = Some(error.to_owned());
+    }
+
+    /// The count in the header of a copy, and this worker's own tries. Deliveries to a worker that died are not counted.
     fn deliveries(&self) -> Option<u32> {
         let header = self.headers().and_then(|headers| headers.iter().find(|header| header.key == DELIVERED));
         let copies: u32 =
             header.and_then(|header| std::str::from_utf8(header.value?).ok()?.parse().ok()).unwrap_or(0);
         Some(copies.saturating_add(self.taken.tries()).saturating_add(1))
+    }
+
+    fn system(&self) -> Option<&'static str> {
+        Some("kafka")
+    }
+
+    fn destination(&self) -> Option<String> {
+        Some(self.topic().to_owned())
     }
 
     fn id(&self) -> Option<String> {

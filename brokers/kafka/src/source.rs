@@ -17,16 +17,16 @@ use crate::group::Limits;
 use crate::intake::Intake;
 use crate::received::{GroupBy, Received, Shared};
 
-/// How long the end waits for what is still to be recorded.
+/// How long the shutdown waits for results that are still to be recorded.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// How long a partition that goes to another worker is kept, unless set.
 const HAND_OVER: Duration = Duration::from_secs(3);
 
-/// How many messages are held for each that the consumer may hold, unless set: those that wait behind others included.
+/// The default of `held`, as a multiple of what the consumer holds. Messages that wait behind others count too.
 const HELD: usize = 20;
 
-/// Settings that the producer of copies has no use for, and librdkafka would warn of.
+/// Settings that do not apply to the producer of copies: librdkafka would warn about them.
 const OF_CONSUMERS: [&str; 8] = [
     "auto.commit.interval.ms",
     "auto.offset.reset",
@@ -40,7 +40,7 @@ const OF_CONSUMERS: [&str; 8] = [
 
 /// The messages of Kafka topics, as a member of a consumer group.
 ///
-/// The topics are yours, made by your operators. See the [crate](crate) for what becomes of messages, rebalances, and Kafka's limits.
+/// The source does not create the topics. See the [crate](crate) for how messages are settled, rebalances, and Kafka's limits.
 #[must_use = "a source does nothing until it is `run`"]
 pub struct Source {
     config: ClientConfig,
@@ -55,11 +55,11 @@ pub struct Source {
 }
 
 impl Source {
-    /// `config` is rdkafka's, with `bootstrap.servers` and `group.id` at the least. `dead_letters` is the topic that rejected
+    /// `config` is rdkafka's, with `bootstrap.servers` and `group.id` at least. `dead_letters` is the topic that rejected
     /// messages go to.
     ///
-    /// `enable.auto.commit` is set to true and `enable.auto.offset.store` to false, whatever `config` says: only offsets that are done
-    /// are stored, and what is stored is committed every `auto.commit.interval.ms` (200 unless set).
+    /// The source sets `enable.auto.commit` to true and `enable.auto.offset.store` to false, also where `config` has other values: it
+    /// stores only offsets that are done, and librdkafka commits those every `auto.commit.interval.ms` (200 unless set).
     pub fn new(
         config: ClientConfig,
         topics: impl IntoIterator<Item = impl Into<String>>,
@@ -78,22 +78,23 @@ impl Source {
         }
     }
 
-    /// Messages that are to be tried again go to this topic as copies, and the group reads it too: a long pause then holds up no commit
-    /// of their own partition. Unless it is set they wait in their worker.
+    /// Retries go to this topic as copies, and the group reads it too, so a long pause does not hold up the commit of the message's own
+    /// partition. Unless this is set, retries wait in their worker.
     pub fn retry_topic(mut self, topic: impl Into<String>) -> Self {
         self.retry_topic = Some(topic.into());
         self
     }
 
-    /// Copies go by this producer. Unless it is set, one is made of the configuration, with `acks=all` and a `message.timeout.ms` of 20 s.
+    /// The producer that sends copies. Unless this is set, the source makes one from the configuration, with `acks=all` and, unless
+    /// configured, a `message.timeout.ms` of 20 s.
     pub fn producer(mut self, producer: FutureProducer) -> Self {
         self.producer = Some(producer);
         self
     }
 
     /// Messages for which `group` returns the same text are handled one after another: see
-    /// [`Delivery::group`](idem_runtime::message::Delivery::group). None are in an order unless this is set. The message's key is a
-    /// good group: Kafka gives its messages to one worker, in order.
+    /// [`Delivery::group`](idem_runtime::message::Delivery::group). Unless this is set, messages are handled in no order. The message's
+    /// key is a good group: Kafka delivers all messages with one key to one worker, in order.
     pub fn group_by(
         mut self,
         group: impl Fn(&OwnedMessage) -> Option<String> + Send + Sync + 'static,
@@ -102,21 +103,21 @@ impl Source {
         self
     }
 
-    /// How many messages the worker holds, those included that are kept back; 20 times what the consumer holds unless set. Each
-    /// partition has an equal share, and at least as many as the consumer holds.
+    /// How many messages the worker holds, including those that wait for a retry; 20 times what the consumer holds unless set. Each
+    /// partition has an equal share, but at least as many as the consumer holds.
     pub fn held(mut self, messages: usize) -> Self {
         self.held = Some(messages.max(1));
         self
     }
 
-    /// How long a partition that goes to another worker is kept for what is in work there; 3 s unless set. The whole group waits for
+    /// How long a partition that goes to another worker is kept for its messages in work; 3 s unless set. The whole group waits for
     /// it, so keep it well below `session.timeout.ms`.
     pub fn hand_over(mut self, patience: Duration) -> Self {
         self.hand_over = patience;
         self
     }
 
-    /// How long the end waits for results that are still to be recorded, and claims to be released; 10 s unless set.
+    /// How long the shutdown waits for results that are still to be recorded and claims to be released; 10 s unless set.
     /// See [`idem::drain`](drain()).
     pub fn drain(mut self, patience: Duration) -> Self {
         self.drain = patience;
@@ -132,20 +133,21 @@ impl Source {
     where
         H: Fn(&Received) -> F,
         F: Future<Output = Result<T, E>>,
+        E: fmt::Display,
         C: Choose<E>,
         O: OnError<Received, E>,
     {
         self.run_until(pending(), consumer, handler).await
     }
 
-    /// Handles messages until `shutdown` ends; then finishes what runs, commits, leaves the group, and drains.
+    /// Handles messages until `shutdown` ends; then finishes the handlers that run, commits, leaves the group, and drains.
     ///
-    /// A broker that goes away is waited for.
+    /// If the broker goes away, the source waits until it is back.
     ///
     /// # Errors
     ///
-    /// Before the first message: librdkafka refuses the configuration. What fails later, a topic that is missing included, is an
-    /// event, and counted in the summary.
+    /// Before the first message: librdkafka refuses the configuration. Later failures, such as a missing topic, are reported as
+    /// events and counted in the summary.
     ///
     /// # Cancellation
     ///
@@ -159,6 +161,7 @@ impl Source {
     where
         H: Fn(&Received) -> F,
         F: Future<Output = Result<T, E>>,
+        E: fmt::Display,
         C: Choose<E>,
         O: OnError<Received, E>,
     {
@@ -174,7 +177,7 @@ impl Source {
         let mut intake = Intake::start(config, &names, limits)?;
         let shared = Arc::new(Shared { producer, retry_topic, dead_letters, group_by });
         let messages = intake.messages().map(|taken| taken.map(|taken| Received::new(taken, shared.clone())));
-        // In a box, so that what this returns is `Send` whatever the handler borrows.
+        // In a box, so that the returned future is `Send` whatever the handler borrows.
         let mut summary = consumer.run_until(shutdown, messages.boxed(), handler).await;
         if let Err(error) = intake.close().await {
             summary.broker_errors += 1;

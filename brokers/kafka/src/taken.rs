@@ -1,4 +1,4 @@
-//! A message that a worker has: it is done, or handed back.
+//! A message that a handler holds, until it is done or handed back.
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
@@ -10,28 +10,28 @@ use rdkafka::message::OwnedMessage;
 use crate::group::{Context, Shared};
 use crate::offsets::Place;
 
-/// How long a message is kept back that was neither handled nor copied.
+/// The pause before a message that was dropped unsettled is handled again.
 const UNSETTLED: Duration = Duration::from_secs(1);
 
-/// A message that is to be handled when it is due.
+/// A message to handle when it is due.
 pub(crate) struct Again {
     pub(crate) message: Arc<OwnedMessage>,
     pub(crate) place: Place,
     pub(crate) due: Instant,
-    /// How often it was tried by this worker.
+    /// How often this worker tried it.
     pub(crate) tries: u32,
 }
 
-/// A message, and its place, which is open until it is done.
+/// A message and its place in the partition, which stays open until the message is done.
 ///
-/// One that is dropped unsettled is handled again by the same worker: Kafka itself delivers nothing again to a worker that lives.
+/// The same worker handles a message again that is dropped unsettled: Kafka itself does not deliver it again to a running worker.
 pub(crate) struct Taken {
     message: Arc<OwnedMessage>,
     settled: bool,
     place: Place,
     tries: u32,
     shared: Arc<Shared>,
-    /// The thread's: nobody else ends it.
+    /// Weak, so that only the consumer's thread drops the consumer.
     consumer: Weak<BaseConsumer<Context>>,
     again: Sender<Again>,
 }
@@ -52,35 +52,35 @@ impl Taken {
         &self.message
     }
 
-    /// How often it was tried by this worker before.
+    /// How often this worker tried it before.
     pub(crate) const fn tries(&self) -> u32 {
         self.tries
     }
 
-    /// Whether it is still this worker's.
+    /// Marks the message as begun. Returns whether it is still this worker's.
     pub(crate) fn begin(&self) -> bool {
         self.shared.offsets().begin(&self.place)
     }
 
-    /// It is done with.
+    /// Marks the offset as done.
     pub(crate) fn done(mut self) {
         self.settled = true;
         let mut offsets = self.shared.offsets();
         // Under the lock, so that a later offset is not overtaken by an earlier one.
         if let (Some(next), Some(consumer)) = (offsets.done(&self.place), self.consumer.upgrade()) {
             let (topic, partition) = &self.place.partition;
-            // Fails where the partition has gone, and then another worker decides.
+            // Fails where the partition has gone to another worker, which then decides.
             let _ = consumer.store_offset(topic, *partition, next - 1);
         }
     }
 
-    /// To be handled again by this worker after this time.
+    /// Lets this worker handle the message again after this time.
     pub(crate) fn later(mut self, after: Duration) {
         self.tries = self.tries.saturating_add(1);
         self.hand_back(after);
     }
 
-    /// To be handled by whoever has the partition next.
+    /// Leaves the message to the next worker of the partition.
     pub(crate) fn leave(mut self) {
         self.settled = true;
     }
@@ -88,7 +88,7 @@ impl Taken {
     fn hand_back(&mut self, after: Duration) {
         if !std::mem::replace(&mut self.settled, true) {
             let (message, place, tries) = (self.message.clone(), self.place.clone(), self.tries);
-            // Nobody listens once the worker has ended, and then it is another's.
+            // The receiver is gone once the worker has ended; another worker gets the message then.
             let _ = self.again.send(Again { message, place, due: Instant::now() + after, tries });
         }
     }

@@ -14,13 +14,13 @@ use crate::Error;
 use crate::received::{GroupBy, Received, Shared};
 use crate::taking::Taking;
 
-/// How long the end waits for what is still to be recorded.
+/// How long the shutdown waits for results that are still to be recorded.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// The messages of a JetStream pull consumer.
 ///
-/// The stream, the consumer and the stream of the dead letters are yours: made by async-nats or by your
-/// operators. See the [crate](crate) for what JetStream gets, and its limits.
+/// The source does not create the stream, the consumer and the stream of the dead letters: do that with async-nats or an
+/// operator's tool. See the [crate](crate) for what JetStream gets, and its limits.
 #[must_use = "a source does nothing until it is `run`"]
 pub struct Source {
     jetstream: Context,
@@ -32,17 +32,17 @@ pub struct Source {
 }
 
 impl Source {
-    /// `dead_letters` is the subject, of a stream, that rejected messages go to. A rejected message is acknowledged
-    /// only after its dead letter is stored; without a stream for that subject it stays where it is.
+    /// `dead_letters` is the subject that rejected messages go to. A rejected message is acknowledged only after a stream has
+    /// stored its dead letter; without a stream for that subject the message stays in its own stream.
     pub fn new(jetstream: Context, consumer: PullConsumer, dead_letters: impl Into<String>) -> Self {
         let dead_letters = dead_letters.into();
         Self { jetstream, consumer, dead_letters, group_by: None, fetch: None, drain: DRAIN }
     }
 
     /// Messages for which `group` returns the same text are handled one after another: see
-    /// [`Delivery::group`](idem_runtime::message::Delivery::group). None are in an order unless this is set.
+    /// [`Delivery::group`](idem_runtime::message::Delivery::group). Unless this is set, messages are handled in no order.
     ///
-    /// JetStream gives messages to any worker: with several, order needs `max_ack_pending = 1`.
+    /// JetStream may give the messages of one group to different workers: with several workers, order needs `max_ack_pending = 1`.
     pub fn group_by(
         mut self,
         group: impl Fn(&jetstream::Message) -> Option<String> + Send + Sync + 'static,
@@ -51,14 +51,15 @@ impl Source {
         self
     }
 
-    /// How many messages one request asks for; half of what the consumer holds unless set, and at least 1. The shutdown returns
-    /// fetched messages that no handler has begun. While the store fails they wait here, and their `ack_wait` is not extended.
+    /// How many messages one request asks for; half of what the consumer holds unless set, and at least 1. The shutdown gives back
+    /// fetched messages that no handler has begun. While the store fails, fetched messages wait in this process, and their
+    /// `ack_wait` is not extended.
     pub fn fetch(mut self, messages: usize) -> Self {
         self.fetch = Some(messages);
         self
     }
 
-    /// How long the end waits for results that are still to be recorded, and claims to be released; 10 s unless set.
+    /// How long the shutdown waits for results that are still to be recorded and claims to be released; 10 s unless set.
     /// See [`idem::drain`](drain()).
     pub fn drain(mut self, patience: Duration) -> Self {
         self.drain = patience;
@@ -74,21 +75,24 @@ impl Source {
     where
         H: Fn(&Received) -> F,
         F: Future<Output = Result<T, E>>,
+        E: fmt::Display,
         C: Choose<E>,
         O: OnError<Received, E>,
     {
         self.run_until(pending(), consumer, handler).await
     }
 
-    /// Handles messages until `shutdown` ends; then finishes what runs, gives back what is not begun, and drains.
+    /// Handles messages until `shutdown` ends; then finishes the handlers that run, gives back the messages that are not begun,
+    /// and drains.
     ///
     /// Unless `consumer` sets them, [`extend_every`](Consumer::extend_every) is a third of the consumer's `ack_wait`, and
-    /// [`redelivery_horizon`](Consumer::redelivery_horizon) the `max_age` of the stream. A server that goes away is waited for.
+    /// [`redelivery_horizon`](Consumer::redelivery_horizon) the `max_age` of the stream. If the server goes away, the source waits
+    /// until it is back.
     ///
     /// # Errors
     ///
-    /// Before the first message: the consumer does not have [`AckPolicy::Explicit`], or JetStream does not answer. What
-    /// fails later is an event, and counted in the summary.
+    /// Before the first message: the consumer does not have [`AckPolicy::Explicit`], or JetStream does not answer. Later failures
+    /// are reported as events and counted in the summary.
     ///
     /// # Cancellation
     ///
@@ -102,6 +106,7 @@ impl Source {
     where
         H: Fn(&Received) -> F,
         F: Future<Output = Result<T, E>>,
+        E: fmt::Display,
         C: Choose<E>,
         O: OnError<Received, E>,
     {
@@ -122,7 +127,7 @@ impl Source {
         Ok(summary)
     }
 
-    /// With what JetStream says of the consumer and its stream.
+    /// Adds the settings that follow from JetStream's consumer and its stream.
     async fn fitted<C, O>(&self, mut consumer: Consumer<C, O>) -> Result<Consumer<C, O>, Error> {
         let info = self.consumer.cached_info();
         if info.config.ack_policy != AckPolicy::Explicit {

@@ -1,7 +1,7 @@
-//! Messages from JetStream, few at a time.
+//! Messages from JetStream, a batch at a time.
 //!
-//! The client's own endless stream asks for more before it is asked, so there is always something in its
-//! buffer that was delivered, that nobody works at, and that is not given back when the worker ends.
+//! The client's own endless stream requests messages ahead of need. Its buffer would hold delivered messages that nobody handles,
+//! and that are not given back when the worker ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use crate::Error;
 use crate::received::{Received, Shared};
 
-/// How long one request stays open. A server that was restarted has forgotten it; five seconds after that time
-/// the client gives it up.
+/// How long one request stays open. A restarted server has forgotten the request; the client gives it up five seconds
+/// after this time.
 const EXPIRES: Duration = Duration::from_secs(2);
 
 /// Takes messages from a consumer.
@@ -34,7 +34,7 @@ impl Taking {
         Self { consumer, shared, at_once, batch: None }
     }
 
-    /// The messages, as they come. Nothing is requested before the stream is polled.
+    /// The messages as they arrive. Nothing is requested before the stream is polled.
     pub(crate) fn messages(&mut self) -> BoxStream<'_, Result<Received, Error>> {
         stream::unfold(self, |taking| async { Some((taking.next().await, taking)) }).boxed()
     }
@@ -53,7 +53,7 @@ impl Taking {
         }
     }
 
-    /// As long as the consumer allows.
+    /// `EXPIRES`, or less where the consumer's `max_expires` is shorter.
     fn expires(&self) -> Duration {
         match self.consumer.cached_info().config.max_expires {
             Duration::ZERO => EXPIRES,
@@ -61,14 +61,14 @@ impl Taking {
         }
     }
 
-    /// Gives back what was delivered and not taken.
+    /// Gives back the messages that were delivered and not taken from the stream.
     pub(crate) async fn give_back(mut self) -> Result<(), Error> {
         let Some(mut batch) = self.batch.take() else { return Ok(()) };
         let mut left = Vec::new();
         while let Some(Some(Ok(message))) = batch.next().now_or_never() {
             left.push(message);
         }
-        // First of all nothing more may come here.
+        // Ends the request first, so that no more messages arrive here.
         drop(batch);
         for message in left {
             let told = message.ack_with(AckKind::Nak(None)).await;

@@ -5,22 +5,25 @@ use std::collections::BTreeMap;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 
-/// The header of a dead letter that says why it is one: `Reason::as_str`.
+/// The header of a dead letter with the reason of the rejection: `Reason::as_str`.
 pub const REASON: &str = "idem-reason";
 
-/// The header of a copy that says how often its message was delivered. RabbitMQ counts copies as new messages.
+/// The header of a dead letter with the text of the handler's last error: a long string of UTF-8, cut at 1,024 bytes.
+pub const ERROR: &str = "idem-error";
+
+/// The header of a copy with the number of times that its message was delivered. RabbitMQ counts copies as new messages.
 pub const DELIVERED: &str = "idem-delivered";
 
-/// Of a quorum queue: how often the message was delivered before, and came back.
+/// The header of a quorum queue with the number of earlier deliveries that came back.
 const RETURNED: &str = "x-delivery-count";
 
-/// RabbitMQ's own account of where a message has been: it makes a new one.
+/// The start of the headers with which RabbitMQ records the path of a message. A copy goes without them: RabbitMQ writes new ones.
 const OF_THE_BROKER: [&str; 4] = [RETURNED, "x-death", "x-first-death-", "x-last-death-"];
 
-/// Written to disk.
+/// The delivery mode of a message that RabbitMQ writes to disk.
 const PERSISTENT: u8 = 2;
 
-/// How often a message with these properties was delivered, this time included.
+/// The number of times that a message with these properties was delivered, this time included.
 pub(crate) fn deliveries(properties: &BasicProperties) -> u32 {
     let headers = properties.headers().as_ref();
     let number = |name: &str| match headers.and_then(|headers| headers.inner().get(name)) {
@@ -32,12 +35,12 @@ pub(crate) fn deliveries(properties: &BasicProperties) -> u32 {
     number(DELIVERED).saturating_add(number(RETURNED)).saturating_add(1)
 }
 
-/// The properties of a copy, with these headers in place of earlier ones. Without its own time to live and its
-/// priority among others of its queue: both are of the queue it goes to.
+/// The properties of a copy, with these headers in place of earlier ones. The time to live and the priority are left out: the
+/// queue that the copy goes to decides them.
 pub(crate) fn copied(properties: &BasicProperties, new: &[(&str, AMQPValue)]) -> BasicProperties {
     let mut headers: BTreeMap<_, _> = BTreeMap::new();
     for (name, value) in properties.headers().iter().flat_map(|headers| headers.inner()) {
-        if !OF_THE_BROKER.iter().any(|own| name.as_str().starts_with(own)) {
+        if name.as_str() != ERROR && !OF_THE_BROKER.iter().any(|own| name.as_str().starts_with(own)) {
             headers.insert(name.clone(), value.clone());
         }
     }
@@ -69,7 +72,7 @@ mod tests {
     use lapin::BasicProperties;
     use lapin::types::{AMQPValue, FieldTable};
 
-    use super::{DELIVERED, copied, deliveries};
+    use super::{DELIVERED, ERROR, copied, deliveries};
 
     #[test]
     fn a_copy_keeps_the_programs_headers_and_none_of_the_brokers() {
@@ -78,6 +81,7 @@ mod tests {
         headers.insert("x-delivery-count".into(), AMQPValue::LongLongInt(2));
         headers.insert("x-first-death-queue".into(), AMQPValue::LongString("orders".into()));
         headers.insert(DELIVERED.into(), AMQPValue::LongUInt(3));
+        headers.insert(ERROR.into(), AMQPValue::LongString("of the time before".into()));
         let properties = BasicProperties::default()
             .with_headers(headers)
             .with_message_id("m-1".into())

@@ -1,4 +1,4 @@
-//! One connection to RabbitMQ: where messages come from, and where copies of them go.
+//! One connection to RabbitMQ: it delivers messages, and publishes copies of them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,8 +15,7 @@ use tokio::sync::Mutex;
 
 use crate::Error;
 
-/// How long messages are kept back that are to be tried again: one queue for each, as RabbitMQ looks at the first of a
-/// queue only.
+/// The pauses before a retry. Each has a queue of its own, because RabbitMQ expires only the first message of a queue.
 const DELAYS: [Duration; 14] = [
     Duration::from_millis(100),
     Duration::from_millis(300),
@@ -34,13 +33,13 @@ const DELAYS: [Duration; 14] = [
     Duration::from_secs(24 * 60 * 60),
 ];
 
-/// Connects.
+/// Opens a connection.
 pub(crate) type Connect = Arc<dyn Fn() -> BoxFuture<'static, lapin::Result<Connection>> + Send + Sync>;
 
-/// Says which messages are in one order: see [`Source::group_by`](crate::Source::group_by).
+/// Returns the group of a message: see [`Source::group_by`](crate::Source::group_by).
 pub(crate) type GroupBy = Arc<dyn Fn(&lapin::message::Delivery) -> Option<String> + Send + Sync>;
 
-/// Where messages are published to.
+/// An exchange and a routing key to publish to.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) exchange: String,
@@ -54,7 +53,7 @@ impl Route {
     }
 }
 
-/// What the links of a source share.
+/// The settings that all links of a source share.
 pub(crate) struct Settings {
     pub(crate) connect: Connect,
     pub(crate) queue: String,
@@ -63,18 +62,18 @@ pub(crate) struct Settings {
     pub(crate) group_by: Option<GroupBy>,
 }
 
-/// A connection with two channels: one for messages and their acknowledgements, one for copies, which RabbitMQ confirms.
+/// A connection with two channels: one for messages and their acknowledgements, one for copies, with publisher confirms.
 pub(crate) struct Link {
     pub(crate) settings: Arc<Settings>,
     connection: Connection,
     consuming: Channel,
     publishing: Channel,
-    /// The delay queues that are declared.
+    /// The pauses whose delay queue this link has declared.
     declared: Mutex<HashSet<Duration>>,
 }
 
 impl Link {
-    /// Connects, and checks that the queue and the dead letters are there.
+    /// Connects, and checks that the queue and the destination of dead letters exist.
     pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self, Error> {
         let connection = (settings.connect)().await.map_err(Error::at("connect"))?;
         let channel = "open a channel";
@@ -98,7 +97,7 @@ impl Link {
             found.map_err(Error::at(letters))?;
         } else {
             let look = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
-            // The kind is not looked at.
+            // RabbitMQ ignores the kind in a passive declaration.
             let kind = ExchangeKind::Fanout;
             let found = self.publishing.exchange_declare(exchange.as_str().into(), kind, look, none).await;
             found.map_err(Error::at(letters))?;
@@ -106,7 +105,7 @@ impl Link {
         Ok(())
     }
 
-    /// Asks for messages.
+    /// Starts to consume the queue.
     pub(crate) async fn consume(&self) -> Result<lapin::Consumer, Error> {
         let Settings { queue, prefetch, .. } = &*self.settings;
         let limited = self.consuming.basic_qos(*prefetch, BasicQosOptions::default()).await;
@@ -116,7 +115,7 @@ impl Link {
         begun.map_err(Error::at("consume the queue"))
     }
 
-    /// Sends a copy that is to come back to the queue after this time.
+    /// Publishes a copy that comes back to the queue after this time.
     pub(crate) async fn delay(
         &self,
         after: Duration,
@@ -142,7 +141,7 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a message, and waits until RabbitMQ has it on its disk.
+    /// Publishes a message, and waits until RabbitMQ confirms that it is stored.
     pub(crate) async fn publish(
         &self,
         to: &Route,
@@ -150,7 +149,7 @@ impl Link {
         properties: BasicProperties,
     ) -> Result<(), Error> {
         let doing = "publish a copy";
-        // Else RabbitMQ confirms what it can give to no queue, and drops it.
+        // Without `mandatory`, RabbitMQ confirms and drops a message that it can route to no queue.
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let (exchange, key) = (to.exchange.as_str().into(), to.routing_key.as_str().into());
         let sent = self.publishing.basic_publish(exchange, key, options, body, properties).await;
@@ -161,20 +160,20 @@ impl Link {
         }
     }
 
-    /// Closes the connection: what was delivered and not acknowledged is in the queue again at once.
+    /// Closes the connection. RabbitMQ puts the messages that are not acknowledged back into the queue at once.
     pub(crate) async fn close(&self) {
-        // A connection that is lost is closed.
+        // An error means that the connection is lost, which closes it too.
         let _ = self.connection.close(200, "done".into()).await;
     }
 }
 
-/// The pause that is kept instead: the next of the ladder, or the longest.
+/// The shortest of `DELAYS` that is not below this pause, or the longest.
 fn rounded(after: Duration) -> Duration {
     let [.., longest] = DELAYS;
     DELAYS.into_iter().find(|delay| *delay >= after).unwrap_or(longest)
 }
 
-/// Of a queue whose messages go to this one when they are this old.
+/// The arguments of a delay queue: its messages go to `queue` when they are this old.
 fn aging(age: Duration, queue: &str) -> FieldTable {
     let mut arguments = FieldTable::default();
     let millis = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);

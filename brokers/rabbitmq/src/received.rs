@@ -11,29 +11,31 @@ use lapin::types::AMQPValue;
 use tokio::runtime::Handle;
 
 use crate::Error;
-use crate::copy::{DELIVERED, REASON, copied, deliveries};
+use crate::copy::{DELIVERED, ERROR, REASON, copied, deliveries};
 use crate::link::Link;
 
-/// How long a message is kept back that can neither be handled nor copied.
+/// The pause before a message whose copy failed goes back to its queue.
 const REFUSED: Duration = Duration::from_secs(1);
 
-/// A message as RabbitMQ delivered it: it dereferences to lapin's own.
+/// A message as RabbitMQ delivered it. It dereferences to lapin's message.
 ///
 /// A message that is dropped before it is settled goes back to its queue.
 pub struct Received {
     message: lapin::message::Delivery,
+    /// The text of the handler's last error.
+    error: Option<String>,
     link: Arc<Link>,
-    /// RabbitMQ heard of it: a second word would close the channel.
+    /// Whether an ack or a nack was sent. RabbitMQ closes the channel at a second one.
     settled: bool,
 }
 
 impl Received {
     pub(crate) const fn new(message: lapin::message::Delivery, link: Arc<Link>) -> Self {
-        Self { message, link, settled: false }
+        Self { message, error: None, link, settled: false }
     }
 
-    /// Once there is a copy, the message itself is done with. Dying before that makes two of one message, which is
-    /// what idempotent handlers are for.
+    /// Acknowledges the message once its copy is stored. A worker that dies between the two leaves the message twice, which an
+    /// idempotent handler allows for.
     async fn replaced(self, copy: Result<(), Error>) -> Result<(), Error> {
         match copy {
             Ok(()) => self.acknowledge().await,
@@ -67,7 +69,7 @@ impl Delivery for Received {
     async fn acknowledge(mut self) -> Result<(), Error> {
         let doing = "acknowledge the message";
         self.settled = true;
-        // RabbitMQ does not answer: if this is lost, the message comes again and is replayed.
+        // RabbitMQ does not confirm this. If it is lost, the message is delivered again and its result is replayed.
         let told = self.message.ack(BasicAckOptions::default()).await.map_err(Error::at(doing))?;
         if told { Ok(()) } else { Err(Error::new(doing, CLOSED)) }
     }
@@ -81,8 +83,11 @@ impl Delivery for Received {
 
     async fn reject(self, reason: Reason) -> Result<(), Error> {
         let delivered = AMQPValue::LongUInt(deliveries(&self.message.properties));
-        let reason = AMQPValue::LongString(reason.as_str().into());
-        let properties = copied(&self.message.properties, &[(DELIVERED, delivered), (REASON, reason)]);
+        let text = |text: &str| AMQPValue::LongString(text.into());
+        let error = self.error.as_deref().map(|error| (ERROR, text(error)));
+        let known = [(DELIVERED, delivered), (REASON, text(reason.as_str()))];
+        let new: Vec<_> = known.into_iter().chain(error).collect();
+        let properties = copied(&self.message.properties, &new);
         let copy = self.link.publish(&self.link.settings.dead_letters, &self.message.data, properties).await;
         self.replaced(copy).await
     }
@@ -94,8 +99,22 @@ impl Delivery for Received {
         if told { Ok(()) } else { Err(Error::new(doing, CLOSED)) }
     }
 
+    fn failed(&mut self, error: &str) {
+        self.error = Some(error.to_owned());
+    }
+
     fn deliveries(&self) -> Option<u32> {
         Some(deliveries(&self.message.properties))
+    }
+
+    fn system(&self) -> Option<&'static str> {
+        Some("rabbitmq")
+    }
+
+    fn destination(&self) -> Option<String> {
+        let (exchange, queue) = (&self.message.exchange, &self.message.routing_key);
+        // With the default exchange the routing key is the queue. With another one it may hold an id, so the exchange is named.
+        Some(if exchange.as_str().is_empty() { queue } else { exchange }.to_string())
     }
 
     fn id(&self) -> Option<String> {
@@ -109,7 +128,7 @@ impl Delivery for Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        // RabbitMQ takes back nothing of a connection that lives.
+        // RabbitMQ delivers an unsettled message again only when its channel closes, so it must be given back.
         if let (false, Ok(runtime)) = (self.settled, Handle::try_current()) {
             let acker = self.message.acker.clone();
             runtime.spawn(async move { acker.nack(back()).await });
@@ -117,9 +136,9 @@ impl Drop for Received {
     }
 }
 
-/// Into its queue.
+/// The options of a nack that puts the message back into its queue.
 fn back() -> BasicNackOptions {
     BasicNackOptions { requeue: true, ..BasicNackOptions::default() }
 }
 
-const CLOSED: &str = "the channel that it came by is closed";
+const CLOSED: &str = "the channel that delivered it is closed";

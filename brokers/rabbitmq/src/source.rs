@@ -15,13 +15,13 @@ use crate::link::{Connect, GroupBy, Route, Settings};
 use crate::received::Received;
 use crate::taking::Taking;
 
-/// How long the end waits for what is still to be recorded.
+/// How long the shutdown waits for results that are still to be recorded.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// The messages of a RabbitMQ queue, over a connection of its own, which is made anew where it is lost.
+/// The messages of a RabbitMQ queue, over a connection of its own. The source connects again when that is lost.
 ///
-/// The queue and the dead letters are yours: declared by lapin or by your operators. See the [crate](crate) for what
-/// RabbitMQ gets, the delay queues that the source declares, and RabbitMQ's limits.
+/// The source does not declare the queue and the queue or exchange of the dead letters: do that with lapin or an operator's
+/// tool. See the [crate](crate) for what RabbitMQ gets, the delay queues that the source declares, and RabbitMQ's limits.
 #[must_use = "a source does nothing until it is `run`"]
 pub struct Source {
     connect: Connect,
@@ -33,8 +33,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// `uri` is lapin's, such as `amqp://user:password@host:5672/vhost`. `dead_letters` is the queue that rejected messages go
-    /// to: see [`dead_letter_exchange`](Self::dead_letter_exchange) for an exchange.
+    /// `uri` has lapin's form, such as `amqp://user:password@host:5672/vhost`. `dead_letters` is the queue that rejected messages
+    /// go to: see [`dead_letter_exchange`](Self::dead_letter_exchange) for an exchange.
     pub fn new(uri: impl Into<String>, queue: impl Into<String>, dead_letters: impl Into<String>) -> Self {
         let uri = uri.into();
         let connect = move || {
@@ -44,8 +44,8 @@ impl Source {
         Self::connected_by(connect, queue, dead_letters)
     }
 
-    /// As [`new`](Self::new), over connections that your program makes: for TLS, a heartbeat, a name for the operators. It is
-    /// called again whenever a connection is lost.
+    /// As [`new`](Self::new), over connections that `connect` opens: for TLS, a heartbeat, or a connection name that operators
+    /// see. The source calls it again whenever a connection is lost.
     pub fn connected_by<F>(
         connect: impl Fn() -> F + Send + Sync + 'static,
         queue: impl Into<String>,
@@ -64,7 +64,8 @@ impl Source {
         }
     }
 
-    /// Rejected messages go to this exchange, under this routing key. One that the exchange routes to no queue stays where it is.
+    /// Rejected messages go to this exchange, with this routing key. A message that the exchange routes to no queue stays in its own
+    /// queue.
     pub fn dead_letter_exchange(
         mut self,
         exchange: impl Into<String>,
@@ -75,10 +76,10 @@ impl Source {
     }
 
     /// Messages for which `group` returns the same text are handled one after another: see
-    /// [`Delivery::group`](idem_runtime::message::Delivery::group). None are in an order unless this is set.
+    /// [`Delivery::group`](idem_runtime::message::Delivery::group). Unless this is set, messages are handled in no order.
     ///
     /// With several workers, order needs a queue with `x-single-active-consumer`. Set [`prefetch`](Self::prefetch) above the
-    /// concurrency, so that a group that waits does not fill it.
+    /// concurrency, so that the waiting messages of one group leave room for others.
     pub fn group_by(
         mut self,
         group: impl Fn(&lapin::message::Delivery) -> Option<String> + Send + Sync + 'static,
@@ -87,14 +88,14 @@ impl Source {
         self
     }
 
-    /// How many messages RabbitMQ delivers before one is acknowledged; as many as the consumer holds unless set, so that none waits
-    /// in one worker that another could handle.
+    /// How many unacknowledged messages RabbitMQ delivers to this worker. Unless set, as many as the consumer holds, so that no
+    /// message waits here that another worker could handle.
     pub fn prefetch(mut self, messages: u16) -> Self {
         self.prefetch = Some(messages.max(1));
         self
     }
 
-    /// How long the end waits for results that are still to be recorded, and claims to be released; 10 s unless set.
+    /// How long the shutdown waits for results that are still to be recorded and claims to be released; 10 s unless set.
     /// See [`idem::drain`](drain()).
     pub fn drain(mut self, patience: Duration) -> Self {
         self.drain = patience;
@@ -110,24 +111,26 @@ impl Source {
     where
         H: Fn(&Received) -> F,
         F: Future<Output = Result<T, E>>,
+        E: fmt::Display,
         C: Choose<E>,
         O: OnError<Received, E>,
     {
         self.run_until(pending(), consumer, handler).await
     }
 
-    /// Handles messages until `shutdown` ends; then finishes what runs, gives back what is not begun, and drains.
+    /// Handles messages until `shutdown` ends; then finishes the handlers that run, gives back the messages that are not begun,
+    /// and drains.
     ///
-    /// A broker that goes away later is waited for.
+    /// If the broker goes away later, the source waits until it is back.
     ///
     /// # Errors
     ///
-    /// Before the first message: RabbitMQ cannot be reached, or has no such queue, or no such dead letters. What fails later
-    /// is an event, and counted in the summary.
+    /// Before the first message: RabbitMQ cannot be reached, or the queue or the destination of dead letters does not exist. Later
+    /// failures are reported as events and counted in the summary.
     ///
     /// # Cancellation
     ///
-    /// As [`Consumer::run`]: handlers are dropped and the connection with them, and RabbitMQ delivers their messages again.
+    /// As [`Consumer::run`]: handlers and the connection are dropped, and RabbitMQ delivers their messages again.
     pub async fn run_until<C, O, H, F, T, E>(
         self,
         shutdown: impl Future<Output = ()>,
@@ -137,6 +140,7 @@ impl Source {
     where
         H: Fn(&Received) -> F,
         F: Future<Output = Result<T, E>>,
+        E: fmt::Display,
         C: Choose<E>,
         O: OnError<Received, E>,
     {

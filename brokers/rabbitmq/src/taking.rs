@@ -1,4 +1,4 @@
-//! The messages of a queue, whose connection is made anew where it is lost.
+//! The messages of a queue. A lost connection is opened again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::Error;
 use crate::link::{Link, Settings};
 use crate::received::Received;
 
-/// How long RabbitMQ may take until a connection delivers: lapin waits for ever for a server that is silent.
+/// How long RabbitMQ may take to open a connection and start the consumer: lapin itself has no limit for a silent server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Taking {
@@ -20,14 +20,14 @@ pub(crate) struct Taking {
 }
 
 impl Taking {
-    /// Connects, and asks for messages.
+    /// Connects, and starts to consume.
     pub(crate) async fn begin(settings: Arc<Settings>) -> Result<Self, Error> {
         let mut taking = Self { settings, open: None };
         taking.opened().await?;
         Ok(taking)
     }
 
-    /// The messages, as they come.
+    /// The messages as they arrive.
     pub(crate) fn messages(&mut self) -> BoxStream<'_, Result<Received, Error>> {
         stream::unfold(self, |taking| async { Some((taking.next().await, taking)) }).boxed()
     }

@@ -1,4 +1,4 @@
-//! Deletions, ten in a request.
+//! Deletions, up to ten in a request.
 
 use std::time::Duration;
 
@@ -12,24 +12,24 @@ use tokio::time::timeout;
 use crate::Error;
 use crate::failed::failed;
 
-/// How many fit in a request.
+/// The most deletions that SQS takes in a request.
 const MOST: usize = 10;
 
-/// How long the first of a request waits for others.
+/// How long a request that is not full waits for each further deletion.
 const GATHERING: Duration = Duration::from_millis(5);
 
-/// How many requests are under way at a time.
+/// How many requests are in flight at a time.
 const REQUESTS: usize = 4;
 
 const DOING: &str = "delete the message";
 
-/// A message that is to be deleted, and who waits for it.
+/// A message to delete, and the channel for the answer.
 pub(crate) struct Delete {
     pub(crate) receipt: String,
     pub(crate) answer: oneshot::Sender<Result<(), Error>>,
 }
 
-/// Deletes what comes.
+/// The worker that deletes messages.
 pub(crate) struct Deletes {
     client: Client,
     queue: String,
@@ -42,7 +42,7 @@ impl Deletes {
         (Self { client, queue, coming: Mutex::new(coming) }, sender)
     }
 
-    /// Until every sender is gone.
+    /// Runs until every sender is dropped.
     pub(crate) async fn run(self) {
         let requests = (0..REQUESTS).map(|_| async {
             while let Some(batch) = self.gather().await {
@@ -52,7 +52,7 @@ impl Deletes {
         join_all(requests).await;
     }
 
-    /// What is to go in one request; `None` when nothing comes any more.
+    /// The deletions of the next request; `None` after the last.
     async fn gather(&self) -> Option<Vec<Delete>> {
         let mut coming = self.coming.lock().await;
         let mut batch = vec![coming.recv().await?];
@@ -71,7 +71,7 @@ impl Deletes {
         };
         for (number, Delete { answer, .. }) in batch.into_iter().enumerate() {
             let refused = told.iter().find(|(id, _)| *id == number.to_string());
-            // Who waited may be gone.
+            // The receiver may be gone: its handler was dropped.
             let _ = answer.send(match refused {
                 Some((_, why)) => Err(Error::new(DOING, why.clone())),
                 None => Ok(()),
@@ -79,7 +79,7 @@ impl Deletes {
         }
     }
 
-    /// Those that SQS refused, and why.
+    /// Sends one request. Returns the entries that SQS refused, each with the reason.
     async fn request(&self, batch: &[Delete]) -> Result<Vec<(String, String)>, Error> {
         let mut request = self.client.delete_message_batch().queue_url(&self.queue);
         for (number, Delete { receipt, .. }) in batch.iter().enumerate() {
@@ -96,6 +96,7 @@ impl Deletes {
     }
 }
 
+/// Answers all deletions of a batch with this error.
 fn all(batch: Vec<Delete>, error: &str) {
     for Delete { answer, .. } in batch {
         let _ = answer.send(Err(Error::new(DOING, error)));

@@ -1,4 +1,4 @@
-//! The SDK's errors as ours.
+//! Conversion of the SDK's errors into ours.
 
 use std::error::Error as StdError;
 
@@ -6,7 +6,7 @@ use aws_sdk_sqs::error::DisplayErrorContext;
 
 use crate::Error;
 
-/// With what is behind the error, which the SDK shows only so.
+/// Includes the cause, which the SDK's own `Display` leaves out.
 pub(crate) fn failed<E: StdError>(doing: &'static str) -> impl FnOnce(E) -> Error {
     move |error| Error::new(doing, DisplayErrorContext(error).to_string())
 }

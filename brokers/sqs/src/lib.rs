@@ -1,12 +1,12 @@
-//! Idempotent workers on Amazon SQS: a [`Source`] gives the messages of a queue to
-//! [`idem::message::Consumer`](Consumer), and settles each with SQS. For AWS Lambda, which polls itself, use `idem::lambda`.
+//! Idempotent workers on Amazon SQS: a [`Source`] passes the messages of a queue to
+//! [`idem::message::Consumer`](Consumer), and settles each with SQS. AWS Lambda polls the queue itself: use `idem::lambda` there.
 //!
 //! ```no_run
 //! use idem_runtime::{Error, MemoryStore, Operation};
 //! use idem_sqs::{Consumer, Source};
 //!
 //! # async fn first(client: aws_sdk_sqs::Client, orders: &str, dead_letters: &str) -> Result<(), idem_sqs::Error> {
-//! // A store of your own in its place: results in this one end with the process.
+//! // Use a store that survives the process: the results in this one are lost at its end.
 //! let store = MemoryStore::new();
 //! let ship = Operation::new("orders.ship");
 //! let summary = Source::new(client, orders, dead_letters)
@@ -22,27 +22,27 @@
 //! | idem decides | SQS gets |
 //! |---|---|
 //! | acknowledge | `DeleteMessageBatch`, with up to nine others |
-//! | retry after a time | `ChangeMessageVisibility` to that time, in whole seconds |
-//! | reject | a copy to the dead letters (attributes kept; [`REASON`] added), then the deletion |
+//! | retry after a time | `ChangeMessageVisibility` to that time, rounded up to whole seconds |
+//! | reject | a copy to the dead letters (attributes kept; [`REASON`] and [`ERROR`] added), then the deletion |
 //! | give back, at the shutdown | `ChangeMessageVisibility` to 0 |
-//! | still in work | `ChangeMessageVisibility` to the queue's visibility timeout, every third of it |
+//! | still in work | `ChangeMessageVisibility` to the queue's visibility timeout, each time a third of it has passed |
 //!
-//! On a FIFO queue the messages of a group are handled in order, and one that is retried is retried in its place.
+//! On a FIFO queue the messages of a group are handled in order. A message that is retried keeps its place in that order.
 //!
 //! # Limits of SQS
 //!
-//! - **12 hours** from its receipt SQS shows a message again, even if its visibility was extended: longer pauses are cut.
-//! - **`maxReceiveCount`** of a redrive policy counts every receipt, those of dead workers and of pauses included: SQS then moves the message
-//!   to the redrive queue itself, without a reason. Set it well above [`max_tries`](Consumer::max_tries) and `max_attempts`.
-//! - **10 attributes** a message: a dead letter that has ten carries no reason.
-//! - **Retention** of a dead letter on a standard queue counts from when its message was *first* sent only if SQS moved it: a copy of this
-//!   crate begins anew. It is 14 days at the most.
-//! - **120,000 messages in flight** (standard), 20,000 (FIFO): SQS gives no more until some are deleted.
+//! - **12 hours** after its receipt SQS delivers a message again, even if its visibility was extended. Longer pauses are shortened.
+//! - **`maxReceiveCount`** of a redrive policy counts every receipt, also those by dead workers and after a pause. Above it SQS itself
+//!   moves the message to the redrive queue, without a reason. Set it well above [`max_tries`](Consumer::max_tries) and `max_attempts`.
+//! - **10 attributes** per message: the dead letter of a message that has ten carries no reason, of one that has nine the reason only.
+//! - **Retention** is 14 days at most. A dead letter of this crate is a new message, so its retention begins anew. A message that SQS
+//!   itself moves from a standard queue keeps the time at which it was first sent.
+//! - **120,000 messages in flight** on a standard queue, 20,000 on a FIFO queue: SQS delivers no more until some are deleted.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-/// The first program of the README is compiled.
+/// The doc tests compile the README's program.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
@@ -54,5 +54,5 @@ mod source;
 mod taking;
 
 pub use idem_runtime::message::{BrokerError as Error, Consumer, Summary};
-pub use received::{DELIVERIES, REASON, Received};
+pub use received::{DELIVERIES, ERROR, REASON, Received};
 pub use source::Source;

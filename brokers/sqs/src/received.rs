@@ -16,10 +16,14 @@ use crate::Error;
 use crate::deletes::Delete;
 use crate::failed::failed;
 
-/// The attribute of a dead letter that says why it is one: `Reason::as_str`.
+/// The attribute of a dead letter with the reason of the rejection: `Reason::as_str`.
 pub const REASON: &str = "idem-reason";
 
-/// The attribute of a dead letter that says how often its message was received.
+/// The attribute of a dead letter with the text of the handler's last error, cut at 1,024 bytes. U+FFFD replaces each character
+/// that SQS does not allow.
+pub const ERROR: &str = "idem-error";
+
+/// The attribute of a dead letter with the number of times that its message was received.
 pub const DELIVERIES: &str = "idem-deliveries";
 
 /// How many attributes a message may have.
@@ -28,10 +32,10 @@ const ATTRIBUTES: usize = 10;
 /// After this time from its receipt SQS delivers a message again, even if its visibility was extended.
 const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Says which messages are in one order: see [`Source::group_by`](crate::Source::group_by).
+/// Returns the group of a message: see [`Source::group_by`](crate::Source::group_by).
 pub(crate) type GroupBy = Arc<dyn Fn(&Message) -> Option<String> + Send + Sync>;
 
-/// What the messages of a source share.
+/// The state that all messages of a source share.
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) queue: String,
@@ -56,16 +60,18 @@ impl Shared {
     }
 }
 
-/// A message as SQS delivered it: it dereferences to the SDK's own.
+/// A message as SQS delivered it. It dereferences to the SDK's message.
 pub struct Received {
     message: Message,
+    /// The text of the handler's last error.
+    error: Option<String>,
     at: Instant,
     shared: Arc<Shared>,
 }
 
 impl Received {
     pub(crate) fn new(message: Message, shared: Arc<Shared>) -> Self {
-        Self { message, at: Instant::now(), shared }
+        Self { message, error: None, at: Instant::now(), shared }
     }
 
     async fn visible_after(&self, after: Duration, doing: &'static str) -> Result<(), Error> {
@@ -78,12 +84,14 @@ impl Received {
         Ok(())
     }
 
-    async fn copy_to_dead_letters(&self, reason: Reason) -> Result<(), Error> {
+    async fn copy_to_dead_letters(&self, reason: Reason, error: Option<&str>) -> Result<(), Error> {
         let doing = "send the dead letter";
         let Shared { client, dead_letters, .. } = &*self.shared;
         let mut attributes = self.message.message_attributes.clone().unwrap_or_default();
         let deliveries = self.deliveries().map(|number| number.to_string());
-        for (name, value) in [(REASON, Some(reason.as_str().to_owned())), (DELIVERIES, deliveries)] {
+        let (reason, error) = (Some(reason.as_str().to_owned()), error.map(allowed));
+        attributes.remove(ERROR);
+        for (name, value) in [(REASON, reason), (ERROR, error), (DELIVERIES, deliveries)] {
             if let Some(value) =
                 value.filter(|_| attributes.len() < ATTRIBUTES || attributes.contains_key(name))
             {
@@ -94,7 +102,7 @@ impl Received {
         let mut letter = client.send_message().queue_url(dead_letters);
         letter = letter.set_message_body(self.message.body.clone()).set_message_attributes(Some(attributes));
         if is_fifo(dead_letters) {
-            // By its own id the queue knows it, if it is sent twice.
+            // The message's own id lets the queue drop a second copy.
             let group = group_id(&self.message).or_else(|| self.message.message_id.clone());
             letter = letter.set_message_group_id(group).set_message_deduplication_id(self.id());
         }
@@ -123,7 +131,7 @@ impl Delivery for Received {
     async fn acknowledge(self) -> Result<(), Error> {
         let (answer, answered) = oneshot::channel();
         let receipt = self.message.receipt_handle.clone().unwrap_or_default();
-        // If nobody takes it, nobody answers.
+        // If the receiver is gone, `answered` fails too.
         let _ = self.shared.deletes.send(Delete { receipt, answer });
         answered.await.map_err(Error::at("delete the message"))?
     }
@@ -133,7 +141,13 @@ impl Delivery for Received {
     }
 
     async fn reject(self, reason: Reason) -> Result<(), Error> {
-        self.copy_to_dead_letters(reason).await?;
+        let sent = self.copy_to_dead_letters(reason, self.error.as_deref()).await;
+        if sent.is_err() && self.error.is_some() {
+            // A message near the queue's largest size has no room for the text.
+            self.copy_to_dead_letters(reason, None).await?;
+        } else {
+            sent?;
+        }
         self.acknowledge().await
     }
 
@@ -145,9 +159,21 @@ impl Delivery for Received {
         self.visible_after(self.shared.visibility, "extend the message").await
     }
 
+    fn failed(&mut self, error: &str) {
+        self.error = Some(error.to_owned());
+    }
+
     fn deliveries(&self) -> Option<u32> {
         let counted = MessageSystemAttributeName::ApproximateReceiveCount;
         self.message.attributes.as_ref()?.get(&counted)?.parse().ok()
+    }
+
+    fn system(&self) -> Option<&'static str> {
+        Some("aws_sqs")
+    }
+
+    fn destination(&self) -> Option<String> {
+        self.shared.queue.rsplit('/').next().map(str::to_owned)
     }
 
     fn id(&self) -> Option<String> {
@@ -157,6 +183,11 @@ impl Delivery for Received {
     fn group(&self) -> Option<String> {
         self.shared.group_by.as_ref()?(&self.message)
     }
+}
+
+/// The text without the two characters that SQS refuses. It has no control characters.
+fn allowed(text: &str) -> String {
+    text.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }
 
 fn is_fifo(queue: &str) -> bool {

@@ -17,7 +17,7 @@ use crate::failed::failed;
 use crate::received::{GroupBy, Received, Shared};
 use crate::taking::Taking;
 
-/// How long the end waits for what is still to be recorded.
+/// How long the shutdown waits for results that are still to be recorded.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// How long one request waits for messages, unless set. The shutdown waits for it.
@@ -28,7 +28,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 /// The messages of an SQS queue, standard or FIFO.
 ///
-/// The queues are yours. See the [crate](crate) for what SQS gets, and its limits.
+/// The source does not create the queues. See the [crate](crate) for what SQS gets, and its limits.
 #[must_use = "a source does nothing until it is `run`"]
 pub struct Source {
     client: Client,
@@ -51,8 +51,8 @@ impl Source {
     }
 
     /// Messages for which `group` returns the same text are handled one after another: see
-    /// [`Delivery::group`](idem_runtime::message::Delivery::group). Unless set, it is the `MessageGroupId` on a FIFO queue; on a
-    /// standard one none are in an order.
+    /// [`Delivery::group`](idem_runtime::message::Delivery::group). Unless this is set, the group is the `MessageGroupId` on a FIFO
+    /// queue; on a standard queue messages are handled in no order.
     pub fn group_by(mut self, group: impl Fn(&Message) -> Option<String> + Send + Sync + 'static) -> Self {
         self.group_by = Some(Arc::new(group));
         self
@@ -71,7 +71,7 @@ impl Source {
         self
     }
 
-    /// How long the end waits for results that are still to be recorded, and claims to be released; 10 s unless set.
+    /// How long the shutdown waits for results that are still to be recorded and claims to be released; 10 s unless set.
     /// See [`idem::drain`](drain()).
     pub fn drain(mut self, patience: Duration) -> Self {
         self.drain = patience;
@@ -87,20 +87,24 @@ impl Source {
     where
         H: Fn(&Received) -> F,
         F: Future<Output = Result<T, E>>,
+        E: fmt::Display,
         C: Choose<E>,
         O: OnError<Received, E>,
     {
         self.run_until(pending(), consumer, handler).await
     }
 
-    /// Handles messages until `shutdown` ends; then finishes what runs, gives back what is not begun, and drains.
+    /// Handles messages until `shutdown` ends; then finishes the handlers that run, gives back the messages that are not begun,
+    /// and drains.
     ///
     /// Unless `consumer` sets them, [`extend_every`](Consumer::extend_every) is a third of the queue's visibility timeout, and
-    /// [`redelivery_horizon`](Consumer::redelivery_horizon) its retention. A service that goes away later is waited for.
+    /// [`redelivery_horizon`](Consumer::redelivery_horizon) its retention. If SQS cannot be reached later, the source waits until
+    /// it answers.
     ///
     /// # Errors
     ///
-    /// Before the first message: the queue's attributes cannot be read. What fails later is an event, and counted in the summary.
+    /// Before the first message: the queue's attributes cannot be read, or its visibility timeout is 0. Later failures are reported
+    /// as events and counted in the summary.
     ///
     /// # Cancellation
     ///
@@ -114,6 +118,7 @@ impl Source {
     where
         H: Fn(&Received) -> F,
         F: Future<Output = Result<T, E>>,
+        E: fmt::Display,
         C: Choose<E>,
         O: OnError<Received, E>,
     {
@@ -132,7 +137,7 @@ impl Source {
             }
             summary
         };
-        // Ends with the last message, whose senders end with it.
+        // `deletes.run` ends when the last message is settled: the senders are dropped then.
         let (summary, ()) = join(working, deletes.run()).await;
         drain(patience).await;
         Ok(summary)
@@ -149,7 +154,7 @@ impl Source {
         let seconds = |name: &QueueAttributeName| {
             let value = told.attributes().and_then(|attributes| attributes.get(name));
             let seconds = value.and_then(|value| value.parse().ok()).map(Duration::from_secs);
-            seconds.ok_or_else(|| Error::new(doing, format!("SQS said nothing of {name}")))
+            seconds.ok_or_else(|| Error::new(doing, format!("SQS did not return {name}")))
         };
         match (seconds(&visibility)?, seconds(&retention)?) {
             (Duration::ZERO, _) => Err(Error::new("use the queue", "its visibility timeout must not be 0")),

@@ -18,9 +18,9 @@ pub(crate) struct Taking {
     shared: Arc<Shared>,
     at_once: i32,
     wait: i32,
-    /// Of this worker, and not begun.
+    /// Messages that were received and not begun.
     there: VecDeque<Received>,
-    /// The request that is under way: it outlives the stream, as what it brings is this worker's.
+    /// The request in flight. It outlives the stream, because SQS hides its messages from other workers.
     request: Option<BoxFuture<'static, Result<Vec<Message>, Error>>>,
 }
 
@@ -31,7 +31,7 @@ impl Taking {
         Self { shared, at_once, wait, there: VecDeque::new(), request: None }
     }
 
-    /// The messages, as they come. Nothing is requested before the stream is polled.
+    /// The messages as they arrive. Nothing is requested before the stream is polled.
     pub(crate) fn messages(&mut self) -> BoxStream<'_, Result<Received, Error>> {
         stream::unfold(self, |taking| async { Some((taking.next().await, taking)) }).boxed()
     }
@@ -48,7 +48,7 @@ impl Taking {
         }
     }
 
-    /// Waits for the request that is under way.
+    /// Waits for the request in flight.
     async fn answered(&mut self) -> Result<(), Error> {
         let Some(request) = &mut self.request else { return Ok(()) };
         let answer = request.await;
@@ -57,7 +57,7 @@ impl Taking {
         Ok(())
     }
 
-    /// Gives back what was delivered and not taken.
+    /// Gives back the messages that were delivered and not taken from the stream.
     pub(crate) async fn give_back(mut self) -> Result<(), Error> {
         self.answered().await?;
         for received in self.there {

@@ -1,7 +1,7 @@
 //! `POST /deposits` books money on an account: once for each deposit, however often the client sends it.
 
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
@@ -35,7 +35,7 @@ enum DepositError {
     Idem(#[from] idem::Error),
 }
 
-/// The claim, the booking and the result are one commit: the caller's.
+/// The caller's transaction commits the claim, the booking and the result together.
 #[idempotent(
     key = "deposit/{deposit.id}",
     scope = "bank.deposit",
@@ -72,20 +72,19 @@ async fn deposit(
 impl IntoResponse for DepositError {
     fn into_response(self) -> Response {
         match self {
-            Self::Idem(idem::Error::Mismatch { .. }) => {
-                (StatusCode::UNPROCESSABLE_ENTITY, "this id was used for another deposit").into_response()
+            // 422 for a different deposit with this id, 409 for one in progress, 503 if the store is down.
+            Self::Idem(error) => error.into_response(),
+            Self::Database(error) => {
+                tracing::error!(%error, "a deposit failed");
+                StatusCode::INTERNAL_SERVER_ERROR.into_response()
             }
-            Self::Idem(idem::Error::InFlight { retry_after, .. }) => {
-                let seconds = retry_after.as_secs().max(1).to_string();
-                (StatusCode::CONFLICT, [(header::RETRY_AFTER, seconds)], "in progress").into_response()
-            }
-            Self::Idem(_) | Self::Database(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }
     }
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    tracing_subscriber::fmt::init();
     let url = std::env::var("DATABASE_URL")?;
     let pool = PgPool::connect(&url).await?;
     sqlx::query("CREATE TABLE IF NOT EXISTS accounts (id BIGINT PRIMARY KEY, cents BIGINT NOT NULL)")

@@ -33,7 +33,7 @@ async fn handle_one(store: &DynamoDbStore, message: SqsMessage) -> Result<String
     ship(store, &order).await
 }
 
-/// SQS deletes what is not in the response, and delivers again what is.
+/// Lambda deletes the messages that are not in the response. SQS delivers the others again.
 async fn handle(store: &DynamoDbStore, event: LambdaEvent<SqsEvent>) -> Result<BatchResponse, Error> {
     let batch = Batch::new().deadline(event.context.deadline());
     Ok(batch.process(event.payload.records, |message| handle_one(store, message)).await)
@@ -41,6 +41,7 @@ async fn handle(store: &DynamoDbStore, event: LambdaEvent<SqsEvent>) -> Result<B
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
+    tracing_subscriber::fmt::init();
     let tls = tls::Provider::Rustls(CryptoMode::Ring);
     let http = aws_smithy_http_client::Builder::new().tls_provider(tls).build_https();
     let config = aws_config::defaults(BehaviorVersion::latest()).http_client(http).load().await;

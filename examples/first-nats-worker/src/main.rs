@@ -38,6 +38,7 @@ async fn handle(store: &RedisStore, order: serde_json::Result<Order>) -> Result<
 
 #[tokio::main]
 async fn main() -> Result<(), async_nats::Error> {
+    tracing_subscriber::fmt::init();
     let store = RedisStore::connect("redis://127.0.0.1:6379").await?;
     let jetstream = jetstream::new(async_nats::connect("127.0.0.1:4222").await?);
     for name in ["orders", "orders-dead"] {

@@ -1,4 +1,4 @@
-//! Records of the version before are found: the catalogue is as it was committed.
+//! The catalogue has not changed, so a new version finds the records of the previous one.
 
 /// The program as a module, since the page shows it without tests.
 #[allow(dead_code)]

@@ -1,4 +1,4 @@
-//! What the demo asks of the broker: the topics, and what is in them.
+//! The broker of the demo: sets up the topics, and counts their messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::producer::{FutureProducer, FutureRecord};
-use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use rdkafka::{ClientConfig, Message as _, Offset, TopicPartitionList};
 use worker_demo::{Broker, Failure, Shop};
 
 use crate::{CONCURRENCY, work};
@@ -21,7 +21,7 @@ use crate::{CONCURRENCY, work};
 /// the retry topic.
 pub(crate) const RETENTION: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
-/// After which a worker that is silent has its partitions taken.
+/// How long a worker may be silent before it loses its partitions.
 const SESSION: Duration = Duration::from_secs(6);
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,11 +31,11 @@ const RETRIES: &str = "orders-retry";
 const DEAD_LETTERS: &str = "orders-dead";
 const PARTITIONS: i32 = 6;
 
-/// A broker of the demo's own.
+/// A broker that the demo starts.
 pub struct OnKafka {
     server: Kafka,
     producer: FutureProducer,
-    /// Asks for offsets; takes no part in the group.
+    /// Reads offsets, and does not join the group.
     looking: Arc<BaseConsumer>,
 }
 
@@ -49,8 +49,7 @@ fn group(servers: &str) -> ClientConfig {
     config
 }
 
-/// A producer without batches: asked for the end of a partition, the demo's broker answers with the begin of its last
-/// batch.
+/// A producer without batches: the demo's broker returns the start of the last batch as the end of a partition.
 fn producer(servers: &str) -> Result<FutureProducer, Failure> {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", servers).set("acks", "all").set("batch.num.messages", "1");
@@ -74,7 +73,7 @@ async fn create_topics(servers: &str) -> Result<(), Failure> {
 }
 
 impl OnKafka {
-    /// How many messages of these the group has not committed.
+    /// How many messages of these topics the group has not committed.
     async fn not_committed(&self, topics: &'static [&str]) -> Result<u64, Failure> {
         let looking = self.looking.clone();
         let count = move || {
@@ -96,14 +95,16 @@ impl OnKafka {
 impl Broker for OnKafka {
     const CONCURRENCY: usize = CONCURRENCY;
 
-    /// The partitions of a killed worker are given to others only after six seconds, in which a group that is to
-    /// change again stands still.
+    /// The partitions of a killed worker go to others only after six seconds. A group with another kill in that time would never work.
     const KILL_EVERY_MS: u64 = 9_000;
 
     const LEAST_KILL_EVERY_MS: u64 = SESSION.as_millis() as u64 + 1_000;
 
+    fn installed() -> Result<(), String> {
+        Kafka::installed()
+    }
+
     async fn start() -> Result<Self, Failure> {
-        Kafka::installed()?;
         let server = Kafka::start();
         create_topics(&server.servers()).await?;
         let (producer, looking) = (producer(&server.servers())?, group(&server.servers()).create()?);
@@ -124,7 +125,7 @@ impl Broker for OnKafka {
     }
 
     async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
-        // Keys that differ spread duplicates over the partitions, and so over the workers.
+        // Different keys spread duplicates over the partitions, and so over the workers.
         let sends = stream::iter(bodies.iter().enumerate()).map(|(number, body)| async move {
             let key = number.to_string();
             let sent = self.producer.send(FutureRecord::to(ORDERS).payload(body).key(&key), PATIENCE).await;
@@ -137,7 +138,23 @@ impl Broker for OnKafka {
         self.not_committed(&[ORDERS, RETRIES]).await
     }
 
-    async fn dead_letters(&self) -> Result<u64, Failure> {
-        self.not_committed(&[DEAD_LETTERS]).await
+    async fn dead_letters(&self) -> Result<Vec<Vec<u8>>, Failure> {
+        let count = usize::try_from(self.not_committed(&[DEAD_LETTERS]).await?)?;
+        let mut config = group(&self.server.servers());
+        let reader: BaseConsumer = config.set("group.id", "who-looks").create()?;
+        let read = move || {
+            let mut list = TopicPartitionList::new();
+            for partition in 0..PARTITIONS {
+                list.add_partition_offset(DEAD_LETTERS, partition, Offset::Beginning)?;
+            }
+            reader.assign(&list)?;
+            let mut letters = Vec::new();
+            while letters.len() < count {
+                let letter = reader.poll(PATIENCE).ok_or("a dead letter is not given")??;
+                letters.push(letter.payload().unwrap_or_default().to_vec());
+            }
+            Ok(letters)
+        };
+        tokio::task::spawn_blocking(read).await?
     }
 }

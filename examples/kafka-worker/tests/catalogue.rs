@@ -1,4 +1,4 @@
-//! Records of the version before are found: the catalogue is as it was committed.
+//! The catalogue has not changed, so a new version finds the records of the previous one.
 
 use kafka_worker as _;
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use aws_config::SdkConfig;
 use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
+use aws_sdk_sqs::primitives::Blob;
 use aws_sdk_sqs::types::MessageAttributeValue;
 use aws_smithy_http_client::tls::{self, rustls_provider::CryptoMode};
 use idem::lambda::batch::{Batch, BatchRecord as _, BatchResponse, OnReject};
@@ -18,42 +19,42 @@ use idem::{DynamoDbStore, Outcome, idempotent};
 use lambda_runtime::LambdaEvent;
 use serde::{Deserialize, Serialize};
 
-/// What [`ship`] needs.
+/// The state of [`ship`].
 #[derive(Debug)]
 pub struct App {
-    /// Where results are kept.
+    /// The store of results.
     pub store: DynamoDbStore,
-    /// Where the effects go: one line each.
+    /// The file of the effects: one line each.
     pub ledger: PathBuf,
-    /// Where it is told what was answered, for whoever checks: one line each.
+    /// The file of the answers, for the check: one line each.
     pub answers: Option<PathBuf>,
-    /// Where messages go that no delivery would help; left to the queue's redrive policy if there is none.
+    /// The queue for messages that can never be handled. Without it the queue's redrive policy moves them.
     pub dead_letters: Option<DeadLetters>,
     /// How long the work takes.
     pub work: Duration,
-    /// How long a silent worker keeps an order.
+    /// The lease of an order.
     pub lease: Duration,
 }
 
-/// A queue for messages that no delivery would help, of the same kind, standard or FIFO, as theirs.
+/// A queue for messages that can never be handled. It must be FIFO if the source queue is.
 #[derive(Clone, Debug)]
 pub struct DeadLetters {
-    /// Who sends to it.
+    /// The client that sends to it.
     pub sqs: aws_sdk_sqs::Client,
-    /// Its URL.
+    /// The queue's URL.
     pub queue: String,
 }
 
-/// An order, as it stands in a message.
+/// The content of a message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// Which order.
+    /// The order's number.
     pub id: u64,
     /// How many pieces.
     pub pieces: u32,
 }
 
-/// What shipping gives.
+/// The result of shipping.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Shipment {
     /// The parcel's number.
@@ -63,16 +64,16 @@ pub struct Shipment {
 /// Why an order is not shipped.
 #[derive(Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum ShipError {
-    /// There is nothing to ship: no delivery will change that.
+    /// The order has no pieces; another delivery does not change that.
     #[error("an order of no pieces")]
     Empty,
-    /// The message is no order.
-    #[error("the message is no order")]
+    /// The message is not an order.
+    #[error("the message is not an order")]
     NoOrder,
-    /// The effect could not be had.
+    /// The effect failed.
     #[error("the ledger cannot be written: {0}")]
     Ledger(String),
-    /// It did not come to the body.
+    /// The body did not run.
     #[error(transparent)]
     #[serde(skip)]
     Idem(#[from] idem::Error),
@@ -87,7 +88,7 @@ impl ShipError {
 impl Dispose for ShipError {
     fn disposition(&self, _attempt: u32, proposed: Disposition) -> Disposition {
         match self {
-            // No delivery makes an order of it.
+            // Another delivery does not change the message.
             Self::NoOrder => Disposition::reject(Reason::Terminal),
             _ => proposed,
         }
@@ -114,7 +115,7 @@ pub async fn ship(app: &App, order: &Order) -> Result<Shipment, ShipError> {
     }
     append(&app.ledger, &format!("{}\n", order.id)).map_err(|error| ShipError::Ledger(error.to_string()))?;
     tokio::time::sleep(app.work).await;
-    // At random, so that no two attempts give the same, of one order or of two.
+    // A random parcel, so that every attempt has another one.
     Ok(Shipment { parcel: format!("P{:016x}", rand::random::<u64>()) })
 }
 
@@ -122,7 +123,7 @@ pub async fn ship(app: &App, order: &Order) -> Result<Shipment, ShipError> {
 ///
 /// # Errors
 ///
-/// None: what fails is in the response.
+/// None: the response lists the messages that failed.
 pub async fn handle(app: &App, event: LambdaEvent<SqsEvent>) -> Result<BatchResponse, Infallible> {
     let batch = Batch::new()
         .deadline(event.context.deadline())
@@ -144,14 +145,23 @@ async fn handle_one(app: &App, message: SqsMessage) -> Result<Shipment, ShipErro
     observed.value
 }
 
-/// Sends a rejected message on, if there is where to.
+/// Sends a rejected message to the dead letters, if there is a queue for them.
 async fn set_aside(to: Option<&DeadLetters>, message: SqsMessage, reason: Reason) -> OnReject {
     let Some(DeadLetters { sqs, queue }) = to else { return OnReject::Redrive };
     let text = MessageAttributeValue::builder().data_type("String").string_value(reason.as_str()).build();
     let (Ok(text), Some(body)) = (text, &message.body) else { return OnReject::Redrive };
     let mut send = sqs.send_message().queue_url(queue).message_body(body).message_attributes("reason", text);
+    // Keeps the message's own attributes, at most nine: SQS allows ten, and `reason` is one.
+    for (name, own) in message.message_attributes.iter().filter(|(name, _)| *name != "reason").take(9) {
+        let attribute = MessageAttributeValue::builder()
+            .set_data_type(own.data_type.clone())
+            .set_string_value(own.string_value.clone())
+            .set_binary_value(own.binary_value.clone().map(|bytes| Blob::new(bytes.0)));
+        let Ok(attribute) = attribute.build() else { return OnReject::Redrive };
+        send = send.message_attributes(name, attribute);
+    }
     if let Some(group) = message.group() {
-        // By its own identifier the queue knows it, if it is sent on twice.
+        // The message's own identifier lets the queue drop a second copy.
         send = send.message_group_id(group).set_message_deduplication_id(message.message_id.clone());
     }
     match send.send().await {
@@ -160,16 +170,16 @@ async fn set_aside(to: Option<&DeadLetters>, message: SqsMessage, reason: Reason
     }
 }
 
-/// One line in one write, so that lines of several processes do not mix.
+/// Appends a line in one write, so that lines of several processes do not mix.
 ///
 /// # Errors
 ///
-/// The file's.
+/// The file cannot be written.
 pub fn append(file: &std::path::Path, line: &str) -> std::io::Result<()> {
     OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())
 }
 
-/// The configuration of the environment, with an HTTP client of its own for each who asks.
+/// The AWS configuration from the environment. Each call makes a new HTTP client.
 pub async fn configuration() -> SdkConfig {
     let client = aws_smithy_http_client::Builder::new()
         .tls_provider(tls::Provider::Rustls(CryptoMode::Ring))

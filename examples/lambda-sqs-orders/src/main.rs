@@ -1,5 +1,5 @@
-//! The Lambda binary. The table's name is in `ORDERS_TABLE`, and in `ORDERS_DEAD_LETTERS`, if it is set, the URL
-//! of the queue for messages that no delivery would help.
+//! The Lambda binary. `ORDERS_TABLE` has the table's name, and `ORDERS_DEAD_LETTERS`, if it is set, the URL
+//! of the queue for messages that can never be handled.
 
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
-//! What Lambda's event source mapping does for a queue: takes messages off it, calls the function with
+//! A substitute for Lambda's event source mapping, for a queue on this machine: receives messages, calls the function with
 //! them, and deletes those that the function did not report as failed.
-//!
-//! Lambda brings its own; this one is for a queue on this machine.
 
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
@@ -16,51 +14,51 @@ use lambda_runtime::tower::Service;
 use lambda_runtime::{Context, LambdaEvent};
 use serde_json::json;
 
-/// How many messages are taken at once: the most that SQS gives.
+/// How many messages are received at once: the most that SQS allows.
 pub const BATCH: i32 = 10;
 
-/// How long the function has.
+/// The function's timeout.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A queue and who asks it.
+/// A queue and its client.
 #[derive(Clone, Debug)]
 pub struct Mapping {
     sqs: Client,
     queue: String,
 }
 
-/// What was on the queue, and what the function said of it.
+/// A batch of messages, and the function's response.
 #[derive(Debug)]
 pub struct Delivery {
     /// The messages, in the queue's order.
     pub messages: Vec<Message>,
-    /// Those of them that it reported as failed, by their identifiers.
+    /// The identifiers of the messages that the function reported as failed.
     pub response: BatchResponse,
 }
 
 impl Mapping {
-    /// Of the queue with this URL.
+    /// A mapping of the queue with this URL.
     #[must_use]
     pub const fn new(sqs: Client, queue: String) -> Self {
         Self { sqs, queue }
     }
 
-    /// Waits a second for messages.
+    /// Receives messages, and waits a second for them.
     ///
     /// # Errors
     ///
-    /// The queue's.
+    /// Those of the queue.
     pub async fn take(&self) -> Result<Vec<Message>, Box<dyn Error>> {
         let take = self.sqs.receive_message().queue_url(&self.queue).max_number_of_messages(BATCH);
         let take = take.message_system_attribute_names(MessageSystemAttributeName::All).wait_time_seconds(1);
         Ok(take.send().await?.messages.unwrap_or_default())
     }
 
-    /// Calls the function with messages, and deletes what it did not report as failed.
+    /// Calls the function with messages, and deletes those that it did not report as failed.
     ///
     /// # Errors
     ///
-    /// The queue's, and the function's.
+    /// Those of the queue and of the function.
     pub async fn deliver<F>(
         &self,
         messages: Vec<Message>,

@@ -1,15 +1,16 @@
-//! The function on a FIFO queue, emulated.
+//! The function on an emulated FIFO queue.
 
 use std::error::Error;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use aws_lambda_events::event::sqs::SqsEvent;
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{Message, QueueAttributeName};
 use idem::protocol::{Claim, ClaimAnswer, Owner};
 use idem::{DynamoDbStore, KeyBuilder, RecordKey, Scope, Store};
 use idem_test_servers::Aws;
-use lambda_runtime::service_fn;
+use lambda_runtime::{Context, LambdaEvent, service_fn};
 use lambda_sqs_orders::mapping::{Delivery, Mapping, emulated};
 use lambda_sqs_orders::{App, DeadLetters, Order, handle};
 use serde_json::json;
@@ -17,10 +18,10 @@ use tempfile::TempDir;
 
 type Anything<T> = Result<T, Box<dyn Error>>;
 
-/// How long a message that was taken stays hidden, in seconds.
+/// How long a received message stays hidden, in seconds.
 const VISIBILITY: u64 = 1;
 
-/// How often a message is delivered before it is a dead letter.
+/// How often a message is delivered before it becomes a dead letter.
 const DELIVERIES: u32 = 4;
 
 /// A FIFO queue with its dead letters, a table, and the function on both.
@@ -68,7 +69,7 @@ impl Shop {
         Ok(Self { sqs, queue, dead, app, folder, _aws: aws })
     }
 
-    /// Sends an order; `once` is what the queue itself knows duplicates by.
+    /// Sends an order; `once` is the queue's own deduplication id.
     async fn send(&self, group: &str, once: &str, id: u64, pieces: u32) -> Anything<String> {
         let body = serde_json::to_string(&Order { id, pieces })?;
         let send = self.sqs.send_message().queue_url(&self.queue).message_body(body);
@@ -80,7 +81,7 @@ impl Shop {
         Mapping::new(self.sqs.clone(), self.queue.clone())
     }
 
-    /// The orders that were shipped, in the order of the effects.
+    /// The shipped orders, in the order of their effects.
     fn shipped(&self) -> Vec<u64> {
         lines(&self.folder.path().join("ledger")).iter().map(|line| line.parse().unwrap()).collect()
     }
@@ -114,7 +115,7 @@ fn of(orders: &[u64], group: &[u64]) -> Vec<u64> {
 const A: [u64; 5] = [1, 2, 3, 4, 5];
 const B: [u64; 5] = [11, 12, 13, 14, 15];
 
-/// Both groups by turns; 13 is poison: there is nothing to ship.
+/// Sends both groups alternately. Order 13 is poison: it has no pieces.
 async fn send_both(shop: &Shop) -> Anything<Vec<String>> {
     let mut identifiers = Vec::new();
     for (a, b) in A.into_iter().zip(B) {
@@ -134,7 +135,7 @@ async fn a_group_stands_still_at_its_first_failure_and_goes_on_in_order_when_tha
     let mut shop = Shop::open().await?;
     shop.app.dead_letters = Some(DeadLetters { sqs: shop.sqs.clone(), queue: shop.dead.clone() });
     let identifiers = send_both(&shop).await?;
-    // 3 is in flight with a worker that will not come back.
+    // Order 3 is in flight with a worker that is dead.
     let key = KeyBuilder::new().literal("order/").part(&3_u64).finish()?;
     let lease = Duration::from_millis(1_500);
     let (owner, ttl) = (Owner::random(), Duration::from_secs(60));
@@ -200,7 +201,7 @@ async fn a_batch_that_nobody_answered_for_comes_again_in_order_and_ships_nothing
     for order in A {
         shop.send("a", &order.to_string(), order, 1).await?;
     }
-    // Once more, which the queue takes for the same message, and once more as one of its own.
+    // Sent again with the same deduplication id, which the queue drops, and with another one.
     shop.send("a", "1", 1, 1).await?;
     shop.send("a", "again", 1, 1).await?;
     let everything = [1, 2, 3, 4, 5, 1];
@@ -208,7 +209,7 @@ async fn a_batch_that_nobody_answered_for_comes_again_in_order_and_ships_nothing
     let mapping = shop.mapping();
     let taken = mapping.take().await?;
     assert_eq!(taken.iter().map(order).collect::<Vec<_>>(), everything);
-    // The function did it all and was ended before it said so: nothing is deleted.
+    // The function handles the whole batch, but its response is lost: no message is deleted.
     let unheard = Mapping::new(shop.sqs.clone(), shop.dead.clone());
     let mut function = service_fn(|event| handle(&shop.app, event));
     let lost = unheard.deliver(taken, &mut function).await;
@@ -225,5 +226,33 @@ async fn a_batch_that_nobody_answered_for_comes_again_in_order_and_ships_nothing
     }
     assert_eq!(again, everything);
     assert_eq!((shop.shipped(), shop.replays()), (A.to_vec(), 1 + everything.len()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dead_letter_keeps_the_messages_own_attributes() -> Anything<()> {
+    let mut shop = Shop::open().await?;
+    shop.app.dead_letters = Some(DeadLetters { sqs: shop.sqs.clone(), queue: shop.dead.clone() });
+    let event: SqsEvent = serde_json::from_value(json!({ "Records": [{
+        "messageId": "m-1",
+        "body": "no order",
+        "attributes": { "MessageGroupId": "a", "SequenceNumber": "1" },
+        "messageAttributes": {
+            "traceparent": { "dataType": "String", "stringValue": "00-1-2-01" },
+            "reason": { "dataType": "String", "stringValue": "its sender's" },
+        },
+    }] }))?;
+    let mut context = Context::default();
+    context.deadline =
+        u64::try_from((SystemTime::now() + Duration::from_secs(60)).duration_since(UNIX_EPOCH)?.as_millis())?;
+    let response = handle(&shop.app, LambdaEvent::new(event, context)).await?;
+    assert!(response.batch_item_failures.is_empty(), "{response:?}");
+
+    let take = shop.sqs.receive_message().queue_url(&shop.dead).message_attribute_names("All");
+    let messages = take.wait_time_seconds(1).send().await?.messages.unwrap_or_default();
+    let attributes = messages[0].message_attributes.clone().unwrap_or_default();
+    let text = |name: &str| attributes.get(name).and_then(|attribute| attribute.string_value.clone());
+    assert_eq!(text("traceparent").as_deref(), Some("00-1-2-01"));
+    assert_ne!(text("reason").as_deref(), Some("its sender's"));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the demo asks of the broker: the streams, and what is in them.
+//! The broker of the demo: sets up the streams, and counts their messages.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use worker_demo::{Broker, Failure, Shop};
 
 use crate::{CONCURRENCY, work};
 
-/// How long JetStream waits for a word of a worker that has a message, before another one gets it.
+/// How long JetStream waits for a silent worker before it delivers its message to another one.
 const ACK_WAIT: Duration = Duration::from_secs(2);
 
 /// How long JetStream keeps a message. The `ttl` of [`ship`](crate::ship) is not shorter.
@@ -22,14 +22,14 @@ const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const ORDERS: &str = "orders";
 const DEAD_LETTERS: &str = "orders-dead";
 
-/// A NATS server of the demo's own.
+/// A NATS server that the demo starts.
 #[derive(Debug)]
 pub struct OnNats {
     server: Nats,
     jetstream: Context,
 }
 
-/// Connects, and makes the streams and the consumer where they are not there.
+/// Connects, and creates the streams and the consumer where they are missing.
 async fn open(url: &str) -> Result<(Context, PullConsumer), Failure> {
     let jetstream = jetstream::new(async_nats::connect(url).await?);
     let dead = stream::Config { name: DEAD_LETTERS.to_owned(), ..stream::Config::default() };
@@ -50,8 +50,11 @@ async fn open(url: &str) -> Result<(Context, PullConsumer), Failure> {
 impl Broker for OnNats {
     const CONCURRENCY: usize = CONCURRENCY;
 
+    fn installed() -> Result<(), String> {
+        Nats::installed()
+    }
+
     async fn start() -> Result<Self, Failure> {
-        Nats::installed()?;
         let server = Nats::start();
         let (jetstream, _) = open(&server.url()).await?;
         Ok(Self { server, jetstream })
@@ -72,7 +75,7 @@ impl Broker for OnNats {
 
     async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
         for (number, body) in bodies.into_iter().enumerate() {
-            // An id of its own each: the broker's own deduplication has nothing to do with it.
+            // Each message has an id of its own, so that the broker drops no duplicate.
             let message =
                 PublishMessage::build().message_id(format!("message-{number}")).payload(body.into());
             self.jetstream.send_publish(ORDERS, message).await?.await?;
@@ -84,7 +87,12 @@ impl Broker for OnNats {
         Ok(self.jetstream.get_stream(ORDERS).await?.info().await?.state.messages)
     }
 
-    async fn dead_letters(&self) -> Result<u64, Failure> {
-        Ok(self.jetstream.get_stream(DEAD_LETTERS).await?.info().await?.state.messages)
+    async fn dead_letters(&self) -> Result<Vec<Vec<u8>>, Failure> {
+        let mut stream = self.jetstream.get_stream(DEAD_LETTERS).await?;
+        let mut letters = Vec::new();
+        for number in 1..=stream.info().await?.state.messages {
+            letters.push(stream.get_raw_message(number).await?.payload.to_vec());
+        }
+        Ok(letters)
     }
 }

@@ -30,11 +30,11 @@ pub async fn ship(shop: &Shop, order: &Order) -> Result<Shipment, ShipError> {
     shop.pack(order).await
 }
 
-/// Ships the orders of a source until `shutdown` ends, and what is begun is finished.
+/// Ships the orders of a source until `shutdown` ends, and then finishes the orders that are begun.
 ///
 /// # Errors
 ///
-/// The source's.
+/// Those of the source.
 pub async fn work(source: Source, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<Summary, Error> {
     let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(ShipError::disposition);
     source.run_until(shutdown, consumer, |message| handle(shop, Order::parse(&message.payload))).await

@@ -1,4 +1,4 @@
-//! The demo, under a name that no other crate's program has: tests of several crates are built into one folder.
+//! The demo under a unique name: cargo builds the programs of all crates into one folder, and tests must find theirs.
 
 use std::process::ExitCode;
 

@@ -13,7 +13,7 @@ fn order() -> Vec<Vec<u8>> {
     vec![br#"{"id":1,"pieces":1}"#.to_vec()]
 }
 
-/// A broker with one order, and a folder for the books.
+/// A broker with one order, and a folder for the ledger.
 struct Here {
     nats: OnNats,
     folder: TempDir,
@@ -42,7 +42,7 @@ impl Here {
 #[tokio::test]
 async fn a_worker_killed_between_effect_and_record_is_followed_by_one_that_records_once() {
     let (effects, answers) = worker_demo::killed_between_effect_and_record::<OnNats>(PROGRAM).await.unwrap();
-    // The effect is not part of the result's commit, so it is there twice. The result is not.
+    // The effect is not part of the result's commit, so it happened twice. There is one result.
     assert_eq!((effects, answers), (2, 1));
 }
 
@@ -72,7 +72,7 @@ async fn a_worker_that_was_stopped_and_goes_on_late_does_not_change_what_its_suc
     drop(second);
     let recorded = here.lines("answers")?[0].split(' ').nth(1).unwrap_or_default().to_owned();
     first.signal("-CONT")?;
-    // Its body is dropped, as the lease is another's; what comes again is a replay.
+    // Its body is dropped, because another worker took over the lease. Redelivered messages are replays.
     here.nats.send([order(), order()].concat()).await?;
     until("the first has answered", async || Ok(here.lines("answers")?.len() >= 2)).await?;
     here.emptied().await?;

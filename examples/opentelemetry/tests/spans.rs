@@ -32,7 +32,7 @@ async fn a_call_and_its_replay_are_spans_with_attributes_of_idem_and_without_the
         assert!(!format!("{call:?}").contains("private-key"));
     }
     assert_eq!(calls[0].attributes.iter().filter(|pair| pair.key.as_str() == "idem.attempt").count(), 1);
-    // What the body does stands below the call that ran it.
+    // Spans of the body are children of the call that ran it.
     let gateway: Vec<_> = spans.iter().filter(|span| span.name == "gateway").collect();
     assert_eq!(gateway.len(), 1);
     assert_eq!(gateway[0].parent_span_id, calls[0].span_context.span_id());

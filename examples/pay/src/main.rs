@@ -1,4 +1,4 @@
-//! One payment of the command line: `cargo run -p pay -- --store sqlite:FILE|redis://..|postgres://..|mysql://..|memory
+//! Makes one payment from the command line: `cargo run -p pay -- --store sqlite:FILE|redis://..|postgres://..|mysql://..|memory
 //! --order ID --amount CENTS [--work-ms N] [--lease-ms N] [--wait-ms N] [--ledger FILE]
 //! [--fail transient|final|panic]`.
 //!
@@ -18,7 +18,7 @@ use example_store::Choice;
 use idem::{DynStore, Observed, StoreError, idempotent, observe};
 use serde::{Deserialize, Serialize};
 
-/// What `pay` needs: the store, and in this example the knobs of the command line.
+/// The store, and the options of the command line.
 struct App {
     store: DynStore,
     ledger: Option<PathBuf>,
@@ -47,7 +47,7 @@ enum PayError {
 }
 
 impl PayError {
-    /// A declined card stays declined: kept and replayed. Everything else is worth a retry.
+    /// A declined card stays declined, so this error is recorded and replayed. All others are worth a retry.
     fn is_final(&self) -> bool {
         matches!(self, Self::Declined)
     }
@@ -77,13 +77,13 @@ async fn pay(app: &App, order: &str, amount: u64) -> Result<Receipt, PayError> {
         Some(Fail::Panic) => panic!("the payment code has a bug"),
         None => {}
     }
-    // The fence of this attempt: no other attempt of this order has it (one of another order may), so that two
-    // receipts of an order are seen to be one or two.
+    // The fence differs between attempts of one order, so a second charge would give another receipt. Attempts of different
+    // orders may share a fence.
     let number = context.and_then(|context| context.fence()).map_or(0, idem::Fence::get);
     Ok(Receipt { receipt: format!("R{number:x}") })
 }
 
-/// One line in one write, so that lines of several processes do not mix.
+/// Appends a line in one write, so that lines of several processes do not mix.
 fn append(ledger: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(ledger)?.write_all(line.as_bytes())
 }
@@ -152,7 +152,7 @@ async fn main() -> ExitCode {
             if asked_for {
                 return ExitCode::SUCCESS;
             }
-            // clap gives it for some errors only.
+            // clap prints the usage for some errors only.
             if !error.to_string().contains("Usage:") {
                 eprintln!("{USAGE}");
             }
@@ -161,7 +161,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// The line that this prints.
+/// The printed line.
 #[derive(Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 enum Line {
@@ -210,7 +210,7 @@ async fn pay_once(arguments: Pay) -> Line {
             let paid = Paid { order: arguments.order, amount: arguments.amount, receipt, attempt };
             if replayed { Line::Replayed(paid) } else { Line::Executed(paid) }
         }
-        // Rounded up: sleeping exactly that long is enough.
+        // Rounded up, so that sleeping exactly that long is enough.
         Err(PayError::Idem(idem::Error::InFlight { retry_after, .. })) => {
             Line::InFlight { retry_after_ms: retry_after.as_micros().div_ceil(1_000) }
         }

@@ -6,9 +6,9 @@
 //! curl -i localhost:3000/payments -H 'Idempotency-Key: "42"' --json '{"amount": 1999, "currency": "EUR"}'
 //! ```
 //!
-//! Sent again, it gives the same receipt with `Idempotency-Replayed: true`. What a payment does besides is
-//! in its JSON, so that everything can be tried by hand: `sleep_ms`, `status`, `body_bytes`, `panic`,
-//! `stream_ms`, `set_cookie`. `GET /executions` tells how often each route really ran, in this process.
+//! The same request again returns the same receipt with `Idempotency-Replayed: true`. Further members of the JSON make a payment
+//! behave in special ways, to try them by hand: `sleep_ms`, `status`, `body_bytes`, `panic`, `stream_ms`, `set_cookie`.
+//! `GET /executions` counts how often each route really ran in this process.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -34,7 +34,7 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
-/// How long handlers may go on after the server was asked to end.
+/// How long handlers may run on after the server gets the signal to end.
 const LAST_ORDERS: Duration = Duration::from_secs(30);
 
 /// The time between two events of a stream.
@@ -43,34 +43,34 @@ const TICK: Duration = Duration::from_millis(50);
 /// A payments API whose requests are safe to send twice.
 #[derive(Parser)]
 struct Options {
-    /// Where to listen; port 0 takes a free one.
+    /// The address to listen on; port 0 takes a free port.
     #[arg(long, default_value = "127.0.0.1:3000")]
     addr: String,
-    /// Where responses are kept.
+    /// The store of responses.
     #[arg(long, default_value = "memory", value_name = FORMS)]
     store: Choice,
-    /// How long the key of a process that died stays taken.
+    /// The lease: how long the key of a process that died stays claimed.
     #[arg(long, default_value_t = 30_000)]
     lease_ms: u64,
     /// How long a response is kept.
     #[arg(long, default_value_t = 86_400_000)]
     ttl_ms: u64,
-    /// How long a duplicate waits for the first, instead of being refused.
+    /// How long a duplicate waits for the first request before it is refused.
     #[arg(long, default_value_t = 0)]
     wait_ms: u64,
-    /// Requests without a key run unguarded, instead of being refused.
+    /// Run requests without a key unprotected, instead of refusing them.
     #[arg(long)]
     optional_key: bool,
-    /// Keys in double quotes only.
+    /// Accept only keys in double quotes.
     #[arg(long)]
     strict: bool,
     /// The largest body of a request.
     #[arg(long, default_value_t = 2 * 1024 * 1024)]
     max_body: usize,
-    /// The largest body of a response that is kept.
+    /// The largest body of a response that is recorded.
     #[arg(long, default_value_t = 1024 * 1024)]
     max_response: usize,
-    /// Runs unprotected when the store is down, instead of answering 503.
+    /// Run requests unprotected while the store is down, instead of answering 503.
     #[arg(long)]
     fail_open: bool,
 }
@@ -89,7 +89,7 @@ impl Executions {
     }
 }
 
-/// What a request may ask for besides what it pays.
+/// The members of a request that make it behave in special ways.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Wishes {
@@ -101,7 +101,7 @@ struct Wishes {
     set_cookie: bool,
 }
 
-/// What a route does with a request.
+/// A route, and how it handles a request.
 struct Route {
     name: &'static str,
     status: StatusCode,
@@ -135,7 +135,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         HttpServer::new(app).disable_signals().shutdown_timeout(LAST_ORDERS.as_secs()).bind(&options.addr)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // Whoever reads this may ask the server to end at once.
+    // A reader of this line may send the signal to end at once, so its handler is installed before.
     for address in server.addrs() {
         println!("listening on {address}");
     }
@@ -146,7 +146,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        // A worker that ends takes its handlers with it: those whose clients went away must be done before.
+        // An actix worker drops its handlers when it ends, so handlers whose clients went away must finish before.
         handle.pause().await;
         let left = running.drain(LAST_ORDERS).await;
         if !left.is_complete() {
@@ -182,7 +182,7 @@ fn guard(options: &Options, store: DynStore) -> Result<IdempotencyLayer<DynStore
     layer.build()
 }
 
-/// A real API takes this from what it has authenticated.
+/// The tenant. A real API takes it from the authenticated caller.
 fn tenant(request: &Parts) -> Option<String> {
     match request.headers.get("x-tenant") {
         Some(tenant) => Some(tenant.to_str().ok()?.to_owned()),
@@ -260,7 +260,7 @@ async fn carry_out(executions: &Executions, route: &Route, collection: &str, bod
     response
 }
 
-/// A problem (RFC 9457), as the layer's own answers are.
+/// A problem (RFC 9457), in the form of the layer's own answers.
 fn refused(why: &str) -> HttpResponse {
     let status = StatusCode::BAD_REQUEST;
     let problem =
@@ -268,7 +268,7 @@ fn refused(why: &str) -> HttpResponse {
     HttpResponse::build(status).content_type("application/problem+json").body(problem.to_string())
 }
 
-/// A receipt of `bytes` bytes, or as many as it needs.
+/// A receipt padded to `bytes` bytes.
 fn receipt(id: &str, order: &Value, bytes: usize) -> String {
     let receipt = |padding: &str| {
         let mut receipt =
@@ -282,7 +282,7 @@ fn receipt(id: &str, order: &Value, bytes: usize) -> String {
     if bytes < least { receipt("") } else { receipt(&"x".repeat(bytes - least + 1)) }
 }
 
-/// The receipt at once, and then something to see every now and then.
+/// A stream of events: the receipt at once, and then a tick now and then.
 fn events(receipt: &str, time: Duration) -> HttpResponse {
     let end = Instant::now() + time;
     let events = stream::unfold(Some(format!("data: {receipt}\n\n")), move |event| async move {

@@ -1,4 +1,4 @@
-//! `idem-client` against the example `payments`, through a proxy that cuts answers.
+//! `idem-client` against the example `payments`, through a proxy that cuts responses short.
 
 mod proxy;
 
@@ -35,14 +35,14 @@ impl Payments {
     }
 }
 
-/// A client whose every request is a connection, so that the proxy can cut each.
+/// A client that opens a connection for each request, so that the proxy can cut each response.
 fn client() -> ClientWithMiddleware {
     let client = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
     let policy = Policy::new().pauses(Duration::from_millis(5), Duration::from_millis(50));
     ClientBuilder::new(client).with(IdempotencyMiddleware::new(policy)).build()
 }
 
-/// Pays, and gives the receipt's number.
+/// Pays, and returns the receipt's number.
 async fn pay(client: &ClientWithMiddleware, url: &str, key: Option<Key>, body: &'static str) -> String {
     let mut request =
         client.post(format!("{url}/payments")).header("content-type", "application/json").body(body);
@@ -68,7 +68,7 @@ async fn a_thousand_payments_whose_every_third_answer_is_cut_are_a_thousand_exec
         .collect()
         .await;
     assert_eq!((receipts.len(), payments.executions().await), (1_000, 1_000));
-    // Of three answers two come through.
+    // Each payment needs 1.5 requests on average, and the proxy cuts a third of the responses.
     assert!((400..=600).contains(&proxy.cut()), "{} answers were cut", proxy.cut());
 }
 
@@ -80,7 +80,7 @@ async fn a_derived_key_gives_the_first_answer_to_a_client_of_another_life() {
     let first = pay(&client(), &url, key(), PAYMENT).await;
     assert_eq!(pay(&client(), &url, key(), PAYMENT).await, first);
     assert_eq!(payments.executions().await, 1);
-    // Of another payment it is a mistake, which is returned and not repeated.
+    // The same key for another payment is an error, which the client returns and does not repeat.
     let request = client().post(format!("{url}/payments")).header("content-type", "application/json");
     let other =
         request.with_extension(key().unwrap()).body(r#"{"amount":1,"currency":"EUR"}"#).send().await.unwrap();
@@ -94,7 +94,7 @@ async fn a_payment_that_is_in_flight_is_waited_for() {
     let url = format!("http://127.0.0.1:{}", payments.0.port());
     let slow = r#"{"amount":1999,"currency":"EUR","sleep_ms":1500}"#;
     let key = || Some(Key::new("in flight"));
-    // What is left of the lease is what the second is told to wait.
+    // `Retry-After` of the second request is the rest of the lease.
     let (one, two) = (client(), client());
     let (first, second) = tokio::join!(pay(&one, &url, key(), slow), pay(&two, &url, key(), slow));
     assert_eq!((first == second, payments.executions().await), (true, 1));

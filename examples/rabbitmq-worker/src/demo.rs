@@ -1,4 +1,4 @@
-//! What the demo asks of the broker: the queues, and what is in them.
+//! The broker of the demo: sets up the queues, and counts their messages.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use idem::message::Summary;
 use idem_rabbitmq::Source;
 use idem_test_servers::RabbitMq;
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
+use lapin::options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use worker_demo::{Broker, Failure, Shop};
 
 use crate::{CONCURRENCY, work};
 
-/// How long a message waits for a worker; then it is a dead letter. The `ttl` of [`ship`](crate::ship) is longer.
+/// How long a message waits for a worker before it becomes a dead letter. The `ttl` of [`ship`](crate::ship) is longer.
 pub(crate) const MESSAGE_TTL: Duration = Duration::from_secs(6 * 24 * 60 * 60);
 
 const ORDERS: &str = "orders";
 const DEAD_LETTERS: &str = "orders-dead";
 
-/// A RabbitMQ node of the demo's own.
+/// A RabbitMQ node that the demo starts.
 #[derive(Debug)]
 pub struct OnRabbitMq {
     server: RabbitMq,
@@ -51,8 +51,11 @@ impl OnRabbitMq {
 impl Broker for OnRabbitMq {
     const CONCURRENCY: usize = CONCURRENCY;
 
+    fn installed() -> Result<(), String> {
+        RabbitMq::installed()
+    }
+
     async fn start() -> Result<Self, Failure> {
-        RabbitMq::installed()?;
         let server = RabbitMq::start();
         let connection = Connection::connect(&server.url(), ConnectionProperties::default()).await?;
         let channel = connection.create_channel().await?;
@@ -76,7 +79,7 @@ impl Broker for OnRabbitMq {
     async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
         let (persistent, options) =
             (BasicProperties::default().with_delivery_mode(2), BasicPublishOptions::default());
-        // Many confirmations at a time, in the order of sending.
+        // Waits for many confirmations at a time, in the order of sending.
         let sends = stream::iter(&bodies).map(|body| async {
             let properties = persistent.clone();
             let sent =
@@ -88,14 +91,18 @@ impl Broker for OnRabbitMq {
 
     async fn waiting(&self) -> Result<u64, Failure> {
         match self.ready(ORDERS).await? {
-            // Some may be with a worker, of which RabbitMQ tells its own tool only; and one may be on its way
+            // Only RabbitMQ's own tool counts the messages that workers hold. It counts twice, because a message may be on its way
             // from one queue to another.
             0 => Ok(self.server.messages(ORDERS).max(self.server.messages(ORDERS))),
             ready => Ok(ready),
         }
     }
 
-    async fn dead_letters(&self) -> Result<u64, Failure> {
-        self.ready(DEAD_LETTERS).await
+    async fn dead_letters(&self) -> Result<Vec<Vec<u8>>, Failure> {
+        let (taken, mut letters) = (BasicGetOptions { no_ack: true }, Vec::new());
+        while let Some(letter) = self.channel.basic_get(DEAD_LETTERS.into(), taken).await? {
+            letters.push(letter.delivery.data);
+        }
+        Ok(letters)
     }
 }

@@ -7,6 +7,6 @@ async fn a_worker_killed_between_effect_and_record_is_followed_by_one_that_recor
     let program = env!("CARGO_BIN_EXE_rabbitmq-worker");
     let (effects, answers) =
         worker_demo::killed_between_effect_and_record::<OnRabbitMq>(program).await.unwrap();
-    // The effect is not part of the result's commit, so it is there twice. The result is not.
+    // The effect is not part of the result's commit, so it happened twice. There is one result.
     assert_eq!((effects, answers), (2, 1));
 }

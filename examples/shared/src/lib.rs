@@ -1,4 +1,4 @@
-//! Which store an example uses, from one word of its command line.
+//! Opens the store that an example's command line names.
 
 #[cfg(feature = "servers")]
 pub mod servers;
@@ -10,15 +10,15 @@ pub use idem_cli::store::StoreUrl;
 use idem_core::StoreError;
 use idem_runtime::{DynStore, MemoryStore};
 
-/// What a user may write.
+/// The forms that a user may write.
 pub const FORMS: &str = "sqlite:FILE | redis://.. | postgres://.. | mysql://.. | memory";
 
-/// A store by name, not open yet. It has no `Debug`: a URL may hold a password.
+/// A store that is not open yet. It has no `Debug`: a URL may contain a password.
 #[derive(Clone)]
 pub enum Choice {
     /// The store in this process's memory.
     Memory,
-    /// `dynamodb://host:port/TABLE`, of an emulator.
+    /// `dynamodb://host:port/TABLE`, on an emulator.
     #[cfg(feature = "dynamodb")]
     Emulated {
         /// The address of the emulator.
@@ -26,7 +26,7 @@ pub enum Choice {
         /// The name of the table.
         table: String,
     },
-    /// Any other, by its URL.
+    /// Any other store, by its URL.
     Url(StoreUrl),
 }
 
@@ -48,11 +48,11 @@ impl FromStr for Choice {
 }
 
 impl Choice {
-    /// Opens it, or connects to it; what is not there is made.
+    /// Opens the store, or connects to it. Creates its file or table where that is missing.
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// Those of the store.
     pub async fn open(&self) -> Result<DynStore, StoreError> {
         Ok(match self {
             Self::Memory => DynStore::new(MemoryStore::new()),
@@ -63,7 +63,7 @@ impl Choice {
     }
 }
 
-/// A table of an emulator on this machine, made where it is not there.
+/// A table of an emulator on this machine, created where it is missing.
 #[cfg(feature = "dynamodb")]
 async fn emulated(endpoint: &str, table: &str) -> Result<idem_dynamodb::DynamoDbStore, StoreError> {
     use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
@@ -75,7 +75,7 @@ async fn emulated(endpoint: &str, table: &str) -> Result<idem_dynamodb::DynamoDb
         .credentials_provider(Credentials::new("test", "test", None, None, "examples"))
         .http_client(aws_smithy_http_client::Builder::new().build_http());
     let client = aws_sdk_dynamodb::Client::from_conf(config.build());
-    // One machine, one clock.
+    // All workers run on one machine, so their clocks agree.
     let store =
         idem_dynamodb::DynamoDbStore::builder(client, table).clock_skew(std::time::Duration::ZERO).build();
     store.create_table().await?;

@@ -1,20 +1,20 @@
-//! The servers that the soak makes for itself, and what it does to them.
+//! The servers that an example starts for its store, and how it disturbs them.
 
 use std::path::Path;
 use std::time::Duration;
 
 use idem_test_servers as start;
 
-/// At the pace 1.
+/// Longer than the lease of the soak's workers at pace 1.
 const LONGER_THAN_A_LEASE: Duration = Duration::from_millis(500);
 
-/// What the soak started.
+/// The servers that were started.
 pub enum Servers {
-    /// Nothing: a file, or a server that is there.
+    /// None: the store is a file, or a server that runs already.
     None(&'static str),
     /// One server.
     Redis(Box<start::Redis>, u32),
-    /// A server, and a replica that its answers wait for.
+    /// A server, and a replica whose acknowledgement its answers wait for.
     Replica(Box<(start::Redis, start::Redis)>, u32),
     /// Three masters.
     Cluster(std::sync::Arc<start::RedisCluster>, Option<std::thread::JoinHandle<()>>, u32),
@@ -22,6 +22,8 @@ pub enum Servers {
     Sentinel(Box<start::RedisSentinel>, Phase),
     /// One server.
     Postgres(Box<start::Postgres>, u32),
+    /// A pooler in transaction mode, and the server behind it.
+    PgBouncer(Box<(start::PgBouncer, start::Postgres)>, u32),
     /// One server.
     MariaDb(Box<start::MariaDb>, u32),
     /// An emulator.
@@ -32,21 +34,30 @@ pub enum Servers {
 /// How far a failover is.
 #[derive(PartialEq)]
 pub enum Phase {
-    /// Nothing was done yet.
+    /// Nothing has happened yet.
     Before,
     /// The master is killed.
     Killed,
-    /// It is back.
+    /// The old master is back.
     Back,
 }
 
 impl Servers {
-    /// Starts what `store` names, and says how a worker reaches it.
+    /// Starts the servers of `store`, and returns the URL for workers.
     ///
     /// # Errors
     ///
-    /// The server's, as text.
+    /// One line that says how to install a missing server, or why `store` names none.
     pub fn start(store: &str, folder: &Path) -> Result<(Self, String), String> {
+        match store {
+            "postgres" => start::Postgres::installed()?,
+            "pgbouncer" => start::PgBouncer::installed()?,
+            "mysql" => start::MariaDb::installed()?,
+            "redis" | "redis-replica" | "redis-cluster" | "redis-sentinel" => start::Redis::installed()?,
+            #[cfg(feature = "dynamodb")]
+            "dynamodb" => start::Aws::installed()?,
+            _ => {}
+        }
         Ok(match store {
             "sqlite" => (Self::None("sqlite"), format!("sqlite:{}", folder.join("idem.db").display())),
             "redis" => {
@@ -76,6 +87,13 @@ impl Servers {
                 let url = postgres.url();
                 (Self::Postgres(Box::new(postgres), 0), url)
             }
+            "pgbouncer" => {
+                let mut postgres = start::Postgres::start();
+                // By default it refuses all clients for 15 s after it could not reach the server.
+                let pooler = start::PgBouncer::start(&mut postgres, "transaction", "server_login_retry=0.2");
+                let url = pooler.url();
+                (Self::PgBouncer(Box::new((pooler, postgres)), 0), url)
+            }
             "mysql" => {
                 let mariadb = start::MariaDb::start();
                 let url = mariadb.url();
@@ -83,25 +101,24 @@ impl Servers {
             }
             #[cfg(feature = "dynamodb")]
             "dynamodb" => {
-                start::Aws::installed()?;
                 let mut aws = start::Aws::start();
                 let url = format!("dynamodb://127.0.0.1:{}/soak", aws.server().port());
                 (Self::DynamoDb(Box::new(aws), 0), url)
             }
-            // A worker could not open it either.
+            // The URL of a store that runs already.
             given => match given.parse::<crate::Choice>() {
                 Ok(_) if given != "memory" => (Self::None("given"), given.to_owned()),
                 Ok(_) => return Err("several processes cannot share a memory".to_owned()),
                 Err(error) => {
                     return Err(format!(
-                        "{error} | sqlite | redis | redis-replica | redis-cluster | redis-sentinel | postgres | mysql | dynamodb"
+                        "{error} | sqlite | redis | redis-replica | redis-cluster | redis-sentinel | postgres | pgbouncer | mysql | dynamodb"
                     ));
                 }
             },
         })
     }
 
-    /// What it is called.
+    /// The name of the kind of store.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -111,13 +128,14 @@ impl Servers {
             Self::Cluster(..) => "redis-cluster",
             Self::Sentinel(..) => "redis-sentinel",
             Self::Postgres(..) => "postgres",
+            Self::PgBouncer(..) => "pgbouncer",
             Self::MariaDb(..) => "mysql",
             #[cfg(feature = "dynamodb")]
             Self::DynamoDb(..) => "dynamodb",
         }
     }
 
-    /// Does what is due when this part of the time, from 0 to 1, is over. Gives how often workers lost their
+    /// Carries out the disturbance that is due after this part of the time, from 0 to 1. Returns how often workers lost their
     /// server by it.
     pub fn disturb(&mut self, part: f64) -> u64 {
         match self {
@@ -139,20 +157,8 @@ impl Servers {
                 *moving = Some(std::thread::spawn(move || cluster.move_slots(from, (from + 1) % 3, 200)));
                 1
             }
-            Self::Sentinel(servers, phase) => {
-                if *phase == Phase::Before && part > 0.3 {
-                    servers.master.server().kill();
-                    *phase = Phase::Killed;
-                    return 1;
-                }
-                if *phase == Phase::Killed && part > 0.6 {
-                    servers.until_promoted();
-                    servers.master.server().restart();
-                    *phase = Phase::Back;
-                }
-                0
-            }
-            // Until it answers again, nothing is known to be kept by two.
+            Self::Sentinel(servers, phase) => fail_over(servers, phase, part),
+            // While the replica is stopped, no write is acknowledged by two servers.
             Self::Replica(servers, stops) => {
                 if !is_due(part, stops) {
                     return 0;
@@ -168,11 +174,16 @@ impl Servers {
                     postgres.server().kill();
                     postgres.restart();
                 } else {
-                    // As after a failover, when the connections lead to what is a replica now.
-                    postgres.read_only(true);
-                    std::thread::sleep(LONGER_THAN_A_LEASE);
-                    postgres.read_only(false);
+                    refuse_writes(postgres);
                 }
+                1
+            }
+            Self::PgBouncer(servers, disturbed) => {
+                if !is_due(part, disturbed) {
+                    return 0;
+                }
+                let (pooler, postgres) = servers.as_mut();
+                disturb_pooler(pooler, postgres, *disturbed);
                 1
             }
             Self::MariaDb(mariadb, kills) => {
@@ -185,7 +196,7 @@ impl Servers {
             }
             #[cfg(feature = "dynamodb")]
             Self::DynamoDb(aws, stops) => {
-                // It keeps everything in its memory, so it is stopped, and not killed.
+                // The emulator keeps everything in memory, so it is stopped, not killed.
                 if !is_due(part, stops) {
                     return 0;
                 }
@@ -195,7 +206,7 @@ impl Servers {
         }
     }
 
-    /// Ends what it is doing to them.
+    /// Waits for a disturbance that still runs.
     pub fn settle(&mut self) {
         if let Self::Cluster(_, moving, _) = self
             && let Some(moving) = moving.take()
@@ -210,6 +221,46 @@ fn is_due(part: f64, done: &mut u32) -> bool {
     let due = part * 10.0 >= f64::from(*done + 1);
     *done += u32::from(due);
     due
+}
+
+/// Makes the server read-only for a while, as after a failover in which it became a replica.
+fn refuse_writes(postgres: &start::Postgres) {
+    postgres.read_only(true);
+    std::thread::sleep(LONGER_THAN_A_LEASE);
+    postgres.read_only(false);
+}
+
+/// Makes PostgreSQL read-only, kills it, or kills its pooler: one after the other.
+fn disturb_pooler(pooler: &mut start::PgBouncer, postgres: &mut start::Postgres, disturbed: u32) {
+    match disturbed % 3 {
+        0 => refuse_writes(postgres),
+        1 => {
+            postgres.server().kill();
+            postgres.restart();
+        }
+        _ => {
+            pooler.server().kill();
+            pooler.restart();
+        }
+    }
+}
+
+/// Kills the master, and starts it again after its replica was promoted. Returns how often workers lost it now.
+fn fail_over(servers: &mut start::RedisSentinel, phase: &mut Phase, part: f64) -> u64 {
+    match phase {
+        Phase::Before if part > 0.3 => {
+            servers.master.server().kill();
+            *phase = Phase::Killed;
+            1
+        }
+        Phase::Killed if part > 0.6 => {
+            servers.until_promoted();
+            servers.master.server().restart();
+            *phase = Phase::Back;
+            0
+        }
+        _ => 0,
+    }
 }
 
 /// Stops a server for a while.

@@ -1,4 +1,4 @@
-//! The worker processes, and what is done to them: they are killed, stopped for a while, and asked to end in order.
+//! Starts the worker processes, and kills, stops and terminates them.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -19,7 +19,7 @@ const TERMINATE: i32 = 15;
 struct Worker {
     process: Child,
     stopped_until: Option<Instant>,
-    /// Whether it was asked to end in order.
+    /// Whether it got SIGTERM.
     ending: bool,
 }
 
@@ -51,7 +51,7 @@ impl Drop for Worker {
     }
 }
 
-/// What was done.
+/// How often each disturbance happened.
 #[derive(Default)]
 pub(crate) struct Disturbed {
     pub(crate) kills: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Disturbed {
     pub(crate) ended: u64,
 }
 
-/// Runs the workers, and kills, stops and continues them.
+/// Runs the workers for the given time, and disturbs them and the servers.
 pub(crate) async fn disturb(
     options: &Soak,
     folder: &Path,
@@ -79,7 +79,7 @@ pub(crate) async fn disturb(
         tokio::time::sleep(Duration::from_millis(random.random_range(20..120)) * window.pace).await;
         for worker in &mut workers {
             if let Some(status) = worker.process.try_wait()? {
-                // It may not have come to listen for the signal yet.
+                // SIGTERM ends a worker that has not installed its handler yet.
                 let ended = status.success() || status.signal() == Some(TERMINATE);
                 if !worker.ending || !ended {
                     return Err(format!("a worker ended by itself: {status}").into());
@@ -97,7 +97,7 @@ pub(crate) async fn disturb(
             workers[chosen] = start()?;
             disturbed.kills += 1;
         } else if random.random_bool(0.2) && !workers[chosen].ending {
-            // A stopped one ends when it goes on.
+            // A stopped worker ends when it is continued.
             workers[chosen].signal("-TERM")?;
             workers[chosen].ending = true;
             disturbed.ended += 1;

@@ -1,4 +1,4 @@
-//! Holds what happened against what must be.
+//! Checks the effects and answers for violations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,10 +10,10 @@ use futures_util::future::join_all;
 use crate::worker::{CallError, Fate, Shared, call, is_careful};
 use crate::{Failure, LANES};
 
-/// How a key was answered in the end.
+/// The last answer to each key.
 pub(crate) type Finals = BTreeMap<u32, Result<String, CallError>>;
 
-/// Asks for every key once more: the answers that all others must have been.
+/// Calls every key once more. All earlier answers must equal these.
 pub(crate) async fn settle(shared: &Arc<Shared>, keys: u32) -> Finals {
     let mut finals = BTreeMap::new();
     for chunk in (0..keys).collect::<Vec<_>>().chunks(LANES) {
@@ -23,7 +23,7 @@ pub(crate) async fn settle(shared: &Arc<Shared>, keys: u32) -> Finals {
     finals
 }
 
-/// The figures, and what must not be.
+/// The figures, and the violations.
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) effects: usize,
@@ -32,16 +32,18 @@ pub(crate) struct Report {
     pub(crate) refused: usize,
     pub(crate) store_errors: usize,
     pub(crate) unrecorded: usize,
-    /// Of the unrecorded, how many are the recorded answer in the end.
+    /// How many of the unrecorded answers were recorded later.
     pub(crate) recorded_late: usize,
-    /// How many results were given up.
+    /// How many results the workers gave up recording.
     pub(crate) given_up: usize,
     pub(crate) timed_out: usize,
-    /// How often a body failed, and how often a call came before its key was due again.
+    /// How often a body failed.
     pub(crate) failed: usize,
+    /// How often a call came before its key was due again.
     pub(crate) not_due: usize,
-    /// How many workers that were asked to end left nothing undone, and how many did.
+    /// How many terminated workers drained completely.
     pub(crate) drained: usize,
+    /// How many terminated workers left something unfinished.
     pub(crate) left: usize,
     pub(crate) dropped: usize,
     pub(crate) panicked: usize,
@@ -50,7 +52,7 @@ pub(crate) struct Report {
     pub(crate) violations: Vec<String>,
 }
 
-/// Holds ledger and answers against the final answers.
+/// Compares the ledger and the answers with the final answers.
 pub(crate) fn judge(shared: &Shared, finals: &Finals) -> Result<Report, Failure> {
     let mut report = Report::default();
     for (key, answer) in finals {
@@ -77,15 +79,16 @@ pub(crate) fn judge(shared: &Shared, finals: &Finals) -> Result<Report, Failure>
 struct Run {
     attempt: u32,
     fence: u64,
-    /// Whether the engine said that an earlier one may have had its effect.
+    /// `Context::recovered`: an earlier attempt may have had its effect.
     recovered: bool,
-    /// When it began, and when it failed if it did, in milliseconds since the Unix epoch.
+    /// When it began, in milliseconds since the Unix epoch.
     begun: u64,
+    /// When it failed, if it did.
     failed: Option<u64>,
 }
 
 impl Report {
-    /// A key whose body failed is not due for `backoff`.
+    /// Reads the runs. A key whose body failed is not due before `backoff` has passed.
     fn read_ledger(&mut self, ledger: &str, backoff: Duration) -> Result<(), Failure> {
         let mut runs: BTreeMap<u32, Vec<Run>> = BTreeMap::new();
         for line in ledger.lines() {
@@ -120,7 +123,7 @@ impl Report {
             };
             let key: u32 = key.parse()?;
             match how {
-                // The caller knows that nobody else may see this value.
+                // The outcome tells the caller that other callers may get another value.
                 "unrecorded" => {
                     self.unrecorded += 1;
                     let last = finals.get(&key).and_then(|last| last.as_deref().ok());
@@ -131,13 +134,13 @@ impl Report {
                 "replayed" => self.replays += 1,
                 "in_flight" | "lease_lost" => self.refused += 1,
                 "timed_out" => self.timed_out += 1,
-                // The ledger counts these.
+                // Counted in the ledger.
                 "failed" => {}
                 "not_due" => self.not_due += 1,
                 "dropped" => self.dropped += 1,
                 "panicked" => self.panicked += 1,
                 "in_doubt" if is_careful(key) => self.refused += 1,
-                // A process stopped while it holds the file's lock keeps the others waiting.
+                // A process that is stopped while it holds SQLite's lock makes the others time out.
                 "store" => self.store_errors += 1,
                 other => self.violations.push(format!("key {key} was answered {other}")),
             }
@@ -150,7 +153,7 @@ impl Report {
     }
 }
 
-/// What must not be of the runs of one key, in the order of their attempts.
+/// The violations among the runs of one key, which are in the order of their attempts.
 fn faults(key: u32, begun: &[Run], backoff: Duration) -> Vec<String> {
     let mut faults = Vec::new();
     let distinct: BTreeSet<u32> = begun.iter().map(|run| run.attempt).collect();
@@ -164,11 +167,11 @@ fn faults(key: u32, begun: &[Run], backoff: Duration) -> Vec<String> {
     for pair in begun.windows(2) {
         let (one, next) = (&pair[0], &pair[1]);
         match one.failed {
-            // It did not say how it ended.
+            // The first run did not report a failure, so the second must be `recovered`.
             None if !next.recovered => {
-                faults.push(format!("key {key} ran again and was not told so: {begun:?}"));
+                faults.push(format!("key {key} ran again without `recovered`: {begun:?}"));
             }
-            // It said so to the store, too: its worker was not killed in between. Two clocks may differ by a little.
+            // The store got the failure too: otherwise the next run would be `recovered`. Allows 20 ms between two clocks.
             Some(failed) if !next.recovered && next.begun + 20 < failed + backoff => {
                 faults.push(format!("key {key} ran again before it was due: {begun:?}"));
             }

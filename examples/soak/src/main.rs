@@ -1,29 +1,31 @@
-//! Kills, stops and continues workers that share one store, and counts effects from the outside.
+//! Kills, stops and continues workers that share one store, and counts effects from outside.
 //!
 //! `cargo run --release -p soak -- --store sqlite --seconds 60 --seed 1`
 //!
-//! `--store` takes the URL of a store that is there, or the word for one that it makes itself and disturbs too:
+//! `--store` takes the URL of a store that runs already, or the name of one that the soak starts and disturbs too:
 //!
-//! * `sqlite`: nothing is done to the file;
+//! * `sqlite`: the file is not disturbed;
 //! * `redis`: killed ten times and started again on its log;
 //! * `redis-replica`: claims and results wait for a replica, which is stopped ten times for longer than a lease;
 //! * `redis-cluster`: slots are moved between its masters;
 //! * `redis-sentinel`: the master is killed once and its replica promoted;
 //! * `postgres`: killed five times, and five times made read-only for longer than a lease;
+//! * `pgbouncer`: PostgreSQL behind a pooler in transaction mode, each killed three or four times, the server made read-only
+//!   three times;
 //! * `mysql`: MariaDB, killed ten times and started again on its log;
 //! * `dynamodb`: the emulator is stopped ten times for longer than a lease.
 //!
-//! Starts worker processes that call an annotated function for random keys, each effect a line in a ledger and each
-//! answer a line in a log; one key in eight under `on_crash = "in_doubt"`. It ends some workers by `kill -9`, and
-//! stops others past their lease and continues them, and asks some to end in order, which then drain. Bodies panic, hang until
-//! their timeout, and fail so that their keys are not due; some go on without their callers. Callers go away, and in each worker the store
-//! fails, loses answers, applies claims late and is away for longer than a lease. Then it asks for every key once
-//! more, prints one line of JSON, and ends with 1 on any violation:
+//! The soak starts worker processes that call an annotated function for random keys. Each effect is a line in a ledger, each
+//! answer a line in a log; one key in eight has `on_crash = "in_doubt"`. The soak kills some workers with `kill -9`, stops others
+//! for longer than their lease and continues them, and sends SIGTERM to some, which then drain. Bodies panic, hang until
+//! their timeout, and fail so that their keys are not due; some run on without their callers. Callers drop their calls, and in each
+//! worker the store fails, loses answers, applies claims late and is down for longer than a lease. At the end the soak calls every
+//! key once more, prints one line of JSON, and ends with 1 on any violation:
 //!
-//! * two answers to one key that differ, or an answer that the store does not give again;
-//! * one attempt of one key started twice, or a lower fence after a higher;
-//! * more bodies started again than calls were disturbed;
-//! * a run after another that was not `recovered`, unless that one failed; and then one before the key was due;
+//! * two answers to one key that differ, or an answer that the store does not return again;
+//! * one attempt of one key started twice, or a lower fence after a higher one;
+//! * more repeated runs than disturbed calls;
+//! * a repeated run without `recovered`, unless the run before it failed; after a failure, a run before the key was due;
 //! * two runs of a key under `in_doubt`;
 //! * a key without a result at the end, unless it is in doubt under that policy.
 
@@ -44,7 +46,7 @@ use serde_json::json;
 
 use crate::worker::{Window, connected, unix_millis};
 
-/// At the pace 1.
+/// The lease at pace 1.
 const LEASE: Duration = Duration::from_millis(400);
 
 /// How many calls a worker makes at once.
@@ -62,28 +64,28 @@ struct Cli {
 
 #[derive(Args)]
 struct Soak {
-    /// The store: `sqlite`, `redis`, `redis-replica`, `redis-cluster`, `redis-sentinel`, `postgres`, `mysql` or `dynamodb`
-    /// to make one, or the URL of one.
+    /// The store: `sqlite`, `redis`, `redis-replica`, `redis-cluster`, `redis-sentinel`, `postgres`, `pgbouncer`,
+    /// `mysql` or `dynamodb` to start one, or the URL of one.
     #[arg(long, default_value = "sqlite")]
     store: String,
-    /// How long the workers are disturbed.
+    /// How long to disturb the workers.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// What all choices follow from; a random one, printed, unless given.
+    /// The seed of all random choices; random and printed, unless given.
     #[arg(long)]
     seed: Option<u64>,
-    /// How many keys; 200 for each second unless given. They come up one after another, so that
-    /// there is always something new.
+    /// How many keys; 200 for each second unless given. Workers start with the first keys and move on to new ones
+    /// all the time.
     #[arg(long)]
     keys: Option<u32>,
     /// How many worker processes.
     #[arg(long, default_value_t = 8)]
     workers: usize,
-    /// How many times longer the lease is, and the time between two disturbances: more than 1 for a store that is
-    /// slower than the leases.
+    /// A factor for the lease and the time between two disturbances: more than 1 for a store that is too slow for
+    /// the lease.
     #[arg(long, default_value_t = 1)]
     pace: u32,
-    /// Where the files go; a temporary folder that is deleted unless given.
+    /// The folder for the files; a temporary one, deleted at the end, unless given.
     #[arg(long)]
     folder: Option<PathBuf>,
 }
@@ -126,7 +128,6 @@ async fn main() -> ExitCode {
 
 async fn soak(options: Soak) -> Result<bool, Failure> {
     let seed = options.seed.unwrap_or_else(rand::random);
-    eprintln!("seed {seed}");
     let temporary = tempfile::tempdir()?;
     let folder = options.folder.as_deref().unwrap_or(temporary.path());
     fs::create_dir_all(folder)?;
@@ -135,15 +136,16 @@ async fn soak(options: Soak) -> Result<bool, Failure> {
     let (begin, millis, pace) = (unix_millis(), options.seconds * 1_000, options.pace.max(1));
     let window = Window { keys, begin, millis, pace };
     let (mut servers, url) = Servers::start(&options.store, folder)?;
+    eprintln!("seed {seed}");
     let disturbed = disturb::disturb(&options, folder, (&mut servers, &url), seed, &window).await?;
     let shared = Arc::new(connected(folder, &url.parse::<Choice>()?, pace).await?);
     let finals = judge::settle(&shared, keys).await;
     let mut report = judge::judge(&shared, &finals)?;
     let disturbances =
         usize::try_from(disturbed.kills + disturbed.stops + disturbed.ended)? + options.workers;
-    // Without its server no worker can renew.
+    // A disturbed server disturbs every worker: none can renew its leases.
     let disturbances = disturbances + usize::try_from(disturbed.servers)? * options.workers;
-    // So is a worker whose store is away, which each is every few seconds.
+    // In each worker, the fault injection makes the store unavailable every few seconds.
     let seconds = usize::try_from(options.seconds)?;
     let outages = options.workers * seconds * 2;
     let most = (disturbances + outages) * LANES

@@ -1,4 +1,4 @@
-//! One worker: the functions under test, and the calls that it makes of them.
+//! One worker: the functions under test, and its calls to them.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -18,21 +18,21 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{Failure, LANES, LEASE};
 
-/// One key in so many is called at most once: `on_crash = "in_doubt"`.
+/// One key in `CAREFUL` runs at most once: `on_crash = "in_doubt"`.
 const CAREFUL: u32 = 8;
 
-/// Whether a key is called at most once.
+/// Whether a key's body runs at most once.
 pub(crate) const fn is_careful(key: u32) -> bool {
     key.is_multiple_of(CAREFUL)
 }
 
-/// One key in so many, beside those, has a body that goes on without its caller: `detach`.
+/// Of the other keys, one in `DETACHED` has a body that runs on without its caller: `detach`.
 const DETACHED: u32 = 3;
 
 /// Why a call has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    /// The body said so, after its effect.
+    /// The body failed after its effect.
     #[error("the body failed on purpose")]
     Failed,
     #[error(transparent)]
@@ -53,13 +53,13 @@ impl CallError {
 enum End {
     Returns,
     Panics,
-    /// It never does, and is stopped by its `timeout`.
+    /// The body never ends; its `timeout` stops it.
     Hangs,
-    /// It returns an error, and its key is not due for some time.
+    /// The body returns an error, and its key is not due for some time.
     Fails,
 }
 
-/// What a call is to meet.
+/// The circumstances of a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Fate {
     /// How long the body takes.
@@ -93,12 +93,12 @@ impl Fate {
     }
 }
 
-/// The files that the processes share, and the lengths of time.
+/// The store and the files that the processes share, and the times.
 pub(crate) struct Shared {
     store: DynStore,
     pub(crate) ledger: PathBuf,
     pub(crate) answers: PathBuf,
-    /// What became of the results that a worker could not record in time, and of workers that were asked to end.
+    /// A line for each result that a worker gave up recording, and for each worker that ended after SIGTERM.
     pub(crate) ends: PathBuf,
     pub(crate) lease: Duration,
     /// How long one operation of the store may take.
@@ -108,7 +108,7 @@ pub(crate) struct Shared {
 impl Shared {
     async fn open(folder: &Path, store: &Choice, pace: u32) -> Result<Self, idem::StoreError> {
         let store = match store {
-            // Twenty processes on two cores may keep one waiting for long.
+            // With many processes on few cores, one may wait long for the file's lock.
             Choice::Url(StoreUrl::Sqlite(file)) => {
                 DynStore::new(SqliteStore::builder(file).busy_timeout(Duration::from_secs(8)).open()?)
             }
@@ -125,14 +125,14 @@ impl Shared {
         self.lease * 2
     }
 
-    /// From when to when a key whose body failed is due again.
+    /// The range of the pause after which a key whose body failed is due again.
     pub(crate) fn backoff(&self) -> std::ops::Range<Duration> {
         self.lease / 4..self.lease
     }
 }
 
-/// The function under test: its effect is one line `KEY ATTEMPT FENCE RECOVERED MILLIS` in the ledger, and where it
-/// fails after that, one more that says `failed` for `RECOVERED`.
+/// The function under test. Its effect is a line `KEY ATTEMPT FENCE RECOVERED MILLIS` in the ledger. A failure adds a second
+/// line, with `failed` in place of `RECOVERED`.
 #[idempotent(
     key = "soak/{key}",
     scope = "soak.work",
@@ -148,7 +148,7 @@ async fn work(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<Stri
     effect(shared, key, amount, fate).await
 }
 
-/// The same, in a task of its own.
+/// The same function, in a task of its own.
 #[idempotent(
     key = "soak/{key}",
     scope = "soak.work",
@@ -165,7 +165,7 @@ async fn behind(shared: Arc<Shared>, key: u32, amount: u64, fate: Fate) -> Resul
     effect(&shared, key, amount, fate).await
 }
 
-/// The same, at most once.
+/// The same function, at most once.
 #[idempotent(
     key = "soak/{key}",
     scope = "soak.careful",
@@ -178,7 +178,7 @@ async fn behind(shared: Arc<Shared>, key: u32, amount: u64, fate: Fate) -> Resul
     on_crash = "in_doubt"
 )]
 async fn careful(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<String, CallError> {
-    // A failure does not count as a crash: its key would run again.
+    // A failed body would run again, because a failure is not a crash: so bodies of this function do not fail.
     let end = if fate.end == End::Fails { End::Returns } else { fate.end };
     effect(shared, key, amount, Fate { end, ..fate }).await
 }
@@ -190,7 +190,7 @@ async fn effect(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<St
         context.map_or((0, 0), |context| (context.attempt(), context.fence().map_or(0, idem::Fence::get)));
     let write = |how: &str| {
         let line = format!("{key} {attempt} {fence} {how} {}\n", unix_millis());
-        // A ledger that cannot be written must not pass for an effect that did not happen.
+        // An effect without a line would look as if it had not happened.
         if append(&shared.ledger, &line).is_err() {
             std::process::abort();
         }
@@ -224,19 +224,19 @@ fn append(file: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())
 }
 
-/// Which keys are called for when.
+/// Which keys are called at what time.
 pub(crate) struct Window {
     pub(crate) keys: u32,
     /// When the soak began, in milliseconds since the Unix epoch.
     pub(crate) begin: u64,
-    /// How long it takes to come to the last key.
+    /// The time from the first key to the last, in milliseconds.
     pub(crate) millis: u64,
-    /// How much slower all is than at the pace 1.
+    /// The factor of `--pace`.
     pub(crate) pace: u32,
 }
 
 impl Window {
-    /// A key of about the last second.
+    /// A random key among those of the last second.
     fn draw(&self, random: &mut SmallRng) -> u32 {
         let elapsed = unix_millis().saturating_sub(self.begin);
         let per_second = u64::from(self.keys) * 1_000 / self.millis.max(1);
@@ -251,8 +251,8 @@ pub(crate) fn unix_millis() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Calls for random keys, several at once, until it is killed, or asked to end. Now and then its store does not answer, or loses an
-/// answer, or is away for a moment.
+/// Makes calls with random keys, several at once, until the worker is killed or gets SIGTERM. Now and then its store does not
+/// answer, loses an answer, or is down for a moment.
 pub(crate) async fn worker(
     folder: &Path,
     store: &Choice,
@@ -261,10 +261,10 @@ pub(crate) async fn worker(
     window: &Window,
 ) -> Result<(), Failure> {
     let mut asked_to_end = signal(SignalKind::terminate())?;
-    // Panics are part of the plan.
+    // Bodies panic on purpose, so panics are not printed.
     std::panic::set_hook(Box::new(|_| {}));
     let mut shared = connected(folder, store, window.pace).await?;
-    // Shorter than the store is away at times, so that results are recorded behind their callers.
+    // Shorter than some outages of the store, so that some results are recorded after their calls return.
     shared.patience = shared.lease;
     let rates = Rates::none().fail_before(0.005).fail_after(0.01).apply_late(0.005);
     let faulty = FaultStore::seeded(shared.store, seed ^ name, rates);
@@ -282,7 +282,7 @@ pub(crate) async fn worker(
         () = outages => return Ok(()),
         _ = asked_to_end.recv() => {}
     }
-    // As a program ends in order. The callers are gone by now.
+    // Drains, as a program should at its end. All calls are dropped by now.
     let left = idem::drain(shared.lease * 10).await;
     append(&shared.ends, if left.is_complete() { "drained\n" } else { "left\n" })?;
     Ok(())
@@ -313,7 +313,7 @@ async fn calls(shared: &Arc<Shared>, window: &Window, mut random: SmallRng) -> i
         };
         append(&shared.answers, &line)?;
         if line.contains(" store ") {
-            // It is away: not all the log is to be about that.
+            // The store is down. The pause keeps these answers from filling the log.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

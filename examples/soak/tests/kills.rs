@@ -20,3 +20,19 @@ fn two_thousand_keys_over_eight_processes_with_random_kills_end_with_one_result_
     }
     assert!(report["kills"].as_u64().unwrap() > 10 && report["takeovers"].as_u64().unwrap() > 0, "{report}");
 }
+
+#[test]
+fn a_machine_without_servers_is_told_how_to_get_them() {
+    idem_test_servers::says_what_is_missing(
+        env!("CARGO_BIN_EXE_soak"),
+        &[
+            (&["--store", "redis"], &["redis"]),
+            (&["--store", "redis-replica"], &["redis"]),
+            (&["--store", "redis-cluster"], &["redis"]),
+            (&["--store", "redis-sentinel"], &["redis"]),
+            (&["--store", "postgres"], &["postgres"]),
+            (&["--store", "mysql"], &["mysql"]),
+            (&["--store", "dynamodb"], &["aws"]),
+        ],
+    );
+}

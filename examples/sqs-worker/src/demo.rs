@@ -1,4 +1,4 @@
-//! What the demo asks of the broker: the queues, and what is in them.
+//! The broker of the demo: sets up the queues, and counts their messages.
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
@@ -10,13 +10,16 @@ use worker_demo::{Broker, Failure, Shop};
 
 use crate::{CONCURRENCY, work};
 
-/// How long SQS waits for a word of a worker that has a message, before another one gets it, in seconds.
+/// How long SQS waits for a silent worker before it delivers its message to another one, in seconds.
 const VISIBILITY: &str = "3";
+
+/// A minute, in seconds.
+const MINUTE: i32 = 60;
 
 const ORDERS: &str = "orders";
 const DEAD_LETTERS: &str = "orders-dead";
 
-/// An emulator of SQS of the demo's own.
+/// An emulator of SQS that the demo starts.
 #[derive(Debug)]
 pub struct OnSqs {
     server: Aws,
@@ -25,7 +28,7 @@ pub struct OnSqs {
     dead_letters: String,
 }
 
-/// The client, and the queues' URLs; they are made where they are not there.
+/// The client, and the queues' URLs. Creates the queues where they are missing.
 async fn open(endpoint: &str) -> Result<(Client, String, String), Failure> {
     let config = aws_sdk_sqs::Config::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -60,8 +63,11 @@ impl OnSqs {
 impl Broker for OnSqs {
     const CONCURRENCY: usize = CONCURRENCY;
 
+    fn installed() -> Result<(), String> {
+        Aws::installed()
+    }
+
     async fn start() -> Result<Self, Failure> {
-        Aws::installed()?;
         let server = Aws::start();
         let (client, orders, dead_letters) = open(&server.url()).await?;
         Ok(Self { server, client, orders, dead_letters })
@@ -96,7 +102,21 @@ impl Broker for OnSqs {
         self.count(&self.orders).await
     }
 
-    async fn dead_letters(&self) -> Result<u64, Failure> {
-        self.count(&self.dead_letters).await
+    async fn dead_letters(&self) -> Result<Vec<Vec<u8>>, Failure> {
+        let mut letters = Vec::new();
+        loop {
+            let asked =
+                self.client.receive_message().queue_url(&self.dead_letters).max_number_of_messages(10);
+            // Hides the messages, so that none is counted twice.
+            let told = asked.visibility_timeout(MINUTE).send().await?;
+            match told.messages {
+                Some(messages) if !messages.is_empty() => {
+                    letters.extend(
+                        messages.into_iter().map(|letter| letter.body.unwrap_or_default().into_bytes()),
+                    );
+                }
+                _ => return Ok(letters),
+            }
+        }
     }
 }

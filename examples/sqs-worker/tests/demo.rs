@@ -1,4 +1,4 @@
-//! The demo, in small: workers killed over a real broker and a real store.
+//! A small run of the demo: kills workers on a real broker and a real store.
 
 use std::process::Command;
 
@@ -13,8 +13,20 @@ fn killed_workers_ship_every_order_and_tell_everybody_the_same() {
     let line: Value = serde_json::from_slice(&output.stdout).unwrap();
     let number = |name: &str| line[name].as_u64().unwrap_or_else(|| panic!("no {name} in {line}"));
     assert_eq!((number("messages"), number("violations")), (1_000, 0), "{line}");
-    // A dead letter is sent before its message is deleted: a kill in between makes two of one.
+    // A dead letter is sent before its message is deleted: a kill in between leads to a second dead letter.
     assert!(number("dead_letters") >= 10, "{line}");
     assert!(number("effects") >= 1_000 && number("replays") >= 300, "{line}");
     assert!(number("deliveries") >= 1_310, "{line}");
+}
+
+#[test]
+fn a_machine_without_servers_is_told_how_to_get_them() {
+    idem_test_servers::says_what_is_missing(
+        env!("CARGO_BIN_EXE_sqs-worker"),
+        &[
+            (&[], &["aws", "redis"]),
+            (&["--store", "postgres"], &["aws", "postgres"]),
+            (&["--store", "sqlite"], &["aws"]),
+        ],
+    );
 }

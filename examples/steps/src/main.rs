@@ -1,16 +1,16 @@
-//! An order in three recorded steps, whose workers are killed, and what each step did counted from the outside.
+//! Orders in three recorded steps: the example kills the workers and counts from outside how often each step ran.
 //!
 //! `cargo run -p steps -- --store sqlite --kills 500 --seed 1`
 //!
-//! `--store` takes what the quickstart takes, a store that is there; or `sqlite`, `redis`, `postgres` or `mysql` to make
-//! one. For one order after another, in a few lanes, a worker process is started on the annotated function below
-//! and killed (`kill -9`) at a random moment, again and again; some are let go, and the order is then done. All
-//! that happens is a line in one file: `effect ORDER STEP VALUE` where a step acts, and `acknowledged ORDER STEP
-//! VALUE` as soon as the step has returned. Prints one line of JSON and ends with 1 on any violation:
+//! `--store` takes the URL of a store that runs already, or `sqlite`, `redis`, `postgres` or `mysql` to start one. A few
+//! threads, the lanes, each work on one order after another. A lane starts a worker process on the annotated function below
+//! and kills it (`kill -9`) at a random moment, again and again; it lets some workers run, which completes the order. All
+//! processes write lines to one file: `effect ORDER STEP VALUE` when a step acts, and `acknowledged ORDER STEP
+//! VALUE` as soon as the step has returned. The example prints one line of JSON and ends with 1 on any violation:
 //!
 //! * a step that ran after its record was acknowledged;
 //! * two acknowledged values of one step, or one that no effect has;
-//! * an order whose result is not what its steps gave.
+//! * an order whose result differs from the values of its steps.
 
 #[allow(dead_code, reason = "its servers are not disturbed here")]
 use std::collections::BTreeMap;
@@ -29,22 +29,22 @@ use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
 
-/// Long enough for a busy machine, as a worker that lives must not lose it.
+/// Long enough for a busy machine: a running worker must not lose it.
 const LEASE: Duration = Duration::from_millis(1_000);
 
 const STEPS: [&str; 3] = ["reserve", "charge", "ship"];
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a worker needs.
+/// The state of a worker.
 struct Shop {
     store: DynStore,
     log: PathBuf,
     pace: Duration,
 }
 
-/// Takes an order: each step is recorded under the order's key, so a worker that takes over from a dead one
-/// does only the rest.
+/// Handles an order. Each step is recorded under the order's key, so a worker that takes over from a dead one
+/// runs only the remaining steps.
 #[idempotent(
     key = "order/{order}",
     scope = "steps.place",
@@ -64,7 +64,7 @@ async fn place(shop: &Shop, order: u64) -> Result<Vec<u64>, idem::Error> {
 }
 
 impl Shop {
-    /// What a step does elsewhere: here a line in a file, with the fence: no other run of this order has it.
+    /// The effect of a step: a line in a file, with the attempt's fence, which no other attempt of this order has.
     async fn act(&self, order: u64, step: &str) -> Result<u64, idem::Error> {
         tokio::time::sleep(self.pace).await;
         let value = idem::context().and_then(|context| context.fence()).map_or(0, idem::Fence::get);
@@ -73,14 +73,14 @@ impl Shop {
         Ok(value)
     }
 
-    /// One line in one write, so that lines of several processes do not mix.
+    /// Appends a line in one write, so that lines of several processes do not mix.
     fn write(&self, line: &str) {
         let written = OpenOptions::new()
             .create(true)
             .append(true)
             .open(&self.log)
             .and_then(|mut log| log.write_all(format!("{line}\n").as_bytes()));
-        // An effect that is not counted must not pass for one that did not happen.
+        // An effect without a line would look as if it had not happened.
         if written.is_err() {
             std::process::abort();
         }
@@ -97,19 +97,19 @@ struct Cli {
 
 #[derive(Args)]
 struct Run {
-    /// The store: sqlite, redis, postgres or mysql to make one, or which one.
+    /// The store: sqlite, redis, postgres or mysql to start one, or the URL of one that runs already.
     #[arg(long, default_value = "sqlite")]
     store: String,
     /// How many workers are killed.
     #[arg(long, default_value_t = 500)]
     kills: u64,
-    /// What all choices follow from; a random one, printed, unless given.
+    /// The seed of all random choices; random and printed, unless given.
     #[arg(long)]
     seed: Option<u64>,
     /// How many orders are worked on at once.
     #[arg(long, default_value_t = 6)]
     lanes: u64,
-    /// Where the files go; a temporary folder that is deleted unless given.
+    /// The folder for the files; a temporary one, deleted at the end, unless given.
     #[arg(long)]
     folder: Option<PathBuf>,
 }
@@ -147,14 +147,14 @@ async fn work(store: &Choice, log: PathBuf, order: u64, pace: Duration) -> Resul
     Ok(true)
 }
 
-/// Kills workers until as many are dead as was asked for, and judges what they left.
+/// Kills as many workers as asked for, and judges what they left.
 fn run(options: &Run) -> Result<bool, Failure> {
     let seed = options.seed.unwrap_or_else(rand::random);
-    eprintln!("seed {seed}");
     let temporary = tempfile::tempdir()?;
     let folder = options.folder.as_deref().unwrap_or(temporary.path());
     fs::create_dir_all(folder)?;
     let (servers, url) = Servers::start(&options.store, folder)?;
+    eprintln!("seed {seed}");
     let log = folder.join("steps.log");
     let killed = AtomicU64::new(0);
     let begin = Instant::now();
@@ -193,12 +193,12 @@ struct Lane<'r> {
     url: &'r str,
     log: &'r Path,
     random: SmallRng,
-    /// How long a body takes that is let go.
+    /// How long a body takes that is not killed: a moving average.
     usual: Duration,
 }
 
 impl Lane<'_> {
-    /// Starts workers on an order until one is done, and gives its result.
+    /// Starts workers on an order until one completes it, and returns the result.
     fn finish(&mut self, order: u64, killed: &AtomicU64, most: u64) -> Result<Vec<u64>, Failure> {
         loop {
             let mut worker = Worker::start(self.url, self.log, order, self.random.random_range(0..6))?;
@@ -206,7 +206,7 @@ impl Lane<'_> {
             let until = (!let_go).then(|| self.usual.mul_f64(self.random.random_range(0.0..1.1)));
             let begun = worker.line()?;
             let begin = Instant::now();
-            // Nothing more is said before the result, so that is when it is there.
+            // The next line is the result.
             let done = match until {
                 None => worker.line()?,
                 Some(until) => worker.line_within(until)?,
@@ -216,7 +216,7 @@ impl Lane<'_> {
                     self.usual = (self.usual * 3 + begin.elapsed()) / 4;
                     return Ok(serde_json::from_str(&result)?);
                 }
-                // The worker before it had recorded the result, and died before it said so.
+                // The previous worker had recorded the result, and died before it printed it.
                 (Some(result), _) if result != "began" => return Ok(serde_json::from_str(result)?),
                 (Some(_), None) if until.is_some() => {
                     drop(worker);
@@ -228,7 +228,7 @@ impl Lane<'_> {
     }
 }
 
-/// A worker process, killed where it is dropped.
+/// A worker process, killed on drop.
 struct Worker {
     process: Child,
     lines: std::sync::mpsc::Receiver<String>,
@@ -244,7 +244,7 @@ impl Worker {
             .spawn()?;
         let output = BufReader::new(process.stdout.take().ok_or("no output")?);
         let (said, lines) = std::sync::mpsc::channel();
-        // Ends with the process.
+        // The thread ends with the process.
         std::thread::spawn(move || {
             output.lines().map_while(io::Result::ok).try_for_each(|line| said.send(line))
         });
@@ -257,11 +257,11 @@ impl Worker {
         match self.lines.recv_timeout(Duration::from_secs(120)) {
             Ok(line) => Ok(Some(line)),
             Err(Disconnected) => Ok(None),
-            Err(Timeout) => Err("a worker said nothing for two minutes".into()),
+            Err(Timeout) => Err("a worker printed nothing for two minutes".into()),
         }
     }
 
-    /// As [`line`](Self::line), or `None` where it is not there in time.
+    /// As [`line`](Self::line), or `None` if it does not come in time.
     fn line_within(&mut self, time: Duration) -> Result<Option<String>, Failure> {
         match self.lines.recv_timeout(time) {
             Ok(line) => Ok(Some(line)),
@@ -284,9 +284,9 @@ impl Drop for Worker {
 struct Report {
     effects: usize,
     acknowledged: usize,
-    /// Effects of steps that ran before and were not acknowledged: they happen at least once.
+    /// Repeated effects of steps that were not acknowledged. A step may run more than once before it is recorded.
     repeated: usize,
-    /// Steps that were given to a later worker.
+    /// Steps whose recorded value a later worker got.
     resumed: usize,
     violations: Vec<String>,
 }
@@ -297,7 +297,7 @@ struct Seen {
     acknowledged: Vec<u64>,
 }
 
-/// Holds what was done against what was acknowledged.
+/// Compares the effects with the acknowledged values.
 fn judge(log: &Path, results: &[(u64, Vec<u64>)]) -> Result<Report, Failure> {
     let mut report = Report::default();
     let mut seen: BTreeMap<(u64, String), Seen> = BTreeMap::new();

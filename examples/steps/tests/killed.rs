@@ -1,4 +1,4 @@
-//! Steps across processes: the example `steps`, whose workers are killed at random moments.
+//! Steps across processes: the example `steps`, which kills its workers at random moments.
 
 use std::process::Command;
 
@@ -12,6 +12,18 @@ fn of_workers_killed_at_random_moments_none_runs_a_step_that_was_acknowledged() 
     let count = |name: &str| ended.json()[name].as_u64().unwrap();
     assert!(count("kills") >= 40 && count("orders") > 0, "{ended:?}");
     assert_eq!(count("violations"), 0, "{ended:?}");
-    // Neither count is by chance nothing: workers died within steps, and after them.
+    // Neither count is 0: workers died within steps and between them.
     assert!(count("repeated_before_acknowledged") > 0 && count("resumed") > 0, "{ended:?}");
+}
+
+#[test]
+fn a_machine_without_servers_is_told_how_to_get_them() {
+    idem_test_servers::says_what_is_missing(
+        env!("CARGO_BIN_EXE_steps"),
+        &[
+            (&["--store", "redis"], &["redis"]),
+            (&["--store", "postgres"], &["postgres"]),
+            (&["--store", "mysql"], &["mysql"]),
+        ],
+    );
 }

@@ -1,6 +1,6 @@
-//! A broker for the demo: it keeps the order in which messages come, and a publisher that talks to it.
+//! A broker for the demo, which records the order of messages, and the publisher for it.
 //!
-//! A line a message, `topic<TAB>id<TAB>payload`, and a line for an answer: `ok`, or `later` now and then.
+//! A message is a line `topic<TAB>id<TAB>payload`. The answer is a line `ok`, or now and then `later`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use rand::RngExt as _;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What came, and what about it was wrong.
+/// The messages that came, and their violations.
 #[derive(Default)]
 struct Seen {
     ids: BTreeSet<String>,
@@ -70,12 +70,12 @@ impl Broker {
         self.address.to_string()
     }
 
-    /// How many messages came that had not come before.
+    /// How many different messages came.
     pub(crate) fn distinct(&self) -> usize {
         self.look(|seen| seen.ids.len())
     }
 
-    /// How many came again.
+    /// How many messages came again.
     pub(crate) fn repeats(&self) -> usize {
         self.look(|seen| seen.repeats)
     }
@@ -106,7 +106,7 @@ async fn serve(stream: TcpStream, seen: Arc<Mutex<Seen>>) -> std::io::Result<()>
 /// Publishes to the broker at an address.
 pub(crate) struct ToBroker {
     address: String,
-    /// A connection that nobody uses now. One that is broken off in the midst does not come back.
+    /// A connection that is not in use. A connection whose use was interrupted is not put back.
     idle: Mutex<Option<BufReader<TcpStream>>>,
 }
 

@@ -1,22 +1,23 @@
-//! The drivers whose transactions the workers use, and what a transfer writes by each.
+//! The drivers whose transactions the workers use, and the writes of a transfer with each.
 
 use clap::ValueEnum;
 use diesel_async::{
     AnsiTransactionManager, AsyncConnection as _, AsyncPgConnection, RunQueryDsl as _,
     TransactionManager as _,
 };
-use idem::postgres_driver::DriverTransaction;
 use idem::{Observed, observe};
 use sea_orm::{
-    ConnectionTrait as _, Database, DatabaseTransaction, DbBackend, Statement, TransactionTrait as _,
+    ConnectOptions, ConnectionTrait as _, Database, DatabaseTransaction, DbBackend, Statement,
+    TransactionTrait as _,
 };
-use sqlx::{AssertSqlSafe, PgConnection, PgPool, Row as _};
+use sqlx::{AssertSqlSafe, MySqlConnection, MySqlPool, PgConnection, PgPool, Row as _};
 use tokio_postgres::NoTls;
 use tokio_postgres::types::Type;
 
-use crate::{Bank, Failure, Transfer, TransferError, transfer};
+use crate::bank::{self, Bank};
+use crate::{Failure, Transfer, TransferError, transfer, transfer_on_mysql};
 
-/// Whose transactions.
+/// The driver whose transactions the workers use.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Driver {
     Sqlx,
@@ -26,7 +27,7 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
-    /// As an argument of the command.
+    /// The name on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sqlx => "sqlx",
@@ -35,11 +36,22 @@ impl Driver {
             Self::SeaOrm => "sea-orm",
         }
     }
+
+    /// The settings that `PgBouncer` needs for the driver. `None` means that the pooler must support named statements, as `PgBouncer`
+    /// does since 1.21. SeaORM names all its statements, so sessions must forget them after each transaction; diesel-async names
+    /// statements outside of transactions too.
+    pub(crate) const fn settings_of_the_pooler(self) -> Option<&'static str> {
+        match self {
+            Self::Sqlx | Self::TokioPostgres => Some(""),
+            Self::SeaOrm => Some("server_reset_query=DISCARD ALL\nserver_reset_query_always=1"),
+            Self::DieselAsync => None,
+        }
+    }
 }
 
 /// The writes of a transfer.
-pub(crate) trait Ledger: DriverTransaction {
-    /// Changes an account; how many transfers it has sent.
+pub(crate) trait Ledger: Send {
+    /// Changes the balance of an account. Returns how many transfers it has sent.
     fn change(
         &mut self,
         schema: &str,
@@ -48,7 +60,7 @@ pub(crate) trait Ledger: DriverTransaction {
         sends: i64,
     ) -> impl Future<Output = Result<i64, Failure>> + Send;
 
-    /// Notes that a transfer was made.
+    /// Inserts a row for the transfer.
     fn note(&mut self, schema: &str, id: i64) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
@@ -65,7 +77,7 @@ fn note(schema: &str) -> String {
 impl Ledger for PgConnection {
     async fn change(&mut self, schema: &str, account: i64, by: i64, sends: i64) -> Result<i64, Failure> {
         let update = sqlx::query(AssertSqlSafe(change(schema))).bind(account).bind(by).bind(sends);
-        // Without a name, for a pooler that shares the session.
+        // The statement has no name, because a pooler shares the session between clients.
         Ok(update.persistent(false).fetch_one(self).await?.try_get(0)?)
     }
 
@@ -122,60 +134,94 @@ impl Ledger for DatabaseTransaction {
     }
 }
 
+impl Ledger for MySqlConnection {
+    async fn change(&mut self, schema: &str, account: i64, by: i64, sends: i64) -> Result<i64, Failure> {
+        let update =
+            format!("UPDATE {schema}.accounts SET balance = balance + ?, sent = sent + ? WHERE id = ?");
+        sqlx::query(AssertSqlSafe(update)).bind(by).bind(sends).bind(account).execute(&mut *self).await?;
+        let select = format!("SELECT sent FROM {schema}.accounts WHERE id = ?");
+        Ok(sqlx::query(AssertSqlSafe(select)).bind(account).fetch_one(self).await?.try_get(0)?)
+    }
+
+    async fn note(&mut self, schema: &str, id: i64) -> Result<(), Failure> {
+        let insert = format!("INSERT INTO {schema}.effects (id) VALUES (?)");
+        sqlx::query(AssertSqlSafe(insert)).bind(id).execute(self).await?;
+        Ok(())
+    }
+}
+
 /// A worker's connection.
 pub(crate) enum Connection {
     Sqlx(PgPool),
+    MySql(MySqlPool),
     TokioPostgres(tokio_postgres::Client),
     DieselAsync(Box<AsyncPgConnection>),
     SeaOrm(sea_orm::DatabaseConnection),
 }
 
 impl Connection {
-    pub(crate) async fn open(driver: Driver, url: &str) -> Result<Self, Failure> {
+    pub(crate) async fn open(driver: Driver, url: &str, bank: &Bank) -> Result<Self, Failure> {
+        if let Bank::MySql(bank) = bank {
+            return Ok(Self::MySql(bank.pool.clone()));
+        }
         Ok(match driver {
-            Driver::Sqlx => Self::Sqlx(PgPool::connect(url).await?),
+            Driver::Sqlx => Self::Sqlx(bank::pool(url).await?),
             Driver::TokioPostgres => {
                 let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
                 tokio::spawn(connection);
                 Self::TokioPostgres(client)
             }
             Driver::DieselAsync => Self::DieselAsync(Box::new(AsyncPgConnection::establish(url).await?)),
-            Driver::SeaOrm => Self::SeaOrm(Database::connect(url).await?),
+            Driver::SeaOrm => {
+                let mut options = ConnectOptions::new(url);
+                options.map_sqlx_postgres_opts(|options| {
+                    // For a pooler: it refuses the parameter, and its sessions forget the statements that a cache would reuse.
+                    options.extra_float_digits(None).statement_cache_capacity(0)
+                });
+                Self::SeaOrm(Database::connect(options).await?)
+            }
         })
     }
 
-    /// Makes a transfer in a transaction, which commits after a failure, too: what failed has left nothing in it.
+    /// Makes a transfer in a transaction. It commits after a failure too: a failed body leaves no writes in it.
     pub(crate) async fn make(
         &mut self,
         bank: &Bank,
         next: Transfer,
     ) -> Result<Observed<Result<i64, TransferError>>, Failure> {
-        match self {
-            Self::Sqlx(pool) => {
+        match (self, bank) {
+            (Self::MySql(pool), Bank::MySql(bank)) => {
+                let mut tx = pool.begin().await?;
+                let made = observe(transfer_on_mysql(bank, &mut tx, next)).await;
+                tx.commit().await?;
+                Ok(made)
+            }
+            (Self::Sqlx(pool), Bank::Postgres(bank)) => {
                 let mut tx = pool.begin().await?;
                 let made = observe(transfer(bank, &mut *tx, next)).await;
                 tx.commit().await?;
                 Ok(made)
             }
-            Self::TokioPostgres(client) => {
+            (Self::TokioPostgres(client), Bank::Postgres(bank)) => {
                 let mut tx = client.transaction().await?;
                 let made = observe(transfer(bank, &mut tx, next)).await;
                 tx.commit().await?;
                 Ok(made)
             }
-            Self::DieselAsync(connection) => {
+            (Self::DieselAsync(connection), Bank::Postgres(bank)) => {
                 let connection = connection.as_mut();
                 AnsiTransactionManager::begin_transaction(connection).await?;
                 let made = observe(transfer(bank, connection, next)).await;
                 AnsiTransactionManager::commit_transaction(connection).await?;
                 Ok(made)
             }
-            Self::SeaOrm(connection) => {
+            (Self::SeaOrm(connection), Bank::Postgres(bank)) => {
                 let mut tx = connection.begin().await?;
                 let made = observe(transfer(bank, &mut tx, next)).await;
                 tx.commit().await?;
                 Ok(made)
             }
+            _ => Err("the connection and the bank are of different kinds".into()),
         }
     }
 }

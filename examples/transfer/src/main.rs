@@ -1,30 +1,39 @@
-//! Money between accounts with `transaction = tx` and a message for each transfer, while the workers are killed.
+//! Moves money between accounts with `transaction = tx` and a message for each transfer, while it kills the workers.
 //!
-//! `cargo run -p transfer -- [--url postgres://..] [--driver NAME] [--transfers N] [--workers N] [--kill-every MS]` starts
-//! worker processes that make every transfer again and again, each with a relay that publishes what was enqueued
-//! to a broker in the first process. It kills one every few milliseconds and starts another, until each transfer
-//! was made and told. Then it counts: every transfer once, the sum as it was, and each account's messages in the order
-//! of its transfers, none missing. It ends with 0, or with 1 if anything is otherwise. Without `--url` it starts a server of
-//! its own. `--driver` says whose transactions the workers use: `sqlx`, `tokio-postgres`, `diesel-async` or `sea-orm`.
+//! `cargo run -p transfer -- [--url URL | --server NAME] [--driver NAME] [--transfers N] [--workers N] [--kill-every MS]`
+//! starts worker processes that make every transfer again and again. Each has a relay that publishes the enqueued messages
+//! to a broker in the first process. The program kills a worker every few milliseconds and starts another, until each transfer
+//! is made and its message published. Then it checks that every transfer happened once, that the sum of money is unchanged, and
+//! that each account's messages came in the order of its transfers, with none missing. It ends with 0, with 1 on a violation, or
+//! with 2 if it could not run.
+//!
+//! The URL is `postgres://..`, also through a pooler in transaction mode, or `mysql://..`, where there are no messages. Without a
+//! URL it starts a server: `postgres`, `pgbouncer` (with PostgreSQL behind it) or `mysql` (MariaDB). `--driver` chooses whose
+//! transactions the workers use: `sqlx`, `tokio-postgres`, `diesel-async` or `sea-orm`; on MySQL only `sqlx`.
 
+mod bank;
 mod broker;
+mod crew;
 mod driver;
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::any::Any;
+use std::io::Write as _;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bank::{Bank, OnMySql, OnPostgres};
 use broker::{Broker, ToBroker};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+use crew::{Crew, Words};
 use driver::{Connection, Driver, Ledger};
-use idem::outbox::{Outbox, OutboxError, Relay};
-use idem::{PostgresStore, idempotent};
-use idem_test_servers::Postgres as Server;
+use idem::idempotent;
+use idem::outbox::{OutboxError, Relay};
+use idem::postgres_driver::DriverTransaction;
+use idem_test_servers::{MariaDb, PgBouncer, Postgres};
 use rand::RngExt as _;
-use sqlx::postgres::PgPoolOptions;
-use sqlx::{AssertSqlSafe, Executor as _, PgPool, Row as _};
+use sqlx::MySqlConnection;
 
 const ACCOUNTS: i64 = 10;
 const BALANCE: i64 = 1_000_000;
@@ -33,9 +42,12 @@ const BALANCE: i64 = 1_000_000;
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The database; without it, a server is started.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "server")]
     url: Option<String>,
-    /// Whose transactions the workers use.
+    /// The server to start.
+    #[arg(long, value_enum, default_value_t = Kind::Postgres)]
+    server: Kind,
+    /// The driver whose transactions the workers use.
     #[arg(long, value_enum, default_value_t = Driver::Sqlx)]
     driver: Driver,
     /// How many transfers to make.
@@ -44,7 +56,7 @@ struct Arguments {
     /// How many worker processes.
     #[arg(long, default_value_t = 3)]
     workers: usize,
-    /// How often a worker is killed, in milliseconds.
+    /// The time between two kills of a worker, in milliseconds.
     #[arg(long, default_value_t = 150)]
     kill_every: u64,
     /// For the worker processes: the schema they work in.
@@ -53,6 +65,16 @@ struct Arguments {
     /// For the worker processes: where the broker listens.
     #[arg(long, hide = true, default_value = "")]
     broker: String,
+}
+
+/// A server that the program can start.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    Postgres,
+    /// `PgBouncer` in transaction mode, with PostgreSQL behind it.
+    Pgbouncer,
+    /// MariaDB.
+    Mysql,
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -69,15 +91,51 @@ enum TransferError {
     Idem(#[from] idem::Error),
 }
 
-struct Bank {
-    pool: PgPool,
-    /// Where its tables are. Statements name it, as a session behind a pooler is another client's next.
-    schema: String,
-    store: PostgresStore,
-    outbox: Outbox,
+impl Arguments {
+    /// The kind of database.
+    const fn place(&self) -> &'static str {
+        match (&self.url, self.server) {
+            (Some(_), _) => "at the URL",
+            (None, Kind::Postgres) => "on PostgreSQL",
+            (None, Kind::Pgbouncer) => "through PgBouncer",
+            (None, Kind::Mysql) => "on MariaDB",
+        }
+    }
 }
 
-/// Who pays whom how much: a transfer's number says it all.
+impl Kind {
+    /// Checks that the server is installed.
+    fn installed(self) -> Result<(), String> {
+        match self {
+            Self::Postgres => Postgres::installed(),
+            Self::Pgbouncer => PgBouncer::installed(),
+            Self::Mysql => MariaDb::installed(),
+        }
+    }
+
+    /// Starts the server. Returns its URL, and the servers, which end when they are dropped.
+    fn start(self, driver: Driver) -> Result<(String, Box<dyn Any>), Failure> {
+        Ok(match self {
+            Self::Postgres => {
+                let server = Postgres::with(&[]);
+                (server.url(), Box::new(server))
+            }
+            Self::Pgbouncer => {
+                let mut server = Postgres::with(&[]);
+                let settings = driver.settings_of_the_pooler();
+                let settings = settings.ok_or("diesel-async does not work through this pooler")?;
+                let pooler = PgBouncer::start(&mut server, "transaction", settings);
+                (pooler.url(), Box::new((pooler, server)))
+            }
+            Self::Mysql => {
+                let server = MariaDb::start();
+                (server.url(), Box::new(server))
+            }
+        })
+    }
+}
+
+/// A transfer. Its accounts and its amount follow from its number.
 #[derive(Clone, Copy)]
 struct Transfer {
     id: i64,
@@ -93,8 +151,8 @@ impl Transfer {
     }
 }
 
-/// Moves the money, and has it told. The claim, all that is written, the message and the result are one commit: the
-/// caller's.
+/// Moves the money and enqueues a message. The caller's transaction commits the claim, all writes, the message and the result
+/// together.
 #[idempotent(
     key = "transfer/{transfer.id}",
     scope = "bank.transfer",
@@ -102,14 +160,44 @@ impl Transfer {
     store = bank.store,
     transaction = tx
 )]
-async fn transfer<T: Ledger>(bank: &Bank, tx: &mut T, transfer: Transfer) -> Result<i64, TransferError> {
+async fn transfer<T: Ledger + DriverTransaction>(
+    bank: &OnPostgres,
+    tx: &mut T,
+    transfer: Transfer,
+) -> Result<i64, TransferError> {
+    let Transfer { id, from, amount, .. } = transfer;
+    let which = move_money(&bank.schema, tx, transfer).await?;
+    // The message has the transfer's number among those of the account, by which the broker checks the order.
+    bank.outbox.enqueue(tx, &format!("account/{from}"), format!("{which} {id}")).await?;
+    Ok(amount)
+}
+
+/// The same on MySQL, which has no outbox.
+#[idempotent(
+    key = "transfer/{transfer.id}",
+    scope = "bank.transfer_on_mysql",
+    fingerprint = (transfer.from, transfer.to, transfer.amount),
+    store = bank.store,
+    transaction = tx
+)]
+async fn transfer_on_mysql(
+    bank: &OnMySql,
+    tx: &mut MySqlConnection,
+    transfer: Transfer,
+) -> Result<i64, TransferError> {
+    move_money(&bank.schema, tx, transfer).await?;
+    Ok(transfer.amount)
+}
+
+/// Writes a transfer, or fails halfway. Returns its number among the sending account's transfers.
+async fn move_money(schema: &str, tx: &mut impl Ledger, transfer: Transfer) -> Result<i64, TransferError> {
     let Transfer { id, from, to, amount } = transfer;
-    // In one order, so that no two transfers wait for each other.
+    // Always in the same order, so that two transfers cannot deadlock.
     let mut moves = [(from, -amount), (to, amount)];
     moves.sort_unstable();
     let mut which = 0_i64;
     for (account, change) in moves {
-        let sent = tx.change(&bank.schema, account, change, i64::from(account == from)).await;
+        let sent = tx.change(schema, account, change, i64::from(account == from)).await;
         let sent = sent.map_err(TransferError::Database)?;
         if account == from {
             which = sent;
@@ -118,38 +206,38 @@ async fn transfer<T: Ledger>(bank: &Bank, tx: &mut T, transfer: Transfer) -> Res
             return Err(TransferError::Hiccup);
         }
     }
-    // No unique index keeps a second one out: they are counted.
-    tx.note(&bank.schema, id).await.map_err(TransferError::Database)?;
-    // Its number among the account's transfers, by which the broker can tell whether they come in order.
-    bank.outbox.enqueue(tx, &format!("account/{from}"), format!("{which} {id}")).await?;
-    Ok(amount)
+    // The table has no unique index, so that repeated transfers are counted.
+    tx.note(schema, id).await.map_err(TransferError::Database)?;
+    Ok(which)
 }
 
-async fn open(url: &str, schema: &str) -> Result<Bank, Failure> {
-    let pool = PgPoolOptions::new().max_connections(4).connect(url).await?;
-    let store = PostgresStore::builder(url).schema(schema).connect().await?;
-    let outbox = Outbox::builder(url).schema(schema).connect().await?;
-    Ok(Bank { pool, schema: schema.to_owned(), store, outbox })
-}
-
-/// Works, and publishes beside that.
+/// Makes transfers, and publishes messages at the same time.
 async fn work_and_publish(arguments: &Arguments, url: &str, schema: &str) -> Result<(), Failure> {
-    let bank = open(url, schema).await?;
-    let relay = Relay::new(bank.outbox.clone(), ToBroker::at(&arguments.broker))
-        .publish_timeout(Duration::from_millis(400))
-        .lease(Duration::from_secs(1))
-        .backoff(Duration::from_millis(20), Duration::from_millis(200));
+    let bank = Bank::open(url, schema).await?;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let relay = tokio::spawn(relay.run(async { drop(stopped.await) }));
-    let mut connection = Connection::open(arguments.driver, url).await?;
+    let relay = match &bank {
+        Bank::MySql(_) => None,
+        Bank::Postgres(bank) => {
+            let relay = Relay::new(bank.outbox.clone(), ToBroker::at(&arguments.broker))
+                .publish_timeout(Duration::from_millis(400))
+                .lease(Duration::from_secs(1))
+                // Behind a pooler no notification wakes the relay.
+                .poll_interval(Duration::from_millis(100))
+                .backoff(Duration::from_millis(20), Duration::from_millis(200));
+            Some(tokio::spawn(relay.run(async { drop(stopped.await) })))
+        }
+    };
+    let mut connection = Connection::open(arguments.driver, url, &bank).await?;
     work(&bank, &mut connection, arguments.transfers).await?;
     drop(stop);
-    relay.await??;
+    if let Some(relay) = relay {
+        relay.await??;
+    }
     Ok(())
 }
 
-/// Makes transfers in any order, those that were made too, and prints a word for each, until it is killed or all
-/// are made and told.
+/// Makes transfers in random order, also those that are made already, and prints a word for each, until it is killed or all
+/// are made and published.
 async fn work(bank: &Bank, connection: &mut Connection, transfers: i64) -> Result<(), Failure> {
     loop {
         for _ in 0..50 {
@@ -174,93 +262,13 @@ async fn work(bank: &Bank, connection: &mut Connection, transfers: i64) -> Resul
     }
 }
 
-/// Whether all transfers are made and told.
+/// Whether all transfers are made and published.
 async fn is_over(bank: &Bank, transfers: i64) -> Result<bool, Failure> {
-    let made = count(bank, "count(DISTINCT id)", "effects").await?;
-    Ok(made >= transfers && count(bank, "count(*)", "idem_outbox").await? == 0)
+    let made = bank.count("count(DISTINCT id)", "effects").await?;
+    Ok(made >= transfers && bank.untold().await? == 0)
 }
 
-async fn count(bank: &Bank, what: &str, table: &str) -> Result<i64, Failure> {
-    let statement = AssertSqlSafe(format!("SELECT {what} FROM {}.{table}", bank.schema));
-    Ok(sqlx::query(statement).persistent(false).fetch_one(&bank.pool).await?.try_get(0)?)
-}
-
-/// What the workers have said.
-#[derive(Default)]
-struct Words {
-    made: AtomicUsize,
-    replayed: AtomicUsize,
-    in_flight: AtomicUsize,
-    failed: AtomicUsize,
-    wrong: AtomicUsize,
-}
-
-impl Words {
-    fn heard(&self, word: &str) {
-        let counter = match word {
-            "made" => &self.made,
-            "replayed" => &self.replayed,
-            "in_flight" => &self.in_flight,
-            "failed" => &self.failed,
-            _ => &self.wrong,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Starts workers and hears what they say.
-struct Crew<'a> {
-    arguments: &'a Arguments,
-    url: &'a str,
-    schema: &'a str,
-    broker: String,
-    words: Arc<Words>,
-}
-
-impl Crew<'_> {
-    fn spawn(&self) -> Result<Child, Failure> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["--url", self.url, "--worker-in", self.schema, "--broker", &self.broker])
-            .args(["--transfers", &self.arguments.transfers.to_string()])
-            .args(["--driver", self.arguments.driver.name()])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()?;
-        let said = child.stdout.take().ok_or("the worker has no output")?;
-        let words = self.words.clone();
-        std::thread::spawn(move || {
-            for word in BufReader::new(said).lines().map_while(Result::ok) {
-                words.heard(&word);
-            }
-        });
-        Ok(child)
-    }
-
-    /// Keeps workers working and kills them, until every transfer is made and told; how many were killed.
-    async fn disturb(&self, bank: &Bank) -> Result<usize, Failure> {
-        let mut workers = Vec::new();
-        for _ in 0..self.arguments.workers {
-            workers.push(self.spawn()?);
-        }
-        let mut killed = 0;
-        while !is_over(bank, self.arguments.transfers).await? {
-            tokio::time::sleep(Duration::from_millis(self.arguments.kill_every)).await;
-            let victim = rand::rng().random_range(0..workers.len());
-            workers[victim].kill()?;
-            workers[victim].wait()?;
-            workers[victim] = self.spawn()?;
-            killed += 1;
-        }
-        for mut worker in workers {
-            while worker.try_wait()?.is_none() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        }
-        Ok(killed)
-    }
-}
-
-/// What is not as it must be.
+/// The violations.
 async fn violations(
     bank: &Bank,
     transfers: i64,
@@ -269,15 +277,15 @@ async fn violations(
 ) -> Result<Vec<String>, Failure> {
     let mut found = broker.violations();
     let told = i64::try_from(broker.distinct())?;
-    if told != transfers {
+    if told != transfers && bank.tells() {
         found.push(format!("{told} messages for {transfers} transfers"));
     }
-    let effects = count(bank, "count(*)", "effects").await?;
-    let distinct = count(bank, "count(DISTINCT id)", "effects").await?;
+    let effects = bank.count("count(*)", "effects").await?;
+    let distinct = bank.count("count(DISTINCT id)", "effects").await?;
     if (effects, distinct) != (transfers, transfers) {
         found.push(format!("{transfers} transfers have {effects} effects, {distinct} of them distinct"));
     }
-    let sum = count(bank, "sum(balance)::bigint", "accounts").await?;
+    let sum = bank.count("sum(balance)", "accounts").await?;
     if sum != ACCOUNTS * BALANCE {
         found.push(format!("the sum is {sum} and was {}", ACCOUNTS * BALANCE));
     }
@@ -287,7 +295,7 @@ async fn violations(
         expected[usize::try_from(to)?] += amount;
     }
     for id in 0..ACCOUNTS {
-        let balance = count(bank, "balance", &format!("accounts WHERE id = {id}")).await?;
+        let balance = bank.count("balance", &format!("accounts WHERE id = {id}")).await?;
         let expected = expected[usize::try_from(id)?];
         if balance != expected {
             found.push(format!("account {id} has {balance} and should have {expected}"));
@@ -302,62 +310,70 @@ async fn violations(
 
 async fn run(arguments: &Arguments, url: &str) -> Result<bool, Failure> {
     let schema = format!("idem_transfer_{}", std::process::id());
-    let bank = {
-        let first = PgPool::connect(url).await?;
-        first.execute(AssertSqlSafe(format!("CREATE SCHEMA {schema}"))).await?;
-        open(url, &schema).await?
-    };
-    bank.pool
-        .execute(AssertSqlSafe(format!(
-            "CREATE TABLE {schema}.accounts (id bigint PRIMARY KEY, balance bigint NOT NULL, sent bigint NOT NULL DEFAULT 0); \
-             CREATE TABLE {schema}.effects (id bigint NOT NULL); \
-             INSERT INTO {schema}.accounts SELECT n, {BALANCE} FROM generate_series(0, {ACCOUNTS} - 1) n"
-        )))
-        .await?;
+    let bank = Bank::found(url, &schema).await?;
     let (broker, begin) = (Broker::listen().await?, Instant::now());
     let words = Arc::new(Words::default());
     let crew = Crew { arguments, url, schema: &schema, broker: broker.address(), words: words.clone() };
     let killed = crew.disturb(&bank).await?;
     let violations = violations(&bank, arguments.transfers, &words, &broker).await?;
     let heard = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
-    let driver = arguments.driver.name();
     println!(
-        "{} transfers by {driver} in {:.1?}, {killed} workers killed",
+        "{} transfers by {} {} in {:.1?}, {killed} workers killed",
         arguments.transfers,
+        arguments.driver.name(),
+        arguments.place(),
         begin.elapsed()
     );
-    println!("  effects:             {}", count(&bank, "count(*)", "effects").await?);
+    println!("  effects:             {}", bank.count("count(*)", "effects").await?);
     println!(
         "  duplicates offered:  {} replayed, {} in flight",
         heard(&words.replayed),
         heard(&words.in_flight)
     );
     println!("  bodies that failed:  {}", heard(&words.failed));
-    println!("  sum:                 {}", count(&bank, "sum(balance)::bigint", "accounts").await?);
+    println!("  sum:                 {}", bank.count("sum(balance)", "accounts").await?);
     println!("  messages:            {} published, {} of them again", broker.distinct(), broker.repeats());
     println!("  violations:          {}", violations.len());
     for violation in violations.iter().take(20) {
         println!("    {violation}");
     }
     std::io::stdout().flush()?;
-    bank.pool.execute(AssertSqlSafe(format!("DROP SCHEMA {schema} CASCADE"))).await?;
+    bank.drop().await?;
     Ok(violations.is_empty())
 }
 
 #[tokio::main]
-async fn main() -> Result<ExitCode, Failure> {
-    let arguments = Arguments::parse();
+async fn main() -> ExitCode {
+    match perform(&Arguments::parse()).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn perform(arguments: &Arguments) -> Result<bool, Failure> {
     if arguments.transfers < 1 || arguments.workers < 1 {
         return Err("at least one transfer and one worker are needed".into());
     }
     if let (Some(schema), Some(url)) = (&arguments.worker_in, &arguments.url) {
-        work_and_publish(&arguments, url, schema).await?;
-        return Ok(ExitCode::SUCCESS);
+        work_and_publish(arguments, url, schema).await?;
+        return Ok(true);
     }
-    let server = if arguments.url.is_none() { Some(Server::with(&[])) } else { None };
-    let url = arguments.url.clone().or_else(|| server.as_ref().map(Server::url)).unwrap_or_default();
-    let holds = run(&arguments, &url).await?;
-    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let (url, _servers) = match &arguments.url {
+        Some(url) => (url.clone(), None),
+        None => {
+            arguments.server.installed()?;
+            let (url, servers) = arguments.server.start(arguments.driver)?;
+            (url, Some(servers))
+        }
+    };
+    if bank::is_mysql(&url) && !matches!(arguments.driver, Driver::Sqlx) {
+        return Err("on MySQL the driver must be `sqlx`".into());
+    }
+    run(arguments, &url).await
 }
 
 #[cfg(test)]

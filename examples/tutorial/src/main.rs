@@ -12,7 +12,7 @@ use axum::{Json, Router};
 use idem::{DynStore, SqliteStore, idempotent};
 use serde::{Deserialize, Serialize};
 
-/// Stands for the card company: one charge for each key, however often it is asked.
+/// Stands for the card company: it makes one charge for each key, however often it gets the request.
 #[derive(Default)]
 struct Gateway {
     charges: Mutex<HashMap<String, u64>>,

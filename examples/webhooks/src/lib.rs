@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 pub use signature::sign;
 use signature::{Scheme, verified};
 
-/// What the handlers need.
+/// The state of the handlers.
 #[derive(Clone)]
 pub struct App {
-    /// Where it is kept which events were handled. One that all instances share.
+    /// The store of results, which all instances share.
     pub store: DynStore,
     /// The secret that each sender signs with.
     pub secret: Arc<[u8]>,
@@ -36,7 +36,7 @@ pub enum WebhookError {
     /// It was not sent by the sender, or it is not an event.
     #[error("not an event of the sender")]
     Refused,
-    /// It is being handled, or could not be.
+    /// It is in flight, or the store failed.
     #[error(transparent)]
     #[serde(skip)]
     Idem(#[from] idem::Error),
@@ -44,7 +44,7 @@ pub enum WebhookError {
 
 /// Handles an event, once. `sender` is part of the key: two senders may choose one id.
 ///
-/// The `ttl` is longer than any sender repeats an event, and longer than a person may press "resend".
+/// The `ttl` is longer than the time in which a sender, or a person who presses "resend", may repeat an event.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ pub enum WebhookError {
 pub async fn handle(app: &App, sender: &str, id: &str, body: &[u8]) -> Result<(), WebhookError> {
     let event: serde_json::Value = serde_json::from_slice(body).map_err(|_| WebhookError::Refused)?;
     tokio::time::sleep(app.work).await;
-    // The effect: what the event is about, not the event itself, decides what is done here.
+    // The effect.
     let text = format!("{sender} {id} {}", event["type"].as_str().unwrap_or("?"));
     app.handled.lock().unwrap_or_else(PoisonError::into_inner).push(text);
     Ok(())
@@ -68,7 +68,7 @@ pub fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// Stripe: the id is in the body, which is why it is verified first.
+/// Stripe: the id is in the body, so the signature is checked before the body is read.
 async fn stripe(State(app): State<App>, headers: HeaderMap, body: Bytes) -> Response {
     #[derive(Deserialize)]
     struct Event {
@@ -83,12 +83,12 @@ async fn stripe(State(app): State<App>, headers: HeaderMap, body: Bytes) -> Resp
     }
 }
 
-/// GitHub: the id of the delivery, which a redelivery keeps.
+/// GitHub: the key is the id of the delivery, which a redelivery keeps.
 async fn github(State(app): State<App>, headers: HeaderMap, body: Bytes) -> Response {
     by_header(&app, Scheme::GitHub, "github", "x-github-delivery", &headers, &body).await
 }
 
-/// Svix, and all who send by it or follow Standard Webhooks: the id is part of what is signed.
+/// Svix, senders that use Svix, and senders that follow Standard Webhooks: the signature covers the id.
 async fn svix(State(app): State<App>, headers: HeaderMap, body: Bytes) -> Response {
     by_header(&app, Scheme::Svix, "svix", "svix-id", &headers, &body).await
 }
@@ -111,11 +111,11 @@ async fn by_header(
 /// The status tells the sender what to do: after anything but 2xx it sends the event again.
 fn answer(handled: &Result<(), WebhookError>) -> Response {
     match handled {
-        // Now, or at an earlier delivery.
+        // Handled now, or at an earlier delivery.
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        // Sending it again would not help, but nor may it look handled.
+        // A redelivery would not help, but the event must not look handled.
         Err(WebhookError::Refused) => StatusCode::BAD_REQUEST.into_response(),
-        // In flight, or the store is down: not acknowledged, so that it comes again.
+        // In flight, or the store is down. Not acknowledged, so that the sender sends it again.
         Err(WebhookError::Idem(_)) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo run -p webhooks`: listens on 127.0.0.1:3000, with results in this process's memory and the secret `secret`.
+//! Serves webhooks on 127.0.0.1:3000, with results in memory and the secret `secret`: `cargo run -p webhooks`.
 
 use std::error::Error;
 use std::time::Duration;

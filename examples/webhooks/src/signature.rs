@@ -1,4 +1,5 @@
-//! How senders sign. Use the sender's own library where there is one; this shows what the key rests on.
+//! Checks the signatures of senders. Use the sender's own library where there is one. The key is safe to use only after this check:
+//! without it, anyone could send an event under a made-up id.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,10 +9,10 @@ use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-/// How old a signature may be: an event that somebody recorded is refused after that.
+/// How old a signature may be: a later replay of a recorded request is refused.
 const TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
-/// Who signs.
+/// The schemes of senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     /// `Stripe-Signature: t=SECONDS,v1=HEX` over `SECONDS.BODY`.
@@ -22,7 +23,7 @@ pub(crate) enum Scheme {
     Svix,
 }
 
-/// Whether the sender signed this body, and lately where it says when.
+/// Whether the sender signed this body, and, where the signature has a time, did so recently.
 pub(crate) fn verified(scheme: Scheme, secret: &[u8], headers: &HeaderMap, body: &[u8]) -> bool {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match scheme {
@@ -52,7 +53,7 @@ fn recent(at: &str) -> bool {
     now.duration_since(at).unwrap_or_else(|ahead| ahead.duration()) <= TOLERANCE
 }
 
-/// In a time that tells nothing of where they differ.
+/// Compares in constant time.
 fn matches(secret: &[u8], parts: &[&[u8]], given: &[u8]) -> bool {
     mac(secret, parts).is_some_and(|mac| mac.verify_slice(given).is_ok())
 }
@@ -63,7 +64,7 @@ fn mac(secret: &[u8], parts: &[&[u8]]) -> Option<Hmac<Sha256>> {
     Some(mac)
 }
 
-/// As a sender signs these parts, for tests.
+/// Signs these parts as a sender does, for tests.
 #[must_use]
 pub fn sign(secret: &[u8], parts: &[&[u8]]) -> Vec<u8> {
     mac(secret, parts).map(|mac| mac.finalize().into_bytes().to_vec()).unwrap_or_default()

@@ -27,7 +27,7 @@ fn hex(bytes: &[u8]) -> String {
 fn stripe(id: &str, at: u64) -> Request {
     let body = format!(r#"{{"id":"{id}","type":"charge.succeeded"}}"#);
     let signature = hex(&sign(SECRET, &[at.to_string().as_bytes(), b".", body.as_bytes()]));
-    // An old secret's signature is there too while a secret is changed.
+    // While a secret is rotated, the header also has a signature by the old secret.
     let header = format!("t={at},v1={},v1={signature},v0=00", "00".repeat(32));
     Request::new("POST", "/stripe").header("Stripe-Signature", header).json(body)
 }
@@ -52,7 +52,7 @@ fn svix(id: &str, at: u64) -> Request {
 async fn an_event_that_is_sent_again_is_acknowledged_and_handled_once() {
     let app = app(Duration::ZERO);
     let server = Server::start(router(app.clone())).await;
-    // A retry is signed anew, at its own time.
+    // A retry has a new signature, with its own time.
     for at in [now() - 60, now()] {
         for request in [stripe("1", at), github("1"), svix("1", at), stripe("2", at)] {
             assert_eq!(server.ask(request).await.status, 204);
@@ -90,11 +90,11 @@ async fn what_the_sender_did_not_sign_takes_no_key() {
         Request::new("POST", "/stripe").json("{}"),
     ];
     for (number, request) in forged.into_iter().enumerate() {
-        // Two headers of one name: the first counts, for the signature and for the key.
+        // Of two headers with one name the first counts, for the signature and for the key.
         let expected = if number == 1 { 204 } else { 400 };
         assert_eq!(server.ask(request).await.status, expected, "{number}");
     }
-    // Nobody has used up a key of the sender's.
+    // No refused request has used up a key of the sender.
     for request in [github("1"), stripe("1", now())] {
         assert_eq!(server.ask(request).await.status, 204);
     }

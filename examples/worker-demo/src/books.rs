@@ -1,4 +1,4 @@
-//! What a run left behind, and what is wrong with it.
+//! Checks the effects, answers and records that a run left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,29 +7,33 @@ use idem::{DynStore, KeyBuilder, RecordKey, Scope, Store};
 
 use crate::{Failure, Ledger, Shipment, Shop};
 
-/// What a run left.
+/// The figures of a run, and its violations.
 pub(crate) struct Books {
     pub(crate) deliveries: usize,
     pub(crate) effects: usize,
     pub(crate) replays: usize,
-    /// In words.
+    /// Answers that handlers returned before the store had recorded them.
+    pub(crate) unrecorded: usize,
+    /// One text for each violation.
     pub(crate) violations: Vec<String>,
 }
 
 impl Books {
-    /// Looks at every order: `begun` is how many bodies the kills may have cut off.
+    /// Checks every order. `begun` is how many bodies the kills may have interrupted.
     pub(crate) async fn of(shop: &Shop, orders: u64, begun: usize) -> Result<Self, Failure> {
         let mut violations = Vec::new();
-        let (mut answers, replays) = answers(&shop.ledger)?;
+        let mut answers = Answers::read(&shop.ledger)?;
         for order in 0..orders {
-            let recorded = recorded(&shop.store, order).await?;
-            let given = answers.remove(&order).unwrap_or_default();
-            let Some(recorded) = recorded else {
-                violations.push(format!("order {order} has no recorded result"));
-                continue;
-            };
-            if !given.iter().all(|given| *given == recorded) {
-                violations.push(format!("order {order} is recorded as {recorded}, and answered {given:?}"));
+            let given = answers.given.remove(&order).unwrap_or_default();
+            match recorded(&shop.store, order).await? {
+                Some(recorded) if given.iter().all(|given| *given == recorded) => {}
+                Some(recorded) => {
+                    violations
+                        .push(format!("order {order} is recorded as {recorded}, and answered {given:?}"));
+                }
+                // A killed worker still had to record this result.
+                None if given.is_empty() && answers.unrecorded.contains(&order) => {}
+                None => violations.push(format!("order {order} has no recorded result")),
             }
         }
         let effects = effects(shop).await?;
@@ -38,30 +42,51 @@ impl Books {
         }
         let count: usize = effects.values().sum();
         let twice = count - effects.len();
-        // In a transaction, what was cut off is undone.
+        // The database rolls an interrupted transaction back.
         let allowed = if shop.is_transactional() { 0 } else { begun };
         if twice > allowed {
-            violations.push(format!("{twice} effects too many, of which the kills explain {allowed}"));
+            violations.push(format!("{twice} repeated effects, of which the kills explain {allowed}"));
         }
         let deliveries = shop.ledger.read("deliveries")?.len();
-        Ok(Self { deliveries, effects: count, replays, violations })
+        let (replays, unrecorded) = (answers.count("replayed"), answers.count("unrecorded"));
+        Ok(Self { deliveries, effects: count, replays, unrecorded, violations })
     }
 }
 
-/// The parcels that were answered for each order, and how many answers were replays.
-fn answers(ledger: &Ledger) -> Result<(BTreeMap<u64, BTreeSet<String>>, usize), Failure> {
-    let mut answers: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
-    let mut replays = 0;
-    for line in ledger.read("answers")? {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [order, parcel, how] = words[..] else { return Err(format!("no answer: {line}").into()) };
-        answers.entry(order.parse()?).or_default().insert(parcel.to_owned());
-        replays += usize::from(how == "replayed");
-    }
-    Ok((answers, replays))
+/// The answers of handlers.
+#[derive(Default)]
+struct Answers {
+    /// The recorded answers of each order.
+    given: BTreeMap<u64, BTreeSet<String>>,
+    /// The orders with an answer that the store had not recorded: for these the call's outcome warns that a body may run again.
+    unrecorded: BTreeSet<u64>,
+    /// How many answers of each kind.
+    kinds: BTreeMap<String, usize>,
 }
 
-/// How often each order had its effect, seen from outside.
+impl Answers {
+    fn read(ledger: &Ledger) -> Result<Self, Failure> {
+        let mut answers = Self::default();
+        for line in ledger.read("answers")? {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [order, parcel, how] = words[..] else { return Err(format!("no answer: {line}").into()) };
+            let order = order.parse()?;
+            if how == "unrecorded" {
+                answers.unrecorded.insert(order);
+            } else {
+                answers.given.entry(order).or_default().insert(parcel.to_owned());
+            }
+            *answers.kinds.entry(how.to_owned()).or_default() += 1;
+        }
+        Ok(answers)
+    }
+
+    fn count(&self, kind: &str) -> usize {
+        self.kinds.get(kind).copied().unwrap_or(0)
+    }
+}
+
+/// How often each order had its effect, counted from outside.
 async fn effects(shop: &Shop) -> Result<BTreeMap<u64, usize>, Failure> {
     let mut effects: BTreeMap<u64, usize> = BTreeMap::new();
     if let Some((pool, _)) = &shop.database {
@@ -76,7 +101,7 @@ async fn effects(shop: &Shop) -> Result<BTreeMap<u64, usize>, Failure> {
     Ok(effects)
 }
 
-/// The parcel that is recorded for an order.
+/// The recorded parcel of an order.
 async fn recorded(store: &DynStore, order: u64) -> Result<Option<String>, Failure> {
     let key = KeyBuilder::new().literal("order/").part(&order).finish()?;
     let record = store.get(&RecordKey::new(Scope::new("orders.ship")?, key)).await?;

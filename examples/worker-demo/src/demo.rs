@@ -1,19 +1,18 @@
-//! The run: orders are sent, workers start and are killed, and the books are looked at.
+//! The run: sends orders, starts and kills workers, and checks the books.
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use idem::message::Summary;
-use idem_test_servers::{Postgres, Redis};
 use serde_json::json;
 
 use crate::books::Books;
+use crate::outage::{Outage, Store};
 use crate::worker::{Process, Worker, serve};
 use crate::{Failure, Order, Shop};
 
-/// How a demo is run.
+/// The options of a demo.
 #[derive(Clone, Debug, Args)]
 struct Cli {
     /// How many orders.
@@ -25,36 +24,47 @@ struct Cli {
     /// How many worker processes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=64))]
     workers: u64,
-    /// How often a worker is killed, in milliseconds; 0 for never. As the broker allows unless given.
+    /// The time between two kills of a worker, in milliseconds; 0 for no kills. Depends on the broker unless given.
     #[arg(long)]
     kill_every: Option<u64>,
-    /// How many messages that can never be handled are among them.
+    /// How many of the messages can never be handled.
     #[arg(long, default_value_t = 10)]
     poison: u64,
     /// How long shipping takes, in milliseconds.
     #[arg(long, default_value_t = 5)]
     work: u64,
-    /// Where results are kept: `redis`, `postgres` or `sqlite` of its own, or one that is there:
+    /// The store: `redis`, `postgres` or `sqlite` to start one, or the URL of one that runs already:
     /// sqlite:FILE | redis://.. | postgres://..
     #[arg(long, default_value = "redis")]
     store: String,
+    /// How long the store is down in the middle of the run, in seconds: the demo kills its server, and starts it again
+    /// on the same data. Only for the demo's own `redis` and `postgres`.
+    #[arg(long, default_value_t = 0)]
+    store_stop: u64,
 }
 
-/// A broker that the demo starts, and how its workers take from it.
+/// A broker that the demo starts, and how its workers consume from it.
 pub trait Broker: Sized {
     /// How many handlers each worker runs at a time.
     const CONCURRENCY: usize;
 
-    /// How often a worker is killed unless told otherwise, in milliseconds.
+    /// The default time between two kills of a worker, in milliseconds.
     const KILL_EVERY_MS: u64 = 500;
 
     /// The least time between two kills that leaves a worker some time to work, in milliseconds.
     const LEAST_KILL_EVERY_MS: u64 = 0;
 
-    /// Starts it, with a queue for the orders and one for what is set aside.
+    /// Checks that it is installed.
+    ///
+    /// # Errors
+    ///
+    /// One line that says how to install it.
+    fn installed() -> Result<(), String>;
+
+    /// Starts it, with a queue for the orders and one for the dead letters.
     fn start() -> impl Future<Output = Result<Self, Failure>>;
 
-    /// What a worker is told, to find it.
+    /// The address for workers.
     fn address(&self) -> String;
 
     /// Does a worker's work until `shutdown` ends, in a process of its own.
@@ -64,14 +74,14 @@ pub trait Broker: Sized {
         shutdown: impl Future<Output = ()>,
     ) -> impl Future<Output = Result<Summary, Failure>>;
 
-    /// Sends each as a message of its own, whatever the broker would take for a duplicate.
+    /// Sends each body as a message of its own. The broker must not drop equal bodies as duplicates.
     fn send(&self, bodies: Vec<Vec<u8>>) -> impl Future<Output = Result<(), Failure>>;
 
-    /// How many messages are not done with, those included that a worker has.
+    /// How many messages are not settled, including those that a worker holds.
     fn waiting(&self) -> impl Future<Output = Result<u64, Failure>>;
 
-    /// How many were set aside.
-    fn dead_letters(&self) -> impl Future<Output = Result<u64, Failure>>;
+    /// The bodies of the dead letters. Called once, at the end.
+    fn dead_letters(&self) -> impl Future<Output = Result<Vec<Vec<u8>>, Failure>>;
 }
 
 #[derive(Debug, Parser)]
@@ -107,7 +117,7 @@ pub async fn main<B: Broker>() -> ExitCode {
     }
 }
 
-/// Runs it all, prints one line of JSON, and says whether no promise was broken.
+/// Runs the demo, prints one line of JSON, and returns whether no promise was broken.
 async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     if let Some(every) = cli.kill_every
         && every > 0
@@ -115,31 +125,42 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     {
         let least = B::LEAST_KILL_EVERY_MS;
         return Err(format!(
-            "--kill-every {every} is too often: this broker gives the messages of a killed worker to others only later, \
-             so that nothing would be handled; say 0, or {least} or more"
+            "--kill-every {every} is too short: this broker delivers the messages of a killed worker to others only later, \
+             so that nothing would be handled; give 0, or {least} or more"
         )
         .into());
     }
-    if cli.store == "redis" {
-        Redis::installed()?;
+    let missing = [B::installed(), Store::can_be_had(&cli.store, cli.store_stop > 0)];
+    let missing: Vec<_> = missing.into_iter().filter_map(Result::err).collect();
+    if !missing.is_empty() {
+        return Err(missing.join("; ").into());
     }
     let broker = B::start().await?;
     let folder = tempfile::tempdir()?;
-    let store = Store::start(&cli.store, folder.path());
+    let mut store = Store::start(&cli.store, folder.path(), cli.store_stop > 0);
     let work = Duration::from_millis(cli.work);
     let worker = Worker::new(&broker.address(), &store.url(), folder.path().to_owned(), work);
-    // Before the workers, so that they need not make its tables at once.
+    // Opened before the workers start, so that they do not all create the tables at the same time.
     let shop = worker.shop().await?;
     broker.send(bodies(cli)?).await?;
-    let kills = work_off(cli, &broker, &worker).await?;
-    let mut books = Books::of(&shop, cli.messages, kills * B::CONCURRENCY).await?;
-    let dead_letters = broker.dead_letters().await?;
-    if dead_letters < cli.poison {
-        books.violations.push(format!("{dead_letters} dead letters of {}", cli.poison));
+    let ended = work_off(cli, &broker, &worker, &mut store).await?;
+    let mut books = Books::of(&shop, cli.messages, ended * B::CONCURRENCY).await?;
+    let letters = broker.dead_letters().await?;
+    let (dead_letters, healthy) = (u64::try_from(letters.len())?, healthy(&letters));
+    if dead_letters - healthy < cli.poison {
+        books.violations.push(format!("{} poisoned dead letters of {}", dead_letters - healthy, cli.poison));
+    }
+    if cli.store_stop == 0 && books.unrecorded > 0 {
+        books
+            .violations
+            .push(format!("{} answers were not recorded although the store ran", books.unrecorded));
+    }
+    if healthy > 0 {
+        books.violations.push(format!("{healthy} orders that can be shipped are among the dead letters"));
     }
     let left = broker.waiting().await?;
     if left > 0 {
-        books.violations.push(format!("{left} messages were not done with"));
+        books.violations.push(format!("{left} messages were not settled"));
     }
     books.violations.iter().for_each(|violation| eprintln!("{violation}"));
     let line = json!({
@@ -147,47 +168,68 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
         "deliveries": books.deliveries,
         "effects": books.effects,
         "replays": books.replays,
+        "unrecorded": books.unrecorded,
         "dead_letters": dead_letters,
+        "healthy_dead_letters": healthy,
         "violations": books.violations.len(),
     });
     println!("{line}");
     Ok(books.violations.is_empty())
 }
 
-/// Has the workers empty the queue, kills them as told, and says how many were.
-async fn work_off<B: Broker>(cli: &Cli, broker: &B, worker: &Worker) -> Result<usize, Failure> {
+/// How many of these are orders that can be shipped.
+fn healthy(letters: &[Vec<u8>]) -> u64 {
+    letters.iter().filter(|letter| Order::parse(letter).is_ok_and(|order| order.pieces > 0)).count() as u64
+}
+
+/// Lets the workers empty the queue, kills them and stops the store as the options say, and returns how often a worker with begun
+/// orders was killed or lost the store.
+async fn work_off<B: Broker>(
+    cli: &Cli,
+    broker: &B,
+    worker: &Worker,
+    store: &mut Store,
+) -> Result<usize, Failure> {
     let kill_every = cli.kill_every.unwrap_or(B::KILL_EVERY_MS);
+    let mut outage = Outage::new(cli.store_stop, broker.waiting().await? / 2);
     let mut workers = (0..cli.workers).map(|_| worker.start()).collect::<Result<Vec<_>, _>>()?;
     let begin = Instant::now();
-    let patience = Duration::from_secs(120) + Duration::from_millis(50 * cli.messages);
-    let (mut kills, mut last_kill) = (0, begin);
-    while broker.waiting().await? > 0 && begin.elapsed() < patience {
+    let patience = Duration::from_secs(120 + cli.store_stop) + Duration::from_millis(50 * cli.messages);
+    let (mut cut_off, mut last_kill) = (0, begin);
+    loop {
+        let waiting = broker.waiting().await?;
+        if outage.begins_or_ends(waiting, store) {
+            cut_off += workers.len();
+        }
+        if (waiting == 0 && !outage.is_on()) || begin.elapsed() >= patience {
+            break;
+        }
         tokio::time::sleep(Duration::from_millis(20)).await;
         if workers.iter_mut().map(Process::is_over).collect::<Result<Vec<_>, _>>()?.contains(&true) {
-            return Err("a worker ended of its own: see above".into());
+            return Err("a worker ended by itself: see above".into());
         }
         if kill_every > 0 && last_kill.elapsed() >= Duration::from_millis(kill_every) {
-            // A new one first: nobody waits for the dead.
+            // Starts the new worker before it kills the old one, so that the number of workers never falls.
             workers.push(worker.start()?);
             drop(workers.remove(0));
-            kills += 1;
+            cut_off += 1;
             last_kill = Instant::now();
         }
     }
     for worker in workers {
         if !worker.end().await? {
-            return Err("a worker did not end in good order".into());
+            return Err("a worker ended with an error".into());
         }
     }
-    Ok(kills)
+    outage.was().map(|()| cut_off)
 }
 
-/// The messages: the orders, some of them twice, and among them what can never be handled.
+/// The messages: the orders, some of them twice, and among them messages that can never be handled.
 fn bodies(cli: &Cli) -> Result<Vec<Vec<u8>>, Failure> {
     let mut orders: Vec<u64> = (0..cli.messages).collect();
     let twice =
         (0..cli.messages).filter(|order| order * cli.duplicates / 100 != (order + 1) * cli.duplicates / 100);
-    // Spread, so that some duplicates meet and others come late.
+    // Every other duplicate follows its order closely; the rest come at the end.
     for (place, order) in twice.enumerate() {
         let near = usize::try_from(order)? + place + 1;
         orders.insert(if place % 2 == 0 { near } else { orders.len() }, order);
@@ -203,30 +245,4 @@ fn bodies(cli: &Cli) -> Result<Vec<Vec<u8>>, Failure> {
         bodies.insert(place, body);
     }
     Ok(bodies)
-}
-
-/// Where results are kept, and the server if it is the demo's own.
-enum Store {
-    Redis(Redis),
-    Postgres(Postgres),
-    There(String),
-}
-
-impl Store {
-    fn start(store: &str, folder: &Path) -> Self {
-        match store {
-            "redis" => Self::Redis(Redis::start()),
-            "postgres" => Self::Postgres(Postgres::start()),
-            "sqlite" => Self::There(format!("sqlite:{}", folder.join("orders.db").display())),
-            there => Self::There(there.to_owned()),
-        }
-    }
-
-    fn url(&self) -> String {
-        match self {
-            Self::Redis(server) => server.url(),
-            Self::Postgres(server) => server.url(),
-            Self::There(url) => url.clone(),
-        }
-    }
 }

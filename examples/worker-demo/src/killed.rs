@@ -1,4 +1,4 @@
-//! A worker that is killed between its effect and its acknowledgement, for the tests of the workers.
+//! Kills a worker between its effect and its acknowledgement, for the tests of the worker examples.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -8,16 +8,16 @@ use idem_test_servers::Redis;
 
 use crate::{Broker, Failure, Ledger};
 
-/// A worker's process, of the program of a worker crate.
+/// The process of a worker example.
 #[derive(Debug)]
 pub struct WorkerProcess(Child);
 
 impl WorkerProcess {
-    /// Starts one on this broker and store; `work` is how long an order takes.
+    /// Starts a worker on this broker and store; `work` is how long an order takes.
     ///
     /// # Errors
     ///
-    /// The program's.
+    /// The program cannot be started.
     pub fn start(
         program: &str,
         broker: &str,
@@ -52,7 +52,7 @@ impl Drop for WorkerProcess {
 ///
 /// # Errors
 ///
-/// Its own, and that it was waited for in vain.
+/// Those of `condition`, and a timeout after 90 s.
 pub async fn until(
     what: &str,
     mut condition: impl AsyncFnMut() -> Result<bool, Failure>,
@@ -60,19 +60,19 @@ pub async fn until(
     let begin = Instant::now();
     while !condition().await? {
         if begin.elapsed() > Duration::from_secs(90) {
-            return Err(format!("waited in vain until {what}").into());
+            return Err(format!("timed out while waiting until {what}").into());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())
 }
 
-/// Kills a worker that has had its effect and recorded nothing, starts another, and gives the effects and the
-/// answers that there were: two and one.
+/// Kills a worker after its effect and before it records the result, starts another, and returns the numbers of effects and
+/// answers, which should be two and one.
 ///
 /// # Errors
 ///
-/// The broker's, and that something was waited for in vain.
+/// Those of the broker, and a timeout.
 pub async fn killed_between_effect_and_record<B: Broker>(program: &str) -> Result<(usize, usize), Failure> {
     let (broker, redis, folder) = (B::start().await?, Redis::start(), tempfile::tempdir()?);
     let ledger = Ledger::new(folder.path().to_owned());

@@ -1,4 +1,4 @@
-//! Files to which several processes write lines, and which outlive them.
+//! Files to which several processes append lines.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub struct Ledger(PathBuf);
 
 impl Ledger {
-    /// That of this folder.
+    /// The ledger in this folder.
     #[must_use]
     pub const fn new(folder: PathBuf) -> Self {
         Self(folder)
@@ -19,17 +19,17 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// The file's.
+    /// The file cannot be written.
     pub fn add(&self, file: &str, line: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(self.0.join(file))?;
         file.write_all(format!("{line}\n").as_bytes())
     }
 
-    /// All lines; none where nothing was written.
+    /// All lines; none if nothing was written.
     ///
     /// # Errors
     ///
-    /// The file's.
+    /// The file cannot be read.
     pub fn read(&self, file: &str) -> io::Result<Vec<String>> {
         match std::fs::read_to_string(self.0.join(file)) {
             Ok(text) => Ok(text.lines().map(str::to_owned).collect()),

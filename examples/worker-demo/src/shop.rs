@@ -1,21 +1,21 @@
-//! The orders, and what a handler needs to ship one.
+//! The orders, and the state of a handler.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use idem::message::{Dispose, Disposition, Reason};
-use idem::{DynStore, PostgresStore, idempotent};
+use idem::{DynStore, Outcome, PostgresStore, idempotent};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgPool, Postgres, Transaction};
 
 use crate::Ledger;
 
-/// An order, as it stands in a message.
+/// The content of a message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// Which order.
+    /// The order's number.
     pub id: u64,
-    /// How many pieces. None cannot be shipped.
+    /// How many pieces. An order of 0 pieces cannot be shipped.
     pub pieces: u32,
 }
 
@@ -30,7 +30,7 @@ impl Order {
     }
 }
 
-/// What shipping gives.
+/// The result of shipping.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Shipment {
     /// The parcel's number.
@@ -40,23 +40,23 @@ pub struct Shipment {
 /// Why an order is not shipped.
 #[derive(Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum ShipError {
-    /// There is nothing to ship: no delivery will change that.
+    /// The order has no pieces; another delivery does not change that.
     #[error("an order of no pieces")]
     Empty,
-    /// The message is no order.
-    #[error("the message is no order")]
+    /// The message is not an order.
+    #[error("the message is not an order")]
     NoOrder,
-    /// The effect could not be had.
-    #[error("the effect could not be had: {0}")]
+    /// The effect failed.
+    #[error("the effect failed: {0}")]
     Effect(String),
-    /// It did not come to the body.
+    /// The body did not run.
     #[error(transparent)]
     #[serde(skip)]
     Idem(#[from] idem::Error),
 }
 
 impl ShipError {
-    /// Whether the error is kept and replayed.
+    /// Whether the error is recorded and replayed.
     #[must_use]
     pub const fn is_final(&self) -> bool {
         matches!(self, Self::Empty)
@@ -76,29 +76,29 @@ impl Dispose for ShipError {
     }
 }
 
-/// What a handler needs.
+/// The state of a handler.
 #[derive(Clone, Debug)]
 pub struct Shop {
-    /// Where results are kept.
+    /// The store of results.
     pub store: DynStore,
-    /// How long a silent worker keeps an order.
+    /// The lease of an order.
     pub lease: Duration,
-    /// Where the effects go, and what is told to whoever checks.
+    /// The files with effects, and with answers for the check.
     pub ledger: Ledger,
     /// How long shipping takes.
     pub work: Duration,
-    /// Where effects and results are one commit: see [`Shop::ship_in_transaction`].
+    /// The database, if it keeps effects and results in one commit: see [`Shop::ship_in_transaction`].
     pub(crate) database: Option<(PgPool, PostgresStore)>,
 }
 
 impl Shop {
-    /// One that keeps results in this store and its books in this folder.
+    /// A shop that keeps results in this store and its ledger in this folder.
     #[must_use]
     pub const fn new(store: DynStore, lease: Duration, folder: PathBuf, work: Duration) -> Self {
         Self { store, lease, ledger: Ledger::new(folder), work, database: None }
     }
 
-    /// Has the effect: one line in the ledger, where nothing keeps a second one out.
+    /// The effect: one line in the ledger, which accepts a second one too.
     ///
     /// # Errors
     ///
@@ -118,23 +118,23 @@ impl Shop {
         self.database.is_some()
     }
 
-    /// Has the effect as a row of the database that keeps the result: both are one commit.
+    /// The effect as a row of the database that keeps the result: both are one commit.
     ///
     /// # Errors
     ///
     /// [`ShipError`].
     pub async fn ship_in_transaction(&self, order: &Order) -> Result<Shipment, ShipError> {
         let Some((pool, store)) = &self.database else {
-            return Err(ShipError::Effect("the store is no PostgreSQL".to_owned()));
+            return Err(ShipError::Effect("the store is not PostgreSQL".to_owned()));
         };
         let mut tx = pool.begin().await.map_err(ShipError::effect)?;
         let shipped = insert(store, &mut tx, order, self.work).await;
-        // A failure that is kept is part of the commit, too.
+        // A recorded failure is committed too.
         tx.commit().await.map_err(ShipError::effect)?;
         shipped
     }
 
-    /// Ships, and puts down what was answered for whoever checks.
+    /// Ships, and writes the answer to the ledger for the check.
     ///
     /// # Errors
     ///
@@ -146,8 +146,11 @@ impl Shop {
     ) -> Result<Shipment, ShipError> {
         let observed = idem::observe(shipping).await;
         if let Ok(shipment) = &observed.value {
-            let replayed = observed.outcome.is_some_and(|outcome| outcome.is_replayed());
-            let how = if replayed { "replayed" } else { "ran" };
+            let how = match observed.outcome {
+                Some(Outcome::Replayed { .. }) => "replayed",
+                Some(Outcome::Unrecorded { .. }) => "unrecorded",
+                _ => "ran",
+            };
             let line = format!("{} {} {how}", order.id, shipment.parcel);
             self.ledger.add("answers", &line).map_err(ShipError::effect)?;
         }
@@ -174,14 +177,14 @@ async fn insert(
         return Err(ShipError::Empty);
     }
     let id = i64::try_from(order.id).map_err(ShipError::effect)?;
-    // No unique index keeps a second one out: they are counted.
+    // The table has no unique index, so that repeated effects are counted.
     let insert = sqlx::query("INSERT INTO effects (id) VALUES ($1)").bind(id);
     insert.execute(&mut **tx).await.map_err(ShipError::effect)?;
     tokio::time::sleep(work).await;
     Ok(parcel())
 }
 
-/// At random, so that no two attempts give the same, of one order or of two.
+/// A random parcel, so that every attempt has another one.
 fn parcel() -> Shipment {
     Shipment { parcel: format!("P{:016x}", rand::random::<u64>()) }
 }

@@ -1,9 +1,9 @@
-//! A worker's process: what it is told, and how it ends.
+//! A worker's process: its arguments, its run, and its end.
 
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use idem::PostgresStore;
@@ -13,10 +13,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::{Broker, Failure, Shop};
 use example_store::Choice;
 
-/// How long a silent worker keeps an order.
+/// The lease of an order.
 const LEASE: Duration = Duration::from_millis(1_500);
 
-/// What a worker is started with.
+/// How long a worker waits for a store that is down.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The arguments of a worker.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Worker {
     broker: String,
@@ -31,7 +34,7 @@ impl Worker {
         Self { broker: broker.to_owned(), store: store.to_owned(), folder, work_ms }
     }
 
-    /// Opens what the handler needs.
+    /// Opens the store, and the database if it keeps the effects.
     pub(crate) async fn shop(&self) -> Result<Shop, Failure> {
         let choice: Choice = self.store.parse()?;
         let url = &self.store;
@@ -48,6 +51,17 @@ impl Worker {
         Ok(Shop { database, ..Shop::new(choice.open().await?, LEASE, self.folder.clone(), work) })
     }
 
+    /// The same, but waits for a store that is down. In production a supervisor would restart the worker until the store is up.
+    async fn patient_shop(&self) -> Result<Shop, Failure> {
+        let begin = Instant::now();
+        loop {
+            match self.shop().await {
+                Err(_) if begin.elapsed() < PATIENCE => tokio::time::sleep(Duration::from_millis(200)).await,
+                opened => return opened,
+            }
+        }
+    }
+
     pub(crate) fn start(&self) -> Result<Process, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("worker").args([&self.broker, &self.store]).arg(&self.folder);
@@ -58,9 +72,9 @@ impl Worker {
     }
 }
 
-/// Does a worker's work until it is told to end by SIGTERM, or the process that started it is gone.
+/// Handles messages until SIGTERM, or until the parent process is gone.
 pub(crate) async fn serve<B: Broker>(worker: &Worker) -> Result<(), Failure> {
-    // Nobody writes there: it ends with the other process.
+    // The parent never writes to this pipe, so the read returns when the parent ends.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(3);
@@ -69,10 +83,10 @@ pub(crate) async fn serve<B: Broker>(worker: &Worker) -> Result<(), Failure> {
     let shutdown = async {
         terminate.recv().await;
     };
-    let summary = B::work(&worker.broker, &worker.shop().await?, shutdown).await?;
+    let summary = B::work(&worker.broker, &worker.patient_shop().await?, shutdown).await?;
     for (operation, ttl) in summary.forgetful {
         eprintln!(
-            "{operation} keeps its results for {ttl:?}, which is not as long as a message may come again"
+            "{operation} keeps its results for {ttl:?}, but a message may be delivered again after that"
         );
     }
     Ok(())
@@ -85,7 +99,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Asks it to end, and says whether it did so in good order.
+    /// Sends SIGTERM, and returns whether the worker ended without an error.
     pub(crate) async fn end(mut self) -> Result<bool, Failure> {
         Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
         for _ in 0..3_000 {
@@ -97,7 +111,7 @@ impl Process {
         Ok(false)
     }
 
-    /// Whether it ended of its own.
+    /// Whether it has ended by itself.
     pub(crate) fn is_over(&mut self) -> Result<bool, Failure> {
         Ok(self.child.try_wait()?.is_some())
     }

@@ -1,6 +1,6 @@
-//! Bodies across the border: actix-web's stay on their thread and idem's need not.
+//! Converts bodies: those of actix-web must stay on their thread, and those of idem need not.
 //!
-//! Owns how bytes move. Knows nothing of heads.
+//! Owns how bytes are passed on. Knows nothing about heads.
 
 use std::error::Error;
 use std::pin::{Pin, pin};
@@ -14,7 +14,8 @@ use http_body::{Body as _, Frame, SizeHint};
 use idem_runtime::http::{Body, BoxError};
 use tokio::sync::mpsc;
 
-/// A stream of this thread as a body that may leave it: a task of this thread reads it, one piece ahead.
+/// Makes a body that may leave this thread from a stream that may not: a task on this thread reads the stream, one
+/// piece ahead.
 pub(crate) fn sendable<S, E>(stream: S, length: Option<u64>) -> Body
 where
     S: Stream<Item = Result<Bytes, E>> + 'static,
@@ -26,7 +27,7 @@ where
         loop {
             let piece = match select(pin!(pieces.closed()), stream.next()).await {
                 Either::Right((Some(piece), _)) => piece,
-                // It ended, or nobody wants the rest.
+                // The stream ended, or nobody needs the rest.
                 _ => return,
             };
             let piece = piece.map(Frame::data).map_err(|error| BoxError::from(error.to_string()));
@@ -57,7 +58,7 @@ pub(crate) fn of_response<B: MessageBody + 'static>(body: B) -> Body {
     }
 }
 
-/// A body that says its length.
+/// A body with a known length.
 struct Sized<B> {
     body: B,
     length: Option<u64>,
@@ -92,7 +93,7 @@ impl Outgoing {
         Self { body, size }
     }
 
-    /// Of a response that has none by definition.
+    /// The body of a response that never has one.
     pub(crate) fn none() -> Self {
         Self { body: Body::from(Bytes::new()), size: BodySize::None }
     }
@@ -115,7 +116,7 @@ impl MessageBody for Outgoing {
                 Some(Err(error)) => Some(Err(error as Box<dyn Error>)),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => Some(Ok(data)),
-                    // Trailers, which actix-web does not send.
+                    // Trailers are dropped, because actix-web does not send them.
                     Err(_) => continue,
                 },
             });

@@ -1,6 +1,6 @@
-//! Heads across the border: actix-web's are of another version of the crate `http`.
+//! Converts heads: actix-web uses another version of the crate `http`.
 //!
-//! Owns which parts of a request and a response are carried over.
+//! Owns which parts of a request and a response are converted.
 
 use actix_web::body::MessageBody;
 use actix_web::dev::ServiceRequest;
@@ -14,7 +14,7 @@ use idem_runtime::http::{Body, Recording};
 
 use crate::body::{Outgoing, of_response};
 
-/// The head of a request; an error where it is valid for actix-web alone, which no request of a server's is.
+/// The head of a request. Fails for one that only actix-web accepts, which does not occur on a server.
 pub(crate) fn head(request: &ServiceRequest) -> Result<Parts, actix_web::Error> {
     let malformed = |error: http::Error| actix_web::error::ErrorBadRequest(error.to_string());
     let of_http = || -> Result<Parts, http::Error> {
@@ -42,7 +42,7 @@ fn headers<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<Head
     Ok(headers)
 }
 
-/// A handler's response as idem takes it.
+/// A handler's response in idem's types.
 pub(crate) fn response_of<B: MessageBody + 'static>(
     response: HttpResponse<B>,
 ) -> Result<Response<Body>, actix_web::Error> {
@@ -63,10 +63,10 @@ pub(crate) fn response_of<B: MessageBody + 'static>(
     Ok(response.map(|()| of_response(body)))
 }
 
-/// What goes to the client.
+/// The response to the client, in actix-web's types.
 pub(crate) fn outgoing(response: Response<Body>) -> HttpResponse<Outgoing> {
     let (mut parts, body) = response.into_parts();
-    // There a length is what there would have been, and stays a header.
+    // In such a response, the length is that of a body that is not sent, so it stays a header.
     let bodiless = matches!(parts.status, http::StatusCode::NO_CONTENT | http::StatusCode::NOT_MODIFIED);
     let said = if bodiless { None } else { parts.headers.remove(CONTENT_LENGTH) };
     let said = said.and_then(|said| said.to_str().ok()?.parse().ok());
@@ -74,7 +74,7 @@ pub(crate) fn outgoing(response: Response<Body>) -> HttpResponse<Outgoing> {
     let mut response = HttpResponse::new(status);
     for (name, value) in &parts.headers {
         let name = HeaderName::from_bytes(name.as_str().as_bytes());
-        // Both versions take the same names and values.
+        // Both versions of `http` accept the same names and values.
         if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
             response.headers_mut().append(name, value);
         }
@@ -82,7 +82,7 @@ pub(crate) fn outgoing(response: Response<Body>) -> HttpResponse<Outgoing> {
     response.set_body(if bodiless { Outgoing::none() } else { Outgoing::new(body, said) })
 }
 
-/// The answer where a handler took its request with it.
+/// The response if the handler did not give the request back.
 pub(crate) fn failed(response: Response<Body>) -> actix_web::Error {
     let response = outgoing(response).map_into_boxed_body();
     let error = InternalError::from_response(

@@ -1,4 +1,4 @@
-//! The `Idempotency-Key` header for actix-web, as `idem::http` has it for tower: a repeated request under the same key gets
+//! The `Idempotency-Key` header for actix-web, as in `idem::http` for tower: a repeated request under the same key gets
 //! the first response, and its handler does not run again.
 //!
 //! [`Idempotency`] is a middleware. Its settings are those of an [`IdempotencyLayer`](idem_runtime::http::IdempotencyLayer).
@@ -16,7 +16,7 @@
 //!
 //! #[actix_web::main]
 //! async fn main() -> std::io::Result<()> {
-//!     // Built once: the workers of a server share its store and its counts.
+//! // Built once, so that all workers of a server share its store and its counts.
 //!     let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
 //!     HttpServer::new(move || {
 //!         App::new().wrap(Idempotency::new(layer.clone())).route("/payments", web::post().to(pay))
@@ -27,17 +27,22 @@
 //! }
 //! ```
 //!
-//! What differs from tower, because actix-web does:
+//! Differences from tower, because of actix-web:
 //!
-//! - A handler that panics or takes too long is answered 500 `handler-failed` by an [`actix_web::Error`], which middleware
-//!   outside sees as `Err`.
-//! - An `Err` of middleware *inside* this one passes through and releases the key. A handler's `Err` is a response and is
-//!   recorded by its status.
+//! - If a handler panics or takes too long, the answer is 500 `handler-failed` in an [`actix_web::Error`], which
+//!   middleware outside sees as `Err`.
+//! - An `Err` of middleware *inside* this one passes through and releases the key. A handler's `Err` is a response, and
+//!   its status decides whether it is recorded.
 //! - There are no trailers.
-//! - A request whose body is malformed is ended by actix-web: its connection is closed. It takes no key.
+//! - If the body of a request is malformed, actix-web closes its connection. The request claims no key.
 //! - A client that sends `Expect: 100-continue` gets `100 Continue` before this middleware sees its request.
-//! - A handler runs on the worker of its request. A server that stops ends its workers, and with them the handlers whose
-//!   clients are gone: drain first. [`Idempotency`] shows how.
+//! - A handler runs on the worker of its request. A server that stops ends its workers, and with them the handlers
+//!   whose clients have gone away: drain first. [`Idempotency`] shows how.
+
+/// The first program of the README is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod body;
 mod convert;

@@ -1,4 +1,4 @@
-//! The middleware: a request in, the decision of the layer, the handler on its thread.
+//! The middleware: it passes a request to the layer, gets the decision, and runs the handler on its thread.
 
 use std::cell::Cell;
 use std::fmt;
@@ -20,12 +20,12 @@ use idem_runtime::http::{Begun, Body, IdempotencyLayer};
 use crate::body::sendable;
 use crate::convert::{failed, head, outgoing, response_of};
 
-/// Guards an application, a scope or a resource of actix-web by the `Idempotency-Key` header.
+/// Guards an application, a scope or a resource of actix-web with the `Idempotency-Key` header.
 ///
 /// Put it into `wrap`. Middleware that is added *later* is outside: authentication belongs there.
 ///
-/// A handler runs in a task of its own on its worker, and goes on when its client is gone. A server that stops ends its workers,
-/// so let it take no more connections, wait for the handlers, and then stop it.
+/// A handler runs in a separate task on its worker, and continues when its client has gone away. A server that stops
+/// ends its workers. So first stop accepting connections, then wait for the handlers, and then stop the server.
 ///
 /// ```no_run
 /// # use idem_runtime as idem;
@@ -50,7 +50,7 @@ use crate::convert::{failed, head, outgoing, response_of};
 ///     App::new()
 ///         .wrap(Idempotency::new(layer.clone()).with_extension::<Account>())
 ///         .wrap_fn(|request, next| {
-///             // Stands for authentication.
+/// // In the place of authentication.
 ///             request.extensions_mut().insert(Account { id: "7".to_owned() });
 ///             next.call(request)
 ///         })
@@ -75,17 +75,17 @@ pub struct Idempotency<St> {
     extensions: Vec<Carry>,
 }
 
-/// Carries one extension of actix-web's request over to the one that the layer sees.
+/// Copies one extension of actix-web's request to the request that the layer sees.
 type Carry = fn(&ServiceRequest, &mut Extensions);
 
 impl<St> Idempotency<St> {
-    /// Guards by the settings of this layer. Clones of one layer, one for each worker, share everything.
+    /// Guards with the settings of this layer. Clones of one layer, one for each worker, share everything.
     #[must_use]
     pub const fn new(layer: IdempotencyLayer<St>) -> Self {
         Self { layer, extensions: Vec::new() }
     }
 
-    /// The layer sees this extension of a request, which middleware outside has put there: for
+    /// Lets the layer see this extension of a request, which middleware outside has set. For
     /// [`Builder::tenant`](idem_runtime::http::Builder::tenant) and
     /// [`RequestFingerprint::route`](idem_runtime::http::RequestFingerprint::route).
     #[must_use]
@@ -191,7 +191,7 @@ where
         Begun::Run(run, whole) => (run, whole),
     };
     request.set_payload(payload_of(whole.into_body()).await);
-    // Nobody may hold the request beside its router, so it comes back with the response.
+    // Nothing else may hold the request while actix-web's router uses it, so it comes back with the response.
     let came_back = Rc::new(Cell::new(None));
     let keep = came_back.clone();
     let handler = async move {

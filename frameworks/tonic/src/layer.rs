@@ -1,4 +1,5 @@
-//! The layer and its service: a call in, the decision of the HTTP layer, the method's answer judged by its code.
+//! The layer and its service: they pass a call to the HTTP layer, get the decision, and decide by the method's code
+//! what to record.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,25 +22,26 @@ use tower_service::Service;
 use crate::messages::{Answered, Unary, read};
 use crate::status;
 
-/// Guards unary calls by the metadata `idempotency-key`: see the [crate](crate).
+/// Guards unary calls with the metadata `idempotency-key`: see the [crate](crate).
 ///
 /// Cheap to clone; clones share everything.
 ///
-/// A method runs in a task of its own, and goes on when its client is gone:
-/// [`IdempotencyLayer::running`] waits for it at a shutdown.
+/// A method runs in a separate task, and continues when its client has gone away. Use [`IdempotencyLayer::running`] to
+/// wait for it at a shutdown.
 pub struct GrpcIdempotencyLayer<St> {
     layer: IdempotencyLayer<St>,
     codes: Arc<[(Code, Recording)]>,
 }
 
 impl<St> GrpcIdempotencyLayer<St> {
-    /// Guards by the settings of this layer. What it says of HTTP statuses does not matter here: every call's is 200.
+    /// Guards with the settings of this layer. Its settings for HTTP statuses have no effect, because every call has
+    /// the status 200.
     #[must_use]
     pub fn new(layer: IdempotencyLayer<St>) -> Self {
         Self { layer, codes: Arc::new([]) }
     }
 
-    /// Answers with this code are kept.
+    /// Keeps answers with this code.
     ///
     /// Unless set, `OK`, `INVALID_ARGUMENT`, `NOT_FOUND`, `ALREADY_EXISTS`, `FAILED_PRECONDITION` and `OUT_OF_RANGE` are.
     /// `UNKNOWN`, `INTERNAL`, `DATA_LOSS`, `CANCELLED` and `DEADLINE_EXCEEDED` count as crashes of the method: see
@@ -49,7 +51,7 @@ impl<St> GrpcIdempotencyLayer<St> {
         self.with(code, Recording::Keep)
     }
 
-    /// Answers with this code release the key: the next call with it runs.
+    /// Releases the key after answers with this code: the next call with the key runs.
     #[must_use]
     pub fn release_code(self, code: Code) -> Self {
         self.with(code, Recording::Release)
@@ -128,7 +130,7 @@ where
         if !self.settings.layer.guards(request.method(), request.headers()) {
             return Box::pin(self.inner.call(request));
         }
-        // The one that is ready is taken, and a clone, which need not be, stays.
+        // Takes the service that is ready, and leaves a clone in its place, which need not be ready.
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(guarded(self.settings.clone(), inner, request))
@@ -168,7 +170,7 @@ where
     })
 }
 
-/// The method's answer, and what is to be recorded of it.
+/// The method's answer, with what to record for it.
 async fn judged<St>(
     settings: &GrpcIdempotencyLayer<St>,
     response: Response<tonic::body::Body>,

@@ -1,8 +1,8 @@
 //! Idempotency keys for gRPC with tonic: a repeated unary call under the same key gets the first answer, with its message,
 //! status and trailers, and its method does not run again.
 //!
-//! The key is the metadata `idempotency-key`. [`GrpcIdempotencyLayer`] goes round a whole server, or round one service. Its
-//! settings are those of an [`IdempotencyLayer`](idem_runtime::http::IdempotencyLayer).
+//! The key is the metadata `idempotency-key`. Put a [`GrpcIdempotencyLayer`] around a whole server or around one
+//! service. Its settings are those of an [`IdempotencyLayer`](idem_runtime::http::IdempotencyLayer).
 //!
 //! ```
 //! # use idem_runtime as idem;
@@ -13,7 +13,7 @@
 //! # fn main() -> Result<(), idem::Error> {
 //! let layer = IdempotencyLayer::builder(MemoryStore::new())
 //!     .shared_by_all_clients()
-//!     // Calls that only read need no key.
+//! // Calls that only read data need no key.
 //!     .optional_key()
 //!     .build()?;
 //! let layer = GrpcIdempotencyLayer::new(layer);
@@ -25,8 +25,9 @@
 //!
 //! # Answers
 //!
-//! What the layer itself answers has the metadata `idempotency-problem` with the name of the
-//! [`Problem`](idem_runtime::http::Problem), `retry-after` in seconds where a later try has a chance, and one of these codes:
+//! The layer's own answers have the metadata `idempotency-problem` with the name of the
+//! [`Problem`](idem_runtime::http::Problem), `retry-after` in seconds if a later try may succeed, and one of these
+//! codes:
 //!
 //! | problem | code |
 //! |---|---|
@@ -40,15 +41,20 @@
 //!
 //! # Streams
 //!
-//! A key is for unary calls. A call with a key that sends more than one message, or does not end within 10 seconds of its
-//! first, is refused before anything runs. A call that answers with more than one message has run by then: its client gets
-//! `UNIMPLEMENTED`, and so does every call with its key.
+//! A key is for unary calls. A call with a key that sends more than one message, or does not end within 10 seconds of
+//! its first, is refused before anything runs. A call whose answer has more than one message has already run: its
+//! client gets `UNIMPLEMENTED`, and so does every later call with its key.
 //!
 //! # The same call
 //!
-//! A message counts by its bytes. Clients that send the same message again send the same bytes, except for maps, whose order
-//! Protocol Buffers leave open, and for clients that change their compression: leave the body out there, by
-//! [`RequestFingerprint::without_body`](idem_runtime::http::RequestFingerprint::without_body).
+//! Messages are compared by their bytes. Clients that send the same message again send the same bytes, except for maps,
+//! whose order Protocol Buffers do not define, and if a client changes its compression. In these cases leave the body
+//! out, with [`RequestFingerprint::without_body`](idem_runtime::http::RequestFingerprint::without_body).
+
+/// The first program of the README is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod layer;
 mod messages;

@@ -1,6 +1,7 @@
-//! The messages in a body: a byte that says whether one is compressed, its length in four, and its bytes.
+//! The messages in a body. Each has a byte that says whether it is compressed, its length in four bytes, and its
+//! content.
 //!
-//! Owns what one message is. Knows nothing of what a message says.
+//! Owns the framing of messages. Knows nothing about their content.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,17 +16,17 @@ use http_body_util::BodyExt as _;
 use idem_runtime::http::BoxError;
 use tokio::time::Sleep;
 
-/// How long a call may stay open behind its first message and still be a unary one.
+/// How long a call may stay open after its first message and still count as unary.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the head of a message is.
+/// The length of the head of a message.
 const HEAD: usize = 5;
 
-/// Counts messages as their bytes come by.
+/// Counts messages while their bytes arrive.
 #[derive(Default)]
 struct Messages {
     head: Vec<u8>,
-    /// How many bytes of the message are to come.
+    /// How many bytes of the message are still missing.
     left: usize,
     begun: usize,
 }
@@ -57,7 +58,7 @@ impl Messages {
     }
 }
 
-/// The body of a call that must be a unary one. It fails where it turns out to be a stream, and `streams` says so.
+/// The body of a call that must be unary. It fails if it is a stream, and sets `streams`.
 pub(crate) struct Unary<B> {
     body: B,
     messages: Messages,
@@ -111,16 +112,16 @@ where
     }
 }
 
-/// What a method answered.
+/// The answer of a method.
 pub(crate) enum Answered {
-    /// One message at most, and the trailers.
+    /// At most one message, and the trailers.
     Unary(Bytes, Option<HeaderMap>),
     Stream,
     /// It broke off.
     Broken,
 }
 
-/// Reads the body of an answer. A message is whole in memory before tonic sends it, so nothing grows here.
+/// Reads the body of an answer. A message is already whole in memory before tonic sends it, so this needs no limit.
 pub(crate) async fn read<B>(mut body: B) -> Answered
 where
     B: Body<Data = Bytes> + Unpin,

@@ -1,4 +1,4 @@
-//! Codes: which the layer answers with, and which answers of a method are kept.
+//! Codes: those of the layer's own answers, and which answers of a method are kept.
 
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response};
@@ -6,16 +6,16 @@ use http_body_util::BodyExt as _;
 use idem_runtime::http::{Body, Problem, Recording};
 use tonic::{Code, Status};
 
-/// The metadata that has the name of a problem.
+/// The metadata for the name of a problem.
 const PROBLEM: &str = "idempotency-problem";
 
-/// The answer to a call that is not a unary one.
+/// The answer to a call that is not unary.
 pub(crate) fn streams(what: &str) -> Response<tonic::body::Body> {
     Status::unimplemented(format!("an idempotency key is for unary calls: {what}")).into_http()
 }
 
-/// What becomes of an answer with this code, unless it is set otherwise: final answers are kept. Where the client is to try
-/// again, or to authenticate, the key is free; where nobody knows how far the method came, it counts as a crash.
+/// What to do with an answer with this code by default. A final answer is kept. If the client must retry or
+/// authenticate, the key is released. If it is not known how far the method came, the answer counts as a crash.
 pub(crate) const fn recording(code: Code) -> Recording {
     match code {
         Code::Ok
@@ -36,10 +36,10 @@ pub(crate) const fn recording(code: Code) -> Recording {
     }
 }
 
-/// The code of an answer: it is in the trailers, or in the headers where there is nothing else.
+/// The code of an answer, from the trailers, or from the headers if there are only headers.
 pub(crate) fn code(headers: &HeaderMap, trailers: Option<&HeaderMap>) -> Code {
     let said = trailers.and_then(Status::from_header_map).or_else(|| Status::from_header_map(headers));
-    // As a client takes an answer without a status.
+    // Clients treat an answer without a status in the same way.
     said.map_or(Code::Unknown, |status| status.code())
 }
 
@@ -48,7 +48,7 @@ const fn of_problem(problem: Problem) -> Code {
         Problem::KeyMissing | Problem::KeyMalformed | Problem::TenantMissing | Problem::RequestIncomplete => {
             Code::InvalidArgument
         }
-        // As tonic answers a message that is too large.
+        // The code that tonic returns for a message that is too large.
         Problem::RequestTooLarge => Code::OutOfRange,
         Problem::InFlight => Code::Aborted,
         Problem::KeyReused | Problem::InDoubt | Problem::ResponseNotStored => Code::FailedPrecondition,
@@ -57,10 +57,10 @@ const fn of_problem(problem: Problem) -> Code {
     }
 }
 
-/// A problem as gRPC says it.
+/// The gRPC answer for a problem.
 pub(crate) async fn answer(problem: Problem, response: Response<Body>) -> Response<tonic::body::Body> {
     let (parts, body) = response.into_parts();
-    // It is in memory, and made by the layer.
+    // The layer made this body, and it is in memory.
     let document = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let document: serde_json::Value = serde_json::from_slice(&document).unwrap_or_default();
     let detail = document["detail"].as_str().unwrap_or(problem.name());

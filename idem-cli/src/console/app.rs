@@ -1,4 +1,4 @@
-//! What every request to the console shares.
+//! The state that all requests to the console share.
 
 use sha2::{Digest as _, Sha256};
 
@@ -6,12 +6,12 @@ use super::look::Looks;
 use super::sessions::Sessions;
 use crate::access::Access;
 
-/// What every request has.
+/// The state that all requests share.
 pub(super) struct App {
     pub(super) access: Access,
     pub(super) looks: Looks,
     pub(super) sessions: Sessions,
-    /// The digest of the token, so that comparing it takes no time that tells something.
+    /// The digest of the token: the time of comparing digests reveals nothing about the token.
     pub(super) token: [u8; 32],
     pub(super) is_local: bool,
     pub(super) read_only: bool,

@@ -1,7 +1,7 @@
-//! Who may ask what: every request passes here before any page.
+//! Decides who may do what: every request passes here before any page.
 //!
-//! Owns the rules: a name of this machine where it listens to this machine alone (a page elsewhere must not reach it by a
-//! name of its own), the own origin for whatever changes something, a session, and the headers of each answer.
+//! Owns the rules. A console on a loopback address answers only to a loopback `Host`, which prevents DNS rebinding. A request that
+//! changes something needs the console's own `Origin` and a session. Every response gets the security headers.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    // With `no-referrer` a browser would send the origin `null` with a form.
+    // With `no-referrer` a browser would send a form with the origin `null`.
     (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
 ];
@@ -61,7 +61,7 @@ fn refusal(app: &App, request: &Request) -> Option<Response> {
     if matches!(path, "/login" | "/style.css") || signed(app, headers).is_some() {
         return None;
     }
-    // A search is a read, by POST because a key must not be in an address.
+    // A search only reads. It is a POST because a key must not be part of an address.
     let is_read = is_read || path == "/find";
     if is_read && (app.is_local || (path == "/metrics" && has_token(app, headers))) {
         return None;
@@ -80,13 +80,13 @@ fn is_this_machine(host: &str) -> bool {
     matches!(name, "localhost" | "127.0.0.1" | "[::1]")
 }
 
-/// `Authorization: Bearer`, for what reads the metrics.
+/// Whether the request has the token as `Authorization: Bearer`, for Prometheus.
 fn has_token(app: &App, headers: &HeaderMap) -> bool {
     let said = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     said.and_then(|said| said.strip_prefix("Bearer ")).is_some_and(|token| app.is_token(token))
 }
 
-/// Whose request it is.
+/// The signed-in person who sent the request.
 pub(super) fn signed(app: &App, headers: &HeaderMap) -> Option<Signed> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));

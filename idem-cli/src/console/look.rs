@@ -1,4 +1,4 @@
-//! What the console knows of the store: one walk, shared by all who look within a few seconds.
+//! Reads the store for the console: one walk serves all requests of a few seconds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub(super) const MINUTES: usize = 60;
 /// One minute of the last hour.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Minute {
-    /// Calls that were first claimed then, of records that are still there.
+    /// Calls that were first claimed in this minute, of records that still exist.
     pub(super) begun: u64,
     pub(super) completed: u64,
     pub(super) failed: u64,
@@ -37,7 +37,7 @@ pub(super) struct Look {
     pub(super) minutes: [Minute; MINUTES],
 }
 
-/// Where a record comes in the list: what needs a person first.
+/// A record's position in the list: those that need a person come first.
 fn urgency(listed: &Listed, now: Timestamp) -> u8 {
     match listed.record.state {
         State::InDoubt => 0,
@@ -112,7 +112,7 @@ impl Look {
 /// The last look.
 pub(super) struct Looks {
     last: Mutex<Option<(Instant, Arc<Look>)>>,
-    /// For how long a look is as good as a new one.
+    /// How long a look is reused.
     fresh: Duration,
 }
 
@@ -121,7 +121,7 @@ impl Looks {
         Self { last: Mutex::new(None), fresh: Duration::from_secs(if costly { 60 } else { 2 }) }
     }
 
-    /// What is there now. Who asks while another looks waits for that look.
+    /// A recent look. A request that comes during another one's walk waits for that walk.
     pub(super) async fn get(&self, access: &Access) -> Answer<Arc<Look>> {
         let mut last = self.last.lock().await;
         if let Some((at, look)) = &*last
@@ -134,7 +134,7 @@ impl Looks {
         Ok(look)
     }
 
-    /// Somebody changed something.
+    /// Drops the last look after a change.
     pub(super) async fn forget(&self) {
         *self.last.lock().await = None;
     }

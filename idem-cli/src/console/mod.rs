@@ -1,7 +1,7 @@
 //! `idem console`: a page for a browser, served by the command.
 //!
-//! Owns the routes. `guard` decides who may ask, `page`, `overview` and `record` say it in HTML, `look` knows the store. It works
-//! without JavaScript, and everything it needs is in the command.
+//! Owns the routes. `guard` decides who may do what; `page`, `overview` and `record` write HTML; `look` reads the store. The console
+//! works without JavaScript, and loads nothing from elsewhere.
 
 mod app;
 mod guard;
@@ -45,30 +45,30 @@ use super::target;
 use super::walk;
 use super::word;
 
-/// A token is guessed if it is short.
+/// The shortest token, in bytes: a shorter one could be guessed.
 const SHORTEST_TOKEN: usize = 16;
 
 #[derive(Args)]
 pub(crate) struct Console {
-    /// Where it listens; port 0 takes a free one
+    /// The address to listen on; port 0 takes a free port
     #[arg(long, default_value = "127.0.0.1:7878", value_name = "ADDRESS")]
     listen: SocketAddr,
-    /// A file with the token that people sign in with; needed where it listens to other machines. Else one is made up and
-    /// printed
+    /// A file with the token to sign in with; needed if other machines can reach the address. Otherwise the console makes
+    /// a token and prints it
     #[arg(long, env = "IDEM_CONSOLE_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Show, and change nothing
+    /// Show records, and change nothing
     #[arg(long)]
     read_only: bool,
 }
 
 impl Console {
-    /// The token, and whether it was made up here.
+    /// The token, and whether it was made here.
     fn token(&self) -> Answer<(String, bool)> {
         let wrong = |text: String| Trouble::new(End::Usage, text);
         let Some(file) = &self.token_file else {
             if !self.listen.ip().is_loopback() {
-                return Err(wrong("other machines reach this address: say `--token-file`".to_owned()));
+                return Err(wrong("other machines can reach this address: give `--token-file`".to_owned()));
             }
             return Ok((sessions::random(), true));
         };
@@ -77,7 +77,7 @@ impl Console {
         let token = token.trim().to_owned();
         if token.len() < SHORTEST_TOKEN {
             return Err(wrong(format!(
-                "the token needs at least {SHORTEST_TOKEN} bytes, better 32 random ones"
+                "the token must have at least {SHORTEST_TOKEN} bytes, better 32 random ones"
             )));
         }
         Ok((token, false))
@@ -93,7 +93,7 @@ pub(crate) async fn run(console: &Console, access: Access, costly: bool, output:
     let address = listener.local_addr().map_err(cannot)?;
     output.line(format!("console at http://{address}/"))?;
     if is_made_up {
-        output.line(format!("token to sign in, until this ends: {token}"))?;
+        output.line(format!("token to sign in, until this process ends: {token}"))?;
     }
     output.flush()?;
     let app = App {
@@ -177,7 +177,7 @@ struct Named {
     digest: String,
 }
 
-/// The record of a digest. One of several operations is told from another by the scope.
+/// The stored name of the record with this digest in this scope: several operations may have a record with one digest.
 async fn named(app: &App, named: &Named) -> Answer<RecordKey> {
     let scope = target::scope(&named.scope)?;
     let found = target::look_for(&app.access, Some(scope), None, Some(named.digest.as_str())).await?;
@@ -188,7 +188,7 @@ async fn seeing<'k>(app: &App, key: &'k RecordKey, is_open: bool) -> Answer<Seei
     let store = evidence::readable(&app.access.store);
     let record = store.get(key).await?.ok_or_else(crate::settle::absent)?;
     let now = walk::now(&app.access.store).await?;
-    let form = evidence::form(&app.access.store, key, &record).await?;
+    let form = evidence::form(&app.access, key, &record).await?;
     Ok(Seeing { key, record, now, form, is_open })
 }
 
@@ -235,12 +235,14 @@ async fn find(State(app): State<Arc<App>>, headers: HeaderMap, Form(asked): Form
     }
 }
 
-/// Whose form this is, if it was handed out to this session and is sent for the first time.
+/// The signed-in person, if this form was issued to their session and is sent for the first time.
 fn authorised(app: &App, headers: &HeaderMap, form: &str) -> Result<Signed, Box<Response>> {
     let refused = |why: &str| Box::new(message(app, None, StatusCode::FORBIDDEN, "Refused", why));
     let signed = signed(app, headers).ok_or_else(|| refused("Sign in first."))?;
     if !app.sessions.take(&signed.id, form) {
-        return Err(refused("This form was sent before, or is not of this session. Open the record again."));
+        return Err(refused(
+            "This form was sent before, or belongs to another session. Open the record again.",
+        ));
     }
     Ok(signed)
 }
@@ -255,10 +257,10 @@ async fn reveal(State(app): State<Arc<App>>, headers: HeaderMap, Form(deed): For
     shown.unwrap_or_else(|error| trouble(&app, Some(&signed), &error))
 }
 
-/// The record of a deed, if it is still what was shown, and may be settled so.
+/// The record of a form, if it is still as it was shown and may be settled like this.
 async fn judged(app: &App, deed: &Deed) -> Answer<(RecordKey, Seen)> {
     if app.read_only {
-        return Err(Trouble::new(End::Refused, "this console changes nothing: it runs with `--read-only`"));
+        return Err(Trouble::new(End::Refused, "this console runs with `--read-only` and changes nothing"));
     }
     let name = Named { scope: deed.scope.clone(), digest: deed.digest.clone() };
     let key = named(app, &name).await?;
@@ -268,7 +270,7 @@ async fn judged(app: &App, deed: &Deed) -> Answer<(RecordKey, Seen)> {
         return Err(changed(Some(seen.state)));
     }
     if deed.resolution(seen)?.recorded().is_some() {
-        let form = evidence::form(&app.access.store, &key, &record).await?;
+        let form = evidence::form(&app.access, &key, &record).await?;
         word::check(form, !deed.status.is_empty(), &app.access, deed.is_said)?;
     }
     Ok((key, seen))
@@ -335,14 +337,14 @@ async fn login_page(State(app): State<Arc<App>>, headers: HeaderMap) -> Response
 
 async fn login(State(app): State<Arc<App>>, Form(said): Form<Credentials>) -> Response {
     if !app.is_token(&said.token) || said.name.trim().is_empty() {
-        // Whoever guesses must wait.
+        // Slows down guessing.
         tokio::time::sleep(Duration::from_millis(500)).await;
         return message(
             &app,
             None,
             StatusCode::UNAUTHORIZED,
             "Refused",
-            "The token or the name is not right.",
+            "The token is wrong, or the name is missing.",
         );
     }
     let id = app.sessions.begin(super::output::safe(said.name.trim()));

@@ -1,4 +1,4 @@
-//! The first page: figures of each operation, the last hour, and the records that may need somebody.
+//! The first page: the figures of each operation, the last hour, and the records that may need a person.
 
 use idem_core::Scope;
 use idem_core::listing::Listed;
@@ -22,7 +22,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// The operation and the state that are asked for.
+    /// The operation and the state of the filter.
     pub(super) fn filter(&self) -> Answer<(Option<Scope>, Option<State>)> {
         let said = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let scope = said(&self.scope).map(|scope| target::scope(&scope)).transpose()?;
@@ -36,7 +36,7 @@ pub(super) fn address(scope: &str, digest: &str) -> String {
     format!("/record?{query}")
 }
 
-/// A query, as forms write it.
+/// A query string, percent-encoded.
 fn form(pairs: &[(&str, &str)]) -> String {
     let encoded = |text: &str| {
         text.bytes().fold(String::new(), |mut encoded, byte| {
@@ -66,7 +66,7 @@ fn figures(look: &Look) -> Markup {
         section aria-labelledby="operations" {
             h2 #operations { "Operations" }
             @if all.is_empty() { p { "The store has no records." } } @else {
-                div.wide tabindex="0" role="region" aria-labelledby="operations" {
+                div.wide tabindex="0" role="region" aria-label="Table of operations" {
                     table {
                         thead { tr {
                             th scope="col" { "Operation" }
@@ -79,7 +79,7 @@ fn figures(look: &Look) -> Markup {
                 }
             }
             @if look.counted.unreadable() > 0 {
-                p.warn { (look.counted.unreadable()) " values cannot be read by this version." }
+                p.warn { "This version cannot read " (look.counted.unreadable()) " records." }
             }
         }
     }
@@ -120,7 +120,7 @@ fn records(look: &Look, records: &[Listed], shown: &Shown) -> Markup {
                 button { "Show" }
             }
             @if records.is_empty() { p { "None." } } @else {
-                div.wide tabindex="0" role="region" aria-labelledby="records" {
+                div.wide tabindex="0" role="region" aria-label="Table of records" {
                     table {
                         thead { tr {
                             @for name in ["Digest", "Operation", "State"] { th scope="col" { (name) } }
@@ -141,12 +141,12 @@ fn records(look: &Look, records: &[Listed], shown: &Shown) -> Markup {
                     }
                 }
             }
-            @if records.len() == ROWS { p { "The first " (ROWS) " are here; " code { "idem list" } " shows all." } }
+            @if records.len() == ROWS { p { "These are the first " (ROWS) "; " code { "idem list" } " shows all." } }
         }
     }
 }
 
-/// Calls of each minute, as bars: a picture and, for who does not see it, its sums.
+/// A bar chart of the calls of each minute, with the sums as text for people who cannot see it.
 fn chart(minutes: &[Minute; MINUTES]) -> Markup {
     let sum = |of: fn(&Minute) -> u64| minutes.iter().map(of).sum::<u64>();
     let (begun, completed, failed) = (sum(|m| m.begun), sum(|m| m.completed), sum(|m| m.failed));
@@ -176,7 +176,7 @@ fn chart(minutes: &[Minute; MINUTES]) -> Markup {
     }
 }
 
-/// The trail, as a table.
+/// The audit trail as a table.
 pub(super) fn trail(entries: &[crate::audit::Entry]) -> Markup {
     html! {
         @if entries.is_empty() { p { "Nobody has settled anything." } } @else {

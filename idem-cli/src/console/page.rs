@@ -1,4 +1,4 @@
-//! What every page of the console has: head, navigation, messages.
+//! The frame of every page: head, navigation, messages.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -7,7 +7,7 @@ use maud::{DOCTYPE, Markup, html};
 use super::app::App;
 use crate::end::{End, Trouble};
 
-/// Somebody who is signed in.
+/// A signed-in person.
 pub(super) struct Signed {
     pub(super) id: String,
     pub(super) name: String,
@@ -33,7 +33,7 @@ pub(super) fn page(app: &App, signed: Option<&Signed>, title: &str, body: &Marku
                         a href="/" { "Records" }
                         a href="/audit" { "Audit trail" }
                     }
-                    // By POST, as a key is private and an address is kept in a browser's history.
+                    // A POST, because a key is private and a browser keeps addresses in its history.
                     form.search action="/find" method="post" role="search" {
                         label for="q" { "Key or digest" }
                         input #q name="q" required autocomplete="off" spellcheck="false" maxlength="1024";
@@ -68,7 +68,7 @@ fn who(app: &App, signed: Option<&Signed>) -> Markup {
     }
 }
 
-/// A page that says one thing.
+/// A page with one message.
 pub(super) fn message(
     app: &App,
     signed: Option<&Signed>,
@@ -86,7 +86,7 @@ pub(super) fn message(
     response
 }
 
-/// What went wrong, as a page.
+/// An error as a page.
 pub(super) fn trouble(app: &App, signed: Option<&Signed>, trouble: &Trouble) -> Response {
     let (status, text) = match trouble {
         Trouble::Said(end, text) => (

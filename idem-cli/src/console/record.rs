@@ -1,4 +1,4 @@
-//! One record: what is known of it, what can be done, and the question before it is done.
+//! The page of one record, the forms to settle it, and the question before that is done.
 
 use idem_core::RecordKey;
 use idem_core::listing::Listed;
@@ -13,7 +13,7 @@ use crate::evidence::Form;
 use crate::show;
 use crate::word::{json_result, response};
 
-/// What a form about a record says.
+/// The fields of a form about a record.
 #[derive(Deserialize)]
 pub(super) struct Deed {
     pub(super) form: String,
@@ -29,7 +29,7 @@ pub(super) struct Deed {
     pub(super) headers: String,
     #[serde(default)]
     pub(super) reason: String,
-    /// A person says whether results are encrypted, where nothing shows it.
+    /// Whether the box about encryption is ticked, which is shown where no result of the operation shows it.
     #[serde(default)]
     pub(super) is_said: bool,
     #[serde(default)]
@@ -48,35 +48,35 @@ impl Deed {
             "failed" => json_result(Verdict::Failed, &self.value),
             "completed" if self.status.is_empty() => json_result(Verdict::Completed, &self.value),
             "completed" => {
-                let wrong = || Trouble::new(End::Usage, "that is no status");
+                let wrong = || Trouble::new(End::Usage, "expected an HTTP status");
                 let status = self.status.trim().parse().map_err(|_| wrong())?;
                 let headers = self.headers.lines().map(str::trim).filter(|line| !line.is_empty());
                 response(status, headers, self.value.clone().into_bytes())
             }
-            _ => Err(Trouble::new(End::Usage, "say what is to be done")),
+            _ => Err(Trouble::new(End::Usage, "choose what happened")),
         }
     }
 
-    /// What was shown when the form was made, if it is still what is there.
+    /// Whether the record is still as it was shown when the form was made.
     pub(super) fn is_of(&self, seen: Seen) -> bool {
         self.state == seen.state.as_str() && self.fence == seen.fence.get() && self.attempt == seen.attempt
     }
 }
 
-/// What is done with the record, in words.
+/// The effect of a form, in words.
 fn means(deed: &Deed) -> &'static str {
     match deed.action.as_str() {
         "forget" => {
             "The record is deleted. The next call with this key runs the body, and its effect may happen again."
         }
         "release" => "The effect did not happen: the next call runs the body.",
-        "failed" => "Every later call with this key is given this error.",
-        _ if deed.status.is_empty() => "Every later call with this key is given this value.",
-        _ => "Every later request with this key is given this response.",
+        "failed" => "Every later call with this key gets this error.",
+        _ if deed.status.is_empty() => "Every later call with this key gets this value.",
+        _ => "Every later request with this key gets this response.",
     }
 }
 
-/// The fields that name the record and what was seen of it.
+/// The hidden fields with the record's name and the state that is shown.
 fn of_record(app: &App, signed: &Signed, key: &RecordKey, seen: Seen) -> Markup {
     html! {
         input type="hidden" name="form" value=(app.sessions.form(&signed.id));
@@ -151,7 +151,7 @@ fn settling(app: &App, signed: &Signed, key: &RecordKey, seen: Seen, form: Form)
                 @if form == Form::Response {
                     label for="status" { "Status of the response" }
                     input #status name="status" inputmode="numeric" value="200" maxlength="3";
-                    label for="headers" { "Headers, one a line: name: value" }
+                    label for="headers" { "Headers, one per line, as name: value" }
                     textarea #headers name="headers" rows="3" spellcheck="false" {}
                     label for="value" { "Body" }
                 } @else {
@@ -165,7 +165,7 @@ fn settling(app: &App, signed: &Signed, key: &RecordKey, seen: Seen, form: Form)
                     }
                 }
                 (reason("why"))
-                button { "Go on: see what this does" }
+                button { "Continue: see what this does" }
             }
         }
         h2 { "Forget" }
@@ -173,7 +173,7 @@ fn settling(app: &App, signed: &Signed, key: &RecordKey, seen: Seen, form: Form)
             (of_record(app, signed, key, seen))
             input type="hidden" name="action" value="forget";
             (reason("why-forget"))
-            button { "Go on: see what forgetting does" }
+            button { "Continue: see what forgetting does" }
         }
     }
 }
@@ -194,9 +194,9 @@ pub(super) fn question(app: &App, signed: &Signed, key: &RecordKey, seen: Seen, 
         }
         @if matches!(deed.action.as_str(), "completed" | "failed") { pre tabindex="0" { (deed.value) } }
         @if seen.state == State::InFlight {
-            p.warn { "Its worker may be running: it will lose its claim, and its result." }
+            p.warn { "Its worker may be running: it will lose its claim and its result." }
         }
-        p { "It is done only if the record is still as it is shown here." }
+        p { "The change is made only if the record is still as it is shown here." }
         form.deed action="/settle" method="post" {
             (of_record(app, signed, key, seen))
             @for (name, value) in [("action", &deed.action), ("value", &deed.value), ("status", &deed.status), ("headers", &deed.headers), ("reason", &deed.reason)] {

@@ -1,4 +1,4 @@
-//! Who is signed in, and the forms that were handed out: each can be sent once.
+//! The sessions, and the forms that were issued to each: a form can be sent once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use idem_core::protocol::Owner;
 
-/// A session without a request for so long is over.
+/// A session ends after this time without a request.
 const IDLE: Duration = Duration::from_secs(8 * 3_600);
-/// The most sessions, and the most open forms of one: what is older goes first.
+/// The limit of sessions, and of open forms per session. A new session evicts the one that was idle longest; a new form evicts all
+/// others of its session.
 const MOST: usize = 64;
 
-/// 128 bits of a cryptographic generator, in hexadecimal digits.
+/// 128 bits from a cryptographic generator, as hexadecimal digits.
 pub(super) fn random() -> String {
     Owner::random().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -30,7 +31,7 @@ impl Sessions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Signs somebody in, and returns the session's id.
+    /// Starts a session, and returns its id.
     pub(super) fn begin(&self, name: String) -> String {
         let mut sessions = self.lock();
         sessions.retain(|_, session| session.used.elapsed() < IDLE);
@@ -47,7 +48,7 @@ impl Sessions {
         self.lock().remove(id);
     }
 
-    /// Whose session it is.
+    /// The name of the session's person.
     pub(super) fn name(&self, id: &str) -> Option<String> {
         let mut sessions = self.lock();
         let session = sessions.get_mut(id).filter(|session| session.used.elapsed() < IDLE)?;
@@ -55,7 +56,7 @@ impl Sessions {
         Some(session.name.clone())
     }
 
-    /// The number of a new form.
+    /// Issues a new form, and returns its number.
     pub(super) fn form(&self, id: &str) -> String {
         let number = random();
         if let Some(session) = self.lock().get_mut(id) {
@@ -67,7 +68,7 @@ impl Sessions {
         number
     }
 
-    /// Whether this form was handed out to the session, and is sent for the first time.
+    /// Whether this form was issued to the session and is sent for the first time.
     pub(super) fn take(&self, id: &str, number: &str) -> bool {
         self.lock().get_mut(id).is_some_and(|session| session.forms.remove(number))
     }

@@ -1,4 +1,4 @@
-//! It asks before it destroys, and where nobody can be asked it does nothing.
+//! The command asks before it destroys; where it cannot ask, it changes nothing.
 
 use idem::protocol::State;
 

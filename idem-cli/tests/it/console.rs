@@ -1,4 +1,4 @@
-//! The console, asked by real requests: what a person sees, and what somebody else gets.
+//! The console, tested with real requests: what a signed-in person sees, and how others are refused.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ impl Drop for Console {
     }
 }
 
-/// What was answered.
+/// A response.
 #[derive(Debug)]
 struct Answered {
     status: u16,
@@ -39,7 +39,7 @@ impl Answered {
         lines.filter(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
     }
 
-    /// The value of the hidden field of the first form that is sent there.
+    /// The number in the hidden field of the first form with this action.
     fn field(&self, action: &str, name: &str) -> String {
         let form =
             self.body.split(&format!("action=\"{action}\"")).nth(1).unwrap_or_else(|| panic!("{self:?}"));
@@ -125,7 +125,7 @@ impl Console {
     }
 }
 
-/// The fields of a form about this record, as a page hands them out, and these.
+/// The fields of a form about this record, as a page issues them, and `more` fields.
 fn sent<'a>(page: &Answered, action: &str, more: &[(&'a str, &str)]) -> Vec<(&'a str, String)> {
     let hidden = ["form", "scope", "digest", "state", "fence", "attempt"];
     let mut pairs: Vec<(&str, String)> = hidden.map(|name| (name, page.field(action, name))).to_vec();
@@ -154,7 +154,7 @@ async fn a_key_in_doubt_is_resolved_in_two_steps_and_stands_in_the_trail() {
     let more = [("action", "completed"), ("value", "\"r-17\""), ("reason", "ticket 7")];
     let pairs = sent(&page, "/confirm", &more);
     let question = console.post("/confirm", &cookie, &borrowed(&pairs));
-    assert!(question.body.contains("Every later call with this key is given this value"), "{question:?}");
+    assert!(question.body.contains("Every later call with this key gets this value"), "{question:?}");
     assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::InDoubt));
     let pairs = sent(&question, "/settle", &more);
     let done = console.post("/settle", &cookie, &borrowed(&pairs));
@@ -250,7 +250,7 @@ async fn a_read_only_console_changes_nothing() {
     let cookie = console.sign_in();
     let page = console.record(&cookie, &key("order-1"));
     assert!(!page.body.contains("/confirm"), "{page:?}");
-    // The number of a form that is there, for another deed.
+    // The number of a form that exists, for another action.
     let pairs = sent(&page, "/reveal", &[("action", "release")]);
     let refused = console.post("/settle", &cookie, &borrowed(&pairs));
     assert!(refused.status == 409 && refused.body.contains("read-only"), "{refused:?}");
@@ -272,7 +272,7 @@ async fn hostile_names_are_text_and_a_key_is_shown_where_that_is_asked_for() {
         let page = console.record(&cookie, name);
         assert_eq!(page.status, 200, "{page:?}");
         let pairs = sent(&page, "/reveal", &[]);
-        // What a form says of a name is written as HTML.
+        // Names in forms are escaped as HTML.
         let scope = name.scope().as_str();
         let pairs: Vec<_> =
             pairs.into_iter().map(|(n, v)| (n, if n == "scope" { scope.to_owned() } else { v })).collect();

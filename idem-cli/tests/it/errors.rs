@@ -1,11 +1,11 @@
-//! What is said, and with which exit code, where there is no store to work on.
+//! Error texts and exit codes where there is no store to work on.
 
 use idem_test_servers::free_port;
 
 use crate::idem_command::*;
 
 #[test]
-fn what_is_no_store_is_wrong_usage() {
+fn a_url_that_names_no_store_is_wrong_usage() {
     for store in ["", "sqlite", "sqlite:", "mssql://h/db", "file.db", "redis-sentinel://h:1", "dynamodb://"] {
         let wrong = Idem::new(store).run(&["list"]).ended(2);
         assert!(!wrong.err.is_empty() && wrong.out.is_empty(), "{wrong:?}");
@@ -17,7 +17,7 @@ fn what_is_no_store_is_wrong_usage() {
 }
 
 #[test]
-fn a_file_may_say_which_store() {
+fn a_file_may_hold_the_stores_url() {
     let shop = Shop::new();
     let file = shop.folder().join("url");
     std::fs::write(&file, format!("{}\n", shop.idem.store)).unwrap();
@@ -27,12 +27,12 @@ fn a_file_may_say_which_store() {
     };
     assert_eq!(list(&file).status.code(), Some(1));
     assert_eq!(list(&shop.folder().join("none")).status.code(), Some(2));
-    // One of both.
+    // Both at once are refused.
     shop.idem.run(&["list", "--store-file", file.to_str().unwrap()]).ended(2);
 }
 
 #[test]
-fn what_is_no_command_is_wrong_usage() {
+fn a_wrong_command_line_is_wrong_usage() {
     let shop = Shop::new();
     for words in [
         &["lisst"][..],
@@ -50,7 +50,7 @@ fn what_is_no_command_is_wrong_usage() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_not_made() {
+fn a_missing_file_is_not_created() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("typo.db");
     for words in [&["list"][..], &["purge"], &["doctor"], &["stats"]] {

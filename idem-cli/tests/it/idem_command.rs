@@ -1,4 +1,4 @@
-//! Running the command, and records for it to find.
+//! Runs the command, and makes records for it to find.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -12,9 +12,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 pub(crate) const SCOPE: &str = "shop.charge";
-/// What stands in keys and results here, and must not be seen where it was not asked for.
+/// Part of keys and results in these tests. It must show only where an option asks for it.
 pub(crate) const SECRET: &str = "hush";
-const DAY: Duration = Duration::from_secs(86_400);
+pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
 /// The command, for one store.
 pub(crate) struct Idem {
@@ -39,7 +39,7 @@ impl Ended {
         }
     }
 
-    /// What it printed, a JSON value a line.
+    /// The JSON values that it printed, one per line.
     pub(crate) fn json(&self) -> Vec<Value> {
         self.out
             .lines()
@@ -83,7 +83,7 @@ impl Idem {
         Ended::of(&self.command(arguments).output().unwrap())
     }
 
-    /// Runs it, and shows what a person would see of it.
+    /// Runs it, and prints its output, for people who read the test's output.
     pub(crate) fn show(&self, arguments: &[&str]) -> Ended {
         let ended = self.run(arguments);
         println!("$ idem {}\n{}{}[{}]", arguments.join(" "), ended.out, ended.err, ended.code);
@@ -94,7 +94,7 @@ impl Idem {
     pub(crate) fn run_with(&self, arguments: &[&str], input: &str) -> Ended {
         use std::io::Write as _;
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
-        // One that does not read it may be gone already.
+        // A command that does not read its input may have ended already.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         Ended::of(&child.wait_with_output().unwrap())
     }
@@ -112,13 +112,13 @@ impl Idem {
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         writeln!(stdin, "{typed}").unwrap();
-        // It stays open until the command has ended: its end would be the terminal's.
+        // Standard input stays open until the command has ended: closing it would close the terminal.
         let ended = Ended::of(&child.wait_with_output().unwrap());
         drop(stdin);
         ended
     }
 
-    /// The same, of which the person does something else before answering.
+    /// Runs it on a terminal; `before` happens between the question and the answer.
     pub(crate) async fn run_on_terminal_after(
         &self,
         arguments: &[&str],
@@ -136,7 +136,7 @@ impl Idem {
         let mut child = command.spawn().unwrap();
         let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let (mut out, mut byte) = (Vec::new(), [0]);
-        while !out.ends_with(b"go on: ") && stdout.read(&mut byte).unwrap() == 1 {
+        while !out.ends_with(b"continue: ") && stdout.read(&mut byte).unwrap() == 1 {
             out.push(byte[0]);
         }
         before.await;
@@ -147,7 +147,7 @@ impl Idem {
         Ended { out: String::from_utf8_lossy(&out).into_owned(), ..ended }
     }
 
-    /// The digests of what is listed.
+    /// The digests of the listed records.
     pub(crate) fn digests(&self, arguments: &[&str]) -> Vec<String> {
         let mut all = vec!["--json", "list"];
         all.extend(arguments);
@@ -193,7 +193,7 @@ pub(crate) fn digests(keys: &[&RecordKey]) -> Vec<String> {
     digests
 }
 
-/// A claim by somebody new.
+/// A claim by a new owner.
 pub(crate) fn claim() -> Claim {
     Claim::new(Owner::random(), DAY, DAY).with_on_crash(OnCrash::InDoubt)
 }
@@ -220,14 +220,14 @@ pub(crate) async fn bring<S: Store>(store: &S, key: &RecordKey, state: State) {
     }
 }
 
-/// Claims a key for so short a time that the lease, or the record, is over at once.
+/// Claims a key for so short a time that the lease, or the record, expires at once.
 pub(crate) async fn lapse<S: Store>(store: &S, key: &RecordKey, on_crash: OnCrash, ttl: Duration) {
     let lease = Duration::from_millis(1);
     store.claim(key, &claim().with_lease(lease).with_ttl(ttl).with_on_crash(on_crash)).await.unwrap();
     tokio::time::sleep(lease * 2 + Duration::from_millis(5)).await;
 }
 
-/// The state of what is there.
+/// The state of a key's record.
 pub(crate) async fn state_of<S: Store>(store: &S, key: &RecordKey) -> Option<State> {
     store.get(key).await.unwrap().map(|record| record.state)
 }

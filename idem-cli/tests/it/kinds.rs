@@ -10,6 +10,7 @@ use idem::protocol::{
 };
 use idem::{
     DynStore, KeyRing, OnCrash, Operation, PostgresStore, RedisStore, SqliteStore, Store, StoreExt as _,
+    TraceContext, TraceLinks,
 };
 use idem_test_servers::{Postgres, Redis};
 use serde_json::json;
@@ -27,12 +28,35 @@ enum Kind {
     Compressed,
     Response,
     Steps,
-    /// Digested, compressed and encrypted.
+    Traced,
+    /// Digested, compressed and encrypted, with the trace of the first run.
     All,
 }
 
-const KINDS: [Kind; 7] =
-    [Kind::Plain, Kind::Encrypted, Kind::Digested, Kind::Compressed, Kind::Response, Kind::Steps, Kind::All];
+/// Every call is in one span.
+#[derive(Clone)]
+struct OneSpan;
+
+impl TraceLinks for OneSpan {
+    fn current(&self) -> Option<TraceContext> {
+        Some(TraceContext::new([1; 16], [2; 8], 1))
+    }
+
+    fn link(&self, first: TraceContext) {
+        assert_eq!(Some(first), self.current());
+    }
+}
+
+const KINDS: [Kind; 8] = [
+    Kind::Plain,
+    Kind::Encrypted,
+    Kind::Digested,
+    Kind::Compressed,
+    Kind::Response,
+    Kind::Steps,
+    Kind::Traced,
+    Kind::All,
+];
 
 fn hex(bytes: &[u8; 32]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -46,7 +70,10 @@ fn service(kind: Kind, bare: &DynStore, url: &str, folder: &Path) -> (DynStore, 
         Kind::Encrypted => DynStore::new(store.encrypted(ring())),
         Kind::Digested => DynStore::new(store.digest_keys(&SECRET_OF_KEYS)),
         Kind::Compressed => DynStore::new(store.compressed()),
-        Kind::All => DynStore::new(store.encrypted(ring()).compressed().digest_keys(&SECRET_OF_KEYS)),
+        Kind::All => {
+            DynStore::new(store.encrypted(ring()).compressed().digest_keys(&SECRET_OF_KEYS).traced(OneSpan))
+        }
+        Kind::Traced => DynStore::new(store.traced(OneSpan)),
         Kind::Plain | Kind::Response | Kind::Steps => store,
     };
     let mut idem = Idem::new(url);
@@ -61,7 +88,7 @@ fn service(kind: Kind, bare: &DynStore, url: &str, folder: &Path) -> (DynStore, 
     (store, idem)
 }
 
-/// A key whose call was completed, and one whose worker went away, after a step where the kind has steps.
+/// Makes a key whose call is completed, and one whose worker died, after a step where the kind has steps.
 async fn fill(kind: Kind, store: &DynStore, scope: &str) {
     let response = StoredResponse::new(StatusCode::CREATED, "\"paid\"".into()).to_bytes();
     let value = if kind == Kind::Response { response } else { format!("\"{}\"", "paid ".repeat(200)).into() };
@@ -102,6 +129,8 @@ async fn table(bare: &DynStore, url: &str) {
         }
         let shown = idem.run(&["show", "order-0", "--scope", &scope, "--result"]).ended(0).out;
         assert!(shown.contains("paid"), "{kind:?}: {shown}");
+        let first_run = "00-01010101010101010101010101010101-0202020202020202-01";
+        assert_eq!(shown.contains(first_run), matches!(kind, Kind::Traced | Kind::All), "{kind:?}: {shown}");
         assert_eq!(shown.contains("HTTP 201"), kind == Kind::Response, "{kind:?}: {shown}");
         let words: &[&str] = match kind {
             Kind::Response => &["--http", "202", "--header", "location: /7", "--body", "by hand"],
@@ -174,7 +203,7 @@ async fn a_wrong_or_missing_key_is_refused_and_nothing_is_written() {
         idem.run(&[&words[..], more].concat())
     };
     assert!(shop.idem.run(&words).ended(5).err.contains("--key-ring-file"));
-    // Another key under the same number, and a number that is not there.
+    // A different key under the same number, and an unknown number.
     for line in [format!("1 {}", hex(&[8; 32])), format!("2 {}", hex(&KEY))] {
         let refused = resolve(line, &["--encrypted"]).ended(5);
         assert!(refused.err.contains("key") && !refused.err.contains(&hex(&KEY)), "{refused:?}");
@@ -183,7 +212,7 @@ async fn a_wrong_or_missing_key_is_refused_and_nothing_is_written() {
         resolve(text.to_owned(), &[]).ended(2);
     }
     assert_eq!(state_of(&sealed, &key("order-1")).await, Some(State::InDoubt));
-    // A sealed result is not put among those in the clear.
+    // An encrypted result is not recorded where the operation's results are not encrypted.
     fill(Kind::Plain, &DynStore::new(shop.store.clone()), "another").await;
     let words = ["resolve", "order-1", "--scope", "another", "--completed", "1", "--yes"];
     let idem = Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_RING", &format!("1 {}", hex(&KEY)));
@@ -193,12 +222,23 @@ async fn a_wrong_or_missing_key_is_refused_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn a_wrong_secret_of_key_digests_finds_nothing() {
+async fn a_wrong_secret_of_key_digests_is_refused() {
     let shop = Shop::new();
     let digested = DynStore::new(shop.store.clone().digest_keys(&SECRET_OF_KEYS));
     fill(Kind::Digested, &digested, SCOPE).await;
     let wrong = Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_SECRET", &hex(&[1; 32]));
+    let refused = wrong.run(&["show", "order-1", "--scope", SCOPE]).ended(5);
+    assert!(refused.err.contains("secret"), "{refused:?}");
+    wrong.run(&["show", "--digest", &key("order-1").digest().to_string()]).ended(5);
+    // Without a mark in the store, the command does not find the record.
+    let shop = Shop::new();
+    fill(
+        Kind::Digested,
+        &DynStore::new(shop.store.clone().digest_keys(&SECRET_OF_KEYS).without_mark()),
+        SCOPE,
+    )
+    .await;
+    let wrong = Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_SECRET", &hex(&[1; 32]));
     let refused = wrong.run(&["show", "order-1", "--scope", SCOPE]).ended(1);
     assert!(refused.err.contains("secret"), "{refused:?}");
-    wrong.run(&["show", "--digest", &key("order-1").digest().to_string()]).ended(1);
 }

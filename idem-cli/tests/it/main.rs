@@ -1,4 +1,4 @@
-//! The operator's command `idem`, as a script and as a person see it.
+//! The operator's command `idem`, run as a script and as a person would.
 
 mod asking;
 #[cfg(feature = "console")]
@@ -8,6 +8,7 @@ mod idem_command;
 mod kinds;
 mod looking;
 mod many;
+mod marks;
 mod not_destroying;
 mod ops;
 mod outbox;

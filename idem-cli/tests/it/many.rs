@@ -1,4 +1,4 @@
-//! Many records at once, records that are known from elsewhere, exports, and the trail of all that.
+//! Many records at once, results that are known from elsewhere, exports, and the audit trail.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn many_keys_in_doubt_are_listed_first_and_then_resolved() {
     assert!(dry.out.contains("3 keys") && dry.out.contains("dry run"), "{dry:?}");
     let dry = shop.idem.run(&[&["--json"], &words[..], &["--dry-run"]].concat()).ended(0).json();
     assert_eq!((dry.len(), &dry[0]["would_be"]), (3, &json!("released")));
-    // Without a terminal nobody can agree.
+    // Without a terminal nobody can confirm.
     shop.idem.run(&words).ended(6);
     assert_eq!(shop.idem.digests(&["--state", "in-doubt"]).len(), 4);
     let done = shop.idem.run(&[&words[..], &["--yes", "--by", "mara"]].concat()).ended(0);
@@ -32,6 +32,48 @@ async fn many_keys_in_doubt_are_listed_first_and_then_resolved() {
     assert_eq!(trail.len(), 3);
     assert!(trail.iter().all(|entry| entry["by"] == "mara" && entry["action"] == "released"), "{trail:?}");
     shop.idem.run(&[&words[..], &["--yes"]].concat()).ended(1);
+}
+
+#[tokio::test]
+async fn keys_whose_lease_ran_out_under_in_doubt_are_resolved_with_those_in_doubt() {
+    let shop = Shop::new();
+    bring(&shop.store, &key("doubtful"), State::InDoubt).await;
+    bring(&shop.store, &key("running"), State::InFlight).await;
+    lapse(&shop.store, &key("gone"), OnCrash::InDoubt, DAY).await;
+    lapse(&shop.store, &key("rerun"), OnCrash::Rerun, DAY).await;
+    let words = ["resolve", "--all", "--scope", SCOPE, "--completed", "\"by hand\"", "--unencrypted"];
+    let dry = shop.idem.run(&[&["--json"], &words[..], &["--dry-run"]].concat()).ended(0).json();
+    let mut would: Vec<_> = dry.iter().map(|line| line["digest"].as_str().unwrap().to_owned()).collect();
+    would.sort_unstable();
+    assert_eq!(would, digests(&[&key("doubtful"), &key("gone")]));
+    // The dry run does not even claim the lapsed key.
+    assert_eq!(state_of(&shop.store, &key("gone")).await, Some(State::InFlight));
+    // By filter: only those whose workers are gone.
+    let lapsed = [&words[..], &["--lapsed", "--yes"]].concat();
+    assert!(shop.idem.run(&lapsed).ended(0).out.contains("1 settled"));
+    assert_eq!(state_of(&shop.store, &key("gone")).await, Some(State::Completed));
+    assert_eq!(state_of(&shop.store, &key("doubtful")).await, Some(State::InDoubt));
+    assert!(shop.idem.run(&[&words[..], &["--yes"]].concat()).ended(0).out.contains("1 settled"));
+    for (name, state) in
+        [("running", State::InFlight), ("rerun", State::InFlight), ("doubtful", State::Completed)]
+    {
+        assert_eq!(state_of(&shop.store, &key(name)).await, Some(state), "{name}");
+    }
+    let trail = shop.idem.run(&["--json", "audit"]).ended(0).json();
+    assert!(trail.len() == 2 && trail.iter().all(|entry| entry["outcome"] == "done"), "{trail:?}");
+}
+
+#[tokio::test]
+async fn a_lapsed_key_that_is_taken_over_while_a_person_thinks_is_left_alone() {
+    let shop = Shop::new();
+    lapse(&shop.store, &key("gone"), OnCrash::InDoubt, DAY).await;
+    let words = ["resolve", "--all", "--scope", SCOPE, "--release"];
+    let ended = shop.idem.run_on_terminal_after(&words, "yes", async {
+        idem::Store::forget(&shop.store, &key("gone")).await.unwrap();
+        lapse(&shop.store, &key("gone"), OnCrash::InDoubt, DAY).await;
+    });
+    let ended = ended.await.ended(3);
+    assert!(ended.out.contains("0 settled, 1 had changed"), "{ended:?}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! It writes nothing that the service could not read, says nothing that is not true, and acts on what it showed.
+//! The command writes nothing that the service could not read, reports nothing false, and acts only on the record that it showed.
 
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ async fn a_key_whose_neighbours_are_encrypted_is_not_completed_in_the_clear() {
         assert!(refused.err.contains("encrypted") && refused.err.contains("Nothing was done"), "{refused:?}");
     }
     assert!(matches!(called(&sealed, "order-2").await, Err(idem::Error::InDoubt { .. })));
-    // What writes nothing is done.
+    // A release writes no result, so it is done.
     shop.idem.run(&["resolve", "order-2", "--yes", "--release"]).ended(0);
     assert_eq!(called(&sealed, "order-2").await.unwrap(), json!("the body ran"));
-    // An operation without a neighbour, in a store of others that are encrypted.
+    // The only record of its operation, in a store whose other operations are encrypted.
     bring(&shop.store, &key_of("another", "order-3"), State::InDoubt).await;
     shop.idem.run(&["resolve", "order-3", "--yes", "--completed", "1"]).ended(5);
 }
@@ -40,7 +40,7 @@ async fn the_first_key_of_an_encrypted_store_is_not_completed_in_the_clear() {
     let shop = Shop::new();
     let sealed = shop.store.clone().encrypted(KeyRing::new(1, &[7; 32]));
     bring(&shop.store, &key("order-1"), State::InDoubt).await;
-    // Another service of the store that does not encrypt says nothing about this one.
+    // That another service of the store does not encrypt shows nothing about this one.
     bring(&shop.store, &key_of("another", "order-2"), State::Completed).await;
     for word in [&["--completed", "\"x\""], &["--failed", "\"x\""], &["--http", "201"]] {
         let refused = shop.idem.run(&["resolve", "order-1", "--yes", word[0], word[1]]).ended(3);
@@ -53,7 +53,7 @@ async fn the_first_key_of_an_encrypted_store_is_not_completed_in_the_clear() {
     shop.idem.run(&["resolve", "order-1", "--yes", "--release", "--unencrypted"]).ended(2);
     shop.idem.run(&["resolve", "order-1", "--yes", "--release"]).ended(0);
     assert_eq!(called(&sealed, "order-1").await.unwrap(), json!("the body ran"));
-    // Now there is a result, and it is encrypted, whatever a person says.
+    // Now the operation has a result, which is encrypted: `--unencrypted` does not override that.
     bring(&shop.store, &key("order-3"), State::InDoubt).await;
     shop.idem.run(&["resolve", "order-3", "--yes", "--completed", "1", "--unencrypted"]).ended(5);
 }
@@ -90,12 +90,18 @@ async fn a_store_that_keeps_digests_of_keys_is_not_said_to_have_no_record() {
         let refused = shop.idem.run(words).ended(5);
         assert!(refused.err.contains("digests"), "{words:?} {refused:?}");
     }
-    // By what stands in the store it is found.
+    // By its stored name, a digest, the record is found.
     let listed = shop.idem.run(&["--json", "list", "--keys"]).one();
     shop.idem.run(&["show", listed["key"].as_str().unwrap(), "--scope", SCOPE]).ended(0);
-    // A store without digests has no such record.
-    bring(&shop.store, &key_of("plain", "a"), State::Completed).await;
-    shop.idem.run(&["show", "b", "--scope", "plain"]).ended(1);
+    // Without digests there is no such record: in the whole store, or in the operation where the store has no marks.
+    for has_other in [false, true] {
+        let shop = Shop::new();
+        if has_other {
+            called(&shop.store.clone().digest_keys(&[7; 32]).without_mark(), "order-1").await.unwrap();
+        }
+        bring(&shop.store, &key_of("plain", "a"), State::Completed).await;
+        shop.idem.run(&["show", "b", "--scope", "plain"]).ended(1);
+    }
 }
 
 #[tokio::test]
@@ -107,7 +113,7 @@ async fn what_changed_while_a_person_thought_is_not_forgotten() {
         panic!("not granted")
     };
     let ended = shop.idem.run_on_terminal_after(&["forget", "order-1"], "yes", async {
-        // Its worker was there after all.
+        // Its worker was alive after all.
         let result = StoredResult::Value("7".into());
         let verdict = idem::protocol::Verdict::Completed;
         let done = idem::protocol::Complete::new(

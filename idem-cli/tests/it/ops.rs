@@ -1,4 +1,4 @@
-//! The alert rules and the dashboard in `ops/` name what exists, and each alert has its page in the runbook.
+//! The alert rules and the dashboard in `ops/` use metrics and labels that exist, and each alert has a section in the runbook.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The labels of each metric, and the values that the pages list for some.
+/// The labels of each metric, and the values that the docs list for some of them.
 #[derive(Default)]
 struct Known {
     labels: BTreeMap<String, BTreeSet<String>>,
@@ -28,7 +28,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Known {
-    /// Of the tables of a page, whose first column is a metric and one of the next two its labels.
+    /// Reads the tables of a page, whose first column is a metric and one of the next two its labels.
     fn of_page(&mut self, path: &str, labels_in: usize) {
         let page = read(path);
         self.words.extend(quoted(&page).map(str::to_owned));
@@ -36,7 +36,7 @@ impl Known {
             let cells: Vec<&str> = row.split('|').collect();
             let name = quoted(cells[1]).next().unwrap().to_owned();
             let names = quoted(cells[labels_in]).map(str::to_owned).collect::<BTreeSet<_>>();
-            // Prometheus splits a histogram.
+            // Prometheus splits a histogram into several series.
             for end in ["", "_sum", "_count"] {
                 self.labels.insert(format!("{name}{end}"), names.clone());
             }
@@ -44,7 +44,7 @@ impl Known {
     }
 }
 
-/// Each metric in an expression, with the labels that are asked of it and their values.
+/// Each metric in an expression, with its label matchers.
 fn metrics(expression: &str) -> Vec<(String, Vec<(String, String)>)> {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut found = Vec::new();
@@ -68,7 +68,7 @@ fn metrics(expression: &str) -> Vec<(String, Vec<(String, String)>)> {
     found
 }
 
-/// What is grouped by in an expression.
+/// The labels that an expression groups by.
 fn groups(expression: &str) -> BTreeSet<String> {
     let lists = expression.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
     lists.flat_map(|list| list.split(',')).map(|label| label.trim().to_owned()).collect()
@@ -193,7 +193,7 @@ fn the_commands_in_manifests_are_ones_that_this_command_takes() {
                 continue;
             }
             let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
-            // What is unknown is refused before the help is printed.
+            // An unknown option is refused before the help is printed.
             words.push("--help");
             idem.run(&words).ended(0);
             commands += 1;

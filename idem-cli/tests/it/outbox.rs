@@ -1,4 +1,4 @@
-//! `outbox`: what a relay set aside is listed, published again or deleted.
+//! `outbox`: lists the messages that a relay set aside, publishes them again, or deletes them.
 
 use idem::PostgresStore;
 use idem::outbox::Outbox;
@@ -11,7 +11,7 @@ use crate::idem_command::*;
 async fn messages_that_were_set_aside_are_settled_and_stand_in_the_trail() {
     let server = Postgres::start();
     let idem = Idem::new(server.url());
-    // Nothing is made by looking.
+    // The command creates no table.
     idem.run(&["outbox", "stats"]).ended(5);
     assert_eq!(server.sql("select to_regclass('idem_outbox') is null"), "t");
     Outbox::connect(&server.url()).await.unwrap();
@@ -29,7 +29,7 @@ async fn messages_that_were_set_aside_are_settled_and_stand_in_the_trail() {
     let counts = idem.run(&["--json", "outbox", "stats"]).ended(0).one();
     assert_eq!((&counts["pending"], &counts["set_aside"]), (&json!(1), &json!(2)));
     idem.run(&["outbox", "retry", "m-1"]).ended(6);
-    // A database may have an outbox and no records: then there is no trail.
+    // A database with an outbox may have no records: then there is no audit trail.
     idem.run(&["outbox", "retry", "m-1", "--yes"]).ended(0);
     PostgresStore::connect(&server.url()).await.unwrap();
     idem.run(&["outbox", "discard", "m-2", "--yes", "--reason", "ticket 7"]).ended(0);

@@ -1,4 +1,4 @@
-//! Keys and results are private: nothing shows them that was not told to.
+//! Keys and results are private: no command shows them without the option for it.
 
 use idem::protocol::State;
 

@@ -1,4 +1,4 @@
-//! `resolve` and `forget`: what an operator says is what later calls are given.
+//! `resolve` and `forget`: later calls get the result that the operator recorded.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ async fn what_is_no_json_is_refused_and_nothing_is_done() {
     bring(&shop.store, &key("order-1"), State::InDoubt).await;
     for text in ["done", "", "{\"receipt\": }", "1 2"] {
         let refused = shop.idem.run(&["resolve", "order-1", "--completed", text, "--yes"]).ended(2);
-        assert!(refused.err.contains("no JSON"), "{refused:?}");
+        assert!(refused.err.contains("expected JSON"), "{refused:?}");
     }
     shop.idem.run(&["resolve", "order-1", "--yes"]).ended(2);
     shop.idem.run(&["resolve", "order-1", "--yes", "--release", "--completed", "1"]).ended(2);

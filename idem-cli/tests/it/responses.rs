@@ -1,4 +1,4 @@
-//! Keys of the HTTP layer: what a person knows was answered is given to every later request.
+//! Keys of the HTTP layer: every later request gets the response that a person recorded.
 
 use std::convert::Infallible;
 
@@ -12,7 +12,7 @@ use tower_service::Service as _;
 
 use crate::idem_command::*;
 
-/// What a request with this key is answered: status, location, body, and whether it is a replay.
+/// The response to a request with this key: status, location, body, and whether it is a replay.
 async fn asked(shop: &Shop, key: &str) -> (u16, Option<String>, Bytes, bool) {
     let layer = IdempotencyLayer::builder(shop.store.clone()).scope(SCOPE).shared_by_all_clients();
     let handler = Handler;
@@ -46,7 +46,7 @@ impl tower_service::Service<Request<Body>> for Handler {
 #[tokio::test]
 async fn a_request_in_doubt_is_completed_with_its_response() {
     let shop = Shop::new();
-    // Nobody has asked with this body before: in doubt, without a fingerprint.
+    // In doubt, without the fingerprint of a request.
     bring(&shop.store, &key("/k"), State::InDoubt).await;
     let body = shop.folder().join("receipt.json");
     std::fs::write(&body, "{\"receipt\":7}").unwrap();
@@ -93,6 +93,6 @@ async fn a_response_is_shown_as_one_and_its_operation_takes_no_other_results() {
     }
     let absent = &["resolve", "/other", "--http", "200", "--body", "@/no/such/file", "--yes"];
     let absent = shop.idem.run(absent).ended(2);
-    assert!(absent.err.contains("cannot read what is to be recorded"), "{absent:?}");
+    assert!(absent.err.contains("cannot read the input"), "{absent:?}");
     assert_eq!(state_of(&shop.store, &key("/other")).await, Some(State::InDoubt));
 }

@@ -1,4 +1,4 @@
-//! The whole story on each real server: a key in doubt is found, shown, resolved and replayed.
+//! The whole sequence on each real server: a key in doubt is found, shown, resolved and replayed.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::idem_command::*;
 
-/// What every store has in common. `doctor` is how it should end there, and what it should say.
+/// The checks that every store shares. `doctor` is the exit code that `idem doctor` should have there, and a text that it should print.
 async fn story(idem: &Idem, store: &DynStore, doctor: (i32, &str)) {
     let [doubtful, running, done] = ["order-1", "order-2", "order-3"].map(key);
     bring(store, &doubtful, State::InDoubt).await;
@@ -23,7 +23,7 @@ async fn story(idem: &Idem, store: &DynStore, doctor: (i32, &str)) {
     assert_eq!((&listed["digest"], &listed["scope"]), (&json!(digest), &json!(SCOPE)));
     assert!(idem.run(&["list", "--keys"]).ended(0).out.contains("order-2"));
     println!("== {}", idem.run(&["--json", "doctor", "--read-only"]).one()["server"]);
-    assert!(idem.show(&["list"]).ended(0).out.contains("for you to resolve"));
+    assert!(idem.show(&["list"]).ended(0).out.contains("must be resolved by a person"));
     assert!(idem.show(&["show", "--digest", &digest]).ended(0).out.contains("in doubt: ask a person"));
     let shown = idem.run(&["--json", "show", "--digest", &digest]).ended(0).one();
     assert_eq!((&shown["state"], &shown["expires_at"]), (&json!("in_doubt"), &json!(null)));
@@ -113,7 +113,7 @@ async fn an_operator_settles_what_is_on_postgres() {
     idem.run(&["list"]).ended(4);
 }
 
-/// Has a server take connections over TLS only.
+/// Makes a server accept connections over TLS only.
 fn with_tls(server: &mut Postgres) {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
     let data = server.server().folder().join("data");
@@ -139,11 +139,11 @@ async fn a_postgres_server_that_takes_tls_only_is_reached() {
     let mut postgres = Postgres::start();
     drop(PostgresStore::connect(&postgres.url()).await.unwrap());
     with_tls(&mut postgres);
-    // The server learns of its new settings a moment later.
+    // The server applies its new settings a moment later.
     let refused = || Idem::new(format!("{}?sslmode=disable", postgres.url())).run(&["list"]);
     idem_test_servers::until("it takes TLS only", || refused().code == 5);
     let idem = Idem::new(format!("{}?sslmode=require", postgres.url()));
-    // Reached, and empty.
+    // Exit code 1: the command reaches the store, which is empty.
     idem.run(&["list"]).ended(1);
 }
 
@@ -180,7 +180,7 @@ async fn an_operator_settles_what_is_on_dynamodb() {
         .with_environment("AWS_ACCESS_KEY_ID", "test")
         .with_environment("AWS_SECRET_ACCESS_KEY", SECRET);
     story(&idem, &DynStore::new(store), (0, "time to live")).await;
-    // Each look is paid for.
+    // On DynamoDB each round costs money, so the interval is long.
     let watched = idem.run(&["watch", "--times", "1"]).ended(0);
     assert!(watched.out.contains("every 60s"), "{watched:?}");
     let other = Idem::new(format!("dynamodb://others?endpoint={}", aws.url()))

@@ -1,4 +1,4 @@
-//! Requests inside an idempotent body.
+//! Tests of requests inside an idempotent body.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -41,7 +41,7 @@ impl Gateway {
         client.oneshot(request).await.unwrap();
     }
 
-    /// What it saw since it was asked last.
+    /// The keys that it saw since the last call.
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }

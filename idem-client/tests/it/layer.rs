@@ -1,4 +1,4 @@
-//! The layer over a service that fails.
+//! Tests of the layer over a service that fails.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +16,8 @@ enum Does {
     Answers(u16, Option<&'static str>),
 }
 
-/// Sends a request to a service that does this, in turn and then for ever the last; gives the keys that it saw too.
+/// Sends a request to a service that does these in turn, and then always the last one. Also returns the keys that the
+/// service saw.
 async fn sent(
     policy: Policy,
     does: &[Does],

@@ -11,18 +11,18 @@ use super::{Key, KeyError, KeyPart, MAX_KEY_BYTES};
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').remove(b'~').remove(b'-');
 
 thread_local! {
-    /// Where a thread renders its keys, one after another, so that a key is allocated once.
+    /// The buffer in which a thread renders its keys, one after another, so that only the finished key is allocated.
     static PLACE: Cell<String> = const { Cell::new(String::new()) };
 }
 
-/// A place that has once held more than this is not kept.
+/// A buffer with a larger capacity than this is not kept.
 const LARGEST_PLACE: usize = 4 * MAX_KEY_BYTES;
 
 /// Makes a [`Key`] of literal text and values.
 ///
-/// Values are percent-encoded outside `[A-Za-z0-9_.~-]`. As long as between two values there is
-/// literal text with a character outside that set and other than `%`, the same literals and
-/// different values never give the same key.
+/// Characters of values outside `[A-Za-z0-9_.~-]` are percent-encoded. Put literal text between two values, with at
+/// least one character that is neither in that set nor `%`. Then the same literals with different values never give the
+/// same key.
 ///
 /// ```
 /// # use idem_core as idem;
@@ -40,7 +40,7 @@ impl KeyBuilder {
     /// An empty key.
     #[must_use]
     pub fn new() -> Self {
-        // A thread that ends has none any more.
+        // A thread that ends has no buffer any more.
         Self { text: PLACE.try_with(Cell::take).unwrap_or_default(), missing: false }
     }
 
@@ -58,14 +58,14 @@ impl KeyBuilder {
         self
     }
 
-    /// Adds one atomic value, encoded. [`KeyPart`] implementations end here; an empty text makes
-    /// the whole key missing.
+    /// Adds one atomic value, encoded. Every [`KeyPart`] implementation calls this in the end. With an empty text,
+    /// [`finish`](Self::finish) returns [`KeyError::Missing`].
     pub fn value(&mut self, text: &str) {
         self.missing |= text.is_empty();
         self.text.extend(utf8_percent_encode(text, ESCAPED));
     }
 
-    /// Adds what stands between two values of one composite part.
+    /// Adds the separator between two values of one composite part.
     pub fn separator(&mut self) {
         self.text.push('/');
     }
@@ -74,8 +74,8 @@ impl KeyBuilder {
     ///
     /// # Errors
     ///
-    /// [`KeyError::Missing`] if it or a value in it is empty, [`KeyError::TooLong`] beyond 1,024
-    /// bytes.
+    /// [`KeyError::Missing`] if the key or a value in it is empty, [`KeyError::TooLong`] if the key is longer than
+    /// 1,024 bytes.
     pub fn finish(self) -> Result<Key, KeyError> {
         if self.missing { Err(KeyError::Missing) } else { Key::new(&self.text) }
     }
@@ -86,7 +86,7 @@ impl Drop for KeyBuilder {
         let mut place = std::mem::take(&mut self.text);
         if place.capacity() <= LARGEST_PLACE {
             place.clear();
-            // Nothing is lost where a thread ends.
+            // In a thread that ends there is no place to keep it, and none is needed.
             let _ = PLACE.try_with(|kept| kept.set(place));
         }
     }

@@ -1,6 +1,6 @@
-//! Types of other crates that may stand in a key, each behind a feature of its crate's name.
+//! Types of other crates that can be part of a key, each behind a feature with the name of its crate.
 //!
-//! Records of yesterday are found by these texts: none of them may ever change, whatever the crate prints.
+//! Stored records are found by these texts, so none of them may ever change, even if the crate changes what it prints.
 
 #[allow(unused_imports, reason = "which of them are used depends on the features")]
 use super::part::decimal;
@@ -14,7 +14,7 @@ impl KeyPart for uuid::Uuid {
     }
 }
 
-/// A day of the calendar as ISO 8601 has it: `2024-02-29`, with more digits or a sign for years outside 0 to 9999.
+/// A calendar date in ISO 8601 form: `2024-02-29`, with more digits or a sign for years outside 0 to 9999.
 #[cfg(any(feature = "chrono", feature = "jiff", feature = "time"))]
 fn date(key: &mut KeyBuilder, year: i32, month: u8, day: u8) {
     use std::fmt::Write as _;
@@ -59,7 +59,7 @@ impl KeyPart for ulid::Ulid {
     }
 }
 
-/// The number, however many zeros it was written with: `1.50` and `1.5` are one, and so are `0` and `-0`.
+/// The number without trailing zeros: `1.50` and `1.5` give the same text, and so do `0` and `-0`.
 #[cfg(feature = "rust_decimal")]
 impl KeyPart for rust_decimal::Decimal {
     fn render(&self, key: &mut KeyBuilder) {

@@ -22,6 +22,10 @@ pub const MAX_KEY_BYTES: usize = 1_024;
 /// The longest scope, in bytes.
 pub const MAX_SCOPE_BYTES: usize = 512;
 
+/// The scopes of what idem itself keeps in a store: the trail of what people did, and the marks of how the store is wrapped. No
+/// operation takes them.
+pub const RESERVED_SCOPES: [&str; 2] = ["idem.audit", "idem.layers"];
+
 /// Why a key or scope cannot be used. It never holds the key itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -38,6 +42,9 @@ pub enum KeyError {
     /// The scope is blank.
     #[error("the scope is blank; give the operation a name such as \"payments.charge\"")]
     BlankScope,
+    /// The scope is one of [`RESERVED_SCOPES`].
+    #[error("the scope is one that idem keeps for itself; give the operation another name")]
+    ReservedScope,
     /// The scope is too long.
     #[error("the scope is {bytes} bytes long and {MAX_SCOPE_BYTES} is the most")]
     ScopeTooLong {
@@ -46,10 +53,10 @@ pub enum KeyError {
     },
 }
 
-/// Tells one call of an operation from another: non-empty text of at most 1,024 bytes.
+/// Identifies one call of an operation: non-empty text of at most 1,024 bytes.
 ///
-/// The attribute and `Operation::run` make keys from values by
-/// [`KeyPart`]; `Key::new` takes text as it is. `Debug` shows the length only, as keys are private.
+/// The attribute and `Operation::run` make keys from values through [`KeyPart`]; `Key::new` takes text as it is.
+/// `Debug` shows only the length, because keys are private.
 ///
 /// ```
 /// # use idem_core as idem;
@@ -65,7 +72,7 @@ impl Key {
     ///
     /// # Errors
     ///
-    /// [`KeyError::Missing`] if it is empty, [`KeyError::TooLong`] beyond 1,024 bytes.
+    /// [`KeyError::Missing`] if the text is empty, [`KeyError::TooLong`] if it is longer than 1,024 bytes.
     pub fn new(text: impl AsRef<str>) -> Result<Self, KeyError> {
         let text = text.as_ref();
         if text.is_empty() {
@@ -90,7 +97,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The stable name of an operation; keys of different scopes never meet. Cheap to clone.
+/// The stable name of an operation. The same key in two scopes names two records. Cheap to clone.
 #[derive(Clone)]
 pub struct Scope(Name);
 
@@ -105,8 +112,8 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// [`KeyError::BlankScope`] if there is nothing but white space in it, and
-    /// [`KeyError::ScopeTooLong`] beyond 512 bytes.
+    /// [`KeyError::BlankScope`] if the name is empty or only white space, and [`KeyError::ScopeTooLong`] if it is
+    /// longer than 512 bytes.
     pub fn new(name: impl Into<Cow<'static, str>>) -> Result<Self, KeyError> {
         Self::check(match name.into() {
             Cow::Borrowed(name) => Name::Static(name),
@@ -114,7 +121,7 @@ impl Scope {
         })
     }
 
-    /// As [`new`](Self::new), of a name that is shared.
+    /// As [`new`](Self::new), for a shared name.
     ///
     /// # Errors
     ///
@@ -135,6 +142,13 @@ impl Scope {
         Ok(scope)
     }
 
+    /// Whether no operation may have it: one of [`RESERVED_SCOPES`].
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        // Few names begin like that.
+        self.as_str().starts_with("idem.") && RESERVED_SCOPES.contains(&self.as_str())
+    }
+
     /// The name.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -144,11 +158,11 @@ impl Scope {
         }
     }
 
-    /// The name as it is held, for code that keeps it without a copy.
+    /// The name in the form it is stored in, for code that keeps it without a copy.
     ///
     /// # Errors
     ///
-    /// The shared text, where the name is not a constant.
+    /// The shared text, if the name is not a constant.
     pub fn to_shared(&self) -> Result<&'static str, Arc<str>> {
         match &self.0 {
             Name::Static(name) => Ok(name),
@@ -227,7 +241,7 @@ impl fmt::Debug for RecordKey {
     }
 }
 
-/// SHA-256 over parts framed by their lengths, so that no two lists of parts meet.
+/// SHA-256 over the parts, each preceded by its length, so that two different lists of parts are different input.
 #[must_use]
 pub fn framed_digest(parts: &[&str]) -> [u8; 32] {
     let mut hash = Sha256::new();
@@ -240,7 +254,8 @@ pub fn framed_digest(parts: &[&str]) -> [u8; 32] {
 
 /// The first eight bytes of the SHA-256 of scope and key, as logs, errors and spans show it.
 ///
-/// It shows which lines belong together without the key. It is not a secret: whoever guesses a key can confirm it.
+/// It shows which log lines belong together without showing the key. It is not a secret: anyone who guesses a key can
+/// confirm the guess.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyDigest([u8; 8]);
 

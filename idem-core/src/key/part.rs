@@ -1,4 +1,4 @@
-//! Which types may stand in a key.
+//! Which types can be part of a key.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use super::{Key, KeyBuilder};
 
-/// A value that may stand in a key: its rendering is stable, and equal only for equal values.
+/// A value that can be part of a key. Its rendering is stable, and two values have the same rendering only if they are
+/// equal.
 ///
-/// It is not implemented for everything that is `Display`, because most such renderings keep
-/// neither promise. Integers, `bool`, `char`, strings, non-zero integers, tuples of two to eight
-/// parts, references and smart pointers to parts are; and behind features of their crates' names `uuid::Uuid`,
-/// `ulid::Ulid`, `rust_decimal::Decimal`, and the dates `chrono::NaiveDate`, `jiff::civil::Date` and `time::Date`. Derive
-/// it for your own newtypes, structs and enums.
+/// It is not implemented for every type that is `Display`, because most of those renderings keep neither promise. It is
+/// implemented for integers, non-zero integers, `bool`, `char`, strings, tuples of two to eight parts, and references
+/// and smart pointers to parts. With the feature named after the crate, it is implemented for `uuid::Uuid`,
+/// `ulid::Ulid`, `rust_decimal::Decimal`, and the dates `chrono::NaiveDate`, `jiff::civil::Date` and `time::Date`.
+/// Derive it for your own newtypes, structs and enums.
 ///
 /// ```
 /// # use idem_core as idem;
@@ -41,12 +42,12 @@ use super::{Key, KeyBuilder};
     note = "a key is made of integers, `bool`, `char`, strings, `Uuid` (feature `uuid`), and types with `#[derive(KeyPart)]`"
 )]
 pub trait KeyPart {
-    /// Adds this value to the key: each atomic value by [`KeyBuilder::value`], and a
-    /// [`KeyBuilder::separator`] between two. For one type, always the same number of values, or as many as its first
-    /// values say, as an enum's variant does.
+    /// Adds this value to the key: each atomic value with [`KeyBuilder::value`], and a [`KeyBuilder::separator`]
+    /// between two values. A type must always add the same number of values, or its first values must determine the
+    /// number, as the variant of an enum does.
     fn render(&self, key: &mut KeyBuilder);
 
-    /// The whole key, where this is one: it is used as it is, not encoded again.
+    /// The whole key, if this value is a [`Key`]: it is used as it is, not encoded again.
     #[doc(hidden)]
     fn whole_key(&self) -> Option<&Key> {
         None
@@ -100,7 +101,7 @@ impl KeyPart for String {
     }
 }
 
-/// A key as a part of another is a value like any text. By itself, given to an operation, it is that key.
+/// As a part of another key, a key is encoded like any text. As the only value, it is used as it is.
 impl KeyPart for Key {
     fn render(&self, key: &mut KeyBuilder) {
         key.value(self.as_str());
@@ -152,9 +153,9 @@ macro_rules! tuples {
 
 tuples!((A B)(A B C)(A B C D)(A B C D E)(A B C D E F)(A B C D E F G)(A B C D E F G H));
 
-/// Types that are no parts, with the reason. Each has an impl under a bound that never holds and
-/// carries the words. The bound is on another type, as rustc has the words of `KeyPart` first for the
-/// same; and its lifetime keeps rustc from looking at it where it is written.
+/// Types that cannot be part of a key, with the reason. Each has an impl under a bound that never holds and carries the
+/// message. The bound is on another type, because for the same type rustc prefers the message of `KeyPart`. The bound
+/// has a lifetime, so that rustc does not check it where it is written.
 macro_rules! refused {
     ($($reason:ident($label:literal, $note:literal): $([$($generics:tt)*] $ty:ty;)+)*) => {$(
         #[diagnostic::on_unimplemented(message = "`{T}` cannot be part of a key", label = $label, note = $note)]
@@ -255,7 +256,7 @@ mod tests {
         KeyBuilder::new().part(&part).finish().unwrap().as_str().to_owned()
     }
 
-    /// Records of yesterday are found by these texts: none of them may ever change.
+    /// Stored records are found by these texts, so none of them may ever change.
     #[test]
     fn every_type_has_the_rendering_it_always_had() {
         assert_eq!(rendered(u64::MAX), "18446744073709551615");

@@ -1,6 +1,6 @@
-//! All requests as one: for stores that carry them through a queue or judge them in one place.
+//! All requests as one type, for stores that send requests through a queue or decide them in one place.
 //!
-//! Owns the list of the operations on one record. What each does is in the transitions.
+//! Owns the list of the operations on one record. `transition.rs` and `resolve.rs` say what each of them does.
 
 use super::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
@@ -14,14 +14,14 @@ pub trait Apply {
     /// The answer to it.
     type Answer;
 
-    /// What it does to `record`. `floor` counts for a claim only: see [`claim`].
+    /// Applies the request to `record`. Only a claim uses `floor`: see [`claim`].
     fn apply(&self, record: Option<&Record>, floor: Fence, now: Timestamp) -> Transition<Self::Answer>;
 
-    /// The result or step that it is to store, whose size a store may limit.
+    /// The result, or the result of the step, that the request records. A store may limit its size.
     fn result(&self) -> Option<&StoredResult>;
 }
 
-/// Applies a request to a record: the transition of its kind.
+/// Applies a request to a record, with the transition function of its kind.
 #[must_use]
 pub fn apply<R: Apply>(
     record: Option<&Record>,
@@ -44,7 +44,7 @@ macro_rules! operations {
             )*
         }
 
-        /// The answer to any [`Request`]: of the same name as its request.
+        /// The answer to any [`Request`]. The variants of a request and its answer have the same name.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Answer {

@@ -1,13 +1,14 @@
-//! How the protocol's types are made: a constructor for what each needs, and a setter for each field.
+//! Constructors and setters of the protocol's types: a constructor takes what the type needs, and each field has a
+//! setter.
 //!
-//! The types are `#[non_exhaustive]`, so that a field can be added without breaking who makes or reads them.
+//! The types are `#[non_exhaustive]`, so that a new field breaks nobody who makes or reads them.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{
-    Claim, Complete, Fence, Fingerprint, Grant, OnCrash, Owner, Record, RecordStep, RecordedStep, Release,
-    ReleaseCause, Renew, Replay, State, StoredResult, Timestamp, Transition, Verdict,
+    Claim, Complete, Durability, Fence, Fingerprint, Grant, OnCrash, Owner, Record, RecordStep, RecordedStep,
+    Release, ReleaseCause, Renew, Replay, State, StoredResult, Timestamp, Transition, Verdict,
 };
 
 macro_rules! setters {
@@ -34,6 +35,7 @@ setters! {
         with_on_crash on_crash: OnCrash,
         with_max_attempts max_attempts: Option<NonZeroU32>,
         with_recovers recovers: bool,
+        with_durability durability: Durability,
     }
     Grant {
         with_fence fence: Fence,
@@ -109,12 +111,27 @@ impl Claim {
             on_crash: OnCrash::Rerun,
             max_attempts: None,
             recovers: false,
+            durability: Durability::Full,
         }
+    }
+
+    /// Whether the store may grant this claim before it is durable, if the key has no record.
+    ///
+    /// The claim must be [`Relaxed`](Durability::Relaxed), and nothing else in it may depend on a record of each start:
+    /// not [`OnCrash::InDoubt`], not [`max_attempts`](Self::max_attempts), not [`recovers`](Self::recovers). A takeover,
+    /// and a grant of a key that has a record, are always durable first. So is whatever the store acknowledges after the
+    /// claim, and with it the claim: a store that loses a claim loses nothing that it acknowledged later.
+    #[must_use]
+    pub const fn is_relaxed(&self) -> bool {
+        matches!(self.durability, Durability::Relaxed)
+            && matches!(self.on_crash, OnCrash::Rerun)
+            && self.max_attempts.is_none()
+            && !self.recovers
     }
 }
 
 impl Grant {
-    /// A grant of this fence and attempt, that starts the body.
+    /// A grant with this fence and attempt that starts the body.
     #[must_use]
     pub const fn new(fence: Fence, attempt: u32, recovered: bool, lease_left: Duration) -> Self {
         Self { fence, attempt, recovered, recover_only: false, lease_left }
@@ -144,7 +161,7 @@ impl Renew {
 }
 
 impl RecordStep {
-    /// Records `step` behind `position` others.
+    /// Records `step` after `position` other steps.
     #[must_use]
     pub const fn new(owner: Owner, fence: Fence, position: u32, step: RecordedStep) -> Self {
         Self { owner, fence, position, step }
@@ -152,7 +169,7 @@ impl RecordStep {
 }
 
 impl RecordedStep {
-    /// A step of this name, with what it was given and what it gave.
+    /// A step with this name, the fingerprint of its input, and its result.
     #[must_use]
     pub const fn new(name: String, input: Option<Fingerprint>, result: StoredResult) -> Self {
         Self { name, input, result }
@@ -174,7 +191,7 @@ impl Complete {
 }
 
 impl Release {
-    /// Gives the claim of this owner and fence up; the key is due at once.
+    /// Releases the claim of this owner and fence; the key can be claimed again at once.
     #[must_use]
     pub const fn new(owner: Owner, fence: Fence, cause: ReleaseCause) -> Self {
         Self { owner, fence, cause, retry_after: Duration::ZERO }
@@ -182,8 +199,8 @@ impl Release {
 }
 
 impl Record {
-    /// A record in this state, of a first attempt at the epoch of its store's clock. What else it holds, a store
-    /// that reads one sets.
+    /// A record in this state, of a first attempt at the epoch of the store's clock. A store that reads a record sets
+    /// the other fields.
     #[must_use]
     pub const fn new(state: State, owner: Owner, fence: Fence) -> Self {
         let epoch = Timestamp::from_micros(0);
@@ -208,7 +225,7 @@ impl Record {
 }
 
 impl<A> Transition<A> {
-    /// Writes `write`, if there is something to write, and answers `answer`.
+    /// A transition that writes `write`, if it is `Some`, and answers `answer`.
     #[must_use]
     pub const fn new(write: Option<Record>, answer: A) -> Self {
         Self { write, answer }

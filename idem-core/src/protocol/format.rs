@@ -1,21 +1,22 @@
-//! By which format the bytes of a recorded result are written.
+//! The formats of recorded results.
 //!
-//! Owns the register of formats. The first byte of a result names its format, so each store keeps it with the bytes,
-//! and records of every version of idem have one.
+//! Owns the register of formats. The first byte of a result identifies its format, so no store needs a field for it,
+//! and the records of every version of idem have one.
 //!
 //! | first byte | format |
 //! |---|---|
 //! | white space of JSON, `{`, `[`, `"`, `-`, a digit, `t`, `f`, `n` | JSON |
 //! | 0x01 | a response of the HTTP layer |
+//! | 0x02 | a trace context, and then a result of any format but this |
 //! | 0x28, then 0xb5 0x2f 0xfd | a Zstandard frame around another format |
 //! | 0xab, then `id` | a sealed result, of any format |
-//! | any other | of a later version; 0x02 to 0x08 and 0x0e to 0x1f are free for it |
+//! | any other | of a later version; 0x03 to 0x08 and 0x0e to 0x1f are free for it |
 
 use std::fmt;
 
 use super::StoredResult;
 
-/// By which format a recorded result, or step, is written: see [`StoredResult::format`].
+/// The format of a recorded result or step: see [`StoredResult::format`].
 ///
 /// ```
 /// # use idem_core as idem;
@@ -31,16 +32,21 @@ pub enum ResultFormat {
     Json,
     /// A response of the HTTP layer.
     Response,
-    /// A Zstandard frame, in which is another format: what `StoreExt::compressed` writes.
+    /// A trace context, and then a result of another format: what `StoreExt::traced` writes.
+    Traced,
+    /// A Zstandard frame around another format: what `StoreExt::compressed` writes.
     Zstandard,
     /// An encrypted result of any format: what `StoreExt::encrypted` writes.
     Sealed,
-    /// A format that this version does not know, by its first byte.
+    /// A format that this version does not know, with its first byte.
     Other(u8),
 }
 
 impl ResultFormat {
-    /// The format of these bytes; `None` where there are none.
+    /// The first byte of [`ResultFormat::Traced`].
+    pub const TRACED: u8 = 2;
+
+    /// The format of these bytes; `None` if there are no bytes.
     #[must_use]
     pub const fn of(bytes: &[u8]) -> Option<Self> {
         Some(match bytes {
@@ -50,6 +56,7 @@ impl ResultFormat {
                 ..,
             ] => Self::Json,
             [1, ..] => Self::Response,
+            [Self::TRACED, ..] => Self::Traced,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstandard,
             [0xab, b'i', b'd', ..] => Self::Sealed,
             [other, ..] => Self::Other(*other),
@@ -62,6 +69,7 @@ impl fmt::Display for ResultFormat {
         match self {
             Self::Json => f.write_str("JSON"),
             Self::Response => f.write_str("a response of the HTTP layer"),
+            Self::Traced => f.write_str("a result with a trace context"),
             Self::Zstandard => f.write_str("a Zstandard frame"),
             Self::Sealed => f.write_str("an encrypted result"),
             Self::Other(byte) => write!(f, "format 0x{byte:02x}, which this version of idem does not know"),
@@ -70,7 +78,7 @@ impl fmt::Display for ResultFormat {
 }
 
 impl StoredResult {
-    /// By which format it is written; `None` of a tombstone, and of a value without a byte.
+    /// The format of the value; `None` for a tombstone and for an empty value.
     #[must_use]
     pub fn format(&self) -> Option<ResultFormat> {
         match self {
@@ -89,11 +97,12 @@ mod tests {
         for text in ["null", "true", "false", "0", "-1", "\"\"", "[]", "{}", " 1", "\n{}", "\t[]", "\r1"] {
             assert_eq!(ResultFormat::of(text.as_bytes()), Some(ResultFormat::Json), "{text:?}");
         }
-        for byte in (2..=8).chain(0x0e..=0x1f) {
+        assert_eq!(ResultFormat::of(&[ResultFormat::TRACED, b'{']), Some(ResultFormat::Traced));
+        for byte in (3..=8).chain(0x0e..=0x1f) {
             assert_eq!(ResultFormat::of(&[byte, b'{']), Some(ResultFormat::Other(byte)));
         }
         assert_eq!(ResultFormat::of(b""), None);
-        // The beginning of a longer mark is none.
+        // The first byte of a longer mark alone does not identify the format.
         assert_eq!(ResultFormat::of(b"(1)"), Some(ResultFormat::Other(b'(')));
         assert_eq!(ResultFormat::of(b"\xab"), Some(ResultFormat::Other(0xab)));
     }

@@ -1,10 +1,9 @@
 //! The rules: one record a key, and one pure function a transition.
 //!
-//! This module owns what may happen to a record. It must not know a clock, a store, a runtime or
-//! any I/O: time is an argument, and a transition is a value that somebody else writes down.
-//! `MemoryStore` and `SqliteStore` run these functions inside their lock or
-//! transaction; a store that must restate them in its server's language is held against them by
-//! the tests.
+//! This module owns what may happen to a record. It must not know a clock, a store, a runtime or any I/O: time is an
+//! argument, and a transition is a value that the store then writes. `MemoryStore` and `SqliteStore` run these
+//! functions inside their lock or transaction; if a store must restate them in its server's language, tests compare the
+//! two.
 //!
 //! Every transition is **one atomic operation** of the store, judged by the **store's** clock.
 //!
@@ -40,18 +39,19 @@
 //! | | in doubt | completed, failed or released | `Resolved` |
 //! | | any state, and the operator forgets what was seen | ended: absent from now on | `Resolved` |
 //!
-//! *Lapsed* is what began and did not end: in flight with a lease that is over, or released by a holder who said so.
+//! *Lapsed* means that the body began and did not end: the record is in flight with a lease that is over, or its holder
+//! released it as abandoned.
 //!
-//! After no transition does a record in doubt, or in flight under that policy, have an end: see [`is_endless`].
+//! A record in doubt, or in flight under the in-doubt policy, never expires: see [`is_endless`].
 //!
-//! Attempts count bodies. A grant past the limit starts none ([`Grant::recover_only`]), and neither does one that is
-//! given back unused, or recovered and doubtful. An exhausted key has no owner: a result that its last worker
-//! brings later is `Lost`, because other callers have got `Exhausted` by then.
+//! Attempts count started bodies. These grants start no body and are not counted: a grant past the limit
+//! ([`Grant::recover_only`]), a grant that is released unused, and a recovered grant that is released as doubtful. An
+//! exhausted key has no owner. If its last worker brings a result later, the answer is `Lost`, because other callers
+//! have got `Exhausted` by then.
 //!
-//! Two choices the table leaves open are made here, both for safety. A record remembers the crash
-//! policy it was claimed under, and a lapsed lease is *in doubt* if either that policy or the
-//! claimant's says so. A fingerprint is *another* only where both sides have one; a claim without
-//! one keeps the one recorded.
+//! Two rules are not in the table, both for safety. A record remembers the crash policy it was claimed under, and a
+//! lapsed lease is *in doubt* if either that policy or the claimant's says so. A fingerprint is *another* only if both
+//! the record and the claim have one; a claim without a fingerprint keeps the recorded one.
 
 mod apply;
 mod build;
@@ -72,7 +72,7 @@ pub use record::{
     Verdict,
 };
 pub use request::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, RecordStep, RecordStepAnswer, Release,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Durability, Grant, RecordStep, RecordStepAnswer, Release,
     ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, Seen,
 };
 pub use resolve::resolve;

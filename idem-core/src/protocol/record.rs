@@ -1,4 +1,4 @@
-//! The record and the values it is made of. No rule lives here.
+//! The record and the types of its fields. There are no rules here.
 
 use std::fmt;
 use std::time::Duration;
@@ -26,39 +26,37 @@ impl Timestamp {
         self.0
     }
 
-    /// This instant and `duration` more, rounded up to the microsecond; the last instant there is
-    /// where that does not fit.
+    /// This instant plus `duration`, rounded up to the microsecond; the last possible instant if that does not fit.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         let micros = duration.as_nanos().div_ceil(1_000);
         Self(self.0.saturating_add(u64::try_from(micros).unwrap_or(u64::MAX)))
     }
 
-    /// This instant and `duration` less, rounded down to the microsecond; the epoch where that does not
-    /// fit.
+    /// This instant minus `duration`, rounded down to the microsecond; the epoch if that does not fit.
     #[must_use]
     pub fn before(self, duration: Duration) -> Self {
         let micros = duration.as_nanos().div_ceil(1_000);
         Self(self.0.saturating_sub(u64::try_from(micros).unwrap_or(u64::MAX)))
     }
 
-    /// How long from `earlier` to this instant; zero where it is not earlier.
+    /// The time from `earlier` to this instant; zero if `earlier` is not earlier.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Who made an attempt: 128 random bits, new for each attempt.
+/// Identifies who made an attempt: 128 random bits, new for each attempt.
 ///
-/// It makes a claim repeatable: a claimant whose answer was lost asks again with the same owner and gets the
-/// same answer.
+/// It makes a claim repeatable: if the answer is lost, the claimant sends the claim again with the same owner and gets
+/// the same answer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner([u8; 16]);
 
 impl Owner {
-    /// Nobody. A record carries it where its result is the work of no attempt (an operator's
-    /// verdict, or attempts that ran out), so that no late owner takes it for its own.
+    /// No owner. A record has it if no attempt made its result (an operator decided, or the attempts ran out), so that
+    /// no late worker takes the result for its own.
     pub const NOBODY: Self = Self([0; 16]);
 
     /// A new owner, from the thread's cryptographic generator.
@@ -92,8 +90,8 @@ impl fmt::Debug for Owner {
 
 /// The fencing token of a grant: strictly increasing per key, also across a record's removal.
 ///
-/// Hand it to a downstream that can compare it, and a paused worker cannot overwrite its
-/// successor's work there either (Kleppmann, *How to do distributed locking*, 2016).
+/// Send it to a downstream service that can compare it. Then a paused worker cannot overwrite its successor's work
+/// there either (Kleppmann, *How to do distributed locking*, 2016).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence(u64);
 
@@ -137,7 +135,8 @@ impl Fingerprint {
 
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A digest of few possible values can be guessed back: four bytes tell two apart.
+        // If the input has few possible values, a whole digest reveals it. Four bytes are enough to tell two
+        // fingerprints apart.
         write!(f, "Fingerprint({:02x}{:02x}{:02x}{:02x}..)", self.0[0], self.0[1], self.0[2], self.0[3])
     }
 }
@@ -146,7 +145,7 @@ impl fmt::Debug for Fingerprint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum State {
-    /// Claimed; the body runs, or its worker died.
+    /// Claimed; the body is running, or its worker died.
     InFlight,
     /// The body's value is recorded and replayed.
     Completed,
@@ -205,7 +204,7 @@ pub enum Tombstone {
     TooLarge,
     /// The result could not be encoded.
     NotEncodable,
-    /// No attempt made one, and the attempts are used up.
+    /// No attempt made a result, and no attempts are left.
     Exhausted,
 }
 
@@ -215,7 +214,7 @@ pub enum Tombstone {
 pub struct RecordedStep {
     /// Its name.
     pub name: String,
-    /// What must not change under this name from one run to the next.
+    /// The fingerprint of its input, which must not change from one run to the next.
     pub input: Option<Fingerprint>,
     /// Its value.
     pub result: StoredResult,
@@ -223,7 +222,7 @@ pub struct RecordedStep {
 
 impl fmt::Debug for RecordedStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An input is rarely more than a few fields, so not even four bytes of its digest are shown.
+        // An input often has few possible values, so not even four bytes of its digest are shown.
         f.debug_struct("RecordedStep")
             .field("name", &self.name)
             .field("input", &self.input.map(|_| ".."))
@@ -257,15 +256,15 @@ impl Record {
 pub struct Record {
     /// Its state.
     pub state: State,
-    /// Whose attempt it is, or was.
+    /// The owner of the last attempt.
     pub owner: Owner,
-    /// The fence of the last grant; the one after it where a doubt was given back.
+    /// The fence of the last grant; one more if that grant was released and the key is in doubt again.
     pub fence: Fence,
-    /// How often the body was started, this time included; from 1 (0 where the only grant was given back
-    /// unused). One more than the limit in a grant past it, which starts none.
+    /// How many times the body was started, including this time; from 1 (0 if the only grant was released unused). A
+    /// grant past the limit starts no body and has the limit plus one.
     pub attempt: u32,
-    /// Whether the last grant took over from a run that began and did not end. In a released record: whether the next
-    /// grant will.
+    /// Whether the last grant took over from a run that began and did not end. In a released record, whether the next
+    /// grant does.
     pub recovered: bool,
     /// The crash policy of the last grant.
     pub on_crash: OnCrash,
@@ -279,13 +278,13 @@ pub struct Record {
     pub fingerprint: Option<Fingerprint>,
     /// The result; `Some` exactly in the states `Completed` and `Failed`.
     pub result: Option<StoredResult>,
-    /// The steps of the body that were recorded, in that order. They outlive a release, a takeover, a doubt and
-    /// attempts that ran out; a record with any other result needs none any more and has none.
+    /// The recorded steps of the body, in the order of recording. A release, a takeover, a doubt and `Exhausted` keep
+    /// them. A record with any other result has none, because no body runs again.
     pub steps: Vec<RecordedStep>,
     /// When the first attempt of this generation was granted.
     pub created_at: Timestamp,
     /// When it was completed or failed.
     pub completed_at: Option<Timestamp>,
-    /// When it begins to count as absent; `None` for never.
+    /// From when the record counts as absent; `None` for never.
     pub expires_at: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! The requests to a record and their answers. No rule lives here.
+//! The requests to a record and their answers. There are no rules here.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -7,11 +7,25 @@ use super::{
     Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Verdict,
 };
 
+/// How durable a claim is when the store grants it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Durability {
+    /// As durable as everything else that the store acknowledges.
+    #[default]
+    Full,
+    /// The store may grant the first claim of a key before it is durable, so a crash of the store's server may lose it.
+    /// Everything else that the store acknowledges is as durable as with [`Full`](Self::Full).
+    ///
+    /// A store may ignore it: see [`Claim::is_relaxed`].
+    Relaxed,
+}
+
 /// Asks for the right to run the body.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Claim {
-    /// Who asks; the same when the same attempt asks again.
+    /// The claimant; the same owner when the same attempt claims again.
     pub owner: Owner,
     /// What must not change under the key.
     pub fingerprint: Option<Fingerprint>,
@@ -21,14 +35,16 @@ pub struct Claim {
     pub ttl: Duration,
     /// What a lease that ran out without a result means.
     pub on_crash: OnCrash,
-    /// How often the body may be started; `None` for no limit. A grant that starts no body is not counted.
+    /// How many times the body may be started; `None` for no limit. A grant that starts no body is not counted.
     pub max_attempts: Option<NonZeroU32>,
     /// Whether the claimant can find out what an unfinished run did: its operation has a `recover`.
     ///
-    /// Under [`OnCrash::InDoubt`] such a claimant is granted a key in doubt, as recovered. Under either policy it is
-    /// granted the key of an unfinished run past the limit of attempts, too, only to recover: see
+    /// Under [`OnCrash::InDoubt`], such a claim also gets a key in doubt, as a recovered grant. Under either policy, it
+    /// gets the key of an unfinished run even when no attempts are left, but only to recover: see
     /// [`Grant::recover_only`].
     pub recovers: bool,
+    /// How durable the claim must be when it is granted. Stores ask [`is_relaxed`](Self::is_relaxed) instead.
+    pub durability: Durability,
 }
 
 /// The right to run the body.
@@ -42,13 +58,13 @@ pub struct Grant {
     /// Whether it takes over from a run that began and did not end (a lapsed lease, a dropped caller, a panic, a
     /// timeout, a doubt): the body may have had its effect already.
     pub recovered: bool,
-    /// Whether the attempts are used up, and the claim was granted only to recover: the body must not start.
+    /// Whether no attempts are left and the claim was granted only to recover: the body must not start.
     ///
     /// If `recover` finds a result, complete with it. If it finds that nothing happened, release as
     /// [`ReleaseCause::NothingHappened`] and report that the attempts ran out; the next claim is `Exhausted`. If it
     /// fails, release as [`ReleaseCause::Doubtful`]. If it was not called, release as [`ReleaseCause::Unused`].
     pub recover_only: bool,
-    /// How much of the lease is left; less than requested only if the request was repeated.
+    /// How much of the lease is left; less than requested only if the request was sent again.
     pub lease_left: Duration,
 }
 
@@ -79,16 +95,16 @@ pub enum ClaimAnswer {
         /// Until the lease ends, if it is not renewed.
         retry_after: Duration,
     },
-    /// It failed and may not be tried again before this.
+    /// The last attempt failed, and its retry delay is not over.
     RetryAt {
-        /// Until it is due.
+        /// Until it can be claimed.
         retry_after: Duration,
     },
-    /// It has a result: this one.
+    /// The key has this result.
     Replay(Replay),
     /// The key belongs to other arguments.
     Mismatch,
-    /// A worker went away; an operator must find out whether the effect happened.
+    /// The outcome of a run is unknown; an operator must find out whether the effect happened.
     InDoubt,
     /// The attempts ran out.
     Exhausted {
@@ -118,7 +134,7 @@ pub enum RenewAnswer {
     /// The lease runs from now, and the key is in doubt, because another caller found the lease lapsed. The body may
     /// continue: its result, its steps and its release count as before, until an operator or another grant decides.
     HeldInDoubt,
-    /// The claim is not the claimant's any more.
+    /// The owner does not hold the claim any more.
     Lost,
 }
 
@@ -130,8 +146,8 @@ pub struct RecordStep {
     pub owner: Owner,
     /// The fence that was granted.
     pub fence: Fence,
-    /// How many steps are recorded before this one, those of earlier runs included. It tells a repeated request
-    /// from the next step.
+    /// How many steps are recorded before this one, including those of earlier runs. It distinguishes a repeated
+    /// request from the next step.
     pub position: u32,
     /// The step.
     pub step: RecordedStep,
@@ -143,8 +159,7 @@ pub struct RecordStep {
 pub enum RecordStepAnswer {
     /// The step is recorded at its position; every later run of the body gets it.
     Recorded,
-    /// The claim was not the claimant's any more, or another step is at that position; nothing was
-    /// recorded.
+    /// The owner did not hold the claim any more, or another step is at that position; nothing was recorded.
     Lost,
 }
 
@@ -168,9 +183,9 @@ pub struct Complete {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CompleteAnswer {
-    /// The result of this owner and fence is the recorded one.
+    /// A result of this owner and fence is recorded.
     Done,
-    /// The claim was not the claimant's any more; nothing was recorded.
+    /// The owner did not hold the claim any more; nothing was recorded.
     Lost,
 }
 
@@ -180,17 +195,17 @@ pub enum CompleteAnswer {
 pub enum ReleaseCause {
     /// The body returned an error worth retrying: what happened is known.
     Failed,
-    /// The body began and did not end (it panicked, was dropped or took too long): what happened is not known. As a
-    /// lapsed lease: the next grant is `recovered`, and under [`OnCrash::InDoubt`] the key is in doubt.
+    /// The body began and did not end (it panicked, was dropped or took too long), so what happened is not known. It
+    /// counts as a lapsed lease: the next grant is `recovered`, and under [`OnCrash::InDoubt`] the key is in doubt.
     Abandoned,
-    /// It could not be found out what an earlier run did, and no body was started: the key is in doubt whatever its
+    /// `recover` could not find out what an earlier run did, and no body was started. The key is in doubt under any
     /// policy, and the attempt of a recovered grant does not count.
     Doubtful,
-    /// The body was not started: the record is as before the grant. The attempt does not count, a first one leaves no
-    /// fingerprint, and a doubt or a lapsed lease is one again.
+    /// The body was not started: the record is as before the grant. The attempt does not count, a first attempt leaves
+    /// no fingerprint, and a key that was in doubt or had a lapsed lease is so again.
     Unused,
-    /// The body was not started, and it is known now that an earlier run did nothing. As [`Unused`](Self::Unused), but
-    /// it ends a doubt and a lapsed lease.
+    /// The body was not started, and the earlier run is now known to have done nothing. As [`Unused`](Self::Unused),
+    /// but the key is no longer in doubt and has no lapsed lease.
     NothingHappened,
 }
 
@@ -204,7 +219,7 @@ pub struct Release {
     pub fence: Fence,
     /// Why.
     pub cause: ReleaseCause,
-    /// How long from now the key may not be claimed again.
+    /// How long from now the key cannot be claimed again.
     pub retry_after: Duration,
 }
 
@@ -212,15 +227,16 @@ pub struct Release {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReleaseAnswer {
-    /// The key may be claimed again, unless a doubt was given back unused.
+    /// The claim is released. The key can be claimed again, unless it was in doubt before and the grant was released as
+    /// unused.
     Released,
-    /// It was abandoned under [`OnCrash::InDoubt`], or doubtful, so it is in doubt.
+    /// The claim was released as abandoned under [`OnCrash::InDoubt`], or as doubtful, so the key is in doubt.
     InDoubt,
-    /// The claim was not the claimant's any more; nothing changed.
+    /// The owner did not hold the claim any more; nothing changed.
     Lost,
 }
 
-/// What an operator saw of a record: a decision may hold only while this is still so.
+/// What an operator saw of a record. A decision can require that this has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Seen {
@@ -233,7 +249,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// What there is to see of this record.
+    /// The values of this record.
     #[must_use]
     pub const fn of(record: &Record) -> Self {
         Self { state: record.state, fence: record.fence, attempt: record.attempt }
@@ -244,7 +260,7 @@ impl Seen {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Resolution {
-    /// The effect happened (or happened to fail for good); this is its result.
+    /// The effect happened, or failed for good; this is its result.
     Record(Verdict, StoredResult),
     /// The effect did not happen: the next caller may run the body.
     Release,
@@ -252,13 +268,14 @@ pub enum Resolution {
     RecordSeen(Seen, Verdict, StoredResult),
     /// As [`Release`](Self::Release), if the record is as it was seen when the store writes.
     ReleaseSeen(Seen),
-    /// The record ends now, in whatever state, if it is as it was seen when the store writes: it counts as absent, and the
-    /// next caller runs the body. Its result, steps and fingerprint are deleted at once, its name with the next purge.
+    /// The record expires now, in any state, if it is as it was seen when the store writes. It then counts as absent,
+    /// and the next caller runs the body. The store deletes its result, steps and fingerprint at once, and its name
+    /// with the next purge.
     ForgetSeen(Seen),
 }
 
 impl Resolution {
-    /// The same decision, for a record that is as it was seen.
+    /// The same decision, on the condition that the record is as it was seen.
     #[must_use]
     pub fn if_seen(self, seen: Seen) -> Self {
         match self {
@@ -270,7 +287,7 @@ impl Resolution {
         }
     }
 
-    /// What was seen of the record, if the decision depends on it.
+    /// What the operator saw of the record, if the decision depends on it.
     #[must_use]
     pub const fn seen(&self) -> Option<Seen> {
         match self {
@@ -279,7 +296,7 @@ impl Resolution {
         }
     }
 
-    /// What it records, if it records a result.
+    /// The result that the decision records, if it records one.
     #[must_use]
     pub const fn recorded(&self) -> Option<(Verdict, &StoredResult)> {
         match self {
@@ -305,9 +322,9 @@ impl Resolution {
 pub enum ResolveAnswer {
     /// The decision is applied.
     Resolved,
-    /// The key is in this state, not in doubt; nothing changed.
+    /// The key is not in doubt but in this state; nothing changed.
     NotInDoubt(State),
-    /// The record is not as it was seen any more, and in this state; nothing changed.
+    /// The record is not as it was seen any more. It is in this state; nothing changed.
     Changed(State),
     /// There is no such record.
     Absent,

@@ -1,11 +1,11 @@
-//! What an operator's word does to a record.
+//! The transition for an operator's decision.
 
 use std::time::Duration;
 
 use super::transition::{Transition, live, released, terminal};
 use super::{Owner, Record, Resolution, ResolveAnswer, Seen, State, StoredResult, Timestamp, Tombstone};
 
-/// Carries out an operator's word on a key in doubt, or on what was seen.
+/// Applies an operator's decision to a key in doubt, or to a record that is as the operator saw it.
 #[must_use]
 pub fn resolve(
     record: Option<&Record>,
@@ -26,14 +26,15 @@ pub fn resolve(
     }
     let new = match resolution.recorded() {
         Some((verdict, result)) => terminal(record, Owner::NOBODY, verdict, result.clone(), now),
-        // The owner goes too: the worker in doubt must not take the release for its own.
+        // The owner is removed too, so that the worker in doubt does not take this release for its own.
         None => Record { owner: Owner::NOBODY, ..released(record, false, Duration::ZERO, now) },
     };
     Transition::put(new, ResolveAnswer::Resolved)
 }
 
-/// What is left of a forgotten record until it is purged: its fence, which no later one may be below. It ended so long
-/// ago that it is over by every clock, and is the first that a purge finds; and it has a result, so no store keeps steps.
+/// What is left of a forgotten record until the purge: its fence, which every later fence must exceed. It expired so
+/// long ago that it is expired by every clock and is the first that a purge finds. It has a result, so no store keeps
+/// its steps.
 fn ended(record: &Record) -> Record {
     let long_ago = Some(Timestamp::from_micros(1));
     Record {

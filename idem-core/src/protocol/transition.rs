@@ -1,5 +1,5 @@
-//! The transitions. Each takes what the store holds, what is asked and the store's now, and says
-//! what to write and what to answer.
+//! The transitions. Each takes the stored record, the request and the store's time, and returns what to write and what
+//! to answer.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub fn is_live(record: &Record, now: Timestamp) -> bool {
     record.expires_at.is_none_or(|end| now < end)
 }
 
-/// Whether a record must not have an end: forgetting it would start a body again that may start at most once.
+/// Whether a record must never expire: if it were forgotten, a body that may start at most once would start again.
 #[must_use]
 pub const fn is_endless(record: &Record) -> bool {
     match record.state {
@@ -52,9 +52,9 @@ pub(super) fn live(record: Option<&Record>, now: Timestamp) -> Option<&Record> {
 
 /// Claims a key.
 ///
-/// `record` is what the store holds, expired or not. `floor` is a fence that every new one must
-/// exceed; a store that deletes records passes the highest fence it has deleted, so that fences
-/// rise even if its clock steps back, and [`Fence::default`] where it keeps none.
+/// `record` is what the store holds, expired or not. Every new fence exceeds `floor`. A store that keeps the highest
+/// fence of the records it deleted passes that one, so that fences rise even if its clock steps back. Any other store
+/// passes [`Fence::default`].
 #[must_use]
 pub fn claim(
     record: Option<&Record>,
@@ -75,10 +75,11 @@ pub fn claim(
     match record.state {
         State::Completed | State::Failed => Transition::keep(replay(record)),
         State::InFlight if is_own => Transition::keep(ClaimAnswer::Granted(granted(record, request, now))),
-        // A late copy of a claim that was answered: nobody waits for this answer, so nobody would run the body.
+        // This is a late copy of a claim that already got its answer. Nobody waits for a second answer, so nobody would
+        // run the body.
         State::Released if is_own => Transition::keep(not_due(record, now)),
         State::InDoubt if is_own || !may_settle(request) => Transition::keep(ClaimAnswer::InDoubt),
-        // In doubt with a lease that runs: its worker is alive, and may be in the middle of the effect.
+        // In doubt with a running lease: the worker is alive and may be in the middle of the effect.
         State::InFlight | State::InDoubt if now < record.lease_until => {
             Transition::keep(ClaimAnswer::Busy { retry_after: record.lease_until.since(now) })
         }
@@ -91,7 +92,7 @@ pub fn claim(
     }
 }
 
-/// A claim of a key whose last run began and ended without saying what happened.
+/// Claims a key whose last run began and did not report an outcome.
 fn take_over(record: &Record, old_fence: Fence, request: &Claim, now: Timestamp) -> Transition<ClaimAnswer> {
     let is_cautious = record.on_crash == OnCrash::InDoubt || request.on_crash == OnCrash::InDoubt;
     if is_cautious && !may_settle(request) {
@@ -107,16 +108,16 @@ fn attempts_are_over(record: &Record, request: &Claim) -> bool {
     request.max_attempts.is_some_and(|most| record.attempt >= most.get())
 }
 
-/// Whether this claim settles doubts at all. One that would let the next crash be rerun does not: given back
-/// unused, it would leave a lapsed lease in the place of a doubt.
+/// Whether this claim may settle a doubt. A claim under [`OnCrash::Rerun`] may not: if it were released unused, the
+/// record would have a lapsed lease instead of the doubt.
 #[must_use]
 pub fn may_settle(request: &Claim) -> bool {
     request.recovers && request.on_crash == OnCrash::InDoubt
 }
 
-/// What the holder of a record in flight is granted by this claim.
+/// The grant that the holder of a record in flight gets for this claim.
 ///
-/// For stores whose server grants, and which make the answer of the record that it wrote.
+/// For stores whose server decides the claim, and which build the answer from the record that the server wrote.
 #[must_use]
 pub fn granted(record: &Record, request: &Claim, now: Timestamp) -> Grant {
     Grant {
@@ -133,8 +134,8 @@ fn not_due(record: &Record, now: Timestamp) -> ClaimAnswer {
     ClaimAnswer::RetryAt { retry_after: record.retry_at.since(now) }
 }
 
-/// The number of a grant after `attempt` others. Those past the limit all have the number after the limit: none of
-/// them starts a body, so they are not counted.
+/// The attempt number of a grant after `attempt` others. Every grant past the limit has the limit plus one: it starts
+/// no body, so it is not counted.
 fn next_attempt(attempt: u32, max_attempts: Option<NonZeroU32>) -> u32 {
     let past_the_limit = max_attempts.map_or(u32::MAX, |most| most.get().saturating_add(1));
     attempt.saturating_add(1).min(past_the_limit.max(attempt))
@@ -174,7 +175,7 @@ fn grant(
 fn in_flight_until(on_crash: OnCrash, lease_until: Timestamp, ttl: Duration) -> Option<Timestamp> {
     match on_crash {
         OnCrash::Rerun => Some(lease_until.after(ttl)),
-        // Forgetting it would start the body a second time.
+        // If the record were forgotten, the body would start a second time.
         OnCrash::InDoubt => None,
     }
 }
@@ -185,7 +186,8 @@ fn replay(record: &Record) -> ClaimAnswer {
             ClaimAnswer::Exhausted { attempts: attempt }
         }
         Some(replay) => ClaimAnswer::Replay(replay),
-        // A terminal record has both; a store's reader sees to it. Whatever it is, it must not run.
+        // Not reached: the code of a store that reads a terminal record checks that it has a result and a completion
+        // time. If one has not, the body still must not run.
         None => ClaimAnswer::Replay(Replay {
             verdict: Verdict::Completed,
             result: StoredResult::Tombstone(Tombstone::NotEncodable),
@@ -196,7 +198,7 @@ fn replay(record: &Record) -> ClaimAnswer {
     }
 }
 
-/// A doubt never expires. Its lease is over: whoever can settle it need not wait.
+/// A doubt never expires. Its lease is over, so a claim that can settle it need not wait.
 fn in_doubt(record: &Record, now: Timestamp) -> Record {
     let lease_until = record.lease_until.min(now);
     Record { state: State::InDoubt, lease_until, expires_at: None, ..record.clone() }
@@ -205,7 +207,7 @@ fn in_doubt(record: &Record, now: Timestamp) -> Record {
 fn exhaust(record: &Record, request: &Claim, now: Timestamp) -> Transition<ClaimAnswer> {
     let failed = Record { ttl: request.ttl, ..record.clone() };
     let result = StoredResult::Tombstone(Tombstone::Exhausted);
-    // The steps stay: nobody knows what the last run did but by them.
+    // The steps stay: only they show what the last run did.
     let failed = Record {
         steps: record.steps.clone(),
         ..terminal(&failed, Owner::NOBODY, Verdict::Failed, result, now)
@@ -227,7 +229,7 @@ pub(super) fn terminal(
         },
         owner,
         result: Some(result),
-        // Nobody runs the body again, and the room is the result's.
+        // No body runs again, and the result needs the space.
         steps: Vec::new(),
         completed_at: Some(now),
         expires_at: Some(now.after(record.ttl)),
@@ -235,22 +237,22 @@ pub(super) fn terminal(
     }
 }
 
-/// Given up. `recovered` says whether the next grant takes over from a run of which nobody knows what it did: the
-/// record is then as one whose lease lapses when it is due.
+/// The record after a release. `recovered` says whether the next grant takes over from a run whose outcome is unknown.
+/// Such a record is treated as a lapsed lease from `retry_at` on.
 pub(super) fn released(record: &Record, recovered: bool, retry_after: Duration, now: Timestamp) -> Record {
-    // Due at once is due by any clock, also one that is set back meanwhile.
+    // A record that is due at once is due by every clock, also by one that is set back.
     let retry_at = if retry_after.is_zero() { Timestamp::default() } else { now.after(retry_after) };
     Record {
         state: State::Released,
         recovered,
         retry_at,
-        // A record that is not due must not be forgotten first, or its attempts would be too.
+        // The record must not expire before it is due, or its attempt count would be lost.
         expires_at: Some(now.max(retry_at).after(record.ttl)),
         ..record.clone()
     }
 }
 
-/// As if the grant had not been: no body started, and what was not known before it is not known after it.
+/// The record as if the grant had never been made: no body started, and a doubt or a lapsed lease is there again.
 fn unused(record: &Record, now: Timestamp) -> Record {
     let before = uncounted(record);
     if !record.recovered {
@@ -264,8 +266,8 @@ fn unused(record: &Record, now: Timestamp) -> Record {
     released(&before, true, Duration::ZERO, now)
 }
 
-/// In doubt as before the grant. The owner stays, so that a late copy of its claim is refused, and the fence is
-/// nobody's: it says no more of a run that was not its own.
+/// In doubt as before the grant. The owner stays, so that a late copy of its claim is refused. The fence is a new one
+/// that no owner holds, so the owner can no longer decide about a run that was not its own.
 fn doubt_again(record: &Record, now: Timestamp) -> Record {
     let fence = Fence::new(record.fence.get().saturating_add(1));
     Record { fence, ..in_doubt(&uncounted(record), now) }
@@ -276,8 +278,8 @@ fn uncounted(record: &Record) -> Record {
     Record { attempt: record.attempt.saturating_sub(1), ..record.clone() }
 }
 
-/// Whether the holder of such a record may still speak. In doubt, it is alive in spite of its lapsed lease, and
-/// knows best what happened.
+/// Whether requests of the holder still count in this state. The holder of a record in doubt may be alive in spite of
+/// its lapsed lease, and knows best what happened.
 const fn is_held(state: State) -> bool {
     matches!(state, State::InFlight | State::InDoubt)
 }
@@ -304,7 +306,7 @@ pub fn renew(record: Option<&Record>, request: &Renew, now: Timestamp) -> Transi
     }
 }
 
-/// Records a step of the body, also if the lease is over: it is as true as a result is then.
+/// Records a step of the body, also if the lease is over, as [`complete`] does with a result.
 ///
 /// It does not touch the lease.
 #[must_use]
@@ -347,7 +349,7 @@ pub fn complete(record: Option<&Record>, request: &Complete, now: Timestamp) -> 
     }
 }
 
-/// Gives a claim up.
+/// Releases a claim.
 #[must_use]
 pub fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> Transition<ReleaseAnswer> {
     let Some(record) = mine(record, request.owner, request.fence, now) else {
@@ -366,9 +368,9 @@ fn give_up(record: &Record, request: &Release, now: Timestamp) -> Transition<Rel
         ReleaseCause::Failed => released(record, false, request.retry_after, now),
         ReleaseCause::Unused => unused(record, now),
         ReleaseCause::NothingHappened => unused(&Record { recovered: false, ..record.clone() }, now),
-        // A doubt it was before, and its holder does not know more.
+        // The key was in doubt before, and its holder does not know more.
         ReleaseCause::Abandoned | ReleaseCause::Doubtful if was_in_doubt => in_doubt(record, now),
-        // Whoever asked what an earlier run did started no body.
+        // A recovered grant that found out nothing started no body.
         ReleaseCause::Doubtful if record.recovered => doubt_again(record, now),
         ReleaseCause::Doubtful => in_doubt(record, now),
         ReleaseCause::Abandoned if record.on_crash == OnCrash::InDoubt => in_doubt(record, now),

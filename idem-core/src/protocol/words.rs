@@ -1,11 +1,11 @@
-//! The words for states, policies and reasons, as stores that people read write them and commands print them.
+//! The names of states, policies and reasons, as commands print them and as stores with a readable format write them.
 
-use super::{OnCrash, State, Tombstone};
+use super::{Durability, OnCrash, State, Tombstone};
 
 macro_rules! words {
     ($ty:ident { $($variant:ident => $word:literal,)* }) => {
         impl $ty {
-            /// Its word. It never changes: stores keep it.
+            /// Its name. It never changes, because stores keep it.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -13,7 +13,7 @@ macro_rules! words {
                 }
             }
 
-            /// The one with this word.
+            /// The value with this name.
             #[must_use]
             pub fn from_word(word: &str) -> Option<Self> {
                 match word {
@@ -36,6 +36,11 @@ words!(State {
 words!(OnCrash {
     Rerun => "rerun",
     InDoubt => "in_doubt",
+});
+
+words!(Durability {
+    Full => "full",
+    Relaxed => "relaxed",
 });
 
 words!(Tombstone {

@@ -1,5 +1,5 @@
-//! Which keys this process saw a result of, so that a claim on one reads first, which costs the server less than a
-//! claim does. A wrong hint costs one read and decides nothing.
+//! Remembers for which keys this process has seen a result. A claim on such a key first reads the record, which costs
+//! the server less than a claim. A wrong hint costs one read and decides nothing.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::key::RecordKey;
 
-/// How many keys are remembered; a newer one takes the place of an older with the same remainder.
+/// How many keys are remembered. A newer key evicts an older one in the same slot.
 const PLACES: usize = 8_192;
 
 /// A fixed number of remembered keys, shared by all callers without a lock.
@@ -27,18 +27,18 @@ impl Hints {
         Self { hasher: RandomState::new(), places: (0..PLACES).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// What a key is remembered by.
+    /// The mark of a key.
     #[must_use]
     pub fn mark(&self, key: &RecordKey) -> Mark {
         Mark(self.hasher.hash_one(key) | 1)
     }
 
     fn place(&self, mark: Mark) -> &AtomicU64 {
-        // The lowest bit is always set.
+        // The lowest bit of a mark is always set, so it does not help to choose a slot.
         &self.places[usize::try_from((mark.0 >> 1) % PLACES as u64).unwrap_or(0)]
     }
 
-    /// Whether it probably has a result.
+    /// Whether the key with this mark probably has a result.
     #[must_use]
     pub fn has(&self, mark: Mark) -> bool {
         self.place(mark).load(Ordering::Relaxed) == mark.0

@@ -1,9 +1,10 @@
-//! What most stores need beside the protocol, for people who write one.
+//! What most stores need besides the protocol, for people who write a store.
 //!
-//! Nothing here is needed to keep the contract; all of it is what the stores of this library share. Each module
-//! says what it is for. A store that has its own way needs none of them.
+//! The stores of this library share these modules. No store has to use them to keep the contract. Each module says what
+//! it is for.
 
 pub mod hints;
+pub mod network;
 pub mod own_runtime;
 pub mod retry;
 pub mod step_bytes;

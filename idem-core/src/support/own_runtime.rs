@@ -1,8 +1,7 @@
-//! A runtime of the stores' own: one thread that drives what no caller may hold up.
+//! A runtime for the stores: one thread that drives the work that no caller may hold up.
 //!
-//! A connection lives in the runtime it was made in. In the caller's, a body that blocks its thread
-//! would hold up the renewal of its own lease, and a caller's runtime that ends would take the
-//! connection with it (decision 0001).
+//! A connection is bound to the runtime in which it was made. In the caller's runtime, a body that blocks its thread
+//! would hold up the renewal of its own lease, and the connection would end with that runtime (decision 0001).
 
 use std::future::pending;
 use std::sync::LazyLock;
@@ -19,16 +18,16 @@ static OWN: LazyLock<Option<Handle>> = LazyLock::new(|| {
     Some(handle)
 });
 
-/// The runtime itself.
+/// The handle of the runtime.
 ///
 /// # Errors
 ///
-/// `Unavailable` where the process cannot start a thread.
+/// `Unavailable` if the process cannot start a thread.
 pub fn own_runtime() -> Result<&'static Handle, StoreError> {
     OWN.as_ref().ok_or_else(|| StoreError::unavailable("no thread can be started for it"))
 }
 
-/// Does `work` there. It goes on when the returned future is dropped.
+/// Runs `work` in that runtime. The work continues when the returned future is dropped.
 ///
 /// # Errors
 ///

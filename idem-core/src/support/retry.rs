@@ -1,8 +1,9 @@
-//! Asking again where a store's answer was lost or the store was away for a moment.
+//! Retries a request whose answer was lost, or for which the store was unavailable for a moment.
 //!
-//! Every step of the protocol may be asked again by the same owner, so a store that talks to a server
-//! asks until it has an answer or its time is over.
+//! The same owner may send each request of the protocol again. So a store that talks to a server retries until it has
+//! an answer or its time is over.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -13,12 +14,12 @@ use crate::error::StoreError;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Asks until there is an answer that asking again would not change, for `time` in all.
+/// Calls `ask` until the answer is final or `time` is over. Success and an error that is not transient are final.
 ///
 /// # Errors
 ///
-/// The last one. It is [`OutcomeUnknown`](crate::StoreErrorKind::OutcomeUnknown) as soon as one try may have
-/// been applied, whatever the later ones say.
+/// The last error. If any try may have been applied, it is [`OutcomeUnknown`](crate::StoreErrorKind::OutcomeUnknown),
+/// whatever later tries return.
 pub async fn retried<T, F>(time: Duration, mut ask: impl FnMut() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
@@ -56,6 +57,31 @@ where
         }
         sleep(pause).await;
     }
+}
+
+/// As [`retried`]. Where `time` ends in the middle of a try, the error is that of the try before, which says more.
+///
+/// For tries of which nothing remains, as the first connection to a server.
+///
+/// # Errors
+///
+/// As [`retried`], but for that.
+pub async fn retried_with_cause<T, F>(time: Duration, mut ask: impl FnMut() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let last = Mutex::new(None);
+    let answer = retried(time, || {
+        let (asked, last) = (ask(), &last);
+        async move {
+            let answer = asked.await;
+            *last.lock().unwrap_or_else(PoisonError::into_inner) = answer.as_ref().err().cloned();
+            answer
+        }
+    })
+    .await;
+    let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
+    answer.map_err(|error| last.filter(StoreError::is_transient).unwrap_or(error))
 }
 
 fn late(time: Duration) -> StoreError {
@@ -117,6 +143,25 @@ mod tests {
             Err(if tries == 1 { StoreError::outcome_unknown("cut") } else { StoreError::configuration("no") })
         };
         assert_eq!(asked(lost).await.0.unwrap_err().kind(), StoreErrorKind::OutcomeUnknown);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_error_of_the_try_before_is_kept_where_the_time_ends_in_the_middle_of_one() {
+        let count = Cell::new(0);
+        let answer = retried_with_cause(TIME, || {
+            count.set(count.get() + 1);
+            let first = count.get() == 1;
+            async move {
+                match first {
+                    true => Err::<(), _>(StoreError::unavailable("the reason")),
+                    false => pending().await,
+                }
+            }
+        })
+        .await;
+        let error = answer.unwrap_err();
+        assert_eq!((error.kind(), count.get()), (StoreErrorKind::Unavailable, 2));
+        assert!(error.to_string().contains("the reason"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

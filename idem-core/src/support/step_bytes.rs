@@ -1,6 +1,6 @@
-//! A recorded step as bytes, for the stores that keep it so.
+//! A recorded step as bytes, for stores that keep steps as bytes.
 //!
-//! Owns the bytes, in both directions. They are one for one: two steps are equal where their bytes are.
+//! Owns the byte format, encoding and decoding. Two steps are equal exactly if their bytes are equal.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -28,7 +28,7 @@ pub fn encode(step: &RecordedStep) -> Vec<u8> {
     };
     let mut bytes = Vec::with_capacity(7 + step.name.len() + 32 + value.len());
     bytes.extend([VERSION, kind, if step.input.is_some() { HAS_INPUT } else { 0 }]);
-    // The engine takes no name of more than a few hundred bytes, and no store one of 4 GiB.
+    // The engine limits a name to a few hundred bytes, and no store takes one of 4 GiB.
     bytes.put_u32(u32::try_from(step.name.len()).unwrap_or(u32::MAX));
     bytes.extend_from_slice(step.name.as_bytes());
     if let Some(input) = &step.input {

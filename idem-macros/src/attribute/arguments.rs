@@ -1,6 +1,6 @@
 //! The arguments of a function, as the names that its attribute may use.
 //!
-//! Owns which names there are and how they are spelled in messages. Knows nothing of options.
+//! Owns which names there are and how messages spell them. Knows nothing about options.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// The names that `signature` binds, in order; `self` is one.
+    /// The names that `signature` binds, in order, including `self`.
     pub(crate) fn of(signature: &syn::Signature) -> Self {
         let mut arguments = Self { function: signature.ident.unraw().to_string(), ..Self::default() };
         for input in &signature.inputs {
@@ -39,12 +39,12 @@ impl Arguments {
         self.names.iter().find(|argument| argument.unraw() == name)
     }
 
-    /// An argument for examples in messages: the last, as the first is often the application.
+    /// An argument for examples in messages. It is the last one, because the first is often the application.
     pub(crate) fn example(&self) -> String {
         self.names.last().map_or_else(|| "order".into(), |name| name.unraw().to_string())
     }
 
-    /// Why `name`, which is none of these, cannot be used, and what could be.
+    /// The message for `name`, which is not one of the arguments: why it cannot be used, and what can.
     pub(crate) fn unknown(&self, name: &str) -> String {
         let function = &self.function;
         if self.names.is_empty() && !self.has_unnamed {
@@ -70,14 +70,14 @@ impl Arguments {
         }
     }
 
-    /// The names as a sentence has them.
+    /// The names as a list in a sentence.
     pub(crate) fn listed(&self) -> String {
         let names: Vec<String> = self.names.iter().map(|name| name.unraw().to_string()).collect();
         list(names.iter().map(String::as_str))
     }
 
-    /// Whether `tokens` name an argument anywhere, also in a format string. A field, a method or a segment of a path
-    /// that is called like an argument is none.
+    /// Whether `tokens` name an argument anywhere, also in a format string. A field, a method or a path segment with
+    /// the name of an argument does not count.
     pub(crate) fn are_named_in(&self, tokens: &TokenStream) -> bool {
         let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
         let sign = |at: Option<usize>, sign: char| {
@@ -122,8 +122,8 @@ impl<'ast> Visit<'ast> for Arguments {
     fn visit_type(&mut self, _: &'ast syn::Type) {}
 }
 
-/// Where a name parsed out of a literal stands: it is shown at the literal, and is the argument that
-/// it names even where that came out of another macro.
+/// The identifier for a name that was parsed out of a literal. Its location is the literal, and its hygiene is that of
+/// the argument, so that it resolves even if the argument came from another macro.
 pub(crate) fn named_at(argument: &Ident, literal: Span) -> Ident {
     let mut named = argument.clone();
     named.set_span(argument.span().located_at(literal));

@@ -1,8 +1,8 @@
-//! Tokens of a guarded function.
+//! The tokens of a guarded function.
 //!
-//! Owns the expansion, which is kept small: everything that need not know the function is in the
-//! runtime. Checks nothing. Our names are `mixed_site`, so the user's locals never meet them, and begin with `__idem`,
-//! as a constant of the user's module would turn a binding of its name into a pattern.
+//! Owns the expansion. Keep it small: everything that does not depend on the function is in the runtime. Checks
+//! nothing. Our names are `mixed_site`, so they do not clash with the user's locals. They begin with `__idem`, because
+//! a constant with the same name in the user's module would turn a binding into a pattern.
 
 mod key_function;
 
@@ -49,7 +49,7 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     };
     let detachable = detachable(model, &runtime);
     let registration = registration::expand(model, &runtime);
-    // `result` is bound so that in edition 2021 no temporary outlives the arguments.
+    // The result is bound to a name so that in edition 2021 no temporary outlives the arguments.
     let guarded = model.function.with_code(quote_spanned! {Span::mixed_site()=>
         #import
         #registration
@@ -68,7 +68,7 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     quote_spanned!(Span::mixed_site()=> #guarded #key_function)
 }
 
-/// Our code, shown at the user's: what rustc has to say of it is said there.
+/// A span for our code at the location of the user's code, so that rustc reports errors there.
 fn beside(user: Span) -> Span {
     Span::mixed_site().located_at(user)
 }
@@ -82,8 +82,8 @@ fn store(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     quote_spanned!(span=> #runtime::#make(#store))
 }
 
-/// The only bound on the return type, and it stands at the return type. The call has exactly its place,
-/// as rustc says twice what it sees at two.
+/// The only bound on the return type, at the location of the return type. The call has exactly that location, because
+/// rustc would report an error twice if there were two.
 fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let returns = model.returns.to_token_stream();
     let places: Vec<Span> = returns.clone().into_iter().map(|token| token.span()).collect();
@@ -103,7 +103,7 @@ fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     quote_spanned!(Span::mixed_site()=> #begin #returns #end #(#terminal)* #(#keeps)* #(#pace)* #(#upgrade)*)
 }
 
-/// That each argument of a detached function can leave its caller, said at its type.
+/// Checks that each argument of a detached function can leave its caller. Errors are at the argument's type.
 fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
     if model.detach.is_none() {
         return Vec::new();
@@ -118,7 +118,7 @@ fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
         .collect()
 }
 
-/// The call of the runtime. What a detached body lacks is shown at the word that asks for it.
+/// The call of the runtime. Errors about a detached body are at the word `detach`.
 fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let (run, span) = match (model.detach, &model.missing_key) {
         (Some(word), _) => ("run_detached", beside(word)),
@@ -134,7 +134,7 @@ fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     }
 }
 
-/// The call in the caller's transaction, which is lent to the body under the name it has there.
+/// The call in the caller's transaction. The body borrows the transaction under the name of the argument.
 fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> TokenStream {
     let Carrier { name, said } = carrier;
     let mut lent = name.clone();
@@ -191,13 +191,15 @@ fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let bytes = model.max_result_bytes.iter().map(|number| setting("max_result_bytes", number));
     let fail_open = model.fail_open.then(|| quote_spanned!(span=> .fail_open()));
     let recovering = model.recover.as_ref().map(|_| quote_spanned!(span=> .recovering()));
+    let relaxed =
+        model.relaxed_claims.then(|| quote_spanned!(span=> .claim_durability(#runtime::Durability::Relaxed)));
     let strict = model.strict_steps.then(|| quote_spanned!(span=> .strict_steps()));
     quote_spanned! {span=>
-        #start #(#lengths)* #pace #on_crash #(#attempts)* #(#bytes)* #fail_open #recovering #strict
+        #start #(#lengths)* #pace #on_crash #(#attempts)* #(#bytes)* #fail_open #recovering #relaxed #strict
     }
 }
 
-/// `.name(value)`, at the value.
+/// `.name(value)`, at the location of the value.
 fn setting(name: &str, value: &impl ToTokens) -> TokenStream {
     let span = beside(value.span());
     let name = Ident::new(name, span);
@@ -206,12 +208,12 @@ fn setting(name: &str, value: &impl ToTokens) -> TokenStream {
 
 fn duration(known: Duration) -> TokenStream {
     let span = Span::mixed_site();
-    // Never above 100 years, so the milliseconds fit a `u64`.
+    // At most 100 years, so the milliseconds fit a `u64`.
     let millis = LitInt::new(&grouped(known.as_millis()), span);
     quote_spanned!(span=> ::core::time::Duration::from_millis(#millis))
 }
 
-/// Digits in groups of three, for whoever reads the expansion.
+/// Digits in groups of three, so that the expansion is easy to read.
 fn grouped(number: u128) -> String {
     let digits = number.to_string();
     let grouped = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
@@ -222,7 +224,7 @@ fn scope(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     scope_at(model, runtime, "new")
 }
 
-/// The operation with its scope. `site` is `new`, or `of_key` for what names records and runs nothing.
+/// The operation with its scope. `site` is `new`, or `of_key` for code that only names records.
 pub(super) fn scope_at(model: &Model<'_>, runtime: &TokenStream, site: &str) -> TokenStream {
     let span = Span::mixed_site();
     let site = Ident::new(site, span);
@@ -232,8 +234,8 @@ pub(super) fn scope_at(model: &Model<'_>, runtime: &TokenStream, site: &str) -> 
         Scope::OfMethod => quote_spanned!(span=> at_method::<Self, _>),
     };
     let name = LitStr::new(&model.function.signature.ident.unraw().to_string(), span);
-    // In a block of its own, as items have no hygiene and the body may have a `SITE`. The closure shows the runtime
-    // what the function is a part of, which a macro cannot see.
+    // In a block, because items have no hygiene and the body may have a `SITE`. The type name of the closure shows the
+    // runtime which item contains the function; a macro cannot see that.
     quote_spanned! {span=> {
         static SITE: #runtime::Site = #runtime::Site::#site(
             ::core::module_path!(), #name, ::core::file!(), ::core::line!(), ::core::column!(),
@@ -246,7 +248,7 @@ fn key(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     key_with(model, runtime, model.missing_key)
 }
 
-/// The key, where a value in it may be missing.
+/// The key. `missing_key` is set if a value in the key may be missing.
 pub(super) fn key_with(
     model: &Model<'_>,
     runtime: &TokenStream,
@@ -259,7 +261,7 @@ pub(super) fn key_with(
     let Some((missing, said)) = missing_key else {
         return quote_spanned!(Span::mixed_site()=> #runtime::KeyBuilder::new() #(#pieces)*);
     };
-    // Where it is said, for a key of which nothing can be missing.
+    // At the location of the option, so that rustc reports there if no value of the key can be missing.
     let end = match missing {
         MissingKey::Reject => quote_spanned!(beside(said)=> .reject_missing()),
         MissingKey::Run => quote_spanned!(beside(said)=> .run_missing()),
@@ -278,9 +280,9 @@ fn fingerprint(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     }
 }
 
-/// The user's code as a future. The return that never happens tells rustc the type before it sees the
-/// code, so that its errors are where they would be without us. `async move` and its braces have the
-/// code's own span, or borrow errors lose the names in it.
+/// The user's code as a future. The unreachable `return` tells rustc the type before the code, so that errors are where
+/// they would be without the attribute. `async move` and its braces have the span of the code, because otherwise borrow
+/// errors lose its names.
 fn body(model: &Model<'_>) -> TokenStream {
     let code = model.function.code();
     let returns = model.returns;
@@ -289,14 +291,14 @@ fn body(model: &Model<'_>) -> TokenStream {
             return __idem_never;
         }
     };
-    // Its braces keep the lints of what follows a return; on one line they would be unused ones.
+    // The code's own braces keep the lints about code after a `return`. On one line, rustc would report them as unused
+    // braces.
     let content = if is_on_one_line(code) { code.stream() } else { code.to_token_stream() };
     let recovered = model.recover.as_ref().map(recovered);
     quote_spanned!(code.span()=> async move { #typed #recovered #content })
 }
 
-/// What stands before the user's code where an earlier run is asked about. What rustc has to say of the call
-/// is said at the path.
+/// The code before the user's code if there is a `recover`. Errors about the call of `recover` are at its path.
 fn recovered(recover: &Recover) -> TokenStream {
     let Recover { call, receiver, arguments } = recover;
     let span = beside(call.span());
@@ -312,7 +314,7 @@ fn recovered(recover: &Recover) -> TokenStream {
         call => call.to_token_stream(),
     };
     let given = quote_spanned!(span=> (#(#receiver,)* &__idem_recovery #(, #arguments)*));
-    // With its `.await`, as rustc says twice what it sees at two places.
+    // Includes the `.await`, because rustc would report an error twice if the `.await` had another location.
     let asked = quote_spanned!(span=> __idem_recovering.ask(#call #given).await);
     quote_spanned! {Span::mixed_site()=>
         match __idem_recovering.begin().await {
@@ -329,7 +331,7 @@ fn recovered(recover: &Recover) -> TokenStream {
 }
 
 fn is_on_one_line(code: &Group) -> bool {
-    // Only rustc knows lines; the tests of this crate are without it.
+    // Only rustc provides lines; the unit tests of this crate run without it.
     proc_macro::is_available() && {
         let braces = code.span().unwrap();
         braces.start().line() == braces.end().line()

@@ -1,7 +1,7 @@
 //! The item under the attribute: its signature, and its body as tokens.
 //!
-//! Owns which shapes of function there are. The body is never parsed, so that a half-typed one still
-//! gives a function.
+//! Owns which shapes of functions there are. The body is never parsed, so that a half-typed body still gives a
+//! function.
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::quote;
@@ -21,19 +21,19 @@ pub(crate) struct Function {
     body: Body,
 }
 
-/// Where the user's code stands.
+/// Where the user's code is.
 #[derive(Debug)]
 struct Body {
     /// The outermost braces.
     span: Span,
     inner_attributes: TokenStream,
-    /// `Box::pin` and `async move`, where there is a boxed future around the code.
+    /// The tokens around the code, if it is in a `Box::pin(async move { .. })`.
     boxed: Option<(TokenStream, Span, TokenStream)>,
     code: Group,
 }
 
 impl Function {
-    /// Reads an item, or says why it is no function with a body.
+    /// Parses an item, or returns why it is not a function with a body.
     pub(crate) fn parse(item: TokenStream) -> syn::Result<Self> {
         syn::parse2(item)
     }
@@ -46,12 +46,12 @@ impl Function {
         if self.body.boxed.is_some() { boxed_output(ty) } else { Some(ty) }
     }
 
-    /// Whether calling it gives a future that this crate can look into.
+    /// Whether it is async: an `async fn`, or a boxed future whose code this crate can find.
     pub(crate) fn is_async(&self) -> bool {
         self.signature.asyncness.is_some() || self.body.boxed.is_some()
     }
 
-    /// The types of the arguments, but for those without a name.
+    /// The types of the arguments, except `impl Trait` types, which have no name.
     pub(crate) fn named_types(&self) -> impl Iterator<Item = &Type> {
         self.signature.inputs.iter().filter_map(|input| match input {
             FnArg::Typed(argument) if !is_opaque(&argument.ty) => Some(&*argument.ty),
@@ -64,7 +64,7 @@ impl Function {
         &self.body.code
     }
 
-    /// The function with `guarded` in the place of its code.
+    /// The function with its code replaced by `guarded`.
     pub(crate) fn with_code(&self, guarded: TokenStream) -> TokenStream {
         let Self { attributes, visibility, defaultness, signature, body } = self;
         let inner_attributes = &body.inner_attributes;
@@ -122,7 +122,7 @@ fn body(input: ParseStream<'_>) -> syn::Result<Group> {
     Err(syn::Error::new(place, "expected the body of the function in braces"))
 }
 
-/// Says of another item what to do instead.
+/// Fails for an item that is not a function, with a message that says what to do instead.
 fn require_function(input: ParseStream<'_>) -> syn::Result<()> {
     let ahead = input.fork();
     let start = ahead.span();
@@ -196,7 +196,7 @@ impl Body {
     }
 }
 
-/// `#![..]` belongs to the function, so it must stay in front of what is put around the code.
+/// `#![..]` belongs to the function, so it must stay before the code that is put around the body.
 fn split_inner_attributes(body: TokenStream) -> (TokenStream, TokenStream) {
     let is =
         |token: Option<&TokenTree>, c| matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == c);

@@ -1,7 +1,7 @@
-//! What the attribute says of mistakes that it finds itself: one file for each theme in `mistakes`, with each use
-//! above the words and the tokens at which they are shown. What rustc says is in the workspace's `tests/ui`.
+//! Tests of the errors that the attribute reports itself. `mistakes` has one file for each theme; below each use it has
+//! the messages and the tokens at which they are shown. Errors that rustc reports are in the workspace's `tests/ui`.
 //!
-//! `UPDATE_EXPECT=1` writes them anew, and then each is to be read.
+//! `UPDATE_EXPECT=1` rewrites the files. Read every change.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// The faults of one use, a line each.
+/// The faults of one use, one line each.
 fn shown(code: &str) -> String {
     let mut tokens = code.parse::<TokenStream>().unwrap().into_iter().skip(1);
     let Some(TokenTree::Group(brackets)) = tokens.next() else { panic!("no attribute: {code}") };

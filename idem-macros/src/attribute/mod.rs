@@ -1,8 +1,7 @@
 //! `#[idempotent]`: parse -> validate -> model -> expand.
 //!
-//! `function` and `parse` read the item and the options, `validate` holds every rule and makes the
-//! `model`, and `expand` writes it down. On any fault the item is emitted as it came, so that nothing
-//! else breaks.
+//! `function` and `parse` read the item and the options, `validate` has every rule and makes the `model`, and `expand`
+//! writes the tokens. On any fault the item is emitted unchanged, so that nothing else breaks.
 
 mod arguments;
 mod expand;
@@ -22,7 +21,7 @@ use crate::diagnostics::Faults;
 use function::Function;
 use parse::Options;
 
-/// The item with its body guarded, or as it came and with every fault.
+/// The item with its body guarded, or the unchanged item with every fault.
 pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream {
     let mut faults = Faults::default();
     let options = Options::parse(attribute, &mut faults);
@@ -30,18 +29,18 @@ pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream 
     let model = function.as_ref().and_then(|function| validate::validate(function, options, &mut faults));
     match model {
         Some(model) if faults.is_empty() => expand::expand(&model),
-        // Whatever follows an expression would look like a missing `;`.
+        // Tokens after an expression would look like a missing `;`.
         _ if function::is_expression(item) => faults.to_tokens(),
         _ => {
             let faults = faults.to_tokens();
-            // Arguments that only the attribute names are not faults of their own.
+            // An argument that only the attribute uses must not be reported as unused.
             let allow = function.is_some().then(|| quote!(#[allow(unused_variables)]));
             quote!(#allow #item #faults)
         }
     }
 }
 
-/// What is wrong with a use.
+/// The faults of one use.
 #[cfg(test)]
 fn faults(attribute: TokenStream, item: &TokenStream) -> Faults {
     let mut faults = Faults::default();

@@ -1,4 +1,4 @@
-//! What a valid attribute on a valid function means: what `validate` makes and `expand` writes.
+//! The meaning of a valid attribute on a valid function: the output of `validate` and the input of `expand`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::key::{Fingerprinted, KeyPiece};
 pub(crate) struct Model<'f> {
     pub(crate) function: &'f Function,
     pub(crate) returns: &'f Type,
-    /// Where the runtime is, if not at `::idem`.
+    /// The path of the runtime, if it is not `::idem`.
     pub(crate) runtime: Option<Path>,
     pub(crate) scope: Scope,
     pub(crate) ttl: Option<Length>,
@@ -24,47 +24,49 @@ pub(crate) struct Model<'f> {
     pub(crate) retry_after: Option<Pace>,
     /// Which values are kept.
     pub(crate) record_if: Option<Expr>,
-    /// What is asked of a recorded value that does not decode.
+    /// The function that is called with a recorded value that does not decode.
     pub(crate) upgrade: Option<Expr>,
-    /// Whether a step that nothing records is an error.
+    /// Whether a step that is not recorded is an error.
     pub(crate) strict_steps: bool,
     pub(crate) on_crash: Option<OnCrash>,
     pub(crate) max_attempts: Option<Expr>,
     pub(crate) max_result_bytes: Option<Expr>,
+    /// Whether a crash of the store's server may lose a claim.
+    pub(crate) relaxed_claims: bool,
     pub(crate) fail_open: bool,
-    /// Where `detach` stands, if it does.
+    /// Where `detach` is, if it is set.
     pub(crate) detach: Option<Span>,
     pub(crate) terminal: Option<Expr>,
     pub(crate) store: Expr,
     pub(crate) key: Vec<KeyPiece>,
-    /// What a missing value in the key means, and where that is said.
+    /// What a missing value in the key means, and where the option is.
     pub(crate) missing_key: Option<(MissingKey, Span)>,
     pub(crate) fingerprint: Option<Fingerprinted>,
-    /// The name of the function that gives the record's name.
+    /// The name of the function that returns the record's name.
     pub(crate) key_function: Option<Ident>,
     /// The argument that carries the caller's transaction.
     pub(crate) transaction: Option<Carrier>,
-    /// What is asked about an earlier run.
+    /// The function that is called to find out about an earlier run.
     pub(crate) recover: Option<Recover>,
 }
 
-/// The function that is asked about an earlier run.
+/// The function that is called to find out about an earlier run.
 #[derive(Debug)]
 pub(crate) struct Recover {
-    /// What is called.
+    /// The function.
     pub(crate) call: Expr,
-    /// `self`, where there is one: it comes first.
+    /// `self`, if there is one: the first argument.
     pub(crate) receiver: Option<Ident>,
-    /// What it is given after the recovery, by reference.
+    /// The arguments after the recovery, passed by reference.
     pub(crate) arguments: Vec<Ident>,
 }
 
 /// The argument that carries a transaction.
 #[derive(Debug)]
 pub(crate) struct Carrier {
-    /// As the arguments have it, so that the body finds it under this name.
+    /// The name in the function's arguments, under which the body uses it.
     pub(crate) name: Ident,
-    /// Where the option names it.
+    /// Where the option is.
     pub(crate) said: Span,
 }
 
@@ -82,7 +84,7 @@ pub(crate) enum Scope {
 /// A length of time.
 #[derive(Debug)]
 pub(crate) enum Length {
-    /// Known and checked.
+    /// A checked constant.
     Known(Duration),
     /// An expression of type `Duration`.
     Computed(Expr),
@@ -91,13 +93,13 @@ pub(crate) enum Length {
 /// When a key whose body failed is due again.
 #[derive(Debug)]
 pub(crate) enum Pace {
-    /// Known and checked.
+    /// A checked constant.
     Known(Duration),
-    /// From the first, doubling up to the second.
+    /// The first duration, doubled after each attempt up to the second.
     Backoff(Duration, Duration),
-    /// An expression that is one of these.
+    /// An expression of type `Duration`, or of a range of two durations.
     Computed(Expr),
-    /// What a function makes of the error and the attempt.
+    /// A function of the error and the attempt.
     By(Expr),
 }
 
@@ -106,7 +108,7 @@ pub(crate) enum Pace {
 pub(crate) enum OnCrash {
     /// Run the body again.
     Rerun,
-    /// Run nothing until somebody has looked.
+    /// Run nothing until an operator decides.
     InDoubt,
 }
 
@@ -115,6 +117,6 @@ pub(crate) enum OnCrash {
 pub(crate) enum MissingKey {
     /// The call is refused.
     Reject,
-    /// The body runs as if nothing guarded it.
+    /// The body runs without any guard.
     Run,
 }

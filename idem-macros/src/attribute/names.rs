@@ -1,7 +1,8 @@
-//! The names of the options, once: the parser knows no other, and a test holds every table of options to them.
+//! The names of the options, in one place: the parser accepts no other name, and a test compares every table of options
+//! with them.
 
 /// Every option, in the order of the documentation.
-pub(crate) const NAMES: [&str; 24] = [
+pub(crate) const NAMES: [&str; 25] = [
     "key",
     "store",
     "ttl",
@@ -20,6 +21,7 @@ pub(crate) const NAMES: [&str; 24] = [
     "record_if",
     "upgrade",
     "store_timeout",
+    "claim_durability",
     "key_fn",
     "fail_open",
     "detach",

@@ -1,7 +1,7 @@
-//! The options as they are written: `name = value` and `name`.
+//! Parsing of options: `name = value` and `name`.
 //!
-//! Owns the syntax and which options there are. What a value may be is `validate`'s affair. A fault in
-//! one option does not hide those in the others.
+//! Owns the syntax and which options there are. `validate` owns which values are valid. A fault in one option does not
+//! hide the faults in others.
 
 use std::fmt::Display;
 
@@ -15,10 +15,10 @@ use super::names::NAMES;
 use crate::diagnostics::{Fault, Faults, closest, list};
 use crate::key::expression::ungrouped;
 
-/// An option that may be absent, or there and faulty.
+/// An option that may be absent, valid or faulty.
 pub(crate) type Given<T> = Option<Result<T, Fault>>;
 
-/// What was given.
+/// The options of one use.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     pub(crate) key: Given<Value>,
@@ -39,13 +39,14 @@ pub(crate) struct Options {
     pub(crate) record_if: Given<Value>,
     pub(crate) upgrade: Given<Value>,
     pub(crate) store_timeout: Given<Value>,
+    pub(crate) claim_durability: Given<Value>,
     pub(crate) fail_open: Given<Word>,
     pub(crate) detach: Given<Word>,
     pub(crate) missing_key: Given<Value>,
     pub(crate) key_fn: Given<Value>,
     pub(crate) transaction: Given<Value>,
     pub(crate) runtime: Given<Value>,
-    /// The names seen, also those whose option did not parse.
+    /// The names of all options, including those that did not parse.
     pub(crate) seen: Vec<String>,
 }
 
@@ -64,7 +65,7 @@ impl Value {
     }
 }
 
-/// An option that is a word alone; where it stands.
+/// An option without a value, and where it is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Word(pub(crate) Span);
 
@@ -93,7 +94,7 @@ impl Options {
         options
     }
 
-    /// Notes the option called `name`; of other names nothing.
+    /// Stores the option called `name`; ignores unknown names.
     fn set(&mut self, name: &str, meta: Meta) {
         let place = match name {
             "fail_open" => return self.fail_open = Some(Word::of(name, &meta)),
@@ -116,6 +117,7 @@ impl Options {
             "record_if" => &mut self.record_if,
             "upgrade" => &mut self.upgrade,
             "store_timeout" => &mut self.store_timeout,
+            "claim_durability" => &mut self.claim_durability,
             "key_fn" => &mut self.key_fn,
             "missing_key" => &mut self.missing_key,
             "transaction" => &mut self.transaction,
@@ -134,7 +136,7 @@ struct Found {
 }
 
 impl Found {
-    /// Goes over all options; after a fault it goes on at the next option.
+    /// Parses all options. After a fault it continues at the next option.
     fn parse(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
         while !input.is_empty() {
             if let Err(fault) = self.option(input) {
@@ -152,7 +154,7 @@ impl Found {
 
     fn option(&mut self, input: ParseStream<'_>) -> Result<(), Fault> {
         if input.peek(syn::LitStr) {
-            // Most likely the key, so that it is not missing as well.
+            // The text is most likely the key, so `key` is not reported as missing too.
             self.seen.push("key".into());
         }
         let name = input.call(Ident::parse_any).map_err(|_| no_name(input))?;
@@ -175,12 +177,12 @@ impl Found {
     }
 }
 
-/// Whether what comes looks like an option with a value.
+/// Whether the next tokens look like an option with a value.
 fn is_option(input: ParseStream<'_>) -> bool {
     input.peek(syn::Ident) && input.peek2(Token![=]) && !input.peek2(Token![==])
 }
 
-/// What follows a name.
+/// Parses the part after a name.
 fn value(input: ParseStream<'_>, name: Ident, text: &str) -> Result<Meta, Fault> {
     if input.is_empty() || input.peek(Token![,]) {
         return Ok(Meta::Path(name.into()));
@@ -198,7 +200,7 @@ fn value(input: ParseStream<'_>, name: Ident, text: &str) -> Result<Meta, Fault>
     Ok(Meta::NameValue(MetaNameValue { path: name.into(), eq_token, value }))
 }
 
-/// A fault of the next token.
+/// A fault at the next token.
 fn next(input: ParseStream<'_>, message: impl Display) -> Fault {
     match input.cursor().token_tree() {
         Some((token, _)) => Fault::at(&token, message),
@@ -224,7 +226,7 @@ fn unknown(name: &str) -> String {
     }
 }
 
-/// What other libraries call ours, and then what is spelled alike.
+/// The option that was probably meant: its name in other libraries, or a name with a similar spelling.
 fn meant(name: &str) -> Option<&'static str> {
     match name {
         "expire" | "expires" | "expiry" | "expires_in" | "time" | "retention" => Some("ttl"),
@@ -238,6 +240,7 @@ fn meant(name: &str) -> Option<&'static str> {
         "migrate" | "convert_old" | "decode" => Some("upgrade"),
         "strict" | "strict_steps" => Some("steps"),
         "deadline" | "max_duration" => Some("timeout"),
+        "durability" | "durable" | "synchronous_commit" | "fsync" => Some("claim_durability"),
         "krate" | "path" => Some("crate"),
         "on_rerun" | "resume" | "recovery" => Some("recover"),
         "tx" | "conn" | "connection" | "transactional" => Some("transaction"),

@@ -1,6 +1,7 @@
-//! What a guarded function tells the catalogue: constants that the linker gathers, made of the source alone.
+//! The registration of a guarded function in the catalogue: constants that the linker gathers, made only from the
+//! source.
 //!
-//! Owns which facts there are; their names are those that the runtime's registry reads. Nothing of it runs in a call.
+//! Owns which facts there are; the runtime's registry reads them by their names. This code never runs in a call.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
@@ -23,8 +24,8 @@ pub(super) fn expand(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
         let fact = LitStr::new(&fact, span);
         quote_spanned!(span=> (#name, #fact))
     });
-    // In a block of its own, as items have no hygiene. The type shows the runtime what the function is a part of, which
-    // a macro cannot see.
+    // In a block, because items have no hygiene. The name of the type shows the runtime which item contains the
+    // function; a macro cannot see that.
     quote_spanned! {span=> {
         struct Here;
         #runtime::register!(#runtime::Registered::#kind(
@@ -46,11 +47,14 @@ fn facts(model: &Model<'_>) -> Vec<(&'static str, String)> {
     if model.on_crash == Some(OnCrash::InDoubt) {
         facts.push(("on_crash", "in_doubt".into()));
     }
+    if model.relaxed_claims {
+        facts.push(("claim_durability", "relaxed".into()));
+    }
     facts.push(("returns", source(model.returns)));
     facts
 }
 
-/// The key as a template, also where it was written as a place or an expression.
+/// The key as a template, also if it was written as a place or an expression.
 fn key(pieces: &[KeyPiece]) -> String {
     let shown = pieces.iter().map(|piece| match piece {
         KeyPiece::Literal(text) => text.value().replace('{', "{{").replace('}', "}}"),

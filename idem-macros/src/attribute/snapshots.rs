@@ -1,7 +1,7 @@
-//! What the attribute writes, for typical uses, as a person would read it: one file each in
-//! `expansions`, with the use above the line and what becomes of it below.
+//! Tests of the expansions of typical uses. `expansions` has one file for each use, with the use above the line and its
+//! expansion below.
 //!
-//! `UPDATE_EXPECT=1` writes them anew, and then each is to be read.
+//! `UPDATE_EXPECT=1` rewrites the files. Read every change.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::expand;
 
 const LINE: &str = "// becomes";
 
-/// A use that is longer than this is no typical one, or the expansion is too long.
+/// The longest expansion of a typical use. If one is longer, the use is not typical or the expansion is too long.
 const MOST_LINES: usize = 80;
 
 fn files() -> Vec<PathBuf> {
@@ -23,7 +23,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// The use that `text` begins with, expanded.
+/// The expansion of the use at the beginning of `text`.
 fn expanded(text: &str) -> String {
     let mut tokens = text.parse::<TokenStream>().unwrap().into_iter().skip(1);
     let Some(TokenTree::Group(brackets)) = tokens.next() else { panic!("no attribute") };
@@ -38,7 +38,7 @@ fn expanded(text: &str) -> String {
 #[test]
 fn typical_uses_become_what_their_files_say() {
     let files = files();
-    assert_eq!(files.len(), 14);
+    assert_eq!(files.len(), 15);
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
         let input = text.split(LINE).next().unwrap().trim_end();

@@ -1,4 +1,4 @@
-//! Whole expansions, from tokens to tokens.
+//! Tests of whole expansions, from tokens to tokens.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -26,11 +26,12 @@ fn all_faults_are_reported_together_and_the_function_is_kept() {
             }
         ),
     );
-    // Two roots, no separator, an unknown option, a bad duration, a borrow, zero, no choice, no store.
+    // Two unknown arguments, a missing separator, an unknown option, a bad duration, a borrow, a zero, an unknown
+    // value, a missing store.
     assert_eq!(count(&messages), 9, "{messages}");
 }
 
-/// What an editor hands over while somebody types: every beginning that is balanced.
+/// The inputs from an editor while somebody types: every prefix of `text` with balanced brackets.
 fn beginnings(text: &str) -> Vec<TokenStream> {
     text.char_indices().filter_map(|(end, _)| text[..end].parse().ok()).collect()
 }

@@ -1,13 +1,13 @@
 //! Keys and fingerprints written as expressions.
 //!
-//! Owns which expressions are places, and how an expression is taken by reference.
+//! Owns which expressions are places, and how to take an expression by reference.
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprField, ExprMethodCall, Ident};
 
-/// `expr` without the groups that `macro_rules!` puts around what it forwards.
+/// `expr` without the groups that `macro_rules!` puts around forwarded tokens.
 pub(crate) fn ungrouped(expr: &Expr) -> &Expr {
     match expr {
         Expr::Group(group) => ungrouped(&group.expr),
@@ -35,7 +35,7 @@ pub(crate) fn elements(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// The elements of a tuple and of the tuples in it, or the expression alone.
+/// The elements of a tuple and of nested tuples, or the expression alone.
 pub(crate) fn leaves(expr: &Expr) -> Vec<&Expr> {
     match elements(expr).as_slice() {
         [single] if std::ptr::eq(*single, ungrouped(expr)) => vec![single],
@@ -43,7 +43,7 @@ pub(crate) fn leaves(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// A reference to `expr`; of a tuple, to a tuple of references, so that nothing is moved.
+/// A reference to `expr`. For a tuple, a reference to a tuple of references, so that nothing is moved.
 pub(crate) fn by_reference(expr: &Expr) -> TokenStream {
     let span = Span::mixed_site().located_at(expr.span());
     match ungrouped(expr) {
@@ -65,8 +65,8 @@ pub(crate) fn by_reference(expr: &Expr) -> TokenStream {
     }
 }
 
-/// A place, with the first method in it called by reference: it cannot consume what the body will
-/// need. The others are called on what it gave.
+/// A place whose first method is called on a reference, so that it cannot consume what the body needs. The other
+/// methods are called on its result.
 fn borrowing(place: &Expr) -> TokenStream {
     let span = Span::mixed_site().located_at(place.span());
     match ungrouped(place) {

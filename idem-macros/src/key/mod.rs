@@ -1,4 +1,4 @@
-//! What the `key` and `fingerprint` options say, checked against the arguments.
+//! The `key` and `fingerprint` options, checked against the arguments.
 //!
 //! Owns which keys and fingerprints there are; `template`, `place` and `expression` own the grammars.
 
@@ -16,10 +16,10 @@ use crate::source::source;
 use place::Place;
 use template::Piece;
 
-/// A piece of a key as the builder is given it.
+/// A piece of a key, as it is passed to the builder.
 #[derive(Debug)]
 pub(crate) enum KeyPiece {
-    /// Text that stands as it is.
+    /// Literal text.
     Literal(LitStr),
     /// An expression that is a reference to a `KeyPart`, and how it was written.
     Part { tokens: TokenStream, source: String },
@@ -35,14 +35,14 @@ impl KeyPiece {
     }
 }
 
-/// What is fingerprinted: a reference, and how it was written.
+/// The fingerprinted value: a reference to it, and how it was written.
 #[derive(Debug)]
 pub(crate) struct Fingerprinted {
     pub(crate) tokens: TokenStream,
     pub(crate) source: String,
 }
 
-/// The key that `value` says, or every fault in it.
+/// The key in `value`, or every fault in it.
 pub(crate) fn key(value: &Expr, arguments: &Arguments) -> Result<Vec<KeyPiece>, Vec<Fault>> {
     let value = expression::ungrouped(value);
     let faults = match value {
@@ -91,7 +91,7 @@ fn from_text(literal: &LitStr, arguments: &Arguments) -> Result<Vec<KeyPiece>, V
 
 fn one_place(text: &str, span: Span, arguments: &Arguments) -> Result<Vec<KeyPiece>, String> {
     let Ok(place) = Place::parse(text) else {
-        // What is close to a place, a call or an index, has better words than "constant".
+        // A text that is almost a place, such as a call or an index, gets a better message than "constant".
         let names_argument = text
             .split(|c: char| !(c.is_alphanumeric() || c == '_'))
             .next()
@@ -117,8 +117,8 @@ fn part(place: &Place, span: Span, arguments: &Arguments) -> Result<KeyPiece, St
     Ok(KeyPiece::Part { tokens: quote::quote_spanned!(span=> &#tokens), source: place.to_string() })
 }
 
-/// The elements of a tuple are given to the builder one by one, so that each is judged at its own
-/// place; between them stands what `KeyBuilder::separator` writes.
+/// The elements of a tuple are passed to the builder one by one, so that rustc reports errors at the element. Between
+/// them is the text that `KeyBuilder::separator` writes.
 fn from_expression(value: &Expr) -> Vec<KeyPiece> {
     let mut pieces = Vec::new();
     for element in expression::leaves(value) {
@@ -167,7 +167,7 @@ fn example(arguments: &Arguments) -> String {
     format!("`key = \"{name}/{{{name}}}\"`")
 }
 
-/// The reference that is fingerprinted, or every fault in the option.
+/// The fingerprinted value, or every fault in the option.
 pub(crate) fn fingerprint(value: &Expr, arguments: &Arguments) -> Result<Fingerprinted, Vec<Fault>> {
     let parts = expression::elements(value);
     let faults: Vec<Fault> = parts.iter().filter_map(|part| fingerprint_fault(part, arguments)).collect();
@@ -208,7 +208,7 @@ fn fingerprint_fault(part: &Expr, arguments: &Arguments) -> Option<Fault> {
     Some(Fault::at(part, message))
 }
 
-/// Whether a place begins with an argument, or with what is spelled like a constant.
+/// Whether a place begins with an argument, or with a name that is spelled like a constant.
 fn is_known(root: &syn::Ident, arguments: &Arguments) -> bool {
     let name = root.unraw().to_string();
     arguments.find(&name).is_some() || !name.contains(char::is_lowercase)

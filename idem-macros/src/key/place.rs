@@ -1,6 +1,6 @@
 //! Places: an argument, then fields and methods without arguments.
 //!
-//! Owns the grammar of a place in text, and its tokens. Knows nothing of what surrounds it.
+//! Owns the grammar of a place in text, and its tokens. Knows nothing about the text around it.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use quote::quote_spanned;
 
 use crate::attribute::{Arguments, named_at};
 
-/// `order.lines.0.sku()`, read from a literal.
+/// A place such as `order.lines.0.sku()`, parsed from a literal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The argument's name, without `r#`.
@@ -25,7 +25,7 @@ enum Step {
 }
 
 impl Place {
-    /// Reads a place, or says why `text` is none. The message has no position of its own.
+    /// Parses a place, or returns why `text` is not one. The message has no position.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let mut segments = text.split('.').map(str::trim);
@@ -40,11 +40,11 @@ impl Place {
         Ok(Self { root: root.to_owned(), steps })
     }
 
-    /// The place as an expression at `literal`, or why its root is no argument.
+    /// The place as an expression at the location of `literal`, or why its root is not an argument.
     pub(crate) fn to_tokens(&self, arguments: &Arguments, literal: Span) -> Result<TokenStream, String> {
         let argument = arguments.find(&self.root).ok_or_else(|| arguments.unknown(&self.root))?;
         let root = named_at(argument, literal);
-        // As if from our own code: rustc offers no edit here, as it would replace the whole literal.
+        // A span of our own code, so that rustc suggests no edit here. An edit would replace the whole literal.
         let span = Span::mixed_site().located_at(literal);
         let first_method = self.steps.iter().position(|step| matches!(step, Step::Method(_)));
         Ok(self.steps.iter().enumerate().fold(quote_spanned!(span=> #root), |base, (at, step)| match step {
@@ -56,8 +56,8 @@ impl Place {
                 let index = syn::Index { index: *index, span };
                 quote_spanned!(span=> #base.#index)
             }
-            // By reference, so that it cannot consume what the body will need; the others are called
-            // on what it gave.
+            // Called on a reference, so that it cannot consume what the body needs. The other methods are called on its
+            // result.
             Step::Method(method) if first_method == Some(at) => {
                 let method = ident(method, span);
                 quote_spanned!(span=> (&#base).#method())
@@ -104,7 +104,7 @@ fn name(text: &str) -> Option<&str> {
     (begins && chars.all(unicode_ident::is_xid_continue)).then_some(bare)
 }
 
-/// The identifier `name`; what would be a keyword is raw.
+/// The identifier `name`; a keyword becomes a raw identifier.
 fn ident(name: &str, span: Span) -> Ident {
     if syn::parse_str::<Ident>(name).is_ok() || matches!(name, "self" | "Self" | "super" | "crate" | "_") {
         Ident::new(name, span)
@@ -113,7 +113,7 @@ fn ident(name: &str, span: Span) -> Ident {
     }
 }
 
-/// What is known from elsewhere and is not for keys, with its own words.
+/// Syntax that is common elsewhere but not allowed in a key, with a message for each.
 fn foreign(text: &str) -> Option<String> {
     let expression = "write it in the expression form, without quotes: `key = ..`";
     let message = if text.is_empty() {

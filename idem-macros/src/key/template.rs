@@ -1,7 +1,7 @@
 //! Templates: text with places in braces, such as `order/{order.id}`.
 //!
-//! Owns the grammar, and the rule that makes a template injective. Every fault says where it is in
-//! words, since stable Rust cannot point into a literal.
+//! Owns the grammar, and the rule that makes a template injective. Every message describes its position in words,
+//! because stable Rust cannot point into a literal.
 
 use super::place::Place;
 
@@ -32,13 +32,13 @@ struct Parser {
     text: String,
     pieces: Vec<Piece>,
     last_place: Option<String>,
-    /// Whether a missing separator was found: one fault says what all need.
+    /// Whether a missing separator was reported. It is reported only once.
     is_shifted: bool,
     faults: Vec<String>,
 }
 
 impl Parser {
-    /// Reads from the brace that `rest` begins with, and returns what comes after.
+    /// Parses from the brace at the beginning of `rest`, and returns the text after it.
     fn brace<'t>(&mut self, rest: &'t str) -> &'t str {
         for (escape, brace) in [("{{", '{'), ("}}", '}')] {
             if let Some(after) = rest.strip_prefix(escape) {
@@ -48,7 +48,7 @@ impl Parser {
         }
         let Some(inside) = rest.strip_prefix('{') else {
             self.faults.push("a `}` without its `{`: write `}}` for the character itself".into());
-            // What follows is read in a way that nobody meant.
+            // The rest would be parsed in an unintended way.
             return "";
         };
         match inside.find(['{', '}']) {
@@ -100,8 +100,8 @@ impl Parser {
     }
 }
 
-/// Whether `text` has a character that no rendered value has, so that what stands on its two sides
-/// cannot be shifted from one to the other.
+/// Whether `text` has a character that no rendered value contains, so that text cannot move from the value on one side
+/// to the value on the other.
 fn separates(text: &str) -> bool {
     text.chars().any(|c| !(c.is_ascii_alphanumeric() || "_.~-%".contains(c)))
 }

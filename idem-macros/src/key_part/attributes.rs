@@ -1,6 +1,6 @@
 //! `#[key_part(..)]`: `crate` on a type, `rename` on a variant.
 //!
-//! Owns what may be written in the attribute and where.
+//! Owns what the attribute may contain and where it may be.
 
 use syn::ext::IdentExt;
 use syn::meta::ParseNestedMeta;
@@ -9,7 +9,7 @@ use syn::{Attribute, Expr, ExprLit, Ident, Lit, LitStr, Path};
 use crate::diagnostics::{Fault, Faults};
 use crate::runtime_path;
 
-/// Where the runtime is, if a type's attributes say so.
+/// The path of the runtime, if a type's attributes give one.
 pub(super) fn runtime(attributes: &[Attribute], faults: &mut Faults) -> Option<Path> {
     let mut runtime = None;
     each(attributes, faults, |meta| {
@@ -24,7 +24,7 @@ pub(super) fn runtime(attributes: &[Attribute], faults: &mut Faults) -> Option<P
     runtime
 }
 
-/// The rendering of a variant, if its attributes say so.
+/// The rendering of a variant, if its attributes give one.
 pub(super) fn rename(attributes: &[Attribute], faults: &mut Faults) -> Option<LitStr> {
     let mut rename = None;
     each(attributes, faults, |meta| {
@@ -50,7 +50,7 @@ pub(super) fn rename(attributes: &[Attribute], faults: &mut Faults) -> Option<Li
     rename
 }
 
-/// Notes attributes where none mean anything.
+/// Reports attributes in a place where they have no meaning.
 pub(super) fn none(attributes: &[Attribute], place: &str, faults: &mut Faults) {
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("key_part")) {
         faults.extend([Fault::at(

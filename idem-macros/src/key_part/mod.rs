@@ -1,7 +1,7 @@
 //! `#[derive(KeyPart)]`.
 //!
-//! Owns what a type must be for different values to have different renderings, and how these are
-//! written. What a single field may be is the trait's affair.
+//! Owns which types can be derived, so that different values have different renderings, and how the renderings are
+//! written. The trait decides which types a field may have.
 
 mod attributes;
 
@@ -16,8 +16,8 @@ use crate::diagnostics::Faults;
 use crate::runtime_path;
 use crate::source::source;
 
-/// The impl. Where something stands in its way, that, and an impl that does nothing, so that the uses
-/// of the type are not faults too.
+/// The impl. If there are faults, the faults and an impl that may be incomplete, so that uses of the type are not
+/// reported too.
 pub(crate) fn derive(item: TokenStream) -> TokenStream {
     let mut faults = Faults::default();
     let Some(input) = faults.take(syn::parse2::<DeriveInput>(item)) else {
@@ -36,7 +36,7 @@ fn implementation(input: &DeriveInput, runtime: &TokenStream, body: &TokenStream
     let mut generics = input.generics.clone();
     generics.make_where_clause().predicates.extend(bounds(input, runtime));
     let (parameters, arguments, conditions) = generics.split_for_impl();
-    // All of it, as `self` and the key must be those of the fields' tokens.
+    // All tokens have this span, because `self` and the key must have the same hygiene as in the fields' tokens.
     quote_spanned! {Span::mixed_site()=>
         #[automatically_derived]
         impl #parameters #runtime::KeyPart for #name #arguments #conditions {
@@ -70,7 +70,7 @@ fn fields(fields: &Fields, name: &Ident, runtime: &TokenStream, faults: &mut Fau
     }
     let rendered = fields.members().zip(fields).enumerate().map(|(index, (member, field))| {
         attributes::none(&field.attrs, "a field", faults);
-        // At the field's type, where a missing `KeyPart` is to be seen.
+        // At the field's type, so that rustc reports a missing `KeyPart` there.
         let span = Span::mixed_site().located_at(field.ty.span());
         let separator = (index > 0).then(|| quote_spanned!(span=> __idem_key.separator();));
         quote_spanned!(span=> #separator #runtime::KeyPart::render(&self.#member, __idem_key);)
@@ -78,7 +78,7 @@ fn fields(fields: &Fields, name: &Ident, runtime: &TokenStream, faults: &mut Fau
     rendered.collect()
 }
 
-/// The name of the variant, and behind it its data: the name says how many values there are.
+/// The name of the variant, then its data. The name determines how many values follow.
 fn variants(data: &DataEnum, name: &Ident, runtime: &TokenStream, faults: &mut Faults) -> TokenStream {
     if data.variants.is_empty() {
         faults.push_at(name, "an enum without variants has no values, so there is nothing to render");
@@ -123,7 +123,7 @@ fn rendering(variant: &Variant, faults: &mut Faults) -> LitStr {
     attributes::rename(&variant.attrs, faults).unwrap_or_else(own)
 }
 
-/// What the catalogue has of the type: its fields with their types, or its variants with what they are rendered as.
+/// The registration of the type in the catalogue: its fields with their types, or its variants with their renderings.
 fn registration(input: &DeriveInput, runtime: &TokenStream) -> TokenStream {
     let mut unheard = Faults::default();
     let facts: Vec<(String, String)> = match &input.data {
@@ -156,7 +156,7 @@ fn named_types(fields: &Fields) -> impl Iterator<Item = (String, String)> {
     fields.members().map(name).zip(fields.iter().map(|field| source(&field.ty)))
 }
 
-/// That the types of generic fields are parts.
+/// Bounds that the types of generic fields are `KeyPart`.
 fn bounds(input: &DeriveInput, runtime: &TokenStream) -> Vec<syn::WherePredicate> {
     let fields: Vec<&syn::Field> = match &input.data {
         Data::Struct(data) => data.fields.iter().collect(),

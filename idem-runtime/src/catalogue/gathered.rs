@@ -1,11 +1,11 @@
-//! As `linked.rs`, on targets where no linker gathers anything: the attribute works, and the catalogue is empty.
+//! Replaces `linked.rs` on targets that `linkme` does not know: the attribute works, and the catalogue is empty.
 
 use super::Registered;
 
-/// Nothing.
+/// Always empty.
 pub static IDEM_REGISTERED_1: [Registered; 0] = [];
 
-/// Only sees that a `Registered` is one.
+/// Only checks the type of its argument.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __idem_register {

@@ -1,13 +1,13 @@
-//! What the linker has gathered.
+//! The functions and types that the linker has gathered.
 
 use super::Registered;
 
-/// A section is found by its name, so this one changes with the type of its elements: then two versions of this crate in
-/// one program have one each.
+/// The linker finds a section by its name. Change the number in the name when the element type changes, so that two
+/// versions of this crate in one program have separate sections.
 #[linkme::distributed_slice]
 pub static IDEM_REGISTERED_1: [Registered];
 
-/// Puts a `Registered` where the linker gathers them.
+/// Puts a `Registered` into the section that the linker gathers.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __idem_register {

@@ -1,7 +1,7 @@
 //! The catalogue: what identifies the records of each annotated function, as data and as text.
 //!
-//! Owns the data and its order. `text` owns the file, `registry` how functions get in. What a difference means for
-//! records is for `idem-testing` to say.
+//! Owns the data and its order. `text` owns the file, `registry` how functions get in. `idem-testing` decides what a
+//! difference means for records.
 
 // The targets that `linkme` knows.
 #[cfg(feature = "catalogue")]
@@ -31,10 +31,10 @@ pub use gathered::IDEM_REGISTERED_1;
 #[cfg(feature = "catalogue")]
 pub use registry::{Registered, catalogue};
 
-/// What annotated functions and `#[derive(KeyPart)]` types a program has, with what identifies their records.
+/// The annotated functions and `#[derive(KeyPart)]` types of a program, with what identifies their records.
 ///
-/// `catalogue()` gives that of this program; [`parse`](Self::parse) reads a committed one, and `Display` writes it. The
-/// order is stable: operations by scope and path, key parts by path.
+/// `catalogue()` returns the catalogue of this program, [`parse`](Self::parse) reads a committed one, and `Display`
+/// writes one. The order is stable: operations by scope and path, key parts by path.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -52,15 +52,15 @@ pub struct Catalogue {
     key_parts: Vec<CatalogueKeyPart>,
 }
 
-/// What identifies the records of one annotated function. All texts are as the source has them, but for white space.
+/// What identifies the records of one annotated function. All texts are as in the source, except for white space.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct CatalogueOperation {
-    /// The name under which records are kept, or `None` where each call is refused until the attribute has a `scope`.
+    /// The scope of its records, or `None` if every call is refused until the attribute has a `scope`.
     pub scope: Option<String>,
     /// Module, type and function.
     pub path: String,
-    /// The key as a template of places and expressions: `order/{order.id}`.
+    /// The template of the key, with its placeholders and expressions: `order/{order.id}`.
     pub key: String,
     /// The arguments that the key names, as they are declared: `order: &Order`.
     pub arguments: Vec<String>,
@@ -72,13 +72,15 @@ pub struct CatalogueOperation {
     pub lease: String,
     /// `rerun` or `in_doubt`.
     pub on_crash: String,
+    /// `relaxed` if the attribute says so; otherwise a claim is as durable as a result.
+    pub claim_durability: Option<String>,
     /// The return type.
     pub returns: String,
-    /// The version of the rules by which the attribute makes names and keys.
+    /// The version of the rules by which the attribute makes scopes and keys.
     pub attribute: String,
 }
 
-/// What a `#[derive(KeyPart)]` type is rendered as.
+/// What determines how a `#[derive(KeyPart)]` type is rendered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct CatalogueKeyPart {
@@ -93,7 +95,7 @@ impl Catalogue {
     ///
     /// # Errors
     ///
-    /// The first line that is no part of a catalogue.
+    /// The first line that is not part of a catalogue.
     pub fn parse(text: &str) -> Result<Self, CatalogueError> {
         text::parse(text).map(Self::sorted)
     }
@@ -110,7 +112,8 @@ impl Catalogue {
         &self.key_parts
     }
 
-    /// What of it is in `module` or below: a crate by its name, or a path such as `shop::payments`.
+    /// The part of the catalogue in `module` or below it. `module` is the name of a crate or a path such as
+    /// `shop::payments`.
     #[must_use]
     pub fn within(mut self, module: &str) -> Self {
         let is_in = |path: &str| path.strip_prefix(module).is_some_and(|rest| rest.starts_with("::"));
@@ -132,7 +135,7 @@ impl fmt::Display for Catalogue {
     }
 }
 
-/// A line of a file that is no part of a catalogue.
+/// A line of a file that is not part of a catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is no part of a catalogue: {text}")]
 pub struct CatalogueError {

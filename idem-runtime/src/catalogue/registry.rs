@@ -1,7 +1,7 @@
-//! How annotated functions get into the catalogue: the linker gathers one constant a function.
+//! How annotated functions get into the catalogue: the linker gathers one constant for each function.
 //!
-//! Owns what the macro's constants hold, and makes the catalogue of them. Nothing of it runs unless somebody asks for the
-//! catalogue. `docs/decisions/0026-the-linker-gathers-the-catalogue.md` has the reasons.
+//! Owns the content of these constants, and makes the catalogue from them. This code runs only when the program asks
+//! for the catalogue. `docs/decisions/0026-the-linker-gathers-the-catalogue.md` has the reasons.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use idem_core::defaults;
 use super::{Catalogue, CatalogueKeyPart, CatalogueOperation, IDEM_REGISTERED_1};
 use crate::engine::scope_of;
 
-/// The version of the rules by which the attribute makes names and keys: it rises when the same attribute on the same
+/// The version of the rules by which the attribute makes scopes and keys. Raise it when the same attribute on the same
 /// function finds other records.
 const ATTRIBUTE: &str = "1";
 
-/// A function or a type as the macro saw it.
+/// A function or a type, as the macro saw it.
 #[derive(Debug)]
 pub struct Registered {
     what: What,
@@ -25,16 +25,16 @@ pub struct Registered {
 
 #[derive(Debug)]
 enum What {
-    /// With the compiler's name of something in it, and whether it has a `self`.
+    /// The compiler's name of a type in the function's body, and whether the function has a `self`.
     Operation(fn() -> &'static str, bool),
     KeyPart,
 }
 
-/// Names and texts.
+/// Names of facts, with their texts.
 type Facts = &'static [(&'static str, &'static str)];
 
 impl Registered {
-    /// A function without `self`. `inside` gives the compiler's name of a type in its body.
+    /// A function without `self`. `inside` returns the compiler's name of a type in its body.
     #[must_use]
     pub const fn function(
         module: &'static str,
@@ -45,7 +45,7 @@ impl Registered {
         Self { what: What::Operation(inside, false), module, name, facts }
     }
 
-    /// As [`function`](Self::function), of one with `self`.
+    /// As [`function`](Self::function), for a function with `self`.
     #[must_use]
     pub const fn method(
         module: &'static str,
@@ -87,13 +87,14 @@ impl Registered {
             ttl: length("ttl", defaults::TTL),
             lease: length("lease", defaults::LEASE),
             on_crash: self.fact("on_crash").unwrap_or_else(|| "rerun".into()),
+            claim_durability: self.fact("claim_durability"),
             returns: self.fact("returns").unwrap_or_default(),
             attribute: ATTRIBUTE.into(),
         }
     }
 }
 
-/// A number of milliseconds in the largest unit that keeps it whole: `24h`, `7d`.
+/// A number of milliseconds as a whole number of the largest possible unit: `24h`, `7d`.
 fn words(millis: u64) -> String {
     const DAY: u64 = 86_400_000;
     let days = (millis > DAY).then_some((DAY, "d"));
@@ -103,12 +104,12 @@ fn words(millis: u64) -> String {
     whole.map_or_else(String::new, |(unit, name)| format!("{}{name}", millis / unit))
 }
 
-/// What this program has of annotated functions and `#[derive(KeyPart)]` types, in its own crate and in those it depends
-/// on: what decides whether its next version finds the records of this one.
+/// The annotated functions and `#[derive(KeyPart)]` types of this program, in its own crate and in its dependencies.
+/// They decide whether the next version of the program finds the records of this one.
 ///
-/// It is read out of the program, whether or not a function was called. Generic functions and methods of generic types
-/// are there once, with their types as written; the default method of a trait, without a `scope` of its own, is there
-/// under the name of the trait. On targets that the crate `linkme` does not know (WebAssembly) it is empty.
+/// It includes functions that were never called. It has a generic function, or a method of a generic type, once, with
+/// the types as written. It has the default method of a trait, if that method has no `scope`, under the name of the
+/// trait. On targets that the crate `linkme` does not know (WebAssembly), it is empty.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -122,7 +123,7 @@ pub fn catalogue() -> Catalogue {
     for registered in IDEM_REGISTERED_1 {
         match registered.what {
             What::Operation(inside, is_method) => {
-                // The compiler's name of the type in the body, without that type.
+                // The compiler's name of the type in the body, without the last part, which is that type.
                 let inside = inside();
                 let inside = inside.rsplit_once("::").map_or(inside, |(around, _)| around);
                 catalogue.operations.push(registered.operation(inside, is_method));

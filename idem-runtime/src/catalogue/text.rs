@@ -1,4 +1,4 @@
-//! A catalogue as a file: one stanza an operation or type, a fact a line.
+//! A catalogue as a file: one stanza for each operation or type, and one line for each fact.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use super::{Catalogue, CatalogueError, CatalogueKeyPart, CatalogueOperation};
 const HEAD: &str = "# What the records of idem depend on: `idem_testing::assert_catalogue` says what a difference means for \
                     them,\n# and IDEM_UPDATE=1 writes this file anew.\n";
 
-/// What stands in the place of a scope that has to be given.
+/// The text for a missing scope, which the attribute must set.
 const NO_SCOPE: &str = "(none)";
 
 const OPERATION: &str = "operation ";
@@ -37,14 +37,15 @@ fn facts(operation: &CatalogueOperation) -> Vec<(&'static str, &str)> {
     facts.push(("ttl", &operation.ttl));
     facts.push(("lease", &operation.lease));
     facts.push(("on_crash", &operation.on_crash));
+    facts.extend(operation.claim_durability.iter().map(|word| ("claim_durability", word.as_str())));
     facts.push(("returns", &operation.returns));
     facts.push(("attribute", &operation.attribute));
     facts
 }
 
-/// What the lines that are read belong to.
+/// The stanza that the parser is reading.
 enum Stanza {
-    Operation(CatalogueOperation),
+    Operation(Box<CatalogueOperation>),
     KeyPart(CatalogueKeyPart),
 }
 
@@ -72,18 +73,18 @@ fn begin(line: &str) -> Option<Stanza> {
     }
     let scope = line.strip_prefix(OPERATION)?.trim();
     let scope = (scope != NO_SCOPE).then(|| scope.to_owned());
-    Some(Stanza::Operation(CatalogueOperation { scope, ..CatalogueOperation::default() }))
+    Some(Stanza::Operation(Box::new(CatalogueOperation { scope, ..CatalogueOperation::default() })))
 }
 
 fn close(stanza: Option<Stanza>, catalogue: &mut Catalogue) {
     match stanza {
-        Some(Stanza::Operation(operation)) => catalogue.operations.push(operation),
+        Some(Stanza::Operation(operation)) => catalogue.operations.push(*operation),
         Some(Stanza::KeyPart(part)) => catalogue.key_parts.push(part),
         None => {}
     }
 }
 
-/// Reads one fact, unless it is none.
+/// Reads one fact; `None` if the line is not one.
 fn fact(line: &str, stanza: Option<&mut Stanza>) -> Option<()> {
     let line = line.strip_prefix("  ")?.trim_end();
     let (name, fact) = line.split_once(' ').unwrap_or((line, ""));
@@ -102,6 +103,7 @@ fn fact(line: &str, stanza: Option<&mut Stanza>) -> Option<()> {
                 "ttl" => &mut operation.ttl,
                 "lease" => &mut operation.lease,
                 "on_crash" => &mut operation.on_crash,
+                "claim_durability" => operation.claim_durability.insert(String::new()),
                 "returns" => &mut operation.returns,
                 "attribute" => &mut operation.attribute,
                 _ => return None,

@@ -1,7 +1,7 @@
-//! One attempt, from its grant to its end: recorded, released, abandoned or lost.
+//! One attempt, from its grant to its end. It ends recorded, released, abandoned or lost.
 //!
-//! Owns the rule that a claim is never simply forgotten: whatever way the caller goes away, the
-//! attempt's drop sees to its end.
+//! Owns the rule that no claim is left behind: however the caller ends, dropping the attempt starts the work that ends
+//! the claim.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,9 +33,9 @@ enum Phase {
     Unused,
     /// The body may run.
     Running,
-    /// The body is done, without a result.
+    /// The body is done, without a result; the claim is being released.
     Releasing(GiveUp),
-    /// The body is done; this must be recorded.
+    /// The body is done; this result must be recorded.
     Recording(Complete),
     /// Nothing is left to do.
     Over,
@@ -43,7 +43,7 @@ enum Phase {
 
 /// What became of a result.
 pub(super) enum Recorded {
-    /// It is the caller's: recorded, or nobody else's is.
+    /// The caller gets its own result: it is recorded, or no other result is.
     Kept,
     /// Another attempt's result is the recorded one.
     Superseded(Replay),
@@ -56,7 +56,7 @@ impl<S: Store> Attempt<S> {
         let lease =
             Lease::new(call.policy.lease, grant.lease_left, sent).renewed_at_most_every(call.renewal_pause);
         call.span.record("idem.attempt", grant.attempt);
-        // Who starts a key anew has nothing to look for.
+        // A first attempt finds no steps of earlier runs.
         let log = Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered);
         let claimed = Arc::new(Claimed { call: call.clone(), owner, grant, lease, log });
         Self { claimed, stopwatch: Stopwatch::start(), phase: Phase::Unused }
@@ -88,17 +88,23 @@ impl<S: Store> Attempt<S> {
         self.call().observe(Outcome::Executed { attempt, recovered, not_stored });
     }
 
+    /// Does not count the time that the body had to wait.
+    pub(super) fn body_starts_now(&mut self) {
+        self.stopwatch = Stopwatch::start();
+    }
+
     /// From now on the body may have had its effect.
     pub(super) fn start(&mut self) {
         self.phase = Phase::Running;
     }
 
-    /// Whether the claim is given up whatever the body's error: not for that, but as its `recover` said.
+    /// Whether the cause of the release is already decided, by `recover` or by reading the steps before it. The body's
+    /// error then does not decide it.
     pub(super) fn is_decided(&self) -> bool {
         self.claimed.log.cause().is_some()
     }
 
-    /// The body failed in a way worth retrying, or `recover` did.
+    /// Releases the claim after an error of the body or of `recover` that is not recorded.
     pub(super) async fn release(&mut self, retry_after: Option<Duration>) {
         let attempt = self.claimed.grant.attempt;
         let by_policy = || self.call().policy.retry_after.map(|pace| pace.delay(attempt));
@@ -106,7 +112,7 @@ impl<S: Store> Attempt<S> {
         let cause = self.claimed.log.cause().unwrap_or(ReleaseCause::Failed);
         let released = Ending::Released { attempt, retry_after };
         let ending = match (cause, self.claimed.log.refused()) {
-            // Nobody is asked again, so a person is.
+            // No later call asks `recover` again, so an operator must decide.
             (ReleaseCause::Doubtful, _) if !self.call().policy.settles_doubt() => {
                 Ending::Refused(Error::InDoubt { call: self.call().id() })
             }
@@ -129,7 +135,7 @@ impl<S: Store> Attempt<S> {
         self.give_up(ReleaseCause::Abandoned.into()).await;
     }
 
-    /// The body took longer than it may, and was dropped.
+    /// The body took longer than its timeout and was dropped.
     pub(super) async fn time_out(&mut self, after: Duration) {
         self.report(Event::TimedOut(after));
         self.give_up(ReleaseCause::Abandoned.into()).await;
@@ -137,25 +143,28 @@ impl<S: Store> Attempt<S> {
 
     async fn give_up(&mut self, how: GiveUp) {
         self.phase = Phase::Releasing(how);
-        // What runs outside the body learns it now, and not when the store has answered.
+        // Work outside the body learns of the end now, without waiting for the store.
         self.claimed.lease.end();
         if let Err(error) = self.claimed.release(how).await {
-            // The caller is not kept for it; what is left to do is done behind it.
+            // The caller does not wait longer; the release is retried in the background.
             self.report(Event::ReleaseFailed(&error));
             self.claimed.release_behind(how);
         }
         self.phase = Phase::Over;
     }
 
-    /// The body is done; records its result.
-    pub(super) async fn record(&mut self, Encoded { verdict, stored }: Encoded) -> Recorded {
+    /// The body is done with this result, which [`record`](Self::record) records. From now on it is recorded also if the call is
+    /// dropped.
+    pub(super) fn finished(&mut self, Encoded { verdict, stored }: Encoded) {
         self.body_ended();
         if verdict == Verdict::Failed {
             self.call().end(Ending::Terminal);
         }
-        let request = self.claimed.complete_request(verdict, stored.result);
-        // There for who drops this meanwhile, too.
-        self.phase = Phase::Recording(request);
+        self.phase = Phase::Recording(self.claimed.complete_request(verdict, stored.result));
+    }
+
+    /// Records the result with which the body [`finished`](Self::finished).
+    pub(super) async fn record(&mut self) -> Recorded {
         let (completed, not_stored) = match &mut self.phase {
             Phase::Recording(request) => {
                 let answer = self.claimed.complete(request).await;
@@ -177,21 +186,21 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// The body has a result, but the claim was not ours any more.
+    /// The body has a result, but another call has the claim or the record is gone.
     async fn settle(&self, request: &Complete) -> Recorded {
         let record = self.claimed.look().await;
         match &record {
             Ok(Some(record)) => match record.replay() {
-                // Attempts that ran out are nobody's result.
+                // `Exhausted` is not a result of another attempt.
                 Some(replay) if replay.result == StoredResult::Tombstone(Tombstone::Exhausted) => {
                     self.decided_otherwise(request)
                 }
                 Some(replay) => Recorded::Superseded(replay),
-                // Another result is on its way.
+                // Another attempt is running and will have a result.
                 None if record.state == State::InFlight && record.fence != self.claimed.grant.fence => {
                     Recorded::Lost(self.lost(&Ok(Some(record))))
                 }
-                // Released or in doubt: no other result is there.
+                // Released or in doubt: there is no other result.
                 None => self.decided_otherwise(request),
             },
             Ok(None) => self.decided_otherwise(request),
@@ -199,7 +208,7 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// The caller gets its value; recording goes on behind it.
+    /// The caller gets its value; recording continues in the background.
     fn hand_over(&mut self, error: &StoreError) -> Recorded {
         if let Phase::Recording(request) = std::mem::replace(&mut self.phase, Phase::Over) {
             self.claimed.record_late(request, error);
@@ -207,7 +216,7 @@ impl<S: Store> Attempt<S> {
         self.unrecorded()
     }
 
-    /// Nothing is recorded, and no other result is the caller's.
+    /// The result is not recorded, and there is no other result to return.
     fn decided_otherwise(&self, request: &Complete) -> Recorded {
         self.claimed.give_up_on(request, None);
         self.unrecorded()
@@ -218,7 +227,7 @@ impl<S: Store> Attempt<S> {
         Recorded::Kept
     }
 
-    /// The error of a claim that was lost, by what the store has of the key now.
+    /// The error for a lost claim, from the record that the store has now.
     fn lost(&self, record: &Result<Option<&Record>, ()>) -> Error {
         self.report(Event::LeaseLost);
         let call = self.call().id();
@@ -231,7 +240,7 @@ impl<S: Store> Attempt<S> {
         })
     }
 
-    /// The lease was lost while the body ran: the result of who has taken over, if there is one.
+    /// The lease was lost while the body ran. Returns the result of the call that took over, if there is one.
     pub(super) async fn after_loss(&mut self) -> Result<Replay, Error> {
         self.phase = Phase::Over;
         let looked = self.claimed.look().await;

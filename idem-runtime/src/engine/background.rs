@@ -1,7 +1,6 @@
-//! What must still happen when the caller has gone away or has its value already, and [`drain`], which waits
-//! for it.
+//! Work that continues after its caller has gone away or has its value, and [`drain`], which waits for it.
 //!
-//! Owns the counts of this process and the limits of what is kept in memory for it.
+//! Owns the counts of such work in this process, and the limits of the memory that it takes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -17,7 +16,7 @@ use tokio::time::timeout;
 use super::late_recording::LateRecording;
 use super::report;
 
-/// At most so many claims of calls that went away are found out about at once, while a store does not answer.
+/// Upper limit of the calls that went away and whose claims are being looked up at the same time.
 const MOST_GIVE_BACKS: usize = 1_000;
 
 /// What a piece of work in the background does.
@@ -27,11 +26,11 @@ pub(crate) enum Work {
     Body,
     /// It records a result.
     Result,
-    /// It gives a claim up.
+    /// It releases a claim.
     Release,
 }
 
-/// What this process has in the background.
+/// Counts of the work that this process has in the background.
 struct Background {
     bodies: AtomicUsize,
     results: AtomicUsize,
@@ -70,7 +69,8 @@ impl Background {
     }
 }
 
-/// One piece of work that [`drain`] waits for; it is over when this is dropped, also with its runtime.
+/// One piece of work that [`drain`] waits for. The work counts as over when this is dropped, also if its runtime drops
+/// it.
 #[derive(Debug)]
 pub(crate) struct Pending(Work);
 
@@ -89,7 +89,7 @@ impl Drop for Pending {
     }
 }
 
-/// Room for a result that waits for its store.
+/// A share of the limits for results that wait for their store.
 #[derive(Debug)]
 pub(super) struct LateRoom {
     bytes: usize,
@@ -97,9 +97,9 @@ pub(super) struct LateRoom {
 }
 
 impl LateRoom {
-    /// Room for so many bytes, while there is some.
+    /// Takes a share of this many bytes; `None` if a limit is reached.
     pub(super) fn take(bytes: usize) -> Option<Self> {
-        // Made first: dropping it gives back what was taken here.
+        // Made before the counts rise, because dropping it lowers them again.
         let room = Self { bytes, _pending: Pending::new(Work::Result) };
         let results = BACKGROUND.late_results.fetch_add(1, Ordering::SeqCst);
         let before = BACKGROUND.late_bytes.fetch_add(bytes, Ordering::SeqCst);
@@ -117,7 +117,7 @@ impl Drop for LateRoom {
     }
 }
 
-/// Room for finding out what was granted to a call that went away.
+/// A share of [`MOST_GIVE_BACKS`].
 #[derive(Debug)]
 pub(super) struct GiveBackRoom(());
 
@@ -138,11 +138,11 @@ impl Drop for GiveBackRoom {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// Detached bodies that still run.
+    /// Detached bodies that are still running.
     pub bodies: usize,
-    /// Results that are not recorded yet. Their keys are taken over when their leases have run out.
+    /// Results that are not recorded yet. Other calls can take over their keys after the leases have ended.
     pub results: usize,
-    /// Claims that are not given up yet. They end with their leases.
+    /// Claims that are not released yet. They end with their leases.
     pub releases: usize,
 }
 
@@ -154,18 +154,18 @@ impl Drained {
     }
 }
 
-/// Waits until nothing of this process's calls is left in the background, for at most `patience`, and returns
-/// what is left then.
+/// Waits at most `patience` until the calls of this process have no work left in the background, and returns what is
+/// left then.
 ///
-/// In the background are detached bodies, results whose caller went away or has its value already, and claims
-/// that are given up behind a caller. Call it at the end of a program, after the last call and before its
-/// runtime is dropped: a runtime that is dropped earlier drops them.
+/// Background work is: detached bodies, recording of results whose caller went away or has its value already, and
+/// release of claims that the caller did not wait for. Call `drain` at the end of a program, after the last call and
+/// before its runtime is dropped: a runtime that is dropped earlier drops this work.
 ///
-/// It does not wait for calls that somebody awaits, and does not keep new ones from beginning.
+/// It does not wait for calls that are still awaited, and does not prevent new calls.
 ///
 /// # Cancellation
 ///
-/// Dropping the future changes nothing: the work goes on.
+/// Dropping the future changes nothing: the work continues.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -194,15 +194,15 @@ pub async fn drain(patience: Duration) -> Drained {
             ended.await;
         }
     };
-    // What is left is the answer, in time or not.
+    // The return value says what is left, so the timeout itself is not an error.
     let _ = timeout(patience, over).await;
     BACKGROUND.left()
 }
 
 /// Finishes `work` without a caller.
 ///
-/// It is begun at once, so that a store that only takes an order has it before the caller's runtime
-/// can end; what is left of it becomes a task.
+/// The work is polled once at once, so that a store that only queues the request has it before the caller's runtime can
+/// end. The rest of the work becomes a task.
 pub(super) fn finish(
     runtime: &Handle,
     kind: Work,
@@ -216,7 +216,7 @@ pub(super) fn finish(
     if !std::thread::panicking() {
         let _entered = runtime.enter();
         let mut cx = Context::from_waker(Waker::noop());
-        // A timer panics where the runtime was shut down; the store has its order by then.
+        // A timer panics if the runtime was shut down. By then the store has the request.
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut cx))) {
             Ok(Poll::Pending) => {}
             Ok(Poll::Ready(())) | Err(_) => return None,

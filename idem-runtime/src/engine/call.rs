@@ -1,4 +1,4 @@
-//! One call: what is known of it before anything is asked of the store.
+//! One call: what is known about it before the first request to the store.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::background::{self, Work};
-use super::context::{self, Context, Ending, Observation, Outcome};
+use super::context::{self, Context, Ending, HandlerPermit, Observation, Outcome};
 use super::operation::{Operation, Policy, RenderedKey};
 use super::report::{self, Event, Shown};
 use super::waiters::StoreIdentity;
@@ -19,27 +19,27 @@ use crate::error::{CallId, Error};
 use idem_core::RecordKey;
 use idem_core::Store;
 use idem_core::defaults::SHORTEST_LEASE;
-use idem_core::protocol::Fingerprint;
+use idem_core::protocol::{Fingerprint, OnCrash};
 
-/// One call, as its face hands it over.
+/// One call, as the public API hands it to the engine.
 pub(crate) struct Call<S> {
     operation: Operation,
     store: S,
     key: RenderedKey,
     observer: Option<Arc<Observation>>,
-    /// Read where the call is made, as the next is: a detached body runs in another task.
+    /// This field and the next are read in the caller's task, because a detached body runs in another task.
     deadline: Option<Instant>,
     enclosing: Option<Context>,
 }
 
 impl<S: Store> Call<S> {
-    /// The call of `operation` with this key.
+    /// A call of `operation` with this key.
     pub(crate) fn new(operation: Operation, store: S, key: RenderedKey) -> Self {
         let (observer, deadline) = (Observation::current(), context::deadline());
         Self { operation, store, key, observer, deadline, enclosing: context::enclosing() }
     }
 
-    /// The runtime the call is made in.
+    /// The runtime in which the call is made.
     pub(super) fn runtime(&self) -> Result<Handle, Error> {
         let refuse = |detail: &str| Error::configuration(&self.operation_name(), detail);
         let runtime = Handle::try_current().map_err(|_| {
@@ -57,11 +57,16 @@ impl<S: Store> Call<S> {
         self.operation.strict_name()
     }
 
+    /// The permit that the body needs, if a consumer limits bodies.
+    pub(super) fn handler_permit(&self) -> Option<&Arc<HandlerPermit>> {
+        self.observer.as_ref()?.permit()
+    }
+
     pub(super) fn operation_name(&self) -> String {
         self.operation.name().to_owned()
     }
 
-    /// Checks everything that can be wrong before the store is asked.
+    /// Makes all checks that come before the first request to the store.
     pub(crate) fn prepare(self) -> Result<Arc<Prepared<S>>, Box<Error>> {
         let observer = self.observer.clone();
         self.checked().map_err(|error| {
@@ -114,13 +119,14 @@ impl<S> fmt::Debug for Call<S> {
     }
 }
 
-/// Whether a runtime, which is the current one, has timers. Only a panic says that it has none.
+/// Whether this runtime, which must be the current one, has timers. Tokio reports a runtime without timers only by a
+/// panic.
 fn has_time(runtime: &Handle) -> bool {
     thread_local! {
         static TIMED: Cell<Option<Id>> = const { Cell::new(None) };
     }
     let id = Some(runtime.id());
-    // Once a thread and runtime.
+    // Each thread checks a runtime only once.
     if TIMED.try_with(Cell::get).ok().flatten() == id {
         return true;
     }
@@ -131,27 +137,27 @@ fn has_time(runtime: &Handle) -> bool {
     has_time
 }
 
-/// A lease that does not reach beyond the deadline.
+/// The lease, cut short so that it ends at the deadline.
 fn until(deadline: Option<Instant>, lease: Duration) -> Duration {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     left.map_or(lease, |left| lease.min(left).max(SHORTEST_LEASE))
 }
 
-/// The least time between two renewals. A lease that a deadline cuts short cannot be made longer by them; they
-/// only find out whether it is lost.
+/// The minimum time between two renewals. Renewals cannot extend a lease that a deadline cuts short; they only find out
+/// whether the lease is lost.
 fn renewal_pause(deadline: Option<Instant>, lease: Duration) -> Duration {
     if until(deadline, lease) < lease { (lease / 3).min(Duration::from_secs(1)) } else { Duration::ZERO }
 }
 
-/// One call that can be made.
+/// One call that has passed all checks.
 pub(crate) struct Prepared<S> {
     pub(super) store: S,
     pub(super) key: RecordKey,
     pub(super) policy: Policy,
     deadline: Option<Instant>,
-    /// The least time between two renewals.
+    /// The minimum time between two renewals.
     pub(super) renewal_pause: Duration,
-    /// The call in whose body this one is made.
+    /// The call whose body makes this one.
     pub(super) enclosing: Option<Context>,
     pub(super) fingerprint: Option<Fingerprint>,
     pub(super) runtime: Handle,
@@ -164,7 +170,7 @@ impl<S: Store> Prepared<S> {
         (&self.key).into()
     }
 
-    /// Whether this call is made in a body that holds the key: it would wait for itself.
+    /// Whether this call is made in a body that holds the same key. It would wait for itself.
     pub(super) fn is_reentrant(&self) -> bool {
         let identity = || StoreIdentity::of(&self.store);
         self.enclosing
@@ -172,25 +178,36 @@ impl<S: Store> Prepared<S> {
             .is_some_and(|call| identity().is_some_and(|store| call.holds(&self.key, store)))
     }
 
-    /// How long the lease is to be from now.
+    /// The length of a lease that starts now.
     pub(super) fn lease(&self) -> Duration {
         until(self.deadline, self.policy.lease)
     }
 
-    /// Puts down how the call ended, for who observes it.
+    /// The permit that the body needs, if a consumer limits bodies.
+    pub(super) fn handler_permit(&self) -> Option<&Arc<HandlerPermit>> {
+        self.observer.as_ref()?.permit()
+    }
+
+    /// Whether this call claims its key before its body may run. Not where a crash in between would be taken for a crash
+    /// of the body and settle something for good: a doubt, or one of few attempts.
+    pub(super) fn claims_ahead(&self) -> bool {
+        self.policy.on_crash == OnCrash::Rerun && self.policy.max_attempts.is_none()
+    }
+
+    /// Tells the observer how the call ended.
     pub(super) fn end(&self, ending: Ending) {
         if let Some(observer) = &self.observer {
             observer.end(ending);
         }
     }
 
-    /// The same, for an error that is given to the caller.
+    /// The same, for an error that the caller gets.
     pub(super) fn refuse(&self, error: Error) -> Error {
         self.end(Ending::Refused(error.clone()));
         error
     }
 
-    /// Puts down that this call was granted its key.
+    /// Tells the observer that this call was granted its key.
     pub(super) fn granted(&self, attempt: u32) {
         if let Some(observer) = &self.observer {
             observer.granted(&self.key, attempt);
@@ -203,7 +220,7 @@ impl<S: Store> Prepared<S> {
         }
     }
 
-    /// Finishes `work` when the caller has gone away.
+    /// Finishes `work` in the background.
     pub(super) fn finish_behind(&self, kind: Work, work: impl Future<Output = ()> + Send + 'static) {
         let left = background::finish(&self.runtime, kind, work);
         if let (Some(observer), Some(left)) = (&self.observer, left) {

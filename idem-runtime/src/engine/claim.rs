@@ -1,4 +1,4 @@
-//! How a call comes to run its body, or to what it gets instead.
+//! How a call gets the right to run its body, or a result or an error instead.
 
 mod wait;
 
@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::attempt::Attempt;
 use super::background::{GiveBackRoom, Work};
 use super::call::Prepared;
+use super::claimed::Claimed;
 use super::lease::Sent;
 use super::report::{Event, Stopwatch};
 use super::retry::{backoff, late_backoff, unanswered, within};
@@ -23,7 +24,7 @@ use idem_core::protocol::{Claim, ClaimAnswer, Owner, Record, Release, ReleaseCau
 pub(super) enum Entry<S: Store> {
     /// Run the body under this claim.
     Run(Attempt<S>),
-    /// Give this result.
+    /// Return this result.
     Replay(Replay),
     /// Run the body without a claim.
     Unprotected,
@@ -32,11 +33,11 @@ pub(super) enum Entry<S: Store> {
 /// What the store answered to one claim.
 pub(super) enum Asked<S: Store> {
     Granted(Attempt<S>),
-    /// Anything else: a refusal, or a replay.
+    /// Any other answer: a refusal or a replay.
     NotGranted(ClaimAnswer),
 }
 
-/// Claims the key, and waits for it where the policy says so.
+/// Claims the key, and waits for it if the policy says so.
 pub(super) async fn enter<S: Store>(call: &Arc<Prepared<S>>) -> Result<Entry<S>, Error> {
     let asked = match ask(call).await {
         Ok(Asked::NotGranted(answer))
@@ -57,12 +58,12 @@ pub(super) async fn enter<S: Store>(call: &Arc<Prepared<S>>) -> Result<Entry<S>,
     conclude(call, asked)
 }
 
-/// Whether an error says that the store is down. A record that cannot be read says that the call
-/// was made before, so its body must not run.
+/// Whether an error means that the store is down. An unreadable record means that the call was made before, so its body
+/// must not run.
 fn may_fail_open(error: &StoreError) -> bool {
     match error.kind() {
         StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown | StoreErrorKind::Configuration => true,
-        // Whatever a later kind says, a body that is not known to be new does not run unguarded.
+        // Any other kind, also one of a later version: a body that may have run before does not run unprotected.
         _ => false,
     }
 }
@@ -90,7 +91,7 @@ fn conclude<S: Store>(call: &Arc<Prepared<S>>, asked: Asked<S>) -> Result<Entry<
 }
 
 impl<S: Store> Prepared<S> {
-    /// The error of a call that gets neither the key nor a result.
+    /// The error for a call that gets neither the key nor a result.
     pub(super) fn refusal(&self, answer: &ClaimAnswer) -> Error {
         let id = || self.id();
         match *answer {
@@ -111,7 +112,7 @@ impl<S: Store> Prepared<S> {
                 self.report(Event::Exhausted, attempts);
                 Error::Exhausted { call: id(), attempts }
             }
-            // A grant and a replay are taken before; what is left is an answer of a later version.
+            // Grants and replays are handled before, so this is an answer that a later version added.
             _ => Error::configuration(
                 self.key.scope().as_str(),
                 "the store gave an answer that this version of idem does not know; use one version of both",
@@ -120,14 +121,14 @@ impl<S: Store> Prepared<S> {
     }
 }
 
-/// Claims the key once. A lost answer is asked again by the same owner within the store's timeout.
+/// Claims the key once. If the answer is lost, the same owner sends the claim again, within the store timeout.
 pub(super) async fn ask<S: Store>(call: &Arc<Prepared<S>>) -> Result<Asked<S>, StoreError> {
     let asking = Asking { call: call.clone(), owner: Owner::random(), sent: Sent::now() };
     let mut claiming = Claiming { call, owner: asking.owner, sent: asking.sent, answering: None };
     let answering = claiming.answering.insert(Box::pin(asking.answered()));
     let patience = call.policy.store_timeout;
-    // Out of patience, the question is not dropped: it goes on in the background, to give up what it may still
-    // be granted.
+    // After the timeout the claim is not dropped. It continues in the background, to release what the store may still
+    // grant.
     let answered = within(patience, answering).await.map_err(|_| unanswered("the claim", patience))?;
     claiming.answering = None;
     answered.map_err(|Unanswered { error, open }| {
@@ -138,33 +139,37 @@ pub(super) async fn ask<S: Store>(call: &Arc<Prepared<S>>) -> Result<Asked<S>, S
     })
 }
 
-/// A grant that was long on its way is renewed before the body starts, unless somebody has it by
-/// now.
+/// Renews a grant whose answer arrived late, before the body starts. `None` if another call has the claim by then.
 async fn confirm<S: Store>(attempt: Attempt<S>, until: Instant) -> Result<Option<Attempt<S>>, StoreError> {
-    let claimed = attempt.claimed();
+    renewed(attempt.claimed(), until).await?;
+    Ok(if attempt.claimed().lease.is_lost() { None } else { Some(attempt) })
+}
+
+/// Renews a claim before its body starts. The claim may be lost then.
+pub(super) async fn renewed<S: Store>(claimed: &Arc<Claimed<S>>, until: Instant) -> Result<(), StoreError> {
     let mut pauses = backoff().build();
     while !claimed.clone().renew().await {
         let pause = pauses.next().unwrap_or(claimed.lease.length);
         if Instant::now() + pause >= until {
             return Err(StoreError::outcome_unknown(
-                "it granted the claim late and did not answer when asked to renew it",
+                "it did not answer when asked to renew the claim before the body starts",
             ));
         }
         sleep(pause).await;
     }
-    Ok(if claimed.lease.is_lost() { None } else { Some(attempt) })
+    Ok(())
 }
 
 /// Why a claim has no answer.
 struct Unanswered {
     error: StoreError,
-    /// Whether it may have been granted all the same.
+    /// Whether the claim may have been granted nevertheless.
     open: bool,
 }
 
 type Answering<S> = Pin<Box<dyn Future<Output = Result<Asked<S>, Unanswered>> + Send>>;
 
-/// Who asks for what, and since when.
+/// One claim: its call, its owner, and when it was first sent.
 struct Asking<S: Store> {
     call: Arc<Prepared<S>>,
     owner: Owner,
@@ -172,24 +177,25 @@ struct Asking<S: Store> {
 }
 
 impl<S: Store> Asking<S> {
-    /// Asks until there is an answer, for as long as an operation of the store may take.
+    /// Sends the claim until there is an answer, for at most the store timeout.
     async fn answered(self) -> Result<Asked<S>, Unanswered> {
         let Self { call, owner, sent } = self;
         let policy = &call.policy;
         let until = || sent.runtime + policy.store_timeout;
         let mut pauses = None;
         let mut unknown = None;
-        // Whether an earlier question may have been granted.
+        // Whether an earlier request may have been granted.
         let mut open = false;
         loop {
             let request = Claim::new(owner, call.lease(), policy.ttl)
                 .with_fingerprint(call.fingerprint)
                 .with_on_crash(policy.on_crash)
                 .with_max_attempts(policy.max_attempts)
-                .with_recovers(policy.recovers);
+                .with_recovers(policy.recovers)
+                .with_durability(policy.claim_durability);
             let time = Stopwatch::start();
             let answer = call.store.claim(&call.key, &request).await;
-            time.store_answered(&call.key, "claim", &answer);
+            time.store_answered::<S, _, _>(&call.key, "claim", &answer);
             match answer {
                 Ok(ClaimAnswer::Granted(grant)) => {
                     (open, unknown) = (false, None);
@@ -199,7 +205,7 @@ impl<S: Store> Asking<S> {
                     }
                     match Box::pin(confirm(attempt, until())).await {
                         Ok(Some(attempt)) => return Ok(Asked::Granted(attempt)),
-                        // Somebody has it by now. Asking again tells how long.
+                        // Another call has the claim by now. The next answer says for how long.
                         Ok(None) => {}
                         Err(error) => return Err(Unanswered { error, open }),
                     }
@@ -221,8 +227,8 @@ impl<S: Store> Asking<S> {
     }
 }
 
-/// A claim whose answer is awaited. If the caller goes away first, the answer is still awaited, and
-/// a grant that nobody wants is given back.
+/// A claim whose answer is awaited. If the caller goes away first, a background task awaits the answer and releases the
+/// grant.
 struct Claiming<'c, S: Store> {
     call: &'c Arc<Prepared<S>>,
     owner: Owner,
@@ -231,10 +237,10 @@ struct Claiming<'c, S: Store> {
 }
 
 impl<S: Store> Claiming<'_, S> {
-    /// Finds out behind the caller what was granted, and gives it back. Without `answering` an earlier answer
-    /// left it open.
+    /// Finds out in the background what was granted, and releases it. `answering` is `None` if the last answer left
+    /// open whether the claim was granted.
     fn give_back(&self, answering: Option<Answering<S>>) {
-        // Beyond the limit the lease runs out by itself.
+        // Above the limit nothing is done, and the lease ends by itself.
         if let Some(room) = GiveBackRoom::take() {
             let work = give_back(self.call.clone(), self.owner, self.sent, answering, room);
             self.call.finish_behind(Work::Release, work);
@@ -250,7 +256,7 @@ impl<S: Store> Drop for Claiming<'_, S> {
     }
 }
 
-/// Finds out what was granted to a call that went away, and gives it back, until its lease has run out by itself.
+/// Finds out what was granted to a call that went away, and releases it. It stops when the lease has ended by itself.
 async fn give_back<S: Store>(
     call: Arc<Prepared<S>>,
     owner: Owner,
@@ -261,13 +267,13 @@ async fn give_back<S: Store>(
     let policy = &call.policy;
     if let Some(answering) = answering {
         let answered = timeout(policy.store_timeout, answering).await;
-        // An attempt that is not used is given up when it is dropped.
+        // An unused attempt releases its claim when it is dropped.
         if let Ok(Ok(_) | Err(Unanswered { open: false, .. })) = answered {
             return;
         }
     }
     let mut pauses = late_backoff().build();
-    // Looking, and not claiming again: what was never granted must not be granted here.
+    // Reads the record and does not claim again, because a claim that was never granted must not be granted here.
     while let Err(error) = give_up_what_is_ours(&call, owner).await {
         if !error.is_transient() || sent.runtime.elapsed() > policy.lease {
             return call.report(Event::ReleaseFailed(&error), 0);
@@ -276,7 +282,7 @@ async fn give_back<S: Store>(
     }
 }
 
-/// Releases the key if this owner has it.
+/// Releases the key if this owner holds it.
 async fn give_up_what_is_ours<S: Store>(call: &Prepared<S>, owner: Owner) -> Result<(), StoreError> {
     let patience = call.policy.store_timeout;
     let record = timeout(patience, call.store.get(&call.key))

@@ -1,6 +1,6 @@
-//! One claim, and what is asked of the store under it: renewals, the result, the release.
+//! One claim and its requests to the store: renewals, the result, the release.
 //!
-//! Shared by the attempt, by what renews its lease, and by what goes on behind its caller.
+//! Shared by the attempt, by the code that renews its lease, and by its work in the background.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use idem_core::protocol::{
     StoredResult, Tombstone, Verdict,
 };
 
-/// A claim, shared by all that act on it.
+/// A claim, shared by everything that acts on it.
 pub(super) struct Claimed<S> {
     pub(super) call: Arc<Prepared<S>>,
     pub(super) owner: Owner,
@@ -37,7 +37,7 @@ pub(super) struct Claimed<S> {
     pub(super) log: Log,
 }
 
-/// How a claim is given up.
+/// How a claim is released.
 #[derive(Clone, Copy)]
 pub(super) struct GiveUp {
     pub(super) cause: ReleaseCause,
@@ -52,7 +52,7 @@ impl From<ReleaseCause> for GiveUp {
 }
 
 impl<S: Store> Claimed<S> {
-    /// Renews the lease once, and says whether that was answered.
+    /// Renews the lease once, and returns whether the store answered.
     pub(super) async fn renew(self: Arc<Self>) -> bool {
         let policy = &self.call.policy;
         let request = Renew::new(self.owner, self.grant.fence, self.call.lease());
@@ -64,7 +64,7 @@ impl<S: Store> Claimed<S> {
         };
         match answer {
             Ok(RenewAnswer::Held) => self.lease.confirm(sent),
-            // Nobody else runs it, and this worker knows best what happens: the body goes on.
+            // No other worker runs the body, and this one knows best what happens, so the body continues.
             Ok(RenewAnswer::HeldInDoubt) => {
                 self.lease.confirm(sent);
                 if self.lease.is_first_doubt() {
@@ -84,11 +84,11 @@ impl<S: Store> Claimed<S> {
         Complete::new(self.owner, self.grant.fence, verdict, result, self.call.policy.ttl)
     }
 
-    /// Records a result; tried again for as long as the lease is held, and as any operation of the
-    /// store is. Later than the lease it still counts, if nobody has taken over.
+    /// Records a result. Retries while the lease is held, and at least for the store timeout. A result also counts
+    /// after the lease, if no other call has taken over.
     pub(super) async fn complete(&self, request: &mut Complete) -> Result<CompleteAnswer, StoreError> {
         let answer = self.complete_until(request, || self.asks_until()).await;
-        // That there is only a tombstone was reported when it was made.
+        // A tombstone was reported when it was made.
         if matches!((&answer, &request.result), (Ok(CompleteAnswer::Done), StoredResult::Value(_))) {
             self.report(Event::Completed);
         }
@@ -105,7 +105,7 @@ impl<S: Store> Claimed<S> {
             let ask = || async move {
                 let time = Stopwatch::start();
                 let answer = call.store.complete(&call.key, request_now).await;
-                time.store_answered(&call.key, "complete", &answer);
+                time.store_answered::<S, _, _>(&call.key, "complete", &answer);
                 answer
             };
             let asked = retry_until("the result", &end, self.call.policy.store_timeout, ask).await;
@@ -124,8 +124,7 @@ impl<S: Store> Claimed<S> {
         }
     }
 
-    /// Until when the store is asked to record something: for as long as the lease is held, and as any
-    /// operation of the store is.
+    /// Until when recording is retried: while the lease is held, and at least for the store timeout.
     pub(super) fn asks_until(&self) -> Instant {
         self.lease.held_until().max(Instant::now() + self.call.policy.store_timeout)
     }
@@ -157,8 +156,8 @@ impl<S: Store> Claimed<S> {
         Ok(())
     }
 
-    /// Has recorded what ended, so that it does not run again. Where that fails, what happened is less known
-    /// than the body's error says.
+    /// Records the steps that have ended, so that they do not run again. If that fails, the store does not know all
+    /// that the body did, so a failed body counts as abandoned.
     async fn with_its_steps(&self, cause: ReleaseCause) -> ReleaseCause {
         let recorded = match self.log.is_settled() {
             Ok(true) => true,
@@ -168,7 +167,7 @@ impl<S: Store> Claimed<S> {
         if cause == ReleaseCause::Failed && !recorded { ReleaseCause::Abandoned } else { cause }
     }
 
-    /// Gives the claim up, tried again until the lease has run out by itself.
+    /// Releases the claim, and retries until the lease has ended by itself.
     async fn release_until_held(self: Arc<Self>, how: GiveUp) {
         let mut pauses = backoff().build();
         while let Err(error) = self.release(how).await {
@@ -192,7 +191,7 @@ impl<S: Store> Claimed<S> {
     }
 }
 
-/// Why a duplicate gets no result of these.
+/// Why a duplicate does not get this result; `None` if it does.
 pub(super) fn not_stored(result: &StoredResult) -> Option<NotStored> {
     match result {
         StoredResult::Value(_) => None,

@@ -1,7 +1,8 @@
-//! How results become bytes and come back: JSON, which their first byte says ([`ResultFormat`]).
+//! How results become bytes and come back. They are JSON, and their first byte identifies the format
+//! ([`ResultFormat`]).
 //!
-//! A user's `Serialize`, `Deserialize` or terminal function runs here, so a panic of the first two
-//! is caught: by then the body has had its effect. No reason given here ever holds a value.
+//! The user's `Serialize`, `Deserialize` and terminal functions run here. A panic of the first two is caught, because
+//! the body has had its effect by then. No reason in this file ever holds a value.
 
 use std::fmt;
 use std::io;
@@ -16,35 +17,35 @@ use smallvec::SmallVec;
 
 use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
 
-/// What a short result is, in bytes.
+/// The longest short result, in bytes.
 const SHORT: usize = 128;
 
 /// How the results of an operation are kept.
 pub(crate) trait Codec<T, E> {
-    /// What to record of a result; `None` if the key is to be released instead.
+    /// What to record for a result; `None` to release the key instead.
     fn encode(&self, result: &Result<T, E>, max_bytes: usize) -> Option<Encoded>;
 
     /// The result that was recorded.
     ///
     /// # Errors
     ///
-    /// Why these bytes are none.
+    /// The reason why the bytes are not such a result.
     fn decode(&self, verdict: Verdict, bytes: &[u8]) -> Result<Result<T, E>, NotDecoded>;
 
-    /// When a key that is released after this attempt is due again; `None` where the operation says.
+    /// How long a key that is released after this attempt is not due; `None` to use the operation's own setting.
     fn retry_after(&self, result: &Result<T, E>, attempt: u32) -> Option<Duration> {
         let _ = (result, attempt);
         None
     }
 
-    /// Whether a result that is not recorded means that the body was begun and gave no answer: as a crash, by the
-    /// policy, and not a failure.
+    /// Whether a result that is not recorded means that the body began and did not answer. The crash policy then
+    /// applies, as after a crash.
     fn is_crash(&self, _result: &Result<T, E>) -> bool {
         false
     }
 }
 
-/// What to record of a result.
+/// What to record for a result.
 #[derive(Debug)]
 pub(crate) struct Encoded {
     pub(crate) verdict: Verdict,
@@ -57,7 +58,7 @@ impl Encoded {
     }
 }
 
-/// A value as it is recorded, and why it is only a tombstone where it is one unexpectedly.
+/// A value as it is recorded. If the value could not be recorded, a tombstone and the reason.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) result: StoredResult,
@@ -73,7 +74,7 @@ impl From<StoredResult> for Stored {
 /// Why a value could not be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotEncoded {
-    /// It takes more bytes than this.
+    /// Its encoding is longer than this number of bytes.
     TooLarge(usize),
     /// Its `Serialize` panicked.
     Panicked,
@@ -91,7 +92,7 @@ impl fmt::Display for NotEncoded {
     }
 }
 
-/// Why recorded bytes are no value of a type.
+/// Why recorded bytes do not decode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotDecoded(Arc<str>);
 
@@ -100,10 +101,10 @@ impl NotDecoded {
         Self(reason.into())
     }
 
-    /// Unless these bytes are written by this format.
+    /// Fails if these bytes are in another format.
     pub(crate) fn unless_written_as(format: ResultFormat, bytes: &[u8]) -> Result<(), Self> {
         match ResultFormat::of(bytes) {
-            // What has no byte is told apart by whoever reads it.
+            // An empty value has no format; the decoder decides.
             None => Ok(()),
             Some(found) if found == format => Ok(()),
             Some(found) => Err(Self(format!("expected {format}, found {found}").into())),
@@ -115,12 +116,12 @@ impl NotDecoded {
     }
 }
 
-/// A terminal error that is read by an operation without terminal errors.
+/// The reason for a recorded terminal error in an operation that records none.
 pub(crate) fn no_terminal_errors() -> NotDecoded {
     NotDecoded::because("it is a terminal error, and this operation keeps none")
 }
 
-/// Values are kept, errors are not.
+/// Records values and no errors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Values;
 
@@ -138,9 +139,9 @@ impl<T: Serialize + DeserializeOwned, E> Codec<T, E> for Values {
     }
 }
 
-/// Takes no more than so many bytes: a result far beyond the limit is not encoded to its end.
+/// A writer with a limit, so that the encoding of a result far above the limit stops early.
 struct Limited {
-    // A short result has its room beside the count of those who share it: one allocation for both.
+    // A short result is stored inline, beside the reference count of `Bytes::from_owner`, so both take one allocation.
     bytes: SmallVec<[u8; SHORT]>,
     most: usize,
     exceeded: bool,
@@ -169,7 +170,7 @@ pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> Stored {
     let mut limited = Limited { bytes: SmallVec::new(), most: max_bytes, exceeded: false };
     let written = catch_unwind(AssertUnwindSafe(|| serde_json::to_writer(&mut limited, value)));
     let (tombstone, fault) = match written {
-        // Also where a `Serialize` of the user's went on after it.
+        // Also if a user's `Serialize` ignored the error and continued.
         _ if limited.exceeded => (Tombstone::TooLarge, NotEncoded::TooLarge(max_bytes)),
         Ok(Ok(())) => return StoredResult::Value(Bytes::from_owner(limited.bytes)).into(),
         Ok(Err(error)) => (Tombstone::NotEncodable, NotEncoded::Refused(encoding_fault(&error))),
@@ -186,8 +187,7 @@ pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, NotDeco
     }
 }
 
-/// What serde says on its own, and what derived code says of types: texts without a value in them. Any other
-/// may hold one.
+/// Error texts of serde and of derived code that never contain a value. Any other text may contain one.
 const ENCODING_FAULTS: [&str; 6] = [
     "key must be a string",
     "float key must be finite",
@@ -206,27 +206,27 @@ fn encoding_fault(error: &serde_json::Error) -> String {
     }
 }
 
-/// The reason and the place, without what was found there.
+/// The reason and the position, without the value that was found there.
 fn decoding_fault(error: &serde_json::Error) -> String {
     use serde_json::error::Category;
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
-    // An error of a user's own code may have no place.
+    // An error from a user's own code may have no position.
     let said = text.strip_suffix(&place).unwrap_or(&text);
     let reason = match error.classify() {
-        // The parser's own words.
+        // The text is the parser's own and holds no value.
         Category::Io | Category::Syntax | Category::Eof => said.to_owned(),
         Category::Data => without_value(said),
     };
     if error.line() == 0 { reason } else { format!("{reason}{place}") }
 }
 
-/// The faults that name what was found, and what was expected after it.
+/// Errors that first name what was found and then what was expected.
 const FOUND: [&str; 5] =
     ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant ", "unknown field "];
 
 fn without_value(said: &str) -> String {
-    // Names of fields and types are the program's.
+    // These texts only name fields and types of the program.
     let safe = ["missing field `", "duplicate field `", "data did not match any variant of untagged enum "];
     if safe.iter().any(|known| said.starts_with(known)) {
         return said.to_owned();
@@ -235,11 +235,11 @@ fn without_value(said: &str) -> String {
         return "its `Deserialize` returned an error".to_owned();
     };
     let found = &said[fault.len()..];
-    // The kind of what was found stands before the value itself, which is quoted.
+    // The text names the kind of the value first, then the value in quotes.
     let kind = found.split(['`', '"', ',']).next().unwrap_or_default().trim();
     let fault = fault.trim_end_matches([' ', ':']);
     let found = if kind.is_empty() { fault.to_owned() } else { format!("{fault}: {kind}") };
-    // What was found may hold these words too, so the last ones count.
+    // The value may contain this text too, so the last occurrence counts.
     match said.rsplit_once(", expected ") {
         Some((_, expected)) if !expected.contains('"') => format!("{found}, expected {expected}"),
         _ => found,
@@ -297,7 +297,7 @@ mod tests {
             "expected JSON, found format 0x05, which this version of idem does not know"
         );
         assert_eq!(reason(b"\xabid\x01secret"), "expected JSON, found an encrypted result");
-        // What every version until now wrote.
+        // JSON as this version writes it.
         assert_eq!(from_bytes::<u64>(b"7"), Ok(7));
     }
 
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_is_not_encoded_to_its_end() {
-        /// Counts how many of it are asked for.
+        /// Counts how many of its items are encoded.
         struct Endless(std::cell::Cell<usize>);
         impl Serialize for Endless {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

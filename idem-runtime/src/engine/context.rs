@@ -1,10 +1,11 @@
-//! What a running body can learn of its call, and what a caller can learn of a call it made (`observation`).
+//! What a running body can learn about its call, and what a caller can learn about a call it made (`observation`).
 //!
 //! Owns the task-locals. The engine sets them; nothing here decides anything.
 
 #[cfg(feature = "message")]
 mod held;
 mod observation;
+mod permit;
 
 use std::fmt;
 use std::pin::Pin;
@@ -20,10 +21,11 @@ use idem_core::{Key, RecordKey, support::framed_digest};
 
 #[cfg(feature = "message")]
 pub(crate) use held::HeldKeys;
-#[cfg(feature = "message")]
-pub(crate) use observation::observed_by;
 pub(crate) use observation::{Ending, Observation};
 pub use observation::{Observed, Outcome, observe};
+#[cfg(feature = "message")]
+pub(crate) use observation::{as_here, observed_by};
+pub(crate) use permit::{BodyPermit, HandlerPermit, permitted};
 
 tokio::task_local! {
     static CURRENT: Frame;
@@ -35,7 +37,8 @@ tokio::task_local! {
 enum Frame {
     /// The body of a call.
     Call(Current),
-    /// A body that nothing guards, within that of this call, if any; and its operation, where its steps are strict.
+    /// A body that runs without any guard: the call around it, if any, and the name of its operation if its steps are
+    /// strict.
     Unguarded(Option<Context>, Option<Arc<str>>),
 }
 
@@ -43,21 +46,21 @@ enum Frame {
 #[derive(Clone)]
 pub struct Context(Arc<dyn Details>);
 
-/// Where a context's answers come from.
+/// The source of a context's answers.
 pub(crate) trait Details: Send + Sync {
     /// The key of the call.
     fn key(&self) -> &RecordKey;
-    /// What was granted; `None` where the call runs unprotected.
+    /// The grant of the call; `None` if it runs unprotected.
     fn grant(&self) -> Option<Grant>;
-    /// The call in whose body this one is made.
+    /// The call whose body makes this one.
     fn enclosing(&self) -> Option<&Context>;
-    /// What records its steps; `None` where nothing does.
+    /// The recorder of its steps; `None` if steps are not recorded.
     fn recorder(self: Arc<Self>) -> Option<Arc<dyn Recorder>>;
-    /// Whether a step that nothing records is an error.
+    /// Whether a step that is not recorded is an error.
     fn strict_steps(&self) -> bool;
-    /// Resolves once there is no claim any more; `None` where there is none to lose.
+    /// Resolves when the claim is gone; `None` if the call has no claim.
     fn claim_ended(self: Arc<Self>) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
-    /// Whether this call holds a claim on that key in that store.
+    /// Whether this call holds a claim on this key in this store.
     fn holds(&self, key: &RecordKey, store: StoreIdentity) -> bool;
 }
 
@@ -98,9 +101,9 @@ impl Details for Fixed {
     }
 }
 
-/// The call whose body this runs in, or `None` outside one.
+/// The call whose body is running, or `None` outside a body.
 ///
-/// It is bound to the task: a body that spawns a task passes it on with [`Context::scope`].
+/// The context is bound to the task. Use [`Context::scope`] to pass it to a task that the body spawns.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -127,13 +130,13 @@ pub fn context() -> Option<Context> {
     Current::get().map(|current| current.context)
 }
 
-/// The call whose body this runs in, as the engine sees it.
+/// The call whose body is running, as the engine sees it.
 #[derive(Clone)]
 pub(crate) struct Current {
     pub(crate) context: Context,
-    /// What records its steps; `None` where nothing guards the body, or a transaction of the caller's.
+    /// The recorder of its steps; `None` if the call runs unprotected or in a transaction of the caller.
     pub(crate) recorder: Option<Arc<dyn Recorder>>,
-    /// Whether this is inside a step, or where no step may be.
+    /// Whether the code runs inside a step or a `recover` function, where no step may begin.
     pub(crate) within_step: bool,
 }
 
@@ -149,23 +152,24 @@ impl Current {
         }
     }
 
-    /// Runs `poll` with this as the call of the task, hidden from any observer of an outer call.
+    /// Runs `poll` with this call as the call of the task. An observer of an outer call does not see the calls that
+    /// `poll` makes.
     pub(crate) fn enter<T>(&self, poll: impl FnOnce() -> T) -> T {
         observation::hidden(|| CURRENT.sync_scope(Frame::Call(self.clone()), poll))
     }
 
-    /// Runs what is inside a step of this call.
+    /// Runs the body of a step of this call.
     pub(crate) async fn within_step<F: Future>(&self, inside: F) -> F::Output {
         CURRENT.scope(Frame::Call(Self { within_step: true, ..self.clone() }), inside).await
     }
 }
 
-/// Runs a body that nothing guards: to it and its steps there is no call, also where it is within another's body.
+/// Runs a body without any guard. The body and its steps see no call, also if it runs inside the body of another call.
 pub(crate) async fn unguarded_frame<F: Future>(strict_steps: Option<Arc<str>>, body: F) -> F::Output {
     CURRENT.scope(Frame::Unguarded(enclosing(), strict_steps), body).await
 }
 
-/// The operation in whose unguarded body this is, where its steps are strict.
+/// The operation whose unguarded body is running, if its steps are strict.
 pub(crate) fn strict_and_unguarded() -> Option<Arc<str>> {
     match CURRENT.try_with(Clone::clone) {
         Ok(Frame::Unguarded(_, strict)) => strict,
@@ -173,7 +177,7 @@ pub(crate) fn strict_and_unguarded() -> Option<Arc<str>> {
     }
 }
 
-/// The call in whose body the task is, at whatever depth.
+/// The innermost call whose body the task is running.
 pub(crate) fn enclosing() -> Option<Context> {
     match CURRENT.try_with(Clone::clone) {
         Ok(Frame::Call(current)) => Some(current.context),
@@ -200,7 +204,7 @@ impl Context {
         self.0.strict_steps()
     }
 
-    /// Whether this call, or one in whose body it is made, holds a claim on that key in that store.
+    /// Whether this call, or a call around it, holds a claim on this key in this store.
     pub(crate) fn holds(&self, key: &RecordKey, store: StoreIdentity) -> bool {
         let mut call = Some(self);
         while let Some(context) = call {
@@ -216,10 +220,11 @@ impl Context {
         Self(details)
     }
 
-    /// Carries the call into another task: in `future`, [`context`] is this one, and steps are recorded under this call.
+    /// Carries the call into another task: inside `future`, [`context`] returns this context, and steps are recorded
+    /// under this call.
     ///
-    /// For tasks that the body spawns and awaits. A task that outlives the body has no lease: its steps fail with
-    /// [`Error::LeaseLost`](crate::Error::LeaseLost) once the call has ended.
+    /// Use it for tasks that the body spawns and awaits. A task that outlives the body has no lease: its steps fail
+    /// with [`Error::LeaseLost`](crate::Error::LeaseLost) once the call has ended.
     ///
     /// Dropping the future drops `future`.
     ///
@@ -251,11 +256,13 @@ impl Context {
         CURRENT.scope(Frame::Call(current), future).await
     }
 
-    /// Resolves once the call holds its key no more: the claim was lost, or the call has ended, by its result, an error,
-    /// a timeout or a dropped caller. For work that the body has begun outside itself, and that must not go on then.
+    /// Resolves when the call no longer holds its key: the claim was lost, or the call has ended, by its result, an
+    /// error, a timeout or a dropped caller. Use it for work that the body starts outside itself and that must stop
+    /// then.
     ///
-    /// The body need not ask: it is dropped. A lease that merely could not be renewed is not lost until the store says
-    /// so. Of a call that runs unprotected or in a transaction it never resolves.
+    /// The body itself does not need it, because it is dropped when the claim is lost. If a renewal fails, the lease is
+    /// not lost until the store says so. In a call that runs unprotected or in a transaction, the future never
+    /// resolves.
     ///
     /// ```
     /// # use idem_runtime as idem;
@@ -297,43 +304,41 @@ impl Context {
         self.0.key().scope().as_str()
     }
 
-    /// The key of the call, as it was rendered. It is private data.
+    /// The rendered key of the call. It is private data.
     #[must_use]
     pub fn key(&self) -> &Key {
         self.0.key().key()
     }
 
-    /// Which attempt this is; from 1. It is 1 also where the call runs unprotected.
+    /// Which attempt this is; from 1. It is 1 if the call runs unprotected.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.0.grant().map_or(1, |grant| grant.attempt)
     }
 
-    /// The fence of this attempt, for a downstream that can refuse a lower one. `None` where the
-    /// call runs unprotected, because the store was down and the operation fails open.
+    /// The fence of this attempt, for a downstream service that can refuse a lower one. `None` if the call runs
+    /// unprotected, because the store was down and the operation fails open.
     #[must_use]
     pub fn fence(&self) -> Option<Fence> {
         self.0.grant().map(|grant| grant.fence)
     }
 
-    /// Whether the run before began and did not end, so that its effect may have happened already: its worker died
-    /// or lost its lease, its caller went away, it panicked, or it took longer than its timeout. An error that it
-    /// returned is none of these.
+    /// Whether the previous run began and did not end, so that its effect may have happened already: its worker died or
+    /// lost its lease, its caller went away, it panicked, or it took longer than its timeout. `false` if the previous
+    /// run returned an error.
     #[must_use]
     pub fn recovered(&self) -> bool {
         self.0.grant().is_some_and(|grant| grant.recovered)
     }
 
-    /// Whether the call is protected by a claim; `false` only where the store was down and the
-    /// operation fails open.
+    /// Whether a claim protects the call; `false` only if the store was down and the operation fails open.
     #[must_use]
     pub fn protected(&self) -> bool {
         self.0.grant().is_some()
     }
 
-    /// A key for the next service: the same at every attempt of this call, different for every
-    /// other key, operation or `name`, and telling nothing of the key. 32 hexadecimal characters
-    /// (128 bits of a SHA-256).
+    /// A key for the next service. It is the same for every attempt of this call, differs for every other key,
+    /// operation or `name`, and does not reveal the key. 32 hexadecimal characters (128 bits of a SHA-256).
     #[must_use]
     pub fn downstream_key(&self, name: &str) -> String {
         let digest = framed_digest(&["idem downstream key", self.operation(), self.key().as_str(), name]);
@@ -352,10 +357,10 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Makes calls whose leases end at `deadline` at the latest: for a process that ends then, such as a function with
-/// a time limit. A caller after the deadline does not wait for the lease of a worker that has ended.
+/// Runs `calls` with leases that end at `deadline` at the latest. For a process that ends at that time, such as a
+/// function with a time limit: a caller after the deadline does not wait for the lease of a worker that has ended.
 ///
-/// It does not end the calls at the deadline; from then on other callers may take over their claims.
+/// It does not stop the calls at the deadline. From then on other callers may take over their claims.
 ///
 /// ```
 /// # use idem_runtime as idem;

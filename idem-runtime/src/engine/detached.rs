@@ -1,4 +1,4 @@
-//! Calls of an [`Operation`] that do not run in their caller's task, or that commit with its transaction.
+//! Calls of an [`Operation`] in a task of their own, or in the caller's transaction.
 
 use std::pin::pin;
 
@@ -13,22 +13,23 @@ use idem_core::transaction::{Carries, RecordsIn, TransactionStore};
 use idem_core::{KeyPart, Store};
 
 impl Operation {
-    /// As [`run`](Self::run), in a task of its own that goes on when the caller goes away: the body ends, and its
-    /// result is recorded. As the attribute's `detach`.
+    /// As [`run`](Self::run), in a separate task that continues when the caller goes away: the body runs to its end,
+    /// and its result is recorded. The same as `detach` in the attribute.
     ///
-    /// [`drain`](crate::drain) waits for it. A [`timeout`](Self::timeout) ends it too.
+    /// [`drain`](crate::drain) waits for the task. A [`timeout`](Self::timeout) also applies to it.
     ///
     /// # Errors
     ///
-    /// The body's own, and every [`Error`] turned into `E`.
+    /// The error of the body, and every [`Error`] converted into `E`.
     ///
     /// # Panics
     ///
-    /// Only if `body` does; the key is released first.
+    /// Only if `body` panics; the key is released first.
     ///
     /// # Cancellation
     ///
-    /// Once it was polled, dropping the future changes nothing: the call goes on. Its runtime must outlive it.
+    /// After the first poll, dropping the future changes nothing: the call continues. The runtime must outlive the
+    /// call.
     ///
     /// ```
     /// # use idem_runtime as idem;
@@ -72,23 +73,24 @@ impl Operation {
         }
     }
 
-    /// Makes the call in a transaction of the caller's: claim, what `body` writes through `transaction`, and the result
-    /// are one commit, the caller's own. As the attribute's `transaction`.
+    /// Makes the call in the caller's transaction: the claim, what `body` writes through `transaction`, and the result
+    /// are committed together, by the caller. The same as `transaction` in the attribute.
     ///
-    /// `transaction` is what the store's documentation names: for `PostgresStore`, a transaction or connection of the
-    /// database client. Nothing is committed here. Of the settings, `fail_open`, `on_crash`, `max_attempts`, `timeout`,
-    /// `retry_after` and `recover` cannot go with it: a claim that is rolled back leaves no trace.
+    /// The store's documentation says what `transaction` can be: for `PostgresStore`, a transaction or connection of
+    /// the database client. This method does not commit. The settings `fail_open`, `OnCrash::InDoubt`, `max_attempts`,
+    /// `timeout`, `retry_after` and `recover` are refused, because a claim that is rolled back leaves no trace.
     ///
-    /// `body` is an async closure, or an `async fn` of `&mut Transaction<'_, Postgres>`. Leave the lifetime of the
-    /// transaction open by `'_`: with `'static`, rustc finds it not general enough where the call is spawned.
+    /// `body` is an async closure, or an `async fn` that takes `&mut Transaction<'_, Postgres>`. Write `'_` for the
+    /// lifetime of the transaction: with `'static`, rustc reports that it is not general enough where the call is
+    /// spawned.
     ///
     /// # Errors
     ///
-    /// The body's own (what it wrote is undone), and every [`Error`] turned into `E`.
+    /// The error of the body (what it wrote is undone), and every [`Error`] converted into `E`.
     ///
     /// # Panics
     ///
-    /// Only if `body` does; what it wrote is undone first.
+    /// Only if `body` panics; what it wrote is undone first.
     ///
     /// # Cancellation
     ///
@@ -114,18 +116,18 @@ impl Operation {
 }
 
 impl<T, E, C> TypedOperation<T, E, C> {
-    /// As [`Operation::run_in_transaction`], with errors that are [`terminal`](Self::terminal) recorded, and what the
-    /// body wrote before one undone.
+    /// As [`Operation::run_in_transaction`]. An error that is [`terminal`](Self::terminal) is recorded, and what the
+    /// body wrote before it is undone.
     ///
-    /// [`record_if`](Self::record_if) and [`retry_after_error`](Self::retry_after_error) cannot go with it.
+    /// [`record_if`](Self::record_if) and [`retry_after_error`](Self::retry_after_error) are refused.
     ///
     /// # Errors
     ///
-    /// The body's own, and every [`Error`] turned into `E`.
+    /// The error of the body, and every [`Error`] converted into `E`.
     ///
     /// # Panics
     ///
-    /// Only if `body` or a function of the rules does.
+    /// Only if `body` or a function of the rules panics.
     pub async fn run_in_transaction<S, K, P, V, F>(
         &self,
         store: &S,

@@ -1,7 +1,7 @@
-//! Recording a result whose caller has its value already, or went away: for as long as nobody took over.
+//! Recording a result after its caller has the value or has gone away, as long as no other call has taken over.
 //!
-//! Owns how long that goes on. A completion counts also when its lease is over, so an outage longer than a
-//! lease need not make the body run again.
+//! Owns how long that continues. A completion also counts after its lease, so the body need not run again after an
+//! outage that is longer than a lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,12 @@ use crate::error::StoreError;
 use idem_core::Store;
 use idem_core::protocol::{Complete, CompleteAnswer, StoredResult};
 
-/// The longest pause between two tries.
+/// The pause if the backoff ends. It has no limit of tries, so it does not.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 impl<S: Store> Claimed<S> {
-    /// Goes on recording what failed with `error`, as far as there is hope and room.
+    /// Continues to record a result after `error`, if a retry may help and the limits allow it. Gives the result up
+    /// otherwise.
     pub(super) fn record_late(self: &Arc<Self>, request: Complete, error: &StoreError) {
         let bytes = match &request.result {
             StoredResult::Value(bytes) => bytes.len(),
@@ -38,7 +39,7 @@ impl<S: Store> Claimed<S> {
         self.call.runtime.spawn(late.record());
     }
 
-    /// Says that this result is not recorded and will not be.
+    /// Reports that this result is not recorded and will not be.
     pub(super) fn give_up_on(&self, request: &Complete, error: Option<&StoreError>) {
         self.report(Event::Unrecorded(error));
         LateRecording::installed().tell(|| Unrecorded {
@@ -52,7 +53,7 @@ impl<S: Store> Claimed<S> {
     }
 }
 
-/// A result that waits for its store.
+/// A result that waits to be recorded.
 struct Late<S: Store> {
     claimed: Arc<Claimed<S>>,
     /// `None` once it is recorded or given up.
@@ -67,7 +68,7 @@ impl<S: Store> Late<S> {
         let mut pauses = late_backoff().build();
         loop {
             sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
-            // It stays in its place meanwhile: a runtime that is shut down drops this.
+            // The request stays in `waiting` during the attempt, so that `drop` reports it if the runtime is shut down.
             let Some(request) = &mut self.waiting else { return };
             let asked = claimed.complete_until(request, Instant::now).await;
             let longest = LateRecording::installed().longest.min(claimed.call.policy.ttl);

@@ -1,6 +1,6 @@
-//! How results are recorded behind their callers: the bounds of it, and what is told of a result that never is.
+//! The settings for recording results in the background: the limits, and the hook for results that are given up.
 //!
-//! Owns the settings of this process. `late` goes by them.
+//! Owns the settings of this process. `late` reads them.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,9 +10,9 @@ use std::time::Duration;
 use crate::error::{CallId, StoreError};
 use idem_core::protocol::{StoredResult, Verdict};
 
-/// A result that is not recorded, and will not be: what the hook of [`LateRecording::on_unrecorded`] gets.
+/// A result that is not recorded and will not be: the argument of the hook of [`LateRecording::on_unrecorded`].
 ///
-/// `Debug` shows how long the result is, and nothing of it.
+/// `Debug` shows only the length of the result.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Unrecorded {
@@ -24,19 +24,19 @@ pub struct Unrecorded {
     pub verdict: Verdict,
     /// The result as it would be in the store: JSON, or a response of the HTTP layer. Private data.
     pub result: StoredResult,
-    /// How long it would be kept.
+    /// How long the store would keep it.
     pub ttl: Duration,
-    /// The last error of the store; `None` where the key was given to another, released or deleted meanwhile.
+    /// The last error of the store; `None` if the key was taken over, released or deleted meanwhile.
     pub error: Option<StoreError>,
 }
 
 type Hook = Arc<dyn Fn(&Unrecorded) + Send + Sync>;
 
-/// How this process goes on recording results that their store did not take in time, behind their callers.
+/// Settings of this process for results that the store did not record in time: the engine retries in the background.
 ///
-/// A body that succeeded gives its value to its caller, whatever the store does; until the result is recorded, the
-/// key is free once its lease is over. So the engine keeps the result in memory and offers it again, with pauses that
-/// grow to some seconds, within these bounds. See `docs/late-recording.md`.
+/// A caller gets the value of a body that succeeded, whatever the store does. But as long as the result is not
+/// recorded, another caller can run the body after the lease. So the engine keeps the result in memory and retries,
+/// with pauses that grow to a few seconds, within these limits. See `docs/late-recording.md`.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -83,47 +83,47 @@ impl LateRecording {
         DEFAULT
     }
 
-    /// The largest number of results that are kept in memory at a time; further ones are given up at once.
+    /// Upper limit of the results that are kept in memory at a time; further results are given up at once.
     pub const fn most_results(mut self, results: usize) -> Self {
         self.most_results = results;
         self
     }
 
-    /// The largest number of bytes of such results.
+    /// Upper limit of the bytes of these results together.
     pub const fn most_bytes(mut self, bytes: usize) -> Self {
         self.most_bytes = bytes;
         self
     }
 
-    /// How long one result is offered to its store, unless the operation's `ttl` is shorter.
+    /// How long recording of one result is retried, unless the operation's `ttl` is shorter.
     pub const fn longest(mut self, longest: Duration) -> Self {
         self.longest = longest;
         self
     }
 
-    /// Calls `hook` with each result that is given up: by these bounds, by an error of the store that asking again
-    /// does not mend, because the key is another's by now, or because the runtime was shut down.
+    /// Calls `hook` with each result that is given up: because of these limits, because of a store error that a retry
+    /// does not help, because another call has the key, or because the runtime was shut down.
     ///
-    /// It runs in a task of the runtime, or where the runtime drops its tasks: it must not block for long, so hand the
-    /// result to a queue or a thread. A panic in it is caught. The event `unrecorded` is emitted first.
+    /// The hook runs in a task of the runtime, or while the runtime drops its tasks. It must not block for long, so
+    /// send the result to a queue or a thread. A panic of the hook is caught. The event `unrecorded` is emitted first.
     pub fn on_unrecorded(mut self, hook: impl Fn(&Unrecorded) + Send + Sync + 'static) -> Self {
         self.hook = Some(Arc::new(hook));
         self
     }
 
-    /// Makes these the settings of this process, for results that wait and for later ones.
+    /// Makes these the settings of this process, also for results that are already waiting.
     pub fn install(self) {
         *INSTALLED.write().unwrap_or_else(PoisonError::into_inner) = self;
     }
 
-    /// Those of this process.
+    /// The settings of this process.
     pub(super) fn installed() -> Self {
         INSTALLED.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn tell(&self, unrecorded: impl FnOnce() -> Unrecorded) {
         if let Some(hook) = &self.hook {
-            // A panic of the program's own code here must not reach the call.
+            // A panic of the hook must not reach the call.
             let _ = catch_unwind(AssertUnwindSafe(|| hook(&unrecorded())));
         }
     }

@@ -1,6 +1,6 @@
 //! The lease of one attempt: until when it is certainly held, and whether it is lost.
 //!
-//! Shared by the call's task and the renewal thread; both write here what the store answered.
+//! The call's task and the renewal thread share it; both note the store's answers here.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -14,25 +14,24 @@ use tokio::time::Instant;
 /// The lease of one attempt.
 pub(super) struct Lease {
     pub(super) length: Duration,
-    /// How long after it was confirmed the call itself renews it.
+    /// How long after a confirmation the call itself renews the lease.
     renewed_after: Duration,
-    /// When the request was sent that the store last confirmed the lease by: the lease runs at least
-    /// its length from there.
+    /// When the last confirmed request was sent. The lease runs at least its length from then.
     confirmed: Mutex<Sent>,
     lost: AtomicBool,
     doubted: AtomicBool,
     over: AtomicBool,
     pub(super) waker: AtomicWaker,
-    /// There once somebody outside the call's task asks: most bodies have no such work.
+    /// Set when code outside the call's task first waits for the end of the lease; most bodies have none.
     outside: OnceLock<Box<Notify>>,
 }
 
 /// When a request was sent.
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
-    /// By the runtime's clock, which a test may have paused.
+    /// On the runtime's clock, which a test may have paused.
     pub(super) runtime: Instant,
-    /// By the machine's, which the renewal thread uses.
+    /// On the machine's clock, which the renewal thread uses.
     machine: std::time::Instant,
 }
 
@@ -43,9 +42,9 @@ impl Sent {
 }
 
 impl Lease {
-    /// A lease of which `left` was left when the claim, sent at `sent`, was answered.
+    /// A lease with `left` of its length left, from a claim that was sent at `sent`.
     pub(super) fn new(length: Duration, left: Duration, sent: Sent) -> Self {
-        // An answer that was asked again may tell of a lease that runs already.
+        // The answer to a repeated claim may be for a lease that is already running.
         let used = length.saturating_sub(left);
         let confirmed = Sent {
             runtime: sent.runtime.checked_sub(used).unwrap_or(sent.runtime),
@@ -63,7 +62,7 @@ impl Lease {
         }
     }
 
-    /// The same lease, renewed no more often than that.
+    /// The same lease, with at least `pause` between two renewals.
     pub(super) fn renewed_at_most_every(self, pause: Duration) -> Self {
         Self { renewed_after: self.renewed_after.max(pause), ..self }
     }
@@ -79,7 +78,7 @@ impl Lease {
         confirmed.machine = confirmed.machine.max(sent.machine);
     }
 
-    /// The store said that the claim is another's.
+    /// The store said that this call does not hold the claim any more.
     pub(super) fn lose(&self) {
         self.lost.store(true, Ordering::Release);
         self.waker.wake();
@@ -90,26 +89,27 @@ impl Lease {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// The key is in doubt; whether that is new.
+    /// Notes that the key is in doubt, and returns whether that is new.
     pub(super) fn is_first_doubt(&self) -> bool {
         !self.doubted.swap(true, Ordering::AcqRel)
     }
 
-    /// Nothing is to be renewed any more.
+    /// Ends the renewal of the lease.
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.tell_outside();
     }
 
     fn tell_outside(&self) {
-        // With the one in `ended`: either this sees who waits, or who waits sees what was stored before.
+        // Pairs with the fence in `ended`: either this code sees the waiter, or the waiter sees the value that was
+        // stored before.
         fence(Ordering::SeqCst);
         if let Some(outside) = self.outside.get() {
             outside.notify_waiters();
         }
     }
 
-    /// Returns once it is lost, or nothing is done under it any more.
+    /// Returns when the lease is lost or its call has ended.
     pub(super) async fn ended(&self) {
         let outside = self.outside.get_or_init(Box::default);
         let mut told = pin!(outside.notified());
@@ -124,18 +124,19 @@ impl Lease {
         self.over.load(Ordering::Acquire) || self.is_lost()
     }
 
-    /// Until when it is certainly held.
+    /// Until when the lease is certainly held.
     pub(super) fn held_until(&self) -> Instant {
         later(self.confirmed().runtime, self.length)
     }
 
-    /// Whether so much of it is over that it is to be renewed before anything is done under it.
+    /// Whether so little of the lease is left that it must be renewed before the body starts.
     pub(super) fn is_late(&self) -> bool {
         self.held_until().saturating_duration_since(Instant::now()) <= self.length / 3
     }
 
-    /// When the call itself renews it: usually when a third of it is over, or up to a thirty-second of it earlier, so that
-    /// the many leases of one length are renewed at a few moments and a store takes each lot at once.
+    /// When the call itself renews the lease: usually after a third of its length, or up to a thirty-second of the
+    /// length earlier. So leases of the same length are renewed at a few common instants, and the store can take them
+    /// in batches.
     pub(super) fn renew_at(&self) -> Instant {
         let at = later(self.confirmed().runtime, self.renewed_after);
         let since = at.saturating_duration_since(Instant::from_std(*EPOCH));
@@ -143,25 +144,25 @@ impl Lease {
         at.checked_sub(Duration::from_nanos(u64::try_from(over).unwrap_or_default())).unwrap_or(at)
     }
 
-    /// How long after a failed renewal the next is sent.
+    /// How long after a failed renewal the next one is sent.
     pub(super) fn pause_after_failure(&self) -> Duration {
         (self.renewed_after / 4).min(LONGEST_PAUSE)
     }
 
-    /// When the renewal thread renews it, if the call did not.
+    /// When the renewal thread renews the lease, if the call did not.
     pub(super) fn keep_at(&self) -> std::time::Instant {
         let confirmed = self.confirmed().machine;
         confirmed.checked_add(self.renewed_after * 3 / 2).unwrap_or_else(|| confirmed + FAR)
     }
 }
 
-/// What the moments of renewal are counted from.
+/// The instant from which the common renewal instants are counted.
 static EPOCH: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
 
-/// How long after a failed renewal the next is sent, at the most.
+/// Upper limit of the pause after a failed renewal.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Later than any process lives, and certainly an instant.
+/// Longer than any process runs, and small enough to be added to an instant.
 const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 fn later(instant: Instant, by: Duration) -> Instant {

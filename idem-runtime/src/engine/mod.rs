@@ -1,27 +1,29 @@
-//! What one call does: claim, run, keep the lease, record; or wait, or replay.
+//! What one call does: claim, run the body, keep the lease, record the result; or wait, or replay.
 //!
-//! Owns everything that happens between a caller and a store. It knows the protocol's answers but
-//! not its rules, and bytes but not how a store keeps them.
+//! Owns everything that happens between a caller and a store. It knows the protocol's answers but not its rules. It
+//! knows results as bytes but not how a store keeps them.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `call`, `operation`, `typed`, `retry_after`, `site` | what is checked before the store is asked |
 //! | `claim`, `waiters` | claiming the key, and waiting for the call in flight |
-//! | `attempt`, `claimed`, `late`, `late_recording`, `background` | one granted claim to its end: recorded, released or abandoned, also without a caller |
-//! | `lease`, `renewal_in_task`, `renewal_thread` | the lease; renewed by the caller's task, and by one thread where that task is blocked |
-//! | `retry` | asking the store again until a deadline |
+//! | `attempt`, `claimed`, `late`, `late_recording`, `background` | one granted claim, to its end: recorded, released or abandoned, also after its caller has gone |
+//! | `body_permit` | a claim whose body must wait for the other bodies of a consumer |
+//! | `lease`, `renewal_in_task`, `renewal_thread` | the lease, which the caller's task renews, and one thread if that task is blocked |
+//! | `retry` | sending a request to the store again, until a deadline |
 //! | `codec`, `rules`, `returns` | results to bytes and back, and which are kept |
-//! | `context` | what a body learns of its call, and a caller of the call it made |
+//! | `context` | what a body learns about its call, and a caller about the call it made |
 //! | `steps`, `recording_steps`, `recovering` | recovery points and `recover` |
 //! | `transaction` | calls that commit with the caller's transaction |
 //! | `detached` | calls of an operation in a task of their own, or in a transaction |
 //! | `report` | events and metrics |
 //!
-//! Only this file, and a few lines of `steps` and `recovering`, are generic over the body, and are kept short
-//! for that reason.
+//! Only this file and a few lines of `steps` and `recovering` are generic over the body. Keep them short, because they
+//! are compiled for each body.
 
 mod attempt;
 mod background;
+mod body_permit;
 mod call;
 mod claim;
 mod claimed;
@@ -64,6 +66,7 @@ use idem_core::protocol::{Replay, StoredResult, Tombstone, Verdict};
 
 use attempt::{Attempt, Recorded};
 pub(crate) use background::{Pending, Work};
+use body_permit::before_body;
 use claim::Entry;
 use renewal_in_task::RenewalInTask;
 use report::Event;
@@ -74,11 +77,11 @@ pub(crate) use call::{Call, Prepared};
 pub(crate) use codec::NotDecoded;
 use codec::Values;
 pub(crate) use codec::{Codec, Encoded};
-use context::unguarded_frame;
+use context::{BodyPermit, permitted, unguarded_frame};
 pub use context::{Context, Observed, Outcome, context, observe, with_deadline};
 pub(crate) use context::{Current, Ending, Observation};
 #[cfg(feature = "message")]
-pub(crate) use context::{HeldKeys, observed_by};
+pub(crate) use context::{HandlerPermit, HeldKeys, as_here, observed_by};
 pub use late_recording::{LateRecording, Unrecorded};
 pub use operation::Operation;
 pub use recovering::RecoveringOperation;
@@ -94,8 +97,8 @@ pub(crate) use steps::{ask, begin_recovery, past_the_limit};
 pub(crate) use transaction::{Entered as EnteredTransaction, Running, Within, enter as enter_transaction};
 pub use typed::TypedOperation;
 
-/// Makes a call. `body` is pinned where it stands, and dropped there as soon as it is done or its
-/// lease is lost. `codec` is lent to be changed by nobody: so it need not be `Sync`.
+/// Makes a call. The caller pins `body`; it is dropped as soon as it is done or its lease is lost. `codec` is `&mut`
+/// although nothing changes it, so that it need not be `Sync`.
 pub(crate) async fn run<R, C, S, B>(
     call: Result<Arc<Prepared<S>>, Box<Error>>,
     codec: &mut C,
@@ -107,14 +110,15 @@ where
     S: Store,
     B: Future<Output = R>,
 {
-    let mut entered = enter(call.map_err(|error| *error)?).await?;
+    let mut entered = enter(call.map_err(|error| *error)?, None).await?;
     finish(&mut entered, codec, body).await
 }
 
-/// A call whose key was claimed, or need not be.
+/// A call that has claimed its key, has a replay, or runs unprotected.
 pub(crate) struct Entered<S: Store> {
     call: Arc<Prepared<S>>,
     entry: Entry<S>,
+    permit: Option<BodyPermit>,
 }
 
 impl<S: Store> Entered<S> {
@@ -125,14 +129,22 @@ impl<S: Store> Entered<S> {
     }
 }
 
-/// The first half of a call: all that comes before its body. Dropping what it gives gives the key back.
-pub(crate) async fn enter<S: Store>(call: Arc<Prepared<S>>) -> Result<Entered<S>, Error> {
+/// The first half of a call: everything before its body. Dropping the returned value releases the key. `permit` is the
+/// leave for the body, if the caller has taken it.
+pub(crate) async fn enter<S: Store>(
+    call: Arc<Prepared<S>>,
+    permit: Option<BodyPermit>,
+) -> Result<Entered<S>, Error> {
+    let permit = match permit {
+        None if !call.claims_ahead() => permitted(call.handler_permit()).await,
+        taken => taken,
+    };
     let entered = claim::enter(&call).instrument(call.span.clone()).await;
     let entry = entered.map_err(|error| call.refuse(error))?;
-    Ok(Entered { call, entry })
+    Ok(Entered { call, entry, permit })
 }
 
-/// The second half: runs the body and records its result, or gives the recorded one. To be asked for once.
+/// The second half of a call: runs the body and records its result, or returns the recorded one. Call it once.
 pub(crate) async fn finish<R, C, S, B>(
     entered: &mut Entered<S>,
     codec: &mut C,
@@ -144,18 +156,30 @@ where
     S: Store,
     B: Future<Output = R>,
 {
-    let call = &entered.call;
-    let attempt = match &mut entered.entry {
+    let Entered { call, entry, permit } = entered;
+    let call = &*call;
+    let attempt = match entry {
         Entry::Run(attempt) => attempt,
         Entry::Replay(replay) => return decode(call, codec, replay),
-        Entry::Unprotected => return unprotected(call, body).await.into_result(),
+        Entry::Unprotected => {
+            if permit.is_none() {
+                *permit = permitted(call.handler_permit()).await;
+            }
+            return unprotected(call, body).await.into_result();
+        }
     };
+    if !before_body(attempt, permit).await.map_err(|error| call.refuse(error))? {
+        let replay = Box::pin(attempt.after_loss()).await?;
+        return decode(call, codec, &replay);
+    }
     attempt.start();
     let result = {
-        // From here on dropped before the attempt: the key is not another's while this body is there.
+        // From here on the body is dropped before the attempt, so no other call gets the key while this body exists.
         let mut body = Body(body);
         let ended = drive(attempt, body.0.as_mut()).await;
         drop(body);
+        // Another body may run while this result is recorded.
+        *permit = None;
         match ended {
             Ended::Returned(result) => result,
             Ended::Panicked(payload) => {
@@ -183,15 +207,19 @@ where
         }
         return result;
     };
-    match attempt.record(encoded).await {
+    attempt.finished(encoded);
+    // In its span, as the claim is, because a layer of the store may keep which one it is. The span is lent, not cloned: every
+    // call in flight has room for this future.
+    let mut recording = pin!(attempt.record());
+    match poll_fn(move |context| call.span.in_scope(|| recording.as_mut().poll(context))).await {
         Recorded::Kept => result,
         Recorded::Superseded(replay) => decode(call, codec, &replay),
         Recorded::Lost(error) => Err(error.into()),
     }
 }
 
-/// Makes a call in a task of its own, which goes on when the caller goes away. One without a key can
-/// be made unguarded.
+/// Makes a call in a separate task, which continues when the caller goes away. If `unguarded`, the body runs without a
+/// call.
 pub(crate) async fn run_detached<R, C, S, B>(
     call: Call<S>,
     unguarded: bool,
@@ -209,14 +237,18 @@ where
     let runtime = call.runtime()?;
     let operation = call.operation_name();
     let strict_steps = call.strict_name();
+    // Here and not in the task, because a caller that goes away before it has leave for the body starts nothing.
+    let permit = permitted(call.handler_permit()).await;
     let pending = Pending::new(Work::Body);
     let task = async move {
         let _pending = pending;
         let mut body = pin!(Some(body));
         if unguarded {
+            let _permit = permit;
             unguarded_frame(strict_steps, polled(body.as_mut())).await.into_result()
         } else {
-            run(call.prepare(), &mut codec, body).await
+            let mut entered = enter(call.prepare().map_err(|error| *error)?, permit).await?;
+            finish(&mut entered, &mut codec, body).await
         }
     };
     match runtime.spawn(task.in_current_span()).await {
@@ -230,7 +262,7 @@ where
     }
 }
 
-/// A body that goes when this does, and not when the frame goes that it is pinned in.
+/// Drops the body when this guard is dropped, and not only at the end of the frame in which it is pinned.
 struct Body<'a, B>(Pin<&'a mut Option<B>>);
 
 impl<B> Drop for Body<'_, B> {
@@ -247,7 +279,7 @@ pub(crate) enum Ended<R> {
     TimedOut(Duration),
 }
 
-/// Polls the body, and the renewal of its lease from outside it.
+/// Polls the body and, beside it, the renewal of its lease.
 async fn drive<R: Return, S: Store, B: Future<Output = R>>(
     attempt: &Attempt<S>,
     mut body: Pin<&mut Option<B>>,
@@ -278,17 +310,19 @@ async fn drive<R: Return, S: Store, B: Future<Output = R>>(
     .await
 }
 
-/// Runs a body as if nothing guarded it, and tells who observes the call.
+/// Runs a body without any guard, and reports that to the observer of the call.
 pub(crate) async fn unguarded<B: Future>(strict_steps: Option<Arc<str>>, body: B) -> B::Output {
     let observer = Observation::current();
+    let permit = permitted(observer.as_ref().and_then(|observer| observer.permit())).await;
     let returned = unguarded_frame(strict_steps, body).await;
+    drop(permit);
     if let Some(observer) = observer {
         observer.set(Outcome::Unprotected);
     }
     returned
 }
 
-/// The body's own future.
+/// Polls the body itself.
 pub(crate) async fn polled<B: Future>(mut body: Pin<&mut Option<B>>) -> B::Output {
     poll_fn(|cx| body.as_mut().as_pin_mut().map_or(Poll::Pending, |running| running.poll(cx))).await
 }
@@ -310,7 +344,7 @@ async fn unprotected<S: Store, B: Future>(call: &Prepared<S>, mut body: Pin<&mut
     .await
 }
 
-/// What to record of a result. That it cannot be given to a duplicate is said here, not when one comes.
+/// What to record for a result. If a duplicate cannot get it, that is reported here and not when a duplicate comes.
 fn encode<S: Store, C, T, E>(
     call: &Prepared<S>,
     attempt: u32,
@@ -324,7 +358,7 @@ where
     if let Some(fault) = &encoded.stored.fault {
         call.report(Event::NotStored(fault), attempt);
     }
-    // Twice the work, so only where a developer looks.
+    // Decoding doubles the work, so it is checked in debug builds only.
     if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &encoded.stored.result)
         && let Err(fault) = codec.decode(encoded.verdict, bytes)
     {

@@ -1,5 +1,6 @@
-//! The policy of an operation: what the attribute's options set, and what is checked of it.
+//! The policy of an operation: the values that the attribute's options set, and their checks.
 
+mod durability;
 mod pace;
 
 use std::any::{type_name, type_name_of_val};
@@ -19,13 +20,13 @@ use crate::error::Error;
 use crate::fingerprint::{FingerprintError, fingerprint};
 use idem_core::Store;
 use idem_core::defaults::{self, LONGEST, SHORTEST_LEASE};
-use idem_core::protocol::{Fingerprint, OnCrash};
+use idem_core::protocol::{Durability, Fingerprint, OnCrash};
 use idem_core::{Key, KeyBuilder, KeyError, KeyPart, RecordKey, Scope};
 
 /// The policy of an operation, and the way to call it without the attribute.
 ///
-/// Cheap to clone and to make; a program usually makes it where it makes the call. The setters take
-/// any value, and [`run`](Self::run) answers [`Error::Configuration`] where one cannot work.
+/// Cheap to clone and to make; a program usually makes it where it makes the call. The setters take any value;
+/// [`run`](Self::run) returns [`Error::Configuration`] if a value cannot work.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -60,7 +61,7 @@ enum ScopeSource {
     Default(DefaultScope),
 }
 
-/// What the engine goes by, once it was checked.
+/// The checked settings that the engine uses.
 #[derive(Clone, Debug)]
 pub(super) struct Policy {
     pub(super) ttl: Duration,
@@ -73,32 +74,35 @@ pub(super) struct Policy {
     pub(super) store_timeout: Duration,
     pub(super) timeout: Option<Duration>,
     pub(super) retry_after: Option<RetryAfter>,
-    /// Whether an earlier run that ended without saying what happened is asked about first.
+    /// Whether `recover` runs first if an earlier run began and did not end.
     pub(super) recovers: bool,
     pub(super) strict_steps: bool,
+    pub(super) claim_durability: Durability,
 }
 
 impl Policy {
-    /// Whether a key in doubt is this operation's to settle.
+    /// Whether calls of this operation settle a key in doubt.
     pub(super) fn settles_doubt(&self) -> bool {
         self.recovers && self.on_crash == OnCrash::InDoubt
     }
 }
 
 impl Operation {
-    /// An operation with this scope: the stable name that keeps its keys apart from other
-    /// operations'. Operations with the same scope share keys and results.
+    /// An operation with this scope: the stable name that separates its keys from those of other operations. Operations
+    /// with the same scope share keys and results.
     pub fn new(scope: impl Into<Cow<'static, str>>) -> Self {
         Self::from_scope(ScopeSource::Named(scope.into()))
     }
 
-    /// An annotated function without `self`, under its default scope. `inside` is something in the function.
+    /// The operation of an annotated function without `self`, under its default scope. `inside` is a value whose type
+    /// is defined in the function.
     #[doc(hidden)]
     pub fn at<T>(site: &'static Site, inside: &T) -> Self {
         Self::from_scope(ScopeSource::Default(site.scope(None, type_name_of_val(inside))))
     }
 
-    /// An annotated method of `R`, under its default scope. `inside` is something in the method.
+    /// The operation of an annotated method of `R`, under its default scope. `inside` is a value whose type is defined
+    /// in the method.
     #[doc(hidden)]
     pub fn at_method<R: ?Sized, T>(site: &'static Site, inside: &T) -> Self {
         Self::from_scope(ScopeSource::Default(site.scope(Some(type_name::<R>()), type_name_of_val(inside))))
@@ -118,6 +122,7 @@ impl Operation {
             retry_after: None,
             recovers: false,
             strict_steps: false,
+            claim_durability: Durability::Full,
         };
         Self { scope, fingerprint: None, max_attempts: None, policy }
     }
@@ -128,15 +133,15 @@ impl Operation {
         self
     }
 
-    /// How long a silent owner keeps its claim; 30 seconds unless set. It is renewed while the body
-    /// lives. At least a millisecond, at most 100 years.
+    /// How long a silent owner keeps its claim; 30 seconds unless set. The engine renews the lease while the body runs.
+    /// At least a millisecond, at most 100 years.
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.policy.lease = lease;
         self
     }
 
-    /// Waits at most this long for the result of the call in flight. Zero, as if it is not set,
-    /// refuses at once.
+    /// Waits at most this long for the result of the call in flight. With zero, the default, the call is refused at
+    /// once.
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.policy.wait = wait;
         self
@@ -149,33 +154,31 @@ impl Operation {
         self
     }
 
-    /// How often the body may be started for one key before [`Error::Exhausted`]; no limit unless
-    /// set. At least 1.
+    /// How many times the body may be started for one key before [`Error::Exhausted`]; no limit unless set. At least 1.
     pub const fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = Some(attempts);
         self
     }
 
-    /// Runs the body unprotected when the store is down, instead of refusing the call. It cannot go
-    /// with [`OnCrash::InDoubt`].
+    /// Runs the body unprotected when the store is down, instead of refusing the call. It cannot be combined with
+    /// [`OnCrash::InDoubt`].
     pub const fn fail_open(mut self) -> Self {
         self.policy.fail_open = true;
         self
     }
 
-    /// A [`step`](crate::step) that nothing records is an error and does not run, instead of a warning: in a call that
-    /// runs unprotected, and in one with a transaction. As the attribute's `steps = "strict"`.
+    /// Makes a [`step`](crate::step) that is not recorded an error instead of a warning; the step does not run. This
+    /// concerns calls that run unprotected and calls in a transaction. The same as `steps = "strict"` in the attribute.
     ///
     /// A task that the body spawns is outside the call unless [`Context::scope`](crate::Context::scope) carries the
-    /// call into it, and steps there know of no operation: make those [`Step::strict`](crate::Step::strict).
+    /// call into it. Steps in such a task know no operation: make them [`Step::strict`](crate::Step::strict).
     pub const fn strict_steps(mut self) -> Self {
         self.policy.strict_steps = true;
         self
     }
 
-    /// The largest encoded result that is recorded, in bytes; 1 MiB unless set. Beyond it the key is
-    /// completed without a result: the first caller gets its value, later ones
-    /// [`Error::ResultNotStored`].
+    /// The largest encoded result that is recorded, in bytes; 1 MiB unless set. For a larger result, the key is
+    /// completed without a result: the first caller gets its value, later callers get [`Error::ResultNotStored`].
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.policy.max_result_bytes = bytes;
         self
@@ -187,8 +190,8 @@ impl Operation {
         self
     }
 
-    /// What must not change under one key: the SHA-256 of its canonical JSON (RFC 8785) is
-    /// recorded, and a call with another one is [`Error::Mismatch`].
+    /// Sets the value that must not change under one key. The SHA-256 of its canonical JSON (RFC 8785) is recorded, and
+    /// a call with another one gets [`Error::Mismatch`].
     pub fn fingerprint<T: Serialize + ?Sized>(self, value: &T) -> Self {
         self.with_fingerprint(Some(fingerprint(value)))
     }
@@ -203,24 +206,23 @@ impl Operation {
 
     /// Calls the operation: runs `body` if this call gets the key, otherwise returns the recorded result.
     ///
-    /// `key` is any [`KeyPart`], encoded as the only part of the key. A finished [`Key`], such as one of
-    /// [`KeyBuilder`] or of [`Context::key`](crate::Context::key), is used as it is.
+    /// `key` is any [`KeyPart`], encoded as the only part of the key. A finished [`Key`], for example from
+    /// [`KeyBuilder`] or [`Context::key`](crate::Context::key), is used as it is.
     ///
     /// It needs a tokio runtime with time enabled.
     ///
     /// # Errors
     ///
-    /// The body's own, and every [`Error`] turned into `E`.
+    /// The error of the body, and every [`Error`] converted into `E`.
     ///
     /// # Panics
     ///
-    /// Only if `body` does; the key is released first.
+    /// Only if `body` panics; the key is released first.
     ///
     /// # Cancellation
     ///
-    /// Dropping the future drops the body and releases the key in the background (under
-    /// [`OnCrash::InDoubt`] it is then in doubt). If the body has succeeded by then, its result is recorded in the
-    /// background.
+    /// Dropping the future drops the body and releases the key in the background (under [`OnCrash::InDoubt`] it is then
+    /// in doubt). If the body has already succeeded, its result is recorded in the background.
     pub fn run<S, K, F, B, T, E>(
         &self,
         store: &S,
@@ -238,8 +240,8 @@ impl Operation {
         call(self.clone(), store.clone(), rendered(&key), body)
     }
 
-    /// The name of the record of a call with this key, which is not made: for tests, `forget` and support tools. As the
-    /// attribute's `key_fn`.
+    /// The name of the record that a call with this key would have; the call is not made. For tests, `forget` and
+    /// support tools. The same as `key_fn` in the attribute.
     ///
     /// # Errors
     ///
@@ -261,7 +263,7 @@ impl Operation {
         self.clone().record_of(rendered(&key))
     }
 
-    /// Asks about an earlier run first, where the body sees to it.
+    /// Marks an operation whose body calls `recover` first.
     #[doc(hidden)]
     pub const fn recovering(mut self) -> Self {
         self.policy.recovers = true;
@@ -273,13 +275,13 @@ impl Operation {
         Self { scope: ScopeSource::Named(scope), ..self }
     }
 
-    /// What [`run`](Self::run) would refuse, said earlier.
+    /// Makes the checks of [`run`](Self::run) without a call.
     #[cfg(feature = "http")]
     pub(crate) fn validate(&self) -> Result<(), Error> {
         self.clone().check().map(drop)
     }
 
-    /// Whether the body may run again where it ended without a result.
+    /// Whether the body may run again if it ended without a result.
     #[cfg(feature = "http")]
     pub(crate) fn reruns(&self) -> bool {
         self.policy.on_crash == OnCrash::Rerun
@@ -292,7 +294,7 @@ impl Operation {
         Ok(RecordKey::new(scope, key))
     }
 
-    /// Its name, where its steps are strict.
+    /// The name of the operation, if its steps are strict.
     pub(crate) fn strict_name(&self) -> Option<Arc<str>> {
         self.policy.strict_steps.then(|| Arc::from(self.name()))
     }
@@ -315,6 +317,9 @@ impl Operation {
                 Scope::shared(name.clone()).map_err(|error| Error::key(&name, error))?
             }
         };
+        if scope.is_reserved() {
+            return Err(Error::key(scope.as_str(), KeyError::ReservedScope));
+        }
         let refuse = |detail: &str| Err(Error::configuration(scope.as_str(), detail));
         let mut policy = self.policy;
         if policy.ttl.is_zero() || policy.ttl > LONGEST {
@@ -344,6 +349,9 @@ impl Operation {
                 return refuse("`max_attempts` must be at least 1");
             }
         }
+        if let Some(fault) = policy.durability_fault() {
+            return refuse(fault);
+        }
         let fingerprint = match self.fingerprint.transpose() {
             Ok(fingerprint) => fingerprint,
             Err(error) => return refuse(&error.to_string()),
@@ -352,7 +360,7 @@ impl Operation {
     }
 }
 
-/// The key is rendered by now, so the future holds neither it nor the operation.
+/// The key is already rendered, so the future of `run` does not borrow the key value or the operation.
 async fn call<S, F, B, T, E>(operation: Operation, store: S, key: RenderedKey, body: F) -> Result<T, E>
 where
     S: Store,
@@ -366,17 +374,17 @@ where
     super::run(call.prepare(), &mut Values, body).await
 }
 
-/// What [`Operation::check`] gives.
+/// The return value of [`Operation::check`].
 pub(super) struct Checked {
     pub(super) scope: Scope,
     pub(super) policy: Policy,
     pub(super) fingerprint: Option<Fingerprint>,
 }
 
-/// The key that a call is made under: a finished one as it is, anything else as the only part of one.
+/// The key of a call: a finished [`Key`] as it is, any other value as the only part of a key.
 pub(super) fn rendered(key: &impl KeyPart) -> RenderedKey {
     key.whole_key().map_or_else(|| KeyBuilder::new().part(key).finish(), |whole| Ok(whole.clone()))
 }
 
-/// A key as it was rendered, or why there is none.
+/// A rendered key, or why there is none.
 pub(super) type RenderedKey = Result<Key, KeyError>;

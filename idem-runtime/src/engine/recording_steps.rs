@@ -1,4 +1,4 @@
-//! How the steps of an attempt come to its store.
+//! Reading and recording the steps of an attempt in its store.
 
 use std::sync::Arc;
 
@@ -31,6 +31,10 @@ impl<S: Store> Recorder for Claimed<S> {
 
     fn report(&self, event: Event<'_>) {
         self.call.report(event, self.grant.attempt);
+    }
+
+    fn is_relaxed(&self) -> bool {
+        self.call.policy.relaxes_claims()
     }
 
     fn is_lost(&self) -> bool {

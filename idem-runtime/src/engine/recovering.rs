@@ -1,4 +1,4 @@
-//! Operations that ask what an earlier run did, before their body runs again.
+//! Operations that call `recover` to find out what an earlier run did, before the body runs again.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,7 +10,7 @@ use crate::error::Error;
 use idem_core::KeyPart;
 use idem_core::Store;
 
-/// An [`Operation`] that asks about an earlier run first; made by [`Operation::recover`].
+/// An [`Operation`] with a `recover` function; made by [`Operation::recover`].
 #[derive(Clone, Debug)]
 #[must_use = "an operation does nothing until it is `run`"]
 pub struct RecoveringOperation<G, O = Operation> {
@@ -19,24 +19,23 @@ pub struct RecoveringOperation<G, O = Operation> {
 }
 
 impl Operation {
-    /// Calls `recover` before the body wherever the run before began and did not end: its worker died, its caller
-    /// went away, it panicked or timed out, or the key is in doubt. It is called past the limit of attempts too; then no
-    /// body runs.
+    /// Calls `recover` before the body if the previous run began and did not end: its worker died, its caller went
+    /// away, it panicked or timed out, or the key is in doubt. `recover` is also called if no attempts are left; then
+    /// no body runs.
     ///
-    /// | it gives | then |
+    /// | `recover` returns | then |
     /// |---|---|
     /// | `Some(value)` | that is the result; the body does not run |
     /// | `None` | nothing happened that counts; the body runs |
     /// | an error | the key is in doubt, and the caller gets the error |
     ///
-    /// It runs under the claim of the new attempt, whose lease is kept. It may read the recorded steps, and may
-    /// not make any. After an error that the body returned, and after an operator's release, it is not called.
-    /// If it panics or is dropped, the next caller's is called again (under [`OnCrash::InDoubt`]: the key is
-    /// in doubt).
+    /// `recover` runs under the claim of the new attempt, and the engine renews its lease. It may read the recorded
+    /// steps but not make new ones. It is not called after an error that the body returned, or after an operator's
+    /// release. If it panics or is dropped, the next call calls it again (under [`OnCrash::InDoubt`]: the key is in
+    /// doubt).
     ///
-    /// With [`OnCrash::InDoubt`] a key in doubt is granted to a caller that recovers, so that it settles the
-    /// doubt: `None` is its word that the body may run. Without, a key that `recover` left in doubt waits for an
-    /// operator.
+    /// With [`OnCrash::InDoubt`], a call of an operation with `recover` gets a key in doubt and settles the doubt:
+    /// `None` means that the body may run. Without it, a key that `recover` left in doubt waits for an operator.
     ///
     /// [`OnCrash::InDoubt`]: crate::OnCrash::InDoubt
     ///
@@ -46,7 +45,7 @@ impl Operation {
     /// # async fn main() -> Result<(), idem::Error> {
     /// use idem::{Error, MemoryStore, Operation, Recovery};
     ///
-    /// /// Whether the gateway knows of a payment.
+    /// /// Whether the gateway knows a payment.
     /// async fn find(_gateway_key: &str) -> Result<Option<u64>, Error> {
     ///     Ok(None)
     /// }
@@ -71,15 +70,15 @@ impl<T, E, F> TypedOperation<T, E, F> {
 }
 
 impl<G> RecoveringOperation<G> {
-    /// As [`Operation::run`], with what is recovered first.
+    /// As [`Operation::run`], with `recover` first where it is due.
     ///
     /// # Errors
     ///
-    /// The body's own, that of `recover`, and every [`Error`] turned into `E`.
+    /// The error of the body or of `recover`, and every [`Error`] converted into `E`.
     ///
     /// # Panics
     ///
-    /// Only if `body` or `recover` does.
+    /// Only if `body` or `recover` panics.
     pub fn run<'a, S, K, Q, F, B, T, E>(
         &'a self,
         store: &S,
@@ -99,15 +98,15 @@ impl<G> RecoveringOperation<G> {
         self.operation.run(store, key, || recovered_or_run(&self.recover, body))
     }
 
-    /// As [`Operation::run_detached`], with what is recovered first.
+    /// As [`Operation::run_detached`], with `recover` first where it is due.
     ///
     /// # Errors
     ///
-    /// The body's own, that of `recover`, and every [`Error`] turned into `E`.
+    /// The error of the body or of `recover`, and every [`Error`] converted into `E`.
     ///
     /// # Panics
     ///
-    /// Only if `body` or `recover` does.
+    /// Only if `body` or `recover` panics.
     pub fn run_detached<S, K, Q, F, B, T, E>(
         &self,
         store: &S,
@@ -130,15 +129,15 @@ impl<G> RecoveringOperation<G> {
 }
 
 impl<G, V, X, C> RecoveringOperation<G, TypedOperation<V, X, C>> {
-    /// As [`TypedOperation::run`], with what is recovered first.
+    /// As [`TypedOperation::run`], with `recover` first where it is due.
     ///
     /// # Errors
     ///
-    /// The body's own, that of `recover`, and every [`Error`] turned into `E`.
+    /// The error of the body or of `recover`, and every [`Error`] converted into `E`.
     ///
     /// # Panics
     ///
-    /// Only if `body`, `recover` or a function of the rules does.
+    /// Only if `body`, `recover` or a function of the rules panics.
     pub fn run<'a, S, K, Q, F, B>(
         &'a self,
         store: &S,
@@ -157,15 +156,15 @@ impl<G, V, X, C> RecoveringOperation<G, TypedOperation<V, X, C>> {
         self.operation.run(store, key, || recovered_or_run(&self.recover, body))
     }
 
-    /// As [`TypedOperation::run_detached`], with what is recovered first.
+    /// As [`TypedOperation::run_detached`], with `recover` first where it is due.
     ///
     /// # Errors
     ///
-    /// The body's own, that of `recover`, and every [`Error`] turned into `E`.
+    /// The error of the body or of `recover`, and every [`Error`] converted into `E`.
     ///
     /// # Panics
     ///
-    /// Only if `body`, `recover` or a function of the rules does.
+    /// Only if `body`, `recover` or a function of the rules panics.
     pub fn run_detached<S, K, Q, F, B>(
         &self,
         store: &S,
@@ -188,7 +187,7 @@ impl<G, V, X, C> RecoveringOperation<G, TypedOperation<V, X, C>> {
     }
 }
 
-/// The body, and before it `recover` where that is due.
+/// Runs the body, and before it `recover` if that is due.
 async fn recovered_or_run<G, Q, F, B, T, E>(recover: &G, body: F) -> Result<T, E>
 where
     G: Fn(Recovery) -> Q,

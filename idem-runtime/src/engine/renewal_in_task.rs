@@ -1,4 +1,4 @@
-//! Renewal in the caller's own task: no task and no timer until the body has once gone to sleep.
+//! Renewal in the caller's own task. It needs no extra task, and no timer until the body is pending for the first time.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use idem_core::Store;
 /// Renews the lease of one attempt while its body is polled beside it.
 pub(super) struct RenewalInTask<S: Store> {
     claimed: Arc<Claimed<S>>,
-    /// The renewal thread renews where the body blocks its thread.
+    /// Lets the renewal thread renew the lease if the body blocks its thread.
     _watch: Watch,
     timer: Option<Pin<Box<Sleep>>>,
     renewal: Option<Pin<Box<dyn Future<Output = bool> + Send>>>,
@@ -24,7 +24,7 @@ impl<S: Store> RenewalInTask<S> {
         Self { claimed: claimed.clone(), _watch: Watch::over(claimed.clone()), timer: None, renewal: None }
     }
 
-    /// Ready when the lease is lost.
+    /// Renews the lease when it is due; ready when the lease is lost.
     pub(super) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let lease = &self.claimed.lease;
         lease.waker.register(cx.waker());
@@ -50,7 +50,7 @@ impl<S: Store> RenewalInTask<S> {
             }
             let due = lease.renew_at();
             if due > Instant::now() {
-                // The renewal thread was here.
+                // The renewal thread has renewed the lease meanwhile.
                 timer.as_mut().reset(due);
             } else {
                 self.renewal = Some(Box::pin(self.claimed.clone().renew()));

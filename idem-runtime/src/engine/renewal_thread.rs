@@ -1,8 +1,8 @@
-//! Renewal from outside: one thread of this process renews the leases of calls whose task cannot.
+//! Renewal from outside: one thread of this process renews the leases of calls whose task cannot do it.
 //!
-//! A call renews its own lease whenever its body lets go of the thread. A body that blocks its
-//! thread does not, and nothing in the caller's runtime may be able to run; so one thread outside
-//! it looks at each lease when half of it is over, and renews what nobody has renewed.
+//! A call renews its own lease when its body yields the thread. A body that blocks its thread does not yield, and then
+//! nothing else in the caller's runtime may be able to run. So one thread outside that runtime looks at each lease when
+//! half of it is over, and renews it if nobody else has.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -24,15 +24,15 @@ pub(super) trait RenewableLease: Send + Sync + 'static {
     fn renew_from_outside(self: Arc<Self>) -> Pin<Box<dyn Future<Output = bool> + Send>>;
 }
 
-/// When a lease is looked at, and a number that tells two of that moment apart.
+/// When to look at a lease, and a number that distinguishes two leases of the same instant.
 type Due = (Instant, u64);
 
 #[derive(Default)]
 struct Watched {
-    /// Weak: a call that has ended is gone.
+    /// Weak references, because a call that has ended needs no renewal.
     leases: BTreeMap<Due, Weak<dyn RenewableLease>>,
     next_number: u64,
-    /// When the thread looks by itself; `None` where only the bell makes it.
+    /// When the thread looks next; `None` if it waits until it is notified.
     next_look: Option<Instant>,
     running: bool,
 }
@@ -61,7 +61,8 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.lease.lease().end();
-        // Where the thread has moved it on meanwhile, it finds it over at the next look.
+        // If the thread has registered the lease again under another instant, it finds at the next look that the lease
+        // is over.
         RENEWAL_THREAD.watched().leases.remove(&self.due);
     }
 }
@@ -80,8 +81,8 @@ impl RenewalThread {
         let due = (at, watched.next_number);
         watched.next_number = watched.next_number.wrapping_add(1);
         watched.leases.insert(due, Arc::downgrade(lease));
-        // Compared with what the thread waits for, not with what is watched: short calls one after another,
-        // each the only one, would wake it each time.
+        // Compares with the thread's next look and not with the registered leases. Otherwise a series of short calls,
+        // each the only one registered, would wake the thread each time.
         let earlier = watched.next_look.is_none_or(|next| at < next);
         if earlier {
             watched.next_look = Some(at);
@@ -104,7 +105,7 @@ impl RenewalThread {
     }
 }
 
-/// Lets the next lease start the thread again, however it ended.
+/// When the thread ends for any reason, this guard lets the next lease start it again.
 struct Ending;
 
 impl Drop for Ending {
@@ -115,7 +116,7 @@ impl Drop for Ending {
     }
 }
 
-/// The thread.
+/// The function of the thread.
 fn keep() {
     let _ending = Ending;
     let Ok(runtime) = Builder::new_current_thread().enable_time().build() else {
@@ -127,7 +128,7 @@ fn keep() {
             for lease in due.iter().filter_map(Weak::upgrade) {
                 look_at(lease);
             }
-            // What was just put back may be due earlier; `watch` has rung for it then.
+            // A lease that was just registered again may be due earlier; then `watch` has notified this thread.
             match next {
                 Some(next) => {
                     let _ = tokio::time::timeout_at(next.into(), RENEWAL_THREAD.earlier.notified()).await;

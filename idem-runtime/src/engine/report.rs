@@ -1,7 +1,6 @@
-//! Events and metrics: everything the engine says about a call to those who watch.
+//! Events and metrics: everything the engine reports about a call.
 //!
-//! The names are public: see the crate's documentation. No key and no result is ever said; the
-//! digest is.
+//! The names are public: see the crate's documentation. Events show the key's digest, and never a key or a result.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,33 +17,33 @@ use idem_core::RecordKey;
 pub(crate) enum Event<'a> {
     /// The key is this call's; its body starts.
     Claimed,
-    /// As `Claimed`, from an attempt whose lease ran out.
+    /// As `Claimed`, after a run that began and did not end.
     Recovered,
     /// The result was recorded.
     Completed,
-    /// The body succeeded, and its result cannot be kept: a duplicate gets none.
+    /// The body ended, and its result cannot be kept: a duplicate does not get it.
     NotStored(&'a NotEncoded),
-    /// The result was encoded, and what was encoded does not decode again.
+    /// The result was encoded, but the encoded bytes do not decode.
     NotReplayable(&'a str),
-    /// The body failed in a way worth retrying, and the key is free again.
+    /// The claim was released, and the key is free again.
     Released,
-    /// A recorded result was given.
+    /// A recorded result was returned.
     Replayed,
     /// A step of this name was recorded.
     StepRecorded(&'a str),
-    /// A step of this name was given what an earlier run recorded.
+    /// A step of this name returned what an earlier run recorded.
     StepReplayed(&'a str),
-    /// A step of this name ended, and its value cannot be kept: a later run gets none.
+    /// A step of this name ended, and its value cannot be kept: a later run does not get it.
     StepNotStored(&'a str, &'a NotEncoded),
-    /// A step of this name was encoded, and what was encoded does not decode again.
+    /// The value of a step of this name was encoded, but the encoded bytes do not decode.
     StepNotReplayable(&'a str, &'a str),
     /// A step of this name ended and could not be recorded.
     StepUnrecorded(&'a str, &'a StoreError),
-    /// What earlier runs recorded of their steps could not be read.
+    /// The recorded steps of earlier runs could not be read.
     StepsUnread(&'a StoreError),
     /// `recover` found the result of an earlier run; the body does not run.
     Found,
-    /// Another call has the key.
+    /// Another call has the key, or the key is not due.
     Busy,
     /// This call waited for another, this long.
     Waited(Duration),
@@ -56,21 +55,21 @@ pub(crate) enum Event<'a> {
     TimedOut(Duration),
     /// The claim was lost while the body ran.
     LeaseLost,
-    /// A worker went away under `on_crash = "in_doubt"`.
+    /// The key is in doubt.
     InDoubt,
-    /// Somebody found this worker's lease lapsed; it is alive and goes on.
+    /// Another call found this worker's lease lapsed, and the key is in doubt. The worker is alive and continues.
     HeldInDoubt,
     /// The lease could not be renewed this time.
     RenewalFailed(&'a StoreError),
-    /// The claim could not be given up; the lease will run out.
+    /// The claim could not be released this time; at the latest it ends with its lease.
     ReleaseFailed(&'a StoreError),
-    /// The body succeeded and its result is not recorded yet; its caller gets it, and recording goes on.
+    /// The body ended and its result is not recorded yet; its caller gets the result, and recording continues.
     NotYetRecorded(&'a StoreError),
     /// A result was recorded after its caller had it.
     RecordedLate,
-    /// The body succeeded and its result could not be recorded.
+    /// The body ended and its result could not be recorded.
     Unrecorded(Option<&'a StoreError>),
-    /// The recorded result is not of the return type.
+    /// The recorded result does not decode into the return type.
     Undecodable(&'a str),
     /// The store failed, so the call was refused.
     StoreFailed(&'a StoreError),
@@ -79,7 +78,7 @@ pub(crate) enum Event<'a> {
 }
 
 impl Event<'_> {
-    /// The word for the span of the call, of an event that says how the call ended.
+    /// The outcome that the span of the call records, if this event says how the call ended.
     pub(super) const fn outcome(self) -> Option<&'static str> {
         match self {
             Self::Completed
@@ -100,7 +99,7 @@ impl Event<'_> {
         }
     }
 
-    /// The stable word for it, in events and metrics.
+    /// The stable name of the event, in events and metrics.
     const fn name(self) -> &'static str {
         match self {
             Self::Claimed => "claimed",
@@ -137,7 +136,7 @@ impl Event<'_> {
     }
 }
 
-/// Says what happened: an event, and a count where metrics are on.
+/// Emits an event, and counts it if metrics are on.
 pub(super) fn event(key: &RecordKey, event: Event<'_>, attempt: u32) {
     #[cfg(feature = "metrics")]
     count(key, event);
@@ -156,7 +155,7 @@ pub(super) fn event(key: &RecordKey, event: Event<'_>, attempt: u32) {
     }
     match event {
         Event::Claimed => say!(debug, "claimed"),
-        Event::Recovered => say!(warn, "took over from an attempt whose lease ran out"),
+        Event::Recovered => say!(warn, "took over from an attempt that ended without a result"),
         Event::Completed => say!(debug, "result recorded"),
         Event::NotStored(reason) => {
             say!(warn, "the result cannot be recorded; duplicates get `result_not_stored`", reason = %reason);
@@ -241,19 +240,19 @@ fn count(key: &RecordKey, event: Event<'_>) {
     }
 }
 
-/// One result more (1) or less (-1) waits for its store, of so many bytes.
+/// Counts one more (`by` is 1) or one less (-1) result of `bytes` bytes that waits to be recorded.
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::missing_const_for_fn))]
 pub(super) fn late_results(by: f64, bytes: usize) {
     #[cfg(feature = "metrics")]
     {
         metrics::gauge!("idem_late_results").increment(by);
-        // No memory holds so many bytes that a float would round them.
+        // A float holds every number of bytes that fits in memory without rounding.
         #[expect(clippy::cast_precision_loss, reason = "as above")]
         metrics::gauge!("idem_late_bytes").increment(by * bytes as f64);
     }
 }
 
-/// Tells how long a body runs, or the store takes to answer, where metrics are on.
+/// Measures how long a body runs or the store takes to answer, if metrics are on.
 pub(super) struct Stopwatch {
     #[cfg(feature = "metrics")]
     started: Instant,
@@ -268,20 +267,26 @@ impl Stopwatch {
         }
     }
 
-    /// Says how long the body ran.
+    /// Records how long the body ran.
     #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::unused_self))]
     pub(super) fn body_ran(&self, key: &RecordKey) {
         #[cfg(feature = "metrics")]
         metrics::histogram!("idem_body_seconds", "operation" => label(key)).record(self.started.elapsed());
     }
 
-    /// Says how long the store took for a `claim` or a `complete`, and whether it failed.
+    /// Records how long the store took for a `claim` or a `complete`, and whether it failed.
     #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::unused_self))]
-    pub(super) fn store_answered<A, E>(&self, key: &RecordKey, request: &'static str, answer: &Result<A, E>) {
+    pub(super) fn store_answered<S, A, E>(
+        &self,
+        key: &RecordKey,
+        request: &'static str,
+        answer: &Result<A, E>,
+    ) {
         #[cfg(feature = "metrics")]
         metrics::histogram!(
             "idem_store_request_seconds",
             "operation" => label(key),
+            "store" => store_label(std::any::type_name::<S>()),
             "request" => request,
             "outcome" => if answer.is_ok() { "answered" } else { "failed" },
         )
@@ -289,7 +294,15 @@ impl Stopwatch {
     }
 }
 
-/// The operation's name as a label, which takes no memory of its own.
+/// The name of a store's type, without its path. For a wrapper it is the store inside.
+#[cfg(feature = "metrics")]
+fn store_label(type_name: &'static str) -> &'static str {
+    let inner = type_name.rsplit('<').next().unwrap_or(type_name);
+    let inner = inner.split([',', '>']).next().unwrap_or(inner);
+    inner.rsplit("::").next().unwrap_or(inner)
+}
+
+/// The operation's name as a label, without a copy.
 #[cfg(feature = "metrics")]
 fn label(key: &RecordKey) -> metrics::SharedString {
     match key.scope().to_shared() {
@@ -298,11 +311,28 @@ fn label(key: &RecordKey) -> metrics::SharedString {
     }
 }
 
-/// The digest of a record's key, made when it is written: only where somebody looks.
+/// Shows the digest of a record's key. The digest is computed when it is formatted, so only if a subscriber asks for
+/// it.
 pub(super) struct Shown<'k>(pub(super) &'k RecordKey);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.digest().fmt(f)
+    }
+}
+
+#[cfg(all(test, feature = "metrics"))]
+mod tests {
+    use super::store_label;
+
+    #[test]
+    fn a_store_is_labelled_by_its_own_type_whatever_it_is_wrapped_in() {
+        for (type_name, label) in [
+            ("idem_postgres::PostgresStore", "PostgresStore"),
+            ("idem::Cached<idem::Transformed<idem_redis::RedisStore, idem::Encryption>>", "RedisStore"),
+            ("MemoryStore", "MemoryStore"),
+        ] {
+            assert_eq!(store_label(type_name), label);
+        }
     }
 }

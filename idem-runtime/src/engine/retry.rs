@@ -1,4 +1,4 @@
-//! Asking a store again for as long as that may help.
+//! Sending a request to a store again, for as long as that may help.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -11,11 +11,10 @@ use tokio::time::{Instant, Timeout, sleep, timeout};
 
 use crate::error::StoreError;
 
-/// The least time a store is given to answer, whatever is left.
+/// The minimum time in which a store may answer, however little time is left.
 pub(super) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The pauses between two questions to a store: doubling from 10 ms to a quarter of a second, and up to
-/// as much again at random.
+/// The pauses between two tries: doubling from 10 ms to 250 ms, plus up to the same again at random.
 pub(super) fn backoff() -> ExponentialBuilder {
     ExponentialBuilder::new()
         .with_min_delay(Duration::from_millis(10))
@@ -24,8 +23,8 @@ pub(super) fn backoff() -> ExponentialBuilder {
         .with_jitter()
 }
 
-/// The same where nobody waits for the answer, and many may ask a store that is just back: from a quarter of a
-/// second to two, and up to as much again at random.
+/// The same for work in the background, where many calls may ask a store that has just come back: from 250 ms to 2 s,
+/// plus up to the same again at random.
 pub(super) fn late_backoff() -> ExponentialBuilder {
     backoff().with_min_delay(Duration::from_millis(250)).with_max_delay(Duration::from_secs(2))
 }
@@ -35,7 +34,7 @@ async fn once<F: Future>(mut asked: Pin<&mut F>) -> Poll<F::Output> {
     poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx))).await
 }
 
-/// As tokio's `timeout`, without a timer and a look at the clock where the answer is there at once.
+/// As tokio's `timeout`, but without a timer and without reading the clock if the answer is there at the first poll.
 pub(super) async fn within<F: Future>(patience: Duration, asked: F) -> Result<F::Output, Elapsed> {
     let mut asked = pin!(asked);
     match once(asked.as_mut()).await {
@@ -44,13 +43,13 @@ pub(super) async fn within<F: Future>(patience: Duration, asked: F) -> Result<F:
     }
 }
 
-/// The timer is boxed: a call that has begun carries no room for it along.
+/// The timer is boxed, so that the future of a call does not have to hold it.
 fn waited<F: Future>(patience: Duration, asked: Pin<&mut F>) -> Pin<Box<Timeout<Pin<&mut F>>>> {
     Box::pin(timeout(patience, asked))
 }
 
-/// Asks until `end`, each time for at most `most`, and once in any case. When that is, is asked for only where
-/// the first answer is not there at once.
+/// Retries until `end`, with at most `most` for each try, and makes at least one try. `end` is called only if the first
+/// poll brings no success.
 pub(super) async fn retry_until<T, F>(
     what: &str,
     end: impl Fn() -> Instant,
@@ -73,12 +72,12 @@ where
     };
     match answer {
         Ok(answer) => Ok(answer),
-        // Rare, and much to carry along for it.
+        // Rare, so its large future is boxed.
         Err(error) => Box::pin(again(what, end, most, ask, error)).await,
     }
 }
 
-/// Asks until `end` what failed with `error`.
+/// Retries until `end` after `error`.
 async fn again<T, F>(
     what: &str,
     end: Instant,
@@ -105,7 +104,7 @@ where
     }
 }
 
-/// The error of a store that did not answer in time.
+/// The error for a store that did not answer in time.
 pub(super) fn unanswered(what: &str, patience: Duration) -> StoreError {
     StoreError::outcome_unknown(format!("it did not answer about {what} within {patience:?}"))
 }

@@ -9,7 +9,7 @@ use idem_core::defaults::LONGEST;
 ///
 /// | made from | due after |
 /// |---|---|
-/// | a `Duration` | that time, whatever the attempt |
+/// | a `Duration` | that time, after every attempt |
 /// | a range of two, `shortest..longest` | the shortest time after the first attempt, twice as long after each further one, up to the longest; the upper half of each at random |
 ///
 /// ```
@@ -27,12 +27,12 @@ use idem_core::defaults::LONGEST;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryAfter {
     shortest: Duration,
-    /// `None` for one time whatever the attempt.
+    /// `None` for the same delay after every attempt.
     longest: Option<Duration>,
 }
 
 impl RetryAfter {
-    /// The time after this attempt, from 1; another one at each call where it is a range.
+    /// The delay after this attempt, from 1. With a range, each call returns another random value.
     #[must_use]
     pub fn delay(&self, attempt: u32) -> Duration {
         let Some(longest) = self.longest else { return self.shortest };

@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// What the engine can take apart.
+/// A return type that the engine can convert into a `Result`.
 pub(crate) trait Return {
     /// The value that is recorded.
     type Value;
-    /// The error that idem's own error becomes.
+    /// The error type, into which idem's own error is converted.
     type Error: From<Error>;
-    /// As a `Result`.
+    /// Converts it into a `Result`.
     ///
     /// # Errors
     ///
-    /// The body's own.
+    /// The error of the body.
     fn into_result(self) -> Result<Self::Value, Self::Error>;
 }
 
@@ -28,7 +28,7 @@ impl<T, E: From<Error>> Return for Result<T, E> {
     }
 }
 
-/// A return type whose value can be kept and replayed.
+/// A return type whose value can be recorded and replayed.
 #[diagnostic::on_unimplemented(
     message = "an idempotent function cannot return `{Self}`",
     label = "this must be a `Result<T, E>` with `T: Serialize + DeserializeOwned` and `E: From<idem::Error>`"
@@ -36,21 +36,21 @@ impl<T, E: From<Error>> Return for Result<T, E> {
 pub trait Recordable {
     /// The value that is recorded.
     type Value: Serialize + DeserializeOwned;
-    /// The error that idem's own error becomes.
+    /// The error type, into which idem's own error is converted.
     type Error: From<Error>;
-    /// As a `Result`.
+    /// Converts it into a `Result`.
     ///
     /// # Errors
     ///
-    /// The body's own.
+    /// The error of the body.
     fn into_result(self) -> Result<Self::Value, Self::Error>;
-    /// From a `Result`.
+    /// Makes it from a `Result`.
     fn from_result(result: Result<Self::Value, Self::Error>) -> Self;
 }
 
 impl<T, E> Recordable for Result<T, E>
 where
-    // Not `DeserializeOwned`: for this one serde says what to derive.
+    // Not `DeserializeOwned`, because for this bound rustc shows serde's hint about what to derive.
     T: Serialize + for<'de> Deserialize<'de>,
     E: From<Error>,
 {
@@ -66,8 +66,7 @@ where
     }
 }
 
-/// A body's result as the engine sees it where nothing is asked of its types: idem's own error stays
-/// beside the body's.
+/// A body's result without bounds on its types: idem's own error stays separate from the body's.
 pub(crate) struct Unbound<T, E>(pub(crate) Result<T, E>);
 
 /// Why there is no value.
@@ -83,7 +82,7 @@ impl<E> From<Error> for Failure<E> {
 }
 
 impl<E: From<Error>> Failure<E> {
-    /// As the body's own error.
+    /// Converts it into the body's error type.
     pub(crate) fn into_own(self) -> E {
         match self {
             Self::Idem(error) => error.into(),

@@ -1,6 +1,7 @@
-//! What an operation knows by the types of its results: which are kept, how they are read, when it is due again.
+//! The rules of an operation that depend on the types of its results: which results are kept, how they are read, and
+//! when the key is due again.
 //!
-//! The attribute and [`TypedOperation`](super::TypedOperation) both set these, and the engine asks them as a [`Codec`].
+//! The attribute and [`TypedOperation`](super::TypedOperation) set the rules, and the engine uses them as a [`Codec`].
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,8 +16,8 @@ use idem_core::protocol::Verdict;
 
 /// The rules of an operation with results of these types.
 ///
-/// It holds what the bounds on the types promise, as functions. So they are in one place, where it is made, and
-/// nothing that takes it asks again for what a type does not keep.
+/// It stores what the bounds on the types provide as function pointers. So only its constructors need the bounds, and
+/// the code that takes it does not repeat them.
 pub(crate) struct Rules<T, E, F = ()> {
     value: Format<T>,
     terminal: Option<Terminal<E, F>>,
@@ -25,7 +26,7 @@ pub(crate) struct Rules<T, E, F = ()> {
     upgrade: Option<Upgrade<T>>,
 }
 
-/// Makes a value of what was recorded, if it can.
+/// Makes a value from recorded bytes, if it can.
 type Upgrade<T> = fn(&[u8]) -> Option<T>;
 
 struct Terminal<E, F> {
@@ -46,7 +47,7 @@ impl<T: Serialize + DeserializeOwned> Format<T> {
 }
 
 impl<T, E> Rules<T, E> {
-    /// Every value is kept, and no error.
+    /// Rules that keep every value and no error.
     pub(crate) const fn values() -> Self
     where
         T: Serialize + DeserializeOwned,
@@ -56,7 +57,7 @@ impl<T, E> Rules<T, E> {
 }
 
 impl<T, E, G> Rules<T, E, G> {
-    /// Errors for which `function` holds are kept too.
+    /// The same rules, and errors for which `function` returns `true` are kept too.
     pub(crate) fn terminal<F>(self, function: F) -> Rules<T, E, F>
     where
         F: Fn(&E) -> bool,
@@ -68,29 +69,30 @@ impl<T, E, G> Rules<T, E, G> {
         Rules { value, terminal, keeps, retry_after, upgrade }
     }
 
-    /// Values for which `keeps` does not hold are returned and not recorded.
+    /// The same rules, and values for which `keeps` returns `false` are returned and not recorded.
     pub(crate) fn record_if(self, keeps: fn(&T) -> bool) -> Self {
         Self { keeps: Some(keeps), ..self }
     }
 
-    /// When a key is due again after this error of this attempt.
+    /// The same rules, with a function that returns how long the key is not due after an error, given the number of the
+    /// attempt.
     pub(crate) fn retry_after(self, retry_after: fn(&E, u32) -> Duration) -> Self {
         Self { retry_after: Some(retry_after), ..self }
     }
 
-    /// What is asked of a recorded value that does not decode.
+    /// The same rules, with a function that is called with a recorded value that does not decode.
     pub(crate) fn upgrade(self, upgrade: Upgrade<T>) -> Self {
         Self { upgrade: Some(upgrade), ..self }
     }
 
-    /// Whether a result may be given and not be recorded, or an error says when the key is due.
+    /// Whether a value may be returned without being recorded, or an error decides when the key is due.
     pub(crate) const fn is_paced(&self) -> bool {
         self.keeps.is_some() || self.retry_after.is_some()
     }
 
     fn upgraded(&self, bytes: &[u8]) -> Option<T> {
         let upgrade = self.upgrade?;
-        // As a `Deserialize` that panics: what is recorded stays, and the caller gets `Undecodable`.
+        // Treats a panic like that of a `Deserialize`: the record stays, and the caller gets `Undecodable`.
         catch_unwind(AssertUnwindSafe(|| upgrade(bytes))).ok().flatten()
     }
 }
@@ -122,14 +124,14 @@ impl<T, E, F> Codec<T, Failure<E>> for Rules<T, E, F> {
     fn retry_after(&self, result: &Result<T, Failure<E>>, attempt: u32) -> Option<Duration> {
         match (result, self.retry_after) {
             (Err(Failure::Body(error)), Some(retry_after)) => Some(retry_after(error, attempt)),
-            // A value that is not kept is asked for again when the caller likes.
+            // After a value that is not kept, the key is due at once.
             (Ok(_), _) => Some(Duration::ZERO),
             _ => None,
         }
     }
 }
 
-/// Lent to one call.
+/// Borrowed by one call.
 impl<T, E, F> Codec<T, Failure<E>> for &Rules<T, E, F> {
     fn encode(&self, result: &Result<T, Failure<E>>, max_bytes: usize) -> Option<Encoded> {
         (**self).encode(result, max_bytes)

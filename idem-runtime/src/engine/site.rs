@@ -1,8 +1,8 @@
-//! The default scope of an annotated function: what it is made of, which functions have none, and the rule that no
-//! two functions share one.
+//! The default scope of an annotated function: how it is made, which functions have none, and the rule that no two
+//! functions have the same.
 //!
-//! A scope is a data format, so the compiler's names of types never get into it. They are only read to find out
-//! whether a function has a type around it, and which.
+//! Records are stored under the scope, so it must not depend on how the compiler prints types. The compiler's names are
+//! only read to find out whether a function belongs to a type, and to which.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,26 +15,26 @@ pub struct Site {
     file: &'static str,
     line: u32,
     column: u32,
-    /// Whether the function runs under the scope, and does not only name its records.
+    /// Whether calls run under the scope; `false` for code that only names the records of a function.
     runs: bool,
-    /// The scope at the first type, which is mostly the only one.
+    /// The scope for the first type, which is usually the only one.
     first: OnceLock<DefaultScope>,
-    /// Those of a trait's method at further types.
+    /// The scopes of a trait's method for further types.
     others: Mutex<Vec<DefaultScope>>,
 }
 
-/// The default scope of one function at one type.
+/// The default scope of one function for one type.
 #[derive(Clone, Debug)]
 pub(super) struct DefaultScope {
     /// The compiler's name of the receiver's type; empty without a receiver.
     receiver: &'static str,
-    /// What errors and events show, and the scope unless it is refused.
+    /// The name in errors and events. It is also the scope, unless the scope is refused.
     pub(super) name: Arc<str>,
-    /// Why there is none, and what to write.
+    /// Why there is no default scope, and what to write.
     pub(super) refused: Option<Arc<str>>,
 }
 
-/// Which function, at which type, has which default scope in this process.
+/// For each default scope of this process, the function and the type that have it.
 static DEFAULT_SCOPES: LazyLock<Mutex<HashMap<Arc<str>, Owner>>> = LazyLock::new(Mutex::default);
 
 /// A function, and the compiler's name of its receiver's type.
@@ -63,7 +63,7 @@ impl Site {
         }
     }
 
-    /// The place of what only names the records of a function.
+    /// The place of code that only names the records of a function.
     #[must_use]
     pub const fn of_key(
         module: &'static str,
@@ -85,12 +85,12 @@ impl Site {
         }
     }
 
-    /// The default scope at the type `receiver`, or of a function without `self`. `inside` is the compiler's name of
-    /// something in the function.
+    /// The default scope for the type `receiver`, or of a function without `self`. `inside` is the compiler's name of a
+    /// type in the function's body.
     pub(super) fn scope(&'static self, receiver: Option<&'static str>, inside: &str) -> DefaultScope {
         let name = receiver.unwrap_or_default();
         let first = self.first.get_or_init(|| self.take(receiver, inside));
-        // Two instances of a type may have two copies of its name, and mostly have one.
+        // The pointers are usually equal, but the compiler may keep two copies of a type's name.
         if std::ptr::eq(first.receiver, name) || first.receiver == name {
             return first.clone();
         }
@@ -103,7 +103,7 @@ impl Site {
         taken
     }
 
-    /// Names the operation, and takes the name for it unless another has it.
+    /// Makes the default scope, and registers it unless another function has it.
     fn take(&'static self, receiver: Option<&'static str>, inside: &str) -> DefaultScope {
         let Self { module, function, .. } = self;
         let owner = owner(inside);
@@ -159,8 +159,8 @@ const GENERIC_TRAIT: &str =
 const NO_RECEIVER: &str =
     "is a function of a type or trait without `self`, so nothing but its `scope` tells the types apart";
 
-/// The path of a function and its default scope, if it has one, for who lists functions without calling them. `inside`
-/// is the compiler's name of something in it, as generic as the function is.
+/// The path of a function and its default scope, if it has one, for listing functions without calling them. `inside` is
+/// the compiler's name of a type in its body.
 #[cfg(feature = "catalogue")]
 pub(crate) fn scope_of(
     module: &str,
@@ -180,7 +180,7 @@ pub(crate) fn scope_of(
     (path.clone(), has_default.then_some(path))
 }
 
-/// The type in the name of what contains a function.
+/// The type in the name of the item that contains a function.
 #[cfg(feature = "catalogue")]
 fn type_of(owner: &str) -> &str {
     if let Some((_, implemented)) = owner.split_once("<impl ") {
@@ -191,7 +191,7 @@ fn type_of(owner: &str) -> &str {
     ty.map_or(owner, |(ty, _)| ty)
 }
 
-/// What the function is a part of: `a::b` of `a::b::function::{{closure}}`.
+/// The item that contains the function: `a::b` for `a::b::function::{{closure}}`.
 fn owner(inside: &str) -> Option<String> {
     let inside = without_lifetimes(inside);
     let (mut owner, mut last) = inside.rsplit_once("::")?;
@@ -201,26 +201,26 @@ fn owner(inside: &str) -> Option<String> {
     Some(owner.to_owned())
 }
 
-/// Whether what contains a function is a type, a trait or an impl, and not a module or another function.
+/// Whether the item that contains a function is a type, a trait or an impl, and not a module or another function.
 fn is_type(owner: &str, module: &str) -> bool {
     let last = owner.rsplit("::").next().unwrap_or(owner);
     owner != module && (last.ends_with('>') || last.starts_with(char::is_uppercase))
 }
 
-/// Whether there are parameters in `<Type as Trait>`, `<impl Trait for Type>` or the path of a type.
+/// Whether `<Type as Trait>`, `<impl Trait for Type>` or the path of a type has type parameters.
 fn is_generic(owner: &str) -> bool {
     let brackets = usize::from(owner.contains(" as ") || owner.contains("<impl "));
     owner.matches('<').count() > brackets
 }
 
-/// `Type` of `path::to::Type`, if that is all there is to it.
+/// `Type` for `path::to::Type`; `None` if the name is not a simple path.
 fn bare(receiver: &str) -> Option<String> {
     let path = without_lifetimes(receiver);
     let is_path = !path.contains(['<', '(', '[', '&', '*', ' ', '!']);
     is_path.then(|| path.rsplit("::").next().unwrap_or(&path).trim_start_matches("r#").to_owned())
 }
 
-/// `name` without arguments that are lifetimes: compilers differ in what they print there.
+/// `name` without lifetime arguments, because compilers print them differently.
 fn without_lifetimes(name: &str) -> String {
     let mut kept = String::with_capacity(name.len());
     let mut rest = name;

@@ -1,7 +1,7 @@
-//! A call whose claim, effects and result are one commit: the caller's.
+//! A call whose claim, effects and result are committed together, in the caller's transaction.
 //!
-//! Owns the order of things within the caller's transaction. There is no lease to keep and nothing to
-//! finish behind the caller: what is not committed was not.
+//! Owns the order of actions in the caller's transaction. There is no lease to renew and no work in the background:
+//! what is not committed did not happen.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use tracing::Instrument;
 use super::call::Prepared;
 use super::claim::refused_by_store;
 use super::claimed::not_stored;
-use super::context::{Context, Current, Ending, Outcome};
+use super::context::{BodyPermit, Context, Current, Ending, Outcome, permitted};
 use super::report::{Event, Stopwatch};
 use super::retry::backoff;
 use super::{Call, Codec, Encoded, Ended, decode, encode, polled, unguarded};
@@ -27,16 +27,17 @@ use idem_core::protocol::{
 };
 use idem_core::transaction::{Carries, RecordsIn, Taken, Taking};
 
-/// One call in a transaction of the connection `C`, which `P` carries.
+/// One call in a transaction of the connection `C`, which `P` gives access to.
 pub(crate) struct Within<'t, S: RecordsIn<C>, C, P> {
     carrier: &'t mut P,
     connection: fn(&mut P) -> &mut C,
-    /// `None` where nothing guards the body.
+    /// `None` if the body runs without any guard.
     taken: Option<TakenBy<S>>,
-    /// What was done since the mark is to be undone when this goes.
+    /// The savepoint, if `drop` must undo what was written after it.
     mark: Option<S::Mark>,
-    /// The operation, where its steps are strict.
+    /// The name of the operation, if its steps are strict.
     strict_steps: Option<Arc<str>>,
+    permit: Option<BodyPermit>,
 }
 
 struct TakenBy<S> {
@@ -45,23 +46,23 @@ struct TakenBy<S> {
     taken: Taken,
 }
 
-/// What polls the body of a call.
+/// Polls the body of a call.
 pub(crate) struct Running {
     guarded: Option<(Current, tracing::Span)>,
-    /// The operation, where its steps are strict.
+    /// The name of the operation, if its steps are strict.
     strict_steps: Option<Arc<str>>,
     stopwatch: Stopwatch,
 }
 
-/// What a call comes to.
+/// What to do for a call.
 pub(crate) enum Entered<W, T, E> {
     /// Run the body.
     Run(W),
-    /// Give this.
+    /// Return this.
     Done(Result<T, E>),
 }
 
-/// Takes the key in the caller's transaction, or says what the call gives instead.
+/// Takes the key in the caller's transaction, or returns the result of the call.
 pub(crate) async fn enter<'t, S, C, P, V, D, T, E>(
     call: Call<S>,
     unguarded: bool,
@@ -75,7 +76,8 @@ where
     E: From<Error>,
 {
     let strict_steps = call.strict_name();
-    let mut within = Within { carrier, connection: P::connection, taken: None, mark: None, strict_steps };
+    let mut within =
+        Within { carrier, connection: P::connection, taken: None, mark: None, strict_steps, permit: None };
     if unguarded {
         return Entered::Run(within);
     }
@@ -84,6 +86,8 @@ where
             Ok(call) => call,
             Err(error) => return Entered::Done(Err(error.into())),
         };
+    // Before the claim, which is a lock.
+    within.permit = permitted(call.handler_permit()).await;
     let owner = Owner::random();
     let span = call.span.clone();
     let taken = match take(&call, owner, within.connection()).instrument(span).await {
@@ -101,7 +105,7 @@ where
     Entered::Run(within)
 }
 
-/// Checks what only a transaction asks for.
+/// Makes the checks that only calls in a transaction need.
 fn allowed<S: RecordsIn<C>, C>(
     call: Arc<Prepared<S>>,
     connection: &mut C,
@@ -122,6 +126,11 @@ fn allowed<S: RecordsIn<C>, C>(
              `on_crash = \"in_doubt\"` nor `max_attempts` can go with it",
         );
     }
+    if call.policy.relaxes_claims() {
+        return refuse(
+            "relaxed claims cannot go with a transaction: the claim is as durable as the caller's commit makes it",
+        );
+    }
     if call.policy.timeout.is_some() || call.policy.retry_after.is_some() {
         return refuse(
             "neither `timeout` nor `retry_after` can go with a transaction: a claim that is rolled back leaves no \
@@ -136,7 +145,7 @@ fn allowed<S: RecordsIn<C>, C>(
     Ok(call)
 }
 
-/// Takes the key, and waits for it where the policy says so.
+/// Takes the key, and waits for it if the policy says so.
 async fn take<S: RecordsIn<C>, C>(
     call: &Prepared<S>,
     owner: Owner,
@@ -170,12 +179,12 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
         (self.connection)(self.carrier)
     }
 
-    /// What the body has its transaction from.
+    /// The value from which the body gets its transaction.
     pub(crate) fn carrier(&mut self) -> &mut P {
         self.carrier
     }
 
-    /// What polls the body.
+    /// Starts the body: returns what polls it.
     pub(crate) fn running(&self) -> Running {
         let guarded = self.taken.as_ref().map(|by| {
             let context = Context::new(
@@ -184,13 +193,13 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
                 by.call.enclosing.clone(),
                 by.call.policy.strict_steps,
             );
-            // Its steps are not recorded: what is not committed was not, so none is ever to be resumed.
+            // Its steps are not recorded. What is not committed did not happen, so no later run continues after a step.
             (Current::new(context, None), by.call.span.clone())
         });
         Running { guarded, strict_steps: self.strict_steps.clone(), stopwatch: Stopwatch::start() }
     }
 
-    /// Records what the body came to, or leaves nothing of it.
+    /// Records the body's result, or undoes what the body wrote.
     pub(crate) async fn leave<D, T, E>(
         mut self,
         codec: &D,
@@ -207,7 +216,7 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
                 self.undo().await;
                 resume_unwind(payload)
             }
-            // Nothing can take the key away before the transaction ends, and no timeout goes with it.
+            // Does not happen: no other call gets the key before the transaction ends, and a timeout is refused.
             Ended::LeaseLost | Ended::TimedOut(_) => return Err(self.unrecorded(interrupted()).await.into()),
         };
         let Some(by) = self.taken.take() else { return result };
@@ -237,11 +246,11 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
         }
     }
 
-    /// Goes back to the mark; where that cannot be done, the transaction cannot be committed either.
+    /// Rolls back to the savepoint. If that fails, makes it impossible to commit the transaction.
     async fn undo(&mut self) {
         if let Some(mark) = &mut self.mark {
             let undone = S::undo((self.connection)(self.carrier), mark).await;
-            // Not before: dropped in the middle, the mark is still to be undone.
+            // Not earlier: if this future is dropped during the rollback, `drop` must still undo the writes.
             self.mark = None;
             if undone.is_err() {
                 S::spoil(self.connection()).await;
@@ -257,7 +266,7 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
     ) -> Result<(), StoreError> {
         if verdict == Verdict::Failed {
             by.call.end(Ending::Terminal);
-            // A terminal error keeps its record, but not its effects.
+            // A terminal error is recorded, and the writes of the body are undone.
             self.undo().await;
             self.mark = Some(S::mark(self.connection()).await?);
         }
@@ -280,7 +289,7 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
         Ok(())
     }
 
-    /// Undoes it all, and sees to it that the caller's transaction cannot be committed.
+    /// Undoes the writes of the call, and makes it impossible to commit the caller's transaction.
     async fn unrecorded(&mut self, source: StoreError) -> Error {
         if let Some(mark) = &mut self.mark {
             let _ = S::undo((self.connection)(self.carrier), mark).await;
@@ -299,8 +308,7 @@ fn interrupted() -> StoreError {
 }
 
 impl<S: RecordsIn<C>, C, P> Drop for Within<'_, S, C, P> {
-    /// The caller went away, or the body panicked beyond us: nothing of it stays, whatever the caller
-    /// does with the transaction.
+    /// The call was dropped before its end. Nothing it wrote stays, whatever the caller does with the transaction.
     fn drop(&mut self) {
         if let Some(mark) = &mut self.mark {
             S::undo_first((self.connection)(self.carrier), mark);

@@ -1,4 +1,4 @@
-//! Operations with rules that need the types of their results.
+//! Operations with rules that depend on the types of their results.
 
 use std::fmt;
 use std::pin::pin;
@@ -19,7 +19,7 @@ use idem_core::{KeyPart, Store};
 /// [`Operation::retry_after_error`] and [`Operation::upgrade`].
 ///
 /// `T` is the value of its body, `E` its error, and `F` the function of [`terminal`](Self::terminal), `()` without one.
-/// Its settings of time, crash and store are the `Operation`'s: set them first.
+/// Set all other settings on the `Operation` first.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -30,7 +30,7 @@ use idem_core::{KeyPart, Store};
 ///
 /// let charge = Operation::new("payments.charge")
 ///     .timeout(Duration::from_secs(120))
-///     // "pending" is given to this caller, and the next one runs the body again.
+/// // This caller gets "pending", and the next one runs the body again.
 ///     .record_if(|state: &String| state != "pending")
 ///     .retry_after_error(|_: &Error, attempt| Duration::from_secs(2 * u64::from(attempt)));
 /// let store = MemoryStore::new();
@@ -47,7 +47,7 @@ pub struct TypedOperation<T, E, F = ()> {
 }
 
 impl Operation {
-    /// The same with rules about results of these types.
+    /// The same operation, with rules for results of these types.
     fn typed<T: Serialize + DeserializeOwned, E>(self) -> TypedOperation<T, E> {
         TypedOperation { operation: self, rules: Rules::values() }
     }
@@ -89,7 +89,7 @@ impl Operation {
 }
 
 impl<T, E, F> TypedOperation<T, E, F> {
-    /// Keeps and replays errors for which `is_terminal` holds; without it every error releases the key.
+    /// Records and replays errors for which `is_terminal` returns `true`; without it, every error releases the key.
     pub fn terminal<G>(self, is_terminal: G) -> TypedOperation<T, E, G>
     where
         E: Serialize + DeserializeOwned,
@@ -98,21 +98,21 @@ impl<T, E, F> TypedOperation<T, E, F> {
         TypedOperation { operation: self.operation, rules: self.rules.terminal(is_terminal) }
     }
 
-    /// Values for which `keeps` does not hold are returned and not recorded: the key is released, and the next call
-    /// runs the body again. For values that are not final, such as "pending". Such a run uses up an attempt.
+    /// Returns values for which `keeps` returns `false` without recording them: the key is released, and the next call
+    /// runs the body again. For values that are not final, such as "pending". Such a run counts as an attempt.
     pub fn record_if(self, keeps: fn(&T) -> bool) -> Self {
         Self { rules: self.rules.record_if(keeps), ..self }
     }
 
-    /// When a key whose body failed is due again, by its error and the number of the attempt, from 1. It is asked
-    /// before [`Operation::retry_after`], and not for errors that are [`terminal`](Self::terminal).
+    /// When a key whose body failed is due again, given its error and the number of the attempt, from 1. It takes
+    /// precedence over [`Operation::retry_after`], and is not called for errors that are [`terminal`](Self::terminal).
     pub fn retry_after_error(self, retry_after: fn(&E, u32) -> Duration) -> Self {
         Self { rules: self.rules.retry_after(retry_after), ..self }
     }
 
-    /// Asked for the value of a recorded result that does not decode into `T`, given its bytes: those of an older
-    /// version of the program. `None` is [`Error::Undecodable`], as without it. The record stays as it is, so it is
-    /// asked at each replay.
+    /// Decodes a recorded result that does not decode into `T`, such as one from an older version of the program.
+    /// `upgrade` gets its bytes. If it returns `None`, the caller gets [`Error::Undecodable`], as without it. The
+    /// record is not changed, so `upgrade` is called at each replay.
     ///
     /// ```
     /// # use idem_runtime as idem;
@@ -127,7 +127,7 @@ impl<T, E, F> TypedOperation<T, E, F> {
     ///     currency: String,
     /// }
     ///
-    /// // Yesterday's build recorded the number alone.
+    /// // An older version of the program recorded only the number.
     /// let store = MemoryStore::new();
     /// Operation::new("payments.charge").run(&store, "order-42", || async { Ok::<_, Error>(7_u64) }).await?;
     ///
@@ -144,15 +144,15 @@ impl<T, E, F> TypedOperation<T, E, F> {
         Self { rules: self.rules.upgrade(upgrade), ..self }
     }
 
-    /// As [`Operation::run`], by these rules.
+    /// As [`Operation::run`], with these rules.
     ///
     /// # Errors
     ///
-    /// The body's own, and every [`Error`] turned into `E`.
+    /// The error of the body, and every [`Error`] converted into `E`.
     ///
     /// # Panics
     ///
-    /// Only if `body` or a function of the rules does.
+    /// Only if `body` or a function of the rules panics.
     pub fn run<'a, S, K, G, B>(
         &'a self,
         store: &S,
@@ -169,15 +169,15 @@ impl<T, E, F> TypedOperation<T, E, F> {
         call(self.operation.clone(), store.clone(), rendered(&key), &self.rules, body)
     }
 
-    /// As [`Operation::run_detached`], by these rules.
+    /// As [`Operation::run_detached`], with these rules.
     ///
     /// # Errors
     ///
-    /// The body's own, and every [`Error`] turned into `E`.
+    /// The error of the body, and every [`Error`] converted into `E`.
     ///
     /// # Panics
     ///
-    /// Only if `body` or a function of the rules does.
+    /// Only if `body` or a function of the rules panics.
     pub fn run_detached<S, K, G, B>(
         &self,
         store: &S,
@@ -211,7 +211,7 @@ impl<T, E, F> TypedOperation<T, E, F> {
     }
 }
 
-/// The key is rendered by now, so the future holds neither it nor the operation.
+/// The key is already rendered, so the future of `run` does not borrow the key value or the operation.
 async fn call<S, T, E, F, G, B>(
     operation: Operation,
     store: S,

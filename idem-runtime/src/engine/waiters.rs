@@ -1,6 +1,6 @@
-//! Where the callers of one process meet that wait for the same key.
+//! Lets the callers of one process that wait for the same key share one poll.
 //!
-//! Owns the meeting places; what to do there is the engine's business.
+//! Owns who waits for which key. `claim/wait.rs` owns what the waiters do.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -16,27 +16,28 @@ use idem_core::{RecordKey, Store};
 
 const SHARDS: usize = 32;
 
-/// Where the callers of one process meet that wait for a key of one store.
+/// All callers of this process that wait for a key of one store.
 ///
-/// It lets them share one poll, and lets a result recorded in this process wake them at once. The clones of a
-/// store share one, in the place that the store keeps for it.
+/// Callers that wait for the same key share one poll, and a result recorded in this process wakes them at once. The
+/// clones of a store share one `Waiters`, in the field that the store has for it.
 #[derive(Clone, Default)]
 pub(super) struct Waiters(Arc<Shards>);
 
 #[derive(Default)]
 struct Shards {
     hasher: RandomState,
-    /// How many wait: most results are waited for by nobody.
+    /// How many callers wait. Most results have no waiters, so `ring` checks this first.
     seats: AtomicUsize,
     shards: [Mutex<HashMap<RecordKey, Vec<Arc<Place>>>>; SHARDS],
 }
 
-/// Tells the stores of a process apart; the clones of one have the same. For as long as one of them is there.
+/// Identifies a store in this process. All clones of a store have the same identity. It is valid as long as one of them
+/// exists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreIdentity(*const ());
 
 impl StoreIdentity {
-    /// That of a store, if it has a place for its waiters.
+    /// The identity of a store, if the store has a field for its waiters.
     pub(super) fn of(store: &impl Store) -> Option<Self> {
         let waiters = store.waiters().shared(Waiters::default)?;
         Some(Self(Arc::as_ptr(&waiters.0).cast()))
@@ -46,26 +47,26 @@ impl StoreIdentity {
 /// What the waiters for one key and one fingerprint share.
 pub(super) struct Place {
     fingerprint: Option<Fingerprint>,
-    /// How many sit here.
+    /// How many waiters are here.
     seats: AtomicUsize,
-    /// Held by the one that polls.
+    /// The waiter that polls holds this lock.
     pub(super) turn: AsyncMutex<()>,
-    /// Rung when something happened to the key in this process.
+    /// Notified when something happened to the key in this process.
     pub(super) bell: Notify,
-    /// What the one that polls saw last.
+    /// The last answer that the polling waiter saw.
     pub(super) seen: watch::Sender<Seen>,
-    /// Whether somebody asks the store for all.
+    /// When a waiter last asked the store for all of them.
     attention: Mutex<Attention>,
 }
 
-/// When the store was last asked for those who wait.
+/// When a waiter last asked the store.
 struct Attention {
-    /// The question under way, if there is one.
+    /// When the request under way began, if there is one.
     asking_since: Option<Instant>,
     answered: Instant,
 }
 
-/// A question to the store, until it is answered or given up.
+/// A request to the store, until it is answered or dropped.
 pub(super) struct Question<'p>(&'p Place);
 
 impl Drop for Question<'_> {
@@ -76,9 +77,9 @@ impl Drop for Question<'_> {
     }
 }
 
-/// What the one that polls saw.
+/// The answer that the polling waiter saw.
 pub(super) enum Seen {
-    /// The key was busy when the store was asked, until then if its lease is not renewed; or not due until then.
+    /// At `asked`, the key was busy or not due. It stays so until `until`, unless the lease is renewed.
     Busy { asked: Instant, until: Instant, due: bool },
     /// The key has a result.
     Replay(Replay),
@@ -100,19 +101,19 @@ impl Place {
         self.attention.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the store was asked within `age`, or is being asked and may take `patience` to answer.
+    /// Whether the store answered within the last `age`, or a request has been under way for at most `patience`.
     fn is_attended(&self, attention: &Attention, age: Duration, patience: Duration) -> bool {
         attention.answered.elapsed() <= age
             || attention.asking_since.is_some_and(|since| since.elapsed() <= patience)
     }
 
-    /// Begins a question to the store, for the one whose turn it is.
+    /// Begins a request to the store, for the waiter that has the turn.
     pub(super) fn ask(&self) -> Question<'_> {
         self.attention().asking_since = Some(Instant::now());
         Question(self)
     }
 
-    /// Begins a question to the store where nobody else asks it: only one of those who find that so may.
+    /// Begins a request to the store if no other waiter asks; only one of several callers gets it.
     pub(super) fn ask_unless_attended(&self, age: Duration, patience: Duration) -> Option<Question<'_>> {
         let mut attention = self.attention();
         if self.is_attended(&attention, age, patience) {
@@ -123,7 +124,8 @@ impl Place {
         Some(Question(self))
     }
 
-    /// For how long the key is busy or not due yet, by an answer not older than `age`, or than the question that is under way.
+    /// How long the key is still busy or not due, by the last answer. `None` if that answer is older than `age` and no
+    /// request is under way.
     pub(super) fn busy_for(&self, age: Duration, patience: Duration) -> Option<ClaimAnswer> {
         let attended = self.is_attended(&self.attention(), age, patience);
         match &*self.seen.borrow() {
@@ -142,12 +144,12 @@ impl Place {
 }
 
 impl Waiters {
-    /// Those of this store. A store without a place for them has new ones for each caller.
+    /// The waiters of this store. For a store without a field for them, each caller gets a new value.
     pub(super) fn of(store: &impl Store) -> Self {
         store.waiters().shared(Self::default).cloned().unwrap_or_default()
     }
 
-    /// Tells those that wait for this key in this store that something happened to it.
+    /// Wakes the callers that wait for this key of this store.
     pub(super) fn ring_in(store: &impl Store, key: &RecordKey) {
         if let Some(waiters) = store.waiters().shared(Self::default) {
             waiters.ring(key);
@@ -159,9 +161,10 @@ impl Waiters {
         self.0.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins those that wait for this key with this fingerprint.
+    /// Joins the callers that wait for this key with this fingerprint.
     pub(super) fn join(&self, key: &RecordKey, fingerprint: Option<Fingerprint>) -> Seat {
-        // Before it asks its store again: whoever records a result after that sees it here.
+        // Counted before this caller asks the store again, so that a call that records a result after that sees a
+        // waiter.
         self.0.seats.fetch_add(1, Ordering::SeqCst);
         let mut shard = self.shard(key);
         let places = shard.entry(key.clone()).or_default();
@@ -189,7 +192,7 @@ impl Waiters {
         Seat { waiters: self.clone(), key: key.clone(), place }
     }
 
-    /// Takes the places off the list for which `left` holds.
+    /// Removes the places of this key for which `left` returns `true`.
     fn leave(&self, key: &RecordKey, left: impl Fn(&Arc<Place>) -> bool) {
         let mut shard = self.shard(key);
         if let Some(places) = shard.get_mut(key) {
@@ -200,7 +203,7 @@ impl Waiters {
         }
     }
 
-    /// Tells those that wait for this key that something happened to it.
+    /// Wakes the callers that wait for this key.
     fn ring(&self, key: &RecordKey) {
         if self.0.seats.load(Ordering::SeqCst) == 0 {
             return;
@@ -213,7 +216,7 @@ impl Waiters {
     }
 }
 
-/// One waiter's membership; leaving is dropping it.
+/// One waiter. Dropping it leaves the place.
 pub(super) struct Seat {
     waiters: Waiters,
     key: RecordKey,
@@ -225,8 +228,8 @@ impl Seat {
         &self.place
     }
 
-    /// Gives a result to all that wait here. Who joins later meets elsewhere: the result may be of
-    /// another generation by then.
+    /// Gives a result to all callers that wait here. Later callers get a new place, because the result may be of an
+    /// older generation by then.
     pub(super) fn share(&self, replay: Replay) {
         self.waiters.leave(&self.key, |place| Arc::ptr_eq(place, &self.place));
         self.place.seen.send_replace(Seen::Replay(replay));
@@ -237,7 +240,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.waiters.0.seats.fetch_sub(1, Ordering::SeqCst);
         self.waiters.leave(&self.key, |place| {
-            // Counted under the lock that joining takes.
+            // Counted under the same lock as joining.
             Arc::ptr_eq(place, &self.place) && place.seats.fetch_sub(1, Ordering::Relaxed) == 1
         });
     }

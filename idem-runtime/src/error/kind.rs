@@ -1,4 +1,4 @@
-//! The kinds of errors, and what each means for a caller that thinks of calling again.
+//! The kinds of errors, and whether a retry may help for each.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $kind:ident = $word:literal,)*) => {
         /// What kind of error an [`Error`] is: [`Error::kind`].
         ///
-        /// Its word, by [`as_str`](Self::as_str) and `Display`, is stable: metrics and programs may keep it.
+        /// Its name, from [`as_str`](Self::as_str) or `Display`, is stable: metrics and programs may store it.
         ///
         /// ```
         /// # use idem_runtime as idem;
@@ -32,10 +32,10 @@ macro_rules! kinds {
         }
 
         impl ErrorKind {
-            /// All there are.
+            /// All kinds.
             pub const ALL: &[Self] = &[$(Self::$kind,)*];
 
-            /// The stable word for it.
+            /// The stable name of the kind.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -81,6 +81,8 @@ kinds! {
     StepNested = "step_nested",
     /// [`StepError::Unprotected`].
     StepUnprotected = "step_unprotected",
+    /// [`StepError::RelaxedClaim`].
+    StepRelaxedClaim = "step_relaxed_claim",
     /// [`StepError::InputChanged`].
     StepInputChanged = "step_input_changed",
     /// [`StepError::Undecodable`].
@@ -135,11 +137,11 @@ impl Error {
     /// Whether the same call may succeed when it is made again, now or after
     /// [`retry_after`](Self::retry_after).
     ///
-    /// It is `false` where the answer stays the same until a person or a program changes something.
+    /// It is `false` if the result stays the same until a person or a program changes something.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
-            // The body that holds the key waits for this very call.
+            // The body that holds the key waits for this call.
             Self::InFlight { reentrant, .. } => !*reentrant,
             Self::NotDue { .. }
             | Self::LeaseLost { .. }
@@ -160,7 +162,7 @@ impl Error {
         }
     }
 
-    /// How long to wait before the same call has a chance, where that is known.
+    /// How long to wait before the same call may succeed, if that is known.
     #[must_use]
     pub const fn retry_after(&self) -> Option<std::time::Duration> {
         match self {
@@ -180,6 +182,7 @@ impl StepError {
             Self::Repeated => ErrorKind::StepRepeated,
             Self::Nested => ErrorKind::StepNested,
             Self::Unprotected => ErrorKind::StepUnprotected,
+            Self::RelaxedClaim => ErrorKind::StepRelaxedClaim,
             Self::InputChanged => ErrorKind::StepInputChanged,
             Self::Undecodable { .. } => ErrorKind::StepUndecodable,
             Self::NotStored(_) => ErrorKind::StepNotStored,

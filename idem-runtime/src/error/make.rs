@@ -1,4 +1,4 @@
-//! Errors made without a call: what `idem_testing::errors` is made of. Not a public interface.
+//! Makes errors without a call, for `idem_testing::errors`. Not a public interface.
 //!
 //! The variants of [`Error`] are `#[non_exhaustive]`, so only this crate can make one.
 

@@ -8,43 +8,50 @@ use super::{NotStored, StoreError};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
-    /// This run of the body has a step of this name already. It did not run.
+    /// This run of the body already has a step of this name. This step did not run.
     #[error(
         "this run has a step of that name; give each its own, in a loop by an index: `(\"line\", index)`"
     )]
     Repeated,
-    /// It is inside another step, or in a `recover` function. It did not run.
+    /// The step is inside another step or in a `recover` function. It did not run.
     #[error("a step cannot stand inside another nor in `recover`; begin it in the body itself")]
     Nested,
-    /// Nothing would record it, and its operation, or the step itself, is `strict`. It did not run.
+    /// The step would not be recorded, and its operation or the step itself is `strict`. It did not run.
     #[error(
         "nothing records it here, and it must not run unrecorded; begin it in the body, or in a task by \
          `Context::scope`, of a call that has a claim"
     )]
     Unprotected,
-    /// An earlier run recorded it for another input. It did not run.
+    /// The operation has [relaxed claims](crate::Operation::claim_durability), under which a body has no steps. It did
+    /// not run.
+    #[error(
+        "a crash of the store's server may lose the claim of this operation, and its steps with it; leave \
+         `claim_durability` out, or do without steps"
+    )]
+    RelaxedClaim,
+    /// An earlier run recorded the step for another input. It did not run now.
     #[error(
         "an earlier run recorded it for another input; the body must give it the same at each run, or forget the key"
     )]
     InputChanged,
-    /// It has run, and the recorded value does not decode into this type. The value stays recorded, and the step
-    /// will not run again.
+    /// The step has run before, and its recorded value does not decode into this type. The value stays recorded, and
+    /// the step will not run again.
     #[error(
         "it has run, but its recorded value does not decode into this type ({reason}); it is kept and will not run \
          again: read it as the type that was recorded"
     )]
     #[non_exhaustive]
     Undecodable {
-        /// What does not fit and where, without the value.
+        /// What does not decode, and where, without the value.
         reason: Arc<str>,
     },
-    /// It has run in an earlier run, and its value is not in the store. It will not run again.
+    /// The step has run before, and its value is not in the store. It will not run again.
     #[error(
         "it has run, and its value is not stored ({0}); it will not run again: look up what it did, or forget the key"
     )]
     NotStored(NotStored),
-    /// The store failed. Where the step itself has run, it is not known whether that is recorded: the next
-    /// run of the body may run it again.
+    /// The store failed. If the step itself has run, it is not known whether it is recorded: the next run of the body
+    /// may run it again.
     #[error("{0}; end the body with this error, and call again")]
     Store(#[source] StoreError),
 }

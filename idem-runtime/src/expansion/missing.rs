@@ -1,7 +1,7 @@
 //! Keys in which a value may be missing.
 //!
-//! Owns how generated code makes one, and the proof that there is such a value: the type of the key
-//! remembers it, so that `missing_key` on any other key does not compile.
+//! Owns how generated code makes such a key. The type of the key says whether a value in it can be missing, so that
+//! `missing_key` on any other key does not compile.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use idem_core::{Key, KeyBuilder, KeyError, KeyPart};
 
 /// Whether a piece, or any piece of a key, can be missing.
 pub trait Presence {
-    /// That of a key so far, after a piece of this presence.
+    /// The presence of a key that was `Before`, after a piece with this presence is added.
     type After<Before>;
 }
 
@@ -38,7 +38,7 @@ impl Presence for Sometimes {
     note = "a key is there or missing: an `Option` in it holds what may stand in a key, and no second `Option`; flatten it"
 )]
 pub trait Piece<P> {
-    /// Adds it to the key, and says whether it was there.
+    /// Adds the piece to the key, and returns whether it was there.
     fn add(&self, key: &mut KeyBuilder) -> bool;
 }
 
@@ -57,7 +57,7 @@ impl<T: KeyPart> Piece<Sometimes> for Option<T> {
     }
 }
 
-// Named one by one, as a rule for all pointers would hide the words that a float has.
+// One impl for each pointer, because an impl for all pointers would hide the message for floats.
 macro_rules! pointers {
     ($($ty:ty)*) => {$(
         #[diagnostic::do_not_recommend]
@@ -71,7 +71,7 @@ macro_rules! pointers {
 
 pointers!(&Option<T> &mut Option<T> Box<Option<T>> Arc<Option<T>> Rc<Option<T>>);
 
-/// That `missing_key` has something to decide.
+/// A key in which a value can be missing, so that `missing_key` makes sense.
 #[diagnostic::on_unimplemented(
     message = "no value in this key can be missing",
     label = "this decides nothing: leave `missing_key` out",
@@ -81,7 +81,7 @@ pub trait MayBeMissing {}
 
 impl MayBeMissing for Sometimes {}
 
-/// Makes a key of which a value may be missing.
+/// Builds a key in which a value may be missing.
 #[derive(Debug)]
 pub struct OptionalKey<P = Always> {
     key: KeyBuilder,
@@ -111,13 +111,13 @@ impl<P> OptionalKey<P> {
         self
     }
 
-    /// Adds a value that may be missing, or may not.
+    /// Adds a value that may be missing, or a value that is always there.
     pub fn part<Q: Presence, T: Piece<Q> + ?Sized>(mut self, part: &T) -> OptionalKey<Q::After<P>> {
         self.there &= part.add(&mut self.key);
         OptionalKey { key: self.key, there: self.there, presence: PhantomData }
     }
 
-    /// A key that is missing if a value in it is.
+    /// The key; it is missing if a value in it is.
     pub fn reject_missing(mut self) -> KeyBuilder
     where
         P: MayBeMissing,
@@ -129,7 +129,7 @@ impl<P> OptionalKey<P> {
         self.key
     }
 
-    /// As [`reject_missing`](Self::reject_missing), but without the key nothing guards the call.
+    /// As [`reject_missing`](Self::reject_missing), but a call with a missing key runs unguarded.
     pub fn run_missing(self) -> CallKey
     where
         P: MayBeMissing,
@@ -138,7 +138,7 @@ impl<P> OptionalKey<P> {
     }
 }
 
-/// The key of one call, or that the call needs none.
+/// The key of one call, and whether the call runs without it.
 #[derive(Debug)]
 pub struct CallKey {
     key: KeyBuilder,
@@ -146,7 +146,7 @@ pub struct CallKey {
 }
 
 impl CallKey {
-    /// Whether the body runs as if nothing guarded it.
+    /// Whether the body runs without any guard.
     pub(crate) const fn is_unguarded(&self) -> bool {
         self.unguarded
     }

@@ -1,8 +1,8 @@
-//! Refuses hash sets in what is fingerprinted, at any depth.
+//! Refuses hash sets in fingerprinted values, at any depth.
 //!
-//! A hash set serializes in the order of its iteration, in which two equal sets differ, so a true retry would pass for
-//! a call with other arguments. Serialization tells a set from a list by nothing but the type's name. The name only
-//! serves to refuse: where the compiler prints another one, the set passes as before.
+//! A hash set serializes in its iteration order, which differs between equal sets, so a retry would look like a call
+//! with other arguments. Serialization can distinguish a set from a list only by the name of its type. The name is only
+//! used to refuse: if the compiler prints the name in another way, the set is not refused.
 
 use std::any::type_name;
 use std::fmt::Display;
@@ -12,10 +12,10 @@ use serde::ser::{
     SerializeTuple, SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
 
-/// The error of a serialization that met a hash set.
+/// The error of a serialization that found a hash set.
 pub(super) const HASH_SET: &str = "idem: a hash set in a fingerprint";
 
-/// A value that refuses to serialize where there is a hash set in it.
+/// A value that fails to serialize if it contains a hash set.
 pub(super) struct Ordered<'v, T: ?Sized>(pub(super) &'v T);
 
 impl<T: Serialize + ?Sized> Serialize for Ordered<'_, T> {
@@ -27,7 +27,7 @@ impl<T: Serialize + ?Sized> Serialize for Ordered<'_, T> {
     }
 }
 
-/// Whether this names a hash set, or a pointer to one.
+/// Whether this is the name of a hash set or of a pointer to one.
 fn is_hash_set(name: &str) -> bool {
     let name = name.trim_start_matches(['&', ' ']);
     let name = name.strip_prefix("mut ").unwrap_or(name);
@@ -43,7 +43,7 @@ fn is_hash_set(name: &str) -> bool {
     }
 }
 
-/// Passes everything on, and looks at each value inside.
+/// Passes everything to the inner serializer, and checks each value.
 struct Checking<S>(S);
 
 macro_rules! pass {

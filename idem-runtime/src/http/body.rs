@@ -1,6 +1,6 @@
-//! The body that goes to the handler and to the client, and how a body is gathered up to a limit.
+//! The body type of requests and responses, and reading a body up to a limit.
 //!
-//! Owns the rule that no byte and no trailer is lost. Knows nothing of keys or of what is kept.
+//! Owns the rule that no byte and no trailer is lost. Knows nothing about keys or about what is recorded.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -19,20 +19,20 @@ use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-/// How much of a refused request's body is read.
+/// How many bytes of a refused request's body are read and discarded.
 const MOST_DISCARDED: usize = 64 * 1024 * 1024;
 
-/// For how long.
+/// For how long the body of a refused request is read.
 const LONGEST_DISCARDING: Duration = Duration::from_secs(10);
 
-/// Any error of a body.
+/// The error type of a [`Body`].
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A body of a request or a response that went through the layer: whole in memory, or streaming.
+/// The body of a request or response that went through the layer: whole in memory, or a stream.
 ///
-/// A service that takes only its own type of body gets it by a mapping, such as
+/// For a service that takes only its own body type, map the request, for example with
 /// `ServiceBuilder::new().layer(layer).map_request(|request: Request<idem::http::Body>| request.map(axum::body::Body::new))`.
-/// axum's `Router` takes any type of body and needs none.
+/// axum's `Router` takes any body type and needs no mapping.
 pub struct Body(Kind);
 
 enum Kind {
@@ -40,7 +40,7 @@ enum Kind {
         data: Bytes,
         trailers: Option<Box<HeaderMap>>,
     },
-    /// Frames that were read already, and what follows them.
+    /// The frames that are already read, and the rest of the body.
     Stream {
         read: VecDeque<Result<Frame<Bytes>, BoxError>>,
         rest: Option<UnsyncBoxBody<Bytes, BoxError>>,
@@ -48,7 +48,7 @@ enum Kind {
 }
 
 impl Body {
-    /// A body that is passed on as it comes.
+    /// A body that is streamed.
     #[must_use]
     pub fn new<B>(body: B) -> Self
     where
@@ -63,7 +63,7 @@ impl Body {
         Self(Kind::Whole { data, trailers: trailers.map(Box::new) })
     }
 
-    /// The same without saying how long it is; not even that it is empty, hence the frame without data.
+    /// The same, but with an unknown length. An empty body has a frame without data, so that it does not look empty.
     pub(super) fn of_unsaid_length(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         let frames = [Frame::data(data)].into_iter().chain(trailers.map(Frame::trailers));
         Self(Kind::Stream { read: frames.map(Ok).collect(), rest: None })
@@ -120,7 +120,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Kind::Whole { data, trailers: None } => SizeHint::with_exact(data.len() as u64),
-            // A server that knows the length sends it ahead, and then no trailers.
+            // A server that knows the length sends it in a header and then sends no trailers.
             Kind::Whole { .. } => SizeHint::default(),
             Kind::Stream { read, rest } => {
                 let known = |frame: &Result<Frame<Bytes>, BoxError>| {
@@ -140,7 +140,7 @@ impl http_body::Body for Body {
 }
 
 pin_project! {
-    /// A body with plain bytes and errors, and its own length.
+    /// A body whose data is converted to `Bytes` and whose errors to [`BoxError`]. Its length stays.
     struct Plain<B> {
         #[pin]
         body: B,
@@ -172,17 +172,18 @@ where
     }
 }
 
-/// What came of gathering a body.
+/// The result of gathering a body.
 pub(super) enum Gathered {
     /// It ended within the limit.
     Whole(Bytes, Option<HeaderMap>),
-    /// It is larger than the limit; nothing of it is lost.
+    /// The body is larger than the limit. The returned body is complete.
     TooLarge(Body),
-    /// It broke off; the last frame is its error. Perhaps because it is beyond the limit of another layer.
+    /// The body ended with an error, which is the last frame of `read`. `limited` says whether it exceeds the limit of
+    /// another layer.
     Broken { read: Body, limited: bool },
 }
 
-/// Reads `body` to its end, but not further than the first frame beyond `limit` bytes.
+/// Reads `body` to its end, or to the first frame that exceeds `limit` bytes.
 pub(super) async fn gather<B>(body: B, limit: usize) -> Gathered
 where
     B: http_body::Body + Send + 'static,
@@ -220,11 +221,11 @@ fn is_limit(error: &(dyn Error + 'static)) -> bool {
     error.is::<LengthLimitError>() || error.source().is_some_and(is_limit)
 }
 
-/// Reads what is left of the body of a refused request, behind its answer, and throws it away.
+/// Reads and discards the rest of a refused request's body, in the background.
 ///
-/// A client that reads its answer only when it has sent everything would else find its connection reset
-/// instead. One that asked whether to send (`Expect`) has sent nothing, unless it was told to: reading the
-/// body's first frame does that.
+/// Without this, a client that reads the response only after it has sent everything would find its connection reset. A
+/// client that sent `Expect` sends its body only after the server has begun to read it; if nothing was read, there is
+/// nothing to discard.
 pub(super) fn discard(headers: &HeaderMap, mut body: Body) {
     let is_begun = matches!(&body.0, Kind::Stream { read, .. } if !read.is_empty());
     if (headers.contains_key(EXPECT) && !is_begun) || http_body::Body::is_end_stream(&body) {
@@ -244,7 +245,7 @@ pub(super) fn discard(headers: &HeaderMap, mut body: Body) {
     }
 }
 
-/// A body of what was read, the frame that came last, and what follows.
+/// A body made of the data that was read, the last frame, and the rest.
 fn rest<const N: usize>(
     read: [Bytes; N],
     last: Result<Frame<Bytes>, BoxError>,
@@ -258,8 +259,8 @@ fn rest<const N: usize>(
     Body(Kind::Stream { read: read.chain([last]).collect(), rest })
 }
 
-/// Bytes that came in pieces. Small pieces are copied together: one that is held keeps the whole buffer
-/// of the connection that it was read into.
+/// Bytes that came in several frames. They are copied together, because each frame keeps the whole buffer alive that
+/// the connection was read into.
 #[derive(Default)]
 enum Gathering {
     #[default]

@@ -25,16 +25,16 @@ use idem_core::{Key, KeyError, MAX_KEY_BYTES, support::framed_digest};
 pub(super) type Tenant = Arc<dyn Fn(&request::Parts) -> Option<String> + Send + Sync>;
 pub(super) type KeepIf = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
 
-/// What stands in a record's key instead of a text that is too long or too private for it.
+/// The prefix of a digest in a record's key. A digest replaces a text that is too long or too private.
 const DIGEST: &str = "sha256:";
 
-/// The longest tenant, encoded, that stands in a record's key as it is: as long as a digest.
+/// The longest encoded tenant that a record's key contains as it is: as long as a digest.
 const LONGEST_TENANT: usize = DIGEST.len() + 64;
 
-/// The longest key that always fits into a record's key, behind any tenant.
+/// The longest key that always fits into a record's key, after any tenant.
 pub(super) const LONGEST_KEY: usize = MAX_KEY_BYTES - LONGEST_TENANT - 1;
 
-/// What a handler says about its response, by an extension of it.
+/// What to do with a response. A handler sets it as an extension of the response.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -49,24 +49,24 @@ pub(super) const LONGEST_KEY: usize = MAX_KEY_BYTES - LONGEST_TENANT - 1;
 pub enum Recording {
     /// Keep it, whatever its status is.
     Keep,
-    /// It does not say what became of the request, as if its handler had not answered: see
+    /// Treat it as if the handler had not answered, because it does not say what happened to the request: see
     /// [`Builder::on_crash`](super::Builder::on_crash).
     Crash,
     /// Do not keep it: the key is free again, and the next request with it runs the handler.
     Release,
-    /// Do not hold it back to keep it, as it is a stream: a retry is told that it was processed and that
-    /// its response is not kept.
+    /// Do not read it into memory, because it is a stream. A retry gets the problem `response-not-stored`: the request
+    /// was processed, and its response is not kept.
     PassThrough,
 }
 
-/// What becomes of a key by its response.
+/// What happens to a key after its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The response is kept, unless it is too large or streams.
+    /// The response is kept, unless it is too large or a stream.
     Keep,
     /// The request was not processed: the key is free again.
     Release,
-    /// The handler may have been ended in the middle: as a crash, by the policy.
+    /// The handler may have been interrupted: the crash policy decides.
     Abandon,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct Config<St> {
 }
 
 impl<St> Config<St> {
-    /// What becomes of the key of a response.
+    /// What happens to the key after this response.
     pub(super) fn fate(&self, response: &response::Parts) -> Fate {
         match response.extensions.get() {
             Some(Recording::Keep) => return Fate::Keep,
@@ -131,14 +131,14 @@ impl<St> Config<St> {
         }
         let tenant = tenant.map(|tenant| {
             let encoded: Cow<'_, str> = utf8_percent_encode(tenant, NON_ALPHANUMERIC).into();
-            // No encoded text has a colon, so that no tenant passes for the digest of another.
+            // Encoded text has no colon, so no tenant can look like the digest of another one.
             if encoded.len() > LONGEST_TENANT {
                 digest(&["idem http tenant", tenant]).into()
             } else {
                 encoded
             }
         });
-        // What is encoded has no slash, so that the key can stand as it is.
+        // The encoded tenant has no slash, so the key can follow unencoded.
         Key::new(format!("{}/{key}", tenant.unwrap_or_default()))
     }
 }
@@ -151,9 +151,9 @@ fn digest(parts: &[&str]) -> String {
     })
 }
 
-/// What a status means, unless it is set otherwise. Kept is what answers the request for good: not where the client is to
-/// authenticate (401, 403, 407) or to try again (425, 429), nor where the server failed (5xx). Where time ran out
-/// (408, 504) the handler was ended in the middle; under `in_doubt` so it may have been by any failure of the server.
+/// What a status means by default. A final response is kept. It is not final if the client must authenticate (401, 403,
+/// 407) or retry (425, 429), or if the server failed (5xx). After a timeout (408, 504) the handler was interrupted;
+/// under `in_doubt`, any failure of the server may have interrupted it.
 const fn unless_said(status: StatusCode, reruns: bool) -> Fate {
     match status.as_u16() {
         408 | 504 => Fate::Abandon,
@@ -164,12 +164,12 @@ const fn unless_said(status: StatusCode, reruns: bool) -> Fate {
     }
 }
 
-/// Whether these headers, or trailers, say that a gRPC call failed: its HTTP status is 200 all the same.
+/// Whether these headers or trailers say that a gRPC call failed. Its HTTP status is 200 in any case.
 pub(super) fn is_grpc_failure(headers: &HeaderMap) -> bool {
     headers.get("grpc-status").is_some_and(|status| status.as_bytes() != b"0")
 }
 
-/// Whether a response is not to be held back: it streams, or the connection changes its protocol.
+/// Whether a response must not be read into memory: it is a stream, or the connection changes its protocol.
 pub(super) fn streams(response: &response::Parts) -> bool {
     let value = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = value.split(';').next().unwrap_or_default().trim();

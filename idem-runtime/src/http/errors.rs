@@ -1,6 +1,6 @@
-//! What a client is told of an [`Error`]: by the layer, and by handlers outside it that make idempotent calls.
+//! How an [`Error`] becomes a response: in the layer, and in handlers outside it that make idempotent calls.
 //!
-//! Owns which problem each error is.
+//! Owns the mapping from errors to problems.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use super::body::Body;
 use super::problem::{Answers, DRAFT, PROBLEMS, Problem, Refusal};
 use crate::error::{Error, StoreErrorKind};
 
-/// The answer to a request whose handler got this error: the [`Problem`] that it is, with its status, and with
-/// `Retry-After` where the same request has a chance later.
+/// The response to a request whose handler got this error: its [`Problem`] with the status, and with `Retry-After` if
+/// the same request may succeed later.
 ///
 /// | error | status | problem |
 /// |---|---|---|
@@ -26,8 +26,8 @@ use crate::error::{Error, StoreErrorKind};
 /// | `TimedOut`, `Step`, a body that calls itself | 500 | `handler-failed` |
 /// | `Configuration` | 500 | `misconfigured` |
 ///
-/// No text of the error itself goes to the client: log that. With the feature `axum`, [`Error`] is an
-/// `axum::response::IntoResponse` of this.
+/// The client does not get the text of the error, so log it. With the feature `axum`, [`Error`] implements
+/// `axum::response::IntoResponse` with this response.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -46,7 +46,7 @@ use crate::error::{Error, StoreErrorKind};
 pub fn error_response(error: &Error) -> Response<Body> {
     let answers = Answers { base: PROBLEMS.to_owned(), types: HashMap::new(), link: DRAFT };
     let mut response = answers.answer(&of_a_handler(error));
-    // The key need not be in the header that the draft is about.
+    // The link leads to the draft of the header, and outside the layer the key need not come from that header.
     response.headers_mut().remove(LINK);
     response
 }
@@ -68,12 +68,12 @@ fn of_a_handler(error: &Error) -> Refusal {
     }
 }
 
-/// What the client is told instead of the engine's error.
+/// The refusal that the client gets for an error of the engine.
 pub(super) fn refusal(error: &Error) -> Refusal {
     match error {
         Error::InFlight { retry_after, .. } => Refusal::in_flight(Some(*retry_after)),
         Error::NotDue { retry_after, .. } => Refusal::not_due(*retry_after),
-        // Another attempt has taken over, and nothing is known of it yet.
+        // Another attempt may have taken over, and its result is not known yet.
         Error::LeaseLost { .. } => Refusal::in_flight(None),
         Error::Mismatch { .. } => Refusal::new(
             Problem::KeyReused,
@@ -95,7 +95,7 @@ pub(super) fn refusal(error: &Error) -> Refusal {
             "A request with this idempotency key was begun and never finished. It is not processed again \
              before somebody has found out what it did.",
         ),
-        // There is a record: what it stands for may have been done.
+        // There is a record, so the request may have been processed.
         Error::Store { source, .. } if source.kind() == StoreErrorKind::CorruptRecord => Refusal::new(
             Problem::InDoubt,
             "What is recorded under this idempotency key cannot be read, so that it is not known whether the \
@@ -105,18 +105,20 @@ pub(super) fn refusal(error: &Error) -> Refusal {
             Problem::HandlerFailed,
             "The processing of the request took too long and was stopped.",
         ),
-        // A handler has it itself, so it cannot come here.
+        // A handler gets this error itself, so the layer does not see it.
         Error::Step { .. } => Refusal::new(Problem::HandlerFailed, "The processing of the request failed."),
+        Error::Store { source, .. } if source.kind() == StoreErrorKind::WrongKeys => misconfigured(),
         Error::Store { .. } | Error::NotRecorded { .. } => Refusal::new(
             Problem::StoreUnavailable,
             "Idempotency keys cannot be checked now. Nothing was processed; send the same request with the \
              same key again after the time in `Retry-After`.",
         ),
-        Error::MissingKey { .. } | Error::InvalidKey { .. } | Error::Configuration { .. } => Refusal::new(
-            Problem::Misconfigured,
-            "The server cannot check idempotency keys. Nothing was processed.",
-        ),
+        Error::MissingKey { .. } | Error::InvalidKey { .. } | Error::Configuration { .. } => misconfigured(),
     }
+}
+
+fn misconfigured() -> Refusal {
+    Refusal::new(Problem::Misconfigured, "The server cannot check idempotency keys. Nothing was processed.")
 }
 
 pub(super) fn no_runtime() -> Refusal {

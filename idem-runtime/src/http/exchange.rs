@@ -1,7 +1,7 @@
-//! One guarded request, from its key to the moment at which its handler runs.
+//! One guarded request, from its key to the start of its handler.
 //!
-//! Owns the order of things: the key, whose it is, the whole request, the fingerprint, the engine's claim. The protocol
-//! is the engine's; what comes after is `handling`.
+//! Owns the order of the work: the key, its tenant, the whole request, the fingerprint, the engine's claim. The engine
+//! owns the protocol, and `handling` what comes after.
 
 use std::convert::Infallible;
 use std::future::Ready;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
+use tracing::Instrument as _;
 
 use super::body::{Body, BoxError, Gathered, discard, gather};
 use super::config::Config;
@@ -21,13 +22,13 @@ use super::report::{self, Outcome};
 use crate::engine::{self, Call, Failure, Unbound};
 use idem_core::Store;
 
-/// What is to be done with a request: see [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin).
+/// What to do with a request: see [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin).
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one, for one `match`")]
 pub enum Begun<St: Store> {
-    /// Send this to the client, and run nothing: the recorded response, or a problem.
+    /// Send this response to the client and do not run the handler: the recorded response, or a problem.
     Answered(Response<Body>),
-    /// Run the handler by [`Run::spawn`] or [`Run::spawn_local`]. The request has its whole body in memory.
+    /// Run the handler with [`Run::spawn`] or [`Run::spawn_local`]. The body of the request is whole in memory.
     Run(Run<St>, Request<Body>),
 }
 
@@ -59,8 +60,25 @@ impl<St: Store> Config<St> {
     }
 }
 
-/// All that comes before the handler of a guarded request.
+/// Everything that comes before the handler of a guarded request.
 pub(super) async fn begin<St, B>(config: &Arc<Config<St>>, request: Request<B>) -> Begun<St>
+where
+    St: Store,
+    B: http_body::Body + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let span = report::span(&config.scope, request.method());
+    let begun = begin_within(config, request).instrument(span.clone()).await;
+    match begun {
+        Begun::Answered(response) => {
+            report::answered(&span, response.status());
+            Begun::Answered(response)
+        }
+        Begun::Run(run, request) => Begun::Run(run.within(span), request),
+    }
+}
+
+async fn begin_within<St, B>(config: &Arc<Config<St>>, request: Request<B>) -> Begun<St>
 where
     St: Store,
     B: http_body::Body + Send + 'static,
@@ -71,13 +89,13 @@ where
         Ok(prepared) => prepared,
         Err(refusal) => return refused(refusal),
     };
-    let entering = async { engine::enter(call.prepare().map_err(|error| *error)?).await };
+    let entering = async { engine::enter(call.prepare().map_err(|error| *error)?, None).await };
     let mut entered = match entering.await {
         Ok(entered) => entered,
         Err(error) => return refused(refusal(&error)),
     };
     if entered.runs_body() {
-        // A place is taken before the handler is begun; without one the key is given back.
+        // The handler needs a free place before it starts. If there is none, the key is released.
         return match config.running.place(config.max_running) {
             Some(place) => Begun::Run(Run::new(config.clone(), entered, place, &request), request),
             None => refused(too_many_running()),
@@ -95,7 +113,7 @@ where
     }
 }
 
-/// All that can be wrong with a request before the store is asked.
+/// Makes all checks of a request that come before the first request to the store.
 async fn prepare<St, B>(
     config: &Config<St>,
     request: Request<B>,

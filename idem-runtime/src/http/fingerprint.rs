@@ -1,7 +1,7 @@
-//! What must not change under one key: the fingerprint of a request.
+//! The fingerprint of a request, which must not change under one key.
 //!
-//! Owns which parts count and how they are framed, so that no two requests differ only by where a
-//! boundary lies.
+//! Owns which parts count and how they are framed. The framing ensures that bytes moved from one part to the next
+//! change the fingerprint.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::json::{self, Member};
 use super::multipart;
 use idem_core::protocol::Fingerprint;
 
-/// What comes first in every fingerprint, so that another kind never equals one.
+/// The first input of every fingerprint, so that it never equals a fingerprint of another kind.
 const KIND: &[u8] = b"idem http request 2";
 
 type Route = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
@@ -24,12 +24,12 @@ type Route = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 /// Which parts of a request must be the same under one key: method, path, query, content type and
 /// body, unless parts are left out.
 ///
-/// The path is the concrete one of the request's URI; with the feature `axum` the one that the client sent, though a
-/// `Router::nest` has cut a prefix off. A JSON body (`application/json`, `+json`) counts
-/// by its canonical form (RFC 8785), so that order of members and white space do not matter, if it is
-/// unambiguous: without two members of one name, numbers that a double does not carry, and lone
-/// surrogates; and has at most 50,000 values. A `multipart/*` body counts by its parts, whatever its boundary is. Any
-/// other body counts by its bytes.
+/// The path is the concrete path of the request's URI. With the feature `axum`, it is the path that the client sent,
+/// even if a `Router::nest` has removed a prefix. For a JSON body (`application/json`, `+json`), the canonical form
+/// (RFC 8785) counts, so that the order of members and white space do not matter. This applies if the JSON is
+/// unambiguous (no two members of one name, no number that a double cannot represent, no lone surrogate) and has at
+/// most 50,000 values. For a `multipart/*` body, its parts count, and not its boundary. For any other body, its bytes
+/// count.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -72,66 +72,66 @@ impl RequestFingerprint {
         }
     }
 
-    /// The method does not count.
+    /// Leaves the method out.
     #[must_use]
     pub const fn without_method(mut self) -> Self {
         self.method = false;
         self
     }
 
-    /// The path does not count.
+    /// Leaves the path out.
     #[must_use]
     pub const fn without_path(mut self) -> Self {
         self.path = false;
         self
     }
 
-    /// What counts instead of the path: for a router that takes a prefix away before the layer sees
-    /// the path, or where several paths name one thing. axum's `nest` is such a router: turn the feature `axum` on.
+    /// Sets what counts instead of the path: for a router that removes a prefix before the layer sees the path, or if
+    /// several paths name the same resource. For axum's `nest`, enable the feature `axum` instead.
     #[must_use]
     pub fn route(mut self, route: impl Fn(&Parts) -> String + Send + Sync + 'static) -> Self {
         self.route = Some(Arc::new(route));
         self
     }
 
-    /// The query does not count.
+    /// Leaves the query out.
     #[must_use]
     pub const fn without_query(mut self) -> Self {
         self.query = false;
         self
     }
 
-    /// The content type does not count. A body then is JSON still only if the content type says so.
+    /// Leaves the content type out. A body still counts as JSON only if the content type says so.
     #[must_use]
     pub const fn without_content_type(mut self) -> Self {
         self.content_type = false;
         self
     }
 
-    /// The body does not count.
+    /// Leaves the body out.
     #[must_use]
     pub const fn without_body(mut self) -> Self {
         self.body = false;
         self
     }
 
-    /// This header counts, too, with all its values: one that says what the request means, such as a version of
-    /// the API or `If-Match`.
+    /// Adds this header with all its values. For a header that changes what the request means, such as a version of the
+    /// API or `If-Match`.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName) -> Self {
         self.headers.push(name);
         self
     }
 
-    /// This member of a JSON body does not count. `pointer` is a JSON pointer (RFC 6901), such as
-    /// `/client/sent_at`; it may lead through arrays (`/items/0/seen`) and must end at a member.
+    /// Leaves this member of a JSON body out. `pointer` is a JSON pointer (RFC 6901), such as `/client/sent_at`; it may
+    /// lead through arrays (`/items/0/seen`) and must end at a member.
     #[must_use]
     pub fn without_member(mut self, pointer: impl Into<String>) -> Self {
         self.left_out.push(Member(pointer.into()));
         self
     }
 
-    /// What is wrong with it, if anything is.
+    /// What is wrong with the options, if anything.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let wrong = |member: &Member| !member.0.starts_with('/');
         self.left_out
@@ -162,7 +162,7 @@ impl RequestFingerprint {
         let boundary = multipart::boundary(content_type(parts));
         if self.content_type {
             for value in parts.headers.get_all(CONTENT_TYPE) {
-                // The boundary is of the try, and not of the request.
+                // A client makes a new boundary for each try, so the boundary does not count.
                 match boundary {
                     Some(boundary) => add(b't', without(value.as_bytes(), boundary).as_slice()),
                     None => add(b't', value.as_bytes()),
@@ -210,7 +210,7 @@ fn sent_uri(parts: &Parts) -> &Uri {
     parts.extensions.get::<axum::extract::OriginalUri>().map_or(&parts.uri, |original| &original.0)
 }
 
-/// The URI, as far as is known the one that the client sent.
+/// The URI of the request. Without the feature `axum`, a removed prefix is not known.
 #[cfg(not(feature = "axum"))]
 const fn sent_uri(parts: &Parts) -> &Uri {
     &parts.uri

@@ -11,8 +11,8 @@ use pin_project_lite::pin_project;
 use super::body::{Body, BoxError};
 
 pin_project! {
-    /// What [`Idempotency`](super::Idempotency) answers. Dropping it, as a server does whose client went
-    /// away, does not end a handler that was started under a key.
+    /// The future that [`Idempotency`](super::Idempotency) returns. A server drops it when the client has gone away; a
+    /// handler that was started under a key still continues.
     pub struct ResponseFuture<F, E> {
         #[pin]
         kind: Kind<F, E>,

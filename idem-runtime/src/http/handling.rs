@@ -1,6 +1,6 @@
-//! The handler of a guarded request: its task, its response, and what is recorded of it.
+//! The handler of a guarded request: its task, its response, and what is recorded.
 //!
-//! Owns which responses are kept and which are given back. Knows no framework: a handler is a future.
+//! Owns what is recorded for a response and what the client gets. Knows no framework: a handler is a future.
 
 use std::cell::Cell;
 use std::fmt;
@@ -15,6 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use tokio::runtime::Handle;
 use tokio::task::JoinError;
 use tokio::time::timeout;
+use tracing::{Instrument as _, Span};
 
 use super::body::{Body, BoxError, Gathered, gather};
 use super::config::{Config, Fate, Recording, is_grpc_failure, streams};
@@ -27,19 +28,20 @@ use crate::engine::{self, Codec, Encoded, Entered, Failure, NotDecoded, Unbound}
 use idem_core::Store;
 use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
 
-/// A request whose key is claimed and whose handler is to run: see
-/// [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin). Dropped instead, it gives the key back as if the request
-/// had never come.
+/// A request whose key is claimed and whose handler must run: see
+/// [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin). If it is dropped instead, it releases the key as if the
+/// request had never come.
 ///
-/// The handler runs in a task of its own, which goes on when the future of [`spawn`](Self::spawn) is dropped, as a server does
-/// whose client went away.
+/// The handler runs in a separate task. A server drops the future of [`spawn`](Self::spawn) when the client has gone
+/// away; the task continues.
 #[must_use = "the handler runs by `spawn` or `spawn_local`; dropping this gives the key back"]
 pub struct Run<St: Store> {
-    // Dropped in this order: the key is given back before the place is.
+    // The order of the fields is the order of drop: the key is released before the place.
     entered: Entered<St>,
     place: Counted,
     config: Arc<Config<St>>,
     method: Method,
+    span: Span,
 }
 
 impl<St: Store> Run<St> {
@@ -49,10 +51,15 @@ impl<St: Store> Run<St> {
         place: Counted,
         request: &Request<Body>,
     ) -> Self {
-        Self { entered, place, config, method: request.method().clone() }
+        Self { entered, place, config, method: request.method().clone(), span: Span::none() }
     }
 
-    /// Runs the handler, records its response, and gives what the client is to get: the response, or the problem that the
+    /// With this span around the handler.
+    pub(super) fn within(self, span: Span) -> Self {
+        Self { span, ..self }
+    }
+
+    /// Runs the handler, records its response, and returns what the client gets: the response, or a problem if the
     /// handler panicked or took too long.
     ///
     /// # Errors
@@ -65,13 +72,14 @@ impl<St: Store> Run<St> {
         R::Error: Into<BoxError>,
         E: Send + 'static,
     {
-        let Self { entered, place, config, method } = self;
+        let Self { entered, place, config, method, span } = self;
         let Ok(runtime) = Handle::try_current() else { return Ok(config.refuse(&no_runtime())) };
-        let work = work(config.clone(), entered, method, handler);
-        answer(&config, Running::spawn(place, &runtime, work).await)
+        let work = work(config.clone(), entered, method, handler).instrument(span.clone());
+        let ended = Running::spawn(place, &runtime, work).await;
+        span.in_scope(|| answer(&config, ended))
     }
 
-    /// As [`spawn`](Self::spawn), for a handler that cannot leave its thread, as those of actix-web cannot.
+    /// As [`spawn`](Self::spawn), for a handler that is not `Send`, such as those of actix-web.
     ///
     /// # Errors
     ///
@@ -79,7 +87,7 @@ impl<St: Store> Run<St> {
     ///
     /// # Panics
     ///
-    /// Outside a [`tokio::task::LocalSet`] and outside a runtime that is one.
+    /// Outside a [`tokio::task::LocalSet`] or a local runtime.
     pub async fn spawn_local<F, R, E>(self, handler: F) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<R>, E>> + 'static,
@@ -87,9 +95,10 @@ impl<St: Store> Run<St> {
         R::Error: Into<BoxError>,
         E: 'static,
     {
-        let Self { entered, place, config, method } = self;
-        let work = work(config.clone(), entered, method, handler);
-        answer(&config, Running::spawn_local(place, work).await)
+        let Self { entered, place, config, method, span } = self;
+        let work = work(config.clone(), entered, method, handler).instrument(span.clone());
+        let ended = Running::spawn_local(place, work).await;
+        span.in_scope(|| answer(&config, ended))
     }
 }
 
@@ -99,10 +108,10 @@ impl<St: Store> fmt::Debug for Run<St> {
     }
 }
 
-/// What a handler's task ends with; `None` if it took too long.
+/// The result of a handler's task; `None` if it took too long.
 type Ended<E> = Option<Result<Served, Failure<E>>>;
 
-/// What the handler's task does.
+/// The work of the handler's task.
 async fn work<St, F, R, E>(
     config: Arc<Config<St>>,
     mut entered: Entered<St>,
@@ -126,14 +135,22 @@ where
     let finishing = engine::finish(&mut entered, &mut codec, body);
     let finished = match limit {
         None => Some(finishing.await),
-        // What is dropped is a crash, whose policy the engine sees to.
+        // Dropping the call counts as a crash, and the engine applies the crash policy.
         Some(limit) => timeout(limit, finishing).await.ok(),
     };
     finished.map(|served| served.map(|served| served.due_after(codec.due.get())))
 }
 
-/// What goes to the client when the task has ended.
+/// The response to the client after the task has ended, in the span of the request.
 fn answer<St, E>(config: &Config<St>, ended: Result<Ended<E>, JoinError>) -> Result<Response<Body>, E> {
+    let answered = answer_of(config, ended);
+    if let Ok(response) = &answered {
+        report::answered(&Span::current(), response.status());
+    }
+    answered
+}
+
+fn answer_of<St, E>(config: &Config<St>, ended: Result<Ended<E>, JoinError>) -> Result<Response<Body>, E> {
     let served = match ended {
         Ok(Some(Ok(served))) => served,
         Ok(Some(Err(Failure::Idem(error)))) => return Ok(config.refuse(&refusal(&error))),
@@ -146,7 +163,7 @@ fn answer<St, E>(config: &Config<St>, ended: Result<Ended<E>, JoinError>) -> Res
         Err(_) => return Ok(config.handler_failed("was ended with the server")),
     };
     let outcome = match served.record {
-        // Another process has recorded the response of this request, which began as the first.
+        // This handler ran, but another process has recorded the response of this request.
         Record::Nothing if served.response.headers().contains_key(&config.marker) => Outcome::Replayed,
         Record::Nothing | Record::Crash => Outcome::Released,
         Record::Whole(_) | Record::Tombstone => Outcome::Handled,
@@ -169,14 +186,14 @@ impl<St> Config<St> {
     }
 }
 
-/// A response, and what is to be recorded of it.
+/// A response, and what to record for it.
 pub(super) struct Served {
     pub(super) response: Response<Body>,
     record: Record,
 }
 
 impl Served {
-    /// Tells the client when the same request has a chance, unless the handler did.
+    /// Adds `Retry-After` to a response that was not kept, unless the handler did.
     fn due_after(mut self, due: Option<Duration>) -> Self {
         if let (Record::Nothing, Some(due)) = (&self.record, due) {
             let headers = self.response.headers_mut();
@@ -187,24 +204,24 @@ impl Served {
 }
 
 enum Record {
-    /// It is a replay, or the key is to be free again.
+    /// Nothing, because the response is a replay or the key must be released.
     Nothing,
-    /// That its handler was begun and gave no answer.
+    /// That its handler began and did not answer.
     Crash,
     /// These bytes.
     Whole(Bytes),
-    /// That there was one.
+    /// That there was a response, without its bytes.
     Tombstone,
 }
 
-/// What goes to the client of a handler's response, and what is recorded.
+/// Makes the response to the client from the handler's response, and decides what is recorded.
 async fn serve<St, R>(config: &Config<St>, method: &Method, response: Response<R>) -> Served
 where
     R: http_body::Body + Send + 'static,
     R::Error: Into<BoxError>,
 {
     let (mut parts, body) = response.into_parts();
-    // Only a replay is marked as one.
+    // Only a replay may have the marker.
     parts.headers.remove(&config.marker);
     let untouched = |parts, body, record| Served { response: Response::from_parts(parts, body), record };
     match config.fate(&parts) {
@@ -216,7 +233,8 @@ where
         return untouched(parts, Body::new(body), Record::Tombstone);
     }
     match gather(body, config.max_response_bytes).await {
-        // It broke off without an error, or says a wrong length: the server is to find out, as it would have.
+        // The body ended early without an error, or the header has a wrong length. The server must notice that, as it
+        // would without the layer.
         Gathered::Whole(data, trailers) if !is_as_long_as_said(method, &parts, data.len()) => {
             untouched(parts, Body::of_unsaid_length(data, trailers), Record::Crash)
         }
@@ -229,18 +247,18 @@ where
             untouched(parts, Body::whole(data, trailers), Record::Whole(bytes))
         }
         Gathered::TooLarge(body) => untouched(parts, body, Record::Tombstone),
-        // Nobody has had this response whole, and its handler had begun.
+        // Nobody has got the whole response, and its handler had begun.
         Gathered::Broken { read, .. } => untouched(parts, read, Record::Crash),
     }
 }
 
-/// Whether the trailers say that the call failed, and the handler does not say to keep that.
+/// Whether the trailers say that the call failed, and the handler did not ask to keep the response.
 fn fails(response: &Parts, trailers: Option<&HeaderMap>) -> bool {
     trailers.is_some_and(is_grpc_failure) && response.extensions.get() != Some(&Recording::Keep)
 }
 
-/// Whether a response has as many bytes as its `Content-Length` says. Where there is no body by
-/// definition, it says what there would have been (RFC 9110, section 8.6).
+/// Whether a response has as many bytes as its `Content-Length` says. In a response that never has a body, the header
+/// gives the length that the body would have (RFC 9110, section 8.6).
 fn is_as_long_as_said(method: &Method, response: &Parts, length: usize) -> bool {
     let bodiless = method == Method::HEAD
         || matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -251,7 +269,7 @@ fn is_as_long_as_said(method: &Method, response: &Parts, length: usize) -> bool 
 /// How responses are kept.
 pub(super) struct Responses<St> {
     config: Arc<Config<St>>,
-    /// When the key is due again, once it was released.
+    /// How long the key is not due, if it was released.
     due: Cell<Option<Duration>>,
 }
 

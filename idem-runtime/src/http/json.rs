@@ -1,18 +1,17 @@
-//! The canonical form of a JSON body, where it has one that no other body has.
+//! The canonical form of a JSON body, if the body is unambiguous.
 //!
-//! Owns the rule which JSON is unambiguous. RFC 8785 itself is a library's.
+//! Owns the rule which JSON is unambiguous. A library implements RFC 8785 itself.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// How many values a body may have, those within others included: each takes many times the memory of its
-/// text.
+/// How many values a body may have, including nested ones. Each value takes many times the memory of its text.
 const MOST_VALUES: usize = 50_000;
 
-/// The member of the object that `serde_json` makes of a number where its feature `arbitrary_precision` is
-/// on in the user's build. Such a number cannot be told from an object of that form.
+/// With its feature `arbitrary_precision` in the user's build, `serde_json` represents a number as an object with this
+/// member. Such a number cannot be distinguished from a real object of that form.
 const NUMBER: &str = "$serde_json::private::Number";
 
 /// A member of a JSON document, by its pointer.
@@ -28,9 +27,8 @@ impl Member {
     }
 }
 
-/// The canonical JSON (RFC 8785) of `body` without `left_out`; `None` if it is not JSON, or could be
-/// read in two ways (members of one name, a number that a double does not carry, a lone surrogate), or
-/// has more than [`MOST_VALUES`].
+/// The canonical JSON (RFC 8785) of `body` without `left_out`; `None` if it is not JSON, or could be read in two ways
+/// (members of one name, a number that a double cannot represent, a lone surrogate), or has more than [`MOST_VALUES`].
 pub(super) fn canonical(body: &[u8], left_out: &[Member]) -> Option<Vec<u8>> {
     let mut left = MOST_VALUES;
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -45,9 +43,9 @@ pub(super) fn canonical(body: &[u8], left_out: &[Member]) -> Option<Vec<u8>> {
     serde_json_canonicalizer::to_vec(&value).ok()
 }
 
-/// JSON without two members of one name in one object.
+/// Reads JSON, and fails if an object has two members of one name.
 struct Unambiguous<'a> {
-    /// How many values may still come.
+    /// How many more values may come.
     left: &'a mut usize,
 }
 
@@ -150,14 +148,14 @@ fn after_string(mut rest: &[u8]) -> &[u8] {
     rest
 }
 
-/// Whether a double gives this number back: its shortest text is the same number.
+/// Whether a double represents this number: its shortest text is the same number.
 fn is_carried(text: &str) -> bool {
     let Ok(double) = text.parse::<f64>() else { return false };
     let Some(written) = Decimal::read(text) else { return false };
     double.is_finite() && Decimal::read(&format!("{double:e}")) == Some(written)
 }
 
-/// A number as it is written: 0.`digits` times ten to the power `exponent`, without zeros around.
+/// A number as it is written: 0.`digits` times ten to the power `exponent`, without leading or trailing zeros.
 #[derive(PartialEq)]
 struct Decimal {
     negative: bool,
@@ -246,7 +244,7 @@ mod tests {
             format!("{{{}}}", members.join(","))
         };
         for of in [&flat as &dyn Fn(usize) -> String, &named] {
-            // What holds the items is a value too.
+            // The array around the items is a value too.
             assert!(canonical_text(&of(MOST_VALUES - 1)).is_some());
             assert_eq!(canonical_text(&of(MOST_VALUES)), None);
         }

@@ -1,19 +1,19 @@
 //! The value of the key header: an RFC 8941 string, or the bare form.
 //!
-//! Owns the syntax. Knows nothing of what the key is for, and never shows it.
+//! Owns the syntax. Knows nothing about the use of the key, and never shows it.
 
 use http::{HeaderMap, HeaderName};
 
-/// Which forms of the key are taken.
+/// Which forms of the key are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Syntax {
     /// `"abc"` only.
     Strict,
-    /// `"abc"`, and `abc` for the same key.
+    /// `"abc"`, and `abc` as the same key.
     Lenient,
 }
 
-/// Why a header holds no key. Its text is for the client.
+/// Why a header has no valid key. Its text is for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
     #[error("it was sent more than once; send one value")]
@@ -61,7 +61,7 @@ pub(super) fn read(
 }
 
 fn parse(value: &[u8], syntax: Syntax) -> Result<String, Malformed> {
-    // White space around a value is no part of it (RFC 9110, section 5.5).
+    // White space around a value is not part of it (RFC 9110, section 5.5).
     let value = trim(value);
     let text = match std::str::from_utf8(value) {
         Ok(text) if value.iter().all(|byte| matches!(byte, b' '..=b'~')) => text,
@@ -83,7 +83,7 @@ fn trim(value: &[u8]) -> &[u8] {
     &value[start..end]
 }
 
-/// What stands in a string, from after its opening quote: RFC 8941, section 4.2.5.
+/// The content of a string, given the text after its opening quote: RFC 8941, section 4.2.5.
 fn unquote(quoted: &str) -> Result<String, Malformed> {
     let mut key = String::with_capacity(quoted.len());
     let mut rest = quoted.chars();

@@ -1,4 +1,4 @@
-//! The layer: what makes the service.
+//! The layer, which makes the service.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,8 +16,7 @@ use idem_core::Store;
 /// Guards a service by the `Idempotency-Key` header, as draft-ietf-httpapi-idempotency-key-header-07
 /// defines it: a repeated request under the same key gets the first response, and is not processed again.
 ///
-/// Cheap to clone; clones share everything. It goes where any tower layer goes, such as
-/// `Router::layer` of axum:
+/// Cheap to clone; clones share everything. Use it like any tower layer, for example with axum's `Router::layer`:
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -26,7 +25,7 @@ use idem_core::Store;
 /// use tower_layer::Layer;
 ///
 /// fn guarded<S>(api: S) -> impl Sized {
-///     // An API whose clients need not be kept apart. For others see `Builder::tenant`.
+/// // An API whose clients need not be separated. For others see `Builder::tenant`.
 ///     IdempotencyLayer::shared_by_all_clients(MemoryStore::new()).layer(api)
 /// }
 /// # let _ = guarded(());
@@ -40,27 +39,28 @@ impl<St> IdempotencyLayer<St> {
         Self { config: Arc::new(config) }
     }
 
-    /// The handlers that run under a key, for a server that ends: they go on without their clients.
+    /// The handlers that run under a key. A server that shuts down waits for them, because they continue without their
+    /// clients.
     #[must_use]
     pub fn running(&self) -> Running {
         self.config.running.clone()
     }
 }
 
-/// For web frameworks without tower, and authors of middleware for them: a request's head and bytes in, a decision out,
-/// the handler run and its response recorded. What the [service](super::Idempotency) does is these calls.
+/// For authors of middleware for web frameworks without tower: pass in the head and the body of a request, get a
+/// decision, run the handler, and its response is recorded. The [service](super::Idempotency) makes the same calls.
 impl<St: Store> IdempotencyLayer<St> {
-    /// Whether a request with this head is guarded. Another one goes to its handler as if there were no layer.
+    /// Whether a request with this head is guarded. Any other request goes to its handler as if there were no layer.
     #[must_use]
     pub fn guards(&self, method: &Method, headers: &HeaderMap) -> bool {
         self.config.guards(method, headers)
     }
 
-    /// Reads a guarded request whole, claims its key, and says what is to be done: send an answer, or run the handler.
-    /// Ask [`guards`](Self::guards) first: this one guards every request, whatever its method.
+    /// Reads a guarded request whole, claims its key, and returns what to do: send a response, or run the handler. Call
+    /// [`guards`](Self::guards) first: `begin` guards every request, whatever its method.
     ///
-    /// A request's tenant, its fingerprint and its key are read from its `http::request::Parts`: put there as an extension what
-    /// [`Builder::tenant`](super::Builder::tenant) looks for. Dropping the future leaves nothing behind.
+    /// The tenant, the fingerprint and the key are read from the request's `http::request::Parts`: put there, as an
+    /// extension, what [`Builder::tenant`](super::Builder::tenant) needs. Dropping the future leaves nothing behind.
     ///
     /// ```
     /// # use idem_runtime as idem;
@@ -77,7 +77,7 @@ impl<St: Store> IdempotencyLayer<St> {
     ///     Ok(Response::new(Body::from(Bytes::from("paid"))))
     /// }
     ///
-    /// /// What a middleware does.
+    /// /// The work of a middleware.
     /// async fn answer(layer: &IdempotencyLayer<MemoryStore>, request: Request<Body>) -> Response<Body> {
     ///     if !layer.guards(request.method(), request.headers()) {
     ///         return pay(request).await.unwrap();

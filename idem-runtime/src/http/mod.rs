@@ -1,22 +1,20 @@
-//! The `Idempotency-Key` header as a tower layer, as draft-ietf-httpapi-idempotency-key-header-07 has
-//! it, on any store.
+//! The `Idempotency-Key` header of draft-ietf-httpapi-idempotency-key-header-07 as a tower layer, on any store.
 //!
 //! [`IdempotencyLayer`] guards axum routers and every other tower service. The page `docs/http.md` in
 //! the repository says what clients see.
 //!
 //! # Problems
 //!
-//! What the layer itself answers is `application/problem+json` (RFC 9457), never recorded. The `type`
-//! of a problem ends with its [name](Problem::name), and leads here unless
-//! [set](Builder::problem_base):
+//! The layer's own responses are `application/problem+json` (RFC 9457) and are never recorded. The `type` of a problem
+//! ends with its [name](Problem::name), and leads here unless [set](Builder::problem_base):
 //!
 //! ## key-missing
 //!
-//! Status 400. The operation requires a key. Send one that is random and of this request alone.
+//! Status 400. The operation requires a key. Send a random key that you use for this request only.
 //!
 //! ## key-malformed
 //!
-//! Status 400. The header is there and holds no key. The `detail` says why.
+//! Status 400. The header is there and has no valid key. The `detail` says why.
 //!
 //! ## tenant-missing
 //!
@@ -28,12 +26,12 @@
 //!
 //! ## request-too-large
 //!
-//! Status 413. The body of the request is larger than is taken. Nothing was processed.
+//! Status 413. The body of the request is larger than the server accepts. Nothing was processed.
 //!
 //! ## in-flight
 //!
-//! Status 409. A request with this key is being processed. Send the same again after `Retry-After` seconds: that
-//! is what is left of the lease, rounded up, so that it is enough even if its process died.
+//! Status 409. A request with this key is being processed. Send the same request again after `Retry-After` seconds:
+//! that is what is left of the lease, rounded up, so that it is enough even if the process of the other request died.
 //!
 //! ## key-reused
 //!
@@ -46,7 +44,7 @@
 //!
 //! ## in-doubt
 //!
-//! Status 409. The request was begun and never finished, or what is recorded of it cannot be read. It is not begun
+//! Status 409. The processing of the request began and never finished, or its record cannot be read. It does not begin
 //! again before an operator has found out what it did. The `detail` says which.
 //!
 //! ## store-unavailable
@@ -55,21 +53,21 @@
 //!
 //! ## too-many-running
 //!
-//! Status 503, with `Retry-After`. The server processes as many requests as it takes. Nothing was processed.
+//! Status 503, with `Retry-After`. The server already processes as many requests as it accepts. Nothing was processed.
 //!
 //! ## handler-failed
 //!
-//! Status 500. The handler panicked, took too long, or was ended with its server. The key is free again, at the
-//! latest when the lease is over, and the same request can be sent again; unless [`on_crash`](Builder::on_crash)
-//! says that it is in doubt. The `detail` says which.
+//! Status 500. The handler panicked, took too long, or was ended with its server. The key is free again, at the latest
+//! when the lease is over, and the same request can be sent again. With [`OnCrash::InDoubt`](Builder::on_crash), the
+//! key is in doubt instead. The `detail` says which.
 //!
 //! ## misconfigured
 //!
 //! Status 500. The layer cannot work as it is set up. Nothing was processed.
 
-// What stands here: the faces (layer, service, future, builder), the exchange that they lead to, the handling that it leads
-// to, and what both use, each of which knows nothing of the others: key, fingerprint, json, body, recording, problem.
-// `errors` says which problem an error is, also for handlers that make idempotent calls of their own.
+// The modules: `layer`, `service`, `future` and `builder` are the public API. They call `exchange`, which calls
+// `handling`. Both use `key`, `fingerprint`, `json`, `body`, `recording` and `problem`, which do not know their
+// callers. `errors` maps an error to a problem, also for handlers that make idempotent calls themselves.
 
 mod body;
 mod builder;

@@ -1,11 +1,12 @@
-//! The parts of a `multipart/*` body, whatever its boundary is.
+//! The parts of a `multipart/*` body, independent of its boundary.
 //!
-//! Owns where they begin and end. A client makes a new boundary for each try, so it is not of the request.
+//! Owns where the parts begin and end. A client makes a new boundary for each try, so the boundary is not part of the
+//! fingerprint.
 
 /// The longest boundary (RFC 2046, section 5.1.1).
 const LONGEST: usize = 70;
 
-/// The boundary that a content type names, if it is one of `multipart/*`.
+/// The boundary in a content type, if that is `multipart/*`.
 pub(super) fn boundary(content_type: &str) -> Option<&str> {
     let (essence, parameters) = content_type.split_once(';')?;
     let kind = essence.trim().split_once('/')?.0;
@@ -19,8 +20,8 @@ pub(super) fn boundary(content_type: &str) -> Option<&str> {
     (1..=LONGEST).contains(&value.len()).then_some(value)
 }
 
-/// What is between the lines that the boundary makes: before the first, each part, and behind the last. Each is
-/// without the line break that belongs to the boundary.
+/// The pieces between the boundary lines: the text before the first line, each part, and the text after the last line.
+/// A piece does not include the line break that belongs to the boundary.
 pub(super) fn pieces<'b>(body: &'b [u8], boundary: &str) -> Vec<&'b [u8]> {
     let mut pieces = Vec::new();
     let (mut begin, mut line) = (0, 0);

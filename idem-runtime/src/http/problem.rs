@@ -1,6 +1,6 @@
-//! What the layer itself answers: problem details (RFC 9457).
+//! The layer's own responses: problem details (RFC 9457).
 //!
-//! Owns [`Problem`] and how one becomes a response. No text here holds a key.
+//! Owns [`Problem`] and how a problem becomes a response. No text here holds a key.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use serde_json::json;
 
 use super::body::Body;
 
-/// How long a client is asked to wait where nobody can know how long it takes.
+/// The time in `Retry-After` if the real time is unknown.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Where a problem's `type` leads, unless it is set: the section of this module's documentation.
+/// The URI to which a problem's `type` leads, unless it is set: a section of this module's documentation.
 pub(super) const PROBLEMS: &str = "https://docs.rs/idem-rs/latest/idem/http/#";
 
-/// Where a client can read about the header, unless the API says it.
+/// The link to the specification of the header, unless the API sets its own documentation.
 pub(super) const DRAFT: HeaderValue = HeaderValue::from_static(
     "<https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/>; rel=\"describedby\"; \
      type=\"text/html\"",
 );
 
-/// What a request was refused for. Its [`name`](Self::name) ends the problem's `type`. It is an extension of the response, for a
-/// service outside that says it in another form.
+/// Why a request was refused. The problem's `type` ends with its [`name`](Self::name). It is an extension of the
+/// response, so that a service outside the layer can answer in another form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Problem {
     /// 400: the operation requires a key and the request has none.
     KeyMissing,
-    /// 400: the header is there and holds no key.
+    /// 400: the header is there and has no valid key.
     KeyMalformed,
     /// 400: the request does not say whose key it is.
     TenantMissing,
     /// 400: the request's body ended early.
     RequestIncomplete,
-    /// 413: the request's body is larger than is taken.
+    /// 413: the request's body is larger than the layer accepts.
     RequestTooLarge,
     /// 409, with `Retry-After`: the first request with this key is not answered yet.
     InFlight,
@@ -47,9 +47,9 @@ pub enum Problem {
     ResponseNotStored,
     /// 409: the request may have been processed; somebody must find out.
     InDoubt,
-    /// 503, with `Retry-After`: the store of the keys cannot be asked.
+    /// 503, with `Retry-After`: the store of the keys did not answer.
     StoreUnavailable,
-    /// 503, with `Retry-After`: as many handlers run as may.
+    /// 503, with `Retry-After`: the maximum number of handlers is running.
     TooManyRunning,
     /// 500: the handler panicked, took too long, or was ended with its server.
     HandlerFailed,
@@ -58,7 +58,7 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// All there are.
+    /// All problems.
     pub const ALL: &[Self] = &[
         Self::KeyMissing,
         Self::KeyMalformed,
@@ -75,8 +75,8 @@ impl Problem {
         Self::Misconfigured,
     ];
 
-    /// Its name, status and title. The headings of this module's documentation, `docs/http.md` and the `OpenAPI`
-    /// fragment are held to this table by tests.
+    /// The name, status and title. Tests compare the headings of the documentation of `idem::http`, `docs/http.md` and
+    /// the `OpenAPI` fragment with this table.
     const fn row(self) -> (&'static str, StatusCode, &'static str) {
         const BAD: StatusCode = StatusCode::BAD_REQUEST;
         const CONFLICT: StatusCode = StatusCode::CONFLICT;
@@ -109,13 +109,13 @@ impl Problem {
         }
     }
 
-    /// The stable word for it.
+    /// The stable name of the problem.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.row().0
     }
 
-    /// The status it is answered with.
+    /// The status of the response.
     #[must_use]
     pub const fn status(self) -> StatusCode {
         self.row().1
@@ -154,14 +154,14 @@ impl Refusal {
     }
 }
 
-/// How the layer's own answers look.
+/// The form of the layer's own responses.
 #[derive(Clone, Debug)]
 pub(super) struct Answers {
-    /// What comes before a problem's name in its `type`.
+    /// The part of a problem's `type` before its name.
     pub(super) base: String,
-    /// The `type` of single problems.
+    /// The `type` of problems for which it is set.
     pub(super) types: HashMap<Problem, String>,
-    /// The value of `Link`.
+    /// The value of the `Link` header.
     pub(super) link: HeaderValue,
 }
 
@@ -190,8 +190,8 @@ impl Answers {
     }
 }
 
-/// Whole seconds that are enough: `Retry-After` knows no smaller unit. At least one, as zero would ask
-/// for a retry at once.
+/// The time, rounded up to whole seconds, the unit of `Retry-After`. At least one second, because zero would ask for a
+/// retry at once.
 pub(super) fn seconds(time: Duration) -> u64 {
     let rounded = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     rounded.max(1)

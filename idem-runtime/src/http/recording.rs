@@ -1,6 +1,6 @@
-//! A response as it is kept: its form in bytes, and which headers it keeps.
+//! A recorded response: its byte format, and which headers it keeps.
 //!
-//! Owns both. Knows nothing of bodies that stream, or of what decides whether a response is kept.
+//! Owns both. Knows nothing about streamed bodies, or about which responses are kept.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,12 +11,12 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::body::Body;
 
-/// The form of the bytes; another one is another number. It is the first byte, and so names the format of the result:
-/// see `idem_core::protocol::ResultFormat`.
+/// The version of the byte format. It is the first byte and so identifies the format of the result: see
+/// `idem_core::protocol::ResultFormat`. Another byte format needs another number.
 const VERSION: u8 = 1;
 
-/// Never kept: what is for one connection (RFC 9110, section 7.6.1), for one moment, or for one client's
-/// eyes. The fields that have no constant in the crate `http` stand in [`is_never_kept`].
+/// Headers that are never kept, because they are for one connection (RFC 9110, section 7.6.1), for one point in time or
+/// for one client only. [`is_never_kept`] has the fields without a constant in the crate `http`.
 ///
 /// Challenges (`WWW-Authenticate`) are kept: a 401 without one is no 401 (RFC 9110, section 15.5.2).
 const NEVER: [HeaderName; 6] = [CONNECTION, TE, TRANSFER_ENCODING, UPGRADE, DATE, SET_COOKIE];
@@ -33,10 +33,10 @@ fn is_never_kept(name: &HeaderName) -> bool {
         )
 }
 
-/// Which headers of a response are kept, beside those that never are.
+/// Which headers of a response are kept. Some headers are never kept.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeaderRules {
-    /// Only these, if there is a list.
+    /// If there is a list, only these are kept.
     pub(super) allowed: Option<HashSet<HeaderName>>,
     pub(super) denied: HashSet<HeaderName>,
 }
@@ -56,7 +56,7 @@ impl HeaderRules {
     }
 }
 
-/// The headers that `Connection` says are for this connection.
+/// The headers that `Connection` names as headers for this connection.
 fn named_by_connection(headers: &HeaderMap) -> HashSet<HeaderName> {
     headers
         .get_all(CONNECTION)
@@ -90,7 +90,7 @@ pub(super) fn encode(
     out.freeze()
 }
 
-/// The response of these bytes; `None` if they are none.
+/// The response in these bytes; `None` if they are not one.
 pub(super) fn decode(bytes: &[u8]) -> Option<Response<Body>> {
     let StoredResponse { status, headers, body, trailers } = StoredResponse::from_bytes(bytes)?;
     let mut response =
@@ -100,7 +100,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Response<Body>> {
     Some(response)
 }
 
-/// A response as the store keeps it: for tools that show one, or record what a person knows was answered.
+/// A response as the store keeps it. For tools that show a response, or that record one for an operator.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -119,7 +119,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Response<Body>> {
 pub struct StoredResponse {
     /// The status.
     pub status: StatusCode,
-    /// The headers that are kept.
+    /// The headers.
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
@@ -134,13 +134,13 @@ impl StoredResponse {
         Self { status, headers: HeaderMap::new(), body, trailers: HeaderMap::new() }
     }
 
-    /// As the layer records it, without the headers that it never keeps.
+    /// The bytes that the layer would record, without the headers that it never keeps.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         encode(&HeaderRules::default(), self.status, &self.headers, &self.body, Some(&self.trailers))
     }
 
-    /// The response of what a layer recorded; `None` if that is none.
+    /// The response in the bytes that a layer recorded; `None` if they are not one.
     #[must_use]
     pub fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
         let input = &mut bytes;
@@ -165,7 +165,7 @@ impl fmt::Debug for StoredResponse {
     }
 }
 
-/// Nothing here comes near four gigabytes: a server limits what it takes and sends.
+/// No length comes near 4 GiB, because servers limit what they receive and send.
 fn put_length(out: &mut BytesMut, length: usize) {
     out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
 }

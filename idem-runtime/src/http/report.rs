@@ -1,17 +1,20 @@
 //! Events and metrics of the layer: one count for each guarded request, and an event for each refusal.
 //!
-//! No key, tenant, path or body is ever shown.
+//! Never shows a key, tenant, path or body.
+
+use http::{Method, StatusCode};
+use tracing::Span;
 
 use super::problem::Problem;
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The handler ran, and its response is kept.
     Handled,
     /// The handler ran, and its response is not kept: the key is free again, or in doubt.
     Released,
-    /// An earlier response was given.
+    /// The recorded response was returned.
     Replayed,
     /// The handler ran without a key.
     Unguarded,
@@ -33,11 +36,41 @@ impl Outcome {
     }
 }
 
-/// Counts a request, and says what it was refused for.
+/// The span of one guarded request, by OpenTelemetry's conventions for HTTP. Not the server's: that one is the framework's, and has the
+/// path.
+pub(super) fn span(operation: &str, method: &Method) -> Span {
+    // A method that nobody registered may be anything.
+    let known = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::DELETE,
+        Method::OPTIONS,
+        Method::PATCH,
+    ];
+    let method = if known.contains(method) { method.as_str() } else { "_OTHER" };
+    tracing::info_span!(
+        target: "idem",
+        "idempotent_request",
+        idem.operation = operation,
+        http.request.method = method,
+        http.response.status_code = tracing::field::Empty,
+        idem.http.outcome = tracing::field::Empty,
+    )
+}
+
+/// Puts down in the span what the client gets.
+pub(super) fn answered(span: &Span, status: StatusCode) {
+    span.record("http.response.status_code", status.as_u16());
+}
+
+/// Counts a request, and emits an event with the reason if it was refused.
 pub(super) fn outcome(operation: &str, outcome: Outcome) {
     #[cfg(feature = "metrics")]
     metrics::counter!("idem_http_total", "operation" => operation.to_owned(), "outcome" => outcome.name())
         .increment(1);
+    Span::current().record("idem.http.outcome", outcome.name());
     let Outcome::Refused(problem) = outcome else { return };
     let name = outcome.name();
     macro_rules! say {
@@ -60,7 +93,7 @@ pub(super) fn outcome(operation: &str, outcome: Outcome) {
     }
 }
 
-/// A handler did not end as it should have.
+/// Emits an event for a handler that did not end normally.
 pub(super) fn handler_ended(operation: &str, how: &'static str) {
     if how == "panicked" {
         tracing::error!(target: "idem", event = "handler_panicked", operation, "the handler of a request panicked");

@@ -1,4 +1,4 @@
-//! The handlers that run in tasks of their own, counted for whoever shuts the server down.
+//! The handlers that run in separate tasks, counted so that a server can wait for them when it shuts down.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,7 @@ use crate::engine::{self, Drained, Pending, Work};
 
 /// The handlers that a layer has started and that have not ended. Cheap to clone.
 ///
-/// A handler goes on when its client disconnects, so a server that has closed its connections is not
-/// done: it waits here.
+/// A handler continues when its client disconnects. So a server that has closed its connections must still wait here.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -26,7 +25,7 @@ use crate::engine::{self, Drained, Pending, Work};
 ///
 /// let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
 /// let running = layer.running();
-/// // .. the server, with `layer`, ends ..
+/// // .. the server with `layer` shuts down ..
 /// let left = running.drain(Duration::from_secs(25)).await;
 /// assert_eq!((running.count(), left.is_complete()), (0, true));
 /// # }
@@ -39,26 +38,27 @@ impl Running {
         Self(Arc::new(watch::Sender::new(0)))
     }
 
-    /// How many there are now.
+    /// How many handlers are running now.
     #[must_use]
     pub fn count(&self) -> usize {
         *self.0.borrow()
     }
 
-    /// Waits for them for at most `patience`, and for all else that [`idem::drain`](crate::drain) waits for: what they
-    /// left to be recorded or released. Gives what is left then; a handler that still runs is one of its `bodies`.
+    /// Waits at most `patience` for the handlers, and for the other work that [`idem::drain`](crate::drain) waits for:
+    /// results to record and claims to release. Returns what is left then; a handler that is still running counts among
+    /// its `bodies`.
     pub async fn drain(&self, patience: Duration) -> Drained {
         engine::drain(patience).await
     }
 
-    /// Returns once there are none. It does not wait for what is recorded or released behind them: end a server by
-    /// [`drain`](Self::drain).
+    /// Returns when no handler is running. It does not wait until their results are recorded or their claims released:
+    /// use [`drain`](Self::drain) to shut a server down.
     pub async fn finished(&self) {
-        // The sender is here, so it cannot be gone.
+        // An error means that the sender is gone, and it is in `self`.
         let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
     }
 
-    /// A place for one more, if there are fewer than `most`.
+    /// A place for one more handler, if fewer than `most` are running.
     pub(super) fn place(&self, most: usize) -> Option<Counted> {
         let taken = self.0.send_if_modified(|count| {
             let free = *count < most;
@@ -75,7 +75,7 @@ impl Running {
         runtime.spawn(pending(counted, work).in_current_span())
     }
 
-    /// On this thread, of a `LocalSet`.
+    /// Spawns on this thread, in its `LocalSet`.
     pub(super) fn spawn_local<F>(counted: Counted, work: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: 'static> + 'static,
@@ -84,11 +84,11 @@ impl Running {
     }
 }
 
-/// Counted, and waited for by `drain`, from now until it has ended.
+/// Counts `work`, and lets `drain` wait for it, from now until it has ended.
 fn pending<F: Future>(counted: Counted, work: F) -> impl Future<Output = F::Output> {
     let pending = Pending::new(Work::Body);
     async move {
-        // Dropped in the other order: whoever drained sees a count without this one.
+        // These are dropped in reverse order, so that after `drain` the count no longer includes this handler.
         let (_pending, _counted) = (pending, counted);
         work.await
     }

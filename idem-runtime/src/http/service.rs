@@ -48,7 +48,7 @@ where
         if !self.config.guards(request.method(), request.headers()) {
             return ResponseFuture::through(self.inner.call(request.map(Body::new)));
         }
-        // The one that is ready is taken, and a clone, which need not be, stays.
+        // Takes the service that is ready, and leaves a clone in its place, which need not be ready.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let config = self.config.clone();

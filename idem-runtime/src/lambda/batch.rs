@@ -1,9 +1,10 @@
-//! A batch of records, each made an idempotent call for.
+//! A batch of records, with one idempotent call for each record.
+
+mod run;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
@@ -11,53 +12,54 @@ use futures_util::{FutureExt, StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
-use crate::engine::{self, HeldKeys, Observation, with_deadline};
+use self::run::Run;
+use crate::engine::{self, with_deadline};
 use crate::message::report::{self, About};
-use crate::message::{Cause, Choose, Disposition, Gate, Judged, Proposed, Reason, Tries, settle_by};
+use crate::message::{Cause, Choose, Disposition, Gate, Proposed, Reason, Tries};
 
 /// A record of a batch.
 pub trait BatchRecord {
-    /// Its identifier at the event source: the message's id, or the sequence number.
+    /// Its identifier in the event source: the message id or the sequence number.
     fn identifier(&self) -> Option<&str>;
 
-    /// Records of one group are done one after another, in their order in the batch. `None` for one
-    /// that is in no order.
+    /// The group of the record. Records of one group are processed one after another, in their order in the batch.
+    /// `None` for a record without an order.
     fn group(&self) -> Option<String>;
 
-    /// How often the event source has delivered it, this time included, where it says so. `None`, unless it is
-    /// overridden.
+    /// How many times the event source has delivered the record, including this time, if the source says so. The
+    /// default is `None`.
     fn deliveries(&self) -> Option<u32> {
         None
     }
 
-    /// Whether its event source delivers nothing behind it before it is done with: a shard of a stream.
+    /// Whether the event source delivers no later record before this one is done, as a shard of a stream does.
     fn blocks_its_source(&self) -> bool {
         false
     }
 }
 
-/// The response to Lambda: the records to be delivered again. All others are settled.
+/// The response to Lambda: the records that it must deliver again. All other records are settled.
 ///
-/// The event source mapping must have `ReportBatchItemFailures` among its function response types, or
-/// Lambda takes any response for success.
+/// The event source mapping must have `ReportBatchItemFailures` among its function response types, or Lambda treats any
+/// response as success.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[must_use = "Lambda takes a batch for done unless it gets this"]
 pub struct BatchResponse {
-    /// The records to be delivered again, in the order of the batch.
+    /// The records to deliver again, in the order of the batch.
     pub batch_item_failures: Vec<BatchItemFailure>,
 }
 
-/// One record to be delivered again.
+/// One record that Lambda must deliver again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchItemFailure {
-    /// Its identifier; empty for a record that has none, by which Lambda delivers the whole batch again.
+    /// Its identifier. It is empty for a record without one; Lambda then delivers the whole batch again.
     pub item_identifier: String,
 }
 
-/// Makes an idempotent call for each record, and says which are to be delivered again: as
-/// [`Batch::process`] with what [`Batch::new`] sets.
+/// Makes an idempotent call for each record, and returns which records Lambda must deliver again: [`Batch::process`]
+/// with the defaults of [`Batch::new`].
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -69,7 +71,7 @@ pub struct BatchItemFailure {
 ///
 /// let store = MemoryStore::new();
 /// let ship = Operation::new("orders.ship");
-/// // As Lambda gives it: the same order twice.
+/// // As Lambda delivers it: the same order twice.
 /// let event: SqsEvent = serde_json::from_str(
 ///     r#"{"Records": [{"messageId": "m1", "body": "42"}, {"messageId": "m2", "body": "42"}]}"#,
 /// )?;
@@ -94,19 +96,20 @@ where
     Batch::new().process(records, handler).await
 }
 
-/// What is done with a record that is rejected: see [`Disposition::Reject`].
+/// The function for rejected records: see [`Disposition::Reject`].
 type Rejected<'b, R> = Box<dyn Fn(R, Reason) -> BoxFuture<'b, OnReject> + Send + Sync + 'b>;
 
-/// What becomes of a rejected record.
+/// What happens to a rejected record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnReject {
-    /// It is reported as failed, until the queue's own redrive policy moves it to its dead-letter queue.
+    /// It is reported as failed. After enough deliveries, the queue's own redrive policy moves it to its dead-letter
+    /// queue.
     Redrive,
-    /// It is done with.
+    /// It is acknowledged.
     Acknowledge,
 }
 
-/// How a batch is done.
+/// How a batch is processed.
 #[must_use]
 pub struct Batch<'b, R, C = Proposed> {
     deadline: Option<Instant>,
@@ -131,7 +134,7 @@ impl<R> Default for Batch<'_, R> {
 }
 
 impl<R: BatchRecord + Clone> Batch<'_, R> {
-    /// Ten groups at a time, no deadline, rejected records left to the queue's redrive policy.
+    /// Ten groups at a time, no deadline, and rejected records are left to the queue's redrive policy.
     pub fn new() -> Self {
         Self::default()
     }
@@ -141,52 +144,52 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
     /// When Lambda ends the function: `context.deadline()` of `lambda_runtime`. No lease reaches beyond it, so the
     /// function that gets the record next does not wait for one that has ended.
     pub fn deadline(mut self, deadline: SystemTime) -> Self {
-        // Of the machine that will end us; only how long that is counts.
+        // The deadline is on the clock of this machine, and only the time left counts.
         let left = deadline.duration_since(SystemTime::now()).unwrap_or_default();
         self.deadline = Instant::now().checked_add(left);
         self
     }
 
-    /// How many records are in work at a time; at least one, and 10 unless set.
+    /// How many records are processed at a time; at least one, and 10 unless set.
     pub fn concurrency(mut self, records: usize) -> Self {
         self.concurrency = records.max(1);
         self
     }
 
-    /// No record is begun with less than this before the deadline; 2 s unless set. They are delivered
-    /// again.
+    /// No record is started later than this long before the deadline; 2 s unless set. Lambda delivers the rest again.
     pub fn stop_taking(mut self, before: Duration) -> Self {
         self.stop_taking = before;
         self
     }
 
-    /// Records still in work this long before the deadline are dropped and their keys released, which leaves time
-    /// for the response; 500 ms unless set.
+    /// This long before the deadline, handlers that are still running are dropped and their keys released, which leaves
+    /// time for the response; 500 ms unless set.
     pub fn cut_off(mut self, before: Duration) -> Self {
         self.cut_off = before;
         self
     }
 
-    /// Has the handler's error choose what becomes of its record, as
-    /// [`settle_with`](crate::message::settle_with) does: a closure, or
-    /// [`Dispose::disposition`](crate::message::Dispose::disposition). So a record that cannot be read is
-    /// rejected, instead of coming again. For an error without an idempotent call, `attempt` is how often the
-    /// event source has delivered the record, where it says so.
+    /// Lets the handler's error decide how its record is settled, as [`settle_with`](crate::message::settle_with) does.
+    /// `choose` is a closure or [`Dispose::disposition`](crate::message::Dispose::disposition). With it, for example,
+    /// an unreadable record can be rejected instead of delivered again. For an error without an idempotent call,
+    /// `attempt` is how many times the event source has delivered the record, if the source says so.
     pub fn dispose<F>(self, choose: F) -> Batch<'b, R, F> {
         let Self { deadline, concurrency, stop_taking, cut_off, rejected, .. } = self;
         Batch { deadline, concurrency, stop_taking, cut_off, choose, rejected }
     }
 
-    /// What becomes of a record that is rejected, such as one whose call failed for good: it may be sent
-    /// on, and then acknowledged. Unless set, it is reported as failed, and left to the queue's redrive policy.
+    /// Sets a function for rejected records, such as those whose call failed for good. It can send the record to
+    /// another place and then acknowledge it. Unless set, a rejected record is reported as failed and left to the
+    /// queue's redrive policy.
     ///
-    /// On a FIFO queue, send it on: its group waits until it is gone. Later messages of the group are delivered with
-    /// it, count these deliveries, and would follow it to the dead-letter queue.
+    /// On a FIFO queue, send a rejected record to another place, because its group waits until it is gone. Later
+    /// messages of the group are delivered with it, so their delivery counts rise too, and they would follow it to the
+    /// dead-letter queue.
     ///
-    /// On a stream (Kinesis, DynamoDB), set this: a stream has no redrive policy. A rejected record that is
-    /// reported as failed stops its shard until it expires, a day or more, unless the event source mapping has a
-    /// `MaximumRetryAttempts` and a destination for failures. Without this each such record is an error event,
-    /// `record_stops_shard`.
+    /// On a stream (Kinesis, DynamoDB), set this function, because a stream has no redrive policy. A rejected record
+    /// that is reported as failed stops its shard until the record expires, after a day or more, unless the event
+    /// source mapping has a `MaximumRetryAttempts` and a destination for failures. Without this function, each such
+    /// record emits the error event `record_stops_shard`.
     pub fn on_reject<F>(mut self, rejected: impl Fn(R, Reason) -> F + Send + Sync + 'b) -> Self
     where
         F: Future<Output = OnReject> + Send + 'b,
@@ -195,21 +198,22 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
         self
     }
 
-    /// Makes a call for each record, and says which are to be delivered again.
+    /// Makes a call for each record, and returns which records Lambda must deliver again.
     ///
-    /// Replays count as success, and a call in flight elsewhere as one to be delivered again; a duplicate in the
-    /// same batch waits for the first. Records of one group are done in order, up to the first that is to be
-    /// delivered again: it and what comes after it in its group are reported. A handler that panics fails its own
-    /// record only.
+    /// A replay counts as success. A record whose call is in flight elsewhere is delivered again; a duplicate in the
+    /// same batch waits for the first. Records of one group are processed in order, up to the first that must be
+    /// delivered again: that record and the later ones of its group are reported. A handler that panics fails only its
+    /// own record.
     ///
-    /// Where the store fails and a [`deadline`](Self::deadline) is set, records are tried again with growing
-    /// pauses until [`stop_taking`](Self::stop_taking) before it. Without a deadline they are reported at once.
+    /// If the store fails and a [`deadline`](Self::deadline) is set, records are retried with growing pauses until
+    /// [`stop_taking`](Self::stop_taking) before the deadline. Without a deadline they are reported at once.
     ///
-    /// Lambda freezes a function that has answered, so where a deadline is set, it waits until
-    /// [`cut_off`](Self::cut_off) before it for what is still to be recorded or released, as [`drain`](crate::drain)
-    /// does; what is left then is in the event `not_drained`.
+    /// Lambda freezes a function that has answered. So if a deadline is set, `process` waits until at most
+    /// [`cut_off`](Self::cut_off) before the deadline for results to be recorded and claims to be released, as
+    /// [`drain`](crate::drain) does. What is left then is in the event `not_drained`.
     ///
-    /// All run in the caller's task: nothing need be `Send`, and a handler that blocks holds up the others.
+    /// All handlers run in the caller's task: nothing needs to be `Send`, and a handler that blocks holds up the
+    /// others.
     pub async fn process<H, F, T, E>(&self, records: Vec<R>, handler: H) -> BatchResponse
     where
         H: Fn(R) -> F,
@@ -220,7 +224,7 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
         let identifiers: Vec<Option<String>> =
             records.iter().map(|record| record.identifier().map(str::to_owned)).collect();
         let groups = grouped(records);
-        let run = &Run { handler, held: Arc::default(), gate: Gate::new() };
+        let run = &Run::new(handler);
         let mut ended = stream::iter(groups)
             .map(|group| async move { self.in_order(group, run).await })
             .buffer_unordered(self.concurrency);
@@ -229,7 +233,8 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
                 failed[place] = true;
             }
         }
-        // Lambda freezes what goes on after the answer. Without a deadline nobody knows how long there is.
+        // Lambda freezes work that continues after the response. Without a deadline it is not known how much time is
+        // left.
         if let Some(left) = self.left() {
             report::drained(engine::drain(left.saturating_sub(self.cut_off)).await);
         }
@@ -241,7 +246,7 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
         }
     }
 
-    /// Does the records of one group, and gives the places of those to be delivered again.
+    /// Processes the records of one group, and returns the positions of those to deliver again.
     async fn in_order<H, F, T, E>(&self, mut group: VecDeque<(usize, R)>, run: &Run<H>) -> Vec<usize>
     where
         H: Fn(R) -> F,
@@ -256,7 +261,7 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
         Vec::new()
     }
 
-    /// Whether the record is done with.
+    /// Processes one record, and returns whether it is settled.
     async fn one<H, F, T, E>(&self, record: R, run: &Run<H>) -> bool
     where
         H: Fn(R) -> F,
@@ -278,7 +283,7 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
         }
     }
 
-    /// The same, once it has begun.
+    /// The same, after the checks, and without handling panics.
     async fn work<H, F, T, E>(&self, record: R, run: &Run<H>, tries: Tries, about: &mut About) -> bool
     where
         H: Fn(R) -> F,
@@ -287,10 +292,10 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
     {
         let mut pauses = Gate::pauses();
         loop {
-            // A copy: whether the record is needed again is known only when its handler has ended.
-            let judged = run.handle(record.clone(), tries, &self.choose, about).await;
+            // A clone, because the record may be needed again after its handler has ended.
+            let (judged, another_ended) = run.handle(record.clone(), tries, &self.choose, about).await;
             match (judged.cause, &about.key) {
-                (Cause::InFlight, Some(key)) if run.held.holds(key) => {
+                (Cause::InFlight, Some(key)) if another_ended || run.held.holds(key) => {
                     run.held.freed(key).await;
                     continue;
                 }
@@ -323,7 +328,7 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
         }
     }
 
-    /// Whether no record is begun any more.
+    /// Whether it is too late to start a record.
     fn is_late(&self) -> bool {
         self.left().is_some_and(|left| left <= self.stop_taking)
     }
@@ -332,51 +337,11 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
         self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// What `call` gives, if it does before it is cut off.
+    /// The result of `call`, if it ends before the cut-off.
     async fn within<T>(&self, call: impl Future<Output = T>) -> Option<T> {
         let Some(deadline) = self.deadline else { return Some(call.await) };
         let cut_off = deadline.checked_sub(self.cut_off).unwrap_or(deadline);
         timeout_at(cut_off, with_deadline(deadline, call)).await.ok()
-    }
-}
-
-/// What the records of one batch share.
-struct Run<H> {
-    handler: H,
-    held: Arc<HeldKeys>,
-    gate: Gate,
-}
-
-impl<H> Run<H> {
-    async fn handle<R, C, F, T, E>(
-        &self,
-        record: R,
-        tries: Tries,
-        choose: &C,
-        about: &mut About,
-    ) -> Judged<()>
-    where
-        H: Fn(R) -> F,
-        F: Future<Output = Result<T, E>>,
-        C: Choose<E>,
-    {
-        let handling = Handling { observation: Arc::new(Observation::of_handler(&self.held, None)), about };
-        let choose = |error: &E, attempt, proposed| choose.choose(error, attempt, proposed);
-        let call = async { (self.handler)(record).await };
-        settle_by(&handling.observation, call, tries, choose).await.without_value()
-    }
-}
-
-/// A handler that runs. However it ends, its keys are not held any more.
-struct Handling<'a> {
-    observation: Arc<Observation>,
-    about: &'a mut About,
-}
-
-impl Drop for Handling<'_> {
-    fn drop(&mut self) {
-        self.about.key = self.observation.key();
-        self.observation.let_go();
     }
 }
 
@@ -391,7 +356,7 @@ impl<R, C> fmt::Debug for Batch<'_, R, C> {
     }
 }
 
-/// The records by group, each with its place in the batch, groups in the order they first come up.
+/// The records by group, each with its position in the batch. The groups are in the order of their first records.
 fn grouped<R: BatchRecord>(records: Vec<R>) -> Vec<VecDeque<(usize, R)>> {
     let mut groups: Vec<VecDeque<(usize, R)>> = Vec::new();
     let mut known = HashMap::new();

@@ -1,7 +1,6 @@
-//! AWS Lambda: batches of records, of which each is done on its own.
+//! AWS Lambda: batches of records, each processed separately.
 //!
-//! Owns the rule that one record never fails another. It stands on the message vocabulary and knows no
-//! store.
+//! Owns the rule that one record never fails another. It uses the types of `message` and knows no store.
 
 pub mod batch;
 mod records;

@@ -1,4 +1,4 @@
-//! The records of the event sources that take partial batch responses.
+//! The records of the event sources that accept partial batch responses.
 
 use aws_lambda_events::event::dynamodb::EventRecord as DynamoDbRecord;
 use aws_lambda_events::event::kinesis::KinesisEventRecord;
@@ -11,7 +11,8 @@ impl BatchRecord for SqsMessage {
         self.message_id.as_deref()
     }
 
-    /// The message group of a FIFO queue. On a standard queue a group is a tenant of a fair queue, and no order.
+    /// The message group of a FIFO queue. On a standard queue, the message group is a tenant of a fair queue and has no
+    /// order.
     fn group(&self) -> Option<String> {
         let is_fifo = self.attributes.contains_key("SequenceNumber")
             || self.event_source_arn.as_ref().is_some_and(|queue| queue.ends_with(".fifo"));
@@ -28,7 +29,7 @@ impl BatchRecord for KinesisEventRecord {
         Some(&self.kinesis.sequence_number)
     }
 
-    /// The partition key: that is what a shard keeps in order.
+    /// The partition key, because a shard keeps the records of one partition key in order.
     fn group(&self) -> Option<String> {
         Some(self.kinesis.partition_key.clone())
     }
@@ -43,9 +44,9 @@ impl BatchRecord for DynamoDbRecord {
         self.change.sequence_number.as_deref()
     }
 
-    /// The item's primary key: changes of one item are in order.
+    /// The item's primary key, because the changes of one item are in order.
     fn group(&self) -> Option<String> {
-        // Canonical: the attributes of a key come in another order in each record.
+        // Canonical JSON, because the attributes of a key may come in another order in each record.
         serde_json_canonicalizer::to_string(&self.change.keys).ok()
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Owns how many messages are taken, and when no more are. `work` handles one of them.
 
+use std::fmt::Display;
 use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -59,6 +60,7 @@ where
     S::Item: Incoming,
     H: Fn(&<S::Item as Incoming>::Message) -> F,
     F: Future<Output = Result<T, E>>,
+    E: Display,
 {
     Consumer::new().run(messages, handler).await
 }
@@ -77,8 +79,8 @@ where
 /// All run in the task that [`run`](Self::run) is in: nothing need be `Send` or `'static`, and what comes
 /// out is `Send` where the stream, the handler and the [`Delivery`] are (if the compiler says of a spawned
 /// one that an implementation is not general enough, box the stream: `StreamExt::boxed`). A handler that blocks its thread
-/// therefore holds up the others, and the extensions of their messages; `detach` in the attribute gives the
-/// body a task of its own.
+/// therefore holds up the others, and the extensions of their messages; [`in_tasks`](super::in_tasks) gives each
+/// handler a task of its own, `detach` in the attribute each body.
 #[derive(Clone, Debug)]
 #[must_use = "a consumer does nothing until it is `run`"]
 pub struct Consumer<C = Proposed, O = Unwatched> {
@@ -92,6 +94,7 @@ impl Default for Consumer {
     fn default() -> Self {
         let settings = Settings {
             concurrency: 10,
+            overlap: 0,
             prefetch: None,
             grace: Duration::from_secs(20),
             extend_every: None,
@@ -111,18 +114,44 @@ impl Consumer {
 }
 
 impl<C, O> Consumer<C, O> {
-    /// How many handlers run at a time; at least one, and 10 unless set.
+    /// How many handlers run at a time; at least one, and 10 unless set. With an [`overlap`](Self::overlap), how many
+    /// bodies.
     pub fn concurrency(mut self, handlers: usize) -> Self {
         self.settings.concurrency = handlers.clamp(1, Semaphore::MAX_PERMITS);
         self
     }
 
-    /// How many messages are held at a time, never fewer than [`concurrency`](Self::concurrency). No more are taken
-    /// from the stream.
+    /// Lets so many more handlers run beside [`concurrency`](Self::concurrency), as long as they are not in the body of
+    /// their call: while they claim their key, wait for a body to end, record their result or settle their message. 0
+    /// unless set. With it, `concurrency` is the limit of bodies, and `concurrency` and this together that of handlers.
     ///
-    /// Unless set, as many as `concurrency`, and beside them those that wait for others: behind an earlier
+    /// So the store works for the next messages while bodies run. A few are enough where bodies are short. Set none where
+    /// code of the handler outside its call is what must be limited, or takes something that the body needs too, such as
+    /// a connection of a small pool.
+    ///
+    /// A body that waits holds its key, and its lease is renewed. If the process dies, its message waits for that lease,
+    /// and [`Context::recovered`](crate::Context::recovered) is true for it although no body ran. So an operation under
+    /// `on_crash = "in_doubt"` or with `max_attempts`, and a call in a transaction or in its own task (`detach`), waits
+    /// before it claims. A body in the body of another needs no place of its own.
+    ///
+    /// ```
+    /// # use idem_runtime as idem;
+    /// use idem::message::Consumer;
+    ///
+    /// // Four bodies at a time, and up to sixteen handlers that claim, wait, record or settle.
+    /// assert_eq!(Consumer::new().concurrency(4).overlap(16).capacity(), 20);
+    /// ```
+    pub fn overlap(mut self, handlers: usize) -> Self {
+        self.settings.overlap = handlers.min(Semaphore::MAX_PERMITS);
+        self
+    }
+
+    /// How many messages are held at a time, never fewer than [`concurrency`](Self::concurrency) and
+    /// [`overlap`](Self::overlap) together. No more are taken from the stream.
+    ///
+    /// Unless set, as many as those, and beside them those that wait for others: behind an earlier
     /// message of their [group](Delivery::group), for their own retry in an order, or for a duplicate; together
-    /// up to 100 times `concurrency`. So one group that is held up does not stop the others. Where it is set,
+    /// up to 100 times as many. So one group that is held up does not stop the others. Where it is set,
     /// all count: a group that is held up can fill it, and then stops the consumer.
     pub fn prefetch(mut self, messages: usize) -> Self {
         self.settings.prefetch = Some(messages);
@@ -193,11 +222,10 @@ impl<C, O> Consumer<C, O> {
     }
 
     /// How many messages the consumer works at or holds at a time: [`prefetch`](Self::prefetch) where it is set,
-    /// else [`concurrency`](Self::concurrency). For the glue to a broker, which fetches no more than that.
+    /// else [`concurrency`](Self::concurrency) and [`overlap`](Self::overlap) together. For the glue to a broker, which fetches no more than that.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        let Settings { concurrency, prefetch, .. } = self.settings;
-        prefetch.unwrap_or(concurrency).max(concurrency)
+        self.settings.capacity()
     }
 
     /// As [`extend_every`](Self::extend_every), unless that is set. For the glue to a broker, which knows when
@@ -228,6 +256,7 @@ impl<C, O> Consumer<C, O> {
         S::Item: Incoming,
         H: Fn(&<S::Item as Incoming>::Message) -> F,
         F: Future<Output = Result<T, E>>,
+        E: Display,
         C: Choose<E>,
         O: OnError<<S::Item as Incoming>::Message, E>,
     {
@@ -235,7 +264,7 @@ impl<C, O> Consumer<C, O> {
     }
 
     /// The same, until `shutdown` ends: then nothing more is taken and no handler begun, those that run
-    /// have the [`grace`](Self::grace) to finish, and what is left is given back to the broker. Messages
+    /// have the [`grace`](Self::grace) to finish, but for those whose body waits to begin, and what is left is given back to the broker. Messages
     /// in an order are given back in that order.
     ///
     /// The stream is dropped when `shutdown` ends. What its client has fetched and the stream not given
@@ -254,6 +283,7 @@ impl<C, O> Consumer<C, O> {
         S::Item: Incoming,
         H: Fn(&<S::Item as Incoming>::Message) -> F,
         F: Future<Output = Result<T, E>>,
+        E: Display,
         C: Choose<E>,
         O: OnError<<S::Item as Incoming>::Message, E>,
     {
@@ -263,7 +293,8 @@ impl<C, O> Consumer<C, O> {
             handler: &handler,
             choose: &self.choose,
             on_error: &self.on_error,
-            permits: Semaphore::new(self.settings.concurrency),
+            permits: Semaphore::new(self.settings.handlers()),
+            bodies: self.settings.body_permits().map(Arc::new),
             stage: watched,
             gate: Gate::new(),
             held: Arc::new(HeldKeys::default()),

@@ -72,6 +72,16 @@ pub trait Delivery {
         ready(Ok(()))
     }
 
+    /// Why the handler failed at its last try: the text of its error, for a header of the dead letter. Called before
+    /// [`retry`](Self::retry) and [`reject`](Self::reject), and does nothing unless it is overridden.
+    ///
+    /// The text is the program's own and may be private, so no event shows it; keep it out of yours. It is one line
+    /// without control characters and ends with `...` where it was longer than 1,024 bytes. Of a panic there is no text
+    /// but that it was one.
+    fn failed(&mut self, error: &str) {
+        let _ = error;
+    }
+
     /// How often the broker has delivered the message, this time included, where it says so: `Some(1)` at the
     /// first. It lets [`max_tries`](super::Consumer::max_tries) end a message whose handler never comes to its
     /// idempotent call. `None`, unless it is overridden.
@@ -82,6 +92,17 @@ pub trait Delivery {
     /// What to find the message by in the broker, for events: its id, offset or sequence number, and nothing
     /// private. `None`, unless it is overridden.
     fn id(&self) -> Option<String> {
+        None
+    }
+
+    /// The broker, by the word of OpenTelemetry's `messaging.system`, for the span of the handler. `None`, unless it is overridden.
+    fn system(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Where the message was sent to, a queue or a topic, for the span of the handler: `messaging.destination.name`. `None`, unless
+    /// it is overridden.
+    fn destination(&self) -> Option<String> {
         None
     }
 

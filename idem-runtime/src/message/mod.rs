@@ -7,12 +7,15 @@ mod broker_error;
 mod choose;
 mod consumer;
 mod delivery;
+mod error_text;
 mod gate;
 mod lanes;
 pub(crate) mod report;
 mod settings;
+mod settling;
 mod source;
 mod summary;
+mod tasks;
 mod work;
 
 use std::sync::Arc;
@@ -28,6 +31,7 @@ pub use choose::{Choose, OnError, Proposed, Unwatched};
 pub use consumer::{Consumer, run};
 pub use delivery::{Delivery, Incoming};
 pub use summary::{Progress, Summary};
+pub use tasks::{HandlerTask, in_tasks};
 
 #[cfg(feature = "lambda")]
 pub(crate) use gate::Gate;

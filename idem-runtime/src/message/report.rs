@@ -3,11 +3,13 @@
 //! No key and no message is ever shown: the digest of the key of its last call is, and the id that the broker
 //! knows the message by.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use idem_core::RecordKey;
+use tracing::Span;
 
-use super::{Cause, Disposition};
+use super::{Cause, Delivery, Disposition};
 use crate::engine::Drained;
 
 /// What to find a message by.
@@ -17,6 +19,47 @@ pub(crate) struct About {
     pub(crate) id: Option<String>,
     /// The key of its last idempotent call.
     pub(crate) key: Option<RecordKey>,
+}
+
+/// What the glue says of a message, or nothing where it panics.
+pub(super) fn guarded<T>(said: impl FnOnce() -> Option<T>) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(said)).unwrap_or_default()
+}
+
+/// The span of one run of a handler, by OpenTelemetry's conventions for messages.
+pub(super) fn span<M: Delivery>(message: &M, about: &About) -> Span {
+    let span = tracing::info_span!(
+        target: "idem",
+        "message",
+        otel.name = tracing::field::Empty,
+        otel.kind = "consumer",
+        messaging.system = tracing::field::Empty,
+        messaging.operation.name = "process",
+        messaging.operation.type = "process",
+        messaging.destination.name = tracing::field::Empty,
+        messaging.message.id = about.id.as_deref(),
+        idem.message.disposition = tracing::field::Empty,
+        idem.message.reason = tracing::field::Empty,
+    );
+    // The glue makes a text, which nobody pays for who has no spans.
+    if !span.is_disabled() {
+        if let Some(system) = guarded(|| message.system()) {
+            span.record("messaging.system", system);
+        }
+        if let Some(destination) = guarded(|| message.destination()) {
+            span.record("otel.name", format!("process {destination}"));
+            span.record("messaging.destination.name", destination);
+        }
+    }
+    span
+}
+
+/// Puts down in the span what came of the message.
+pub(super) fn came_to(span: &Span, (disposition, cause): (&'static str, Option<Cause>)) {
+    span.record("idem.message.disposition", disposition);
+    if let Some(cause) = cause {
+        span.record("idem.message.reason", cause.as_str());
+    }
 }
 
 macro_rules! say {

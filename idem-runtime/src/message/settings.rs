@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 /// How many messages may wait for others while more are taken, for each handler that may run.
 const WAITING: usize = 100;
 
@@ -9,6 +11,7 @@ const WAITING: usize = 100;
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) concurrency: usize,
+    pub(super) overlap: usize,
     pub(super) prefetch: Option<usize>,
     pub(super) grace: Duration,
     pub(super) extend_every: Option<Duration>,
@@ -18,13 +21,28 @@ pub(super) struct Settings {
 }
 
 impl Settings {
+    /// How many handlers may run, with or without a body.
+    pub(super) fn handlers(&self) -> usize {
+        self.concurrency.saturating_add(self.overlap).min(Semaphore::MAX_PERMITS)
+    }
+
+    /// As many as bodies may run, where that is fewer than handlers.
+    pub(super) fn body_permits(&self) -> Option<Semaphore> {
+        (self.overlap > 0).then(|| Semaphore::new(self.concurrency))
+    }
+
+    /// How many messages are worked at or held, besides those that wait for others.
+    pub(super) fn capacity(&self) -> usize {
+        self.prefetch.unwrap_or_default().max(self.handlers())
+    }
+
     /// Whether another message is taken while so many are held, of which so many wait for others.
     pub(super) fn takes(&self, held: usize, idle: usize) -> bool {
         match self.prefetch {
-            Some(prefetch) => held < prefetch.max(self.concurrency),
+            Some(_) => held < self.capacity(),
             None => {
-                let waiting = self.concurrency.saturating_mul(WAITING);
-                held.saturating_sub(idle) < self.concurrency && held < waiting
+                let waiting = self.handlers().saturating_mul(WAITING);
+                held.saturating_sub(idle) < self.capacity() && held < waiting
             }
         }
     }

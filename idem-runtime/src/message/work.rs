@@ -5,7 +5,7 @@
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,14 +14,20 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use idem_core::RecordKey;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::time::{sleep, timeout};
+use tracing::Instrument as _;
 
+use super::error_text;
 use super::gate::Gate;
 use super::lanes::Place;
-use super::report::{self, About};
+use super::report::{self, About, guarded};
 use super::settings::Settings;
+use super::settling::{Settling, Verdict};
 use super::{Cause, Choose, Delivery, Disposition, Judged, OnError, Progress, Reason, Tries, settle_by};
-use crate::engine::{HeldKeys, Observation, Outcome};
+use crate::engine::{HandlerPermit, HeldKeys, Observation, Outcome};
+
+/// What a dead letter says of a panic, whose own text may be anything.
+const PANICKED: &str = "the handler panicked";
 
 /// How long to wait for the background work of a dropped call.
 pub(super) const AFTERMATH: Duration = Duration::from_secs(5);
@@ -45,6 +51,8 @@ pub(super) struct Works<'w, H, C, O> {
     pub(super) on_error: &'w O,
     /// As many as handlers may run.
     pub(super) permits: Semaphore,
+    /// As many as bodies may run, where that is fewer than handlers.
+    pub(super) bodies: Option<Arc<Semaphore>>,
     pub(super) stage: watch::Receiver<Stage>,
     pub(super) gate: Gate,
     pub(super) held: Arc<HeldKeys>,
@@ -61,15 +69,16 @@ pub(super) enum Order {
     Unknown,
 }
 
+/// What is known of a message that is in work.
+struct Seen {
+    about: About,
+    /// The text of its last try's error.
+    error: Option<String>,
+}
+
 /// A message that is done with.
 pub(super) struct Done {
     pub(super) place: Option<Place>,
-}
-
-/// How a message is settled.
-enum Verdict {
-    Settled(Disposition, Cause),
-    Unhandled,
 }
 
 /// What comes after a handler.
@@ -81,32 +90,56 @@ enum Next {
     Hold(Cause),
 }
 
+impl Next {
+    /// What comes of it, for the span of the handler.
+    const fn word(&self) -> (&'static str, Option<Cause>) {
+        match self {
+            Self::Settle(Disposition::Acknowledge, cause) => ("acknowledge", Some(*cause)),
+            Self::Settle(Disposition::Retry { .. }, cause) => ("retry", Some(*cause)),
+            Self::Settle(Disposition::Reject { .. }, cause) => ("reject", Some(*cause)),
+            Self::Behind(_) => ("wait", None),
+            Self::Hold(cause) => ("hold", Some(*cause)),
+        }
+    }
+}
+
 impl<H, C, O> Works<'_, H, C, O> {
+    const fn settling(&self) -> Settling<'_> {
+        Settling { settings: self.settings, progress: self.progress }
+    }
+
     /// Does one message, in its place where it is in an order.
-    pub(super) async fn one<M, F, T, E>(&self, message: M, order: Order) -> Done
+    pub(super) async fn one<M, F, T, E>(&self, mut message: M, order: Order) -> Done
     where
         M: Delivery,
         H: Fn(&M) -> F,
         F: Future<Output = Result<T, E>>,
+        E: Display,
         C: Choose<E>,
         O: OnError<M, E>,
     {
-        let mut about = About { id: guarded(|| message.id()), key: None };
+        let mut seen = Seen { about: About { id: guarded(|| message.id()), key: None }, error: None };
         let most = self.settings.max_tries;
         let mut tries = Tries { number: guarded(|| message.deliveries()).unwrap_or(1).max(1), most };
         let (verdict, place) = match order {
-            Order::Unknown => (self.panicked(&about, tries), None),
+            Order::Unknown => (self.panicked(&seen.about, tries), None),
             Order::None => {
                 // On the heap, as the caller's handler is in it.
-                let deciding = Box::pin(self.decide(&message, None, &mut tries, &mut about));
-                (self.extended(&message, deciding).await, None)
+                let deciding = Box::pin(self.decide(&message, None, &mut tries, &mut seen));
+                (self.settling().extended(&message, deciding).await, None)
             }
             Order::Place(mut place) => {
-                let deciding = Box::pin(self.decide(&message, Some(&mut place), &mut tries, &mut about));
-                (self.extended(&message, deciding).await, Some(place))
+                let deciding = Box::pin(self.decide(&message, Some(&mut place), &mut tries, &mut seen));
+                (self.settling().extended(&message, deciding).await, Some(place))
             }
         };
-        self.tell(message, verdict, &about).await;
+        if let (Verdict::Settled(Disposition::Retry { .. } | Disposition::Reject { .. }, _), Some(error)) =
+            (&verdict, &seen.error)
+        {
+            // A bug in the glue costs the dead letter its text, and no more.
+            let _ = catch_unwind(AssertUnwindSafe(|| message.failed(error)));
+        }
+        self.settling().tell(message, verdict, &seen.about).await;
         Done { place }
     }
 
@@ -116,12 +149,13 @@ impl<H, C, O> Works<'_, H, C, O> {
         message: &M,
         mut place: Option<&mut Place>,
         tries: &mut Tries,
-        about: &mut About,
+        seen: &mut Seen,
     ) -> Verdict
     where
         M: Delivery,
         H: Fn(&M) -> F,
         F: Future<Output = Result<T, E>>,
+        E: Display,
         C: Choose<E>,
         O: OnError<M, E>,
     {
@@ -135,7 +169,10 @@ impl<H, C, O> Works<'_, H, C, O> {
         let mut held_up = None;
         loop {
             let Some(permit) = self.permit().await else { return Verdict::Unhandled };
-            let Some(next) = self.handle(message, *tries, about).await else { return Verdict::Unhandled };
+            let span = report::span(message, &seen.about);
+            let handling = self.handle(message, *tries, seen).instrument(span.clone());
+            let Some(next) = handling.await else { return Verdict::Unhandled };
+            report::came_to(&span, next.word());
             drop(permit);
             let goes_on = match next {
                 Next::Behind(key) => {
@@ -144,13 +181,13 @@ impl<H, C, O> Works<'_, H, C, O> {
                 }
                 Next::Hold(cause) => {
                     self.progress.count(|summary| summary.held += 1);
-                    report::held(about, cause, self.gate.close(), extended);
+                    report::held(&seen.about, cause, self.gate.close(), extended);
                     self.unless_closing(self.gate.wait(&mut pauses)).await
                 }
                 Next::Settle(Disposition::Retry { after }, cause) if place.is_some() => {
                     self.progress.count(|summary| summary.retried += 1);
                     report::count("retry", cause.as_str());
-                    held_up.get_or_insert_with(|| report::group_held_up(about, extended));
+                    held_up.get_or_insert_with(|| report::group_held_up(&seen.about, extended));
                     pauses = Gate::pauses();
                     tries.number = tries.number.saturating_add(1);
                     let _idle = Idle::new(&self.idle);
@@ -165,14 +202,19 @@ impl<H, C, O> Works<'_, H, C, O> {
     }
 
     /// Runs the handler; `None` if it was dropped because its time was over.
-    async fn handle<M, F, T, E>(&self, message: &M, tries: Tries, about: &mut About) -> Option<Next>
+    async fn handle<M, F, T, E>(&self, message: &M, tries: Tries, seen: &mut Seen) -> Option<Next>
     where
         H: Fn(&M) -> F,
         F: Future<Output = Result<T, E>>,
+        E: Display,
         C: Choose<E>,
         O: OnError<M, E>,
     {
-        let observation = Arc::new(Observation::of_handler(&self.held, self.settings.horizon));
+        let permit = self.bodies.as_ref().map(HandlerPermit::new);
+        let observation =
+            Arc::new(Observation::of_handler(&self.held, self.settings.horizon, permit.clone()));
+        let Seen { about, error: text } = seen;
+        *text = None;
         let ended = {
             let call = async { (self.handler)(message).await };
             let choose = |error: &E, attempt, proposed| self.choose.choose(error, attempt, proposed);
@@ -180,16 +222,17 @@ impl<H, C, O> Works<'_, H, C, O> {
                 let judged = settle_by(&observation, call, tries, choose).await;
                 if let Err(error) = &judged.value {
                     self.on_error.failed(message, error, judged.disposition);
+                    *text = guarded(|| error_text::of(error));
                 }
                 judged.without_value()
             };
             let call = AssertUnwindSafe(call).catch_unwind();
-            match select(pin!(call), pin!(self.reached(Stage::Closed))).await {
+            match select(pin!(call), pin!(self.is_dropped(permit.as_deref()))).await {
                 Either::Left((ended, _)) => Some(ended),
                 Either::Right(_) => None,
             }
         };
-        observation.let_go();
+        let another_ended = observation.let_go();
         about.key = observation.key();
         self.forgetful(&observation);
         let Some(ended) = ended else {
@@ -198,8 +241,9 @@ impl<H, C, O> Works<'_, H, C, O> {
             return None;
         };
         Some(match ended {
-            Ok(judged) => self.next(&judged, about),
+            Ok(judged) => self.next(&judged, about, another_ended),
             Err(_) => {
+                *text = Some(PANICKED.to_owned());
                 let attempt = observation.attempt().unwrap_or(1);
                 let tries = Tries { number: tries.number.max(attempt), ..tries };
                 match self.panicked(about, tries) {
@@ -210,11 +254,14 @@ impl<H, C, O> Works<'_, H, C, O> {
         })
     }
 
-    /// What comes after a handler that ended like this.
-    fn next(&self, judged: &Judged<()>, about: &About) -> Next {
+    /// What comes after a handler that ended like this. If another handler with its key ended meanwhile, the key that it
+    /// found in flight may be free.
+    fn next(&self, judged: &Judged<()>, about: &About, another_ended: bool) -> Next {
         let &Judged { disposition, outcome, cause, attempt, .. } = judged;
         match (cause, &about.key) {
-            (Cause::InFlight, Some(key)) if self.held.holds(key) => return Next::Behind(key.clone()),
+            (Cause::InFlight, Some(key)) if another_ended || self.held.holds(key) => {
+                return Next::Behind(key.clone());
+            }
             (Cause::Store | Cause::Misconfigured, _) => return Next::Hold(cause),
             // Without an idempotent call nobody has asked the store.
             (Cause::Unclaimed, _) => {}
@@ -267,81 +314,21 @@ impl<H, C, O> Works<'_, H, C, O> {
         }
     }
 
+    /// When a handler is dropped: when its time is over, or nothing is begun any more and its body was not.
+    async fn is_dropped(&self, permit: Option<&HandlerPermit>) {
+        let closed = pin!(self.reached(Stage::Closed));
+        let Some(permit) = permit else { return closed.await };
+        let unbegun = async {
+            self.reached(Stage::Closing).await;
+            permit.waits_for_its_first().await;
+        };
+        select(closed, pin!(unbegun)).await;
+    }
+
     async fn reached(&self, stage: Stage) {
         // An error is a consumer that is gone, and this with it.
         let _ = self.stage.clone().wait_for(|now| *now >= stage).await;
     }
-
-    /// Keeps the message from being delivered again while `work` goes on.
-    async fn extended<M, F>(&self, message: &M, work: Pin<Box<F>>) -> F::Output
-    where
-        M: Delivery,
-        F: Future,
-    {
-        let Some(every) = self.settings.extend_every else { return work.await };
-        let extending = async {
-            let mut rounds = interval_at(Instant::now() + every, every);
-            // A broker that stalled hears no burst of what it missed.
-            rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            loop {
-                rounds.tick().await;
-                if let Err(error) = self.answered(message.extend()).await {
-                    self.progress.count(|summary| summary.broker_errors += 1);
-                    let about = About { id: guarded(|| message.id()), key: None };
-                    report::broker_failed(&about, "it did not extend a message that is in work", &error);
-                }
-            }
-        };
-        match select(work, pin!(extending)).await {
-            Either::Left((output, _)) => output,
-            Either::Right(((), work)) => work.await,
-        }
-    }
-
-    /// Settles the message with the broker.
-    async fn tell<M: Delivery>(&self, message: M, verdict: Verdict, about: &About) {
-        let (word, cause, told) = match verdict {
-            Verdict::Unhandled => ("give_back", Cause::Done, self.answered(message.give_back()).await),
-            Verdict::Settled(Disposition::Acknowledge, cause) => {
-                ("acknowledge", cause, self.answered(message.acknowledge()).await)
-            }
-            Verdict::Settled(Disposition::Retry { after }, cause) => {
-                ("retry", cause, self.answered(message.retry(after)).await)
-            }
-            Verdict::Settled(Disposition::Reject { reason }, cause) => {
-                ("reject", cause, self.answered(message.reject(reason)).await)
-            }
-        };
-        if let Err(error) = told {
-            self.progress.count(|summary| summary.broker_errors += 1);
-            report::broker_failed(about, "a message could not be settled", &error);
-            return;
-        }
-        report::count(word, cause.as_str());
-        self.progress.count(|summary| {
-            *match word {
-                "acknowledge" => &mut summary.acknowledged,
-                "retry" => &mut summary.retried,
-                "reject" => &mut summary.rejected,
-                _ => &mut summary.given_back,
-            } += 1;
-        });
-    }
-
-    /// The broker's answer, if it comes in time.
-    async fn answered<E: Display>(&self, asked: impl Future<Output = Result<(), E>>) -> Result<(), String> {
-        let patience = self.settings.broker_timeout;
-        match timeout(patience, AssertUnwindSafe(asked).catch_unwind()).await {
-            Ok(Ok(answer)) => answer.map_err(|error| error.to_string()),
-            Ok(Err(_)) => Err("its client panicked".to_owned()),
-            Err(_) => Err(format!("it did not answer within {patience:?}")),
-        }
-    }
-}
-
-/// What the glue says of a message, or nothing where it panics.
-fn guarded<T>(said: impl FnOnce() -> Option<T>) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(said)).unwrap_or_default()
 }
 
 /// Counts a message that waits, until it is dropped.

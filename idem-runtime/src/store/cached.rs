@@ -1,7 +1,7 @@
-//! Recorded results in this process's memory, in front of any store.
+//! A cache of recorded results in this process's memory, in front of any store.
 //!
-//! Owns when a result may be given without asking the store. It knows results as bytes, and the store's
-//! clock as far as the store tells of it.
+//! Owns when a result may be returned without asking the store. It knows results only as bytes, and the store's clock
+//! only from the store's pages.
 
 mod clock;
 
@@ -26,13 +26,13 @@ use idem_core::protocol::{
 };
 use idem_core::{Store, Waiters};
 
-/// How many bytes are kept unless set.
+/// How many bytes the cache keeps unless set.
 const MAX_BYTES: usize = 64 << 20;
 
-/// How long the store is not asked again unless set.
+/// How long a cached result is used unless set.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// What an entry takes beside its key and its result, about.
+/// The approximate memory of an entry, without its key and its result.
 const ENTRY_BYTES: usize = 256;
 
 const GENERATIONS: usize = 64;
@@ -57,21 +57,21 @@ pub struct Caching {
 }
 
 impl Caching {
-    /// At most so many results; together at most 64 MiB, each for at most 5 s unless set.
+    /// At most this many results; together at most 64 MiB, and each for at most 5 s, unless set.
     pub const fn entries(entries: usize) -> Self {
         Self { entries, max_bytes: MAX_BYTES, ask_again_after: ASK_AGAIN_AFTER }
     }
 
-    /// At most so many bytes in all, keys and a little for each entry counted.
+    /// At most this many bytes together, including keys and a small amount for each entry.
     pub const fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// How long a result may be given after the store gave it: then the store is asked again.
+    /// How long a result may be replayed from memory after the store returned it. After that the store is asked again.
     ///
-    /// It bounds how long a result goes on to be replayed in this process after another one forgot its
-    /// key. With zero the store is always asked.
+    /// It limits how long this process still replays a result after another process has forgotten the key. With zero
+    /// the store is always asked.
     pub const fn ask_again_after(mut self, time: Duration) -> Self {
         self.ask_again_after = time;
         self
@@ -84,35 +84,34 @@ impl From<usize> for Caching {
     }
 }
 
-/// How often a [`Cached`] store could answer by itself.
+/// How many claims a [`Cached`] store could answer from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheCounts {
     /// Claims that were answered from memory.
     pub hits: u64,
-    /// Claims that the store was asked about; the first call of a key is one.
+    /// Claims that went to the store, such as the first call of a key.
     pub misses: u64,
-    /// How many results are kept now.
+    /// How many results are in memory now.
     pub entries: usize,
 }
 
-/// A store whose recorded results are replayed from this process's memory: what
-/// [`StoreExt::cached`](crate::StoreExt::cached) gives. Feature `cache`.
+/// A store whose recorded results are replayed from this process's memory: the return type of
+/// [`StoreExt::cached`](crate::StoreExt::cached). Feature `cache`.
 ///
-/// A claim that the store answered with a recorded result is answered from memory for a while
-/// ([`Caching::ask_again_after`]), to callers with the same fingerprint and to those without one. It is
-/// never answered so
+/// After the store has answered a claim with a recorded result, later claims get that result from memory for a while
+/// ([`Caching::ask_again_after`]), if they have the same fingerprint or none. Memory does not answer a claim
 ///
-/// - after [`forget`](Store::forget) through this store or a clone: at once, also for answers on their
-///   way; after one by another process for as long as the store is not asked again;
-/// - after the record's end by the store's clock, which is asked for once a minute: a clock that is set
-///   forward in between is noticed when the store is asked again;
-/// - with another fingerprint: then the store is asked, and says what it says.
+/// - after [`forget`](Store::forget) through this store or a clone, also if an older answer arrives later. A `forget`
+///   by another process takes effect when the store is asked again;
+/// - after the record has expired by the store's clock. The clock is read once a minute, so if it is set forward in
+///   between, that takes effect when the store is asked again;
+/// - with another fingerprint: the store is asked.
 ///
-/// Everything else goes to the store. While it is down, what is in memory is replayed and nothing else.
+/// Everything else goes to the store. While the store is down, only results in memory are replayed.
 ///
-/// Clones share what they keep. Put it outermost, so that a replay is neither decrypted nor unpacked
-/// again: results are plain in memory then, as they are in the program that made them.
+/// Clones share the cache. Make it the outermost wrapper, so that a replay is not decrypted or decompressed again.
+/// Results are then unencrypted in memory, as they are in the program that made them.
 #[derive(Clone)]
 pub struct Cached<S> {
     inner: S,
@@ -122,7 +121,8 @@ pub struct Cached<S> {
 struct Shared {
     entries: Cache<RecordKey, Entry, Weight>,
     hasher: RandomState,
-    /// Of some keys each: counted up when what the store answered before must not be kept any more.
+    /// Each counter is for a part of the keys. It is incremented when earlier answers of the store must not be cached
+    /// any more.
     generations: [Mutex<u64>; GENERATIONS],
     clock: StoreClock,
     ask_again_after: Duration,
@@ -133,14 +133,14 @@ struct Shared {
 #[derive(Clone)]
 struct Entry {
     replay: Replay,
-    /// One that the store let pass.
+    /// The fingerprint of the claim that the store answered with this result.
     fingerprint: Option<Fingerprint>,
     until: Instant,
 }
 
 #[derive(Clone)]
 struct Weight {
-    /// So that as many as may be kept weigh as much as may be kept.
+    /// The minimum weight of an entry, so that the maximum number of entries has the maximum weight.
     least: u64,
 }
 
@@ -158,10 +158,10 @@ impl Weighter<RecordKey, Entry> for Weight {
 impl Shared {
     fn new(caching: Caching) -> Self {
         let (entries, bytes) = (caching.entries, caching.max_bytes as u64);
-        // The cache admits nothing that weighs more than what it keeps for the much used.
+        // The cache admits no entry that weighs more than its share for frequently used entries.
         let admitted = bytes - bytes / 32;
         let least = bytes.div_ceil(entries.max(1) as u64).min(admitted).max(1);
-        // None is none.
+        // With zero entries, nothing may be cached.
         let bytes = if entries == 0 { 0 } else { bytes };
         Self {
             entries: Cache::with_weighter(entries, bytes, Weight { least }),
@@ -189,7 +189,7 @@ impl Shared {
         (request.fingerprint.is_none() || request.fingerprint == entry.fingerprint).then_some(entry.replay)
     }
 
-    /// Keeps what the store answered in this generation, if it is the same still.
+    /// Caches an answer that the store gave in `generation`, if that is still the current one.
     fn keep(&self, key: &RecordKey, entry: Entry, generation: u64) {
         let current = self.generation(key);
         if *current == generation {
@@ -197,7 +197,7 @@ impl Shared {
         }
     }
 
-    /// Drops what is kept, and sees to it that no answer on its way is.
+    /// Drops the cached result, and ensures that answers on their way are not cached.
     fn drop_entry(&self, key: &RecordKey) {
         let mut generation = self.generation(key);
         *generation = generation.wrapping_add(1);
@@ -218,8 +218,8 @@ impl Shared {
     }
 }
 
-/// While a key is being forgotten, and once more when that is over, however it ends: whatever was read
-/// before the record went is not kept.
+/// Drops the cached result of a key when a `forget` begins and again when it ends in any way, so that nothing that was
+/// read before the deletion stays cached.
 struct Forgetting<'a> {
     shared: &'a Shared,
     key: &'a RecordKey,
@@ -243,7 +243,7 @@ impl<S: Store> Cached<S> {
         Self { inner, shared: Arc::new(Shared::new(caching)) }
     }
 
-    /// How often it could answer by itself, since it was made; the clones' answers are counted too.
+    /// How many claims were answered from memory since the store was made, including those of its clones.
     #[must_use]
     pub fn counts(&self) -> CacheCounts {
         CacheCounts {
@@ -253,7 +253,7 @@ impl<S: Store> Cached<S> {
         }
     }
 
-    /// Until when a replay that was asked for then may be given; `None` if not at all.
+    /// Until when a replay from a claim that was sent at `asked` may be returned from memory; `None` if not at all.
     async fn until(&self, replay: &Replay, asked: Instant) -> Option<Instant> {
         let trusted = self.shared.ask_again_after;
         if trusted.is_zero() {
@@ -262,7 +262,7 @@ impl<S: Store> Cached<S> {
         let trusted = asked.checked_add(trusted)?;
         let Some(end) = replay.expires_at else { return Some(trusted) };
         let latest = self.shared.clock.latest(&self.inner).await?;
-        // By now, as the clock may have been asked for since.
+        // Uses the clock of now, because reading the store's clock may have taken time.
         let left = end.since(latest.now());
         Some(trusted.min(latest.asked_at().checked_add(left).unwrap_or(trusted)))
     }
@@ -285,7 +285,7 @@ impl<S: Store> Store for Cached<S> {
                     self.shared.keep(key, Entry { replay: replay.clone(), fingerprint, until }, generation);
                 }
             }
-            // A result that was there is gone.
+            // The store has no result for this key any more.
             ClaimAnswer::Granted(_) => self.shared.drop_entry(key),
             _ => {}
         }

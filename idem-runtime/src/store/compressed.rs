@@ -1,6 +1,6 @@
 //! Results compressed on their way into any store.
 //!
-//! Owns the format. It changes nothing of a record but the bytes of its result, and of its steps'.
+//! Owns the format. It changes nothing of a record except the bytes of its result and of the results of its steps.
 
 use std::io::Read as _;
 
@@ -10,22 +10,22 @@ use super::transformed::{Part, Transform, Transformed};
 use crate::error::StoreError;
 use idem_core::RecordKey;
 
-/// What a Zstandard frame begins with: RFC 8878, section 3.1.1. No JSON does.
+/// The magic number of a Zstandard frame: RFC 8878, section 3.1.1. No JSON begins with it.
 const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Shorter results do not get smaller.
+/// Results shorter than this are not compressed.
 const WORTH_IT: usize = 256;
 
 const LEVEL: i32 = 3;
 
-/// A store that keeps results in Zstandard frames where that makes them smaller: what
-/// [`StoreExt::compressed`](crate::StoreExt::compressed) gives. Feature `zstd`.
+/// A store that keeps a result in a Zstandard frame if that makes it smaller: the return type of
+/// [`StoreExt::compressed`](crate::StoreExt::compressed). Feature `zstd`.
 ///
-/// Results that were stored without it stay readable with it, not the other way round: switch it on
-/// in every reader before the first writer.
+/// With it, results that were stored without it stay readable. Without it, compressed results are not readable: enable
+/// it in every reader before the first writer.
 pub type Compressed<S> = Transformed<S, Compression>;
 
-/// What makes a store [`Compressed`].
+/// The transform of a [`Compressed`] store.
 #[derive(Clone)]
 pub struct Compression {
     largest: usize,
@@ -41,7 +41,7 @@ impl Transform for Compression {
     const NAME: &'static str = "Compressed";
 
     fn pack(&self, _name: &RecordKey, _part: Part<'_>, plain: &Bytes) -> Result<Bytes, StoreError> {
-        // What only looks like a frame must become one, or it would be unpacked.
+        // A result that begins like a frame must be compressed, or reading would try to decompress it.
         let must = plain.starts_with(&FRAME);
         if plain.len() < WORTH_IT && !must {
             return Ok(plain.clone());

@@ -1,6 +1,6 @@
-//! Keys and fingerprints that say nothing to who can read the store.
+//! Keys and fingerprints that reveal nothing to anyone who can read the store.
 //!
-//! Owns what stands in their place. Scopes, results and all else pass as they are.
+//! Owns what replaces them. Scopes, results and everything else pass unchanged.
 
 use std::fmt::Write as _;
 
@@ -10,45 +10,49 @@ use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use super::transformed::{Transform, Transformed};
+use super::marks::Mark;
+use super::transformed::{Layer, Transform, Transformed};
 use crate::error::StoreError;
 use idem_core::Waiters;
 use idem_core::protocol::Fingerprint;
 use idem_core::{Key, RecordKey, Scope};
 
-/// How many bytes of a name are of the digest that logs show, and how many of the key.
+/// How many bytes of a stored name come from the digest that logs show, and how many from the key.
 const OF_DIGEST: usize = 8;
 const OF_KEY: usize = 24;
 
-/// A store in which a key stands as an HMAC-SHA-256 of scope and key, in hexadecimal digits: what
-/// [`StoreExt::digest_keys`](crate::StoreExt::digest_keys) gives. Feature `encryption`.
+/// What marks call it.
+pub(super) const LAYER: &str = "digested";
+
+/// A store in which an HMAC-SHA-256 of scope and key, in hexadecimal digits, replaces each key: the return type of
+/// [`StoreExt::digest_keys`](crate::StoreExt::digest_keys). Feature `encryption`.
 ///
-/// The first 16 digits are of an HMAC of the [digest](RecordKey::digest) that logs show, the other 48 of an HMAC of the key: who
-/// has the secret finds the record of a log line, and nobody else learns more.
+/// The first 16 digits come from an HMAC of the [digest](RecordKey::digest) that logs show, the other 48 from an HMAC
+/// of the key. Anyone who has the secret can find the record of a log line, and nobody else learns anything.
 ///
-/// Fingerprints, of calls and of steps, are changed under the same secret, each record's in a way of its
-/// own: an amount or a card number cannot be guessed back from the store. Scopes, the names of steps,
-/// states, times and sizes stay readable, and so do results: see
-/// [`StoreExt::encrypted`](crate::StoreExt::encrypted).
+/// Fingerprints of calls and of steps are encrypted under the same secret, differently for each record, so that an
+/// amount or a card number cannot be guessed from the store. Scopes, the names of steps, states, times and sizes stay
+/// readable, and so do results: see [`StoreExt::encrypted`](crate::StoreExt::encrypted).
 ///
-/// Nothing leads from what the store has back to a key, not even the secret: a walk through the store
-/// gives digests. The secret cannot be rotated either. Under another one every key is a new key, and its
-/// body runs again; keep the secret as long as the records.
+/// Nobody can compute a key from its stored name, not even with the secret: a walk through the store returns digests.
+/// The secret cannot be rotated. With another secret every key is a new key, and its body runs again; keep the secret
+/// as long as the records.
 ///
-/// Those who wait for a key meet by the key itself, in this store and its clones: make one and clone it.
+/// Callers that wait for a key share one poll only within this store and its clones: make one store and clone it.
 pub type DigestedKeys<S> = Transformed<S, KeyDigests>;
 
 impl<S> DigestedKeys<S> {
-    /// The name under which the store within has the record of `key`. For operators.
+    /// The name under which the inner store has the record of `key`. For operators.
     ///
     /// # Errors
     ///
-    /// None today: every digest can be a key.
+    /// None at present: every digest is a valid key.
     pub fn stored_name(&self, key: &RecordKey) -> Result<RecordKey, StoreError> {
         self.transform().name(key)
     }
 
-    /// Whether the record of this stored name can be the one that logs and errors show as `digest`, 16 hexadecimal digits.
+    /// Whether the record with this stored name can be the one that logs and errors show as `digest` (16 hexadecimal
+    /// digits).
     #[must_use]
     pub fn has_digest(&self, stored: &RecordKey, digest: &str) -> bool {
         let begin = self.transform().of_digest(stored.scope(), &digest.to_ascii_lowercase());
@@ -56,18 +60,18 @@ impl<S> DigestedKeys<S> {
     }
 }
 
-/// What makes a store one of [`DigestedKeys`].
+/// The transform of a store with [`DigestedKeys`].
 #[derive(Clone)]
 pub struct KeyDigests {
-    /// Fed with the secret and nothing else.
+    /// An HMAC keyed with the secret, without any input.
     keyed: Hmac<Sha256>,
-    /// Of its own: the same key without digests is another record.
+    /// Separate from the waiters of the inner store, because the same key without digests names another record.
     waiters: Waiters,
 }
 
 impl KeyDigests {
     pub(super) fn under(secret: &[u8; 32]) -> Self {
-        // RFC 2104: a key that is shorter than a block is filled up with zeros.
+        // RFC 2104: a key that is shorter than a block is padded with zeros.
         let mut block = Zeroizing::new([0; 64]);
         block[..secret.len()].copy_from_slice(secret);
         Self { keyed: Hmac::new((&*block).into()), waiters: Waiters::default() }
@@ -83,13 +87,13 @@ impl KeyDigests {
         Zeroizing::new(mac.finalize().into_bytes().into())
     }
 
-    /// What the name of a record with this digest begins with.
+    /// The beginning of the stored name of a record with this digest.
     fn of_digest(&self, scope: &Scope, digest: &str) -> String {
         hex(&self.hmac(&["idem digest 1", scope.as_str(), digest])[..OF_DIGEST])
     }
 
-    /// A permutation of this record's fingerprints. A store compares them, so equal ones must stay equal,
-    /// and what was read must be what was written: a cipher, on each half by itself, as no two digests
+    /// The cipher for this record's fingerprints. A store compares fingerprints, so equal ones must stay equal, and
+    /// reading must return what was written. The cipher is applied to each half separately, because two digests do not
     /// have a half in common.
     fn permutation(&self, name: &RecordKey) -> Aes256 {
         let key = self.hmac(&["idem fingerprint 1", name.scope().as_str(), name.key().as_str()]);
@@ -97,16 +101,16 @@ impl KeyDigests {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
-        // Writing to a string does not fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
     text
 }
 
-/// Both halves of a fingerprint, each through `change`.
+/// Applies `change` to each half of a fingerprint.
 fn halves(print: Fingerprint, change: impl Fn(&mut Array<u8, aes::cipher::consts::U16>)) -> Fingerprint {
     let mut bytes = *print.as_bytes();
     for half in bytes.as_chunks_mut::<16>().0 {
@@ -117,6 +121,15 @@ fn halves(print: Fingerprint, change: impl Fn(&mut Array<u8, aes::cipher::consts
 
 impl Transform for KeyDigests {
     const NAME: &'static str = "DigestedKeys";
+    const LAYER: Option<Layer> = Some(Layer {
+        name: LAYER,
+        differs: "its keys are digests under another secret than this process has, which would find no record; \
+                  check the secret, or give a service with a secret of its own another table or prefix (docs: wrappers)",
+    });
+
+    fn marks(&self) -> Vec<Mark> {
+        vec![Mark { number: 0, check: hex(&self.hmac(&["idem key check 1"])[..16]) }]
+    }
 
     fn name(&self, key: &RecordKey) -> Result<RecordKey, StoreError> {
         let digest = self.hmac(&["idem key 1", key.scope().as_str(), key.key().as_str()]);
@@ -152,7 +165,7 @@ mod tests {
         KeyDigests::under(&[7; 32]).name(&key).unwrap().key().as_str().to_owned()
     }
 
-    /// By another implementation: Python's `hmac`.
+    /// The expected values come from another implementation, Python's `hmac`.
     #[test]
     fn a_digest_is_two_hmac_sha_256_of_framed_parts() {
         assert_eq!(
@@ -182,7 +195,7 @@ mod tests {
     #[test]
     fn the_secret_is_overwritten_when_it_is_dropped() {
         fn overwritten<T: ZeroizeOnDrop>() {}
-        // An HMAC is two of these, one fed with the secret from within and one from without.
+        // An HMAC has two of these hash states, for the inner and the outer key.
         overwritten::<Sha256>();
         overwritten::<Aes256>();
     }

@@ -1,6 +1,6 @@
-//! A store that is chosen when the program runs.
+//! A store that is chosen at run time.
 //!
-//! Owns [`DynStore`]. It knows of a store no more than its face.
+//! Owns [`DynStore`]. It knows a store only through the [`Store`] trait.
 
 use std::fmt;
 use std::sync::Arc;
@@ -88,8 +88,7 @@ impl<S: Store> Erased for S {
 
 /// Any [`Store`], as one type: for a program that takes its store from its configuration.
 ///
-/// Clones share the store. Each operation costs one allocation and one virtual call more than the
-/// store itself.
+/// Clones share the store. Each operation costs one allocation and one virtual call more than with the store itself.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -106,7 +105,7 @@ impl<S: Store> Erased for S {
 pub struct DynStore(Arc<dyn Erased>);
 
 impl DynStore {
-    /// This store, behind a type that says nothing of it.
+    /// This store as a `DynStore`.
     #[must_use]
     pub fn new<S: Store>(store: S) -> Self {
         Self(Arc::new(store))

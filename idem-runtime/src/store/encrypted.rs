@@ -1,7 +1,7 @@
 //! Results encrypted on their way into any store.
 //!
-//! Owns the envelope and the ring of keys. It changes nothing of a record but the bytes of its result,
-//! and of its steps'.
+//! Owns the envelope and the key ring. It changes nothing of a record except the bytes of its result and of the results
+//! of its steps.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,30 +12,35 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::Store;
-use super::transformed::{Part, Transform, Transformed};
+use super::digested::hex;
+use super::marks::Mark;
+use super::transformed::{Layer, Part, Transform, Transformed};
 use crate::error::StoreError;
 use idem_core::RecordKey;
 use idem_core::protocol::Verdict;
 
-/// What an envelope begins with; the last byte is its version. No JSON, no text and no Zstandard frame
-/// does.
+/// The magic number of an envelope; its last byte is the version. No JSON, no text and no Zstandard frame begins with
+/// it.
 const MAGIC: [u8; 4] = [0xab, b'i', b'd', 1];
+
+/// What marks call it.
+pub(super) const LAYER: &str = "encrypted";
 
 const ID: usize = 4;
 const NONCE: usize = 12;
 const TAG: usize = 16;
 
-/// How much larger an envelope is than what is in it.
+/// How much larger an envelope is than its content.
 const OVERHEAD: usize = MAGIC.len() + ID + NONCE + TAG;
 
-/// The most that the cipher takes: RFC 8452, section 6.
+/// The largest input of the cipher: RFC 8452, section 6.
 const LARGEST: usize = if usize::BITS < 64 { usize::MAX } else { 1 << 36 };
 
-/// The keys of an [`Encrypted`] store: one that writes, and those that still read what they wrote.
+/// The keys of an [`Encrypted`] store: one for writing, and older ones that only read.
 ///
-/// Each has a number that stands, readable, in what it wrote; never give a number to another key. A key
-/// is 32 bytes from a cryptographic generator, not a password. It is overwritten in memory when the last
-/// clone goes, and in no `Debug`.
+/// Each key has a number, which is readable in every envelope that the key wrote. Never give the number of one key to
+/// another. A key is 32 bytes from a cryptographic generator, not a password. It is overwritten in memory when the last
+/// clone is dropped, and `Debug` does not show it.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -63,20 +68,30 @@ impl NumberedKey {
     fn new(id: u32, key: &[u8; 32]) -> Self {
         Self { id, cipher: Aes256GcmSiv::new(key.into()) }
     }
+
+    /// The key's tag over nothing and a text that no record is bound to: it tells two keys apart, and nothing else.
+    fn mark(&self) -> Option<Mark> {
+        let sealed = self.cipher.encrypt_inout_detached(
+            &Nonce::from([0; NONCE]),
+            b"idem key check 1",
+            (&mut [][..]).into(),
+        );
+        Some(Mark { number: self.id, check: hex(&sealed.ok()?) })
+    }
 }
 
 impl KeyRing {
-    /// A ring of one key, which writes and reads.
+    /// A ring with one key, which writes and reads.
     #[must_use]
     pub fn new(id: u32, key: &[u8; 32]) -> Self {
         Self { writes: NumberedKey::new(id, key), only_read: Vec::new() }
     }
 
-    /// The same ring with one key more, which only reads.
+    /// The same ring with one more key, which only reads.
     ///
     /// # Errors
     ///
-    /// A [`StoreErrorKind::Configuration`](crate::StoreErrorKind) if a key of this number is there.
+    /// A [`StoreErrorKind::Configuration`](crate::StoreErrorKind) if the ring already has a key with this number.
     pub fn and_reads(mut self, id: u32, key: &[u8; 32]) -> Result<Self, StoreError> {
         if self.cipher(id).is_some() {
             return Err(StoreError::configuration(format!(
@@ -103,8 +118,8 @@ impl fmt::Debug for KeyRing {
     }
 }
 
-/// Why a result cannot be decrypted: the source of a
-/// [`StoreErrorKind::CorruptRecord`](crate::StoreErrorKind). Its body is not run again.
+/// Why a result cannot be decrypted: the source of a [`StoreErrorKind::CorruptRecord`](crate::StoreErrorKind). The body
+/// does not run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealError {
@@ -118,10 +133,10 @@ pub enum SealError {
         /// The key's number.
         id: u32,
     },
-    /// It is shorter than anything encrypted.
+    /// It is shorter than an envelope.
     #[error("it is cut off")]
     Truncated,
-    /// It was changed, or moved here from another key or step, or the key of that number is another.
+    /// It was changed, or moved here from another key or step, or the ring has another key under that number.
     #[error("it is not what was written here with key {id}")]
     #[non_exhaustive]
     NotAuthentic {
@@ -155,19 +170,21 @@ impl From<SealError> for StoreError {
     }
 }
 
-/// A store that keeps results encrypted: what [`StoreExt::encrypted`](crate::StoreExt::encrypted) gives. Feature `encryption`.
+/// A store that keeps results encrypted: the return type of [`StoreExt::encrypted`](crate::StoreExt::encrypted).
+/// Feature `encryption`.
 ///
-/// Values, terminal errors and the results of steps are sealed by AES-256-GCM-SIV (RFC 8452), each
-/// bound to its scope, key and place, so that none passes for another. What stays readable: scopes and
-/// keys (but see [`StoreExt::digest_keys`](crate::StoreExt::digest_keys)), the names of steps, fingerprints, states, times and sizes.
+/// Values, terminal errors and the results of steps are encrypted with AES-256-GCM-SIV (RFC 8452). Each is bound to its
+/// scope, key and position, so that none can replace another. Scopes and keys stay readable (but see
+/// [`StoreExt::digest_keys`](crate::StoreExt::digest_keys)), and so do the names of steps, fingerprints, states, times
+/// and sizes.
 ///
-/// It says of a result that it was written under this name by who has the key, not that it is the
-/// newest: who can write to the store can put an older record of the same key back, or delete it.
+/// Encryption proves that someone with the key wrote a result under this name, not that it is the newest result: anyone
+/// who can write to the store can put back an older record of the same key, or delete it.
 ///
 /// Compress before you encrypt: `store.encrypted(keys).compressed()`.
 pub type Encrypted<S> = Transformed<S, Encryption>;
 
-/// What makes a store [`Encrypted`].
+/// The transform of an [`Encrypted`] store.
 #[derive(Clone)]
 pub struct Encryption {
     ring: Arc<KeyRing>,
@@ -183,8 +200,7 @@ impl Encryption {
 impl<S: Store> Encrypted<S> {
     /// The same store, which also reads results that were written without encryption.
     ///
-    /// For the time until those are past their ttl. Until then, who can write to the store can put any
-    /// result of their own there.
+    /// Use it until those results have expired. Until then, anyone who can write to the store can put any result there.
     #[must_use]
     pub fn accept_plain(self) -> Self {
         self.change(|encryption| Encryption { accept_plain: true, ..encryption })
@@ -193,6 +209,15 @@ impl<S: Store> Encrypted<S> {
 
 impl Transform for Encryption {
     const NAME: &'static str = "Encrypted";
+    const LAYER: Option<Layer> = Some(Layer {
+        name: LAYER,
+        differs: "its results are under other encryption keys than this process has; check the key ring, \
+                  or give a service with keys of its own another table or prefix (docs: wrappers)",
+    });
+
+    fn marks(&self) -> Vec<Mark> {
+        self.ring.keys().filter_map(NumberedKey::mark).collect()
+    }
 
     fn pack(&self, name: &RecordKey, part: Part<'_>, plain: &Bytes) -> Result<Bytes, StoreError> {
         let NumberedKey { id, cipher } = &self.ring.writes;
@@ -236,7 +261,7 @@ impl Transform for Encryption {
     }
 }
 
-/// What follows the magic number.
+/// The part of an envelope after the magic number.
 struct Envelope<'e> {
     id: u32,
     nonce: [u8; NONCE],
@@ -253,9 +278,9 @@ impl<'e> Envelope<'e> {
     }
 }
 
-/// Random, but for a step: there it follows from what the step is, so that the same step asked again is
-/// the same bytes to the store, whoever asks. This cipher is one that forgives a nonce used twice: it
-/// shows that the same bytes were recorded at the same place, and nothing else.
+/// A random nonce for a result. For a step, the nonce is derived from the step's position, name and input, so that a
+/// repeated request has the same bytes. The cipher tolerates a repeated nonce: it only reveals that the same bytes were
+/// recorded at the same position.
 fn nonce(part: Part<'_>, bound: &[u8]) -> [u8; NONCE] {
     match part {
         Part::Result(_) => rand::random(),
@@ -268,7 +293,7 @@ fn nonce(part: Part<'_>, bound: &[u8]) -> [u8; NONCE] {
     }
 }
 
-/// The associated data: whose bytes these are, and which. Parts are framed by their lengths.
+/// The associated data: which record and which part of it the bytes belong to. Each value is preceded by its length.
 fn bound_to(name: &RecordKey, part: Part<'_>) -> Vec<u8> {
     let mut data = Vec::with_capacity(128);
     let mut put = |bytes: &[u8]| {
@@ -298,7 +323,7 @@ mod tests {
 
     use super::*;
 
-    fn hex(text: &str) -> Vec<u8> {
+    fn bytes(text: &str) -> Vec<u8> {
         (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
     }
 
@@ -306,16 +331,16 @@ mod tests {
     #[test]
     fn the_cipher_gives_what_rfc_8452_says() {
         let key: [u8; 32] =
-            hex("0100000000000000000000000000000000000000000000000000000000000000").try_into().unwrap();
+            bytes("0100000000000000000000000000000000000000000000000000000000000000").try_into().unwrap();
         let cipher = Aes256GcmSiv::new((&key).into());
-        let nonce: [u8; NONCE] = hex("030000000000000000000000").try_into().unwrap();
+        let nonce: [u8; NONCE] = bytes("030000000000000000000000").try_into().unwrap();
         for (plain, aad, sealed) in [
             ("", "", "07f5f4169bbf55a8400cd47ea6fd400f"),
             ("0100000000000000", "", "c2ef328e5c71c83b843122130f7364b761e0b97427e3df28"),
             ("0200000000000000", "01", "1de22967237a813291213f267e3b452f02d01ae33e4ec854"),
         ] {
-            let payload = Payload { msg: &hex(plain), aad: &hex(aad) };
-            assert_eq!(cipher.encrypt(&Nonce::from(nonce), payload).unwrap(), hex(sealed), "{plain}");
+            let payload = Payload { msg: &bytes(plain), aad: &bytes(aad) };
+            assert_eq!(cipher.encrypt(&Nonce::from(nonce), payload).unwrap(), bytes(sealed), "{plain}");
         }
     }
 

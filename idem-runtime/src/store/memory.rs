@@ -1,7 +1,6 @@
 //! The store in this process's memory.
 //!
-//! Runs the protocol's functions under a shard's lock. Judges by tokio's clock, so that paused time
-//! works in tests.
+//! Runs the protocol's functions under a shard's lock. Uses tokio's clock, so that paused time works in tests.
 
 mod listing;
 
@@ -29,15 +28,15 @@ use idem_core::{Store, Waiters};
 
 const SHARDS: usize = 64;
 
-/// How many expired records a write takes along: more than one, so that a stream of ever new keys
-/// leaves no more behind than are alive.
+/// How many expired records a write deletes. More than one, so that with a stream of new keys there are never more
+/// expired records than live ones.
 const SWEEP: usize = 2;
 
-/// Keeps the records in this process's memory: for tests, and for duplicates that can only come
-/// from within one process. They are gone when it ends.
+/// Keeps the records in this process's memory: for tests, and for duplicates that can only come from within one
+/// process. The records are lost when the process ends.
 ///
-/// Clones share the records. Time is tokio's, so `tokio::time::pause` and `advance` move leases and
-/// expiry too. Expired records leave while others are written.
+/// Clones share the records. The clock is tokio's, so `tokio::time::pause` and `advance` also apply to leases and
+/// expiry. Writes of other records delete expired ones.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -57,7 +56,7 @@ const SWEEP: usize = 2;
 pub struct MemoryStore(Arc<Inner>);
 
 struct Inner {
-    /// Where this store's clock started, so that its instants read as dates.
+    /// When this store's clock started, as an instant and as a date.
     epoch: (Instant, Timestamp),
     hasher: RandomState,
     shards: Vec<Mutex<Shard>>,
@@ -68,12 +67,12 @@ struct Inner {
 #[derive(Default)]
 struct Shard {
     slots: Slab<Slot>,
-    /// Where each key's slot is. By the hash of the key, which is made once an operation: the table grows without
-    /// moving a record or hashing anew.
+    /// Where each key's slot is, by the hash of the key. The hash is computed once for each operation, and the table
+    /// grows without moving records or hashing again.
     index: HashTable<Place>,
     /// When to look at a record again. An entry that is not its record's [`Slot::look_at`] is stale.
     expiry: BinaryHeap<Reverse<Due>>,
-    /// The highest fence ever deleted.
+    /// The highest fence of all deleted records.
     floor: Fence,
 }
 
@@ -91,7 +90,7 @@ struct Place {
     slot: usize,
 }
 
-/// When to look at the slot of a place.
+/// When to look at a slot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: Timestamp,
@@ -130,7 +129,7 @@ impl Shard {
                 free.insert(Slot { place, key: key.clone(), record, look_at: None })
             }
         };
-        // A later expiry is found when the entry falls due; only an earlier one needs a new entry.
+        // A later expiry is noticed when the current entry is due; only an earlier expiry needs a new entry.
         if let Some(at) = look.filter(|look| slot.look_at.is_none_or(|at| *look < at)) {
             slot.look_at = Some(at);
             self.expiry.push(Reverse(Due { at, place: slot.place }));
@@ -180,7 +179,7 @@ impl MemoryStore {
         Self::with_limit(None)
     }
 
-    /// An empty store that takes no result of more than `bytes` bytes.
+    /// An empty store that refuses results of more than `bytes` bytes.
     #[must_use]
     pub fn with_max_result_bytes(bytes: usize) -> Self {
         Self::with_limit(Some(bytes))
@@ -197,7 +196,7 @@ impl MemoryStore {
         }))
     }
 
-    /// How many records there are, expired ones that have not left yet included.
+    /// How many records there are, including expired ones that are not deleted yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.shards.iter().map(|shard| lock(shard).slots.len()).sum()
@@ -216,12 +215,12 @@ impl MemoryStore {
 
     fn shard<'k>(&self, key: &'k RecordKey) -> (MutexGuard<'_, Shard>, Hashed<'k>) {
         let hash = self.0.hasher.hash_one(key);
-        // The table of a shard goes by the lowest and the highest bits.
+        // Bits from the middle, because the table of a shard uses the lowest and the highest bits.
         let index = usize::try_from((hash >> 32) % SHARDS as u64).unwrap_or(0);
         (lock(&self.0.shards[index]), Hashed(hash, key))
     }
 
-    /// One atomic step: the clock is read under the lock, so that steps and instants have one order.
+    /// One atomic operation. The clock is read under the lock, so that operations and their times have the same order.
     fn step<R: Apply>(&self, key: &RecordKey, request: &R) -> Result<R::Answer, StoreError> {
         self.check_size(request.result())?;
         let (mut shard, key) = self.shard(key);
@@ -243,8 +242,8 @@ impl MemoryStore {
     }
 }
 
-/// When to look at a record for the first time. One in flight will be over a lease earlier than it says, once
-/// it has a result.
+/// When to look at a record for the first time. A record in flight that gets its result expires earlier than its
+/// `expires_at` says, by the rest of the lease.
 fn first_look(record: &Record, now: Timestamp) -> Option<Timestamp> {
     let end = record.expires_at?;
     match record.state {

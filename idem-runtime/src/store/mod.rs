@@ -1,6 +1,7 @@
-//! The store in memory, a store chosen when the program runs, and stores that wrap another.
+//! The store in memory, a store that is chosen at run time, and stores that wrap another.
 //!
-//! Owns [`StoreExt`] and what it makes. The trait of a store, and stores with a client, have crates of their own.
+//! Owns [`StoreExt`] and the stores that it makes. The `Store` trait and the stores with a client library are in other
+//! crates.
 
 #[cfg(feature = "cache")]
 mod cached;
@@ -11,8 +12,14 @@ mod digested;
 mod dynamic;
 #[cfg(feature = "encryption")]
 mod encrypted;
+#[cfg(feature = "encryption")]
+mod layers;
+#[cfg(any(feature = "zstd", feature = "encryption", feature = "trace-links"))]
+mod marks;
 mod memory;
-#[cfg(any(feature = "zstd", feature = "encryption"))]
+#[cfg(feature = "trace-links")]
+mod traced;
+#[cfg(any(feature = "zstd", feature = "encryption", feature = "trace-links"))]
 mod transformed;
 
 use idem_core::Store;
@@ -26,45 +33,57 @@ pub use digested::{DigestedKeys, KeyDigests};
 pub use dynamic::DynStore;
 #[cfg(feature = "encryption")]
 pub use encrypted::{Encrypted, Encryption, KeyRing, SealError};
+#[cfg(feature = "encryption")]
+pub use layers::Layers;
 pub use memory::MemoryStore;
-#[cfg(any(feature = "zstd", feature = "encryption"))]
+#[cfg(feature = "trace-links")]
+pub use traced::{TraceContext, TraceLinks, Traced, Tracing};
+#[cfg(any(feature = "zstd", feature = "encryption", feature = "trace-links"))]
 pub use transformed::Transformed;
 
-/// What every store can be wrapped in, each behind the feature of its name.
+/// The wrappers for every store, each behind a feature.
 pub trait StoreExt: Store {
-    /// This store, with results kept compressed where that makes them smaller: see [`Compressed`]. A
-    /// result is at most 16 MiB before it is compressed.
+    /// This store, with results compressed if that makes them smaller: see [`Compressed`]. A result has at most 16 MiB
+    /// before compression.
     #[cfg(feature = "zstd")]
     #[must_use]
     fn compressed(self) -> Compressed<Self> {
         self.compressed_up_to(16 << 20)
     }
 
-    /// As [`compressed`](Self::compressed), for results of at most `bytes` before they are compressed. It
-    /// bounds the memory that reading a result takes.
+    /// As [`compressed`](Self::compressed), for results of at most `bytes` before compression. This limits the memory
+    /// that reading a result takes.
     #[cfg(feature = "zstd")]
     #[must_use]
     fn compressed_up_to(self, bytes: usize) -> Compressed<Self> {
         Compressed::new(self, Compression::up_to(bytes))
     }
 
-    /// This store, with recorded results replayed from this process's memory: see [`Cached`]. At most so
-    /// many, or as [`Caching`] says.
+    /// This store, with recorded results replayed from this process's memory: see [`Cached`]. `caching` is the maximum
+    /// number of results, or a [`Caching`].
     #[cfg(feature = "cache")]
     #[must_use]
     fn cached(self, caching: impl Into<Caching>) -> Cached<Self> {
         Cached::new(self, caching.into())
     }
 
-    /// This store, with results kept encrypted by `keys`: see [`Encrypted`].
+    /// This store, with the span of the first run kept with each result, so that replays are linked to it: see [`Traced`]. Last of all
+    /// layers, also after `cached`.
+    #[cfg(feature = "trace-links")]
+    #[must_use]
+    fn traced<L: TraceLinks>(self, links: L) -> Traced<Self, L> {
+        Traced::new(self, Tracing::by(links))
+    }
+
+    /// This store, with results encrypted with `keys`: see [`Encrypted`].
     #[cfg(feature = "encryption")]
     #[must_use]
     fn encrypted(self, keys: KeyRing) -> Encrypted<Self> {
         Encrypted::new(self, Encryption::with(keys))
     }
 
-    /// This store, with keys and fingerprints that cannot be read in it nor guessed without `secret`, 32
-    /// bytes from a cryptographic generator: see [`DigestedKeys`].
+    /// This store, with keys and fingerprints that nobody can read or guess without `secret`: see [`DigestedKeys`]. The
+    /// secret is 32 bytes from a cryptographic generator.
     #[cfg(feature = "encryption")]
     #[must_use]
     fn digest_keys(self, secret: &[u8; 32]) -> DigestedKeys<Self> {

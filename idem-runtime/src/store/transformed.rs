@@ -1,12 +1,13 @@
-//! Any store, with what it holds changed on the way in and changed back on the way out.
+//! Any store, with its data changed on the way in and changed back on the way out.
 //!
-//! Owns how a record's name, fingerprint, result and steps pass through. What becomes of each is the
-//! [`Transform`]'s; leases, fences and all else are the store's, and pass as they are.
+//! Owns which data pass through a [`Transform`]: a record's name, fingerprint, result and steps. The [`Transform`] owns
+//! how they change. Leases, fences and everything else pass unchanged.
 
 use std::fmt;
 
 use bytes::Bytes;
 
+use super::marks::{self, Mark, Marks};
 use crate::error::StoreError;
 use idem_core::RecordKey;
 use idem_core::inspection::Inspection;
@@ -18,81 +19,141 @@ use idem_core::protocol::{
 };
 use idem_core::{Store, Waiters};
 
-/// Which bytes of a record these are.
+/// Which part of a record some bytes are.
 #[derive(Clone, Copy)]
 #[cfg_attr(
     not(feature = "encryption"),
     allow(dead_code, reason = "only what is sealed is bound to its place")
 )]
 pub(super) enum Part<'a> {
-    /// Its result.
+    /// The result of the record.
     Result(Verdict),
     /// The result of a step.
     Step {
-        /// How many steps are before it.
+        /// How many steps are recorded before it.
         position: u32,
-        /// What the body calls it.
+        /// Its name.
         name: &'a str,
-        /// What must not change under this name.
+        /// The fingerprint of its input.
         input: Option<Fingerprint>,
     },
 }
 
-/// What becomes of a record on its way into a store, and on its way back.
+/// A layer that leaves a mark.
+pub(super) struct Layer {
+    /// What its marks call it.
+    pub(super) name: &'static str,
+    /// What is said where the store's mark is another.
+    pub(super) differs: &'static str,
+}
+
+/// How a record changes on its way into a store and on its way back.
 pub(super) trait Transform: Clone + Send + Sync + 'static {
-    /// What the store is called with it.
+    /// The name of the wrapped store in `Debug`.
     const NAME: &'static str;
+
+    /// The layer whose keys the store must have been used under; `None` where there are no keys.
+    const LAYER: Option<Layer> = None;
+
+    /// What the store keeps of the layer's keys.
+    fn marks(&self) -> Vec<Mark> {
+        Vec::new()
+    }
 
     /// The name under which the store has the record.
     fn name(&self, key: &RecordKey) -> Result<RecordKey, StoreError> {
         Ok(key.clone())
     }
 
-    /// What the store has in the place of a fingerprint; equal for equal ones of the record of this
-    /// name, and only for them.
+    /// The stored form of a fingerprint. For one record, two stored forms are equal exactly if the fingerprints are.
     fn hide(&self, _name: &RecordKey, print: Fingerprint) -> Fingerprint {
         print
     }
 
-    /// The fingerprint in whose place the store has this one.
+    /// The fingerprint with this stored form.
     fn reveal(&self, _name: &RecordKey, print: Fingerprint) -> Fingerprint {
         print
     }
 
-    /// What the store has in the place of these bytes. Of a step it is the same each time: that is how the
-    /// store tells a step that is asked again.
+    /// The stored form of these bytes. For a step it must be the same each time, because the store compares steps to
+    /// recognize a repeated request.
     fn pack(&self, _name: &RecordKey, _part: Part<'_>, plain: &Bytes) -> Result<Bytes, StoreError> {
         Ok(plain.clone())
     }
 
-    /// The bytes in whose place the store has these.
+    /// The bytes with this stored form.
     fn unpack(&self, _name: &RecordKey, _part: Part<'_>, stored: Bytes) -> Result<Bytes, StoreError> {
         Ok(stored)
     }
 
-    /// The largest result that may be packed, where the store takes at most `inner`.
+    /// The largest result before the change, if the store takes at most `inner`.
     fn max_result_bytes(&self, inner: Option<usize>) -> Option<usize> {
         inner
     }
 
-    /// Where those who wait for a key meet: with those of the store itself, if its keys are the same.
+    /// The waiters of the wrapped store: those of the inner store, if its keys are the same.
     fn waiters<'a>(&'a self, inner: &'a Waiters) -> &'a Waiters {
         inner
     }
 }
 
-/// A store behind another one's face: see [`Store`] for what makes one.
+/// A store that changes records on their way into another store and back.
 ///
 /// Clones share the store and its settings.
 #[derive(Clone)]
 pub struct Transformed<S, T> {
     inner: S,
     transform: T,
+    marks: Marks,
 }
 
 impl<S, T> Transformed<S, T> {
-    pub(super) const fn new(inner: S, transform: T) -> Self {
-        Self { inner, transform }
+    pub(super) fn new(inner: S, transform: T) -> Self {
+        Self { inner, transform, marks: Marks::default() }
+    }
+
+    /// The same store, which neither leaves nor compares the mark of its layer: for tools that do so by
+    /// [`is_marked`](Self::is_marked).
+    #[must_use]
+    pub fn without_mark(self) -> Self {
+        Self { marks: Marks::off(), ..self }
+    }
+
+    /// Whether the store has a mark of this layer, with one of its keys.
+    ///
+    /// # Errors
+    ///
+    /// A [`StoreErrorKind::WrongKeys`](crate::StoreErrorKind) if the mark is of other keys; else as [`Store::get`].
+    #[allow(private_bounds, reason = "the layers are ours")]
+    pub async fn is_marked(&self) -> Result<bool, StoreError>
+    where
+        S: Store,
+        T: Transform,
+    {
+        let Some(layer) = T::LAYER else { return Ok(false) };
+        match marks::compare(&self.inner, layer.name, &self.transform.marks()).await {
+            Ok((_, is_marked)) => Ok(is_marked),
+            Err(marks::Fault::Differs) => Err(StoreError::wrong_keys(layer.differs)),
+            Err(marks::Fault::Store(error)) => Err(error),
+        }
+    }
+
+    /// Refuses a store that was used under other keys. One look at the first use; after that, a load.
+    async fn agree(&self) -> Result<(), StoreError>
+    where
+        S: Store,
+        T: Transform,
+    {
+        let Some(layer) = T::LAYER else { return Ok(()) };
+        if self.marks.are_settled() {
+            return Ok(());
+        }
+        let marks = self.transform.marks();
+        // On the heap: the future of every call would be as large as this one.
+        if Box::pin(self.marks.look(&self.inner, layer.name, &marks)).await {
+            return Err(StoreError::wrong_keys(layer.differs));
+        }
+        Ok(())
     }
 
     #[cfg(feature = "encryption")]
@@ -102,7 +163,7 @@ impl<S, T> Transformed<S, T> {
 
     #[cfg(feature = "encryption")]
     pub(super) fn change(self, change: impl FnOnce(T) -> T) -> Self {
-        Self { inner: self.inner, transform: change(self.transform) }
+        Self { inner: self.inner, transform: change(self.transform), marks: self.marks }
     }
 }
 
@@ -156,7 +217,7 @@ impl<S, T> Transformed<S, T> {
     where
         T: Transform,
     {
-        // No store has so many.
+        // No record has so many steps.
         let position = u32::try_from(position).unwrap_or(u32::MAX);
         let part = Part::Step { position, name: &step.name, input: step.input };
         let result = self.unpack(name, part, step.result)?;
@@ -183,6 +244,10 @@ impl<S, T> Transformed<S, T> {
 
 impl<S: Store, T: Transform> Store for Transformed<S, T> {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
+        if marks::is_mark(key) {
+            return self.inner.claim(key, request).await;
+        }
+        self.agree().await?;
         let name = self.transform.name(key)?;
         let fingerprint = request.fingerprint.map(|print| self.transform.hide(&name, print));
         match self.inner.claim(&name, &request.clone().with_fingerprint(fingerprint)).await? {
@@ -213,6 +278,11 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
+        if marks::is_mark(key) {
+            let Some(layer) = T::LAYER else { return self.inner.complete(key, request).await };
+            let result = marks::through(layer.name, &request.result);
+            return self.inner.complete(key, &request.clone().with_result(result)).await;
+        }
         let name = self.transform.name(key)?;
         let result = self.pack(&name, Part::Result(request.verdict), &request.result)?;
         self.inner.complete(&name, &request.clone().with_result(result)).await
@@ -227,15 +297,22 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
         let Some((verdict, result)) = resolution.recorded() else {
             return self.inner.resolve(&name, resolution).await;
         };
+        self.agree().await?;
         let result = self.pack(&name, Part::Result(verdict), result)?;
         self.inner.resolve(&name, &resolution.clone().with_result(result)).await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        if marks::is_mark(key) {
+            return self.inner.forget(key).await;
+        }
         self.inner.forget(&self.transform.name(key)?).await
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        if marks::is_mark(key) {
+            return self.inner.get(key).await;
+        }
         let name = self.transform.name(key)?;
         let record = self.inner.get(&name).await?;
         record.map(|record| self.unpack_record(&name, record)).transpose()
@@ -245,10 +322,12 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
         self.inner.purge(limit).await
     }
 
-    /// Names, steps and sizes are those of what lies in the store: what cannot be unpacked is no reason
-    /// to keep the rest from an operator.
+    /// Without the marks of layers. Names, steps and sizes are as stored, because an operator must see a record even if its result cannot be
+    /// unpacked.
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let mut page = self.inner.list(request).await?;
+        // What the layers keep for themselves is no call's record.
+        page.records.retain(|listed| !marks::is_mark(&listed.key));
         for Listed { key, record, .. } in &mut page.records {
             record.fingerprint = record.fingerprint.map(|print| self.transform.reveal(key, print));
         }

@@ -1,4 +1,4 @@
-//! What a body has begun outside its own task: told when the claim is gone; steps that must not run unrecorded.
+//! Work that a body starts outside its own task: it learns when the claim is gone. Steps that must not run unrecorded.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{Failure, LEASE, Runs, operation, record_key};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Work outside the body, which ends when the claim is gone.
+/// Starts work outside the body that ends when the claim is gone.
 fn outside() -> JoinHandle<()> {
     let lost = idem::context().unwrap().lease_lost();
     tokio::spawn(lost)
@@ -23,7 +23,7 @@ async fn work_outside_the_body_is_told_when_the_claim_is_lost() {
     let (told, mut listens) = tokio::sync::mpsc::unbounded_channel();
     let lost = std::sync::Mutex::new(None);
     let call = operation().run(&store, "k", || async {
-        // Two of them.
+        // Starts two of them.
         for _ in 0..2 {
             let (outside, told) = (outside(), told.clone());
             tokio::spawn(async move { told.send((outside.await, Instant::now())) });

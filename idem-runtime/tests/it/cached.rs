@@ -1,4 +1,4 @@
-//! Recorded results replayed from this process's memory.
+//! Tests of recorded results that are replayed from this process's memory.
 
 use crate::sealed_support;
 
@@ -16,7 +16,7 @@ use tokio::time::{advance, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Clones, as one process has.
+/// The kit's clients are clones, as in one process.
 #[test]
 fn the_conformance_kit_holds() -> Result<(), Violation> {
     for check in conformance::all() {
@@ -96,7 +96,7 @@ async fn the_store_is_asked_again_after_the_bound() {
         assert!(!is_hit(&inner, &store).await);
         advance(bound - Duration::from_millis(1)).await;
         assert!(is_hit(&inner, &store).await);
-        // A hit does not prolong it.
+        // A hit does not extend the time for which a result is cached.
         advance(Duration::from_millis(1)).await;
         assert!(!is_hit(&inner, &store).await);
         assert!(is_hit(&inner, &store).await);
@@ -119,7 +119,8 @@ async fn a_result_is_not_replayed_after_its_end_though_the_bound_is_longer() {
     recorded_as(&store, &key("a"), &short_lived(), Verdict::Completed, b"1").await;
     advance(SECOND).await;
     assert!(!is_hit(&inner, &store).await);
-    // Its end is one second away; clocks may drift apart, so the last thousandth is the store's.
+    // The record expires in one second. Clocks may drift apart, so in the last thousandth of that time the store is
+    // asked.
     advance(Duration::from_millis(990)).await;
     assert!(is_hit(&inner, &store).await);
     advance(Duration::from_millis(10)).await;
@@ -127,7 +128,7 @@ async fn a_result_is_not_replayed_after_its_end_though_the_bound_is_longer() {
     assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
 }
 
-/// A reading of the store's clock is as good as new: what was read a while ago is carried on.
+/// An old reading of the store's clock is as good as a new one, because the time since then is added.
 #[tokio::test(start_paused = true)]
 async fn a_result_is_not_replayed_after_its_end_by_a_reading_of_a_while_ago() {
     let (inner, store) = watched(Caching::entries(10).ask_again_after(SECOND * 600));
@@ -143,7 +144,7 @@ async fn a_result_is_not_replayed_after_its_end_by_a_reading_of_a_while_ago() {
     assert!(matches!(asked(&inner, &store, &claim()).await.0, ClaimAnswer::Granted(_)));
 }
 
-/// The answer that tells the clock was long on its way: that makes the clock later, not earlier.
+/// The answer with the clock's time arrived late. That makes the assumed time later, not earlier.
 #[tokio::test(start_paused = true)]
 async fn a_slow_reading_of_the_clock_prolongs_nothing() {
     let (inner, store) = watched(Caching::entries(10).ask_again_after(SECOND * 600));
@@ -186,7 +187,7 @@ async fn a_forgotten_key_is_not_replayed_by_this_store_or_a_clone() {
 async fn an_answer_on_its_way_while_the_key_is_forgotten_is_not_kept() {
     let ((inner, store), a) = (watched(10), key("a"));
     recorded(&store, &key("a"), Verdict::Completed, b"1").await;
-    // Applied at once, answered late: so it has the old result.
+    // The claim is applied at once and answered late, so the answer has the old result.
     inner.next(OperationKind::Claim, Fault::DelayAfter(SECOND));
     let (old, forgotten) = tokio::join!(replayed(&store, &a), async {
         sleep(SECOND / 2).await;
@@ -204,7 +205,7 @@ async fn an_answer_that_comes_while_the_key_is_being_forgotten_is_not_kept() {
     inner.next(OperationKind::Forget, Fault::DelayBefore(SECOND));
     let (forgotten, ()) = tokio::join!(store.forget(&a), async {
         sleep(SECOND / 2).await;
-        // Asked and answered before the record goes.
+        // The claim is answered before the record is deleted.
         assert_eq!(replayed(&store, &key("a")).await.1, value(b"1"));
     });
     assert!(forgotten.unwrap());
@@ -218,7 +219,7 @@ async fn a_result_of_before_is_not_kept_over_one_of_after() {
     inner.next(OperationKind::Claim, Fault::DelayAfter(SECOND));
     let (old, ()) = tokio::join!(replayed(&store, &a), async {
         sleep(SECOND / 2).await;
-        // Another process forgets it, and this one runs it again meanwhile.
+        // Another process forgets the key, and this process runs the call again meanwhile.
         inner.inner().forget(&key("a")).await.unwrap();
         recorded(&store, &key("a"), Verdict::Completed, b"2").await;
     });
@@ -318,7 +319,7 @@ async fn no_more_entries_and_no_more_bytes_are_kept_than_allowed() {
     assert!((5..=10).contains(&some), "{some}");
     assert_eq!(kept(Caching::entries(0), &small[..9]).await, 0);
     assert_eq!(kept(Caching::entries(10).max_bytes(0), &small[..9]).await, 0);
-    // One that is larger than all of it.
+    // A result that is larger than the whole cache.
     assert_eq!(kept(Caching::entries(10).max_bytes(5_000), &large[..3]).await, 0);
 }
 
@@ -337,7 +338,8 @@ async fn callers_that_wait_cost_the_store_one_poll_a_round_however_many_there_ar
     };
     let (results, ()) = join(join_all(calls), recording).await;
     assert!(results.into_iter().all(|result| result.unwrap() == 7));
-    // One question each to begin with, and one poll of at most twenty a second, after a faster start.
+    // Each caller claims once at the beginning. Then one of them polls, at most twenty times a second after a faster
+    // start.
     let asked = claims(&inner);
     assert!((201..300).contains(&asked), "{asked} claims");
 }

@@ -1,4 +1,4 @@
-//! Results kept compressed.
+//! Tests of compressed results.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn key() -> RecordKey {
     RecordKey::new(Scope::new("test.compressed").unwrap(), Key::new("a").unwrap())
 }
 
-/// Records `result` and says what is replayed.
+/// Records `result`.
 async fn record(store: &impl Store, result: Bytes) {
     let owner = Owner::random();
     let ttl = Duration::from_secs(60);

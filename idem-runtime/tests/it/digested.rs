@@ -1,4 +1,4 @@
-//! Keys and fingerprints that say nothing in the store; and all the changes to a store together.
+//! Tests of digested keys and fingerprints, and of all wrappers of a store together.
 
 use crate::sealed_support;
 
@@ -18,7 +18,7 @@ fn red() -> Claim {
     claim().with_fingerprint(Some(Fingerprint::from_bytes([1; 32])))
 }
 
-/// Every check but those of `listing`: a walk gives digests in the place of keys.
+/// All checks except those of `listing`, because a walk returns digests instead of keys.
 #[test]
 fn the_conformance_kit_holds_but_for_the_names_in_a_walk() -> Result<(), Violation> {
     for check in conformance::all().iter().filter(|check| check.theme() != "listing") {
@@ -34,7 +34,7 @@ fn the_conformance_kit_holds_but_for_the_names_in_a_walk() -> Result<(), Violati
 #[tokio::test]
 async fn the_store_has_digests_and_a_walk_gives_them() {
     let inner = MemoryStore::new();
-    let store = inner.clone().digest_keys(&SECRET);
+    let store = inner.clone().digest_keys(&SECRET).without_mark();
     recorded(&store, &key("alice@example.com"), Verdict::Completed, b"1").await;
     assert_eq!(inner.get(&key("alice@example.com")).await.unwrap(), None);
     for walked in [&inner.list(&List::default()).await.unwrap(), &store.list(&List::default()).await.unwrap()]
@@ -50,7 +50,7 @@ async fn the_store_has_digests_and_a_walk_gives_them() {
 #[tokio::test]
 async fn another_secret_and_another_scope_give_other_digests() {
     let inner = MemoryStore::new();
-    let store = inner.clone().digest_keys(&SECRET);
+    let store = inner.clone().digest_keys(&SECRET).without_mark();
     recorded(&store, &key("a"), Verdict::Completed, b"1").await;
     let names = async || {
         let walked = inner.list(&List::default()).await.unwrap();
@@ -59,14 +59,14 @@ async fn another_secret_and_another_scope_give_other_digests() {
     let of_scope = RecordKey::new(Scope::new("test.other").unwrap(), key("a").key().clone());
     granted(&store, &of_scope, &claim()).await;
     assert_eq!(names().await.len(), 2);
-    granted(&inner.clone().digest_keys(&[0x22; 32]), &key("a"), &claim()).await;
+    granted(&inner.clone().digest_keys(&[0x22; 32]).without_mark(), &key("a"), &claim()).await;
     assert_eq!(names().await.len(), 3);
 }
 
 #[tokio::test]
 async fn a_fingerprint_is_compared_but_not_stored_and_comes_back() {
     let inner = MemoryStore::new();
-    let store = inner.clone().digest_keys(&SECRET);
+    let store = inner.clone().digest_keys(&SECRET).without_mark();
     recorded_as(&store, &key("a"), &red(), Verdict::Completed, b"1").await;
     recorded_as(&store, &key("b"), &red(), Verdict::Completed, b"1").await;
 
@@ -89,7 +89,7 @@ async fn a_fingerprint_is_compared_but_not_stored_and_comes_back() {
 #[tokio::test]
 async fn the_input_of_a_step_is_not_stored_and_comes_back() {
     let inner = MemoryStore::new();
-    let store = inner.clone().digest_keys(&SECRET);
+    let store = inner.clone().digest_keys(&SECRET).without_mark();
     let request = claim();
     let grant = granted(&store, &key("a"), &request).await;
     let asked = step("charge", b"1");
@@ -101,7 +101,7 @@ async fn the_input_of_a_step_is_not_stored_and_comes_back() {
     assert_ne!(stored.input, asked.input);
 }
 
-/// A key and its digest are two records, so who waits for one must not be given the other's result.
+/// A key and its digest name two records, so a caller that waits for one must not get the result of the other.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_digested_key_is_not_given_the_result_of_the_plain_one() {
     let inner = MemoryStore::new();

@@ -1,4 +1,4 @@
-//! Runs of which nobody knows how they ended, and workers that are alive in doubt.
+//! Tests of runs whose outcome is unknown, and of workers that are alive while their key is in doubt.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -17,7 +17,7 @@ async fn state(store: &MemoryStore) -> Option<State> {
     store.get(&record_key("k")).await.unwrap().map(|record| record.state)
 }
 
-/// A body that is slower than an outage of its store; a rival finds its lease lapsed meanwhile.
+/// Runs a body that takes longer than an outage of its store. Another call finds its lease lapsed meanwhile.
 async fn outlives(
     operation: Operation,
     ends: impl AsyncFnOnce() -> Result<usize, Failure>,

@@ -1,4 +1,4 @@
-//! Results kept encrypted.
+//! Tests of encrypted results.
 
 use crate::sealed_support;
 
@@ -19,7 +19,7 @@ use sealed_support::{claim, granted, key, recorded, replayed, ring, step, value}
 
 const SECRET: &[u8] = b"{\"card\":\"4111 1111 1111 1111\"}";
 
-/// A walk tells sizes as they are in the store, so with the envelope.
+/// A walk returns sizes as stored, including the envelope.
 fn sized_as_stored(check: &&Check) -> bool {
     check.name() != "a_listed_result_is_told_by_its_size_alone"
 }
@@ -36,7 +36,7 @@ fn the_conformance_kit_holds() -> Result<(), Violation> {
     Ok(())
 }
 
-/// The store's limit is one for what is encrypted.
+/// The store's limit applies to the encrypted result.
 #[test]
 fn the_conformance_kit_holds_with_a_limit() -> Result<(), Violation> {
     for check in conformance::all().iter().filter(sized_as_stored) {
@@ -60,7 +60,7 @@ async fn stored(store: &impl Store, key: &RecordKey) -> Bytes {
     }
 }
 
-/// Asks for the result in each way there is, and says why it is not to be had.
+/// Asks for the result in every way, and returns why it is not available.
 async fn refused(store: &impl Store, key: &RecordKey) -> SealError {
     let by_claim = why(&store.claim(key, &claim()).await.unwrap_err());
     assert_eq!(why(&store.get(key).await.unwrap_err()), by_claim);
@@ -106,7 +106,7 @@ async fn an_operators_result_is_encrypted_too() {
     let word = Resolution::Record(Verdict::Completed, value(SECRET));
     assert_eq!(store.resolve(&key("a"), &word).await.unwrap(), ResolveAnswer::Resolved);
     assert_eq!(replayed(&store, &key("a")).await, (Verdict::Completed, value(SECRET)));
-    let error = refused(&inner.encrypted(KeyRing::new(9, &[9; 32])), &key("a")).await;
+    let error = refused(&inner.encrypted(KeyRing::new(9, &[9; 32])).without_mark(), &key("a")).await;
     assert!(matches!(error, SealError::UnknownKey { id: 1, .. }), "{error:?}");
 }
 
@@ -129,7 +129,7 @@ async fn a_key_that_was_rotated_out_of_writing_still_reads() {
     let rotated = KeyRing::new(2, &[2; 32]).and_reads(1, &[1; 32]).unwrap();
     let store = inner.clone().encrypted(rotated);
     assert_eq!(replayed(&store, &key("a")).await.1, value(SECRET));
-    // What is written now needs the new key, and only that.
+    // A result that is written now needs only the new key.
     recorded(&store, &key("b"), Verdict::Completed, SECRET).await;
     let only_new = inner.encrypted(KeyRing::new(2, &[2; 32]));
     assert_eq!(replayed(&only_new, &key("b")).await.1, value(SECRET));
@@ -150,9 +150,14 @@ fn two_keys_of_one_number_are_refused() {
 #[tokio::test]
 async fn another_key_under_the_same_number_is_not_taken_for_the_first() {
     let inner = MemoryStore::new();
-    recorded(&inner.clone().encrypted(KeyRing::new(1, &[1; 32])), &key("a"), Verdict::Completed, SECRET)
-        .await;
-    let error = refused(&inner.encrypted(KeyRing::new(1, &[2; 32])), &key("a")).await;
+    recorded(
+        &inner.clone().encrypted(KeyRing::new(1, &[1; 32])).without_mark(),
+        &key("a"),
+        Verdict::Completed,
+        SECRET,
+    )
+    .await;
+    let error = refused(&inner.encrypted(KeyRing::new(1, &[2; 32])).without_mark(), &key("a")).await;
     assert!(matches!(error, SealError::NotAuthentic { id: 1, .. }), "{error:?}");
 }
 
@@ -199,7 +204,7 @@ async fn records_that_are_swapped_are_found() {
     for (key, verdict) in [
         (key("b"), Verdict::Completed),
         (of_scope("test.other", "a"), Verdict::Completed),
-        // The same text in a row.
+        // Scope and key together are the same text.
         (of_scope("test.seale", "da"), Verdict::Completed),
         (same_key, Verdict::Failed),
     ] {
@@ -218,7 +223,7 @@ async fn a_record_from_before_is_refused_unless_plain_ones_are_accepted() {
     assert_eq!(refused(&store, &key("a")).await, SealError::Plain);
     let store = store.accept_plain();
     assert_eq!(replayed(&store, &key("a")).await.1, value(SECRET));
-    // What is encrypted is checked all the same.
+    // An encrypted result is still checked.
     recorded(&store, &key("b"), Verdict::Completed, SECRET).await;
     assert_eq!(replayed(&store, &key("b")).await.1, value(SECRET));
 }
@@ -232,7 +237,7 @@ async fn steps_come_back_and_are_not_to_be_read_in_the_store() {
     let steps = [step("reserve", SECRET), step("charge", b""), step("charge", SECRET)];
     for (position, step) in (0..).zip(&steps) {
         let request = RecordStep::new(request.owner, grant.fence, position, step.clone());
-        // The second time because the answer was lost.
+        // The second request follows a lost answer.
         for _ in 0..2 {
             let answer = store.record_step(&key("a"), &request).await.unwrap();
             assert_eq!(answer, RecordStepAnswer::Recorded);
@@ -310,7 +315,7 @@ async fn an_operation_that_fails_open_does_not_run_what_cannot_be_decrypted() {
     let operation = Operation::new("test.sealed").fail_open();
     let store = inner.clone().encrypted(ring());
     assert_eq!(operation.run(&store, "a", || async { Ok::<_, Error>(7) }).await.unwrap(), 7);
-    let store = inner.encrypted(KeyRing::new(3, &[3; 32]));
+    let store = inner.encrypted(KeyRing::new(3, &[3; 32])).without_mark();
     let again = operation.run(&store, "a", || async { panic!("it ran again") });
     let error: Error = again.await.map(|never: i32| never).unwrap_err();
     assert!(matches!(error, Error::Store { .. }), "{error}");

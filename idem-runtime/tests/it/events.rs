@@ -1,4 +1,4 @@
-//! What the engine tells those who watch.
+//! Tests of the events that the engine emits.
 #![allow(unreachable_pub)]
 
 use std::io;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-/// The events of this thread, since they were begun to be kept.
+/// The events of this thread since this was made.
 #[derive(Clone, Default)]
 pub struct Events(Arc<Mutex<Vec<u8>>>);
 
@@ -36,7 +36,7 @@ impl Events {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// Level, name and reason of each.
+    /// The level, name and reason of each event.
     pub fn all(&self) -> Vec<[String; 3]> {
         let text = self.text();
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -53,7 +53,7 @@ impl Events {
         self.all().into_iter().map(|[_, name, _]| name).collect()
     }
 
-    /// Level and reason of the only event of this name.
+    /// The level and reason of the only event with this name.
     pub fn only(&self, name: &str) -> [String; 2] {
         let mut found = self.all().into_iter().filter(|[_, event, _]| event == name);
         let [level, _, reason] = found.next().unwrap_or_else(|| panic!("no {name} in {:?}", self.all()));

@@ -1,4 +1,4 @@
-//! Recording behind the caller, and waiting for it when a program ends.
+//! Tests of recording in the background, and of waiting for it when a program ends.
 
 use std::sync::{Arc, Mutex as Shared};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::events::Events;
 use crate::support::{Failure, LEASE, Runs, crashed_worker, operation, record_key};
 
-/// What is counted is the process's: one test at a time, where they share one.
+/// The counts are those of the process, so only one test runs at a time if tests share a process.
 async fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::const_new(());
     ONE.lock().await
@@ -135,7 +135,7 @@ fn a_runtime_that_is_dropped_leaves_nothing_to_wait_for_and_says_what_is_lost() 
     drop(alone);
 }
 
-/// Settings that note what is given up, for as long as this is there.
+/// Settings that note the results that are given up, until this is dropped.
 struct Installed {
     lost: Arc<Shared<Vec<Unrecorded>>>,
 }
@@ -194,7 +194,7 @@ async fn results_beyond_the_bounds_and_those_that_another_took_over_go_to_the_ho
         operation().run(&store, key, body).await.unwrap();
         installed.lost().len() == before
     };
-    // With their quotes, 3 + 4 bytes are kept; 4 more are too many, and 3 are not.
+    // Results of 3 and 4 bytes, quotes included, are kept. A further 4 bytes are too many, and 3 are not.
     assert!(kept("1", 1).await && kept("2", 2).await);
     assert!(!kept("3", 2).await, "beyond the bytes");
     assert!(kept("4", 1).await);
@@ -224,7 +224,7 @@ async fn a_gauge_says_how_many_results_wait_and_how_large_they_are() {
     let recorder = metrics_util::debugging::DebuggingRecorder::new();
     let snapshots = recorder.snapshotter();
     let _guard = metrics::set_default_local_recorder(&recorder);
-    // What they rose and fell by since the last look.
+    // How much the gauges changed since they were last read.
     let gauges = || {
         use metrics_util::debugging::DebugValue;
         let all = snapshots.snapshot().into_vec();

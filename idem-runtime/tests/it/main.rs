@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
-// The tests of several crates share their helpers, and know the face.
+// The test helpers that several crates share use the name of the public crate.
 extern crate idem_runtime as idem;
 
 mod beyond_the_task;
@@ -14,11 +14,14 @@ mod encrypted;
 mod events;
 mod lambda_batch;
 mod late;
+mod marks;
 mod message;
 mod message_consumer;
 mod message_outage;
+mod message_overlap;
 mod message_shutdown;
 mod message_support;
+mod message_tasks;
 mod pace;
 mod results;
 mod sealed_support;

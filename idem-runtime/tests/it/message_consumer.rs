@@ -136,6 +136,29 @@ async fn a_message_in_flight_elsewhere_is_retried_when_its_lease_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_duplicate_waits_for_its_own_consumer_in_whatever_order_the_store_answers() {
+    // The claim of the first is answered after the refusal of the second.
+    let late_grant = |store: &FaultStore<MemoryStore>| {
+        store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_secs(3)));
+    };
+    // The refusal of the second is answered after the first has ended.
+    let late_refusal = |store: &FaultStore<MemoryStore>| {
+        store.next(OperationKind::Claim, None);
+        store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_secs(5)));
+    };
+    for (late, at) in [(&late_grant as &dyn Fn(&_), [4, 4]), (&late_refusal, [1, 5])] {
+        let memory = MemoryStore::new();
+        let store = FaultStore::new(memory.clone());
+        late(&store);
+        let (shop, broker) = (Shop::on(store), Broker::new(&memory));
+        let messages = broker.messages(&["1 ok", "1 ok"]);
+        let summary = message::run(stream::iter(messages), |m| shop.ship(m)).await;
+        assert_eq!(broker.told(), told(&[(at[0], "ack 1"), (at[1], "ack 1")]));
+        assert_eq!((summary.replayed, summary.retried), (1, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_error_of_the_stream_ends_nothing_and_is_not_asked_for_in_haste() {
     let shop = Shop::new();
     let broker = Broker::new(&shop.store);

@@ -1,4 +1,4 @@
-//! How long an attempt may take, and when the next is due.
+//! Tests of how long an attempt may take, and when the next one is due.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,7 +141,7 @@ async fn many_bodies_that_time_out_leave_no_lease_behind() {
     let store = MemoryStore::new();
     let (one, two) = join(hanging(operation(), &store), async {
         sleep(LIMIT).await;
-        // Not before the first one is over, and not a lease later.
+        // The call runs when the first one is over, and does not wait for the end of a lease.
         operation().wait(Duration::from_secs(1)).run(&store, "k", || async { Ok::<_, Failure>(2) }).await
     })
     .await;

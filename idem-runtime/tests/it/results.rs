@@ -1,4 +1,4 @@
-//! Results that cannot be given to a duplicate: said at once, and with the reason.
+//! Tests of results that a duplicate cannot get: that is reported at once, with the reason.
 
 use std::collections::HashMap;
 
@@ -48,7 +48,7 @@ async fn a_result_that_is_too_large_is_told_at_once_and_one_that_fits_is_not() {
     }
 }
 
-/// What it writes, it does not read.
+/// A type that cannot decode what it encodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Receipt {
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -90,7 +90,7 @@ async fn a_steps_value_that_cannot_be_given_to_a_later_run_is_told_at_once() {
     let (events, _guard) = Events::start();
     let (store, runs) = (MemoryStore::new(), Runs::default());
     let body = || async {
-        // Told once: the second run is given it, or not.
+        // The second run gets an error for each of these steps.
         let pairs = idem::step("pairs", pairs).await;
         let receipt = idem::step("receipt", receipt).await;
         if runs.run() == 1 {

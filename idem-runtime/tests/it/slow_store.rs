@@ -1,4 +1,4 @@
-//! Waiting and leases where the store is slow or a deadline is near.
+//! Tests of waiting and of leases if the store is slow or a deadline is near.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Where a call is made: in which runtime, within which other call, under which key.
+//! Tests of where a call is made: in which runtime, inside which other call, under which key.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn a_body_that_calls_itself_under_its_own_key_is_told_so_at_once() {
         async move { call.run(store, key, move || async move { Ok::<_, Failure>(runs.run()) }).await }
     };
     let call = operation().run(&store, "k", || async {
-        // Through another call, too.
+        // Also through another call.
         let between = operation().run(&store, "between", || inner("k")).await;
         assert!(between.unwrap_err().to_string().contains("its own body"));
         let started = Instant::now();
@@ -64,7 +64,7 @@ async fn a_finished_key_is_used_as_it_is() {
     assert_eq!(call.await.unwrap(), "order/42");
     let record = idem::RecordKey::new(record_key("k").scope().clone(), key.clone());
     assert!(store.get(&record).await.unwrap().is_some());
-    // As a part among others it is a value like any.
+    // As one of several parts, a key is encoded like any value.
     let call = operation().run(&store, (key, 1), || async {
         Ok::<_, Failure>(idem::context().unwrap().key().as_str().to_owned())
     });

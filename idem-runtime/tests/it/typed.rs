@@ -1,4 +1,4 @@
-//! Operations with rules about their results: the same as the attribute has.
+//! Tests of operations with rules about their results, the same rules as in the attribute.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ struct Receipt {
     currency: String,
 }
 
-/// Until some version ago the number alone was recorded, and once in a format of its own.
+/// Decodes results of older versions of the program: a number alone, and an own format.
 fn of_old(recorded: &[u8]) -> Option<Receipt> {
     let number = match recorded {
         [5, number] => u64::from(*number),
@@ -82,7 +82,7 @@ async fn a_recorded_result_that_does_not_decode_is_upgraded_and_stays_as_it_was_
     let new = Receipt { number: 8, currency: "USD".to_owned() };
     for (recorded, receipt) in [
         (&b"7"[..], Receipt { number: 7, currency: "EUR".to_owned() }),
-        // A format that this version does not know.
+        // In a format that this version of idem does not know.
         (b"\x05\x06", Receipt { number: 6, currency: "EUR".to_owned() }),
         // What decodes is not upgraded.
         (br#"{"number":8,"currency":"USD"}"#, new),
@@ -131,7 +131,7 @@ async fn rules_and_recovery_go_together() {
     assert_eq!(operation.run(&store, "k", || async { Ok(0) }).await.unwrap(), 20, "and recorded");
 }
 
-/// Whatever is `run` can be detached.
+/// Every call of `run` can also be detached.
 async fn detached(call: impl Future<Output = Result<usize, Failure>>) {
     assert!(timeout(SECOND, call).await.is_err(), "the caller goes away");
     assert!(idem::drain(SECOND * 60).await.is_complete());
@@ -164,7 +164,7 @@ async fn a_timeout_ends_a_detached_body_whose_caller_has_gone() {
     detached(operation.run_detached(&store, "k", slow)).await;
     let record = store.get(&record_key("k")).await.unwrap().unwrap();
     assert_eq!((record.state, record.recovered), (State::Released, true), "as in a crash");
-    // With its caller there, the caller is told.
+    // If the caller is still there, it gets the error.
     let timed_out = operation.run_detached(&store, "k", slow).await.unwrap_err();
     assert_eq!(timed_out.kind(), "timed_out");
 }
@@ -174,20 +174,20 @@ async fn a_body_that_blocks_its_thread_ends_when_it_lets_go_of_it() {
     let store = MemoryStore::new();
     let operation = Operation::new("blocking").timeout(Duration::from_millis(20));
     let block = || std::thread::sleep(Duration::from_millis(60));
-    // It awaits after that: it is dropped there.
+    // It awaits after that and is dropped there.
     let awaits = || async move {
         block();
         sleep(SECOND * 60).await;
         Ok::<_, Failure>(1)
     };
     assert_eq!(operation.run(&store, "awaits", awaits).await.unwrap_err().kind(), "timed_out");
-    // It has its result by then: nothing is gained by throwing that away.
+    // It already has its result then, so the result is kept.
     let returns = || async move {
         block();
         Ok::<_, Failure>(2)
     };
     assert_eq!(operation.run(&store, "returns", returns).await.unwrap(), 2);
-    // In a thread for such work, only the wait for it ends; the work goes on.
+    // In `spawn_blocking`, only the wait for the work ends; the work continues.
     let (done, told) = tokio::sync::oneshot::channel();
     let spawned = || async move {
         let work = tokio::task::spawn_blocking(move || {

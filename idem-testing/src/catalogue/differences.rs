@@ -1,10 +1,10 @@
-//! What a difference between two catalogues means for records that are already there, in words.
+//! What the differences between two catalogues mean for existing records, as sentences.
 //!
 //! Knows no file and no program.
 
 use idem_runtime::{Catalogue, CatalogueKeyPart, CatalogueOperation};
 
-/// What the change from `old` to `new` does to the records of `old`: a sentence a change, none where nothing changed.
+/// What the change from `old` to `new` does to the records of `old`: one sentence for each change.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -52,7 +52,7 @@ pub fn differences(old: &Catalogue, new: &Catalogue) -> Vec<String> {
     words
 }
 
-/// What of a catalogue no file makes right: operations without a scope, and several with one that differ.
+/// Faults that no committed file can correct: operations without a scope, and different operations with the same scope.
 pub(super) fn contradictions(catalogue: &Catalogue) -> Vec<String> {
     let operations = catalogue.operations();
     let unnamed = operations.iter().filter(|operation| operation.scope.is_none()).map(|operation| {
@@ -61,7 +61,7 @@ pub(super) fn contradictions(catalogue: &Catalogue) -> Vec<String> {
             operation.path
         )
     });
-    // They are in the order of their scopes.
+    // The operations are in the order of their scopes.
     let pairs =
         operations.windows(2).filter(|pair| pair[0].scope.is_some() && pair[0].scope == pair[1].scope);
     let clashes = pairs.filter_map(|pair| {
@@ -104,7 +104,7 @@ fn scope_changed(old: &CatalogueOperation, new: &CatalogueOperation) -> String {
     )
 }
 
-/// What became of one operation.
+/// The changes of one operation.
 fn changes(old: &CatalogueOperation, new: &CatalogueOperation) -> Vec<String> {
     let scope = named(new);
     let lost = format!("records of the last {} are not found, and calls that repeat them run again", old.ttl);
@@ -143,6 +143,9 @@ fn changes(old: &CatalogueOperation, new: &CatalogueOperation) -> Vec<String> {
     }
     if old.on_crash != new.on_crash {
         words.push(crash_policy_changed(scope, &new.on_crash));
+    }
+    if old.claim_durability != new.claim_durability {
+        words.push(claim_durability_changed(scope, new.claim_durability.as_deref()));
     }
     if old.path != new.path {
         words.push(format!("{scope}: moved from {} to {}: no record is affected", old.path, new.path));
@@ -198,6 +201,16 @@ fn crash_policy_changed(scope: &str, is: &str) -> String {
     }
 }
 
+fn claim_durability_changed(scope: &str, is: Option<&str>) -> String {
+    match is {
+        Some(word) => format!(
+            "{scope}: claims are {word} now: no record is affected; a crash of the store's server may lose a claim, and a \
+             duplicate then runs the body beside the first"
+        ),
+        None => format!("{scope}: claims are as durable as results again: no record is affected"),
+    }
+}
+
 fn parts(old: &[CatalogueKeyPart], new: &[CatalogueKeyPart]) -> Vec<String> {
     let shown = |part: &CatalogueKeyPart| {
         let fields = part.fields.iter().map(|(name, fact)| format!("{name}: {fact}"));
@@ -226,7 +239,7 @@ fn parts(old: &[CatalogueKeyPart], new: &[CatalogueKeyPart]) -> Vec<String> {
     words
 }
 
-/// The length of a duration in seconds, where it is one and no expression.
+/// The length of a duration in seconds; `None` for an expression.
 fn seconds(duration: &str) -> Option<f64> {
     let at = duration.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = duration.split_at(at);

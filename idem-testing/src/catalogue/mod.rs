@@ -1,6 +1,6 @@
-//! Holds the catalogue of a program against a committed file.
+//! Compares the catalogue of a program with a committed file.
 //!
-//! Owns the file; `differences` says what a difference means for records that are already there.
+//! Owns the file; `differences` says what a difference means for existing records.
 
 mod differences;
 
@@ -10,13 +10,13 @@ use idem_runtime::{Catalogue, catalogue};
 
 pub use differences::differences;
 
-/// Compares the catalogue of this program with the file at `path`, and says what each difference would do to records that
-/// are already there. With `IDEM_UPDATE=1` in the environment it writes the file instead, and then the differences are to
-/// be read in the commit.
+/// Compares the catalogue of this program with the file at `path`, and reports what each difference does to existing
+/// records. With `IDEM_UPDATE=1` in the environment it writes the file instead; read the differences in the commit
+/// then.
 ///
-/// The path is relative to the package, as cargo runs tests there. What the test binary itself annotates is part of its
-/// catalogue; see [`assert_catalogue_of`] to leave it out. A crate that the test never names is not linked, and not in
-/// it: `use my_service as _;` names one.
+/// The path is relative to the package, because cargo runs tests there. Functions that the test binary itself annotates
+/// are part of its catalogue; see [`assert_catalogue_of`] to leave them out. A crate that the test never names is not
+/// linked and not in the catalogue; name it with `use my_service as _;`.
 ///
 /// ```no_run
 /// #[test]
@@ -27,14 +27,14 @@ pub use differences::differences;
 ///
 /// # Panics
 ///
-/// Where the two differ, the file cannot be read or written, an operation has no scope, or two operations with one scope
-/// have different keys or types.
+/// If the two differ, the file cannot be read or written, an operation has no scope, or two operations with the same
+/// scope have different keys or types.
 #[track_caller]
 pub fn assert_catalogue(path: impl AsRef<Path>) {
     assert_catalogue_of(&catalogue(), path);
 }
 
-/// As [`assert_catalogue`], of a part of the catalogue: `catalogue().within("my_service")`.
+/// As [`assert_catalogue`], for a part of the catalogue: `catalogue().within("my_service")`.
 ///
 /// # Panics
 ///

@@ -1,6 +1,7 @@
-//! What was asked and answered during one check, as text a person can read.
+//! The requests and answers of one check, as readable text.
 //!
-//! Keys and results are the kit's own, so they may be shown; escaped and cut, as they are hostile.
+//! The keys and results are the kit's own, so they may be shown. They are escaped and truncated, because they are
+//! hostile.
 
 use std::collections::VecDeque;
 use std::fmt::{Debug, Write as _};
@@ -10,14 +11,14 @@ use std::time::Duration;
 use idem_core::RecordKey;
 use idem_core::protocol::Owner;
 
-/// How many of the last operations are shown.
+/// How many of the last operations a failure shows.
 const SHOWN: usize = 60;
-/// How many are kept: those that are not answered yet are not always the last.
+/// How many lines are kept. More than are shown, because operations without an answer are not always the last ones.
 const KEPT: usize = 1_000;
 /// How many characters of a key are shown.
 const KEY_SHOWN: usize = 48;
 
-/// What was asked and answered.
+/// The requests and answers.
 #[derive(Default)]
 pub(super) struct History(Mutex<Log>);
 
@@ -25,7 +26,7 @@ pub(super) struct History(Mutex<Log>);
 struct Log {
     owners: Vec<Owner>,
     lines: VecDeque<Line>,
-    /// How many lines are not kept any more.
+    /// How many lines were dropped.
     gone: usize,
     closed: bool,
 }
@@ -45,7 +46,7 @@ impl History {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes down what is asked, with the owner and the key where there are such.
+    /// Notes a request, with its owner and its key if it has them.
     pub(super) fn asked(
         &self,
         at: Duration,
@@ -68,7 +69,7 @@ impl History {
         log.push(Line { at, asked, answered: None })
     }
 
-    /// Writes down the answer.
+    /// Notes the answer.
     pub(super) fn answered(&self, place: Asked, answer: &impl Debug) {
         let mut log = self.log();
         let place = place.0.checked_sub(log.gone);
@@ -77,12 +78,12 @@ impl History {
         }
     }
 
-    /// Writes down something else that matters.
+    /// Notes another event.
     pub(super) fn note(&self, at: Duration, what: String) {
         self.log().push(Line { at, asked: what, answered: Some(String::new()) });
     }
 
-    /// Ends the history: whatever is asked from now on is never answered.
+    /// Ends the history: requests from now on get no answer.
     pub(super) fn close(&self) {
         self.log().closed = true;
     }
@@ -91,7 +92,7 @@ impl History {
         self.log().closed
     }
 
-    /// The last of it, a line each.
+    /// The last operations, one line each.
     pub(super) fn render(&self) -> String {
         let log = self.log();
         let skipped = log.lines.len().saturating_sub(SHOWN);

@@ -1,9 +1,9 @@
 //! The conformance kit: named checks that any [`Store`](idem_core::Store) must pass.
 //!
-//! Owns the checks and what a failure says. It knows the protocol's words and a store's face, and
-//! nothing of any store; expectations are written out here, not asked of the protocol's functions.
+//! Owns the checks and the report of a failure. It knows the protocol's types and the `Store` trait, and nothing about
+//! a particular store. Expectations are written out here and do not come from the protocol's functions.
 //!
-//! A store's own tests make one test of each check, or run them all by hand:
+//! The tests of a store can make one test of each check, or run all checks by hand:
 //!
 //! ```
 //! # use idem_runtime as idem;
@@ -24,7 +24,7 @@
 //! # }
 //! ```
 //!
-//! A check that fails says which rule is broken, and shows what was asked and answered until then.
+//! A check that fails reports the broken rule, and shows the requests and answers until then.
 
 mod checks;
 pub mod differential;
@@ -58,8 +58,7 @@ pub struct Check {
     run: Run,
 }
 
-/// A rule that a store breaks. `Display` and `Debug` show the rule, what was found, and the history
-/// that shows it.
+/// A rule that a store breaks. `Display` and `Debug` show the rule, the finding, and the history that led to it.
 pub struct Violation {
     name: String,
     rule: &'static str,
@@ -67,8 +66,8 @@ pub struct Violation {
     history: String,
 }
 
-/// The check with this name, made of the subject that `factory` gives. What a test made by
-/// [`conformance_suite!`](crate::conformance_suite) calls.
+/// Runs the check with this name on the subject from `factory`. The tests from
+/// [`conformance_suite!`](crate::conformance_suite) call it.
 ///
 /// # Errors
 ///
@@ -76,7 +75,7 @@ pub struct Violation {
 ///
 /// # Panics
 ///
-/// If `factory` does.
+/// If `factory` panics.
 pub fn run<F, S>(name: &str, factory: F) -> Result<(), Violation>
 where
     F: FnOnce() -> S + Send + 'static,
@@ -92,33 +91,33 @@ where
 }
 
 impl Check {
-    /// Its name, unique in the kit: a sentence about behaviour.
+    /// The name, unique in the kit: a sentence about behaviour.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What it is about, in a word.
+    /// The theme, one word.
     #[must_use]
     pub const fn theme(&self) -> &'static str {
         self.theme
     }
 
-    /// The rule it holds the store against.
+    /// The rule that the store must keep.
     #[must_use]
     pub const fn rule(&self) -> &'static str {
         self.rule
     }
 
-    /// Runs it on the subject that `factory` gives, in a runtime and a thread of its own.
+    /// Runs the check on the subject from `factory`, in its own runtime and thread.
     ///
     /// # Errors
     ///
-    /// The [`Violation`], if the store breaks the rule, or the check is not over in ten minutes.
+    /// The [`Violation`], if the store breaks the rule, or the check takes longer than ten minutes.
     ///
     /// # Panics
     ///
-    /// If `factory` does.
+    /// If `factory` panics.
     pub fn run<F, S>(&self, factory: F) -> Result<(), Violation>
     where
         F: FnOnce() -> S + Send + 'static,
@@ -134,7 +133,7 @@ impl Check {
         })
     }
 
-    /// Races need threads, and so a clock that runs.
+    /// Whether the check races. Races need threads, and therefore a running clock.
     fn races(&self) -> bool {
         matches!(self.theme, "races" | "duels")
     }
@@ -184,10 +183,10 @@ impl fmt::Debug for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Makes one `#[test]` of each check, from an expression that gives a factory: a function or closure
-/// that gives a future of a [`Subject`](crate::conformance::Subject).
+/// Makes one `#[test]` of each check, from an expression for a factory: a function or closure that returns a future of
+/// a [`Subject`](crate::conformance::Subject).
 ///
-/// The expression stands in every test, so it must not move anything out of its surroundings. See
+/// The expression is repeated in every test, so it must not move anything out of its environment. See
 /// [`conformance`](crate::conformance).
 #[macro_export]
 macro_rules! conformance_suite {

@@ -1,4 +1,4 @@
-//! Runs one judgement of a store: in a thread and a runtime of its own, and not for ever.
+//! Runs one judgement of a store in its own thread and runtime, with a time limit.
 
 use std::panic::resume_unwind;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use super::trial::{Broken, Checked, Trial};
 /// How long it may take on a slow machine and a slow store.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Judges the subject that `factory` gives. What races needs threads, and so a clock that runs.
+/// Judges the subject from `factory`. A check that `races` needs threads, and therefore a running clock.
 pub(super) fn run<F, S, J>(races: bool, factory: F, history: &Arc<History>, judge: J) -> Checked
 where
     F: FnOnce() -> S + Send + 'static,
@@ -26,7 +26,7 @@ where
     let (sender, receiver) = channel();
     let recorder = history.clone();
     let worker = thread::spawn(move || {
-        // Nobody listens any more if the time was over.
+        // If the time was over, nobody waits for the result.
         let _ = sender.send(work(races, factory, &recorder, judge));
     });
     match receiver.recv_timeout(LIMIT) {
@@ -62,7 +62,7 @@ where
         };
         (found, std::mem::take(&mut subject.kept))
     });
-    // Before what was kept for the store is dropped: its tasks may still use it.
+    // Before the subject's guards are dropped, because the store's tasks may still use them.
     runtime.shutdown_timeout(Duration::from_secs(5));
     found
 }

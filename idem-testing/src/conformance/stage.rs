@@ -1,4 +1,4 @@
-//! The states a key can be in, and how it comes there: what table-driven checks start from.
+//! The states of a key, and how to bring a key there. Table-driven checks start from them.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use idem_core::protocol::{
     Claim, ClaimAnswer, CompleteAnswer, OnCrash, ReleaseAnswer, ReleaseCause, State, Verdict,
 };
 
-/// Where a key stands, after somebody was granted it.
+/// The state of a key after a first grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The lease runs.
     Running,
-    /// The lease is over, and nobody has noticed.
+    /// The lease is over, and no claim has found that yet.
     Lapsed,
     /// The lease ran out and another has the claim.
     TakenOver,
-    /// It was released and may be claimed.
+    /// It was released and can be claimed.
     Released,
-    /// Its body began and did not end, and its holder said so.
+    /// Its holder released it as abandoned.
     Abandoned,
     /// It was released and is not due.
     NotDue,
@@ -33,9 +33,9 @@ pub(super) enum Stage {
     Exhausted,
     /// Its record was removed.
     Forgotten,
-    /// Its result was kept as long as it should be.
+    /// Its result has expired.
     Expired,
-    /// Its lease ran out, and it was kept as long as it should be.
+    /// Its lease ran out, and then the record expired.
     ExpiredInFlight,
 }
 
@@ -75,14 +75,14 @@ impl Stage {
 }
 
 impl Broken {
-    /// Says in which stage of a table it was found.
+    /// Adds the stage of the table to the message.
     pub(super) fn at(self, stage: Stage) -> Self {
         Self(format!("with the key {stage:?}: {}", self.0))
     }
 }
 
 impl Trial {
-    /// Brings a fresh key to a stage; the claim of the one who was granted it first.
+    /// Brings a new key to a stage, and returns its first claim.
     pub(super) async fn bring(&self, key: &RecordKey, stage: Stage) -> Checked<Held> {
         self.bring_with(key, stage, self.ask()).await
     }

@@ -1,4 +1,4 @@
-//! What is judged: a store, how to reach it, and what may be assumed of its clock.
+//! The subject of a check: a store, its handles, and assumptions about its clock.
 
 use std::any::Any;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::time::Duration;
 use idem_core::Store;
 use idem_runtime::DynStore;
 
-/// Whose clock a store judges by, and so how the kit lets time pass.
+/// Which clock a store uses, and so how the kit lets time pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clock {
-    /// Tokio's. The kit pauses and advances it.
+    /// Tokio's clock. The kit pauses and advances it.
     Tokio,
-    /// Its own. The kit waits.
+    /// The store's own clock. The kit waits.
     Real,
 }
 
-/// What the kit may assume of a store.
+/// What the kit may assume about a store.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Profile {
@@ -27,32 +27,31 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// A store that judges by tokio's clock, as [`MemoryStore`](idem_runtime::MemoryStore) does: time is
-    /// paused and advanced, and nothing is waited for.
+    /// A store that uses tokio's clock, as [`MemoryStore`](idem_runtime::MemoryStore) does: the kit pauses and advances
+    /// time and does not wait.
     pub const fn tokio_clock() -> Self {
         Self { clock: Clock::Tokio, short: Duration::from_secs(2), largest_result: 1 << 20, shared: false }
     }
 
-    /// A store with a clock of its own: the kit waits for the end of short leases, of 80 ms unless
-    /// set.
+    /// A store with its own clock: the kit waits for the end of short leases, of 80 ms unless set.
     pub const fn real_clock() -> Self {
         Self { clock: Clock::Real, short: Duration::from_millis(80), ..Self::tokio_clock() }
     }
 
-    /// How long the leases and lifetimes are whose end the kit waits for.
+    /// The length of the leases and lifetimes whose end the kit waits for.
     pub const fn short(mut self, short: Duration) -> Self {
         self.short = short;
         self
     }
 
-    /// The largest result, in bytes, that is tried on a store without a limit of its own; 1 MiB
-    /// unless set. A store that has one is tried at its limit and one byte over it.
+    /// The largest result, in bytes, that the kit tries on a store without a limit; 1 MiB unless set. On a store with a
+    /// limit, it tries the limit and one byte more.
     pub const fn largest_result(mut self, bytes: usize) -> Self {
         self.largest_result = bytes;
         self
     }
 
-    /// The same, where tokio's clock cannot be paused.
+    /// The same profile, for checks in which tokio's clock cannot be paused.
     pub(super) const fn with_running_clock(self) -> Self {
         match self.clock {
             Clock::Tokio => Self { clock: Clock::Real, short: Self::real_clock().short, ..self },
@@ -60,15 +59,15 @@ impl Profile {
         }
     }
 
-    /// Says that others use the same records at the same time, so that the kit cannot count what a
-    /// purge deletes. Its own keys are of a scope nobody else has, shared or not.
+    /// Says that others use the store at the same time, so that the kit cannot count what a purge deletes. The kit's
+    /// own keys are always in a scope that nobody else uses.
     pub const fn shared(mut self) -> Self {
         self.shared = true;
         self
     }
 }
 
-/// One store to judge, as a factory makes it for each check.
+/// One store to check. A factory makes a new one for each check.
 #[must_use]
 pub struct Subject {
     pub(super) handles: Vec<DynStore>,
@@ -77,19 +76,18 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// This store, which must be fresh: it holds no record, or none of the kit's.
+    /// A subject with this store, which must have no records of the kit.
     pub fn new<S: Store>(store: S, profile: Profile) -> Self {
         Self { handles: vec![DynStore::new(store)], profile, kept: Vec::new() }
     }
 
-    /// Another way to the same records, such as a second connection: the checks that race use all
-    /// of them.
+    /// Adds another handle to the same records, such as a second connection. The checks that race use all handles.
     pub fn handle<S: Store>(mut self, another: S) -> Self {
         self.handles.push(DynStore::new(another));
         self
     }
 
-    /// Keeps something until the check is over and the store dropped, such as a temporary folder.
+    /// Keeps a guard, such as a temporary folder, until the check is over and the store is dropped.
     pub fn keep<G: Any + Send>(mut self, guard: G) -> Self {
         self.kept.push(Box::new(guard));
         self

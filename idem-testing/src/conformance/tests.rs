@@ -10,7 +10,7 @@ async fn memory() -> Subject {
     Subject::new(MemoryStore::new(), Profile::tokio_clock())
 }
 
-/// A store that takes no claim.
+/// A store that refuses every claim.
 async fn refusing() -> Subject {
     let store = FaultStore::new(MemoryStore::new());
     store.always(OperationKind::Claim, Fault::FailBefore);
@@ -63,7 +63,7 @@ fn a_differential_run_finds_a_store_that_cannot_renew() {
 
 #[test]
 fn the_same_seed_has_the_same_history() {
-    // Which of the expired records a purge finds first is the store's own affair.
+    // The store decides which of the expired records a purge finds first.
     let history = |seed| {
         let mut history = differential::run(seed, 500, memory).unwrap();
         history.retain(|what, _| !what.starts_with("purge"));

@@ -1,4 +1,4 @@
-//! What a check works with: the store, keys nobody else has, time, and the verbs of the protocol.
+//! The tools of a check: the store, keys that nobody else has, time, and the operations of the protocol.
 
 use std::fmt::Debug;
 use std::num::NonZeroU32;
@@ -15,32 +15,32 @@ use super::witness::Witness;
 use idem_core::Store;
 use idem_core::StoreError;
 use idem_core::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Grant, OnCrash, Owner, Record,
-    RecordStep, RecordStepAnswer, RecordedStep, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer,
-    Replay, Resolution, ResolveAnswer, StoredResult, Timestamp, Verdict,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Durability, Fence, Fingerprint, Grant, OnCrash,
+    Owner, Record, RecordStep, RecordStepAnswer, RecordedStep, Release, ReleaseAnswer, ReleaseCause, Renew,
+    RenewAnswer, Replay, Resolution, ResolveAnswer, StoredResult, Timestamp, Verdict,
 };
 use idem_core::{Key, RecordKey, Scope};
 
-/// What is wrong, in words.
+/// What is wrong, as text.
 #[derive(Debug)]
 pub(super) struct Broken(pub(super) String);
 
-/// What a check comes to.
+/// The result of a check.
 pub(super) type Checked<T = ()> = Result<T, Broken>;
 
 /// Longer than any check runs.
 pub(super) const LONG: Duration = Duration::from_secs(60 * 60);
-/// Longer still.
+/// Longer than [`LONG`].
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// By how much the real time left may differ from what it should be: a machine may stall.
+/// How much the real time left may differ from the expected time, because a machine may stall.
 const TOLERANCE: Duration = Duration::from_secs(30);
-/// How much longer than needed the kit waits on a real clock.
+/// How much longer than necessary the kit waits on a real clock.
 const SLACK: Duration = Duration::from_millis(15);
 
-/// What a check works with.
+/// The tools of a check.
 pub(super) struct Trial {
     pub(super) store: Witness,
-    /// All ways to the same records, that one included.
+    /// All handles to the same records, including `store`.
     pub(super) handles: Vec<Witness>,
     pub(super) profile: Profile,
     scope: Scope,
@@ -59,7 +59,7 @@ pub(super) fn that(condition: bool, otherwise: impl Into<String>) -> Checked {
     if condition { Ok(()) } else { Err(Broken(otherwise.into())) }
 }
 
-/// A check that fails unless what was got is what was wanted.
+/// A check that fails unless the value is the expected one.
 #[expect(clippy::needless_pass_by_value, reason = "what is compared is at hand as a value almost everywhere")]
 pub(super) fn same<T: PartialEq + Debug>(what: &str, got: T, wanted: T) -> Checked {
     if got == wanted { Ok(()) } else { Err(Broken(format!("{what}: wanted {wanted:?}, got {got:?}"))) }
@@ -73,7 +73,7 @@ pub(super) fn print_of(byte: u8) -> Fingerprint {
     Fingerprint::from_bytes([byte; 32])
 }
 
-/// The answer, where an error would break the check.
+/// The answer; an error fails the check.
 pub(super) fn answered<A>(answer: Result<A, StoreError>) -> Checked<A> {
     answer.map_err(|error| Broken(format!("the store failed: {error}")))
 }
@@ -96,13 +96,13 @@ impl Held {
         Renew::new(self.owner, self.grant.fence, lease)
     }
 
-    /// The same attempt with the fence this much higher or lower.
+    /// The same attempt with its fence changed by this much.
     pub(super) fn with_fence(&self, change: i64) -> Self {
         let fence = Fence::new(self.grant.fence.get().saturating_add_signed(change));
         Self { grant: self.grant.with_fence(fence), ..self.clone() }
     }
 
-    /// The same fence in the hands of another.
+    /// The same fence with another owner.
     pub(super) fn with_another_owner(&self) -> Self {
         Self { owner: Owner::random(), ..self.clone() }
     }
@@ -118,25 +118,25 @@ impl Trial {
         Ok(Self { store, handles, profile: subject.profile, scope })
     }
 
-    /// The key with this text, in a scope nobody else has.
+    /// The key with this text, in a scope that nobody else uses.
     pub(super) fn key(&self, text: impl AsRef<str>) -> Checked<RecordKey> {
         self.key_in("", text)
     }
 
-    /// The key with this text, in this trial's scope with `more` at its end.
+    /// The key with this text, in this trial's scope with the suffix `more`.
     pub(super) fn key_in(&self, more: &str, text: impl AsRef<str>) -> Checked<RecordKey> {
         let wrong = |error| Broken(format!("the kit made a key that cannot be: {error}"));
         let scope = Scope::new(format!("{}{more}", self.scope)).map_err(wrong)?;
         Ok(RecordKey::new(scope, Key::new(text).map_err(wrong)?))
     }
 
-    /// A claim by a new owner, that outlasts the check.
+    /// A claim by a new owner, with a lease that outlasts the check.
     #[expect(clippy::unused_self, reason = "reads as the other verbs do")]
     pub(super) fn ask(&self) -> Claim {
         Claim::new(Owner::random(), LONG, DAY)
     }
 
-    /// A claim by a new owner whose lease will be waited for.
+    /// A claim by a new owner, with a lease that is short enough to wait for its end.
     pub(super) fn ask_short(&self) -> Claim {
         self.ask().with_lease(self.short())
     }
@@ -151,9 +151,14 @@ impl Trial {
         self.ask().with_on_crash(OnCrash::InDoubt)
     }
 
-    /// A claim by a new owner under the `in_doubt` policy that can find out what happened.
+    /// A claim by a new owner under the `in_doubt` policy that recovers.
     pub(super) fn ask_settling(&self) -> Claim {
         self.ask_in_doubt().with_recovers(true)
+    }
+
+    /// A claim by a new owner that need not be durable when it is granted.
+    pub(super) fn ask_relaxed(&self) -> Claim {
+        self.ask().with_durability(Durability::Relaxed)
     }
 
     /// A time short enough to wait for.
@@ -166,7 +171,7 @@ impl Trial {
         self.profile.clock == Clock::Tokio
     }
 
-    /// Lets this much time pass, or on a real clock a little more.
+    /// Lets this much time pass; on a real clock a little more.
     pub(super) async fn pass(&self, time: Duration) {
         if self.is_exact() {
             tokio::time::advance(time).await;
@@ -176,14 +181,14 @@ impl Trial {
         self.store.note(format!("{time:?} pass"));
     }
 
-    /// Checks how much time is said to be left: exactly, or roughly on a real clock.
+    /// Checks the time left in an answer: exactly, or roughly on a real clock.
     pub(super) fn left(&self, what: &str, got: Duration, wanted: Duration) -> Checked {
         let close = got <= wanted && got + TOLERANCE >= wanted;
         let right = if self.is_exact() { got == wanted } else { close };
         that(right, format!("{what}: {wanted:?} should be left, and it says {got:?}"))
     }
 
-    /// Checks a time that follows from another: exactly, or roughly on a real clock.
+    /// Checks a time that depends on another: exactly, or roughly on a real clock.
     pub(super) fn dated(&self, what: &str, got: Option<Timestamp>, wanted: Timestamp) -> Checked {
         let tolerance = if self.is_exact() { Duration::ZERO } else { TOLERANCE };
         let right = got.is_some_and(|got| got >= wanted && got <= wanted.after(tolerance));
@@ -207,7 +212,7 @@ impl Trial {
         self.grant(key, &self.ask()).await
     }
 
-    /// A claim that must be told of the result.
+    /// A claim that must get the result.
     pub(super) async fn replay(&self, key: &RecordKey) -> Checked<Replay> {
         match self.claim(key, &self.ask()).await? {
             ClaimAnswer::Replay(replay) => Ok(replay),
@@ -215,7 +220,7 @@ impl Trial {
         }
     }
 
-    /// A claim by another that must be told that the key is busy; what is left of the lease.
+    /// A claim by another owner that must get `Busy`. Returns what is left of the lease.
     pub(super) async fn busy(&self, key: &RecordKey) -> Checked<Duration> {
         match self.claim(key, &self.ask()).await? {
             ClaimAnswer::Busy { retry_after } => Ok(retry_after),
@@ -289,7 +294,7 @@ impl Trial {
         same("the record must not change", &self.get(key).await?, before)
     }
 
-    /// Lets `count` tasks, over all handles, do the same at the same moment.
+    /// Lets `count` tasks, over all handles, do the same at the same time.
     pub(super) async fn race<T, F>(&self, count: usize, each: impl Fn(usize, Witness) -> F) -> Checked<Vec<T>>
     where
         T: Send + 'static,

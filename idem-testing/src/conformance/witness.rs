@@ -1,4 +1,4 @@
-//! The store as the checks reach it: with faults on demand, and everything written down.
+//! The store as the checks use it: with faults on demand, and a history of all operations.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Durability, Owner, Record, RecordStep, RecordStepAnswer,
+    Release, ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
 };
 use idem_core::{Store, Waiters};
 use idem_runtime::DynStore;
@@ -42,7 +42,7 @@ impl Witness {
         operation: impl Future<Output = Result<A, StoreError>>,
     ) -> Result<A, StoreError> {
         if self.history.is_closed() {
-            // The check was given up, and what is left of it must not go on.
+            // The check was given up, and the rest of it must not continue.
             return std::future::pending().await;
         }
         let asked = self.history.asked(self.started.elapsed(), &what, owner, key);
@@ -57,13 +57,16 @@ impl Witness {
 
 impl Store for Witness {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let Claim { lease, ttl, on_crash, max_attempts, fingerprint, recovers, .. } = request;
+        let Claim { lease, ttl, on_crash, max_attempts, fingerprint, recovers, durability, .. } = request;
         let mut what = format!("claim for {lease:?}, kept {ttl:?}, {on_crash:?}");
         if let Some(most) = max_attempts {
             what += &format!(", at most {most} attempts");
         }
         if *recovers {
             what += ", recovers";
+        }
+        if *durability != Durability::Full {
+            what += ", relaxed";
         }
         if let Some(fingerprint) = fingerprint {
             what += &format!(", {fingerprint:?}");

@@ -24,12 +24,11 @@ use idem_core::{Store, Waiters};
 use plan::Plan;
 pub use plan::{Fault, OperationKind, Rates};
 
-/// Wraps a store and makes its operations fail, lose their answers, be late or hang: by script, or
-/// at random from a seed.
+/// Wraps a store and lets its operations fail, lose their answers, be late or hang, by script or at random from a seed.
 ///
-/// Clones share the script and the counts. What happens to an operation is decided when it is first
-/// polled: by what [`next`](Self::next) put in line for its kind, else by [`down`](Self::down), else
-/// by [`always`](Self::always), else by chance.
+/// Clones share the script and the counts. The fault of an operation is chosen when it is first polled: the one that
+/// [`next`](Self::next) queued for its kind, else that of [`down`](Self::down), else that of [`always`](Self::always),
+/// else a random one.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -39,7 +38,7 @@ pub use plan::{Fault, OperationKind, Rates};
 /// use idem::{MemoryStore, Operation};
 ///
 /// let store = FaultStore::new(MemoryStore::new());
-/// // The result arrives at the store, but the answer does not come back.
+/// // The store records the result, but the answer does not come back.
 /// store.next(OperationKind::Complete, Fault::FailAfter);
 ///
 /// let charge = Operation::new("payments.charge");
@@ -58,14 +57,14 @@ pub struct FaultStore<S> {
 }
 
 impl<S: Store> FaultStore<S> {
-    /// Wraps `inner`. Nothing goes wrong until it is told to.
+    /// Wraps `inner`, without faults at first.
     #[must_use]
     pub fn new(inner: S) -> Self {
         Self::seeded(inner, 0, Rates::none())
     }
 
-    /// Wraps `inner`, whose operations fail as often as `rates` say. The same seed gives the same
-    /// faults to the first, the second, .. operation of each kind.
+    /// Wraps `inner`, with random faults at these rates. With the same seed, the first, the second, .. operation of
+    /// each kind has the same fault.
     ///
     /// Print the seed: [`testing::seed`](crate::seed) does.
     #[must_use]
@@ -73,53 +72,52 @@ impl<S: Store> FaultStore<S> {
         Self { inner, plan: Arc::new(Mutex::new(Plan::seeded(seed, rates))) }
     }
 
-    /// Changes how often the operations of one kind fail.
+    /// Changes the rates of faults for the operations of one kind.
     pub fn rates(&self, kind: OperationKind, rates: Rates) {
         self.plan().set_rates(kind, rates);
     }
 
-    /// Puts a fault in line for the operations of this kind: the first that is put there is for the
-    /// next operation. `None` lets one pass.
+    /// Queues a fault for the operations of this kind: the next operation gets the first queued fault. `None` lets one
+    /// operation pass.
     pub fn next(&self, kind: OperationKind, fault: impl Into<Option<Fault>>) {
         self.next_times(kind, 1, fault);
     }
 
-    /// As [`next`](Self::next), `times` times over.
+    /// As [`next`](Self::next), `times` times.
     pub fn next_times(&self, kind: OperationKind, times: usize, fault: impl Into<Option<Fault>>) {
         self.plan().push(kind, times, fault.into());
     }
 
-    /// Makes every operation of this kind meet this fault, or with `None` leaves them to chance
-    /// again.
+    /// Gives every operation of this kind this fault; with `None`, faults are random again.
     pub fn always(&self, kind: OperationKind, fault: impl Into<Option<Fault>>) {
         self.plan().set_always(kind, fault.into());
     }
 
-    /// Makes every operation fail before it is applied, until it is told otherwise.
+    /// While `down` is `true`, every operation fails before it is applied.
     pub fn down(&self, down: bool) {
         self.plan().set_down(down);
     }
 
-    /// How many operations of this kind were asked.
+    /// How many operations of this kind were requested.
     #[must_use]
     pub fn asked(&self, kind: OperationKind) -> u64 {
         self.plan().counts(kind).asked
     }
 
-    /// How many operations of this kind the wrapped store answered without an error, whether or not
-    /// the answer got through.
+    /// How many operations of this kind the wrapped store answered without an error, including those whose answer was
+    /// lost.
     #[must_use]
     pub fn applied(&self, kind: OperationKind) -> u64 {
         self.plan().counts(kind).applied
     }
 
-    /// How many operations of this kind met a fault.
+    /// How many operations of this kind had a fault.
     #[must_use]
     pub fn faults(&self, kind: OperationKind) -> u64 {
         self.plan().counts(kind).faults
     }
 
-    /// The wrapped store, for a look past the faults.
+    /// The wrapped store, without faults.
     #[must_use]
     pub const fn inner(&self) -> &S {
         &self.inner
@@ -135,7 +133,7 @@ impl<S: Store> FaultStore<S> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries out an operation, as far as its fault lets it.
+    /// Executes an operation with its fault.
     async fn meet<A: Send + 'static>(
         &self,
         kind: OperationKind,

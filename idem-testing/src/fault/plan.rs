@@ -1,4 +1,4 @@
-//! Which fault comes next: by script, or drawn from a seed.
+//! Chooses the next fault, by script or from a seed.
 //!
 //! Knows nothing of stores.
 
@@ -36,7 +36,7 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 10] = [
         Self::Claim,
         Self::Renew,
@@ -58,7 +58,7 @@ impl OperationKind {
             Request::RecordStep(_) => Self::RecordStep,
             Request::Complete(_) => Self::Complete,
             Request::Release(_) => Self::Release,
-            // The list of requests grows with the protocol, in one workspace.
+            // This is `Request::Resolve`. Extend the list when the protocol gets a new request.
             _ => Self::Resolve,
         }
     }
@@ -68,31 +68,31 @@ impl OperationKind {
     }
 }
 
-/// What goes wrong with one operation.
+/// The fault of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is not applied, and says so: [`StoreErrorKind::Unavailable`](idem_core::StoreErrorKind).
+    /// It is not applied, and the error says so: [`StoreErrorKind::Unavailable`](idem_core::StoreErrorKind).
     FailBefore,
     /// It is applied, and its answer is lost:
     /// [`StoreErrorKind::OutcomeUnknown`](idem_core::StoreErrorKind).
     FailAfter,
-    /// Its answer is lost at once, and it is applied only this much later, when nobody counts on it
-    /// any more: [`StoreErrorKind::OutcomeUnknown`](idem_core::StoreErrorKind).
+    /// Its answer is lost at once, and it is applied only after this time, when nobody expects it any more:
+    /// [`StoreErrorKind::OutcomeUnknown`](idem_core::StoreErrorKind).
     FailThenApply(Duration),
-    /// It is applied this much later.
+    /// It is applied after this time.
     DelayBefore(Duration),
-    /// It is applied at once and answered this much later.
+    /// It is applied at once and answered after this time.
     DelayAfter(Duration),
-    /// It is not applied and never answered. Whoever calls must give up by itself.
+    /// It is not applied and never answered. The caller must give up by itself.
     HangBefore,
-    /// It is applied and never answered. Whoever calls must give up by itself.
+    /// It is applied and never answered. The caller must give up by itself.
     HangAfter,
 }
 
-/// How often each fault happens, as probabilities of one operation.
+/// How often each fault happens, as a probability for each operation.
 ///
-/// They are taken in the order of the setters; what exceeds 1 in sum never happens.
+/// The probabilities are summed in the order of the setters; what exceeds 1 never happens.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -134,14 +134,13 @@ impl Rates {
         self
     }
 
-    /// How often an answer is lost at once and the operation applied later, by at most the longest
-    /// delay.
+    /// How often an answer is lost at once and the operation applied later, after at most the longest delay.
     pub const fn apply_late(mut self, probability: f64) -> Self {
         self.apply_late = probability;
         self
     }
 
-    /// How often an operation is slow, before or after it is applied, and how slow at the most.
+    /// How often an operation is slow, before or after it is applied, and the longest delay.
     pub const fn delay(mut self, probability: f64, longest: Duration) -> Self {
         self.delay = probability;
         self.longest = longest;
@@ -182,7 +181,7 @@ impl Rates {
     }
 }
 
-/// What the operations of one kind are told.
+/// The script for the operations of one kind.
 #[derive(Debug, Default)]
 struct Script {
     next: VecDeque<Option<Fault>>,
@@ -199,7 +198,7 @@ pub(super) struct Counts {
     pub(super) faults: u64,
 }
 
-/// What all operations are told.
+/// The scripts and rates for all operations.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     seed: u64,
@@ -237,10 +236,10 @@ impl Plan {
         self.scripts[kind.index()].next.extend(std::iter::repeat_n(fault, times));
     }
 
-    /// What happens to the operation that is asked now.
+    /// The fault of the next operation of this kind.
     ///
-    /// A drawn fault depends on the seed, the kind and how many of the kind came before; so the
-    /// operations of one kind meet the same faults however they mix with others.
+    /// A random fault depends on the seed, the kind and the number of earlier operations of the kind. So the operations
+    /// of one kind have the same faults, whatever other operations come in between.
     pub(super) fn take(&mut self, kind: OperationKind) -> Option<Fault> {
         let script = &mut self.scripts[kind.index()];
         let number = script.counts.asked;
@@ -259,10 +258,10 @@ fn generator(seed: u64, kind: OperationKind, number: u64) -> Xoshiro256PlusPlus 
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     bytes[8..16].copy_from_slice(&number.to_le_bytes());
-    // Never all zero, which the generator could not leave.
+    // Never all zero, because the generator would then only return zeros.
     bytes[16] = kind as u8 + 1;
     let mut generator = Xoshiro256PlusPlus::from_seed(bytes);
-    // Near seeds give near first numbers; a few steps part them.
+    // Similar seeds give similar first numbers; after a few steps they differ.
     for _ in 0..16 {
         let _: u64 = generator.random();
     }

@@ -109,7 +109,7 @@ async fn a_script_is_for_its_kind_alone() {
     assert_eq!(store.faults(OperationKind::Purge), 2);
 }
 
-/// The faults that the first operations of a kind meet.
+/// The faults of the first operations of a kind.
 async fn faults(seed: u64, rates: Rates, between: bool) -> Vec<Option<StoreErrorKind>> {
     let store = FaultStore::seeded(MemoryStore::new(), seed, rates);
     let mut seen = Vec::new();

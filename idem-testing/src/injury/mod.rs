@@ -1,7 +1,7 @@
-//! A test body that is run many times, with one injury in another place each time.
+//! Runs a test body many times, each time with one injury at another place.
 //!
-//! Owns the runs and what is said of them. `state` numbers the places and decides where the injury strikes, `store` and
-//! `trial` are the two that pass them.
+//! Owns the runs and their report. `state` numbers the places and decides where the injury happens; `store` and `trial`
+//! pass the places.
 
 mod state;
 mod store;
@@ -19,12 +19,12 @@ use state::{Place, Target};
 pub use store::TrialStore;
 pub use trial::Trial;
 
-/// Nothing that a test waits for takes longer, in paused time.
+/// Upper limit of a run, in paused time.
 const LONGEST_RUN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What the body of a test may return: nothing, or a `Result` whose error fails the test.
+/// The return type of a test body: nothing, or a `Result` whose error fails the test.
 pub trait TestOutcome {
-    /// Panics with the error, if this is one.
+    /// Panics if this is an error.
     fn check(self);
 }
 
@@ -40,9 +40,9 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
     }
 }
 
-/// Runs `body` once as it is, and then once for each injury at each place that it passed: at every operation of the
-/// trial's store and at every await of its calls. Time is paused. [`idempotent_test`](crate::idempotent_test) writes
-/// this call.
+/// Runs `body` once without injuries, and then once for each injury at each place that it passed. The places are every
+/// operation of the trial's store and every await of its calls. Time is paused.
+/// [`idempotent_test`](crate::idempotent_test) generates this call.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -59,7 +59,7 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
 ///
 /// # Panics
 ///
-/// If no runtime can be made. What the body panics with is in the report.
+/// If no runtime can be made. Panics of the body are in the report.
 #[must_use = "the report says what was broken: `assert_whole` fails the test"]
 pub fn injure<O: TestOutcome>(name: &str, body: impl AsyncFn(Trial) -> O) -> Report {
     let started = Instant::now();
@@ -114,7 +114,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "a panic without a text".into())
 }
 
-/// What all runs of a test came to. `Display` lists what broke it.
+/// The result of all runs of a test. `Display` lists the injuries that broke it.
 #[derive(Debug, Default)]
 pub struct Report {
     name: String,
@@ -138,13 +138,13 @@ impl Report {
         self.places
     }
 
-    /// How often the body was run.
+    /// How many times the body ran.
     #[must_use]
     pub fn runs(&self) -> usize {
         self.runs
     }
 
-    /// How long all of it took, in real time.
+    /// How long all runs took, in real time.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.elapsed
@@ -156,11 +156,11 @@ impl Report {
         self.broken.iter().map(|broken| broken.at.as_str()).collect()
     }
 
-    /// Prints how much was tried.
+    /// Prints the number of places and runs.
     ///
     /// # Panics
     ///
-    /// If anything broke the test, with all that did.
+    /// If an injury broke the test, with a list of all that did.
     #[allow(clippy::print_stdout, reason = "the harness shows what a test prints")]
     #[track_caller]
     pub fn assert_whole(&self) {

@@ -1,4 +1,4 @@
-//! The places of one run, which call passes them, and where the injury strikes.
+//! The places of one run, which call passes them, and where the injury happens.
 //!
 //! Knows no store and no future.
 
@@ -22,12 +22,12 @@ pub enum Injury {
     CrashAfter,
     /// The operation is applied, and its answer is lost.
     LostAnswer,
-    /// The worker stands still until its lease is over and another worker has the call; then it goes on, while the other
-    /// is at work.
+    /// The worker pauses until its lease is over and another worker has the call; then it continues while the other
+    /// worker runs.
     LeaseLost,
-    /// As `LeaseLost`, and the other worker has answered the call before the first goes on.
+    /// As `LeaseLost`, but the other worker has answered the call before the first one continues.
     Superseded,
-    /// Another call with the same arguments is made, while the worker stands still.
+    /// Another call with the same arguments is made while the worker pauses.
     Duplicate,
     /// The caller drops its future.
     DroppedCaller,
@@ -47,7 +47,7 @@ impl fmt::Display for Injury {
     }
 }
 
-/// Where an injury may strike.
+/// Where an injury can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Operation(OperationKind),
@@ -86,11 +86,11 @@ pub(super) struct Target {
 /// A call that the trial makes.
 pub(super) type CallId = u64;
 
-/// How an operation is met.
+/// What happens to an operation.
 pub(super) enum Met {
     /// It is applied.
     Apply,
-    /// Its worker is dead or stands still.
+    /// It is refused, because its worker is dead or paused.
     Unheard,
     /// It is injured.
     Struck(Injury),
@@ -102,13 +102,13 @@ pub(super) struct State {
     struck: bool,
     places: Vec<Place>,
     last_call: CallId,
-    /// The call whose worker passes places now.
+    /// The call that is being polled now.
     driven: Option<CallId>,
     workers: HashMap<Owner, CallId>,
     dead: HashSet<CallId>,
     still: Option<CallId>,
     longest_lease: Duration,
-    /// What the driver of the call has to do about an injured operation.
+    /// The injury of an operation that the driver of the call must handle.
     raised: Option<Injury>,
     driver: Option<Waker>,
 }
@@ -165,18 +165,18 @@ impl State {
         self.longest_lease = self.longest_lease.max(lease);
     }
 
-    /// Counts a place, and gives the injury that strikes there.
+    /// Counts a place, and returns the injury that happens there.
     pub(super) fn pass(&mut self, place: Place) -> Option<Injury> {
         let number = self.places.len();
         self.places.push(place);
         let target = self.target.filter(|target| !self.struck && target.number == number)?;
-        // Another run than the first may come elsewhere under the same number.
+        // A run with an injury may have another place with the same number.
         let injury = place.injuries().contains(&target.injury).then_some(target.injury)?;
         self.struck = true;
         Some(injury)
     }
 
-    /// How the worker `owner` finds the store.
+    /// What happens to an operation of the worker `owner`.
     pub(super) fn meet(&mut self, kind: OperationKind, owner: Owner) -> Met {
         let worker = match (self.workers.get(&owner), self.driven) {
             (Some(call), _) => *call,

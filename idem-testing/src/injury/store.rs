@@ -1,4 +1,4 @@
-//! The store of a trial: a `MemoryStore` whose operations are injured where the trial says.
+//! The store of a trial: a `MemoryStore` with injuries at the places that the trial chooses.
 
 use std::fmt;
 use std::future::pending;
@@ -18,10 +18,10 @@ use idem_runtime::MemoryStore;
 use super::state::{Injury, Met, State};
 use crate::{Fault, FaultStore, OperationKind};
 
-/// The store of a [`Trial`](super::Trial): give it to the function under test. Clones share the records.
+/// The store of a [`Trial`](super::Trial): pass it to the function under test. Clones share the records.
 ///
-/// An operation counts as a point if a call of the trial makes it, by its worker's name (the owner); renewals, steps,
-/// completions and releases as claims. `get`, `resolve`, `forget`, `purge` and `list` pass unharmed.
+/// Claims, renewals, steps, completions and releases are places for an injury, if their owner belongs to a call of the
+/// trial. `get`, `resolve`, `forget`, `purge` and `list` have no injuries.
 #[derive(Clone)]
 pub struct TrialStore {
     faults: FaultStore<MemoryStore>,
@@ -34,7 +34,7 @@ impl TrialStore {
         Self { faults: FaultStore::new(MemoryStore::new()), state, go_on: Arc::default() }
     }
 
-    /// Lets an operation go on that stands still.
+    /// Lets a paused operation continue.
     pub(super) fn go_on(&self) {
         self.go_on.notify_one();
     }
@@ -61,7 +61,7 @@ impl TrialStore {
                 operation.await
             }
             Injury::CrashAfter => {
-                // Nobody is left who hears the answer.
+                // The worker is dead, so nobody gets the answer.
                 let _ = operation.await;
                 self.state().raise(injury);
                 pending().await

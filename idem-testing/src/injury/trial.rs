@@ -1,4 +1,4 @@
-//! The calls of a trial: each is driven by hand, so that its worker can die, stand still or lose its caller.
+//! The calls of a trial. Each is polled by hand, so that its worker can die, pause or lose its caller.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -9,10 +9,10 @@ use std::task::Poll;
 use super::state::{CallId, Injury, Place, State, Target};
 use super::store::TrialStore;
 
-/// How often a call is made again that was not answered.
+/// How many times a call is made until there is an answer.
 const TRIES: usize = 6;
 
-/// One run of a test: its store, and the calls whose injuries the test is to survive.
+/// One run of a test: its store, and the calls that are injured.
 ///
 /// Clones are the same trial.
 #[derive(Clone)]
@@ -37,21 +37,20 @@ impl Trial {
         self.state().places()
     }
 
-    /// The store, for the function under test.
+    /// The store. Pass it to the function under test.
     #[must_use]
     pub fn store(&self) -> TrialStore {
         self.store.clone()
     }
 
-    /// Makes the call that `call` begins as a client does that wants an answer: it calls again, later than the lease, as
-    /// long as it has none, and once more when it has one. Every caller that is given a value must be given the same; it
-    /// is returned. Of a future that is dropped to play a crash nothing is heard afterwards: its worker is cut off from
-    /// the store, although its destructors run.
+    /// Makes calls as a client that wants an answer: it repeats `call` after the lease until it has an answer, and then
+    /// once more. All callers that get a value must get the same one, which is returned. For a crash, the future is
+    /// dropped and its worker is cut off from the store: its destructors run, but have no effect on the store.
     ///
     /// # Panics
     ///
-    /// If two callers are given different values, if none is given one, or if the last call, which repeats one that was
-    /// answered, gives an error: a result that does not decode shows there.
+    /// If two callers get different values, if no caller gets one, or if the last call, which repeats an answered one,
+    /// returns an error, for example because a result does not decode.
     pub async fn call<T, E, F, B>(&self, call: F) -> T
     where
         T: PartialEq + fmt::Debug,
@@ -75,9 +74,9 @@ impl Trial {
         value
     }
 
-    /// All that callers are given, the last of them last: of the call that `call` begins, of those that an injury adds,
-    /// and of those that are made again until one is given a value, or an error that no injury explains. For functions
-    /// whose errors are answers, and for `on_crash = "in_doubt"`.
+    /// Makes calls as a client that wants an answer, and returns what all callers got, in order: the first caller,
+    /// those that an injury adds, and repeated calls until one gets a value or an error that no injury explains. For
+    /// functions whose errors are answers, and for `on_crash = "in_doubt"`.
     pub async fn answers<T, E, F, B>(&self, call: &F) -> Vec<Result<T, E>>
     where
         F: Fn() -> B,
@@ -98,7 +97,7 @@ impl Trial {
         answers
     }
 
-    /// Makes one call, and does to it what strikes it. `None` where nobody is left to be given an answer.
+    /// Makes one call with its injury. `None` if the caller is gone and gets no answer.
     async fn drive<T, E, F, B>(&self, call: &F, answers: &mut Vec<Result<T, E>>) -> Option<Result<T, E>>
     where
         F: Fn() -> B,
@@ -142,18 +141,18 @@ impl Trial {
         }
         self.state().drive(None);
         drop(future);
-        // What the call left to others is done at once, as far as it can be.
+        // Lets the background work of the call run, as far as it can.
         tokio::task::yield_now().await;
         ended
     }
 
-    /// A call of another worker, which nothing strikes: a run has one injury.
+    /// A call by another worker, without an injury, because a run has only one.
     async fn other<A, F: Fn() -> B, B: Future<Output = A>>(&self, call: &F) -> A {
         self.state().begin();
         call().await
     }
 
-    /// Lets the lease of a call run out.
+    /// Pauses a call until its lease is over.
     async fn stand_still(&self, call: CallId) {
         self.state().hold(Some(call));
         self.sleep_beyond_leases().await;

@@ -1,4 +1,4 @@
-//! Errors as a user's tests make them.
+//! Tests of the errors that a user's tests can make.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn whether_and_when_a_call_may_be_made_again_is_told_of_each_kind() {
         let after = matches!(kind, Kind::InFlight | Kind::NotDue).then_some(AFTER);
         assert_eq!(error.retry_after(), after, "{kind}");
     }
-    // The same kinds where calling again is in vain.
+    // Errors of the same kinds for which a retry does not help.
     let broken = StoreError::configuration("the password is wrong");
     assert!(!errors::store("payments.charge", broken).is_retryable());
     let reentrant = errors::reentrant("payments.charge");
@@ -45,7 +45,7 @@ fn whether_and_when_a_call_may_be_made_again_is_told_of_each_kind() {
 
 #[test]
 fn each_text_names_the_operation_and_says_what_to_do_and_shows_no_key() {
-    // What a person can do, of which each text has one.
+    // Phrases that tell a person what to do. Each text has one of them.
     let advice = [
         "call again",
         "try again",
@@ -61,6 +61,7 @@ fn each_text_names_the_operation_and_says_what_to_do_and_shows_no_key() {
         "give each its own",
         "begin it in",
         "read it as",
+        "leave `claim_durability` out",
     ];
     for error in errors::all("payments.charge") {
         let (kind, text) = (error.kind(), error.to_string());
@@ -72,7 +73,7 @@ fn each_text_names_the_operation_and_says_what_to_do_and_shows_no_key() {
     assert!(lost.contains("its record was deleted meanwhile; call again to run it"), "{lost}");
 }
 
-/// What a user's test looks like.
+/// An example of a user's test.
 mod of_a_user {
     use super::*;
 

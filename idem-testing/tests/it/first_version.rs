@@ -1,4 +1,4 @@
-//! A store of somebody else, written against the first version of the contract, still compiles, and still is one.
+//! Tests that a third-party store that was written against the first version of the contract still compiles and works.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,11 +11,11 @@ use idem_core::{RecordKey, Store, StoreError};
 use idem_testing::conformance::{Check, Profile, Subject, all};
 use tokio::time::Instant;
 
-/// Records of one process, without steps and without listing.
+/// A store in one process, without steps and without listing.
 #[derive(Clone)]
 struct TheirStore {
     start: Instant,
-    /// And the highest fence that was deleted.
+    /// The records, and the highest fence of the deleted ones.
     records: Arc<Mutex<(HashMap<RecordKey, Record>, Fence)>>,
 }
 
@@ -91,7 +91,7 @@ impl Store for TheirStore {
     }
 }
 
-/// Whether a check is about what came after the first version.
+/// Whether a check is about a feature that came after the first version.
 fn is_of_later(check: &Check) -> bool {
     matches!(check.theme(), "steps" | "listing") || check.name().contains("step")
 }

@@ -1,4 +1,4 @@
-//! Each broken protocol is found out by the model.
+//! Tests that the model check detects each broken protocol.
 
 use crate::support;
 

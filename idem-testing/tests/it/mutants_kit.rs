@@ -1,5 +1,4 @@
-//! Each broken protocol is found out by the conformance kit, run from outside on a store that is
-//! right in everything but the rules.
+//! Tests that the conformance kit detects each broken protocol, on a store that is correct except for the rules.
 
 use crate::support;
 
@@ -9,7 +8,7 @@ use support::mutants::*;
 use support::rules::{Rules, Shipped};
 use support::rules_store::RulesStore;
 
-/// The checks, those that race at the end, because they take real time.
+/// The checks, with those that race last, because they take real time.
 fn checks() -> Vec<&'static Check> {
     let mut checks: Vec<_> = all().iter().collect();
     checks.sort_by_key(|check| matches!(check.theme(), "races" | "duels"));

@@ -1,7 +1,6 @@
 //! The invariants of the protocol over random histories of several owners.
 //!
-//! Owns the histories. What is promised, and what breaks a promise, is in the shadow, which the
-//! model check shares.
+//! Owns the histories. The promises, and when one is broken, are in the shadow, which the model check uses too.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -18,8 +17,8 @@ use rules::Shipped;
 
 const OWNERS: u8 = 4;
 
-/// Durations are small, so that edges are met by chance; the clock starts high or at zero, so that
-/// fences come from the clock or from the last one.
+/// Durations are small, so that random times often hit edges. The clock starts high or at zero, so that fences come
+/// from the clock or from the last fence.
 #[derive(Clone, Debug)]
 enum Op {
     Claim {
@@ -62,14 +61,14 @@ enum Op {
     Forget,
 }
 
-/// Whose claim a request speaks of.
+/// The claim of a request.
 #[derive(Clone, Debug)]
 enum Token {
     /// The last grant.
     Last,
-    /// A grant of the past, by its place.
+    /// An earlier grant, by its position.
     Earlier(usize),
-    /// An owner and a fence that belong to two different grants, or to none.
+    /// An owner and a fence of two different grants, or of none.
     Made(u8, u64),
 }
 
@@ -130,7 +129,7 @@ fn owner(number: u8) -> Owner {
 struct History {
     key: OneKey,
     grants: Vec<(Owner, Fence)>,
-    /// Those that started their bodies.
+    /// The fences of grants whose bodies were started.
     started: Vec<Fence>,
 }
 
@@ -183,7 +182,7 @@ impl History {
             Op::Release { from, cause, retry_after } => {
                 let (owner, fence) = self.token(from);
                 let retry_after = Duration::from_micros(*retry_after);
-                // Nobody says of a body that it started that it did not.
+                // A worker does not report that a body did not start if it did.
                 let cause = match cause {
                     ReleaseCause::Unused | ReleaseCause::NothingHappened | ReleaseCause::Doubtful
                         if self.started.contains(&fence) =>
@@ -192,7 +191,7 @@ impl History {
                     }
                     cause => *cause,
                 };
-                // Nor does it later, of one that it said had begun.
+                // Nor does it report that later about a body that it abandoned.
                 if cause == ReleaseCause::Abandoned {
                     self.started.push(fence);
                 }
@@ -215,13 +214,13 @@ impl History {
         }
     }
 
-    /// What a stored record owes to whoever reads it.
+    /// Whether a stored record is consistent.
     fn is_whole(&self) -> bool {
         self.key.record.as_ref().is_none_or(|record| {
             let terminal = matches!(record.state, State::Completed | State::Failed);
             let exhausted = record.result == Some(StoredResult::Tombstone(Tombstone::Exhausted));
             let last = self.grants.last().map(|last| last.1);
-            // A doubt that was given back has a fence of nobody's.
+            // A doubt that was released unused has a fence that no grant has.
             let of_nobody = last.map(|fence| Fence::new(fence.get() + 1));
             let is_last = last == Some(record.fence)
                 || record.state != State::InFlight && of_nobody == Some(record.fence);

@@ -1,6 +1,7 @@
-//! The choices of a store in a DynamoDB table.
+//! The settings of a store in a DynamoDB table.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -11,7 +12,7 @@ use super::transition::Table;
 use idem_core::StoreError;
 use idem_core::Waiters;
 
-/// How a [`DynamoDbStore`] is set up.
+/// The settings for a new [`DynamoDbStore`].
 #[derive(Clone)]
 #[must_use]
 pub struct DynamoDbStoreBuilder {
@@ -37,59 +38,63 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// For a table with a sort key, a string: its name, and the value that all of this store's items
-    /// have there.
+    /// For a table with a sort key, a string: its name, and its value in all items of this store.
     pub fn sort_key(mut self, name: &str, value: &str) -> Self {
         self.names.sort_key = Some((name.into(), value.into()));
         self
     }
 
-    /// The name of the attribute by which DynamoDB deletes what is over, a number of seconds;
+    /// The name of the time-to-live attribute, a number of seconds, by which DynamoDB deletes expired items;
     /// `delete_at` unless set.
     pub fn time_to_live_attribute(mut self, name: &str) -> Self {
         self.names.time_to_live = name.into();
         self
     }
 
-    /// What the names of all other attributes begin with; nothing unless set. A table whose time to live or key
-    /// has the name of one of them (`ttl`, `expires_at`, `owner`, `state`, ..) needs a prefix: without one every
-    /// operation is a `Configuration` error.
+    /// The prefix of the names of all other attributes; none unless set. A table whose time to live or key has the name
+    /// of one of them (`ttl`, `expires_at`, `owner`, `state`, ..) needs a prefix: without one every operation is a
+    /// `Configuration` error.
     pub fn attribute_prefix(mut self, prefix: &str) -> Self {
         self.names.attribute_prefix = prefix.into();
         self
     }
 
-    /// What every partition key begins with; nothing unless set. Stores with different prefixes in one
-    /// table never meet, as long as no prefix is the beginning of another.
+    /// The prefix of every partition key; none unless set. Stores with different prefixes in one table share no
+    /// records, as long as no prefix is the beginning of another.
     pub fn key_prefix(mut self, prefix: &str) -> Self {
         self.names.key_prefix = prefix.into();
         self
     }
 
-    /// By how much the clocks of the calling machines may differ; 1 s unless set. A claim is taken over
-    /// that much after its lease is over, and a caller's `retry_after` is that much longer.
+    /// How much the clocks of the calling machines may differ; 1 s unless set. A claim can be taken over this long
+    /// after its lease, and a caller's `retry_after` is longer by this time.
     pub const fn clock_skew(mut self, skew: Duration) -> Self {
         self.clock_skew = skew;
         self
     }
 
-    /// How long one operation may take, with all its requests and retries; 5 s unless set. After that
-    /// its outcome is unknown.
+    /// How long one operation may take, with all its requests and retries; 5 s unless set. After that time its outcome
+    /// is unknown.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.operation_timeout = timeout;
         self
     }
 
-    /// Builds the store without a request to DynamoDB, so that a cold start costs none;
-    /// [`connect`](Self::connect) checks the table.
+    /// Builds the store without a request to DynamoDB, so that a cold start needs none; [`connect`](Self::connect)
+    /// checks the table.
     #[must_use]
     pub fn build(self) -> DynamoDbStore {
         let Self { client, names, clock_skew, operation_timeout } = self;
         let table = Table::new(client, names, clock_skew, operation_timeout);
-        DynamoDbStore { table, waiters: Waiters::default() }
+        DynamoDbStore {
+            table,
+            hints: Arc::default(),
+            without_end: Arc::default(),
+            waiters: Waiters::default(),
+        }
     }
 
-    /// The store, if the table fits it: see [`DynamoDbStore::check`].
+    /// Builds the store and checks that the table fits: see [`DynamoDbStore::check`].
     ///
     /// # Errors
     ///

@@ -1,12 +1,12 @@
-//! What the client's errors mean for a step: whether it was applied, and what a person can do.
+//! What the client's errors mean for an operation: whether it was applied, and what to do.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::RequestId;
 
 use idem_core::StoreError;
 
-/// What a failed request means. The texts of the service may name a key, so they are left out: what
-/// stays is its code and the id of the request.
+/// The store error for a failed request. The texts of the service may contain a key, so they are left out: only the
+/// code and the id of the request stay.
 pub(super) fn failure<E, R>(error: &SdkError<E, R>) -> StoreError
 where
     E: ProvideErrorMetadata + RequestId,
@@ -29,7 +29,7 @@ where
     }
 }
 
-/// What DynamoDB's own word means.
+/// The store error for an error code of DynamoDB.
 fn refusal(code: &str, message: Option<&str>, request: Option<&str>) -> StoreError {
     let request = request.unwrap_or("unknown");
     let said = format!("{code}, request {request}");
@@ -64,5 +64,5 @@ fn refusal(code: &str, message: Option<&str>, request: Option<&str>) -> StoreErr
     }
 }
 
-/// What DynamoDB takes as one item, names of attributes included.
+/// The largest item that DynamoDB accepts, including the names of attributes.
 pub(super) const MAX_ITEM_BYTES: usize = 400 * 1_024;

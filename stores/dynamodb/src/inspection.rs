@@ -1,10 +1,10 @@
-//! What there is to say of a table.
+//! The checks of a table.
 
 use super::DynamoDbStore;
 use idem_core::inspection::{Inspection, Standing};
 use idem_core::{StoreError, StoreErrorKind};
 
-/// A table that does not fit is a finding; one that cannot be asked is an error.
+/// A table that does not fit is a finding; a table that cannot be queried is an error.
 pub(super) async fn look(store: &DynamoDbStore) -> Result<Inspection, StoreError> {
     let mut found = Inspection::of("DynamoDB");
     if let Err(error) = store.table.check_names() {

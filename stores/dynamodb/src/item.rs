@@ -1,4 +1,4 @@
-//! A record as an item, and back. No rule and no request lives here.
+//! A record as an item, and back. There are no rules and no requests here.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use idem_core::protocol::{
 };
 use idem_core::support::step_bytes;
 
-/// A record as it was read, and which version of it that was.
+/// A record as it was read, with its revision.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) record: Record,
@@ -36,12 +36,12 @@ pub(super) fn bytes(bytes: &[u8]) -> AttributeValue {
     AttributeValue::B(Blob::new(bytes))
 }
 
-/// Rounded up, as [`Timestamp::after`] does it.
+/// Microseconds, rounded up as in [`Timestamp::after`].
 pub(super) fn micros(duration: Duration) -> AttributeValue {
     number(u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX))
 }
 
-/// The attribute, and its value, that hold a result.
+/// The name and the value of the attribute for a result.
 pub(super) fn result(result: &StoredResult) -> (&'static str, AttributeValue) {
     match result {
         StoredResult::Value(value) => ("result", bytes(value)),
@@ -57,13 +57,13 @@ pub(super) fn steps(steps: &[RecordedStep]) -> AttributeValue {
     AttributeValue::L(steps.iter().map(|step| bytes(&step_bytes::encode(step))).collect())
 }
 
-/// The room that steps take in an item.
+/// The size of steps in an item.
 pub(super) fn size(steps: &[RecordedStep]) -> usize {
-    // DynamoDB counts one byte for each element of a list besides its own.
+    // DynamoDB counts one byte for each element of a list, in addition to its size.
     steps.iter().map(|step| step_bytes::encode(step).len() + 1).sum()
 }
 
-/// The attributes of a record but for its primary key.
+/// The attributes of a record without its primary key.
 pub(super) fn write(names: &Names, record: &Record, revision: u64, delete_at: Option<u64>) -> Item {
     let mut item = Item::new();
     let mut put = |name: &str, value| item.insert(names.attribute(name), value);
@@ -172,7 +172,7 @@ pub(super) fn read(names: &Names, item: &Item) -> Result<Seen, StoreError> {
     read_with(names, item, result)
 }
 
-/// The record in an item that was read without its value, with an empty one in its place.
+/// The record in an item that was read without its value. The record has an empty value instead.
 pub(super) fn read_head(names: &Names, item: &Item) -> Result<Record, StoreError> {
     let get = |name: &'static str| Attribute { name, value: item.get(&names.attribute(name)) };
     let absent = Attribute { name: "result", value: None };
@@ -193,7 +193,7 @@ fn read_with(names: &Names, item: &Item, result: Option<StoredResult>) -> Result
     if result.is_some() != terminal || completed_at.is_some() != terminal {
         return Err(get("result").unreadable());
     }
-    // A version that knows of no steps leaves them beside a result.
+    // A version without steps does not remove them when it records a result.
     let keeps_steps = !terminal || result == Some(StoredResult::Tombstone(Tombstone::Exhausted));
     let steps = if keeps_steps { get("steps").steps()? } else { Vec::new() };
     let record = Record::new(

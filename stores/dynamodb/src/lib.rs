@@ -1,7 +1,7 @@
 //! Records in a DynamoDB table.
 //!
-//! Owns the requests and the judgement by a declared clock skew, for DynamoDB has no clock to judge by.
-//! The rules are the protocol's own functions, applied to what a refused conditional write gives back.
+//! Owns the requests, and the use of a declared clock skew, because DynamoDB has no clock that can be read. The rules
+//! are the protocol's own functions, applied to the item that a refused conditional write returns.
 
 mod builder;
 mod failure;
@@ -14,6 +14,7 @@ mod transition;
 mod updates;
 
 use std::fmt;
+use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
 
@@ -22,56 +23,63 @@ use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, OnCrash, Record, RecordStep, RecordStepAnswer,
+    Release, ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
 };
+use idem_core::support::hints::Hints;
 use idem_core::support::own_runtime;
 use idem_core::{Store, Waiters};
 
 pub use builder::DynamoDbStoreBuilder;
 use transition::Table;
 
-/// The largest result: an item has 400 KiB for all its attributes, and what is not the result is
-/// below 8 KiB.
+/// The largest result: an item has at most 400 KiB with all its attributes, and those other than the result have less
+/// than 8 KiB.
 const MAX_RESULT_BYTES: usize = failure::MAX_ITEM_BYTES - 8 * 1_024;
 
 /// A store in a DynamoDB table. Feature `dynamodb`.
 ///
-/// A first call writes twice (claim, complete) and once for each step, a replay or a busy answer is one
-/// refused conditional write. All steps of a record together have the room of one result. Renewing, releasing and taking over read or are refused once and then write.
+/// A first call writes twice (claim, complete), and once for each step and each renewal. A replay is a read where this
+/// process saw the result, and else one refused conditional write, as a busy answer is: DynamoDB charges that as a write of
+/// the whole item. All steps of a record together have the room of one result. Releasing, taking over and renewing under
+/// `on_crash = "in_doubt"` read or are refused once and then write.
 ///
 /// # Clock
 ///
-/// DynamoDB has no clock that a condition could ask. Leases and expiry are judged by the clocks of the
-/// machines that call, which must not differ by more than the declared
-/// [`clock_skew`](DynamoDbStoreBuilder::clock_skew): that much is added before a lease counts as over or
-/// a record as expired. If they differ by more, a live worker's claim may be taken over early; its late
-/// result is still refused, since complete is guarded by owner and fence.
+/// DynamoDB has no clock that a condition can use. The store uses the clocks of the calling machines for leases and
+/// expiry. They must not differ by more than the declared [`clock_skew`](DynamoDbStoreBuilder::clock_skew), which is
+/// added before a lease counts as over or a record as expired. If they differ by more, another worker may take over the
+/// claim of a live worker early. The late result of that live worker is still refused, because `complete` checks owner
+/// and fence.
 ///
 /// # Runtime
 ///
-/// Requests are made on a thread of the stores' own, so that a body that blocks its thread keeps its
-/// lease. Give the store a client whose connections nobody else uses.
+/// The stores make their requests on a separate thread, so that a body that blocks its thread keeps its lease. Pass in
+/// a client whose connections nothing else uses.
 #[derive(Clone)]
 pub struct DynamoDbStore {
     table: Table,
+    /// Keys of which this process saw a result.
+    hints: Arc<Hints>,
+    /// Keys that this process claimed so that their records have no end.
+    without_end: Arc<Hints>,
     waiters: Waiters,
 }
 
 impl DynamoDbStore {
-    /// A store in this table, with the partition key `id` and every other default. It makes no request to
-    /// DynamoDB: [`check`](Self::check) does.
+    /// A store in this table, with the partition key `id` and all other defaults. This makes no request to DynamoDB;
+    /// [`check`](Self::check) does.
     #[must_use]
     pub fn new(client: Client, table: &str) -> Self {
         Self::builder(client, table).build()
     }
 
-    /// The same, with choices.
+    /// The same, with settings.
     pub fn builder(client: Client, table: &str) -> DynamoDbStoreBuilder {
         DynamoDbStoreBuilder::new(client, table)
     }
 
-    /// Does `work` on the stores' own thread, for no longer than an operation may take.
+    /// Runs `work` on the stores' own thread, for at most the operation timeout.
     async fn ask<A, F>(&self, work: impl FnOnce(Table) -> F) -> Result<A, StoreError>
     where
         A: Send + 'static,
@@ -99,26 +107,45 @@ fn check_size(result: &StoredResult) -> Result<(), StoreError> {
 
 impl Store for DynamoDbStore {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
+        let mark = self.hints.mark(key);
+        let has_result = self.hints.has(mark);
         let (key, request) = (key.clone(), request.clone());
-        self.ask(|table| async move {
-            table.names().check(&key)?;
-            // Most keys are new: that there is no item is the first guess, and not asked first.
-            let decide =
-                |record: Option<&Record>, now| protocol::claim(record, Fence::default(), &request, now);
-            let mut answer = table.apply_from(None, &key, decide).await?;
-            if let ClaimAnswer::Replay(replay) = &mut answer {
-                // The end that was written, as in a list: a reader adds the skew once.
-                replay.expires_at = replay.expires_at.map(|end| end.before(table.skew()));
-            }
-            Ok(answer)
-        })
-        .await
+        let in_doubt = request.on_crash == OnCrash::InDoubt;
+        let answer = self
+            .ask(move |table| async move {
+                table.names().check(&key)?;
+                // Most keys are new, so the first guess is that there is no item, without reading first. A read of a result
+                // costs a fraction of a write that it refuses.
+                let seen = if has_result { table.look(&key).await? } else { None };
+                let decide =
+                    |record: Option<&Record>, now| protocol::claim(record, Fence::default(), &request, now);
+                let mut answer = table.apply_from(seen, &key, decide).await?;
+                if let ClaimAnswer::Replay(replay) = &mut answer {
+                    // The end that was written, as in a list: a reader adds the skew once.
+                    replay.expires_at = replay.expires_at.map(|end| end.before(table.skew()));
+                }
+                Ok(answer)
+            })
+            .await?;
+        match answer {
+            ClaimAnswer::Replay(_) => self.hints.put(mark),
+            _ => self.hints.take(mark),
+        }
+        match answer {
+            ClaimAnswer::Granted(_) if in_doubt => self.without_end.put(mark),
+            _ => self.without_end.take(mark),
+        }
+        Ok(answer)
     }
 
     async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
+        let without_end = self.without_end.has(self.hints.mark(key));
         let (key, request) = (key.clone(), *request);
-        self.ask(|table| async move {
-            table.apply(&key, |record, now| protocol::renew(record, &request, now)).await
+        self.ask(move |table| async move {
+            if without_end {
+                return table.apply(&key, |record, now| protocol::renew(record, &request, now)).await;
+            }
+            table.renew(&key, &request).await
         })
         .await
     }
@@ -135,8 +162,13 @@ impl Store for DynamoDbStore {
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
         check_size(&request.result)?;
+        let mark = self.hints.mark(key);
         let (key, request) = (key.clone(), request.clone());
-        self.ask(|table| async move { table.complete(&key, &request).await }).await
+        let answer = self.ask(|table| async move { table.complete(&key, &request).await }).await?;
+        if answer == CompleteAnswer::Done {
+            self.hints.put(mark);
+        }
+        Ok(answer)
     }
 
     async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
@@ -168,15 +200,15 @@ impl Store for DynamoDbStore {
         self.ask(|table| async move { table.live(&key).await }).await
     }
 
-    /// Reads the whole table and deletes what DynamoDB's own time to live has not yet deleted: it is
-    /// never needed, costs what a scan costs, and takes as long.
+    /// Reads the whole table and deletes the expired items that DynamoDB's own time to live has not deleted yet. It is
+    /// never necessary, and costs as much and takes as long as a scan.
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         self.table.check_names()?;
         let table = self.table.clone();
         own_runtime::apart(Box::pin(async move { table.purge(limit).await })).await
     }
 
-    /// Scans the table: it costs what a scan costs, a read unit for each 4 KiB that it looks at.
+    /// Scans the table, which costs one read unit for each 4 KiB that it reads.
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let request = request.clone();
         self.ask(|table| async move { table.list(&request).await }).await

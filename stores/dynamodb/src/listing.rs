@@ -1,4 +1,4 @@
-//! Walking through the table by scans, page by page, without results.
+//! Walking through the table with scans, page by page, without results.
 
 use super::failure::failure;
 use super::item;
@@ -7,7 +7,7 @@ use super::transition::Table;
 use idem_core::StoreError;
 use idem_core::listing::{Cursor, List, Listed, Page};
 
-/// What is read of an item: all that a record is made of but its result.
+/// The attributes that are read from an item: all of a record except its result and its steps.
 const READ: [&str; 14] = [
     "state",
     "owner",
@@ -25,13 +25,13 @@ const READ: [&str; 14] = [
     "completed_at",
 ];
 
-/// Others may have items in the table too, and a record that was forgotten keeps its fence there.
+/// Other programs may have items in the table too, and a forgotten record stays there with its fence.
 const OURS: &str = "attribute_exists(#fence) AND attribute_exists(#revision) AND \
                     (attribute_not_exists(#expires_at) OR #expires_at > :forgotten)";
 
 impl Table {
-    /// One page. The instant it tells is by as much behind this machine's clock as the clocks may differ: what
-    /// is over by it is over by every clock.
+    /// One page. Its time is this machine's clock minus the clock skew, so what is over at that time is over by every
+    /// clock.
     pub(super) async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let names = self.names();
         let mut scan = self.client().scan().table_name(&*names.table).consistent_read(true);
@@ -75,7 +75,7 @@ fn id<'i>(names: &Names, item: &'i Item) -> Option<&'i str> {
     item.get(&*names.partition_key)?.as_s().ok().map(String::as_str)
 }
 
-/// The sort key, of whatever item; empty where the table has none.
+/// The sort key of an item; empty if the table has none.
 fn sort<'i>(names: &Names, item: &'i Item) -> &'i str {
     let sort = names.sort_key.as_ref().and_then(|(name, _)| item.get(&**name)?.as_s().ok());
     sort.map_or("", String::as_str)

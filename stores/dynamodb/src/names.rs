@@ -1,4 +1,4 @@
-//! What things are called in the table: attributes, and the key of an item.
+//! The names of attributes in the table, and the key of an item.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,13 +10,15 @@ use idem_core::StoreError;
 use idem_core::listing;
 use idem_core::{RecordKey, Scope};
 
-/// What would let a scope and a key be taken for others; the rest stays as a person reads it.
+/// The characters of a scope that are encoded, so that another scope and key cannot give the same text. All others stay
+/// readable.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%').add(b'#');
 
-/// The longest partition key there is, in bytes.
+/// The longest possible partition key, in bytes.
 const LONGEST_ID: usize = 2_048;
 
-/// The attributes of a record, without the prefix. One that is missing here could be given the name of another.
+/// The attributes of a record, without the prefix. [`check_distinct`](Names::check_distinct) only finds a conflict with
+/// an attribute that is in this list.
 pub(super) const ATTRIBUTES: [&str; 18] = [
     "state",
     "owner",
@@ -38,7 +40,7 @@ pub(super) const ATTRIBUTES: [&str; 18] = [
     "expires_at",
 ];
 
-/// An item, as the client has it.
+/// An item, in the client's type.
 pub(super) type Item = HashMap<String, AttributeValue>;
 
 /// The names of one store's table.
@@ -46,13 +48,13 @@ pub(super) type Item = HashMap<String, AttributeValue>;
 pub(super) struct Names {
     pub(super) table: Arc<str>,
     pub(super) partition_key: Arc<str>,
-    /// A table with a sort key: its name, and the value that all records have there.
+    /// For a table with a sort key: its name, and its value in all records.
     pub(super) sort_key: Option<(Arc<str>, Arc<str>)>,
-    /// The attribute by which DynamoDB deletes: seconds since the Unix epoch.
+    /// The time-to-live attribute, by which DynamoDB deletes: seconds since the Unix epoch.
     pub(super) time_to_live: Arc<str>,
-    /// What the names of the other attributes begin with.
+    /// The prefix of the names of the other attributes.
     pub(super) attribute_prefix: Arc<str>,
-    /// What every partition key begins with.
+    /// The prefix of every partition key.
     pub(super) key_prefix: Arc<str>,
 }
 
@@ -68,21 +70,21 @@ impl Names {
         }
     }
 
-    /// The name in the table of one of a record's attributes.
+    /// The name in the table of an attribute of a record.
     pub(super) fn attribute(&self, name: &str) -> String {
         format!("{}{name}", self.attribute_prefix)
     }
 
-    /// Whether an attribute of this name holds a part of the record.
+    /// Whether the attribute with this name is part of the record.
     pub(super) fn is_of_record(&self, name: &str) -> bool {
         name.strip_prefix(&*self.attribute_prefix).is_some_and(|name| ATTRIBUTES.contains(&name))
     }
 
-    /// Checks that no two attributes have one name: one would overwrite the other.
+    /// Checks that no two attributes have the same name, because one would overwrite the other.
     ///
     /// # Errors
     ///
-    /// `Configuration`, with the setting to change.
+    /// `Configuration`, with the setting that must change.
     pub(super) fn check_distinct(&self) -> Result<(), StoreError> {
         let sort_key = self.sort_key.as_ref().map(|(name, _)| ("sort_key", &**name));
         let time_to_live = Some(("time_to_live_attribute", &*self.time_to_live));
@@ -109,25 +111,25 @@ impl Names {
         format!("{}{scope}#{}", self.key_prefix, key.key().as_str())
     }
 
-    /// The record of an item with this partition key, if it is the key of one.
+    /// The record with this partition key, if it is the key of a record.
     pub(super) fn key(&self, id: &str) -> Option<RecordKey> {
         let (scope, key) = id.strip_prefix(&*self.key_prefix)?.split_once('#')?;
         let key = listing::name(&percent_decode_str(scope).decode_utf8().ok()?, key)?;
-        // What was not written like this is somebody else's.
+        // A key that this store would write differently belongs to another program.
         (self.id(&key) == id).then_some(key)
     }
 
-    /// What the partition keys of all records begin with, or of those in a scope.
+    /// The common beginning of the partition keys of all records, or of those in a scope.
     pub(super) fn beginning(&self, scope: Option<&Scope>) -> String {
         let scope = scope.map(|scope| format!("{}#", utf8_percent_encode(scope.as_str(), ESCAPED)));
         format!("{}{}", self.key_prefix, scope.unwrap_or_default())
     }
 
-    /// That DynamoDB takes a key so long.
+    /// Checks that the key is not too long for DynamoDB.
     ///
     /// # Errors
     ///
-    /// `Configuration`, as that is for the scope and the prefix to change.
+    /// `Configuration`, because the scope or the prefix must change.
     pub(super) fn check(&self, key: &RecordKey) -> Result<(), StoreError> {
         let bytes = self.id(key).len();
         if bytes <= LONGEST_ID {
@@ -149,7 +151,7 @@ impl Names {
         item
     }
 
-    /// The primary key of an item, if the item is of this store.
+    /// The primary key of an item, if the item belongs to this store.
     pub(super) fn primary_key_of(&self, item: &Item) -> Option<Item> {
         let id = item.get(&*self.partition_key)?;
         if !id.as_s().is_ok_and(|id| id.starts_with(&*self.key_prefix)) {

@@ -1,4 +1,4 @@
-//! The table itself: making it, and checking that it fits.
+//! The table itself: creating it, and checking that it fits.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::SdkError;
@@ -14,16 +14,16 @@ use super::failure::failure;
 use super::names::Names;
 use idem_core::StoreError;
 
-/// How long a new table may take to be ready.
+/// How long a new table may take until it is ready.
 const CREATION: Duration = Duration::from_secs(120);
 
 impl DynamoDbStore {
-    /// Makes the table, with on-demand billing and its time to live switched on, and returns when it
-    /// is ready. A table that is there already is left as it is, and checked.
+    /// Creates the table, with on-demand billing and time to live enabled, and returns when it is ready. An existing
+    /// table is not changed, only checked.
     ///
     /// # Errors
     ///
-    /// As [`check`](Self::check), and `Unavailable` if it is not ready after two minutes.
+    /// As [`check`](Self::check), and `Unavailable` if the table is not ready after two minutes.
     pub async fn create_table(&self) -> Result<(), StoreError> {
         self.table.check_names()?;
         let table = self.table.clone();
@@ -32,9 +32,8 @@ impl DynamoDbStore {
         self.check().await
     }
 
-    /// Checks that the table is there, that its key has the names of the builder, that its
-    /// time to live is switched on for the attribute this store writes, and that no two attributes have
-    /// one name.
+    /// Checks that the table exists, that its key has the names from the builder, that time to live is enabled for the
+    /// attribute that this store writes, and that no two attributes have the same name.
     ///
     /// It needs the permissions `DescribeTable` and `DescribeTimeToLive`.
     ///
@@ -77,7 +76,7 @@ fn nothing() -> TableDescription {
     TableDescription::builder().build()
 }
 
-/// The names of the parts of the key, as the builder has them.
+/// The names of the parts of the key, from the builder.
 fn parts(names: &Names) -> Vec<(&str, KeyType)> {
     let sort = names.sort_key.as_ref().map(|(name, _)| (&**name, KeyType::Range));
     [Some((&*names.partition_key, KeyType::Hash)), sort].into_iter().flatten().collect()
@@ -131,7 +130,8 @@ async fn create(client: &Client, names: &Names) -> Result<(), StoreError> {
     let spec = TimeToLiveSpecification::builder().attribute_name(&*names.time_to_live).enabled(true);
     let request = client.update_time_to_live().table_name(&*names.table);
     let request = request.time_to_live_specification(spec.build().map_err(wrong)?);
-    // One that is on already is refused; the check that follows sees whether it is the right one.
+    // The request is refused if time to live is already enabled. The following check finds out whether it is enabled
+    // for the right attribute.
     let _ = request.send().await;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! A transition of the protocol as conditional writes: guess, write under the condition that the guess
-//! holds, and where it does not, decide anew on what the refusal gives back.
+//! A transition of the protocol as conditional writes: guess the item, write on the condition that the guess is right,
+//! and if it is wrong, decide again with the item that the refusal returns.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use idem_core::StoreError;
 use idem_core::protocol::{Owner, Record, State, Timestamp, Transition, is_live};
 use idem_core::support::retry;
 
-/// How long an item stays at the least, over or not: it holds the fence that the next one must exceed,
-/// also by a clock that is behind.
+/// The minimum time for which an item stays, expired or not. It has the fence that the next one must exceed, also if
+/// the next clock is behind.
 const MEMORY_OF_FENCES: Duration = Duration::from_secs(3_600);
 
-/// The table as one store sees it.
+/// The table of one store, with its settings.
 #[derive(Clone, Debug)]
 pub(super) struct Table(Arc<Inner>);
 
@@ -34,15 +34,15 @@ struct Inner {
     names: Names,
     skew: Duration,
     timeout: Duration,
-    /// Why no request may be made with these names.
+    /// The error for every request, if these names conflict.
     collision: Option<StoreError>,
 }
 
-/// What a conditional write met.
+/// The result of a conditional write.
 pub(super) enum Met {
-    /// What was guessed: it is written.
+    /// The guess was right, and the item is written.
     Guessed,
-    /// Something else: nothing is written.
+    /// The guess was wrong, and nothing is written. This is the item that is there.
     Other(Option<Item>),
 }
 
@@ -52,7 +52,7 @@ impl Table {
         Self(Arc::new(Inner { client, names, skew, timeout, collision }))
     }
 
-    /// Fails where two attributes have one name. It costs nothing, so every operation begins with it.
+    /// Fails if two attributes have the same name. It costs nothing, so every operation begins with it.
     pub(super) fn check_names(&self) -> Result<(), StoreError> {
         self.0.collision.clone().map_or(Ok(()), Err)
     }
@@ -73,14 +73,14 @@ impl Table {
         self.0.skew
     }
 
-    /// This machine's clock: DynamoDB has none to ask.
+    /// This machine's time, because DynamoDB has no clock that can be read.
     pub(super) fn now() -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp::default().after(since)
     }
 
-    /// The record in an item, its ends put off by as much as the writer's clock may be behind ours: what
-    /// is over then is over by every clock.
+    /// The record in an item. The clock skew is added to its lease and its expiry, because the writer's clock may be
+    /// behind this one: what is over then is over by every clock.
     pub(super) fn read(&self, item: &Item) -> Result<Seen, StoreError> {
         let mut seen = item::read(&self.0.names, item)?;
         let record = &mut seen.record;
@@ -89,7 +89,7 @@ impl Table {
         Ok(seen)
     }
 
-    /// Makes one transition, beginning with a look.
+    /// Applies a transition, and reads the item first.
     pub(super) async fn apply<A>(
         &self,
         key: &RecordKey,
@@ -99,7 +99,7 @@ impl Table {
         self.apply_from(seen, key, decide).await
     }
 
-    /// Makes one transition, beginning with a guess of what is there.
+    /// Applies a transition, beginning with `seen` as a guess of the item.
     pub(super) async fn apply_from<A>(
         &self,
         mut seen: Option<Seen>,
@@ -117,8 +117,8 @@ impl Table {
         }
     }
 
-    /// When DynamoDB may delete a record that ends then, in seconds: when it is over by every clock, and
-    /// a new fence exceeds the old one by every clock.
+    /// When DynamoDB may delete a record with this expiry, in seconds: when the record is expired by every clock, and a
+    /// new fence by any clock exceeds its fence.
     pub(super) fn delete_at(&self, expires_at: Timestamp) -> u64 {
         let over = expires_at.after(self.0.skew.saturating_mul(2));
         over.max(Self::now().after(MEMORY_OF_FENCES)).as_micros().div_ceil(1_000_000)
@@ -152,7 +152,7 @@ impl Table {
         .await
     }
 
-    /// Deletes what is over by every clock and whose fence the next one exceeds by every clock.
+    /// Deletes at most `limit` items that are expired by every clock, so that a new fence by any clock exceeds theirs.
     pub(super) async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let Inner { client, names, skew, .. } = &*self.0;
         let over = item::instant(Self::now().before(skew.saturating_mul(2)));
@@ -180,7 +180,7 @@ impl Table {
                     .set_expression_attribute_values(Some(over_values(&over)));
                 match delete.send().await {
                     Ok(_) => deleted += 1,
-                    // It came back meanwhile.
+                    // The record is live again.
                     Err(SdkError::ServiceError(context))
                         if context.err().is_conditional_check_failed_exception() => {}
                     Err(error) => return Err(failure(&error)),
@@ -190,7 +190,7 @@ impl Table {
         Ok(deleted)
     }
 
-    /// One request, until it is answered.
+    /// Sends one request, and retries until there is an answer.
     pub(super) async fn asked<A, F>(&self, ask: impl FnMut() -> F) -> Result<A, StoreError>
     where
         F: Future<Output = Result<A, StoreError>>,
@@ -198,8 +198,8 @@ impl Table {
         retry::retried(self.0.timeout, ask).await
     }
 
-    /// What is there now.
-    async fn look(&self, key: &RecordKey) -> Result<Option<Seen>, StoreError> {
+    /// Reads the item of a key.
+    pub(super) async fn look(&self, key: &RecordKey) -> Result<Option<Seen>, StoreError> {
         let Inner { client, names, .. } = &*self.0;
         let request = client.get_item().table_name(&*names.table).consistent_read(true);
         let request = request.set_key(Some(names.primary_key(key)));
@@ -208,7 +208,7 @@ impl Table {
         answer.item.map(|item| self.read(&item)).transpose()
     }
 
-    /// The live record, with the times that were written.
+    /// The live record, with its times as written.
     pub(super) async fn live(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
         let Some(Seen { mut record, .. }) = self.look(key).await? else { return Ok(None) };
         if !is_live(&record, Self::now()) {
@@ -219,10 +219,10 @@ impl Table {
         Ok(Some(record))
     }
 
-    /// Puts a record that is over in the place of one that is live: it keeps the fence.
+    /// Replaces a live record by an expired one that keeps its fence.
     pub(super) async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        // When the record that is to go was made: where an answer was lost, it may have gone, and what is
-        // there then is another's.
+        // When the record to forget was created. After a lost answer that record may be gone, and the item may be a
+        // newer record, which must stay.
         let meant = AtomicU64::new(0);
         let skew = self.0.skew;
         self.apply(key, |record, now| {
@@ -236,7 +236,7 @@ impl Table {
                     meant.store(record.created_at.as_micros(), Ordering::Relaxed);
                     Transition::new(Some(forgotten(record)), true)
                 }
-                // Over, and still there to be purged.
+                // Expired, but not forgotten and not purged yet.
                 Some(record) if made == 0 && record.expires_at.map(|end| end.before(skew)) != Some(NEVER) => {
                     Transition::new(Some(forgotten(record)), false)
                 }
@@ -247,10 +247,10 @@ impl Table {
     }
 }
 
-/// The end of a forgotten record.
+/// The expiry of a forgotten record.
 const NEVER: Timestamp = Timestamp::from_micros(0);
 
-/// What stays of a record that is forgotten: nothing but its fence.
+/// What stays of a forgotten record: its fence, without its result, steps, fingerprint and owner.
 fn forgotten(record: &Record) -> Record {
     record
         .clone()
@@ -263,8 +263,8 @@ fn forgotten(record: &Record) -> Record {
         .with_expires_at(Some(NEVER))
 }
 
-/// The condition that an item is a record that is over, and not one that was forgotten and keeps its fence.
-/// Others may have an attribute of the name `expires_at` too.
+/// The condition that an item is an expired record, and not a forgotten one that keeps its fence. It also requires a
+/// fence and a revision, because items of other programs may have an attribute `expires_at` too.
 const OVER: &str = "attribute_exists(#fence) AND attribute_exists(#revision) AND \
                     #expires_at > :forgotten AND #expires_at <= :over";
 
@@ -276,13 +276,13 @@ fn over_values(over: &AttributeValue) -> Item {
     [(":over".to_owned(), over.clone()), (":forgotten".to_owned(), item::number(0))].into()
 }
 
-/// The condition that the item is the one seen, or that there is none.
+/// Adds the condition that the item is still the one that was seen, or that there is none.
 fn guarded(request: PutItemFluentBuilder, names: &Names, seen: Option<&Seen>) -> PutItemFluentBuilder {
     match seen {
         None => request
             .condition_expression("attribute_not_exists(#id)")
             .expression_attribute_names("#id", &*names.partition_key),
-        // A revision is one of its fence only: both count anew where a record begins anew.
+        // Compares both, because a revision is only unique together with its fence: it begins again with a new record.
         Some(seen) => request
             .condition_expression("#fence = :fence AND #revision = :revision")
             .expression_attribute_names("#fence", names.attribute("fence"))

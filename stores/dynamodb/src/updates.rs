@@ -1,5 +1,7 @@
-//! What a holder writes without a look: a step, a result. One conditional update, under the condition that
-//! the claim is still its own; what is refused is judged by the protocol's own functions.
+//! What a holder writes without reading first: a renewal, a step or a result. It is one update on the condition that the
+//! holder still has the claim. If the update is refused, the protocol's own functions decide.
+
+use std::time::Duration;
 
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
@@ -13,16 +15,20 @@ use super::transition::{Met, Table};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::{
-    self, Complete, CompleteAnswer, Fence, Owner, RecordStep, RecordStepAnswer, State, Timestamp, Verdict,
+    self, Complete, CompleteAnswer, Fence, Owner, RecordStep, RecordStepAnswer, Renew, RenewAnswer, State,
+    Timestamp, Verdict,
 };
 use idem_core::support::step_bytes;
 
-/// That the record is in flight and the asker's, and not over by any clock.
+/// The longest lifetime that is added to an instant in an expression, which knows no limit: 1,000 years.
+const LONGEST_TTL: Duration = Duration::from_secs(1_000 * 366 * 86_400);
+
+/// The condition that the record is in flight, belongs to this owner and fence, and is not expired by any clock.
 const MINE: &str = "#state = :in_flight AND #owner = :owner AND #fence = :fence AND \
                     (attribute_not_exists(#expires_at) OR #expires_at > :over)";
 
 impl Table {
-    /// Records a result by one write, if the claim is still the asker's.
+    /// Records a result with one write, if the owner still holds the claim.
     pub(super) async fn complete(
         &self,
         key: &RecordKey,
@@ -37,7 +43,7 @@ impl Table {
         }
     }
 
-    /// What [`protocol::complete`] does to a record in flight that is the asker's.
+    /// The effect of [`protocol::complete`] on a record in flight of this owner.
     async fn complete_mine(&self, key: &RecordKey, request: &Complete) -> Result<Met, StoreError> {
         let names = self.names();
         let now = Self::now();
@@ -72,7 +78,45 @@ impl Table {
         self.updated(update).await
     }
 
-    /// Records a step by one write, if the claim is still the asker's and the step the next one.
+    /// Renews a claim by one write, if it is still the asker's, its lease is not over, and it has an end.
+    pub(super) async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
+        match self.renew_mine(key, request).await? {
+            Met::Guessed => Ok(RenewAnswer::Held),
+            Met::Other(item) => {
+                let seen = item.map(|item| self.read(&item)).transpose()?;
+                self.apply_from(seen, key, |record, now| protocol::renew(record, request, now)).await
+            }
+        }
+    }
+
+    /// What [`protocol::renew`] does to a record in flight that is the asker's and has an end.
+    async fn renew_mine(&self, key: &RecordKey, request: &Renew) -> Result<Met, StoreError> {
+        let names = self.names();
+        let now = Self::now();
+        let lease_until = now.after(request.lease);
+        // When DynamoDB may delete the item is in seconds, which no expression makes of microseconds. Since it was written
+        // less than a lease is over, so this is late enough.
+        let longer = request.lease.as_secs().saturating_add(1);
+        let update = self
+            .update_mine(key, request.owner, request.fence, now)
+            .condition_expression(format!(
+                "{MINE} AND attribute_exists(#expires_at) AND #lease_until > :now AND #ttl <= :longest"
+            ))
+            .update_expression(
+                "SET #revision = #revision + :one, #lease_until = :lease_until, \
+                 #expires_at = :lease_until + #ttl, #delete_at = #delete_at + :longer",
+            )
+            .expression_attribute_names("#lease_until", names.attribute("lease_until"))
+            .expression_attribute_names("#ttl", names.attribute("ttl"))
+            .expression_attribute_names("#delete_at", &*names.time_to_live)
+            .expression_attribute_values(":now", item::instant(now))
+            .expression_attribute_values(":lease_until", item::instant(lease_until))
+            .expression_attribute_values(":longest", item::micros(LONGEST_TTL))
+            .expression_attribute_values(":longer", item::number(longer));
+        self.updated(update).await
+    }
+
+    /// Records a step with one write, if the owner still holds the claim and the step is the next one.
     pub(super) async fn record_step(
         &self,
         key: &RecordKey,
@@ -93,7 +137,7 @@ impl Table {
         self.apply_from(seen, key, |record, now| protocol::record_step(record, request, now)).await
     }
 
-    /// What [`protocol::record_step`] does to a record in flight that is the asker's, for its next step.
+    /// The effect of [`protocol::record_step`] on a record in flight of this owner, for its next step.
     async fn append_to_mine(&self, key: &RecordKey, request: &RecordStep) -> Result<Met, StoreError> {
         let names = self.names();
         let size = item::size(std::slice::from_ref(&request.step));
@@ -126,7 +170,7 @@ impl Table {
         self.updated(update).await
     }
 
-    /// An update with what [`MINE`] speaks of.
+    /// An update with the names and values that [`MINE`] uses.
     fn update_mine(
         &self,
         key: &RecordKey,

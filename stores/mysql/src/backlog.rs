@@ -1,4 +1,4 @@
-//! What waits for a worker, and what of it may go when. It knows nothing of connections and runtimes.
+//! The operations that wait for a worker, and the rules when they may go. Knows nothing of connections and runtimes.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
@@ -6,15 +6,15 @@ use std::time::Instant;
 use super::operation::Ticket;
 use idem_core::{RecordKey, StoreError};
 
-/// How many operations travel together at the most.
+/// The largest batch, in operations.
 const MOST: usize = 256;
-/// How many may be on their way before others of their class wait until those are back: fewer are not worth
-/// waiting for.
+/// With fewer operations of a class in flight, another batch may go at once. With more, at most `ABREAST` batches of the class
+/// are in flight, so that the next one is larger.
 const FEW: usize = 8;
-/// How many batches of a class may be on their way then.
+/// How many batches of a class may be in flight when there are `FEW` operations or more.
 const ABREAST: usize = 2;
 
-/// What changes records, or only reads them.
+/// Whether an operation changes records or only reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     Changes,
@@ -33,7 +33,7 @@ struct Lane {
 pub(super) struct Backlog {
     changes: Lane,
     reads: Lane,
-    /// The keys whose records a batch of this process changes now: others of theirs wait here instead of for a lock.
+    /// The keys whose records a batch of this process changes now. Other operations on them wait here instead of for a row lock.
     taken: HashSet<RecordKey>,
     pub(super) workers: usize,
     pub(super) idle: usize,
@@ -53,9 +53,9 @@ impl Backlog {
         self.lane(class).waiting.push_back(ticket);
     }
 
-    /// What may go now, of one class and at most so many bytes of statements.
+    /// Takes the next batch: operations of one class, with at most this many bytes of statements.
     pub(super) fn take(&mut self, most_bytes: usize) -> Option<(Class, Vec<Ticket>)> {
-        // Reads wait for no disk, so they are soon back.
+        // Reads first: they do not wait for the disk, so they are short.
         for class in [Class::Reads, Class::Changes] {
             if !self.lane(class).lets_go() {
                 continue;
@@ -108,7 +108,7 @@ impl Backlog {
         tickets
     }
 
-    /// A batch is back.
+    /// Removes a batch that has ended.
     pub(super) fn back(&mut self, class: Class, count: usize, keys: &[RecordKey]) {
         let lane = self.lane(class);
         lane.batches -= 1;
@@ -120,12 +120,12 @@ impl Backlog {
         }
     }
 
-    /// Whether a worker would find something to do, as far as it can be told without looking at each.
+    /// Whether a worker would find work. It may not: all waiting operations may be on taken keys.
     pub(super) fn has_work(&self) -> bool {
         [&self.changes, &self.reads].into_iter().any(|lane| !lane.waiting.is_empty() && lane.lets_go())
     }
 
-    /// Takes all that waits, where nobody is left to do it.
+    /// Takes all waiting operations, when no worker is left to run them.
     pub(super) fn abandon(&mut self) -> Vec<Ticket> {
         [Class::Changes, Class::Reads]
             .into_iter()

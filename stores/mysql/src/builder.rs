@@ -1,7 +1,7 @@
-//! How a store is set up: its settings, what is checked of them, and the first connection.
+//! Sets up a store: its settings, their checks, and the first connection.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::mysql::MySqlConnectOptions;
@@ -16,7 +16,7 @@ use crate::db::identifier::Identifier;
 use crate::db::schema::{self, Server};
 use idem_core::support::hints::Hints;
 use idem_core::support::own_runtime::apart;
-use idem_core::support::retry::retried;
+use idem_core::support::retry::retried_with_cause;
 use idem_core::{StoreError, Waiters};
 
 const TABLE: &str = "idem_records";
@@ -29,12 +29,12 @@ const MOST_CONNECTIONS: usize = 64;
 const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 /// The largest that can be set: the server's messages are at most 1 GiB.
 const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024;
-/// What a message holds beside a result.
+/// The space for the rest of a message that carries a result.
 const MESSAGE: usize = 64 << 10;
 /// The longest text of one exchange.
 const MOST_BYTES: usize = 1 << 20;
 
-/// How to connect a [`MySqlStore`].
+/// The settings of a [`MySqlStore`].
 #[derive(Clone)]
 #[must_use]
 pub struct MySqlStoreBuilder {
@@ -60,44 +60,44 @@ impl MySqlStoreBuilder {
         }
     }
 
-    /// Uses what is there: nothing is made or migrated, and what is absent or of an older layout is refused.
-    /// For tools that look at a table which another program keeps.
+    /// Creates and migrates nothing: a table that is missing or has an older layout is refused. For tools that read the table of
+    /// another program.
     pub const fn must_exist(mut self) -> Self {
         self.must_exist = true;
         self
     }
 
-    /// The table; `idem_records` if not set. Up to 40 letters, digits and underscores. Stores with
-    /// different tables have nothing in common.
+    /// The table; `idem_records` unless set. Up to 40 letters, digits and underscores. Stores with
+    /// different tables share nothing.
     pub fn table(mut self, table: impl Into<String>) -> Self {
         self.table = table.into();
         self
     }
 
-    /// How long an operation may take, with all that is asked again, from 1 millisecond to 1 hour; 5
-    /// seconds if not set.
+    /// How long an operation may take, with all its repetitions, from 1 millisecond to 1 hour; 5
+    /// seconds unless set.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.operation_timeout = timeout;
         self
     }
 
-    /// How many connections the store opens at the most, from 1 to 64; 4 if not set. More are seldom
-    /// faster: operations that find none free travel together.
+    /// How many connections the store opens at most, from 1 to 64; 4 unless set. More are seldom
+    /// faster: operations that find no free connection share a transaction.
     pub const fn connections(mut self, most: usize) -> Self {
         self.connections = most;
         self
     }
 
-    /// How old a connection may become before the store opens another in its place; 30 minutes if not set. So a name that
-    /// leads to another server is followed in time.
+    /// How old a connection may become before the store replaces it; 30 minutes unless set. So the store follows a host name that
+    /// points to another server.
     pub const fn max_connection_age(mut self, age: Duration) -> Self {
         self.max_connection_age = age;
         self
     }
 
     /// Completes the options before each connection is opened, for passwords and tokens that change. `refresh` gets the
-    /// options of the URL or pool, and returns those to connect with; its time counts as the connection's. With a pool
-    /// it is not needed where somebody calls [`set_connect_options`](sqlx::Pool::set_connect_options): the store connects
+    /// options of the URL or pool, and returns those to connect with. The time to connect includes it. With a pool
+    /// it is not needed if the program calls [`set_connect_options`](sqlx::Pool::set_connect_options): the store connects
     /// with the options that the pool has at that time.
     ///
     /// ```
@@ -116,21 +116,20 @@ impl MySqlStoreBuilder {
         self
     }
 
-    /// The largest result that is stored, in bytes, up to 512 MiB; 16 MiB if not set. It is less where the server's
-    /// `max_allowed_packet` is less than that and 64 KiB more: see
-    /// [`max_result_bytes`](idem_core::Store::max_result_bytes) of the store.
+    /// The largest result that is stored, in bytes, up to 512 MiB; 16 MiB unless set. The server's `max_allowed_packet` minus 64 KiB
+    /// limits it too: [`max_result_bytes`](idem_core::Store::max_result_bytes) of the store returns the limit that applies.
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.max_result_bytes = bytes;
         self
     }
 
-    /// Connects, and makes the tables if they are absent.
+    /// Connects, and creates the tables if they are missing.
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range or a name
-    /// no identifier, the URL, the user or the database is wrong, a right is missing, the server is older than MySQL 8.0
-    /// or MariaDB 10.6, or the table was made by a newer version. [`Unavailable`](idem_core::StoreErrorKind::Unavailable)
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, a name is not an
+    /// identifier, the URL, the user or the database is wrong, a right is missing, the server is older than MySQL 8.0
+    /// or MariaDB 10.6, or a newer version of idem made the table. [`Unavailable`](idem_core::StoreErrorKind::Unavailable)
     /// if the server cannot be reached within the operation timeout.
     pub async fn connect(self) -> Result<MySqlStore, StoreError> {
         self.check()?;
@@ -184,23 +183,13 @@ impl MySqlStoreBuilder {
 /// Connects for the first time, in the stores' own runtime.
 async fn prepare(connector: Connector, names: Names, must_exist: bool) -> Result<Server, StoreError> {
     apart(async move {
-        // Where the time is over in the middle of a try, the error before says more.
-        let last = Mutex::new(None);
-        let prepared = retried(connector.timeout, || async {
-            let prepared = match connector.connect().await {
-                Ok(mut session) => {
-                    let prepared = schema::prepare(&mut session, &names, must_exist).await;
-                    session.close(connector.timeout).await;
-                    prepared
-                }
-                Err(error) => Err(error),
-            };
-            *last.lock().unwrap_or_else(PoisonError::into_inner) = prepared.as_ref().err().cloned();
+        retried_with_cause(connector.timeout, || async {
+            let mut session = connector.connect().await?;
+            let prepared = schema::prepare(&mut session, &names, must_exist).await;
+            session.close(connector.timeout).await;
             prepared
         })
-        .await;
-        let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
-        prepared.map_err(|error| last.filter(StoreError::is_transient).unwrap_or(error))
+        .await
     })
     .await
 }

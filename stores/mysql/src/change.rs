@@ -1,5 +1,5 @@
-//! Operations that change records: rows locked, judged by the protocol's own functions, and written, in one transaction
-//! for all of a batch.
+//! Operations that change records. One transaction for a whole batch locks the rows, decides by the protocol's own functions, and
+//! writes.
 
 mod entry;
 
@@ -21,10 +21,10 @@ use idem_core::protocol::{
 };
 use idem_core::{RecordKey, StoreError};
 
-/// What a duplicate waits while a transaction holds the key: nobody knows how long that takes.
+/// `retry_after` of a duplicate while a caller's transaction has the key. When that ends is unknown.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Answers a batch, in its order; either all that it changes is committed, or nothing.
+/// Answers a batch, in its order. Either all its changes are committed, or none.
 pub(super) async fn apply(
     session: &mut Session,
     setting: &Setting,
@@ -37,7 +37,7 @@ pub(super) async fn apply(
     let mut answers = done?;
     let mut rest = Rest::default();
     for (ticket, answer) in tickets.iter().zip(&mut answers) {
-        // A large result, which was not read together with the record.
+        // The answer is a large result, which was not read with the record.
         if answer.is_none()
             && let Some(request) = claim_of(&ticket.asked.op)
             && let Some(whole) = rest.read(session, setting, &ticket.asked.key).await?
@@ -94,8 +94,8 @@ fn name(key: &RecordKey) -> (&str, &str) {
     (key.scope().as_str(), key.key().as_str())
 }
 
-/// The steps that are where a request wants to put one: those that it may have put there itself. By the place of the
-/// request in the batch.
+/// The recorded steps at the positions where requests want to record one, by the request's place in the batch. A repeated request
+/// finds its own step there.
 async fn steps_there(
     session: &mut Session,
     setting: &Setting,
@@ -120,7 +120,7 @@ async fn steps_there(
     Ok(there)
 }
 
-/// Carries one operation out on what is known of its record; nothing if the answer is a result that was not read.
+/// Applies one operation to the record as it is known; `None` if the answer is a result that was not read.
 fn judge(entry: &mut Entry<'_>, asked: &Operation, clock: &mut Clock, there: Option<RecordedStep>) -> Judged {
     match &asked.op {
         Op::Forget => Some(Ok(Answer::Forgotten(entry.forget(clock)))),
@@ -143,7 +143,7 @@ fn judge(entry: &mut Entry<'_>, asked: &Operation, clock: &mut Clock, there: Opt
     }
 }
 
-/// What a claim would be granted. In doubt and exhausted are found again by each who asks: they need not be written here.
+/// The grant that a claim would get. It does not write `in doubt` or `exhausted`: every later claim finds them again.
 fn look(entry: &mut Entry<'_>, request: &Claim, clock: Clock) -> Judged {
     if let Err(error) = entry.check() {
         return Some(Err(error));
@@ -159,7 +159,7 @@ fn look(entry: &mut Entry<'_>, request: &Claim, clock: Clock) -> Judged {
     }))
 }
 
-/// Writes what changed, and commits.
+/// Writes the changes, and commits.
 async fn write(
     session: &mut Session,
     setting: &Setting,
@@ -187,7 +187,7 @@ async fn write(
     session.run(write.statements.join("; "), Stage::Committing).await.map(drop)
 }
 
-/// The claim that an operation makes, or looks at.
+/// The claim in an operation.
 const fn claim_of(op: &Op) -> Option<&Claim> {
     match op {
         Op::Apply(Request::Claim(request)) | Op::Look(request) => Some(request),
@@ -195,16 +195,16 @@ const fn claim_of(op: &Op) -> Option<&Claim> {
     }
 }
 
-/// Why an operation is not to write.
+/// Why an operation must not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     /// Another transaction has the record locked.
     Locked,
-    /// The server takes no writes. It may be one that lags behind, so only results count: they do not change.
+    /// The server takes no writes. It may be a replica that lags behind, so only results count: they do not change.
     ReadOnly,
 }
 
-/// What a read without a lock is enough for: a claim that would write nothing.
+/// Answers a claim that would write nothing, by a read without a lock.
 pub(super) async fn without_writing(
     session: &mut Session,
     setting: &Setting,
@@ -217,8 +217,8 @@ pub(super) async fn without_writing(
     Ok(whole.and_then(|whole| unwritten(setting, request, whole, why)))
 }
 
-/// The answer to a claim that is not to write, if there is one. Where callers record in transactions of their own, and
-/// the record is locked, one of those has the key.
+/// The answer to a claim that must not write, if there is one. A locked record means that a caller's transaction has the key, if
+/// callers record in their own transactions.
 fn unwritten(
     setting: &Setting,
     request: &Claim,

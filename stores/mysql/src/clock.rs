@@ -1,4 +1,4 @@
-//! What the server says beside the rows: its time, the floor of fences, and whether callers record in transactions.
+//! Reads the row with the server's time, the floor of fences, and whether callers record in transactions.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use super::setting::Setting;
 use crate::db::session::Answers;
 use idem_core::protocol::{Fence, Timestamp};
 
-/// What the server said beside the rows.
+/// The server's time and the floor of fences.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     pub(super) now: Timestamp,

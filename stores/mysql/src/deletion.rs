@@ -1,4 +1,4 @@
-//! Deleting records that are past their time, in short transactions on a connection of its own, so that nobody waits.
+//! Deletes expired records, in short transactions on a connection of its own, so that no other operation waits.
 
 use tokio::time::timeout;
 
@@ -9,10 +9,10 @@ use crate::db::session::{BEGINNING, COMMIT, Session};
 use idem_core::StoreError;
 use idem_core::support::retry::retried;
 
-/// How many records one transaction deletes: few enough that it is over soon.
+/// How many records one transaction deletes: few, so that it is short.
 const PURGE_BATCH: usize = 200;
 
-/// Deletes at most `limit` records that are past their time.
+/// Deletes at most `limit` expired records.
 pub(super) async fn purge(setting: &Setting, limit: usize) -> Result<usize, StoreError> {
     let connector = &setting.connector;
     let mut session = retried(connector.timeout, || connector.connect()).await?;
@@ -22,7 +22,7 @@ pub(super) async fn purge(setting: &Setting, limit: usize) -> Result<usize, Stor
         let now = match in_rounds(&mut session, setting, most).await {
             Ok(now) => now,
             Err(failure) if purged == 0 => return Err(failure.error()),
-            // What was done is told now, and the error when it is met again.
+            // Returns the count so far; the next call reports the error if it lasts.
             Err(_) => break,
         };
         purged += now;
@@ -34,7 +34,7 @@ pub(super) async fn purge(setting: &Setting, limit: usize) -> Result<usize, Stor
     Ok(purged)
 }
 
-/// Others may have been first: their transaction and this one each had what the other wanted.
+/// Deletes one batch, and repeats it after a deadlock with another transaction.
 async fn in_rounds(session: &mut Session, setting: &Setting, most: usize) -> Result<usize, Failure> {
     const ROUNDS: usize = 5;
     let time = setting.connector.timeout;

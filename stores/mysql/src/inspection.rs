@@ -1,4 +1,4 @@
-//! What there is to say of a server and its settings.
+//! Checks a server and its settings.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use idem_core::inspection::{Inspection, Standing};
 use idem_core::protocol::Timestamp;
 use idem_core::support::retry::retried;
 
-/// A setting, the values that are as they should be, and what another value loses.
+/// Each setting, its safe values, and the loss with another value.
 const SETTINGS: [(&str, &[&str], &str); 4] = [
     (
         "innodb_flush_log_at_trx_commit",
@@ -28,11 +28,11 @@ const SETTINGS: [(&str, &[&str], &str); 4] = [
     (
         "sync_binlog",
         &["1"],
-        "after a power cut a replica may hold what this server lost, or the other way round",
+        "after a power cut a replica may have data that this server lost, or lack data that it has",
     ),
 ];
 
-/// Looks at the server, on a connection of its own.
+/// Checks the server, on a connection of its own.
 pub(super) async fn look(connector: &Connector) -> Result<Inspection, StoreError> {
     retried(connector.timeout, || async {
         let mut session = connector.connect().await?;
@@ -44,9 +44,11 @@ pub(super) async fn look(connector: &Connector) -> Result<Inspection, StoreError
         let found = session.run(text, Stage::Open).await;
         session.close(connector.timeout).await;
         let found = found.map_err(Failure::error)?;
-        read(&found).ok_or_else(|| {
-            StoreError::configuration("the server does not say what it is; look at its version and settings")
-        })
+        let mut inspection = read(&found).ok_or_else(|| {
+            StoreError::configuration("the server did not return its version; check its version and settings")
+        })?;
+        connector.find_encryption(&mut inspection).await?;
+        Ok(inspection)
     })
     .await
 }
@@ -104,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_weaken_the_guarantee_are_told() {
+    fn settings_that_weaken_the_guarantee_are_reported() {
         let settings = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
         };

@@ -5,7 +5,7 @@ use crate::db::identifier::Identifier;
 /// The version of the layout that this code reads and writes.
 pub(super) const VERSION: u64 = 1;
 
-/// What the table of the version is told by from another program's.
+/// The comment by which the meta table differs from another program's.
 pub(super) const COMMENT: &str = "idem";
 
 /// The store's tables, as statements name them.
@@ -30,8 +30,8 @@ impl Names {
         }
     }
 
-    /// What makes the table that says the version of the layout. It comes first, with the version 0: a table of records
-    /// without it is another program's.
+    /// The statements that create the meta table, which has the version of the layout. It is created first, with version 0, so a
+    /// table of records without a meta table belongs to another program.
     pub(super) fn create_meta(&self) -> String {
         let meta = &self.meta;
         format!(
@@ -44,8 +44,8 @@ impl Names {
         )
     }
 
-    /// What leads from nothing to the first layout. Several processes may do it at once, and any may die in between:
-    /// the server has no transaction around it.
+    /// The statements that create the first layout. Several processes may run them at once, and any may die halfway: the server
+    /// runs DDL outside of transactions.
     pub(super) fn create(&self) -> String {
         let Self { records, steps, meta, .. } = self;
         format!(

@@ -1,9 +1,9 @@
 //! `MySqlStore`: one table of a MySQL or MariaDB database, any number of processes.
 //!
-//! Owns the public API. Below it, `builder` holds the settings, `layout` the tables, `statements` the SQL, `operation` what
-//! can be asked. `queue` and its `backlog` hold operations that wait; a `worker` with a connection of its own runs them:
-//! `change` locks, judges and writes, `reading` only reads, `transaction` records in a caller's transaction. `deletion`, `listing` and `inspection` answer operators, `rows`
-//! translates records. `db` holds connections, errors, names of objects and the migration.
+//! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL, `operation` the requests and
+//! answers. `queue` and its `backlog` hold operations that wait; a `worker` with a connection of its own runs them: `change` locks,
+//! decides and writes, `reading` only reads. `transaction` records in a caller's transaction. `deletion`, `listing` and
+//! `inspection` serve operators, `rows` translates records. `db` has connections, errors, names of objects and the migration.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -49,22 +49,22 @@ use idem_core::{RecordKey, Store, StoreError, Waiters};
 
 /// Keeps records in one table of a MySQL database, version 8.0 or later, or of a MariaDB database, version 10.6 or later.
 ///
-/// An acknowledged step is committed, and survives what the server's own commits survive: with its usual
+/// An acknowledged operation is committed, and survives what the server's own commits survive: with its usual
 /// settings (`innodb_flush_log_at_trx_commit = 1`) a crash and a power cut. The clock is the server's, in UTC; time
 /// zones do not matter, neither the server's nor a session's.
 ///
-/// Operations that wait at the same moment travel together in one transaction; one that comes alone is not delayed. The
+/// Operations that wait at the same moment share one transaction; an operation that comes alone is not delayed. The
 /// store has connections of its own, at most [`connections`](MySqlStoreBuilder::connections), opened when they are
-/// needed and closed when not, in a runtime of its own: a caller whose runtime is blocked keeps its lease, and one store
-/// serves several runtimes. A broken connection is opened again, and what was on it asked again, within the
-/// [`operation_timeout`](MySqlStoreBuilder::operation_timeout). It sets nothing in a session, so it works through a
+/// needed and closed when not. They live in a runtime of its own: a caller whose runtime is blocked keeps its lease, and one
+/// store serves several runtimes. The store replaces a broken connection, and repeats the operations that were on it, within the
+/// [`operation_timeout`](MySqlStoreBuilder::operation_timeout). It changes no session settings, so it works through a
 /// pooler that shares sessions between its clients.
 ///
-/// The tables are made when the first process connects: `idem_records`, with `idem_records_steps` and
-/// `idem_records_meta` beside it. Expired records stay until [`purge`](Store::purge) is called: see
+/// The first process that connects creates the tables: `idem_records`, `idem_records_steps` and
+/// `idem_records_meta`. Expired records stay until [`purge`](Store::purge) is called: see
 /// `docs/operations.md`.
 ///
-/// A handle is cheap to clone. When the last one is dropped, what was asked is still done.
+/// A handle is cheap to clone. When the last one is dropped, operations that were begun are still done.
 #[derive(Clone)]
 pub struct MySqlStore(Arc<Inner>);
 
@@ -75,13 +75,13 @@ struct Inner {
     max_result_bytes: usize,
     hints: Hints,
     waiters: Waiters,
-    /// Whether the table says that transactions of callers are in use.
+    /// Whether this process has marked in the table that callers use transactions.
     announced: AtomicBool,
 }
 
 impl MySqlStore {
     /// Connects to the database of this URL, such as `mysql://user:password@host:3306/database`, with
-    /// the settings a [`builder`](Self::builder) has at first.
+    /// the default settings of a [`builder`](Self::builder).
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl MySqlStore {
         MySqlStoreBuilder::new(Ok(Source::of_pool(pool)))
     }
 
-    /// Asks, and asks again where the answer was lost or the server was away for a moment.
+    /// Runs an operation, and repeats it if the answer was lost or the server was unreachable for a moment.
     async fn ask<A>(
         &self,
         key: &RecordKey,
@@ -139,7 +139,7 @@ impl MySqlStore {
         }
     }
 
-    /// Has a request applied to the record of a key.
+    /// Applies a request to the record of a key.
     async fn apply<R>(&self, key: &RecordKey, request: R) -> Result<R::Answer, StoreError>
     where
         R: Apply + Into<Request>,
@@ -156,12 +156,12 @@ impl MySqlStore {
     }
 }
 
-/// Asked again, it might delete the record of a claim that came in between.
+/// Whether the operation must not be repeated: a second `forget` might delete the record of a claim that came in between.
 fn must_not_repeat(asked: &Operation, error: &StoreError) -> bool {
     matches!(asked.op, Op::Forget) && error.is_outcome_unknown()
 }
 
-/// Asks again for as long as is left. Pauses are slept where no caller can hold them up.
+/// Repeats an operation within the time left. The pauses run in the stores' own runtime, which no caller can block.
 async fn ask_again(
     queues: Arc<Queues>,
     asked: Arc<Operation>,
@@ -195,7 +195,7 @@ impl Store for MySqlStore {
             && let Some(record) = self.get(key).await?
             && matches!(record.state, State::Completed | State::Failed)
         {
-            // It was alive by the server's clock, and no clock changes the answer.
+            // `get` returned it, so it was alive by the server's clock. The answer for a result does not depend on the time.
             return Ok(protocol::claim(Some(&record), Fence::default(), request, Timestamp::default()).answer);
         }
         let answer = self.apply(key, request.clone()).await?;

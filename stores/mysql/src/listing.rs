@@ -1,5 +1,5 @@
-//! Walking through the table, in the order of its primary key, on a connection that is kept from page to page, so that
-//! nobody waits for a walk.
+//! Walks through the table in the order of its primary key, on a connection of its own that is kept between pages, so that no
+//! other operation waits.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use idem_core::listing::{self, Cursor, List, Listed, Page};
 use idem_core::protocol::Timestamp;
 use idem_core::support::retry::retried;
 
-/// The connection of a walk, while one is under way.
+/// The connection of a walk in progress.
 pub(super) type Walking = Arc<Mutex<Option<Session>>>;
 
 /// One page.
@@ -62,7 +62,7 @@ fn take(found: &Answers, request: &List) -> Result<Page, Unreadable> {
     let mut page = Page::new(Timestamp::from_micros(now));
     let mut last = None;
     for row in rows {
-        // Else its name is no text and so no record's.
+        // A name that is not UTF-8 belongs to no record.
         let Some((scope, key)) = text(row)? else { continue };
         last = Some(Cursor::behind_name(scope, key));
         let Some(key) = listing::name(scope, key) else { continue };

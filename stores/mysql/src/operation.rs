@@ -1,6 +1,6 @@
 //! The store's operations, their answers, and a ticket for each that waits.
 //!
-//! It knows no connection and no SQL.
+//! Knows nothing of connections and SQL.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,17 +10,17 @@ use tokio::sync::oneshot;
 use idem_core::protocol::{self, Apply as _, Claim, Grant, Record, Request, StoredResult, Timestamp};
 use idem_core::{RecordKey, StoreError};
 
-/// What is asked.
+/// A request to the store.
 #[derive(Debug)]
 pub(super) enum Op {
     Apply(Request),
-    /// As the claim, but nothing is written: for a transaction of a caller's.
+    /// As the claim, but writes nothing: for a transaction of a caller.
     Look(Claim),
     Forget,
     Get,
 }
 
-/// What is answered.
+/// The answer to an [`Op`].
 #[derive(Debug)]
 pub(super) enum Answer {
     Applied(protocol::Answer),
@@ -29,10 +29,10 @@ pub(super) enum Answer {
     Found(Option<Box<Record>>),
 }
 
-/// What a claim would be granted.
+/// The grant that a claim would get.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// The record that there is. In the place of its steps there are blanks.
+    /// The present record, with blanks in place of its steps.
     pub(super) old: Option<Record>,
     /// The record that the claim would write.
     pub(super) new: Record,
@@ -40,7 +40,7 @@ pub(super) struct Seen {
     pub(super) now: Timestamp,
 }
 
-/// What is asked, of which key.
+/// A request and its key.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) key: RecordKey,
@@ -70,17 +70,17 @@ impl Operation {
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) asked: Arc<Operation>,
-    /// Until when it may be begun. Not the runtime's clock, which a test may have stopped.
+    /// The latest time at which it may begin. Not by the runtime's clock, which a test may pause.
     pub(super) deadline: Instant,
     pub(super) reply: oneshot::Sender<Result<Answer, StoreError>>,
 }
 
 impl Ticket {
     pub(super) fn answer(self, answer: Result<Answer, StoreError>) {
-        // Nobody may be waiting any more.
+        // The caller may have gone.
         let _ = self.reply.send(answer);
     }
 }
 
-/// The answers to a batch, in its order. Nothing where as much was read as a batch may hold: ask again.
+/// The answers to a batch, in its order. `None` where the batch had read as much as it may: repeat the operation.
 pub(super) type Answers = Vec<Option<Result<Answer, StoreError>>>;

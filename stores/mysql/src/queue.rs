@@ -1,7 +1,7 @@
-//! Who asks, and the workers that have a connection; what waits between them is in `backlog`.
+//! Passes operations from callers to workers, each of which has a connection. `backlog` holds the operations that wait.
 //!
-//! Operations that wait at the same moment travel together: a worker that is free takes all of them. One that comes alone
-//! finds a worker idle and is not delayed. Workers live in the stores' own runtime: in the caller's, a body that blocks
+//! Operations that wait at the same moment share a batch: a free worker takes all of them. An operation that comes alone
+//! finds an idle worker and is not delayed. Workers live in the stores' own runtime: in the caller's, a body that blocks
 //! its thread would hold up the renewal of its own lease (decision 0005).
 
 mod worker;
@@ -19,7 +19,7 @@ use super::setting::Setting;
 use idem_core::support::own_runtime::own_runtime;
 use idem_core::{RecordKey, StoreError};
 
-/// A worker that had nothing to do for this long closes its connection.
+/// A worker without work for this long ends and closes its connection.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// The operations of one store.
@@ -32,11 +32,11 @@ pub(super) struct Queue {
 /// The store's hold on its queue: when the last handle is dropped, the workers end.
 pub(super) struct Queues(Arc<Queue>);
 
-/// What a worker is to do.
+/// The operations that a worker runs together.
 pub(super) struct Batch {
     pub(super) class: Class,
     pub(super) tickets: Vec<Ticket>,
-    /// That it is on its way, until this is dropped.
+    /// Marks the batch as in flight until it is dropped.
     travel: Travel,
 }
 
@@ -64,7 +64,7 @@ impl Queues {
         &self.0.setting
     }
 
-    /// Asks once.
+    /// Runs an operation once.
     pub(super) async fn ask(&self, asked: Arc<Operation>) -> Result<Answer, StoreError> {
         own_runtime()?;
         match self.submit(asked).await {
@@ -87,7 +87,7 @@ impl Drop for Queues {
     fn drop(&mut self) {
         self.0.lock().closed = true;
         self.0.wake.notify_waiters();
-        // For one that is about to wait.
+        // Leaves a permit for a worker that is about to wait.
         self.0.wake.notify_one();
     }
 }
@@ -97,7 +97,7 @@ impl Queue {
         self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls a worker if there is something to do.
+    /// Wakes or starts a worker if there is work.
     fn call(self: &Arc<Self>, mut backlog: MutexGuard<'_, Backlog>) {
         if !backlog.has_work() {
             return;
@@ -115,9 +115,9 @@ impl Queue {
         }
     }
 
-    /// The next work, or `None` when there is none for long or for ever.
+    /// The next batch, or `None` when there was no work for `IDLE` or the store is closed.
     async fn next(self: &Arc<Self>) -> Option<Batch> {
-        // Those that were answered together ask together, if they are let.
+        // Callers that got their answers together can send their next operations first, so that these share a batch.
         yield_now().await;
         loop {
             {
@@ -129,7 +129,7 @@ impl Queue {
                     return Some(Batch { class, tickets, travel });
                 }
                 if backlog.closed {
-                    // The next one ends too.
+                    // Lets the next worker end too.
                     self.wake.notify_one();
                     return None;
                 }
@@ -145,7 +145,7 @@ impl Queue {
     }
 }
 
-/// A worker's presence, however it ends.
+/// Counts a worker, however it ends.
 struct Present(Arc<Queue>);
 
 impl Drop for Present {
@@ -154,7 +154,7 @@ impl Drop for Present {
         backlog.workers = backlog.workers.saturating_sub(1);
         let orphans = if backlog.workers == 0 { backlog.abandon() } else { Vec::new() };
         drop(backlog);
-        // Dropped, they are asked again by those who wait for them.
+        // Their callers repeat operations that are dropped without an answer.
         drop(orphans);
     }
 }

@@ -1,4 +1,4 @@
-//! Reads that lock nothing.
+//! Reads without locks.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::db::session::{BEGINNING, Session};
 use idem_core::protocol::{self, Record, StoredResult};
 use idem_core::{RecordKey, StoreError};
 
-/// How many bytes of results and steps a batch reads, about, before the rest is asked again.
+/// About how many bytes of results and steps one batch reads; operations that need more are repeated in the next.
 const READ_BYTES: usize = 1 << 20;
 /// Where the columns of a record begin in a row, after scope and key.
 const RECORD: usize = 2;
@@ -23,7 +23,7 @@ pub(super) fn name(row: &MySqlRow) -> Result<(&[u8], &[u8]), Unreadable> {
     Ok((column(row, 0, "scope")?, column(row, 1, "key")?))
 }
 
-/// Answers reads, in their order.
+/// Answers reads, in the order of the tickets.
 pub(super) async fn get(
     session: &mut Session,
     setting: &Setting,
@@ -60,7 +60,7 @@ fn live(key: &RecordKey, read: Whole) -> Result<Answer, StoreError> {
 /// A record with its steps and its result, and when it was read.
 type Whole = Result<(Option<Record>, Clock), Unreadable>;
 
-/// What was read of single records beside a batch: each once, and no more than a few large ones.
+/// Records that were read one by one after a batch: each only once, and only a few large ones.
 #[derive(Default)]
 pub(super) struct Rest<'k> {
     read: HashMap<&'k RecordKey, Whole>,
@@ -68,7 +68,7 @@ pub(super) struct Rest<'k> {
 }
 
 impl<'k> Rest<'k> {
-    /// One record; nothing if as much was read as a batch may hold, and it is to be asked again.
+    /// Reads one record. `None` if the batch has read as much as it may: the operation must be repeated.
     pub(super) async fn read(
         &mut self,
         session: &mut Session,
@@ -98,7 +98,7 @@ fn length(result: &StoredResult) -> usize {
     }
 }
 
-/// One record with all that belongs to it.
+/// Reads one record with its steps and its result.
 async fn whole(session: &mut Session, setting: &Setting, key: &RecordKey) -> Result<Whole, Failure> {
     let found = session.run(setting.statements.look_at_all(key), Stage::Open).await?;
     let clock = clock(&found, BEGINNING, setting).map_err(Unreadable::failure)?;

@@ -1,4 +1,4 @@
-//! A record as the columns of a row, and back. No rule lives here.
+//! Translates a record to the columns of a row, and back. Contains no rule of the protocol.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -37,12 +37,12 @@ const STEPS: usize = 14;
 const LENGTH: usize = COLUMNS.len();
 const RESULT: usize = LENGTH + 1;
 
-/// Why a row is no record: the name of the column.
+/// A row that is not a valid record, by the name of the wrong column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Unreadable(pub(super) &'static str);
 
 impl Unreadable {
-    /// The error of a row that holds no record.
+    /// The error for the record of this key.
     pub(super) fn error(self, key: &RecordKey) -> StoreError {
         StoreError::corrupt_record(format!(
             "column {} of the record of {} (key digest {}); look at it with a client of the server, and correct or \
@@ -53,7 +53,7 @@ impl Unreadable {
         ))
     }
 
-    /// As [`error`](Self::error), where the row belongs to no single key.
+    /// The error for a row that belongs to no single key.
     pub(super) fn failure(self) -> Failure {
         let Self(column) = self;
         Failure::Refused(StoreError::corrupt_record(format!("the server returned no valid column {column}")))
@@ -81,7 +81,7 @@ pub(super) fn column<'r, T: Decode<'r, MySql>>(
     index: usize,
     name: &'static str,
 ) -> Result<T> {
-    // Unchecked: versions of the server call the same column by different types.
+    // Unchecked, because server versions report different types for the same column.
     row.try_get_unchecked(index).map_err(|_| Unreadable(name))
 }
 
@@ -151,7 +151,7 @@ fn word<T: Copy, const N: usize>(number: u64, name: &'static str, words: [T; N])
     number.and_then(|number| words.get(number)).copied().ok_or(Unreadable(name))
 }
 
-/// A value that this version does not know becomes one that no version reads, so that it passes for no other.
+/// The number of a word. An unknown word becomes a number that no version reads, so that no version takes it for another word.
 fn number_of<T: PartialEq>(word: &T, words: &[T]) -> usize {
     words.iter().position(|known| known == word).unwrap_or(usize::from(u8::MAX))
 }
@@ -208,7 +208,7 @@ pub(super) fn result_literal(text: &mut String, record: &Record) {
     }
 }
 
-/// What a row is found by.
+/// Adds the condition that finds a row by its key.
 pub(super) fn is_key(text: &mut String, key: &RecordKey) {
     text.push_str("scope = ");
     hex(text, key.scope().as_str().as_bytes());
@@ -216,7 +216,7 @@ pub(super) fn is_key(text: &mut String, key: &RecordKey) {
     hex(text, key.key().as_str().as_bytes());
 }
 
-/// Adds to a text what a formatter writes: it cannot fail.
+/// Appends formatted text, which cannot fail.
 pub(super) fn add(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     let _ = text.write_fmt(arguments);
 }

@@ -1,4 +1,4 @@
-//! What workers need to know of their store.
+//! The settings of a store that its workers use.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -6,14 +6,14 @@ use std::sync::atomic::AtomicBool;
 use crate::db::connector::Connector;
 use crate::statements::Statements;
 
-/// What a worker needs to know.
+/// The settings of a store.
 pub(crate) struct Setting {
     pub(crate) connector: Connector,
     pub(crate) statements: Arc<Statements>,
-    /// How many of them there may be.
+    /// The limit of workers, each with a connection.
     pub(crate) connections: usize,
     /// The longest text of one exchange, in bytes.
     pub(crate) most_bytes: usize,
-    /// Whether the table says that transactions of callers are in use, as far as this process has seen.
+    /// Whether this process has seen the mark in the table that callers use transactions.
     pub(crate) has_transactions: AtomicBool,
 }

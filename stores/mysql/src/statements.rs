@@ -1,7 +1,6 @@
 //! The texts of the statements, for one store's names.
 //!
-//! No rule of the protocol is restated here: rows are read under a lock, judged by the protocol's own functions, and
-//! written.
+//! Contains no rule of the protocol: rows are read under a lock, the protocol's own functions decide, and the result is written.
 
 use bytes::Bytes;
 
@@ -13,10 +12,10 @@ use super::rows::{COLUMNS, add, hex, is_key, literals, result_literal};
 use crate::db::identifier::Identifier;
 use crate::db::session::{BEGIN, BEGIN_READING, COMMIT};
 
-/// The server's now in microseconds, when the statement began, whatever the session's time zone is.
+/// The server's time in microseconds at the start of the statement. The session's time zone does not matter.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
 
-/// Up to how many bytes a result is read together with its record, and written in the text of a statement.
+/// The largest result, in bytes, that is read together with its record and written as part of a statement's text.
 pub(super) const SMALL_RESULT: usize = 64 << 10;
 
 /// The texts for one store's names.
@@ -31,8 +30,8 @@ impl Statements {
         Self { names, columns: COLUMNS.join(", ") }
     }
 
-    /// Begins a transaction and locks the rows of these keys: the beginning; scope, key and record of each that there
-    /// is; then now and the numbers in the table beside. Now is read when the locks are held.
+    /// Begins a transaction and locks the rows of these keys. Results: those of the beginning; scope, key and record of each row;
+    /// then the clock. The time is read when the locks are held.
     pub(super) fn lock<'k>(&self, keys: impl ExactSizeIterator<Item = &'k RecordKey>) -> String {
         let mut text = BEGIN.to_owned();
         self.select(&mut text, keys);
@@ -41,8 +40,8 @@ impl Statements {
         text
     }
 
-    /// Reads the rows of these keys and locks none: as `lock`, but now comes first, so that no record that is alive
-    /// when it is read passes for one that is not.
+    /// Reads the rows of these keys without locks. Results as `lock`, but the clock comes first: a record that is alive when it is
+    /// read must not look expired.
     pub(super) fn look<'k>(&self, keys: impl ExactSizeIterator<Item = &'k RecordKey>) -> String {
         let mut text = BEGIN_READING.to_owned();
         self.clock(&mut text);
@@ -52,7 +51,7 @@ impl Statements {
         text
     }
 
-    /// Now, the floor of fences, and whether transactions of callers are in use.
+    /// The clock: the time, the floor of fences, and whether callers use transactions.
     fn clock(&self, text: &mut String) {
         let meta = &self.names.meta;
         add(
@@ -66,8 +65,8 @@ impl Statements {
 
     fn select<'k>(&self, text: &mut String, keys: impl ExactSizeIterator<Item = &'k RecordKey>) {
         let (records, columns, count) = (&self.names.records, &self.columns, keys.len());
-        // By the primary key, whatever the optimizer thinks of a small table: else it would lock rows of others. The
-        // limit leaves out none: it is there because a server may be set to give fewer rows where a statement has none.
+        // Forces the primary key: on a small table the optimizer may scan, and so lock rows of other keys. The limit equals the
+        // number of keys; without a limit, the server's `sql_select_limit` could cut the rows.
         add(
             text,
             format_args!(
@@ -84,8 +83,8 @@ impl Statements {
         add(text, format_args!(" LIMIT {count}"));
     }
 
-    /// One record with all that belongs to it, of one snapshot: the beginning; now and the numbers in the table beside;
-    /// the row; its steps in their order.
+    /// Reads one record with its result and steps from one snapshot. Results: those of the beginning; the clock; the row; its
+    /// steps in their order.
     pub(super) fn look_at_all(&self, key: &RecordKey) -> String {
         let (Names { records, steps, .. }, columns) = (&self.names, &self.columns);
         let mut text = BEGIN_READING.to_owned();
@@ -111,7 +110,7 @@ impl Statements {
         text
     }
 
-    /// Writes new records, `with_result` or without; if one of them is there, none is written.
+    /// Inserts new records, `with_result` or without; if one of them exists, none is inserted.
     pub(super) fn insert<'r>(
         &self,
         records: impl Iterator<Item = (&'r RecordKey, &'r Record)>,
@@ -139,7 +138,7 @@ impl Statements {
         text
     }
 
-    /// Writes a record in the place of the one that is there.
+    /// Replaces the present record.
     pub(super) fn update(&self, key: &RecordKey, record: &Record, with_result: bool) -> String {
         let mut text = self.set(record, with_result);
         is_key(&mut text, key);
@@ -161,7 +160,7 @@ impl Statements {
         text
     }
 
-    /// Writes a record in the place of the one that was seen.
+    /// Replaces the record that was seen, if it is unchanged.
     pub(super) fn replace_seen(
         &self,
         key: &RecordKey,
@@ -174,7 +173,7 @@ impl Statements {
         text
     }
 
-    /// Locks the row that was seen; none if it is another by now, or another transaction has it.
+    /// Locks the row that was seen. Returns no row if it has changed, or if another transaction holds it.
     pub(super) fn lock_seen(&self, key: &RecordKey, seen: &Record) -> String {
         let mut text = format!("SELECT fence FROM {} FORCE INDEX (PRIMARY) WHERE ", self.names.records);
         is_seen(&mut text, key, seen);
@@ -182,7 +181,7 @@ impl Statements {
         text
     }
 
-    /// Locks the place of a record: the lock of a row outlives its deletion to the end of the transaction.
+    /// Locks the place of a record by inserting and deleting a row: its lock lasts until the transaction ends.
     pub(super) fn lock_place(&self, key: &RecordKey, record: &Record) -> String {
         let mut text = self.insert([(key, record)].into_iter(), |_| false);
         text.push_str("; ");
@@ -190,7 +189,7 @@ impl Statements {
         text
     }
 
-    /// Notes that transactions of callers are in use.
+    /// Marks that callers use transactions.
     pub(super) fn announce(&self) -> String {
         format!(
             "{BEGIN}INSERT INTO {} (name, value) VALUES ('transactions', 1) ON DUPLICATE KEY UPDATE value = 1; {COMMIT}",
@@ -198,7 +197,7 @@ impl Statements {
         )
     }
 
-    /// Writes the result of a record, the parameter.
+    /// Writes the result of a record, which is the statement's parameter.
     pub(super) fn put_result(&self, key: &RecordKey) -> String {
         let mut text = format!("UPDATE {} SET result = ? WHERE ", self.names.records);
         is_key(&mut text, key);
@@ -214,7 +213,7 @@ impl Statements {
         text
     }
 
-    /// Writes a step. What is in its place is left over from a record that somebody deleted by hand.
+    /// Writes a step. Overwrites a step in its place, which can only be left over from a record that was deleted by hand.
     pub(super) fn append(&self, key: &RecordKey, position: usize, step: &[u8]) -> String {
         let mut text = self.insert_step(key, position);
         hex(&mut text, step);
@@ -222,7 +221,7 @@ impl Statements {
         text
     }
 
-    /// Writes a step, the parameter.
+    /// Writes a step, which is the statement's parameter.
     pub(super) fn put_step(&self, key: &RecordKey, position: usize) -> String {
         let mut text = self.insert_step(key, position);
         text.push_str("?)");
@@ -239,7 +238,7 @@ impl Statements {
         deletion(&self.names.steps, scope, key)
     }
 
-    /// Keeps the highest fence that was deleted, so that fences rise also where the clock is set back.
+    /// Records the highest deleted fence, so that fences rise even if the clock is set back.
     pub(super) fn raise_floor(&self, fence: u64) -> String {
         format!(
             "UPDATE {} SET value = {fence} WHERE name = 'fence_floor' AND value < {fence}",
@@ -247,8 +246,8 @@ impl Statements {
         )
     }
 
-    /// Begins a transaction and locks at most so many records that are past their time: the beginning; scope, key, fence
-    /// and number of steps of each. What another transaction holds is left for later.
+    /// Begins a transaction and locks at most this many expired records. Results: those of the beginning; scope, key, fence
+    /// and number of steps of each. Skips rows that another transaction holds.
     pub(super) fn lock_expired(&self, most: usize) -> String {
         let records = &self.names.records;
         format!(
@@ -257,8 +256,7 @@ impl Statements {
         )
     }
 
-    /// Now; then scope, key and record of a page of them, without results. The server reads the length of a result, not
-    /// the result.
+    /// Reads a page of records. Results: the time; then scope, key and record of each, with the length of its result only.
     pub(super) fn list(&self, scope: Option<&str>, after: (&str, &str), limit: usize) -> String {
         let mut text = format!(
             "{BEGIN_READING}SELECT {NOW}; SELECT scope, `key`, {}, OCTET_LENGTH(result), NULL \
@@ -295,7 +293,7 @@ impl Statements {
     }
 }
 
-/// A result that is too large to stand in the text of a statement.
+/// The result, if it is too large for the text of a statement.
 pub(super) fn large_result(record: &Record) -> Option<&Bytes> {
     match &record.result {
         Some(StoredResult::Value(value)) if value.len() > SMALL_RESULT => Some(value),
@@ -303,7 +301,7 @@ pub(super) fn large_result(record: &Record) -> Option<&Bytes> {
     }
 }
 
-/// Adds that the row is still the one that was seen: no two rows of one key have all of this in common.
+/// Adds the condition that the row is unchanged: no two records of one key agree in all these columns.
 fn is_seen(text: &mut String, key: &RecordKey, seen: &Record) {
     is_key(text, key);
     for (column, literal) in COLUMNS.iter().zip(literals(seen)) {

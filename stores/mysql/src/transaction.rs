@@ -1,8 +1,8 @@
-//! Recording in a transaction of the caller's, on its connection.
+//! Records in a transaction of the caller, on its connection.
 //!
-//! The key is taken by the lock of its row: of the row that there is, or of one that is inserted and deleted at once, whose
-//! lock stays to the end of the transaction. A duplicate finds it held, and nothing is left of it. The record is written
-//! when the body is done.
+//! A row lock claims the key: the lock of the present row, or of a row that is inserted and deleted at once, whose lock lasts until
+//! the transaction ends. A duplicate finds the lock held. A rollback leaves nothing behind. The record is written when the body
+//! has ended.
 
 use std::sync::atomic::Ordering;
 
@@ -22,13 +22,13 @@ use idem_core::support::retry::retried;
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
 use idem_core::{RecordKey, StoreError};
 
-/// How often a key is looked at again because another was faster.
+/// How often the claim is tried again because another transaction changed the record first.
 const ROUNDS: usize = 8;
 
-/// Ends the session, and with it the transaction: the server has no other way to make a commit impossible.
+/// Ends the session and so the transaction: the server has no other way to make a commit impossible.
 const SPOIL: &str = "KILL CONNECTION_ID()";
 
-/// Fails outside a transaction, where a savepoint is gone at once.
+/// Fails outside a transaction: there a savepoint ends with its own statement.
 const IS_OPEN: &str = "SAVEPOINT idem_is_open; RELEASE SAVEPOINT idem_is_open";
 
 fn failed(error: &sqlx::Error) -> StoreError {
@@ -40,7 +40,7 @@ impl MySqlStore {
         &self.0.queues.setting().statements
     }
 
-    /// Has all processes answer claims of a locked record politely from now on.
+    /// Marks in the table that callers use transactions, so that all processes answer a claim of a locked record with `Busy`.
     async fn announce(&self) -> Result<(), StoreError> {
         if self.0.announced.load(Ordering::Relaxed) {
             return Ok(());
@@ -62,7 +62,7 @@ impl MySqlStore {
         Ok(())
     }
 
-    /// What a claim would be granted, and nothing is written; or what it is answered.
+    /// The grant that a claim would get, without writing it; or the claim's answer.
     async fn look(
         &self,
         key: &RecordKey,
@@ -76,7 +76,7 @@ impl MySqlStore {
         .await
     }
 
-    /// Locks the row that was seen, or the place of one. Says whether it is this transaction's.
+    /// Locks the row that was seen, or the place of a new one. Returns whether this transaction has the lock.
     async fn lock(
         &self,
         connection: &mut MySqlConnection,
@@ -93,7 +93,7 @@ impl MySqlStore {
             Err(error) if failure::is_duplicate(&error) => Ok(false),
             Err(error) => {
                 if failure::may_end_transaction(&error) {
-                    // What the caller wrote before is gone: it must not commit what it writes from now on.
+                    // The caller's earlier writes are rolled back, so it must not commit later ones.
                     Self::spoil(connection).await;
                 }
                 Err(failed(&error))
@@ -132,9 +132,9 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
             let since = Instant::now();
             if self.lock(connection, key, &seen).await? {
                 let Seen { old, new, grant, now } = *seen;
-                // However long the transaction takes: nobody can see the claim expire.
+                // The claim does not expire, however long the transaction takes: nobody else sees it.
                 let new = new.with_expires_at(None);
-                // The mark tells the transaction from another of the session, not when it began.
+                // Here a mark shows whether the transaction is still the same, so `begun` need not be exact.
                 return Ok(Taking::Taken(Box::new(Taken { grant, old, new, begun: now, at: now, since })));
             }
         }
@@ -148,7 +148,7 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
     async fn undo(connection: &mut MySqlConnection, (): &mut ()) -> Result<(), StoreError> {
         let undone = MySqlTransactionManager::rollback(connection).await.map_err(|error| failed(&error));
         if undone.is_err() {
-            // The mark is gone with the transaction it was in; the driver must not go on counting it.
+            // The savepoint is gone with its transaction, so the driver must not count it any more.
             MySqlTransactionManager::start_rollback(connection);
         }
         undone
@@ -175,7 +175,7 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
             return Ok(CompleteAnswer::Lost);
         };
         let statements = self.statements();
-        // It fails where a statement of the body has ended the transaction: the record would be committed at once.
+        // Fails if a statement of the body has ended the transaction: the record would be committed on its own.
         connection.execute(IS_OPEN).await.map_err(|error| failed(&error))?;
         let with_result = large_result(&record).is_none();
         let text = match &taken.old {
@@ -203,7 +203,7 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
     }
 
     async fn spoil(connection: &mut MySqlConnection) {
-        // It ends the connection, so it gives an error. Before that a rollback that the driver put off may give its own.
+        // It ends the connection, so it returns an error. A rollback that the driver still had to send may return an error first.
         for _ in 0..3 {
             let _ = connection.execute(SPOIL).await;
         }

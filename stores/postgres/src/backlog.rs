@@ -1,6 +1,6 @@
-//! What waits for a worker, and what of it may go when.
+//! The operations that wait for a worker, and the rules when they may go.
 //!
-//! It knows nothing of connections and runtimes.
+//! Knows nothing of connections and runtimes.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -11,24 +11,23 @@ use tokio::time::Instant;
 use super::operation::{Answer, KINDS, Kind, Operation, Ticket};
 use idem_core::StoreError;
 
-/// How many operations travel together at the most, and about how many bytes of results.
+/// The largest batch, in operations and in bytes of results.
 const MOST: usize = 256;
-/// Renewals carry nothing, and come by the thousand when many bodies began together.
+/// The largest batch of renewals: they are small, and come by the thousand when many bodies begin together.
 const MOST_RENEWALS: usize = 1_024;
 const MOST_BYTES: usize = 1 << 20;
-/// How many may be on their way before others of their class wait until those are back: fewer are not worth
-/// waiting for, unless there were more of late.
+/// With fewer operations of a class in flight, another batch may go at once, unless recent batches were larger than this.
 const FEW: usize = 8;
-/// How many batches of each class may be on their way then. One waits for the disk at a time, so that the next
-/// holds all; of reads two, so that this process has work while the server has.
+/// How many batches of each class may be in flight otherwise. One batch of changes, so that the next one collects all others while
+/// that one waits for the disk; two of reads, so that this process works while the server does.
 const ABREAST: [usize; 2] = [1, 2];
 
-/// What of a class is on its way, and waited for.
+/// The operations of a class that are in flight.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Travelling {
     tickets: usize,
     batches: usize,
-    /// About how many traveled together of late.
+    /// The size of recent batches, about.
     usual: usize,
 }
 
@@ -39,13 +38,13 @@ impl Travelling {
         self.usual = count.max(self.usual * 3 / 4);
     }
 
-    /// A batch of so many is back, or is waited for no more.
+    /// Removes a batch of `count` operations that has ended, or that others need not wait for any more.
     pub(super) fn arrive(&mut self, count: usize) {
         self.tickets -= count;
         self.batches -= 1;
     }
 
-    /// Whether another batch may go beside these.
+    /// Whether another batch may go at the same time.
     const fn lets_go(&self, class: usize) -> bool {
         if self.usual > FEW { self.batches < ABREAST[class] } else { self.tickets < FEW }
     }
@@ -54,12 +53,12 @@ impl Travelling {
 #[derive(Default)]
 pub(super) struct Backlog {
     pub(super) tickets: [VecDeque<Ticket>; KINDS.len()],
-    /// Workers without work; the last one to rest is woken first, so that those not needed end.
+    /// Workers without work. The one that became idle last is woken first, so that workers that are not needed end.
     pub(super) idle: Vec<Arc<Notify>>,
     pub(super) workers: usize,
-    /// Workers that were called and have not looked yet.
+    /// Workers that were woken and have not looked for work yet.
     pub(super) coming: usize,
-    /// What is on its way, of each class.
+    /// The operations in flight, by class.
     pub(super) travelling: [Travelling; 2],
     completed_last: bool,
     next_number: u64,
@@ -78,7 +77,7 @@ impl Backlog {
         self.tickets[kind as usize].push_back(Ticket { asked, deadline, number, reply });
     }
 
-    /// The oldest that waits, and with it all of its kind, but each key once.
+    /// Takes the oldest waiting operation and all others of its kind, but each key once.
     pub(super) fn take(&mut self) -> Option<(Kind, Vec<Ticket>)> {
         let now = Instant::now();
         for tickets in &mut self.tickets {
@@ -99,9 +98,9 @@ impl Backlog {
         Some((kind, tickets))
     }
 
-    /// The kind of the oldest that waits and need not wait for others. Completions go before what is older, but
-    /// not twice in a row: so those who call again are in time for the claims that waited, and all callers
-    /// come to wait for the disk together instead of in two crowds that take turns.
+    /// The kind of the oldest operation that may go now. Completions go before older operations, but not twice in a row: the
+    /// callers that get their answers then claim again in time for the next batch of claims. Otherwise callers would form two
+    /// groups that wait for the disk in turns.
     pub(super) fn next_kind(&self) -> Option<Kind> {
         let oldest = |kind: &Kind| {
             let tickets = &self.tickets[*kind as usize];
@@ -199,7 +198,7 @@ mod tests {
         assert_eq!(taken(&mut waiting), None);
         waiting.travelling[0].arrive(1);
         assert_eq!(taken(&mut waiting), Some((Kind::Renewals, 30)));
-        // From now on one at a time, until they are few again.
+        // From now on one batch at a time, until there are few again.
         ask(&mut waiting, &mut replies, renewal, 1);
         for count in [1; FEW - 1] {
             waiting.travelling[0].arrive(count);

@@ -10,8 +10,8 @@ use super::layout::Names;
 use super::queue::{Queues, Setting};
 use super::statements::Statements;
 use super::{Inner, PostgresStore};
-use crate::db::connector::Source;
 use crate::db::settings::{Prepared, Settings};
+use crate::db::source::Source;
 use idem_core::StoreError;
 use idem_core::Waiters;
 use idem_core::support::hints::Hints;
@@ -99,7 +99,8 @@ impl PostgresStoreBuilder {
     }
 
     /// Completes the options before each connection is opened, for passwords and tokens that change. `refresh` gets the
-    /// options of the URL or pool, and returns those to connect with; its time counts as the connection's. With a pool
+    /// options of the URL or pool, and returns those to connect with; its time counts as the connection's. If the URL names
+    /// several servers, it is called for each that the store tries, with that server's options. With a pool
     /// it is not needed where somebody calls [`set_connect_options`](sqlx::Pool::set_connect_options): the store connects
     /// with the options that the pool has at that time.
     ///
@@ -147,6 +148,7 @@ impl PostgresStoreBuilder {
             place,
             max_result_bytes: self.max_result_bytes,
             hints: Hints::new(),
+            seen: Hints::new(),
             waiters: Waiters::default(),
         })))
     }

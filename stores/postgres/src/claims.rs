@@ -4,15 +4,16 @@
 //! row it read. Claims of one key are all answered from that row where they would write nothing.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::Ordering;
 
 use sqlx::postgres::PgRow;
 
-use super::compare_and_swap::{Swap, now_of, number_of, read, read_all, swap};
+use super::compare_and_swap::{Swap, names, now_of, number_of, read, read_all, swap};
 use super::operation::{Answer, Answers, Op, Ticket};
 use super::rows::{self, COLUMNS, Unreadable, column};
 use super::statements::{RETRY_AFTER, Statements};
 use crate::db::failure::{Failure, raced};
-use crate::db::session::{Session, statement};
+use crate::db::session::{Session, Statement, statement};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::{self, Claim, ClaimAnswer, Fence, Fingerprint, Grant, Record, State, Timestamp};
@@ -48,30 +49,85 @@ pub(super) async fn claim(
 ) -> Result<Answers, Failure> {
     let mut answers: Vec<Option<Result<ClaimAnswer, StoreError>>> = tickets.iter().map(|_| None).collect();
     let mut later = HashSet::new();
+    let read_only = match insert_new(session, statements, tickets, &mut answers).await {
+        Err(Failure::ReadOnly(error)) => Some(error),
+        inserted => inserted.map(|()| None)?,
+    };
     for _ in 0..ROUNDS {
         let open = tickets
             .iter()
             .enumerate()
             .filter(|(index, _)| answers[*index].is_none() && !later.contains(index));
-        let mut keys: BTreeMap<(&str, &str), Vec<Asking<'_>>> = BTreeMap::new();
+        let mut keys: BTreeMap<(&[u8], &[u8]), Vec<Asking<'_>>> = BTreeMap::new();
         for (index, ticket) in open {
-            if let Op::Claim(request) = &ticket.asked.op {
+            if let Op::Claim(request) | Op::ClaimNew(request) = &ticket.asked.op {
                 let key = &ticket.asked.key;
-                let name = (key.scope().as_str(), key.key().as_str());
-                keys.entry(name).or_default().push((index, key, request));
+                keys.entry(name(key)).or_default().push((index, key, request));
             }
         }
         let groups: Vec<Vec<Asking<'_>>> = keys.into_values().collect();
         if groups.is_empty() {
             break;
         }
-        round(session, statements, &groups, &mut answers, &mut later).await?;
+        match &read_only {
+            Some(error) => replay(session, statements, &groups, error, &mut answers).await?,
+            None => round(session, statements, &groups, &mut answers, &mut later).await?,
+        }
     }
     let answers = answers.into_iter().enumerate().map(|(index, answer)| match answer {
         None if later.contains(&index) => None,
         answer => Some(answer.unwrap_or_else(|| Err(raced())).map(Answer::Claim)),
     });
     Ok(answers.collect())
+}
+
+/// Grants the claims of keys that have no record, among those that seem to have none.
+async fn insert_new(
+    session: &mut Session,
+    statements: &Statements,
+    tickets: &[Ticket],
+    answers: &mut [Option<Result<ClaimAnswer, StoreError>>],
+) -> Result<(), Failure> {
+    if statements.with_transactions.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let new = tickets.iter().enumerate().filter_map(|(index, ticket)| match &ticket.asked.op {
+        Op::ClaimNew(request) => Some((index, &ticket.asked.key, request)),
+        _ => None,
+    });
+    let mut leads: Vec<Asking<'_>> = new.collect();
+    leads.sort_by_key(|(_, key, _)| name(key));
+    leads.dedup_by_key(|(_, key, _)| name(key));
+    if leads.is_empty() {
+        return Ok(());
+    }
+    let text = statements.claim_new.of(requests(&leads));
+    let found = session.fetch_all(with_grants(statement(text), &leads)).await?;
+    for row in &found {
+        match granted(row, &leads).map_err(Unreadable::failure)? {
+            Some((index, grant)) => answers[index] = Some(Ok(ClaimAnswer::Granted(grant))),
+            None => statements.with_transactions.store(true, Ordering::Relaxed),
+        }
+    }
+    Ok(())
+}
+
+/// The claim whose record a row says was inserted, or `None` where it says that records are made in callers' transactions.
+fn granted(row: &PgRow, leads: &[Asking<'_>]) -> Result<Option<(usize, Grant)>, Unreadable> {
+    let Some(scope) = column::<Option<&[u8]>>(row, 0, "scope")? else { return Ok(None) };
+    let inserted = (scope, column::<&[u8]>(row, 1, "key")?);
+    let place =
+        leads.binary_search_by(|(_, key, _)| name(key).cmp(&inserted)).map_err(|_| Unreadable("key"))?;
+    let (fence, now) = (Fence::new(rows::unsigned(row, 2, "fence")?), now_of(row, 3)?);
+    let (index, _, request) = leads[place];
+    let step = protocol::claim(None, Fence::default(), request, now);
+    let record = step.write.ok_or(Unreadable("key"))?.with_fence(fence);
+    Ok(Some((index, protocol::granted(&record, request, now))))
+}
+
+/// A key as the columns have it, and in their order.
+fn name(key: &RecordKey) -> (&[u8], &[u8]) {
+    (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes())
 }
 
 /// Puts the first claim of each key, and answers what can be answered then.
@@ -182,24 +238,34 @@ async fn replay(
     Ok(())
 }
 
+fn requests<'t>(leads: &[Asking<'t>]) -> impl Iterator<Item = &'t Claim> {
+    leads.iter().map(|(_, _, request)| *request)
+}
+
+/// The parameters that a first grant needs.
+fn with_grants(statement: Statement, leads: &[Asking<'_>]) -> Statement {
+    let each = |of: fn(&Claim) -> i64| leads.iter().map(|(_, _, request)| of(request)).collect::<Vec<i64>>();
+    let (scopes, keys) = names(leads.iter().map(|(_, key, _)| *key));
+    let prints = leads.iter().map(|(_, _, request)| {
+        request.fingerprint.as_ref().map(|print| Fingerprint::as_bytes(print).as_slice())
+    });
+    statement
+        .bind(scopes)
+        .bind(keys)
+        .bind(leads.iter().map(|(_, _, request)| request.owner.as_bytes().as_slice()).collect::<Vec<_>>())
+        .bind(prints.collect::<Vec<Option<&[u8]>>>())
+        .bind(each(|request| rows::micros(request.lease)))
+        .bind(each(|request| rows::micros(request.ttl)))
+        .bind(leads.iter().map(|(_, _, request)| rows::on_crash_word(request.on_crash)).collect::<Vec<_>>())
+}
+
 /// Has the server grant what it can, and reads the rest.
 async fn put(
     session: &mut Session,
     statements: &Statements,
     leads: &[Asking<'_>],
 ) -> Result<Vec<Result<Known, Unreadable>>, Failure> {
-    let each = |of: fn(&Claim) -> i64| leads.iter().map(|(_, _, request)| of(request)).collect::<Vec<i64>>();
-    let prints = leads.iter().map(|(_, _, request)| {
-        request.fingerprint.as_ref().map(|print| Fingerprint::as_bytes(print).as_slice())
-    });
-    let query = statement(&statements.claim)
-        .bind(leads.iter().map(|(_, key, _)| key.scope().as_str().as_bytes()).collect::<Vec<_>>())
-        .bind(leads.iter().map(|(_, key, _)| key.key().as_str().as_bytes()).collect::<Vec<_>>())
-        .bind(leads.iter().map(|(_, _, request)| request.owner.as_bytes().as_slice()).collect::<Vec<_>>())
-        .bind(prints.collect::<Vec<Option<&[u8]>>>())
-        .bind(each(|request| rows::micros(request.lease)))
-        .bind(each(|request| rows::micros(request.ttl)))
-        .bind(leads.iter().map(|(_, _, request)| rows::on_crash_word(request.on_crash)).collect::<Vec<_>>())
+    let query = with_grants(statement(statements.claim.of(requests(leads))), leads)
         .bind(
             leads
                 .iter()
@@ -237,11 +303,9 @@ fn take(
             }
         }
         1 => {
-            let name = (column::<&[u8]>(row, 3, "scope")?, column::<&[u8]>(row, 4, "key")?);
+            let inserted = (column::<&[u8]>(row, 3, "scope")?, column::<&[u8]>(row, 4, "key")?);
             let fence = Fence::new(rows::unsigned(row, RECORD + 2, "fence")?);
-            let place = leads.binary_search_by(|(_, key, _)| {
-                (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes()).cmp(&name)
-            });
+            let place = leads.binary_search_by(|(_, key, _)| name(key).cmp(&inserted));
             if let Ok(place) = place
                 && let Ok(known) = &mut known[place]
             {

@@ -1,5 +1,5 @@
-//! Reading rows, judging them by the protocol's functions, and writing what they say if the row is
-//! still the one that was judged.
+//! Reads rows, decides by the protocol's functions, and writes the new record if the row has not changed
+//! meanwhile.
 
 use std::collections::HashMap;
 
@@ -14,20 +14,20 @@ use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::{self, Fence, Fingerprint, Record, Timestamp, Transition};
 
-/// How often a record is looked at again because another changed it meanwhile.
+/// How often an operation is tried when others change its record meanwhile.
 pub(super) const ROUNDS: usize = 8;
 
-/// A record to be written in the place of another.
+/// A record that replaces another.
 pub(super) struct Swap<'k> {
     pub(super) key: &'k RecordKey,
     pub(super) old: Record,
     pub(super) new: Record,
 }
 
-/// What a row is found to be, and when.
+/// The record in a row, and the time when it was read.
 pub(super) type Found = Result<(Option<Record>, Timestamp), Unreadable>;
 
-/// A key twice in a batch is read once.
+/// The keys without repetitions, and the place of each in that list.
 fn distinct<'k>(keys: &[&'k RecordKey]) -> (Vec<&'k RecordKey>, Vec<usize>) {
     let mut places: HashMap<&RecordKey, usize> = HashMap::new();
     let mut distinct = Vec::new();
@@ -41,7 +41,7 @@ fn distinct<'k>(keys: &[&'k RecordKey]) -> (Vec<&'k RecordKey>, Vec<usize>) {
     (distinct, place_of)
 }
 
-/// The place in the batch that a row speaks of.
+/// The place in the batch that a row is about.
 pub(super) fn number_of(row: &PgRow, index: usize) -> Result<usize, Unreadable> {
     let number = rows::unsigned(row, index, "n")?;
     usize::try_from(number).ok().and_then(|number| number.checked_sub(1)).ok_or(Unreadable("n"))
@@ -56,7 +56,7 @@ pub(super) fn names<'k>(keys: impl Iterator<Item = &'k RecordKey>) -> (Vec<&'k [
     keys.map(|key| (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes())).unzip()
 }
 
-/// What is under each of these keys, all of them.
+/// Reads the records of all these keys.
 pub(super) async fn read_all(
     session: &mut Session,
     statements: &Statements,
@@ -80,14 +80,17 @@ pub(super) async fn read_all(
     }
 }
 
-/// What is under those of these keys that one statement may carry: the first ones, up to a number of bytes.
+/// Reads the records of as many of these keys as one statement may: the first, and those of the others that are small.
 pub(super) async fn read(
     session: &mut Session,
     statements: &Statements,
     keys: &[&RecordKey],
 ) -> Result<Vec<Option<Found>>, Failure> {
     let (scopes, texts) = names(keys.iter().copied());
-    let query = statement(&statements.read).bind(scopes).bind(texts);
+    let query = match (scopes.as_slice(), texts.as_slice()) {
+        (&[scope], &[text]) => statement(&statements.read_one).bind(scope).bind(text),
+        _ => statement(&statements.read).bind(scopes).bind(texts),
+    };
     let given = session.fetch_all(query).await?;
     let mut found: Vec<Option<Found>> = keys.iter().map(|_| None).collect();
     for row in &given {
@@ -110,7 +113,7 @@ pub(super) async fn read(
     Ok(found)
 }
 
-/// Writes each new record if the old one is still there, and says which were.
+/// Writes each new record if the old one is unchanged. Returns which were written.
 pub(super) async fn swap(
     session: &mut Session,
     statements: &Statements,
@@ -120,7 +123,7 @@ pub(super) async fn swap(
     if swaps.is_empty() {
         return Ok(done);
     }
-    // In one order everywhere, so that no two batches wait for each other.
+    // Always in the same order, so that two batches cannot deadlock.
     let mut order: Vec<usize> = (0..swaps.len()).collect();
     order.sort_by_key(|&place| (swaps[place].key.scope().as_str(), swaps[place].key.key().as_str()));
     let sorted = || order.iter().map(|&place| &swaps[place]);
@@ -169,13 +172,15 @@ pub(super) async fn swap(
     Ok(done)
 }
 
-/// What the protocol makes of a record.
+/// The protocol's transition of a record.
 fn decide(op: &Op, record: Option<&Record>, now: Timestamp) -> Option<Transition<Answer>> {
     fn step<A>(step: Transition<A>, answer: fn(A) -> Answer) -> Transition<Answer> {
         Transition::new(step.write, answer(step.answer))
     }
     Some(match op {
-        Op::Claim(request) => step(protocol::claim(record, Fence::default(), request, now), Answer::Claim),
+        Op::Claim(request) | Op::ClaimNew(request) => {
+            step(protocol::claim(record, Fence::default(), request, now), Answer::Claim)
+        }
         Op::Renew(request) => step(protocol::renew(record, request, now), Answer::Renew),
         Op::Complete(request) => step(protocol::complete(record, request, now), Answer::Complete),
         Op::Release(request) => step(protocol::release(record, request, now), Answer::Release),
@@ -184,7 +189,7 @@ fn decide(op: &Op, record: Option<&Record>, now: Timestamp) -> Option<Transition
     })
 }
 
-/// Answers operations by reading, judging and writing, no key twice among them.
+/// Answers operations by reading, deciding and writing. No key occurs twice.
 pub(super) async fn apply(
     session: &mut Session,
     statements: &Statements,
@@ -211,7 +216,7 @@ pub(super) async fn apply(
             match decide(&asked.op, record.as_ref(), now) {
                 Some(Transition { write: None, answer, .. }) => answers[place] = Some(Ok(answer)),
                 Some(Transition { write: Some(new), answer, .. }) => {
-                    // Nothing but a claim writes where there is no record.
+                    // Only a claim writes where there is no record.
                     if let Some(old) = record {
                         swaps.push(Swap { key: &asked.key, old, new });
                         swapped.push((place, answer));

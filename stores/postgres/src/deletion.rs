@@ -1,4 +1,4 @@
-//! What is asked by operators and housekeeping: one statement each, alone.
+//! Deletes records, for operators and purges: one statement each.
 
 use sqlx::Row as _;
 use tokio::time::timeout;
@@ -12,7 +12,7 @@ use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::support::retry::retried;
 
-/// How many records one statement deletes: few enough that it is over soon.
+/// How many records one statement deletes: few, so that it is short.
 const PURGE_BATCH: usize = 2_000;
 
 /// Deletes one record.
@@ -29,8 +29,7 @@ pub(super) async fn forget(
     Ok(vec![Some(Ok(Answer::Forget(live)))])
 }
 
-/// Deletes at most `limit` records that are past their time, on a connection of its own, so that nobody
-/// waits for it.
+/// Deletes at most `limit` expired records, on a connection of its own, so that no other operation waits.
 pub(super) async fn purge(
     connector: &Connector,
     statements: &Statements,
@@ -41,14 +40,14 @@ pub(super) async fn purge(
     while purged < limit {
         let most = PURGE_BATCH.min(limit - purged);
         let purging = timeout(connector.timeout(), purge_batch(&mut session, statements, most)).await;
-        let now = match purging.unwrap_or_else(|_| Err(failure::late(connector.timeout()))) {
-            Ok(now) => now,
+        let (looked_at, now) = match purging.unwrap_or_else(|_| Err(failure::late(connector.timeout()))) {
+            Ok(counts) => counts,
             Err(failure) if purged == 0 => return Err(failure.error()),
-            // What was done is told now, and the error when it is met again.
+            // Returns the count so far; the next call reports the error if it lasts.
             Err(_) => break,
         };
         purged += now;
-        if now < most {
+        if looked_at < most {
             break;
         }
     }
@@ -56,9 +55,17 @@ pub(super) async fn purge(
     Ok(purged)
 }
 
-async fn purge_batch(session: &mut Session, statements: &Statements, most: usize) -> Result<usize, Failure> {
+/// Deletes one batch. Returns how many records it read, and how many of them it deleted.
+async fn purge_batch(
+    session: &mut Session,
+    statements: &Statements,
+    most: usize,
+) -> Result<(usize, usize), Failure> {
     let query = statement(&statements.purge).bind(i64::try_from(most).unwrap_or(i64::MAX));
     let given = session.fetch_all(query).await?;
-    let count = given.first().and_then(|row| row.try_get::<i64, _>(0).ok());
-    Ok(count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0))
+    let count = |column: usize| {
+        let count = given.first().and_then(|row| row.try_get::<i64, _>(column).ok());
+        count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
+    };
+    Ok((count(0), count(1)))
 }

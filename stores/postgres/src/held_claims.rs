@@ -1,6 +1,6 @@
 //! Renewals, steps and completions of many claims in one statement each.
 //!
-//! What the statement did not find in flight and the asker's is judged by the protocol's own function.
+//! The protocol's own function decides about each request whose record the statement did not find in flight with the same owner.
 
 use sqlx::postgres::PgRow;
 
@@ -15,8 +15,7 @@ use idem_core::StoreError;
 use idem_core::protocol::{self, Complete, CompleteAnswer, RecordStep, RecordStepAnswer, Renew, RenewAnswer};
 use idem_core::support::step_bytes;
 
-/// Requests with their places in the batch, in one order everywhere, so that no two batches wait for
-/// each other.
+/// Requests with their places in the batch, always in the same order, so that two batches cannot deadlock.
 fn sorted<'t, R>(
     tickets: &'t [Ticket],
     request: impl Fn(&'t Op) -> Option<&'t R>,
@@ -29,7 +28,7 @@ fn sorted<'t, R>(
     asked
 }
 
-/// Answers renewals, no key twice among them.
+/// Answers renewals. No key occurs twice.
 pub(super) async fn renew(
     session: &mut Session,
     statements: &Statements,
@@ -51,8 +50,8 @@ pub(super) async fn renew(
     rest(session, statements, tickets, &done, || Answer::Renew(RenewAnswer::Held)).await
 }
 
-/// Answers steps, no key twice among them. What was not the next one is judged on the row as it is; where it
-/// is the next one by then, the statement is put again.
+/// Answers steps. No key occurs twice. For a step that was not the next one, the present row decides; if it has become the next
+/// one meanwhile, the statement is repeated.
 pub(super) async fn record_step(
     session: &mut Session,
     statements: &Statements,
@@ -90,7 +89,7 @@ pub(super) async fn record_step(
     Ok(answers.into_iter().map(|answer| answer.or_else(|| Some(Err(raced())))).collect())
 }
 
-/// Appends each step that is its record's next, and gives the places in the batch of those that were.
+/// Appends each step that is its record's next. Returns which were, by their places in the batch.
 async fn append(
     session: &mut Session,
     statements: &Statements,
@@ -109,7 +108,7 @@ async fn append(
     Ok(numbers.filter_map(|number| asked.get(number).map(|(place, ..)| *place)).collect())
 }
 
-/// Answers completions, no key twice among them.
+/// Answers completions. No key occurs twice.
 pub(super) async fn complete(
     session: &mut Session,
     statements: &Statements,
@@ -143,7 +142,7 @@ pub(super) async fn complete(
     rest(session, statements, tickets, &done, || Answer::Complete(CompleteAnswer::Done)).await
 }
 
-/// Which of a batch the rows of a statement speak of, whose order is that of `places`.
+/// Which operations of a batch the rows of a statement are about. The statement's order is that of `places`.
 fn done(count: usize, given: &[PgRow], places: impl Iterator<Item = usize>) -> Vec<bool> {
     let places: Vec<usize> = places.collect();
     let mut done = vec![false; count];
@@ -155,7 +154,7 @@ fn done(count: usize, given: &[PgRow], places: impl Iterator<Item = usize>) -> V
     done
 }
 
-/// Answers what is done, and settles what is not.
+/// Answers the requests that were done, and decides about the rest.
 async fn rest(
     session: &mut Session,
     statements: &Statements,

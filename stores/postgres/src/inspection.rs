@@ -1,9 +1,9 @@
-//! What there is to say of a server and its table.
+//! Checks a server and its settings.
 
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
-use super::statements::NOW;
+use crate::db::NOW;
 use crate::db::connector::Connector;
 use crate::db::failure::Failure;
 use crate::db::session::statement;
@@ -12,7 +12,7 @@ use idem_core::inspection::{Inspection, Standing};
 use idem_core::protocol::Timestamp;
 use idem_core::support::retry::retried;
 
-/// What a setting that is off loses.
+/// Each setting, and the loss if it is off.
 const SETTINGS: [(&str, &str); 3] = [
     ("fsync", "a power cut may lose acknowledged steps or damage the database"),
     ("full_page_writes", "a power cut may damage the database"),
@@ -22,7 +22,7 @@ const SETTINGS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Looks at the server, on a connection of its own.
+/// Checks the server, on a connection of its own.
 pub(super) async fn look(connector: &Connector) -> Result<Inspection, StoreError> {
     retried(connector.timeout(), || async {
         let mut session = connector.connect().await?;
@@ -33,9 +33,11 @@ pub(super) async fn look(connector: &Connector) -> Result<Inspection, StoreError
         let found = session.fetch_all(statement(&asked.into())).await;
         session.close(connector.timeout()).await;
         let found = found.map_err(Failure::error)?;
-        found.first().and_then(read).ok_or_else(|| {
-            StoreError::configuration("the server does not say what it is; look at its version and settings")
-        })
+        let mut inspection = found.first().and_then(read).ok_or_else(|| {
+            StoreError::configuration("the server did not return its version; check its version and settings")
+        })?;
+        connector.find_encryption(&mut inspection).await?;
+        Ok(inspection)
     })
     .await
 }

@@ -1,8 +1,12 @@
 //! The store's tables and view, and their names.
 
+use crate::db::NOW;
 use crate::db::identifier::Identifier;
 use crate::db::schema::Layout;
 use crate::db::schema::Named;
+
+/// How full new records make a page, in percent. The rest is room for their later versions.
+const FILLFACTOR: u32 = 70;
 
 /// The store's objects, as statements name them.
 #[derive(Clone, Debug)]
@@ -12,8 +16,11 @@ pub(super) struct Names {
     pub(super) meta: String,
     pub(super) meta_name: Identifier,
     pub(super) readable: String,
-    /// Without its schema: an index is made in its table's.
-    pub(super) expiry_index: String,
+    /// The index of the first two layouts. Without a schema: an index is created in its table's.
+    expiry_index: String,
+    /// The index by which expired records are found, and the schema of both.
+    purge_index: String,
+    quoted_schema: String,
 }
 
 impl Named for Names {
@@ -26,6 +33,8 @@ impl Named for Names {
             meta: in_schema("_meta"),
             readable: in_schema("_readable"),
             expiry_index: table.with("_expiry").quoted(),
+            purge_index: table.with("_purge").quoted(),
+            quoted_schema: schema.quoted(),
         }
     }
 
@@ -35,7 +44,7 @@ impl Named for Names {
             meta_name: self.meta_name.clone(),
             meta: self.meta.clone(),
             table: self.records.clone(),
-            migrations: vec![records(self), with_steps(self)],
+            migrations: vec![records(self), with_steps(self), with_purge_at(self)],
         }
     }
 
@@ -44,7 +53,7 @@ impl Named for Names {
     }
 }
 
-/// What leads from nothing to the first layout.
+/// The statements that create the first layout.
 fn records(names: &Names) -> String {
     let Names { records, meta, expiry_index, .. } = names;
     format!(
@@ -74,8 +83,8 @@ fn records(names: &Names) -> String {
     )
 }
 
-/// What leads from the first layout to the second: steps, and the view for people anew. That a generation
-/// has a name, its beginning, keeps what another of the first layout leaves of one from the next.
+/// The migration from the first layout to the second: adds steps, and recreates the view for people. Steps have the start of their
+/// generation: a process of the first layout may leave steps behind, which the next generation must not see.
 fn with_steps(names: &Names) -> String {
     let Names { records, meta, readable, .. } = names;
     let text = |column: &str| {
@@ -105,6 +114,22 @@ fn with_steps(names: &Names) -> String {
             {created_at}, {completed_at}, {expires_at}, octet_length(result) AS result_bytes,
             CASE WHEN steps_of = created_at AND completed_at IS NULL THEN cardinality(steps) ELSE 0 END AS steps
         FROM {records};"
+    )
+}
+
+/// The migration from the second layout to the third: an instant that renewals and completions do not change finds expired
+/// records. So those updates write no index (heap-only updates), in the room that each page keeps for them.
+///
+/// The column's default is for processes of the earlier layouts, which may still run: a purge looks at their records at once,
+/// and again when they expire. It does the same with all records that exist already.
+fn with_purge_at(names: &Names) -> String {
+    let Names { records, meta, expiry_index, purge_index, quoted_schema, .. } = names;
+    format!(
+        "ALTER TABLE {records} ADD COLUMN purge_at bigint NOT NULL DEFAULT 0; -- when a purge looks at it
+        ALTER TABLE {records} ALTER COLUMN purge_at SET DEFAULT {NOW}, SET (fillfactor = {FILLFACTOR});
+        DROP INDEX IF EXISTS {quoted_schema}.{expiry_index};
+        CREATE INDEX {purge_index} ON {records} (purge_at);
+        UPDATE {meta} SET value = 3 WHERE name = 'schema_version';"
     )
 }
 

@@ -37,7 +37,7 @@ use tokio::time::Instant;
 pub use self::builder::PostgresStoreBuilder;
 use self::operation::{Answer, Op, Operation};
 use self::queue::Queues;
-use crate::db::connector::Source;
+use crate::db::source::Source;
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
@@ -54,7 +54,9 @@ use idem_core::{Store, Waiters};
 /// Keeps records in one table of a PostgreSQL database, version 12 or later.
 ///
 /// An acknowledged operation is committed, and survives what the server's own commits survive: with its usual
-/// settings (`fsync` and `synchronous_commit` on) a crash and a power cut. The clock is the server's.
+/// settings (`fsync` and `synchronous_commit` on) a crash and a power cut. The first claim of a key
+/// does not wait for the disk if it [is relaxed](Claim::is_relaxed) and commits with no claim that is not. The clock is the
+/// server's.
 ///
 /// Operations that wait at the same moment travel together in one statement and one commit; one that
 /// comes alone is not delayed, and one that comes while many are on their way waits for those, at most 20
@@ -79,7 +81,10 @@ struct Inner {
     walking: listing::Walking,
     place: String,
     max_result_bytes: usize,
+    /// Keys of which this process saw a result.
     hints: Hints,
+    /// Keys that this process claimed or released: there is a record of them, most likely.
+    seen: Hints,
     waiters: Waiters,
 }
 
@@ -106,6 +111,15 @@ impl PostgresStore {
 
     /// Sets up how to connect to the database of this URL. Its parameters, such as `sslmode`, are
     /// [`sqlx::postgres::PgConnectOptions`]'s.
+    ///
+    /// The URL may name several servers, one primary and its replicas, and say by `target_session_attrs` which it needs:
+    /// `read-write`, `primary`, or `any` if it is not there. The store uses the first that fits, and moves to another when
+    /// the roles change:
+    ///
+    /// ```
+    /// # use idem_postgres::PostgresStore;
+    /// PostgresStore::builder("postgres://shop@db1:5432,db2:5432/shop?target_session_attrs=read-write");
+    /// ```
     pub fn builder(url: &str) -> PostgresStoreBuilder {
         PostgresStoreBuilder::of_url(url)
     }
@@ -178,8 +192,10 @@ impl Store for PostgresStore {
             // It was alive by the server's clock, and no clock changes the answer.
             return Ok(protocol::claim(Some(&record), Fence::default(), request, Timestamp::default()).answer);
         }
+        let op = if self.0.seen.has(mark) { Op::Claim } else { Op::ClaimNew };
+        self.0.seen.put(mark);
         let answer = self
-            .ask(key, Op::Claim(request.clone()), |answer| match answer {
+            .ask(key, op(request.clone()), |answer| match answer {
                 Answer::Claim(answer) => Some(answer),
                 _ => None,
             })
@@ -227,6 +243,7 @@ impl Store for PostgresStore {
     }
 
     async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
+        self.0.seen.put(self.0.hints.mark(key));
         self.ask(key, Op::Release(*request), |answer| match answer {
             Answer::Release(answer) => Some(answer),
             _ => None,

@@ -1,7 +1,7 @@
-//! Walking through the table, in the order of its primary key.
+//! Walks through the table, in the order of its primary key.
 //!
-//! On a connection of its own, which is kept from page to page, so that nobody waits for a walk. Results
-//! stay where they are: of one that is there the server reads the length.
+//! The walk has a connection of its own, which is kept between pages, so that no other operation waits. The server reads only the
+//! length of a result.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use idem_core::listing::{self, Cursor, List, Listed, Page};
 use idem_core::protocol::Timestamp;
 use idem_core::support::retry::retried;
 
-/// The connection of a walk, while one is under way.
+/// The connection of a walk in progress.
 pub(super) type Walking = Arc<Mutex<Option<Session>>>;
 
 /// One page.
@@ -78,7 +78,7 @@ fn take(found: &[PgRow], request: &List) -> Result<Page, Unreadable> {
         let scope = column::<Option<&[u8]>>(row, 1, "scope")?;
         let key = column::<Option<&[u8]>>(row, 2, "key")?;
         let text = |bytes: Option<&'_ [u8]>| bytes.map(<[u8]>::to_vec).map(String::from_utf8);
-        // Else there is no row, or one whose name is no text and so no record's.
+        // Otherwise there is no row, or its name is not UTF-8 and belongs to no record.
         let (Some(Ok(scope)), Some(Ok(key))) = (text(scope), text(key)) else { continue };
         last = Some(Cursor::behind_name(&scope, &key));
         let Some(key) = listing::name(&scope, &key) else { continue };

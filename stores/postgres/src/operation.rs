@@ -1,6 +1,6 @@
 //! The store's operations, their answers, and a ticket for each that waits.
 //!
-//! It knows no connection and no SQL.
+//! Knows nothing of connections and SQL.
 
 use std::sync::Arc;
 
@@ -14,10 +14,12 @@ use idem_core::protocol::{
     Release, ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
 };
 
-/// What is asked.
+/// A request to the store.
 #[derive(Debug)]
 pub(super) enum Op {
     Claim(Claim),
+    /// A claim of a key of which this process knows no record.
+    ClaimNew(Claim),
     Renew(Renew),
     RecordStep(RecordStep),
     Complete(Complete),
@@ -27,7 +29,7 @@ pub(super) enum Op {
     Forget,
 }
 
-/// What is answered.
+/// The answer to an [`Op`].
 #[derive(Debug)]
 pub(super) enum Answer {
     Claim(ClaimAnswer),
@@ -40,24 +42,24 @@ pub(super) enum Answer {
     Forget(bool),
 }
 
-/// What is asked, of which key.
+/// A request and its key.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) key: RecordKey,
     pub(super) op: Op,
 }
 
-/// Operations of one kind travel in one statement.
+/// The kinds of operations. Operations of one kind share a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Claims,
     Renewals,
     Recordings,
     Completions,
-    /// Judged on what is read, and then written.
+    /// Reads the record, decides, and writes.
     CompareAndSwap,
     Reads,
-    /// One by one.
+    /// Each in a statement of its own.
     Single,
 }
 
@@ -74,7 +76,7 @@ pub(super) const KINDS: [Kind; 7] = [
 impl Op {
     pub(super) const fn kind(&self) -> Kind {
         match self {
-            Self::Claim(_) => Kind::Claims,
+            Self::Claim(_) | Self::ClaimNew(_) => Kind::Claims,
             Self::Renew(_) => Kind::Renewals,
             Self::RecordStep(_) => Kind::Recordings,
             Self::Complete(_) => Kind::Completions,
@@ -86,7 +88,10 @@ impl Op {
 
     /// Whether it can only be of use to a caller that waits for it, in its own runtime.
     pub(super) const fn is_waited_for(&self) -> bool {
-        matches!(self, Self::Claim(_) | Self::RecordStep(_) | Self::Complete(_) | Self::Get)
+        matches!(
+            self,
+            Self::Claim(_) | Self::ClaimNew(_) | Self::RecordStep(_) | Self::Complete(_) | Self::Get
+        )
     }
 
     pub(super) fn weight(&self) -> usize {
@@ -106,7 +111,7 @@ impl Op {
 }
 
 impl Kind {
-    /// What waits for the disk is kept together, and what only reads does not wait for it.
+    /// The class: changes wait for the disk together, and reads do not wait for it.
     pub(super) const fn class(self) -> usize {
         match self {
             Self::Reads => 1,
@@ -119,7 +124,7 @@ impl Kind {
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) asked: Arc<Operation>,
-    /// Until when it may be begun.
+    /// The latest time at which it may begin.
     pub(super) deadline: Instant,
     pub(super) number: u64,
     pub(super) reply: oneshot::Sender<Result<Answer, StoreError>>,
@@ -127,7 +132,7 @@ pub(super) struct Ticket {
 
 impl Ticket {
     pub(super) fn answer(self, answer: Result<Answer, StoreError>) {
-        // Nobody may be waiting any more.
+        // The caller may have gone.
         let _ = self.reply.send(answer);
     }
 
@@ -136,7 +141,7 @@ impl Ticket {
     }
 }
 
-/// The answers to a batch, in its order. Nothing where what was read is as much as one statement may carry: ask again.
+/// The answers to a batch, in its order. `None` where the statement had read as much as it may: repeat the operation.
 pub(super) type Answers = Vec<Option<Result<Answer, StoreError>>>;
 
 /// The error of an answer that is missing.

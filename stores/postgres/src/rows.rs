@@ -1,4 +1,4 @@
-//! A record as the columns of a row, and back. No rule and no SQL statement lives here.
+//! Translates a record to the columns of a row, and back. Contains no rule of the protocol and no statement.
 
 use std::time::Duration;
 
@@ -34,16 +34,16 @@ pub(super) const COLUMNS: [&str; 15] = [
     "result",
 ];
 
-/// The longest lease or lifetime a row takes, in microseconds, some 73,000 years: an instant and two of
-/// them still fit the server's largest integer.
+/// The longest lease or lifetime in a row, in microseconds: some 73,000 years. A time plus two of them still fits into the server's
+/// largest integer.
 const LONGEST: u64 = 1 << 61;
 
-/// Why a row is no record: the name of the column.
+/// A row that is not a valid record, by the name of the wrong column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Unreadable(pub(super) &'static str);
 
 impl Unreadable {
-    /// The error of a row that holds no record.
+    /// The error for the record of this key.
     pub(super) fn error(self, key: &RecordKey) -> StoreError {
         StoreError::corrupt_record(format!(
             "column {} of the record of {} (key digest {}); look at it with psql, and correct or forget it",
@@ -53,7 +53,7 @@ impl Unreadable {
         ))
     }
 
-    /// As [`error`](Self::error), where the row belongs to no single key.
+    /// The error for a row that belongs to no single key.
     pub(super) fn failure(self) -> Failure {
         let Self(column) = self;
         Failure::Refused(StoreError::corrupt_record(format!("the server returned no valid column {column}")))
@@ -62,7 +62,7 @@ impl Unreadable {
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
-/// A column of a row that has been found.
+/// A column of a row.
 pub(super) fn column<'r, T>(row: &'r PgRow, index: usize, name: &'static str) -> Result<T>
 where
     T: Decode<'r, Postgres> + Type<Postgres>,
@@ -143,7 +143,7 @@ fn result(tombstone: Option<i16>, bytes: Option<&[u8]>) -> Result<Option<StoredR
     }
 }
 
-/// What a result is in the columns `tombstone` and `result`.
+/// The values of a result in the columns `tombstone` and `result`.
 pub(super) fn result_columns(result: Option<&StoredResult>) -> (Option<i16>, Option<&[u8]>) {
     match result {
         None => (None, None),
@@ -152,7 +152,7 @@ pub(super) fn result_columns(result: Option<&StoredResult>) -> (Option<i16>, Opt
     }
 }
 
-/// The nearest integer the server has: the last one stands for all beyond, some 292,000 years from now.
+/// The nearest integer that the server has. Its largest one stands for all times beyond, some 292,000 years from now.
 pub(super) fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -167,8 +167,7 @@ pub(super) fn micros(duration: Duration) -> i64 {
     integer(micros.min(LONGEST))
 }
 
-/// What a value is written as that this version does not know: no row with it can be read, so none is taken for
-/// another.
+/// The number for a word that this version does not know. No version reads a row with it, so none takes it for another word.
 const OF_A_LATER_VERSION: i16 = i16::MAX;
 
 pub(super) const fn state_word(state: State) -> i16 {

@@ -1,7 +1,7 @@
-//! Recording in a transaction of the caller's, on its connection.
+//! Records in a transaction of the caller, on its connection.
 //!
-//! The key is taken by an advisory lock of the transaction, which a duplicate finds held at once; the
-//! record is written when the body is done. Nobody sees the time between, so nothing is written for it.
+//! An advisory lock of the transaction claims the key: a duplicate finds it held at once. The record is written when the body has
+//! ended. Nobody can see the claim before that, so no record is written for it.
 
 use std::sync::atomic::Ordering;
 
@@ -24,15 +24,15 @@ use idem_core::support::own_runtime::apart;
 use idem_core::support::retry::retried;
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
 
-/// A statement that the server refuses, in words that its log and `pg_stat_activity` show.
+/// A statement that the server refuses. Its text explains why in the server's log and in `pg_stat_activity`.
 const SPOIL: &str = "SELECT 'idem: the result of a call could not be recorded; roll back'::integer";
 
-/// What the statement found.
+/// The result of the statement that claims.
 struct Look {
     now: Timestamp,
     begun: Timestamp,
     floor: Fence,
-    /// Whether the lock is this transaction's; `None` where it was not asked for.
+    /// Whether this transaction has the lock; `None` if the statement did not ask for it.
     locked: Option<bool>,
     record: Option<Record>,
 }
@@ -55,7 +55,8 @@ impl PostgresStore {
         &self.0.queues.setting().statements
     }
 
-    /// Has all processes take a lock for each claim from now on, so that they find a key that a transaction has.
+    /// Marks in the table that callers use transactions: from then on all processes take a lock for each claim, and so find a key
+    /// that a transaction has.
     async fn announce(&self) -> Result<(), StoreError> {
         if self.0.announced.load(Ordering::Relaxed) {
             return Ok(());
@@ -95,7 +96,7 @@ async fn announce(setting: &Setting) -> Result<(), StoreError> {
         if value == Some(0) {
             session.fetch_all(statement(&statements.set_transactions)).await?;
         } else if value.is_none() {
-            // A table of before.
+            // The table is from a version without this row.
             session.fetch_all(statement(&statements.insert_transactions)).await?;
         }
         Ok(())
@@ -105,7 +106,7 @@ async fn announce(setting: &Setting) -> Result<(), StoreError> {
     announced
 }
 
-/// What `insert` and `replace` have in common.
+/// The parameters that `insert` and `replace` share.
 fn parameters<'a>(key: &'a RecordKey, record: &'a Record, begun: Timestamp) -> Vec<Parameter<'a>> {
     let (tombstone, bytes) = rows::result_columns(record.result.as_ref());
     let instant = |instant| Parameter::BigInt(Some(rows::instant(instant)));
@@ -131,7 +132,7 @@ fn parameters<'a>(key: &'a RecordKey, record: &'a Record, begun: Timestamp) -> V
     ]
 }
 
-/// What tells the record that was read from every other of its key.
+/// The parameters that identify the record that was read among all records of its key.
 fn read_before(old: &Record) -> [Parameter<'_>; 5] {
     [
         Parameter::SmallInt(Some(rows::state_word(old.state))),
@@ -170,7 +171,7 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
                         return Ok(Taking::Refused(busy));
                     }
                     if has_lock {
-                        // However long the transaction takes: nobody can see the claim expire.
+                        // The claim does not expire, however long the transaction takes: nobody else sees it.
                         let new = new.with_expires_at(None);
                         return Ok(Taking::Taken(Box::new(Taken {
                             grant,
@@ -181,10 +182,10 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
                             since,
                         })));
                     }
-                    // The row may have been read before who had the lock committed: once more.
+                    // The row may have been read before the previous holder of the lock committed, so it is read again.
                     has_lock = true;
                 }
-                // In doubt and exhausted are found again by each who asks: they need not be written here.
+                // `in doubt` and `exhausted` need not be written here: every later claim finds them again.
                 Transition { answer, .. } => return Ok(Taking::Refused(answer)),
             }
         }
@@ -236,7 +237,7 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
     }
 
     async fn spoil(tx: &mut C) {
-        // It is to fail; where it cannot be sent, the connection and with it the transaction is gone.
+        // This must fail. If it cannot be sent, the connection is lost, and the transaction with it.
         let _ = tx.execute(SPOIL).await;
     }
 }

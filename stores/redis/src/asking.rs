@@ -13,8 +13,8 @@ use idem_core::support::own_runtime::apart;
 use idem_core::support::retry::retried;
 
 impl RedisStore {
-    /// Asks in the stores' own runtime until there is an answer or the time is over: for operations that must
-    /// succeed even if the caller's runtime is blocked or gone.
+    /// Sends a request in the stores' own runtime, and retries until there is an answer or the time is over. For
+    /// operations that must succeed even if the caller's runtime is blocked or gone.
     pub(super) async fn ask_apart(&self, request: Request) -> Result<Value, StoreError> {
         self.ask_for(self.0.operation_timeout, request).await
     }
@@ -24,7 +24,7 @@ impl RedisStore {
         apart(async move { retried(time, || connection.ask(&request)).await }).await
     }
 
-    /// Asks once in the caller's runtime; without an answer there, in the stores' own.
+    /// Sends a request once in the caller's runtime; if that brings no answer, in the stores' own runtime.
     pub(super) async fn ask(&self, request: Request) -> Result<Value, StoreError> {
         let Connection::Own(own) = &self.0.connection else { return self.ask_apart(request).await };
         let begin = Instant::now();
@@ -36,21 +36,21 @@ impl RedisStore {
         let left = self.0.operation_timeout.saturating_sub(begin.elapsed());
         let answer = self.ask_for(left, request).await;
         match (answer, error) {
-            // The first try may have been applied, whatever the later ones say.
+            // The first try may have been applied, whatever the later tries return.
             (Err(_), Some(first)) if first.is_outcome_unknown() => Err(first),
             (answer, _) => answer,
         }
     }
 
-    /// `WAIT` counts from the connection's own last write, so an answer that was asked again on another
-    /// connection needs one.
+    /// Tells the script to write even if it changes nothing. `WAIT` counts from the last write of its connection, so
+    /// the answer to a repeated request on another connection needs a write.
     pub(super) fn replicate(&self, call: &mut Cmd) {
         if self.0.replication.is_some() {
             call.arg(1);
         }
     }
 
-    /// As `ask`, and enough replicas have what the answer rests on.
+    /// As `ask`, but succeeds only if enough replicas have the data behind the answer.
     pub(super) async fn ask_replicated(&self, key: Vec<u8>, request: Request) -> Result<Value, StoreError> {
         let Some(replication) = &self.0.replication else { return self.ask(request).await };
         let Replicas { count, timeout } = replication.replicas;

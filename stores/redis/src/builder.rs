@@ -17,18 +17,18 @@ use idem_core::Waiters;
 use idem_core::support::hints::Hints;
 use idem_core::support::own_runtime::apart;
 
-/// How long an operation may take in all, by default.
+/// How long an operation may take, with all retries, by default.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Upper limit of the operation timeout.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// The largest result, by default.
 const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
-/// Upper limit of `max_result_bytes`: a string of Redis takes 512 MiB, and a record is more than its result.
+/// Upper limit of `max_result_bytes`: a Redis string has at most 512 MiB, and a record is larger than its result.
 const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024 - 1024;
-/// What keys begin with, by default.
+/// The default prefix of all keys.
 const PREFIX: &str = "idem:";
 
-/// How to make a [`RedisStore`].
+/// The settings for a new [`RedisStore`].
 #[must_use]
 pub struct RedisStoreBuilder {
     target: Target,
@@ -54,15 +54,15 @@ impl RedisStore {
         RedisStoreBuilder::new(Target::Server(url.as_ref().to_owned()))
     }
 
-    /// Sets up how to connect to a cluster, by the URLs of some of its nodes.
+    /// Sets up how to connect to a cluster, with the URLs of some of its nodes.
     #[cfg(feature = "cluster")]
     pub fn cluster<U: AsRef<str>>(nodes: impl IntoIterator<Item = U>) -> RedisStoreBuilder {
         let nodes = nodes.into_iter().map(|url| url.as_ref().to_owned()).collect();
         RedisStoreBuilder::new(Target::Cluster(nodes))
     }
 
-    /// Sets up how to connect to the master that these sentinels know as `service`, by their URLs. User,
-    /// password, database and TLS of the first URL are the master's.
+    /// Sets up how to connect to the master that the sentinels at these URLs know as `service`. User, password,
+    /// database and TLS of the first URL also apply to the master.
     #[cfg(feature = "sentinel")]
     pub fn sentinel<U: AsRef<str>>(
         service: impl Into<String>,
@@ -72,11 +72,11 @@ impl RedisStore {
         RedisStoreBuilder::new(Target::Sentinel(service.into(), sentinels))
     }
 
-    /// Sets up a store on a connection of `redis` 1 that is there already, such as a `ConnectionManager`.
-    /// It must be multiplexed, as all clonable ones are; for a cluster, use `RedisStore::cluster`.
+    /// Sets up a store on an existing connection of `redis` 1, such as a `ConnectionManager`. The connection must be
+    /// multiplexed, as all connections with `Clone` are. For a cluster, use `RedisStore::cluster`.
     ///
-    /// It is driven by the runtime it was made in: a body that blocks all threads of that runtime holds
-    /// up the renewal of its own lease, and with the runtime the connection ends.
+    /// The runtime in which the connection was made drives it. A body that blocks all threads of that runtime holds up
+    /// the renewal of its own lease, and the connection ends with that runtime.
     pub fn from_connection(
         connection: impl ConnectionLike + Clone + Send + Sync + 'static,
     ) -> RedisStoreBuilder {
@@ -95,15 +95,14 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// What every key on the server begins with; `idem:` if not set. Stores with different prefixes share
-    /// nothing.
+    /// The prefix of every key on the server; `idem:` if not set. Stores with different prefixes share no records.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// How long the store retries an operation before it fails, from 10 milliseconds to 1 hour; 5 seconds if
-    /// not set. One try may take a third of it, as may connecting.
+    /// How long the store retries an operation before it fails, from 10 milliseconds to 1 hour; 5 seconds if not set.
+    /// One try may take a third of this time, and so may connecting.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.operation_timeout = timeout;
         self
@@ -115,15 +114,16 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Lets a claim count as granted, and a result as recorded or replayed, only once `count` replicas have
-    /// acknowledged it within `timeout` (`WAIT`), of whole milliseconds. Too few are an
-    /// [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown): the same owner may ask again.
+    /// Lets a claim count as granted, and a result as recorded or replayed, only if `count` replicas have acknowledged
+    /// it within `timeout` (`WAIT`), which is in whole milliseconds. If fewer have, the error is
+    /// [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the same owner may send the request again.
     ///
-    /// Operations that wait travel together, on a connection of their own; renewals and releases do not wait. On a
-    /// store made [`from_connection`](RedisStore::from_connection) all share that one, and renewals stand behind
-    /// the `WAIT` of others: keep its timeout far below the lease. A replica that
-    /// acknowledged may still not be the one that is promoted: this narrows what failover can lose, and
-    /// does not close it.
+    /// The first grant of a key to a claim that [is relaxed](idem_core::protocol::Claim::is_relaxed) does not wait.
+    ///
+    /// Operations that wait for replicas are sent in batches, on a separate connection; renewals and releases do not
+    /// wait. On a store made [`from_connection`](RedisStore::from_connection), all operations share that connection,
+    /// and a renewal waits behind the `WAIT` of others: keep `timeout` far below the lease. A failover may promote a
+    /// replica that has not acknowledged: this setting reduces what a failover can lose, and does not exclude a loss.
     pub const fn wait_replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.replicas = Some(Replicas { count, timeout });
         self
@@ -133,10 +133,10 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, the URL
-    /// cannot be understood, the user is refused, or the server is a replica or older than Redis 7.0.
-    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot be reached within the
-    /// operation timeout.
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, the URL is not
+    /// valid, the user is refused, or the server is a replica or older than Redis 7.0.
+    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot be reached within the operation
+    /// timeout.
     pub async fn connect(self) -> Result<RedisStore, StoreError> {
         self.check()?;
         let prefix = Prefix::new(&self.prefix)?;
@@ -165,7 +165,7 @@ impl RedisStoreBuilder {
             Arc::new(Replication::new(waiting.unwrap_or_else(|| connection.another()), replicas))
         });
         let looked_at = connection.clone();
-        // Judged here, where the caller's own subscriber hears it.
+        // Evaluated in the caller's task, so that the caller's own subscriber gets the warnings.
         apart(async move { check::look(&looked_at, time).await }).await?.judge()?;
         Ok(RedisStore(Arc::new(Inner {
             connection,

@@ -17,10 +17,10 @@ use idem_core::inspection::{Inspection, Standing};
 use idem_core::support::retry::retried;
 use idem_core::{StoreError, StoreErrorKind};
 
-/// The oldest server: `PXAT`, and error codes that come through a script.
+/// The oldest supported server. It has `PXAT`, and passes error codes through a script.
 const OLDEST: u32 = 7;
 
-/// What a server, or each master of a cluster, says of itself.
+/// What a server, or each master of a cluster, reports about itself.
 pub(super) struct Look {
     nodes: Vec<String>,
     has_save: Option<bool>,
@@ -29,7 +29,7 @@ pub(super) struct Look {
 
 /// Asks the server.
 pub(super) async fn look(connection: &Connection, time: Duration) -> Result<Look, StoreError> {
-    // A cluster whose client is connected may have a master that is down; the others serve.
+    // A cluster to which the client is connected may have a master that is down while the others serve.
     let servers = if connection.is_cluster() {
         retried(time, || masters(connection)).await?
     } else {
@@ -82,7 +82,7 @@ impl Look {
         found
     }
 
-    /// Warns of what weakens the guarantee, and fails where there is none.
+    /// Warns about settings that weaken the guarantee, and fails if the server cannot be used.
     pub(super) fn judge(&self) -> Result<(), StoreError> {
         for what in &self.refused {
             debug!(
@@ -96,7 +96,7 @@ impl Look {
     }
 }
 
-/// The answer, or nothing where the server does not give it to this user.
+/// The answer; `None` if this user may not get it.
 async fn allowed(connection: &Connection, request: Request) -> Result<Option<Value>, StoreError> {
     match connection.ask(&request).await {
         Ok(answer) => Ok(Some(answer)),
@@ -105,7 +105,7 @@ async fn allowed(connection: &Connection, request: Request) -> Result<Option<Val
     }
 }
 
-/// The text of each node: a cluster's answer is a map from addresses.
+/// The text of each node. In a cluster, the answer is a map from addresses to texts.
 fn nodes(answer: Value) -> Vec<String> {
     match answer {
         Value::BulkString(text) => vec![String::from_utf8_lossy(&text).into_owned()],
@@ -119,7 +119,7 @@ fn fields(info: &str) -> BTreeMap<&str, &str> {
     info.lines().filter_map(|line| line.trim_end().split_once(':')).collect()
 }
 
-/// Whether snapshots are configured. `CONFIG GET save` is a name and a value, in a cluster for a node each.
+/// Whether snapshots are configured. `CONFIG GET save` returns a name and a value, in a cluster for each node.
 fn has_save(answer: &Value) -> bool {
     match answer {
         Value::Array(items) => items.iter().any(has_save),
@@ -129,7 +129,7 @@ fn has_save(answer: &Value) -> bool {
     }
 }
 
-/// Product and version. Valkey also reports the Redis version that it is compatible with.
+/// The product and the version. Valkey also reports the Redis version with which it is compatible.
 fn server(info: &BTreeMap<&str, &str>) -> String {
     match (info.get("valkey_version"), info.get("redis_version")) {
         (Some(version), _) => format!("Valkey {version}"),

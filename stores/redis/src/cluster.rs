@@ -1,4 +1,4 @@
-//! A cluster. Its client keeps a connection to each node and follows slots that move.
+//! Connections to a cluster. The client keeps a connection to each node and follows slots that move.
 
 use std::sync::Arc;
 use std::time::Duration;

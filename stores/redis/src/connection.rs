@@ -1,10 +1,10 @@
-//! Connections to the server, and when to make a new one.
+//! Connections to the server, and when to replace one.
 //!
-//! It knows nothing of records. Everything here runs in the stores' own runtime, so a caller whose thread is blocked or whose runtime ended holds up nobody; what
-//! may be asked faster is in `runtime_connections`.
+//! It knows nothing about records. Everything here runs in the stores' own runtime, so that a caller whose thread is
+//! blocked or whose runtime ended holds up no other caller. The faster connections are in `runtime_connections`.
 //!
-//! The client's own `ConnectionManager` is not used: it keeps a connection that does not answer any more
-//! or that leads to a master which became a replica, and it asks again by itself, on top of `retried`.
+//! The client's own `ConnectionManager` is not used. It keeps a connection that no longer answers, or whose server was
+//! a master and became a replica, and it retries by itself in addition to `retried`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use super::failure;
 use super::scripts::Request;
 use idem_core::StoreError;
 
-/// How many requests may stand in line for the connection before their callers wait for room.
+/// How many requests the connection queues before callers wait for space.
 const QUEUE: usize = 1_024;
 
 /// Where connections come from.
@@ -33,17 +33,17 @@ pub(super) enum Source {
     Sentinel(Box<super::sentinel::Sentinels>),
 }
 
-/// The way to the server or cluster. Cheap to clone.
+/// The connection to the server or cluster. Cheap to clone.
 #[derive(Clone)]
 pub(super) enum Connection {
     Own(Arc<Reconnecting>),
     Given(Arc<dyn Given>),
 }
 
-/// A connection that somebody else made, and keeps alive.
+/// A connection that this crate does not manage: the connection to a cluster, or one that the user passed in.
 pub(super) trait Given: Send + Sync {
     fn ask<'a>(&self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>>;
-    /// All of them on one connection, in this order and nothing between.
+    /// Sends all of them on one connection, in this order, with nothing in between.
     fn ask_all<'a>(
         &self,
         commands: &'a Pipeline,
@@ -55,7 +55,7 @@ pub(super) trait Given: Send + Sync {
     }
 }
 
-/// A master of a cluster; without one, the server.
+/// A master of a cluster. Without a cluster, it always means the server.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "there is one server only"))]
 pub(super) enum Node<'a> {
@@ -112,14 +112,14 @@ impl Given for redis::cluster_async::ClusterConnection {
     }
 }
 
-/// Connections to one server: one at a time, a new one when it is of no use any more.
+/// A connection to one server, which is replaced when it no longer works.
 pub(super) struct Reconnecting {
     source: Arc<Source>,
     answer_within: Duration,
     slot: StdMutex<Slot>,
-    /// Held by the one that connects.
+    /// The task that connects holds this lock. It has the error of the last attempt.
     connecting: Mutex<Option<StoreError>>,
-    /// How many attempts to connect there were.
+    /// The number of attempts to connect.
     attempts: AtomicU64,
 }
 
@@ -139,7 +139,7 @@ impl Reconnecting {
         self.answer_within
     }
 
-    /// A connection of the runtime this is called in, which watches no time.
+    /// A connection that the current runtime drives, without timeouts.
     pub(super) async fn connect_here(&self) -> RedisResult<MultiplexedConnection> {
         self.connect(None).await
     }
@@ -153,7 +153,7 @@ impl Reconnecting {
         Some((slot.number, slot.connection.clone()?))
     }
 
-    /// A connection and its number. Who waits while another connects shares what comes of it.
+    /// A connection and its number. Callers that wait while another caller connects share the result.
     async fn connection(&self) -> Result<(u64, MultiplexedConnection), StoreError> {
         if let Some(current) = self.current() {
             return Ok(current);
@@ -200,7 +200,7 @@ impl Reconnecting {
         }
     }
 
-    /// Takes a connection out of use, unless that was done.
+    /// Takes the connection with this number out of use, unless that has been done.
     fn leave(&self, number: u64) {
         let mut slot = self.slot();
         if slot.number == number {
@@ -208,7 +208,8 @@ impl Reconnecting {
         }
     }
 
-    /// Asks on the connection there is, and leaves it if the error says that it is of no use.
+    /// Calls `ask` with the current connection, and takes the connection out of use if the error says that it no longer
+    /// works.
     async fn on<T>(
         &self,
         ask: impl AsyncFnOnce(MultiplexedConnection) -> RedisResult<T>,
@@ -224,7 +225,7 @@ impl Reconnecting {
     }
 }
 
-/// Broken, silent, or to a server that is not the master any more.
+/// Whether an error means that the connection is broken or silent, or that its server is not the master any more.
 pub(super) fn is_of_no_use(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -256,7 +257,8 @@ impl Connection {
         }
     }
 
-    /// Another way to the same server, if there is one: what blocks that one does not block this.
+    /// A separate connection to the same server, if that is possible, so that a command that blocks one does not block
+    /// the other.
     pub(super) fn another(&self) -> Self {
         match self {
             Self::Own(own) => Self::Own(Arc::new(Reconnecting::new(own.source.clone(), own.answer_within))),
@@ -264,7 +266,7 @@ impl Connection {
         }
     }
 
-    /// Asks once. A script that the server does not know is sent along.
+    /// Sends a request once. If the server does not know the script, sends the script too.
     pub(super) async fn ask(&self, request: &Request) -> Result<Value, StoreError> {
         let mut answer = flat(self.send(&request.command).await?);
         if answer.as_ref().is_err_and(is_unknown_script)
@@ -275,8 +277,8 @@ impl Connection {
         answer.map_err(|error| self.failed(error))
     }
 
-    /// Asks all of them once, and how many of `replicas` have them within `time`: on one connection, which answers
-    /// nothing else meanwhile.
+    /// Sends all requests once, and returns how many replicas have them: waits at most `time` for `replicas` of them.
+    /// All on one connection, which answers nothing else meanwhile.
     pub(super) async fn ask_replicated(
         &self,
         requests: &[Request],
@@ -302,7 +304,7 @@ impl Connection {
         Ok((answers.into_iter().map(|answer| answer.map_err(|error| self.failed(error))).collect(), have))
     }
 
-    /// Sends the commands and `WAIT`; an answer to each, and to that.
+    /// Sends the commands and then `WAIT`. Returns an answer to each command, and the answer to `WAIT`.
     async fn send_and_wait(
         &self,
         commands: impl ExactSizeIterator<Item = Cmd>,
@@ -329,7 +331,7 @@ impl Connection {
         Ok((answers.into_iter().map(Value::extract_error).collect(), have))
     }
 
-    /// Asks all of them once, on one node.
+    /// Sends all commands once, to one node.
     pub(super) async fn ask_all(
         &self,
         commands: &Pipeline,
@@ -339,7 +341,7 @@ impl Connection {
         flat_all(self.send_all(commands, count, node).await?).map_err(|error| self.failed(error))
     }
 
-    /// As [`ask_all`](Self::ask_all); where the server refuses one, its error takes the place of the answer.
+    /// As [`ask_all`](Self::ask_all), but if the server refuses a command, the error replaces only its answer.
     pub(super) async fn ask_each(
         &self,
         commands: &Pipeline,
@@ -356,8 +358,8 @@ impl Connection {
         }
     }
 
-    /// What an error means. A connection of a cluster, and maybe a given one, asks again by itself: the
-    /// last answer says nothing of the tries before.
+    /// The store error for an error of the client. The connection to a cluster, and possibly one that the user passed
+    /// in, retries by itself, so the last answer says nothing about earlier tries.
     pub(super) fn failed(&self, error: RedisError) -> StoreError {
         let error = failure::asking(error);
         match self {
@@ -377,7 +379,7 @@ fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// A server's error is an error.
+/// Turns an error in the server's answer into an `Err`.
 fn flat(answer: RedisResult<Value>) -> RedisResult<Value> {
     answer.and_then(Value::extract_error)
 }

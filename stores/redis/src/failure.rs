@@ -1,13 +1,14 @@
-//! What a client's error means for the operation: applied, not applied, or nobody knows.
+//! What a client's error means for the operation: applied, not applied, or unknown.
 //!
-//! A server that answers with an error has not applied the script: each writes as its last command, or
-//! first with the command that a full memory refuses. A server's own words are not passed on: some repeat the arguments.
+//! A server that answers with an error has not applied the script. A script writes only with its last command, or its
+//! first write is a command that the server refuses when its memory is full. The server's text is not passed on,
+//! because some texts repeat the arguments.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use idem_core::StoreError;
 
-/// An error while connecting: nothing was asked yet.
+/// The error for a failed attempt to connect: no request was sent yet.
 pub(super) fn connecting(error: RedisError) -> StoreError {
     match error.kind() {
         ErrorKind::AuthenticationFailed => refused(&error),
@@ -25,12 +26,12 @@ pub(super) fn connecting(error: RedisError) -> StoreError {
     }
 }
 
-/// An error of an operation.
+/// The error for a failed operation.
 pub(super) fn asking(error: RedisError) -> StoreError {
     match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => answered(&error),
         ErrorKind::AuthenticationFailed => refused(&error),
-        // The cluster's client says so where it has no node to ask.
+        // The cluster's client returns this if it has no node for the request.
         ErrorKind::ClusterConnectionNotFound => {
             StoreError::unavailable("no connection to the cluster's node for this key").with_source(error)
         }
@@ -47,7 +48,7 @@ pub(super) fn asking(error: RedisError) -> StoreError {
     }
 }
 
-/// The URL itself is not repeated: it may hold a password.
+/// The URL is not repeated, because it may contain a password.
 pub(super) fn wrong_url(error: RedisError) -> StoreError {
     StoreError::configuration(
         "the URL of the Redis server cannot be used; write `redis://[user:password@]host[:port][/db]`, or \
@@ -56,7 +57,7 @@ pub(super) fn wrong_url(error: RedisError) -> StoreError {
     .with_source(error)
 }
 
-/// An answer in a form that no version of the server should give.
+/// The error for an answer in a form that no version of the server should return.
 pub(super) fn misunderstood() -> StoreError {
     StoreError::outcome_unknown("the answer of the Redis server was not understood")
 }
@@ -101,7 +102,7 @@ fn answered(error: &RedisError) -> StoreError {
         "WRONGTYPE" => StoreError::corrupt_record(
             "the key holds a value of another type, so of another program: give the store a prefix of its own",
         ),
-        // Over when a script, a load, a failover or a migration is.
+        // Temporary: until a script, loading, a failover or a migration is over.
         code @ ("BUSY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
         | "NOSCRIPT" | "UNBLOCKED" | "NOTBUSY") => {
             StoreError::unavailable(format!("the Redis server cannot do it now ({code})"))

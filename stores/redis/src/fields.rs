@@ -1,7 +1,7 @@
-//! Where the fields of a record lie, and which byte means what: each number is here and nowhere else.
+//! The positions of the fields in a record, and the meaning of each byte. Each number is defined only here.
 //!
-//! `layout` reads and writes by them, the scripts get them by name ([`names`]), and a test holds the table in
-//! `docs/stores/redis.md` to them. Numbers in a record are big-endian; instants and durations are microseconds.
+//! `layout` uses them to read and write, the scripts get them by name ([`names`]), and a test compares the table in
+//! `docs/stores/redis.md` with them. Numbers in a record are big-endian; instants and durations are in microseconds.
 
 use std::ops::Range;
 
@@ -30,19 +30,19 @@ fields! {
     COMPLETED_AT = 64..72;
     /// 0 for never.
     EXPIRES_AT = 72..80;
-    /// Where [`FLAG_FINGERPRINT`] is set. What follows it, or the header, is the value; or, in a record
-    /// [`WITH_STEPS`], the steps, each with its length in 4 bytes in front.
+    /// Present if [`FLAG_FINGERPRINT`] is set. The rest of the record is the value; in a record [`WITH_STEPS`] it is
+    /// the steps, each after its length in 4 bytes.
     FINGERPRINT = 80..112;
 }
 
-/// How many bytes every record has.
+/// The number of bytes that every record has.
 pub(super) const HEADER: usize = EXPIRES_AT.end;
 /// The longest string a server takes by default.
 pub(super) const LARGEST: usize = 512 << 20;
 
-/// How many bytes of a record the scripts read that need its header only. What is not longer is whole then.
+/// How many bytes of a record a script reads if it needs only the header. A shorter record is then complete.
 const WINDOW: usize = 4_096;
-/// The year 5138, in milliseconds: an end for a moment, where there is none.
+/// The year 5138 in milliseconds: a temporary expiry for a record that has none.
 const FAR_AWAY: usize = 99_999_999_999_999;
 
 macro_rules! bytes {
@@ -53,7 +53,7 @@ macro_rules! bytes {
 }
 
 bytes! {
-    /// Without steps: a version of this library that knows of none reads it.
+    /// A record without steps, which also versions of this library without steps can read.
     FIRST_VERSION = 1;
     WITH_STEPS = 2;
 
@@ -75,8 +75,8 @@ bytes! {
     FLAG_FINGERPRINT = 4;
 }
 
-/// What the scripts call these numbers: of a field its first and last byte as Lua counts (`OWNER_FROM`, `OWNER_TO`),
-/// and of a byte the number and the string (`IN_FLIGHT`, `AS_IN_FLIGHT`).
+/// The names of these numbers in the scripts. For a field, its first and last byte as Lua counts (`OWNER_FROM`,
+/// `OWNER_TO`); for a byte, its number and its string (`IN_FLIGHT`, `AS_IN_FLIGHT`).
 pub(super) fn names() -> Vec<(String, String)> {
     let fields = FIELDS.iter().flat_map(|(name, range)| {
         [(format!("{name}_FROM"), range.start + 1), (format!("{name}_TO"), range.end)]

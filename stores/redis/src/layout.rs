@@ -1,7 +1,6 @@
-//! The packed record: how one record lies in one string.
+//! The packed record: one record in one string.
 //!
-//! Owns the bytes, in both directions; where each field lies is in `fields`. It knows neither connections nor
-//! rules.
+//! Owns encoding and decoding; `fields` has the positions of the fields. It knows neither connections nor rules.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -33,11 +32,11 @@ pub(super) fn decode(bytes: Vec<u8>) -> Result<Record, StoreError> {
     decode_first(Bytes::from(bytes)).ok_or_else(damaged)
 }
 
-/// The most bytes of a record before its value.
+/// The largest number of bytes before the value of a record.
 pub(super) const LONGEST_HEAD: usize = FINGERPRINT.end;
 
-/// The record in the first [`LONGEST_HEAD`] bytes of one that is `length` bytes long, with an empty value in
-/// the place of its own, and how many bytes that has.
+/// Decodes the first [`LONGEST_HEAD`] bytes of a record of `length` bytes. Returns the record with an empty value, and
+/// the length of its value.
 pub(super) fn decode_head(mut bytes: Vec<u8>, length: u64) -> Result<(Record, u64), StoreError> {
     let has_fingerprint = bytes.get(FLAGS.start).is_some_and(|flags| flags & FLAG_FINGERPRINT != 0);
     let head = if has_fingerprint { FINGERPRINT.end } else { HEADER };
@@ -45,7 +44,7 @@ pub(super) fn decode_head(mut bytes: Vec<u8>, length: u64) -> Result<(Record, u6
     Ok((decode(bytes)?, length.saturating_sub(head as u64)))
 }
 
-/// The error for a value that no script takes for a record.
+/// The error for a value that the scripts do not accept as a record.
 pub(super) fn damaged() -> StoreError {
     StoreError::corrupt_record(
         "the value under this key is not a whole record: see `docs/stores/redis.md` to look at it; no call with \
@@ -116,7 +115,7 @@ fn decode_first(mut bytes: Bytes) -> Option<Record> {
     )
 }
 
-/// The steps, to the end of the bytes.
+/// Decodes steps until the end of the bytes.
 fn decode_steps(bytes: &mut Bytes) -> Option<Vec<RecordedStep>> {
     let mut steps = Vec::new();
     while !bytes.is_empty() {
@@ -129,17 +128,17 @@ fn decode_steps(bytes: &mut Bytes) -> Option<Vec<RecordedStep>> {
     Some(steps)
 }
 
-/// A step as it lies in a record.
+/// A step as stored in a record.
 pub(super) fn step(step: &RecordedStep) -> Vec<u8> {
     let bytes = step_bytes::encode(step);
-    // No string of a server is as long as this could not say.
+    // No string on a server is too long for 4 bytes of length.
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     let mut framed = length.to_be_bytes().to_vec();
     framed.extend_from_slice(&bytes);
     framed
 }
 
-/// The state of this byte.
+/// The state for this byte.
 pub(super) const fn state(byte: u8) -> Option<State> {
     Some(match byte {
         IN_FLIGHT => State::InFlight,
@@ -158,12 +157,12 @@ const fn byte_of(state: State) -> u8 {
         State::Failed => FAILED,
         State::Released => RELEASED,
         State::InDoubt => IN_DOUBT,
-        // No record of this version has another, so the script finds that it has changed.
+        // No record of this version has any other state, so the script finds that the record has changed.
         _ => 0,
     }
 }
 
-/// State, fence and attempt as they lie in a record, one behind the other.
+/// State, fence and attempt as stored in a record, one after the other.
 pub(super) fn seen(seen: Seen) -> Vec<u8> {
     let mut bytes = vec![byte_of(seen.state)];
     bytes.extend(seen.fence.get().to_be_bytes());
@@ -171,7 +170,7 @@ pub(super) fn seen(seen: Seen) -> Vec<u8> {
     bytes
 }
 
-/// State and kind of a result, as the scripts take them, and its bytes.
+/// State and kind of a result, in the form that the scripts expect, and its bytes.
 pub(super) fn terminal(verdict: Verdict, result: &StoredResult) -> ([u8; 2], &[u8]) {
     let state = match verdict {
         Verdict::Completed => COMPLETED,
@@ -185,7 +184,7 @@ pub(super) fn terminal(verdict: Verdict, result: &StoredResult) -> ([u8; 2], &[u
     }
 }
 
-/// The first bytes of the record that a first grant makes.
+/// The first bytes of the record of a first grant.
 pub(super) fn first_grant(request: &Claim) -> [u8; OWNER.end] {
     let policy = if request.on_crash == OnCrash::InDoubt { FLAG_IN_DOUBT } else { 0 };
     let print = if request.fingerprint.is_some() { FLAG_FINGERPRINT } else { 0 };
@@ -195,7 +194,7 @@ pub(super) fn first_grant(request: &Claim) -> [u8; OWNER.end] {
     bytes
 }
 
-/// Owner and fence as they lie in a record.
+/// Owner and fence as stored in a record.
 pub(super) fn holder(owner: &Owner, fence: Fence) -> [u8; 24] {
     let mut bytes = [0; 24];
     bytes[..16].copy_from_slice(owner.as_bytes());
@@ -203,8 +202,8 @@ pub(super) fn holder(owner: &Owner, fence: Fence) -> [u8; 24] {
     bytes
 }
 
-/// A duration as the scripts take it: whole microseconds, rounded up. At most what leaves room for a sum of
-/// three in 64 bits: 73,000 years.
+/// A duration in the form that the scripts expect: whole microseconds, rounded up. At most 73,000 years, so that a sum
+/// of three fits in 64 bits.
 pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX).min(1 << 61)
 }

@@ -1,10 +1,10 @@
-//! `RedisStore`: Redis and Valkey; one server, a cluster, or a master that sentinels name.
+//! `RedisStore`: a store on Redis or Valkey, on one server, a cluster, or a master that sentinels name.
 //!
-//! Owns the public face. Below it, `builder` makes one and `check` looks at the server; `asking` chooses a
-//! connection: the stores' own (`connection`), that of the calling runtime (`runtime_connections`), or the one
-//! that waits for replicas (`replication`). `name` names a key, `layout` packs a record by the places in
-//! `fields`, `scripts` restate the protocol on the server, and `failure` says what an error means. Answers that
-//! change nothing are the protocol's own, made here from the record and the server's time.
+//! Owns the public API. `builder` makes a store, and `check` examines the server. `asking` chooses a connection: the
+//! stores' own (`connection`), that of the calling runtime (`runtime_connections`), or the one that waits for replicas
+//! (`replication`). `name` makes the name of a key, `layout` packs a record at the positions in `fields`, `scripts`
+//! restate the protocol on the server, and `failure` translates errors. If a claim changes nothing, the script returns
+//! the record and the server's time, and this crate calls the protocol's function for the answer.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -53,22 +53,21 @@ use idem_core::support::own_runtime::apart;
 use idem_core::support::retry::retried;
 use idem_core::{Store, Waiters};
 
-/// Keeps records on a Redis or Valkey server, one packed string a record.
+/// Keeps records on a Redis or Valkey server, with one packed string for each record.
 ///
-/// Each operation is one script under one key, so one round trip; the server's clock judges. A record's
-/// expiry on the server is its retention and never its lease: a record is there until its `expires_at`,
-/// up to the server's millisecond, and a key in doubt or in flight under that
-/// policy has none.
+/// Each operation is one script with one key, so one round trip, and uses the server's clock. The expiry of a key on
+/// the server is the end of the record's retention, never of its lease: a record exists until its `expires_at`, to the
+/// millisecond. A key in doubt, or in flight under the in-doubt policy, has no expiry.
 ///
-/// An acknowledged operation survives what the server survives: without a disk (`appendonly`) not a
-/// restart, and without [`wait_replicas`](RedisStoreBuilder::wait_replicas) not the loss of the master.
-/// `docs/stores/redis.md` in the repository says how to run a server for this. Connecting checks the
-/// server, and reports problems in events of the target `idem`.
+/// An acknowledged operation survives what the server's data survives: a restart only with `appendonly`, and the loss
+/// of the master only with [`wait_replicas`](RedisStoreBuilder::wait_replicas). `docs/stores/redis.md` in the
+/// repository says how to run such a server. Connecting checks the server, and reports problems as events with the
+/// target `idem`.
 ///
-/// It holds one connection for each runtime that calls it, up to 256, and one in a thread of the stores' own for
-/// renewals and retries: callers of several runtimes may share a store, and a body that blocks its thread keeps its
-/// claim. The store retries operations until there is an answer or the operation timeout is over; it does not retry
-/// [`forget`](Store::forget) once that may have been applied.
+/// The store has one connection for each runtime that calls it, up to 256, and one in a separate thread for renewals
+/// and retries. So callers in several runtimes may share a store, and a body that blocks its thread keeps its claim.
+/// The store retries operations until there is an answer or the operation timeout is over. It does not retry a
+/// [`forget`](Store::forget) that may have been applied.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), idem_core::StoreError> {
@@ -92,8 +91,8 @@ struct Inner {
 }
 
 impl RedisStore {
-    /// Connects to the server at `url`, `redis://[user:password@]host[:port][/db]`, with the settings a
-    /// [`builder`](Self::builder) has at first.
+    /// Connects to the server at `url`, `redis://[user:password@]host[:port][/db]`, with the default settings of a
+    /// [`builder`](Self::builder).
     ///
     /// # Errors
     ///
@@ -102,7 +101,8 @@ impl RedisStore {
         Self::builder(url).connect().await
     }
 
-    /// The answer to a claim on a key that has a result: a read, and no script.
+    /// The answer to a claim on a key that has a result, with a read instead of a script. `None` if the key has no
+    /// result.
     async fn replay(&self, name: &[u8], request: &Claim) -> Result<Option<ClaimAnswer>, StoreError> {
         let mut get = cmd("GET");
         get.arg(name);
@@ -122,7 +122,7 @@ impl RedisStore {
     }
 }
 
-/// A script's answer that is a number.
+/// The number in a script's answer.
 fn number(answer: &Value) -> Result<i64, StoreError> {
     match answer {
         Value::Int(-1) => Err(layout::damaged()),
@@ -131,11 +131,11 @@ fn number(answer: &Value) -> Result<i64, StoreError> {
     }
 }
 
-/// The answer to a claim, by the protocol itself, from what the script found and when.
+/// The answer to a claim: the protocol's function, applied to the record that the script found and its time.
 fn claimed(answer: Value, request: &Claim) -> Result<ClaimAnswer, StoreError> {
     let (record, now) = match answer {
         Value::Int(now) => (None, now),
-        // Completed, failed or in doubt, and there: no clock changes the answer.
+        // A live record that is completed, failed or in doubt: the answer does not depend on the time.
         Value::BulkString(record) => (Some(layout::decode(record)?), 0),
         Value::Array(found) => match <[Value; 2]>::try_from(found) {
             Ok([Value::BulkString(record), Value::Int(now)]) => (Some(layout::decode(record)?), now),
@@ -145,6 +145,11 @@ fn claimed(answer: Value, request: &Claim) -> Result<ClaimAnswer, StoreError> {
     };
     let now = u64::try_from(now).map_err(|_| misunderstood())?;
     Ok(answered(record.as_ref(), now, request))
+}
+
+/// Whether the claim got a key that had no body before: only such a grant need not wait for replicas.
+const fn is_first_grant(answer: &ClaimAnswer) -> bool {
+    matches!(answer, ClaimAnswer::Granted(grant) if grant.attempt == 1 && !grant.recovered)
 }
 
 fn answered(record: Option<&Record>, now: u64, request: &Claim) -> ClaimAnswer {
@@ -166,14 +171,25 @@ impl Store for RedisStore {
         call.arg(layout::micros(request.lease)).arg(layout::micros(request.ttl));
         let print = request.fingerprint.as_ref().map_or(&[][..], |fingerprint| fingerprint.as_bytes());
         let most_attempts = request.max_attempts.map_or(0, std::num::NonZeroU32::get);
-        // Each argument costs the server: none is sent behind the last that says something.
+        // Each argument costs time on the server, so trailing default arguments are left out.
         if self.0.replication.is_some() || request.recovers || most_attempts != 0 {
             call.arg(print).arg(u8::from(request.recovers)).arg(most_attempts);
         } else if !print.is_empty() {
             call.arg(print);
         }
-        self.replicate(&mut call);
-        let answer = claimed(self.ask_replicated(name, Request::of(&CLAIM, call)).await?, request)?;
+        let mut first = None;
+        if self.0.replication.is_some() && request.is_relaxed() {
+            let answer = claimed(self.ask(Request::of(&CLAIM, call.clone())).await?, request)?;
+            first = is_first_grant(&answer).then_some(answer);
+        }
+        let answer = match first {
+            Some(answer) => answer,
+            None => {
+                // After a relaxed try, the same owner asks again: what it was granted, the replicas must have.
+                self.replicate(&mut call);
+                claimed(self.ask_replicated(name, Request::of(&CLAIM, call)).await?, request)?
+            }
+        };
         match answer {
             ClaimAnswer::Replay(_) => self.0.hints.put(mark),
             _ => self.0.hints.take(mark),
@@ -291,7 +307,7 @@ impl Store for RedisStore {
         delete.arg(self.0.prefix.name(key));
         let (request, connection, time) =
             (Request::plain(delete), self.0.connection.clone(), self.0.operation_timeout);
-        // Asked again, it might delete the record of a claim that came in between.
+        // A repeated request might delete the record of a claim that came in between.
         let asked = apart(async move {
             retried(time, || async {
                 match connection.ask(&request).await {
@@ -314,7 +330,7 @@ impl Store for RedisStore {
         }
     }
 
-    /// Nothing is left to do: the server deletes a record when it expires.
+    /// Does nothing, because the server deletes a record when it expires.
     async fn purge(&self, _limit: usize) -> Result<usize, StoreError> {
         Ok(0)
     }

@@ -1,8 +1,8 @@
-//! Walking through the keys with the store's prefix: `SCAN` on one master after another, and of each record
-//! the first bytes and the length.
+//! Walking through the keys with the store's prefix: `SCAN` on one master after another. Of each record, only the first
+//! bytes and the length are read.
 //!
-//! Where slots of a cluster move to another master during a walk, or a replica is promoted, what moved may
-//! not be seen: a server's `SCAN` knows its own keys only.
+//! If slots of a cluster move to another master during a walk, or a replica is promoted, the walk may miss the moved
+//! keys, because the `SCAN` of a server only knows its own keys.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use idem_core::StoreError;
 use idem_core::listing::{Cursor, List, Listed, Page};
 use idem_core::protocol::Timestamp;
 
-/// One page: one `SCAN` on one master, and one look at what it found.
+/// One page: one `SCAN` on one master, and one read of the keys that it found.
 pub(super) async fn page(
     connection: &Connection,
     prefix: &Prefix,
@@ -42,7 +42,7 @@ pub(super) async fn page(
         .filter(|(_, key)| request.scope.as_ref().is_none_or(|scope| scope == key.scope()))
         .collect();
     for (name, head, length) in look(connection, node, keys.keys()).await? {
-        // One that is gone has an empty head.
+        // A record that no longer exists has an empty head.
         let Some(key) = keys.remove(&name).filter(|_| !head.is_empty()) else { continue };
         match layout::decode_head(head, length) {
             Ok((record, bytes)) if request.takes(record.state) => {
@@ -66,7 +66,7 @@ pub(super) async fn now(connection: &Connection) -> Result<Timestamp, StoreError
     now_of(&connection.ask(&Request::plain(cmd("TIME"))).await?).ok_or_else(misunderstood)
 }
 
-/// A slot of the master, and the place in its `SCAN`.
+/// A slot of the master, and the position in its `SCAN`.
 fn place(after: Option<&Cursor>) -> Option<(u16, Vec<u8>)> {
     let (slot, position) = after?.as_bytes().split_first_chunk()?;
     Some((u16::from_be_bytes(*slot), position.to_vec()))
@@ -101,7 +101,7 @@ fn now_of(time: &Value) -> Option<Timestamp> {
     Some(Timestamp::from_micros(number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)?))
 }
 
-/// The first bytes and the length of each of these, which lie on one node.
+/// The first bytes and the length of each of these keys, which are on one node.
 async fn look(
     connection: &Connection,
     node: Node<'_>,
@@ -121,7 +121,7 @@ async fn look(
     for name in names {
         let pair = match (answers.next(), answers.next()) {
             (Some(Value::BulkString(head)), Some(Value::Int(length))) => (head, length),
-            // It is being moved to another node, or is of another type by now.
+            // The key is being moved to another node, or has another type by now.
             (Some(Value::ServerError(_)), Some(_)) | (Some(_), Some(Value::ServerError(_))) => {
                 let [head, length] = look_at(&name);
                 match (

@@ -9,7 +9,7 @@ use super::failure::misunderstood;
 use super::scripts::Request;
 use idem_core::StoreError;
 
-/// The lowest slot of each master, in order; 0 where there is one server only.
+/// The lowest slot of each master, in order; only 0 if there is a single server.
 pub(super) async fn masters(connection: &Connection) -> Result<Vec<u16>, StoreError> {
     if !connection.is_cluster() {
         return Ok(vec![0]);
@@ -24,7 +24,7 @@ pub(super) async fn masters(connection: &Connection) -> Result<Vec<u16>, StoreEr
         let Value::Array(parts) = range else { return Err(misunderstood()) };
         let [Value::Int(first), _, Value::Array(master), ..] = &*parts else { return Err(misunderstood()) };
         let first = u16::try_from(*first).map_err(|_| misunderstood())?;
-        // Address and port name it.
+        // Address and port identify a master.
         let name = format!("{:?}", master.get(..2));
         let lowest = lowest.entry(name).or_insert(first);
         *lowest = first.min(*lowest);

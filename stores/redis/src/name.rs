@@ -1,4 +1,5 @@
-//! The name of a record's key on the server: prefix, scope and key, such that no two records meet.
+//! The name of a record's key on the server: prefix, scope and key, encoded so that two records never have the same
+//! name.
 
 use std::sync::Arc;
 
@@ -11,12 +12,12 @@ use idem_core::{RecordKey, Scope};
 /// The longest prefix, in bytes.
 const LONGEST: usize = 128;
 
-/// What every key of a store begins with.
+/// The prefix of every key of a store.
 #[derive(Clone, Debug)]
 pub(super) struct Prefix(Arc<str>);
 
 impl Prefix {
-    /// A prefix must not hold braces, which begin and end what a cluster hashes.
+    /// Fails if the prefix contains braces, which delimit the part of a key that a cluster hashes.
     pub(super) fn new(prefix: &str) -> Result<Self, StoreError> {
         if prefix.contains(['{', '}']) || prefix.len() > LONGEST {
             return Err(StoreError::configuration(format!(
@@ -26,8 +27,8 @@ impl Prefix {
         Ok(Self(Arc::from(prefix)))
     }
 
-    /// `PREFIX{SCOPE|KEY}`, with `%`, `|`, `{` and `}` of the scope written as `%25` and so on: the first
-    /// `{` ends the prefix and the first `|` after it the scope, whatever the key holds.
+    /// `PREFIX{SCOPE|KEY}`, with `%`, `|`, `{` and `}` of the scope written as `%25` and so on. The first `{` ends the
+    /// prefix, and the first `|` after it ends the scope, whatever the key contains.
     pub(super) fn name(&self, key: &RecordKey) -> Vec<u8> {
         let (scope, key) = (key.scope().as_str(), key.key().as_str());
         let mut name = Vec::with_capacity(self.0.len() + scope.len() + key.len() + 3);
@@ -48,17 +49,17 @@ impl Prefix {
         name
     }
 
-    /// The record of this name, if it is the name of one.
+    /// The record with this name, if it is the name of a record.
     pub(super) fn key(&self, name: &[u8]) -> Option<RecordKey> {
         let inside = name.strip_prefix(self.0.as_bytes())?.strip_prefix(b"{")?.strip_suffix(b"}")?;
         let (scope, key) = std::str::from_utf8(inside).ok()?.split_once('|')?;
         let scope = percent_decode_str(scope).decode_utf8().ok()?;
         let key = listing::name(&scope, key)?;
-        // What was not written like this is somebody else's.
+        // A name that this store would write differently belongs to another program.
         (self.name(&key) == name).then_some(key)
     }
 
-    /// The pattern of all names, or of those in a scope; it may match others too.
+    /// The pattern for all names, or for those in a scope. It may also match other names.
     pub(super) fn pattern(&self, scope: Option<&Scope>) -> Vec<u8> {
         let mut begin = self.0.as_bytes().to_vec();
         begin.push(b'{');

@@ -1,7 +1,8 @@
-//! Waiting for replicas: operations that wait travel together, and one `WAIT` follows them all.
+//! Waiting for replicas: operations are sent in batches, each with one `WAIT` after it.
 //!
-//! `WAIT` blocks its connection, for all of its time where a replica is gone. So it has a connection that nothing
-//! else uses, and what comes meanwhile shares the next one: alone, each would wait for those before it.
+//! `WAIT` blocks its connection, for its whole timeout if a replica is gone. So it has a separate connection, and the
+//! operations that come meanwhile form the next batch. With one `WAIT` each, every operation would wait for all before
+//! it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,9 +14,9 @@ use super::connection::{Connection, Node};
 use super::scripts::Request;
 use idem_core::StoreError;
 
-/// The most operations in front of one `WAIT`.
+/// Upper limit of the operations in one batch.
 const MOST: usize = 64;
-/// About the most bytes of them.
+/// Approximate upper limit of the bytes in one batch.
 const MOST_BYTES: usize = 4 << 20;
 
 /// How many replicas must have a claim and a result, and how long to wait for them.
@@ -25,7 +26,7 @@ pub(super) struct Replicas {
     pub(super) timeout: Duration,
 }
 
-/// An answer, and how many replicas have what it rests on.
+/// An answer, and how many replicas have the data behind it.
 pub(super) type Replicated = Result<(Value, u32), StoreError>;
 
 struct Waiting {
@@ -36,11 +37,11 @@ struct Waiting {
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Whether there is a task that sends them.
+    /// Whether there is a task that sends the batches.
     is_served: bool,
 }
 
-/// The operations of one store that wait for replicas.
+/// Sends the operations of one store that wait for replicas.
 pub(super) struct Replication {
     connection: Connection,
     pub(super) replicas: Replicas,
@@ -48,7 +49,7 @@ pub(super) struct Replication {
 }
 
 impl Replication {
-    /// On a connection that is for nothing else.
+    /// `connection` must not be used for anything else.
     pub(super) fn new(connection: Connection, replicas: Replicas) -> Self {
         Self { connection, replicas, queue: Mutex::default() }
     }
@@ -57,10 +58,10 @@ impl Replication {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks once. Runs in the stores' own runtime.
+    /// Sends a request once. Runs in the stores' own runtime.
     pub(super) async fn ask(self: &Arc<Self>, key: &[u8], request: &Request) -> Replicated {
         if self.connection.is_cluster() {
-            // Each key has its node, and each node its replicas.
+            // In a cluster, each key has its node and each node its replicas, so operations are sent one by one.
             let mut answers = self.send(std::slice::from_ref(request), Node::OfKey(key)).await;
             return answers.pop().unwrap_or_else(|| Err(unanswered()));
         }
@@ -76,14 +77,14 @@ impl Replication {
         answered.await.unwrap_or_else(|_| Err(unanswered()))
     }
 
-    /// Sends what waits, lot by lot, until nothing does.
+    /// Sends the waiting operations, batch by batch, until none waits.
     async fn serve(self: Arc<Self>) {
         while let Some(lot) = self.next_lot() {
             let (requests, answers): (Vec<Request>, Vec<_>) =
                 lot.into_iter().map(|waiting| (waiting.request, waiting.answer)).unzip();
             let replicated = self.send(&requests, Node::OfSlot(0)).await;
             for (answer, replicated) in answers.into_iter().zip(replicated) {
-                // One that went away does not want to know.
+                // A caller that went away does not need the answer.
                 let _ = answer.send(replicated);
             }
         }
@@ -91,7 +92,7 @@ impl Replication {
 
     fn next_lot(&self) -> Option<Vec<Waiting>> {
         let mut queue = self.queue();
-        // A claim that nobody waits for must not be granted.
+        // Operations whose caller went away are left out, because nobody would use a grant.
         queue.waiting.retain(|waiting| !waiting.answer.is_closed());
         let mut bytes = 0;
         let fits = |waiting: &&Waiting| {
@@ -104,7 +105,7 @@ impl Replication {
         (count > 0).then(|| queue.waiting.drain(..count).collect())
     }
 
-    /// Sends them to one node, and waits for its replicas.
+    /// Sends the requests to one node, and waits for its replicas.
     async fn send(&self, requests: &[Request], node: Node<'_>) -> Vec<Replicated> {
         let Replicas { count, timeout } = self.replicas;
         match self.connection.ask_replicated(requests, node, count, timeout).await {

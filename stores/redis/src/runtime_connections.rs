@@ -1,9 +1,9 @@
-//! A connection for each runtime that calls: the fast way, where nothing blocks.
+//! A connection for each calling runtime: the fast connection, as long as nothing blocks.
 //!
-//! A hop to the stores' own runtime and back costs as much as the server does. So claims and results take a
-//! connection that the caller's runtime drives, if there is one; everything else, and whatever fails here,
-//! takes the stores' own (see `link`). No timer of the caller's runtime is used, since a test may have
-//! paused them: a watchdog in the stores' runtime breaks a connection that does not answer.
+//! A switch to the stores' own runtime and back costs as much time as the server. So claims and results use a
+//! connection that the caller's runtime drives, if there is one. Everything else, and retries, use the stores' own (see
+//! `connection`). This code uses no timer of the caller's runtime, because a test may have paused them: a watchdog in
+//! the stores' runtime breaks a connection that does not answer.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -21,14 +21,14 @@ use tokio::time::Instant;
 use super::connection::{Reconnecting, is_of_no_use};
 use idem_core::support::own_runtime::own_runtime;
 
-/// How many runtimes have one; others use the stores' own. One connection may not take another's place: with one
-/// runtime more than there are places, each operation would connect anew.
+/// How many runtimes can have a connection; others use the stores' own. A new connection does not evict another one:
+/// otherwise, with one runtime too many, each operation would open a new connection.
 const MOST: usize = 256;
 
-/// A connection without work for so long is closed. Those of runtimes that ended go the same way.
+/// How long a connection may be idle before it is closed. This also closes the connections of runtimes that ended.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How often the watchdog looks in the time that an answer may take.
+/// How many times the watchdog looks in the time that an answer may take.
 const LOOKS: u32 = 4;
 
 /// The connections of one store.
@@ -65,7 +65,7 @@ impl RuntimeConnections {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection of the current runtime. Where there is none, opens one for later operations.
+    /// The connection of the current runtime. If there is none, opens one for later operations.
     fn here(self: &Arc<Self>, own: &Arc<Reconnecting>) -> Option<(Id, Arc<RuntimeConnection>)> {
         let handle = Handle::try_current().ok()?;
         let id = handle.id();
@@ -98,7 +98,7 @@ impl RuntimeConnections {
             answered: AtomicU64::new(0),
             broken: watch::Sender::new(false),
         });
-        // Without a watchdog nobody would notice a server that fell silent.
+        // Without the watchdog, nothing would notice a server that no longer answers.
         let Ok(own) = own_runtime() else { return };
         own.spawn(watch_over(Arc::downgrade(self), id, Arc::downgrade(&connection), answer_within));
         if let Some(slot) = self.slots().get_mut(&id) {
@@ -106,7 +106,7 @@ impl RuntimeConnections {
         }
     }
 
-    /// Takes the connection of a runtime out of use. What was asked on it is still answered.
+    /// Takes the connection of a runtime out of use. Requests that are under way still get their answers.
     fn retire(&self, id: Id, connection: &Arc<RuntimeConnection>) {
         let mut slots = self.slots();
         if matches!(slots.get(&id), Some(Slot::Open(open)) if Arc::ptr_eq(open, connection)) {
@@ -114,13 +114,13 @@ impl RuntimeConnections {
         }
     }
 
-    /// Takes the connection of a runtime out of use, and ends the wait of all that asked on it.
+    /// Takes the connection of a runtime out of use, and fails the requests that are under way.
     fn close(&self, id: Id, connection: &Arc<RuntimeConnection>) {
         self.retire(id, connection);
         connection.broken.send_replace(true);
     }
 
-    /// Asks once on the connection of the runtime we are in; nothing where there is none.
+    /// Sends a command once on the connection of the current runtime; `None` if there is no such connection.
     pub(super) async fn ask(
         self: &Arc<Self>,
         own: &Arc<Reconnecting>,
@@ -135,7 +135,7 @@ impl RuntimeConnections {
     }
 }
 
-/// Lets another try to open a connection if this one ends without.
+/// When dropped, lets a later operation try to open a connection if this attempt failed.
 struct Opening {
     connections: Weak<RuntimeConnections>,
     id: Id,
@@ -169,7 +169,7 @@ impl RuntimeConnection {
     }
 }
 
-/// The connection, if it is made in time by the clock of the stores' own runtime.
+/// The connection, if it is made in time on the clock of the stores' own runtime.
 async fn in_time(
     connecting: impl Future<Output = RedisResult<MultiplexedConnection>>,
     time: Duration,
@@ -184,10 +184,9 @@ async fn in_time(
     }
 }
 
-/// Breaks a connection on which something was asked and nothing is answered any more, and closes one without work.
+/// Breaks a connection on which requests are under way and no answers arrive, and closes an idle one.
 ///
-/// An operation that was dropped leaves its count behind, so a connection may be broken that was only idle;
-/// nobody waits on it then.
+/// A dropped operation still counts as under way, so an idle connection may be broken too; then nobody waits for it.
 async fn watch_over(
     connections: Weak<RuntimeConnections>,
     id: Id,
@@ -214,7 +213,7 @@ async fn watch_over(
             }
             return;
         }
-        // It is watched until the last operation that uses it is over.
+        // A retired connection is watched until the last operation that uses it is over.
         if let Some(connections) = open
             && used.elapsed() >= connections.idle
         {

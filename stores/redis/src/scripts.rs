@@ -1,4 +1,4 @@
-//! The scripts that restate the protocol on the server, and how they are asked.
+//! The scripts that restate the protocol on the server, and requests that call them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -31,7 +31,7 @@ scripts! {
     RESOLVE = "resolve.lua";
 }
 
-/// A script with the numbers of the layout in the place of their names, so that a call does not pay for names.
+/// A script with the names of the layout replaced by numbers, so that a call does not have to look up names.
 fn with_numbers(script: &str) -> String {
     let names: HashMap<String, String> = fields::names().into_iter().collect();
     let is_of_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
@@ -49,7 +49,7 @@ fn with_numbers(script: &str) -> String {
 }
 
 impl Stored {
-    /// Calls it for one key. The arguments are the caller's to add.
+    /// A command that calls the script for one key. The caller adds the arguments.
     pub(super) fn call(&'static self, key: &[u8], room: usize) -> Cmd {
         let mut call = Cmd::with_capacity(8, key.len() + room + 64);
         call.arg("EVALSHA").arg(self.script.get_hash()).arg(1).arg(key);
@@ -57,11 +57,11 @@ impl Stored {
     }
 }
 
-/// One request, as often as it is asked.
+/// One request, which can be sent several times.
 #[derive(Clone)]
 pub(super) struct Request {
     pub(super) command: Arc<Cmd>,
-    /// The script it calls, if it calls one.
+    /// The script that it calls, if any.
     pub(super) script: Option<&'static Stored>,
 }
 
@@ -70,8 +70,8 @@ impl Request {
         Self { command: Arc::new(command), script: None }
     }
 
-    /// The same call with the script itself, for a server that does not know it: the server that is asked, and no
-    /// other, knows it then.
+    /// The same call with the text of the script, for a server that does not know it. After that, this server knows it,
+    /// and no other does.
     pub(super) fn with_body(&self) -> Option<Cmd> {
         let mut call = cmd("EVAL");
         call.arg(&self.script?.body);
@@ -83,7 +83,7 @@ impl Request {
         Some(call)
     }
 
-    /// About how many bytes it is.
+    /// The approximate number of its bytes.
     pub(super) fn bytes(&self) -> usize {
         let bytes = |argument: Arg<&[u8]>| if let Arg::Simple(bytes) = argument { bytes.len() } else { 0 };
         self.command.args_iter().map(bytes).sum()
@@ -102,7 +102,7 @@ mod tests {
     fn every_name_of_the_layout_in_a_script_is_a_number() {
         for stored in [&CLAIM, &RENEW, &RECORD_STEP, &COMPLETE, &RELEASE, &RESOLVE] {
             for line in stored.body.lines().filter(|line| !line.trim_start().starts_with("--")) {
-                // What is quoted is a command or an option.
+                // Quoted words are commands or options.
                 let code: String = line.split('\'').step_by(2).collect::<Vec<_>>().join(" ");
                 let words =
                     code.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');

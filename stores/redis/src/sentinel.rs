@@ -6,7 +6,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisResult
 use super::failure::wrong_url;
 use idem_core::StoreError;
 
-/// Where the sentinels are, and what they call the master.
+/// The addresses of the sentinels, and their name for the master.
 pub(super) struct Sentinels {
     service: String,
     nodes: Vec<ConnectionInfo>,
@@ -14,7 +14,7 @@ pub(super) struct Sentinels {
 }
 
 impl Sentinels {
-    /// The sentinels at these URLs. User, password, database and TLS of the first one's URL are the master's too.
+    /// The sentinels at these URLs. User, password, database and TLS of the first URL also apply to the master.
     pub(super) fn new(service: String, urls: Vec<String>) -> Result<Self, StoreError> {
         let nodes: Vec<ConnectionInfo> = urls
             .into_iter()
@@ -35,8 +35,8 @@ impl Sentinels {
         Ok(sentinels)
     }
 
-    /// A client for one connection. Each connection needs its own: a client is borrowed until it is connected, and
-    /// a runtime whose threads are blocked would keep it from all others.
+    /// A client for one connection. Each connection needs its own client, because connecting borrows the client
+    /// mutably: a runtime whose threads are blocked would block it for all others.
     pub(super) fn client(&self) -> RedisResult<SentinelClient> {
         let (nodes, service) = (self.nodes.clone(), self.service.clone());
         SentinelClient::build(nodes, service, Some(self.master.clone()), SentinelServerType::Master)
@@ -55,7 +55,7 @@ mod tests {
             ("rediss://:secret@a:1/#insecure", "tls_mode: Some(Insecure)"),
         ] {
             let sentinels = Sentinels::new("master".to_owned(), vec![url.to_owned()]).unwrap();
-            // The client tells it in no other way.
+            // The client shows the TLS mode only in `Debug`.
             assert!(format!("{:?}", sentinels.master).contains(expected), "{url}");
         }
     }

@@ -1,25 +1,33 @@
-//! One transaction of the writer: its statements, and what each operation does in it.
+//! A transaction of the writer: its statements, and what each operation does in it.
 //!
-//! The rules are the protocol's: this reads a record, runs the transition, and writes what it says.
+//! The protocol owns the rules: this code reads a record, calls the transition, and writes its result.
 
 use bytes::Bytes;
 use rusqlite::{Connection, Statement, params};
 
 use super::clock::now;
 use super::find::{Found, find, find_sql, find_step_sql, find_steps_sql, name, unreadable};
+use super::held::Held;
 use super::listing;
-use super::queue::{Answer, Applying, Op};
+use super::queue::{Answer, Applying, Op, Purged};
 use super::rows::{self, COLUMNS, RowError, STEP_COLUMNS};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::{self, Fence, Record, RecordedStep, Request, StoredResult, Timestamp, Transition};
 
-/// A record that says it has more steps is read with all of them, and they are counted.
+/// When a purge looks at a new record: at the earliest end that it can have.
+const PURGE_AT: &str = "min(?12 + ?9, 9223372036854775807)";
+/// The records that a purge is to look at by ?1, ?2 at the most.
+const DUE: &str = "SELECT rowid FROM idem_records WHERE purge_at <= ?1 ORDER BY purge_at LIMIT ?2";
+/// In microseconds.
+const HOUR: u64 = 3_600_000_000;
+
+/// A record with more steps than this is read with all its steps, which are counted.
 const MOST_BLANKS: usize = 65_536;
 
-/// Why an operation has no answer.
+/// Why an operation failed.
 pub(super) enum Failure {
-    /// It is this operation's alone; nothing of it was applied.
+    /// Only this operation failed; nothing of it was applied.
     Own(StoreError),
     /// SQLite failed, and the transaction may be half done.
     Sqlite(rusqlite::Error),
@@ -54,24 +62,29 @@ pub(super) struct Session<'c> {
     put_step: Statement<'c>,
     forget: Statement<'c>,
     purge: Statement<'c>,
-    next_expiry: Statement<'c>,
+    put_off: Statement<'c>,
+    bring_forward: Statement<'c>,
+    next_purge: Statement<'c>,
     read_floor: Statement<'c>,
     write_floor: Statement<'c>,
-    /// The highest fence ever deleted, once it was read in this transaction.
+    /// The highest fence of all deleted records, if it was read in this transaction.
     floor: Option<u64>,
     /// Whether it rose in this transaction.
     floor_rose: bool,
+    /// Whether this transaction wrote over a record.
+    replaced: bool,
+    held: Held<'c>,
 }
 
 impl<'c> Session<'c> {
     pub(super) fn prepare(connection: &'c Connection) -> rusqlite::Result<Self> {
         let values = "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16";
         let insert = format!(
-            "INSERT INTO idem_records ({COLUMNS}, scope, key) VALUES {values}, ?17, ?18) \
+            "INSERT INTO idem_records ({COLUMNS}, scope, key, purge_at) VALUES {values}, ?17, ?18, {PURGE_AT}) \
              ON CONFLICT (scope, key) DO NOTHING"
         );
-        // A statement that fails ends the transaction here, so SQLite need not keep a copy of every page that
-        // it changes to undo the one statement: that is what `OR FAIL` says.
+        // If a statement fails, the whole transaction ends. `OR FAIL` tells SQLite so: it need not keep a copy of every
+        // changed page to undo the single statement.
         let update = format!("UPDATE OR FAIL idem_records SET ({COLUMNS}) = {values}) WHERE rowid = ?17");
         let put_step = format!(
             "INSERT INTO idem_steps (scope, key, position, {STEP_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
@@ -90,14 +103,16 @@ impl<'c> Session<'c> {
             forget: connection.prepare(
                 "DELETE FROM idem_records WHERE scope = ?1 AND key = ?2 RETURNING fence, expires_at",
             )?,
-            purge: connection.prepare(
-                "DELETE FROM idem_records WHERE rowid IN \
-                 (SELECT rowid FROM idem_records WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2) \
-                 RETURNING fence",
-            )?,
-            next_expiry: connection.prepare(
-                "SELECT expires_at FROM idem_records WHERE expires_at > 0 ORDER BY expires_at LIMIT 1",
-            )?,
+            purge: connection.prepare(&format!(
+                "DELETE FROM idem_records WHERE rowid IN ({DUE}) AND expires_at <= ?1 RETURNING fence"
+            ))?,
+            put_off: connection.prepare(&format!(
+                "UPDATE idem_records SET purge_at = coalesce(expires_at, ?1 + max(ttl, {HOUR})) \
+                 WHERE rowid IN ({DUE}) AND (expires_at IS NULL OR expires_at > ?1)"
+            ))?,
+            bring_forward: connection
+                .prepare("UPDATE idem_records SET purge_at = min(purge_at, ?2) WHERE rowid = ?1")?,
+            next_purge: connection.prepare("SELECT purge_at FROM idem_records ORDER BY purge_at LIMIT 1")?,
             read_floor: connection.prepare("SELECT value FROM idem_meta WHERE name = 'fence_floor'")?,
             write_floor: connection.prepare(
                 "INSERT INTO idem_meta (name, value) VALUES ('fence_floor', ?1) \
@@ -105,33 +120,52 @@ impl<'c> Session<'c> {
             )?,
             floor: None,
             floor_rose: false,
+            replaced: false,
+            held: Held::new(connection)?,
         })
+    }
+
+    /// Sets whether the next commits wait for the disk, between transactions. With `NORMAL`, a commit is in the log, and
+    /// the next commit with `FULL` brings the log to the disk. SQLite does this when it compiles the statement, so there
+    /// is none to keep.
+    pub(super) fn wait_for_disk(&self, waits: bool) -> rusqlite::Result<()> {
+        let level = if waits { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
+        self.connection.execute_batch(level)
+    }
+
+    /// Whether this transaction wrote over a record: it did more than insert new ones.
+    pub(super) const fn has_replaced(&self) -> bool {
+        self.replaced
     }
 
     pub(super) fn begin(&mut self) -> rusqlite::Result<()> {
         self.floor = None;
         self.floor_rose = false;
-        self.begin.execute(()).map(drop)
+        self.replaced = false;
+        self.begin.execute(())?;
+        self.held.begin()
     }
 
     pub(super) fn commit(&mut self) -> rusqlite::Result<()> {
-        self.commit.execute(()).map(drop)
+        self.commit.execute(())?;
+        self.held.commit();
+        Ok(())
     }
 
     pub(super) fn rollback(&mut self) -> rusqlite::Result<()> {
         self.rollback.execute(()).map(drop)
     }
 
-    /// When the next record expires, if one does.
-    pub(super) fn next_expiry(&mut self) -> rusqlite::Result<Option<Timestamp>> {
-        let mut found = self.next_expiry.query(())?;
+    /// When the next record is to be looked at by a purge, if there is one.
+    pub(super) fn next_purge(&mut self) -> rusqlite::Result<Option<Timestamp>> {
+        let mut found = self.next_purge.query(())?;
         Ok(match found.next()? {
             Some(row) => Some(Timestamp::from_micros(u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0))),
             None => None,
         })
     }
 
-    /// Carries out one operation.
+    /// Executes one operation.
     pub(super) fn apply(&mut self, op: &Op) -> Result<Answer, Failure> {
         match op {
             Op::Apply(applying) => self.transition(applying).map(Answer::Applied),
@@ -141,27 +175,28 @@ impl<'c> Session<'c> {
                 .map(|found| found.map(|found| found.record))
                 .map(|record| record.filter(|record| protocol::is_live(record, now())))
                 .map(Answer::Get),
-            Op::Purge(limit) => self.purge(*limit).map(Answer::Purge),
+            Op::Purge(limit) => self.purge(*limit).map(Answer::Purged),
             Op::List(request) => Ok(Answer::List(listing::page(self.connection, request)?)),
         }
     }
 
     fn transition(&mut self, applying: &Applying) -> Result<protocol::Answer, Failure> {
         let Applying { key, request, seems_new } = applying;
-        let found = match request {
-            Request::Claim(_) if *seems_new => match self.claim_new(key, request)? {
+        let found = match (self.held.get(key), request) {
+            (Some(held), _) => Some(held.clone()),
+            (_, Request::Claim(_)) if *seems_new => match self.claim_new(key, request)? {
                 Some(answer) => return Ok(answer),
                 None => self.find(key)?,
             },
-            Request::RecordStep(step) => self.find_with_blank_steps(key, Some(step.position))?,
-            Request::Renew(_) | Request::Complete(_) | Request::Release(_) | Request::Resolve(_) => {
+            (_, Request::RecordStep(step)) => self.find_with_blank_steps(key, Some(step.position))?,
+            (_, Request::Renew(_) | Request::Complete(_) | Request::Release(_) | Request::Resolve(_)) => {
                 self.find_with_blank_steps(key, None)?
             }
             _ => self.find(key)?,
         };
         let record = found.as_ref().map(|found| &found.record);
         let now = now();
-        // A live record's own fence is above every fence its key had before.
+        // The fence of a live record is above every earlier fence of its key.
         let floor = match record {
             Some(record) if protocol::is_live(record, now) => Fence::default(),
             _ => Fence::new(self.floor()?),
@@ -173,32 +208,43 @@ impl<'c> Session<'c> {
         Ok(answer)
     }
 
-    /// The answer to a claim of a key that has no record; nothing where it has one.
+    /// Claims a key that has no record; `None` if it has one.
     fn claim_new(&mut self, key: &RecordKey, request: &Request) -> Result<Option<protocol::Answer>, Failure> {
         let floor = Fence::new(self.floor()?);
         let Transition { write, answer, .. } = protocol::apply(None, floor, request, now());
         match write {
-            Some(record) if self.insert(key, &record)? => Ok(Some(answer)),
-            _ => Ok(None),
+            Some(record) => Ok(self.insert(key, &record)?.map(|row| {
+                self.held.put(key, &record, row);
+                answer
+            })),
+            None => Ok(None),
         }
     }
 
-    /// Writes a record in the place of what was found for its key. A transition adds one step or leaves out
-    /// all; those that are left out go by the layout's own triggers.
+    /// Writes a record over the one that was found for its key. A transition adds one step or removes all; the triggers
+    /// of the layout delete the removed steps.
     pub(super) fn put(
         &mut self,
         key: &RecordKey,
         old: Option<&Found>,
         record: &Record,
     ) -> rusqlite::Result<()> {
+        self.replaced |= old.is_some();
         let written = match old {
-            Some(old) => rows::update(&mut self.update, old.row, record)?,
+            Some(old) => rows::update(&mut self.update, old.row, record)?.then_some(old.row),
             None => self.insert(key, record)?,
         };
-        if !written {
-            // Not to be acknowledged, whatever kept it out of the file.
+        let Some(row) = written else {
+            // The record is not in the file, for whatever reason, so the operation must not be acknowledged.
             return Err(rusqlite::Error::StatementChangedRows(0));
+        };
+        if let (Some(Found { record: old, .. }), Some(end)) = (old, record.expires_at)
+            && end < old.created_at.after(old.ttl)
+        {
+            // An operator's word, or a result that is kept for a shorter time: a purge is to look at it earlier.
+            self.bring_forward.execute(params![row, rows::instant(end)])?;
         }
+        self.held.put(key, record, row);
         let had = old.map_or(0, |old| old.record.steps.len());
         for (position, step) in record.steps.iter().enumerate().skip(had) {
             rows::write_step(&mut self.put_step, key, position, step)?;
@@ -206,17 +252,18 @@ impl<'c> Session<'c> {
         Ok(())
     }
 
-    /// Writes the record of a key if it has none; whether that was so.
-    fn insert(&mut self, key: &RecordKey, record: &Record) -> rusqlite::Result<bool> {
-        rows::insert(&mut self.insert, key, record)
+    /// Writes the record of a key if it has none, and says where.
+    fn insert(&mut self, key: &RecordKey, record: &Record) -> rusqlite::Result<Option<i64>> {
+        let written = rows::insert(&mut self.insert, key, record)?;
+        Ok(written.then(|| self.connection.last_insert_rowid()))
     }
 
     pub(super) fn find(&mut self, key: &RecordKey) -> Result<Option<Found>, Failure> {
         find(&mut self.find, || Ok(&mut self.find_steps), key).map_err(|error| Failure::of(error, key))
     }
 
-    /// The record of a key with blanks in the place of its steps, but for the one at `position`. They may be large,
-    /// and while they were read all other operations on the file would wait.
+    /// The record of a key with empty steps, except the one at `position`. Steps may be large, and all other operations
+    /// on the file would wait while they are read.
     fn find_with_blank_steps(
         &mut self,
         key: &RecordKey,
@@ -245,6 +292,7 @@ impl<'c> Session<'c> {
     }
 
     fn forget(&mut self, key: &RecordKey) -> Result<bool, Failure> {
+        self.held.remove(key);
         let mut deleted = self.forget.query(name(key))?;
         let mut fence = None;
         let mut was_live = false;
@@ -260,10 +308,13 @@ impl<'c> Session<'c> {
         Ok(was_live)
     }
 
-    /// Deletes at most `limit` records whose time is over.
-    pub(super) fn purge(&mut self, limit: usize) -> Result<usize, Failure> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let mut deleted = self.purge.query(params![rows::instant(now()), limit])?;
+    /// Looks at no more than `limit` records that are due, and deletes those whose time is over. A record is due before its
+    /// time is over where it was renewed or its body took time: then it is due again at its end, and one without an end
+    /// after its `ttl`, or an hour.
+    pub(super) fn purge(&mut self, limit: usize) -> Result<Purged, Failure> {
+        let most = i64::try_from(limit).unwrap_or(i64::MAX);
+        let now = rows::instant(now());
+        let mut deleted = self.purge.query(params![now, most])?;
         let mut count = 0;
         let mut highest = None;
         while let Some(row) = deleted.next()? {
@@ -272,9 +323,11 @@ impl<'c> Session<'c> {
         }
         drop(deleted);
         if let Some(fence) = highest {
+            self.held.clear();
             self.raise_floor(fence)?;
         }
-        Ok(count)
+        let put_off = if count < limit { self.put_off.execute(params![now, most])? } else { 0 };
+        Ok(Purged { count, all: count + put_off < limit })
     }
 
     fn floor(&mut self) -> rusqlite::Result<u64> {
@@ -299,7 +352,7 @@ impl<'c> Session<'c> {
         Ok(())
     }
 
-    /// Writes down how far the floor rose, before the commit.
+    /// Writes the new floor before the commit, if it rose.
     pub(super) fn write_floor(&mut self) -> rusqlite::Result<()> {
         match self.floor {
             Some(floor) if self.floor_rose => {

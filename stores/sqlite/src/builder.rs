@@ -1,5 +1,4 @@
-//! How a store is opened: its settings, their limits, and the threads it starts with. It knows nothing of
-//! operations.
+//! Opening a store: its settings, their limits, and its threads. It knows nothing about operations.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -22,10 +21,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const LONGEST_BUSY_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// The largest result, by default.
 const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
-/// Upper limit of `max_result_bytes`: SQLite takes rows up to 1,000,000,000 bytes, and a row is more
-/// than its result.
+/// Upper limit of `max_result_bytes`: a row in SQLite has at most 1,000,000,000 bytes, and is larger than its result.
 const LARGEST_MAX_RESULT_BYTES: usize = 1_000_000_000 - 16 * 1024;
-/// How to open a [`SqliteStore`].
+/// The settings for opening a [`SqliteStore`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct SqliteStoreBuilder {
@@ -45,15 +43,15 @@ impl SqliteStoreBuilder {
         }
     }
 
-    /// Uses what is there: nothing is made or migrated, and what is absent or of an older layout is refused.
-    /// For tools that look at a file which another program keeps.
+    /// Opens only an existing file with the current layout: nothing is created or migrated, and a missing file or an
+    /// older layout is refused. For tools that examine a file of another program.
     pub const fn must_exist(mut self) -> Self {
         self.must_exist = true;
         self
     }
 
-    /// How long a lock held by another program is waited for, from 1 millisecond to 1 hour; 5
-    /// seconds if not set. An operation fails a little later at most.
+    /// How long an operation waits for a lock of another program, from 1 millisecond to 1 hour; 5 seconds if not set.
+    /// After that time, the operation fails soon.
     pub const fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout;
         self
@@ -67,15 +65,14 @@ impl SqliteStoreBuilder {
 
     /// Opens the file, and creates it if it is absent; its folder must exist.
     ///
-    /// It blocks its thread: for some file operations, and up to the busy timeout where another
-    /// program holds a lock.
+    /// It blocks its thread: for some file operations, and up to the busy timeout if another program holds a lock.
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, or
-    /// the path names something that is not idem's, or was made by a newer version.
-    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the file cannot be opened, created or
-    /// written now, stays locked, or is damaged. The file is unchanged in all these cases.
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, or the path names
+    /// a file that is not idem's, or that a newer version made. [`Unavailable`](idem_core::StoreErrorKind::Unavailable)
+    /// if the file cannot be opened, created or written now, stays locked, or is damaged. The file is unchanged in all
+    /// these cases.
     pub fn open(self) -> Result<SqliteStore, StoreError> {
         self.check()?;
         let path = std::path::absolute(&self.path).map_err(|error| {
@@ -100,7 +97,7 @@ impl SqliteStoreBuilder {
         let queue = Arc::new(Queue::default());
         let writer = Writer::new(queue.clone(), file.clone(), self.busy_timeout);
         let watched = queue.clone();
-        // From here on the drop of `inner` ends whatever thread there is.
+        // From here on, dropping `inner` ends the threads.
         let inner = Inner {
             file,
             queue,

@@ -1,4 +1,4 @@
-//! What SQLite's errors mean for the caller, and what a person can do about them.
+//! What SQLite's errors mean for the caller, and what to do about them.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use rusqlite::{Error, ErrorCode};
 
 use idem_core::StoreError;
 
-/// SQLite's own code, whether or not a statement comes with it.
+/// SQLite's code of the error, with or without a statement.
 pub(super) fn code(error: &Error) -> Option<ErrorCode> {
     match error {
         Error::SqlInputError { error, .. } => Some(error.code),
@@ -14,7 +14,7 @@ pub(super) fn code(error: &Error) -> Option<ErrorCode> {
     }
 }
 
-/// The error of a file that was replaced while the log of the one before lies beside it.
+/// The error for a file that was replaced while the log of the previous file is still beside it.
 pub(super) fn log_left(path: &Path) -> StoreError {
     let path = path.display();
     StoreError::unavailable(format!(
@@ -28,8 +28,7 @@ pub(super) fn is_busy(error: &Error) -> bool {
     matches!(code(error), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// Whether the error is about one row or statement, so that others in the same transaction may
-/// well succeed.
+/// Whether the error concerns one row or statement, so that others in the same transaction may succeed.
 pub(super) fn is_local(error: &Error) -> bool {
     !matches!(
         code(error),
@@ -48,7 +47,7 @@ pub(super) fn is_local(error: &Error) -> bool {
     )
 }
 
-/// Whether a connection that said this is better opened anew.
+/// Whether a connection should be opened again after this error.
 pub(super) fn is_suspect(error: &Error) -> bool {
     matches!(
         code(error),
@@ -63,25 +62,25 @@ pub(super) fn is_suspect(error: &Error) -> bool {
     )
 }
 
-/// Whether a commit that ended like this certainly did not happen.
+/// Whether a commit that failed with this error certainly did not happen.
 ///
-/// Without a lock nothing is written. A full disk refuses a frame of the log at or before the one
-/// that makes the transaction count. Anything else, a failed flush above all, says nothing.
+/// Without a lock nothing is written. A full disk refuses a frame of the log, at the latest the one that commits the
+/// transaction. After any other error, such as a failed flush, the outcome is unknown.
 pub(super) fn is_certainly_not_committed(error: &Error) -> bool {
     is_busy(error) || matches!(code(error), Some(ErrorCode::DiskFull))
 }
 
-/// The error of something that was not applied.
+/// The error for an operation that was not applied.
 pub(super) fn unavailable(path: &Path, error: Error) -> StoreError {
     StoreError::unavailable(advice(path, &error)).with_source(error)
 }
 
-/// The error of something that may have been applied.
+/// The error for an operation that may have been applied.
 pub(super) fn outcome_unknown(path: &Path, error: Error) -> StoreError {
     StoreError::outcome_unknown(advice(path, &error)).with_source(error)
 }
 
-/// The error where the path does not name the file that was opened any more.
+/// The error if the path no longer names the file that was opened.
 pub(super) fn gone(path: &Path) -> StoreError {
     StoreError::unavailable(format!(
         "the file {} was removed or replaced; put it back, with its -wal file if there is one",

@@ -1,19 +1,25 @@
-//! Where the file is, and whether it is still the one that was opened.
+//! The path of the file, and whether it still names the file that was opened.
 //!
-//! SQLite goes on writing into a file that was removed, and two processes would then keep two
-//! truths. So every use first looks whether the path still names the file it opened.
+//! SQLite continues to write into a file that was removed, and two processes would then have different records. So
+//! every use first checks whether the path still names the file that was opened. A read checks only if nobody has for a
+//! millisecond, as a check takes a quarter of a read's time.
 
 use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use idem_core::StoreError;
+
+/// For how long, in microseconds, a look is good enough for a read.
+const LOOK_EVERY: u64 = 1_000;
 
 /// The fewest bytes of a database that is laid out.
 pub(super) const SMALLEST: u64 = 512;
 
-/// What makes a file the same file.
+/// The identity of a file, independent of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     device: u64,
@@ -27,32 +33,32 @@ impl Identity {
         Self { device: metadata.dev(), number: metadata.ino() }
     }
 
-    /// Elsewhere a file that is open cannot be removed or replaced.
+    /// On other systems, an open file cannot be removed or replaced.
     #[cfg(not(unix))]
     const fn of(_: &Metadata) -> Self {
         Self { device: 0, number: 0 }
     }
 }
 
-/// What the path names now.
+/// What is at the path now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// A file.
     File {
-        /// Which.
+        /// Its identity.
         identity: Identity,
-        /// How many bytes are in it.
+        /// Its length in bytes.
         length: u64,
     },
-    /// Nothing, as far as can be seen.
+    /// No file was found.
     Nothing,
 }
 
-/// What the path names now.
+/// What is at the path now.
 ///
 /// # Errors
 ///
-/// A configuration error where it names something other than a file.
+/// A configuration error if something other than a file is at the path.
 pub(super) fn look(path: &Path) -> Result<Found, StoreError> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => {
@@ -78,25 +84,25 @@ pub(super) fn look(path: &Path) -> Result<Found, StoreError> {
     }
 }
 
-/// Whether there is a write-ahead log with something in it beside the file.
+/// Whether there is a non-empty write-ahead log beside the file.
 pub(super) fn has_log(path: &Path) -> bool {
     log_of(path).is_some()
 }
 
-/// The write-ahead log beside the file, if there is something in it.
+/// The write-ahead log beside the file, if it is not empty.
 fn log_of(path: &Path) -> Option<Identity> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     std::fs::metadata(log).ok().filter(|log| log.len() > 0).map(|log| Identity::of(&log))
 }
 
-/// What became of the file that was opened.
+/// What happened to the file that was opened.
 pub(super) enum Standing {
-    /// The path names it still.
+    /// The path still names it.
     Same,
-    /// The path names another.
+    /// The path names another file.
     Replaced,
-    /// The path names none.
+    /// The path names no file.
     Gone,
 }
 
@@ -104,43 +110,61 @@ pub(super) enum Standing {
 pub(super) struct DatabaseFile {
     path: PathBuf,
     opened: Mutex<Identity>,
-    /// The log that the writer's transactions go to.
+    /// The log to which the writer's transactions go.
     log: Mutex<Option<Identity>>,
+    /// The origin of `good_until`.
+    begin: Instant,
+    /// Until when, in microseconds, the last look of a read is good enough.
+    good_until: AtomicU64,
 }
 
 impl DatabaseFile {
-    pub(super) const fn new(path: PathBuf, opened: Identity) -> Self {
-        Self { path, opened: Mutex::new(opened), log: Mutex::new(None) }
+    pub(super) fn new(path: PathBuf, opened: Identity) -> Self {
+        let (opened, log, good_until) = (Mutex::new(opened), Mutex::new(None), AtomicU64::new(0));
+        Self { path, opened, log, begin: Instant::now(), good_until }
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file the writer works on.
+    /// The identity of the writer's file.
     pub(super) fn opened(&self) -> Identity {
         *self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn set_opened(&self, identity: Identity) {
         *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+        self.good_until.store(0, Ordering::Relaxed);
     }
 
-    /// Remembers which log belongs to the file the writer works on; whether there is one with something in it.
+    /// The file the writer works on, if the path names it, or did a moment ago.
+    pub(super) fn opened_lately(&self) -> Option<Identity> {
+        let opened = self.opened();
+        let now = u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if now < self.good_until.load(Ordering::Relaxed) {
+            return Some(opened);
+        }
+        let same = self.now() == Some(opened);
+        self.good_until.store(if same { now.saturating_add(LOOK_EVERY) } else { 0 }, Ordering::Relaxed);
+        same.then_some(opened)
+    }
+
+    /// Notes which log belongs to the writer's file, and returns whether there is a non-empty one.
     pub(super) fn note_log(&self) -> bool {
         let log = log_of(&self.path);
         *self.log.lock().unwrap_or_else(PoisonError::into_inner) = log;
         log.is_some()
     }
 
-    /// Whether the log of the file the writer worked on lies beside the file that replaced it. SQLite
-    /// would play it into that: a log does not say which file it belongs to.
+    /// Whether the log of the writer's previous file is beside the file that replaced it. SQLite would apply that log
+    /// to the new file, because a log does not say to which file it belongs.
     pub(super) fn log_is_left(&self) -> bool {
         let noted = *self.log.lock().unwrap_or_else(PoisonError::into_inner);
         noted.is_some() && noted == log_of(&self.path) && self.now() != Some(self.opened())
     }
 
-    /// What became of the file the writer works on.
+    /// What happened to the writer's file.
     pub(super) fn standing(&self) -> Standing {
         match self.now() {
             Some(identity) if identity == self.opened() => Standing::Same,
@@ -149,7 +173,7 @@ impl DatabaseFile {
         }
     }
 
-    /// Which file the path names, if any; one that was emptied is none.
+    /// The identity of the file at the path, if there is one; an emptied file does not count.
     pub(super) fn now(&self) -> Option<Identity> {
         match look(&self.path) {
             Ok(Found::File { identity, length }) if length >= SMALLEST => Some(identity),

@@ -9,12 +9,12 @@ use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::Record;
 
-/// The statement that finds a record by scope and key, and where it lies.
+/// The statement that finds a record and its rowid by scope and key.
 pub(super) fn find_sql() -> String {
     format!("SELECT {COLUMNS}, rowid FROM idem_records WHERE scope = ?1 AND key = ?2")
 }
 
-/// The statement that finds what a claim asks of a record that has a result.
+/// The statement that finds the columns that a claim needs from a record with a result.
 pub(super) fn find_replay_sql() -> String {
     format!("SELECT {REPLAY_COLUMNS} FROM idem_records WHERE scope = ?1 AND key = ?2")
 }
@@ -29,20 +29,20 @@ pub(super) fn find_step_sql() -> String {
     format!("SELECT {STEP_COLUMNS} FROM idem_steps WHERE scope = ?1 AND key = ?2 AND position = ?3")
 }
 
-/// The parameters of a statement that asks for one key.
+/// The parameters of a statement for one key.
 pub(super) fn name(key: &RecordKey) -> [&str; 2] {
     [key.scope().as_str(), key.key().as_str()]
 }
 
 /// A record as it lies in the file.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found {
     pub(super) record: Record,
     pub(super) row: i64,
 }
 
-/// Reads the record of a key with a statement made of [`find_sql`], and where it has steps, those with one
-/// made of [`find_steps_sql`].
+/// Reads the record of a key with a statement from [`find_sql`], and its steps, if it has any, with one from
+/// [`find_steps_sql`].
 pub(super) fn find<'c, S: DerefMut<Target = Statement<'c>>>(
     statement: &mut Statement<'_>,
     steps: impl FnOnce() -> rusqlite::Result<S>,
@@ -54,7 +54,7 @@ pub(super) fn find<'c, S: DerefMut<Target = Statement<'c>>>(
     let (mut record, count) = rows::read(row)?;
     let row = row.get(rows::NUMBER_OF_COLUMNS)?;
     if count > 0 {
-        // The first statement is still at its row, so both read the same snapshot.
+        // The first statement is still open, so both read the same snapshot.
         let mut statement = steps()?;
         let mut found = statement.query(name)?;
         while let Some(row) = found.next()? {
@@ -67,7 +67,7 @@ pub(super) fn find<'c, S: DerefMut<Target = Statement<'c>>>(
     Ok(Some(Found { record, row }))
 }
 
-/// The error of a row that is no record.
+/// The error for a row that is not a valid record.
 pub(super) fn unreadable(key: &RecordKey, column: &str) -> StoreError {
     StoreError::corrupt_record(format!(
         "column {column} of the record of {} (key digest {}); look at it with the sqlite3 tool, and correct or forget it",

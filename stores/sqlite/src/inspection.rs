@@ -1,4 +1,4 @@
-//! What there is to say of a file.
+//! The checks of a file.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub(super) fn look(connection: &Connection, path: &Path) -> rusqlite::Result<Ins
             ),
         ),
     }
-    // Of our own connections; what a connection of another program says does not reach them.
+    // The setting of our own connections. The settings of other programs' connections are not visible here.
     match number("PRAGMA synchronous")? {
         2 | 3 => found.find(Standing::Fine, "synchronous", "full: what is acknowledged is on disk"),
         other => found.find(

@@ -1,9 +1,9 @@
-//! `SqliteStore`: one file, several processes of one host.
+//! `SqliteStore`: a store in one file, for several processes of one host.
 //!
-//! Owns the public face. Below it, `builder` sets a store up, `schema` opens a file, `file` knows
-//! whether it is still there, `queue` holds what waits, `writer` commits it in `batch`es, `reader`
-//! answers what needs no writing, `find` has the statements of both, `rows` translates, `clock` is the
-//! host's, and `failure` says what went wrong.
+//! Owns the public API. `builder` sets a store up, `schema` opens a file, and `file` knows whether it is still there.
+//! `queue` has the waiting operations, `writer` commits them in `batch`es, and `reader` answers operations that write
+//! nothing. `find` has the statements of both, `rows` converts records to rows and back, `clock` is the host's clock,
+//! and `failure` translates errors.
 
 mod batch;
 mod builder;
@@ -11,10 +11,13 @@ mod clock;
 mod failure;
 mod file;
 mod find;
+mod held;
 mod inspection;
 mod listing;
 mod queue;
 mod reader;
+#[cfg(test)]
+mod relaxed_claims;
 mod rows;
 mod schema;
 #[cfg(test)]
@@ -44,30 +47,30 @@ use idem_core::{Store, Waiters};
 /// How many records a transaction of [`Store::purge`] deletes.
 const PURGE_BATCH: usize = 512;
 
-/// Keeps records in one SQLite file, which any number of processes of one host may share.
+/// Keeps records in one SQLite file. Any number of processes of one host may share it.
 ///
 /// Every acknowledged operation is on disk: it survives `kill -9` and a power cut (write-ahead log,
-/// `synchronous=FULL`). One thread writes, and commits all operations that wait in one transaction,
-/// so that a flush to disk is shared; replays are read on connections of their own and never wait
-/// for a writer, of this process or another.
+/// `synchronous=FULL`). One thread writes, and commits all waiting operations in one transaction, so that they share
+/// one flush to disk. A [relaxed](Claim::is_relaxed) claim of a new key does not wait for a flush: until the next one, it
+/// survives `kill -9` and not a power cut. Replays are read on separate connections and never wait for a writer of this
+/// or another process.
 ///
 /// The clock is the host's system clock. The file must be on a disk of that host: network file
 /// systems do not keep SQLite's locks.
 ///
-/// The store deletes expired records in small batches and reuses their space. The
-/// file is for nothing else: it is refused if it holds tables of another program. It can be looked
-/// at, also while it is in use, with the `sqlite3` tool (tables `idem_records` and `idem_steps`). To copy it, use that
-/// tool's `.backup`; to move it, end its processes first. A process that has it open must not open
-/// it as a plain file too: on Unix, closing that would end SQLite's locks. Never delete the `-wal`
-/// file beside it: it holds the newest operations.
+/// The store deletes expired records in small batches and reuses their space. Do not use the file for anything else: a
+/// file with tables of another program is refused. You can read it with the `sqlite3` tool, also while it is in use
+/// (tables `idem_records` and `idem_steps`). To copy it, use that tool's `.backup`; to move it, end its processes
+/// first. A process that uses the store must not open the file as a regular file too: on Unix, closing that would end
+/// SQLite's locks. Never delete the `-wal` file beside it: it has the newest operations.
 ///
-/// If the file is removed or replaced while it is in use, operations fail until it is back, or until
-/// another database of idem is in its place without the log of the one before; the store creates nothing
-/// meanwhile. A process that opens a file cannot tell whose log lies beside it: to restore a backup, end all
-/// processes and move `-wal` and `-shm` away first.
+/// If the file is removed or replaced while it is in use, operations fail until it is back, or until another database
+/// of idem is in its place without the log of the previous file. The store creates nothing meanwhile. A process that
+/// opens a file cannot know to which file the log beside it belongs: to restore a backup, end all processes and move
+/// `-wal` and `-shm` away first.
 ///
-/// A handle is cheap to clone. When the last one is dropped, what was asked is done, which blocks
-/// for a flush to disk, or at most for the busy timeout if another program holds a lock.
+/// A handle is cheap to clone. Dropping the last handle finishes the waiting operations. That blocks for a flush to
+/// disk, or at most for the busy timeout if another program holds a lock.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -86,7 +89,7 @@ pub struct SqliteStore(Arc<Inner>);
 struct Inner {
     file: Arc<DatabaseFile>,
     queue: Arc<Queue>,
-    /// `None` only while it is dropped, so that readers close before the writer does.
+    /// `None` only during the drop, so that the readers close before the writer.
     readers: Option<Readers>,
     busy_timeout: Duration,
     max_result_bytes: usize,
@@ -95,11 +98,11 @@ struct Inner {
 }
 
 impl SqliteStore {
-    /// Opens the file at `path` with the settings a [`builder`](Self::builder) has at first.
+    /// Opens the file at `path` with the default settings of a [`builder`](Self::builder).
     ///
     /// # Errors
     ///
-    /// As [`SqliteStoreBuilder::open`], and it blocks as that does.
+    /// As [`SqliteStoreBuilder::open`]. It also blocks in the same way.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::builder(path).open()
     }
@@ -109,7 +112,7 @@ impl SqliteStore {
         SqliteStoreBuilder::new(path.as_ref())
     }
 
-    /// What a reader finds for a key by `find`, if it can say.
+    /// The result of `find` by a reader; `None` if the writer must answer.
     fn read(
         &self,
         key: &RecordKey,
@@ -122,7 +125,7 @@ impl SqliteStore {
         }
     }
 
-    /// Has the writer carry out an operation.
+    /// Lets the writer execute an operation.
     async fn write<A>(&self, op: Op, answer: impl FnOnce(Answer) -> Option<A>) -> Result<A, StoreError> {
         let outcome = self.0.queue.submit(op, self.0.busy_timeout).await;
         match outcome {
@@ -132,7 +135,7 @@ impl SqliteStore {
         }
     }
 
-    /// Has the writer apply a request to the record of a key.
+    /// Lets the writer apply a request to the record of a key.
     async fn apply<R>(&self, key: &RecordKey, request: R, seems_new: bool) -> Result<R::Answer, StoreError>
     where
         R: Apply + Into<Request>,
@@ -218,12 +221,12 @@ impl Store for SqliteStore {
             let most = PURGE_BATCH.min(limit - purged);
             let now = self
                 .write(Op::Purge(most), |answer| match answer {
-                    Answer::Purge(answer) => Some(answer),
+                    Answer::Purged(answer) => Some(answer),
                     _ => None,
                 })
                 .await?;
-            purged += now;
-            if now < most {
+            purged += now.count;
+            if now.all {
                 break;
             }
         }
@@ -245,7 +248,7 @@ impl Store for SqliteStore {
 
     async fn inspect(&self) -> Result<Inspection, StoreError> {
         let found = self.0.readers.as_ref().and_then(|readers| readers.inspect(&self.0.file));
-        // The writer knows why it cannot be read.
+        // If no reader can read the file, the writer's error says why.
         match found {
             Some(found) => Ok(found),
             None => {
@@ -285,13 +288,14 @@ impl Drop for Inner {
         self.readers = None;
         self.queue.close();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        // An answer may drop the last handle on the thread that gives it, which then ends by itself.
+        // If an answer drops the last handle, this may run on the thread that sent the answer. That thread then ends by
+        // itself.
         let current = std::thread::current().id();
         if threads.iter().any(|thread| thread.thread().id() == current) {
             return;
         }
         for thread in threads {
-            // It panicked, if at all, where nobody can be told.
+            // If the thread panicked, nobody is left to report it to.
             let _ = thread.join();
         }
     }

@@ -1,6 +1,6 @@
-//! Walking through a file, in the order of its index over scope and key.
+//! Walking through a file in the order of scope and key.
 //!
-//! Results stay where they are: of one that is there SQLite reads the length, not the pages.
+//! Results are not read: SQLite reads only the length of a result, not its pages.
 
 use rusqlite::{Connection, Row, params_from_iter};
 
@@ -8,7 +8,7 @@ use super::clock;
 use super::rows::{self, COLUMNS, RowError};
 use idem_core::listing::{self, Cursor, List, Listed, Page};
 
-/// One page. A row that is no record does not keep the others from being listed.
+/// One page. A row that is not a valid record does not prevent the listing of the others.
 pub(super) fn page(connection: &Connection, request: &List) -> rusqlite::Result<Page> {
     let after = request.after.as_ref().and_then(Cursor::key);
     let (which, mut parameters) = match &request.scope {

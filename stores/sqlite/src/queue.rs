@@ -1,8 +1,7 @@
-//! The operations that wait for the writer, and their answers.
+//! The queue of operations for the writer, and their answers.
 //!
-//! Owns the promise that every operation is answered in time, whatever the disk does: one that waits
-//! is answered when its time is over, by the writer or, if that is stuck, by the watch. It knows
-//! nothing of SQLite.
+//! Owns the promise that every operation is answered in time, whatever the disk does. If an operation waits too long,
+//! the writer fails it, or the watch does if the writer is stuck. It knows nothing about SQLite.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,11 +14,11 @@ use idem_core::StoreError;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{self, Apply as _, Record, Request, StoredResult};
 
-/// How long the writer may be late before the watch answers in its place.
+/// How long the writer may be late before the watch answers instead.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long a batch may take.
 const BATCH_TIME: Duration = Duration::from_secs(4);
-/// How often the watch looks while there is something to watch.
+/// How often the watch looks while there are operations.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
 /// An operation for the writer.
@@ -35,12 +34,12 @@ pub(super) enum Op {
 pub(super) struct Applying {
     pub(super) key: RecordKey,
     pub(super) request: Request,
-    /// Whether a reader found no record, so that there is none most likely.
+    /// Whether a reader found no record, so that there is probably none.
     pub(super) seems_new: bool,
 }
 
 impl Op {
-    /// How many bytes of result it carries.
+    /// The size of its result in bytes.
     fn weight(&self) -> usize {
         match self {
             Self::Apply(Applying { request, .. }) => match request.result() {
@@ -51,8 +50,18 @@ impl Op {
         }
     }
 
-    /// Whether it is to be left out where nobody waits for its answer. So is a claim: nobody would know of the
-    /// grant, and the key would stay taken until the lease is over.
+    /// Whether it may be committed without waiting for the disk: a relaxed claim of a key that seems to have no record.
+    fn is_relaxed(&self) -> bool {
+        match self {
+            Self::Apply(Applying { request: Request::Claim(claim), seems_new: true, .. }) => {
+                claim.is_relaxed()
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it is left out if nobody waits for its answer. That includes a claim: nobody would use the grant, and
+    /// the key would stay claimed until the lease is over.
     const fn is_for_its_answer(&self) -> bool {
         match self {
             Self::Apply(Applying { request, .. }) => matches!(request, Request::Claim(_)),
@@ -62,18 +71,27 @@ impl Op {
     }
 }
 
-/// What it answers.
+/// The answer to an operation.
 pub(super) enum Answer {
     Applied(protocol::Answer),
     Forget(bool),
     Get(Option<Record>),
-    Purge(usize),
+    Purged(Purged),
     List(Page),
+}
+
+/// What a purge did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Purged {
+    /// How many records it deleted.
+    pub(super) count: usize,
+    /// Whether it looked at all that were due.
+    pub(super) all: bool,
 }
 
 pub(super) type Outcome = Result<Answer, StoreError>;
 
-/// The way back to the one that asks. Whoever answers first is heard.
+/// The channel back to the caller. Only the first answer counts.
 #[derive(Clone)]
 pub(super) struct Reply(Arc<Mutex<Option<oneshot::Sender<Outcome>>>>);
 
@@ -81,7 +99,7 @@ impl Reply {
     pub(super) fn send(&self, outcome: Outcome) {
         let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(sender) = sender {
-            // An asker that went away does not want to know.
+            // A caller that went away does not need the answer.
             let _ = sender.send(outcome);
         }
     }
@@ -107,7 +125,7 @@ impl Ticket {
 
 /// Why the writer woke up.
 pub(super) enum Wake {
-    /// Operations wait; the first one's time is over at this instant.
+    /// Operations wait. The first one must be answered by this instant.
     Work(Instant),
     /// Nothing came until the given time.
     Idle,
@@ -118,22 +136,25 @@ pub(super) enum Wake {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Ticket>,
-    /// What the writer works on, and when that should be over.
+    /// The operations that the writer executes. `running_until` is when they should be done.
     running: Vec<Reply>,
     running_until: Option<Instant>,
-    /// How many must wait for the writer to be woken; 0 for one.
+    /// How many operations must wait before the writer is woken; 0 means one.
     wanted: usize,
     closed: bool,
     ended: bool,
     watch_sleeps: bool,
 }
 
-/// The operations that wait, and those in work.
+/// The waiting operations, and those that the writer executes.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
     work: Condvar,
     watch: Condvar,
+    /// What `PRAGMA synchronous` was at each commit.
+    #[cfg(test)]
+    pub(super) commits: Mutex<Vec<i64>>,
 }
 
 impl Queue {
@@ -141,8 +162,8 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands an operation to the writer, which is to begin with it within `patience`. The receiver
-    /// fails if the writer ended before it answered.
+    /// Queues an operation for the writer, which must begin it within `patience`. The receiver fails if the writer ends
+    /// before it answers.
     pub(super) fn submit(&self, op: Op, patience: Duration) -> oneshot::Receiver<Outcome> {
         let (sender, receiver) = oneshot::channel();
         let ticket = Ticket {
@@ -185,7 +206,7 @@ impl Queue {
         }
     }
 
-    /// Waits until so many operations wait, at most until `end`.
+    /// Waits until `count` operations are in the queue, at most until `end`.
     pub(super) fn gather(&self, count: usize, end: Instant) {
         let mut state = self.lock();
         while state.waiting.len() < count && !state.closed {
@@ -199,18 +220,42 @@ impl Queue {
         state.wanted = 0;
     }
 
-    /// How many the writer waits for, as it said last.
+    #[cfg(test)]
+    pub(super) fn note_commit(&self, connection: &rusqlite::Connection) {
+        let level = connection.query_row("PRAGMA synchronous", (), |row| row.get(0)).unwrap();
+        self.commits.lock().unwrap().push(level);
+    }
+
+    /// How many operations the writer is waiting for.
     #[cfg(test)]
     pub(super) fn wanted(&self) -> usize {
         self.lock().wanted
     }
 
-    /// Takes the next operations into work: at most `most`, and about `bytes` bytes of results.
+    /// Whether all waiting operations may be committed without waiting for the disk.
+    pub(super) fn is_relaxed(&self) -> bool {
+        let state = self.lock();
+        !state.waiting.is_empty() && state.waiting.iter().all(|ticket| ticket.op.is_relaxed())
+    }
+
+    /// Takes the next operations for a batch: at most `most`, and about `bytes` bytes of results.
     pub(super) fn take(&self, most: usize, bytes: usize) -> Vec<Ticket> {
+        self.take_while(most, bytes, |_| true)
+    }
+
+    /// As [`take`](Self::take), up to the first operation that needs a commit that waits for the disk.
+    pub(super) fn take_relaxed(&self, most: usize, bytes: usize) -> Vec<Ticket> {
+        self.take_while(most, bytes, Op::is_relaxed)
+    }
+
+    fn take_while(&self, most: usize, bytes: usize, takes: impl Fn(&Op) -> bool) -> Vec<Ticket> {
         let mut state = self.lock();
         let mut batch = Vec::new();
         let mut weight = 0;
         while batch.len() < most && weight < bytes {
+            if !state.waiting.front().is_some_and(|first| takes(&first.op)) {
+                break;
+            }
             let Some(ticket) = state.waiting.pop_front() else {
                 break;
             };
@@ -224,7 +269,7 @@ impl Queue {
         batch
     }
 
-    /// Says that the work taken is answered, and how many operations wait by now.
+    /// Notes that the batch is done, and returns how many operations are waiting now.
     pub(super) fn finish(&self) -> usize {
         let mut state = self.lock();
         state.running.clear();
@@ -232,7 +277,7 @@ impl Queue {
         state.waiting.len()
     }
 
-    /// Puts operations back to the front: nothing of them was applied.
+    /// Puts operations of which nothing was applied back to the front.
     pub(super) fn put_back(&self, batch: Vec<Ticket>) {
         let mut state = self.lock();
         for ticket in batch.into_iter().rev() {
@@ -242,12 +287,12 @@ impl Queue {
         state.running_until = None;
     }
 
-    /// Answers the operations that wait and whose time is over by `now`.
+    /// Fails the waiting operations whose time is over at `now`.
     pub(super) fn fail_due(&self, now: Instant, error: &StoreError) {
         self.fail(error, |ticket| ticket.deadline <= now);
     }
 
-    /// Answers all operations that wait.
+    /// Fails all waiting operations.
     pub(super) fn fail_all(&self, error: &StoreError) {
         self.fail(error, |_| true);
     }
@@ -259,20 +304,20 @@ impl Queue {
             state.waiting = kept.into();
             failed
         };
-        // Outside the lock: a waker may run anything.
+        // Outside the lock, because a waker may run any code.
         for ticket in failed {
             ticket.reply.send(Err(error.clone()));
         }
     }
 
-    /// Lets the writer end when it has done what waits.
+    /// Lets the writer end after the waiting operations.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.work.notify_all();
         self.watch.notify_all();
     }
 
-    /// Says that the writer ended, however it did. What it left unanswered fails.
+    /// Notes that the writer ended for any reason. The operations that it did not answer fail.
     pub(super) fn end(&self) {
         let (waiting, running) = {
             let mut state = self.lock();
@@ -284,7 +329,7 @@ impl Queue {
         drop((waiting, running));
     }
 
-    /// Answers in the place of a writer that is stuck, until it ends.
+    /// Answers instead of a stuck writer. Returns when the writer ends.
     pub(super) fn watch(&self) {
         let mut state = self.lock();
         while !state.ended {

@@ -1,4 +1,4 @@
-//! The read connections: what needs no writing never waits for the writer.
+//! The read connections, so that reads never wait for the writer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -17,16 +17,16 @@ use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::Record;
 
-/// Why a reader has nothing to say.
+/// Why a reader has no answer.
 pub(super) enum Miss {
-    /// It could not read now; the writer can, or can say why not.
+    /// It cannot read now. The writer can, or knows why not.
     AskWriter,
-    /// It read something that is no record.
+    /// It read a row that is not a valid record.
     Failed(StoreError),
 }
 
 impl Miss {
-    /// Where a column is no column of a record, or nothing could be read.
+    /// The miss for an invalid column, or for a failed read if `column` is `None`.
     fn of(column: Option<&str>, key: &RecordKey) -> Self {
         column.map_or(Self::AskWriter, |column| Self::Failed(find::unreadable(key, column)))
     }
@@ -40,25 +40,25 @@ struct Reader {
     find_replay: String,
 }
 
-/// A few read connections, opened when they are needed.
+/// A small pool of read connections, opened on demand.
 pub(super) struct Readers {
     slots: Vec<Mutex<Option<Reader>>>,
     next: AtomicUsize,
 }
 
 impl Readers {
-    /// As many as threads can read at once, within reason.
+    /// A pool with about as many connections as threads can read at once.
     pub(super) fn new() -> Self {
         let count = std::thread::available_parallelism().map_or(4, |threads| threads.get().clamp(2, 16));
         Self { slots: (0..count).map(|_| Mutex::new(None)).collect(), next: AtomicUsize::new(0) }
     }
 
-    /// What is recorded for a key, expired or not.
+    /// The record of a key, expired or not.
     pub(super) fn find(&self, file: &DatabaseFile, key: &RecordKey) -> Result<Option<Record>, Miss> {
         self.read(file, |reader| reader.find(key)).map_err(|miss| Miss::of(miss, key))
     }
 
-    /// The same as far as a claim asks for it: of a record that has a result, what a replay is made of.
+    /// As [`find`](Self::find), with what a claim needs: for a record with a result, only the columns of a replay.
     pub(super) fn find_for_claim(
         &self,
         file: &DatabaseFile,
@@ -67,25 +67,23 @@ impl Readers {
         self.read(file, |reader| reader.find_for_claim(key)).map_err(|miss| Miss::of(miss, key))
     }
 
-    /// One page of what is recorded, if that can be read now.
+    /// One page of records, if the file can be read now.
     pub(super) fn list(&self, file: &DatabaseFile, request: &List) -> Option<Page> {
         self.read(file, |reader| Ok(listing::page(&reader.connection, request)?)).ok()
     }
 
-    /// What there is to say of the file, if that can be read now.
+    /// The checks of the file, if it can be read now.
     pub(super) fn inspect(&self, file: &DatabaseFile) -> Option<Inspection> {
         self.read(file, |reader| Ok(inspection::look(&reader.connection, file.path())?)).ok()
     }
 
-    /// Reads on a connection that is free; the column that is none, or nothing where it could not read.
+    /// Reads on a free connection. Fails with the name of an invalid column, or with `None` if it cannot read.
     fn read<T>(
         &self,
         file: &DatabaseFile,
         read: impl FnOnce(&mut Reader) -> Result<T, RowError>,
     ) -> Result<T, Option<&'static str>> {
-        let Some(identity) = file.now().filter(|now| *now == file.opened()) else {
-            return Err(None);
-        };
+        let identity = file.opened_lately().ok_or(None)?;
         let mut slot = self.slot().ok_or(None)?;
         if slot.as_ref().is_some_and(|reader| reader.identity != identity)
             && let Some(stale) = slot.take()
@@ -111,7 +109,7 @@ impl Readers {
         }
     }
 
-    /// One that is free, or else one that soon will be: a read takes microseconds.
+    /// A free connection, or one that will soon be free, because a read takes microseconds.
     fn slot(&self) -> Option<MutexGuard<'_, Option<Reader>>> {
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let (before, after) = self.slots.split_at(first % self.slots.len().max(1));
@@ -131,7 +129,7 @@ impl Reader {
     fn open(file: &DatabaseFile, identity: Identity) -> Option<Self> {
         let connection = schema::open_reader(file.path()).ok()?;
         if file.now() != Some(identity) {
-            // It may have opened either file.
+            // The connection may be to either of the two files.
             schema::abandon(connection);
             return None;
         }

@@ -1,4 +1,4 @@
-//! A record as a row, and back. No rule and no SQL statement lives here.
+//! A record as a row, and back. There are no rules and no SQL statements here.
 
 use std::time::Duration;
 
@@ -11,28 +11,27 @@ use idem_core::protocol::{
     Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
 };
 
-/// The columns of a record in the order [`read`] expects. The result is last, so that the others
-/// are found without walking through it.
+/// The columns of a record in the order that [`read`] expects. The result is last, so that SQLite finds the others
+/// without reading through it.
 pub(super) const COLUMNS: &str = "state, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, \
      ttl, fingerprint, tombstone, created_at, completed_at, expires_at, steps, result";
 
-/// How many columns those are.
+/// The number of these columns.
 pub(super) const NUMBER_OF_COLUMNS: usize = 16;
 
-/// The columns of a record that has a result, as far as a claim asks for them, in the order [`read_replay`]
-/// expects.
+/// The columns that a claim needs from a record with a result, in the order that [`read_replay`] expects.
 pub(super) const REPLAY_COLUMNS: &str =
     "state, attempt, fingerprint, tombstone, completed_at, expires_at, result";
 
-/// The columns of a step, in the order [`read_step`] expects.
+/// The columns of a step, in the order that [`read_step`] expects.
 pub(super) const STEP_COLUMNS: &str = "name, input, tombstone, result";
 
-/// Why a row is no record.
+/// Why a row is not a valid record.
 #[derive(Debug)]
 pub(super) enum RowError {
-    /// SQLite could not give the row.
+    /// SQLite could not return the row.
     Sqlite(rusqlite::Error),
-    /// What it gave makes no sense; the name of the column.
+    /// This column has an invalid value.
     Unreadable(&'static str),
 }
 
@@ -96,7 +95,7 @@ impl<'r> Column<'r> {
     }
 }
 
-/// The record in a row that begins with [`COLUMNS`] but for its steps, and how many of them there are.
+/// The record, without its steps, in a row that begins with [`COLUMNS`], and the number of its steps.
 pub(super) fn read(row: &Row<'_>) -> Result<(Record, u64)> {
     let column = |index, name| Column::of(row, index, name);
     let state = column(0, "state")?.word(State::from_word)?;
@@ -134,8 +133,8 @@ pub(super) fn read(row: &Row<'_>) -> Result<(Record, u64)> {
     Ok((record, steps))
 }
 
-/// The record in a row of [`REPLAY_COLUMNS`], if it has a result. What no claim of such a record asks for is
-/// left out: most calls that are made again end here, and each column takes its time.
+/// The record in a row of [`REPLAY_COLUMNS`], if it has a result. The other columns are left out, because no claim on
+/// such a record needs them: most repeated calls end here, and each column takes time.
 pub(super) fn read_replay(row: &Row<'_>) -> Result<Option<Record>> {
     let column = |index, name| Column::of(row, index, name);
     let state = column(0, "state")?.word(State::from_word)?;
@@ -183,7 +182,7 @@ fn result(tombstone: &Column<'_>, bytes: &Column<'_>) -> Result<Option<StoredRes
     }
 }
 
-/// Runs a statement whose parameters are [`COLUMNS`], scope and key; whether it wrote the row.
+/// Runs a statement whose parameters are [`COLUMNS`], scope and key, and returns whether it wrote the row.
 pub(super) fn insert(
     statement: &mut Statement<'_>,
     key: &RecordKey,
@@ -195,7 +194,7 @@ pub(super) fn insert(
     Ok(statement.raw_execute()? > 0)
 }
 
-/// Runs a statement whose parameters are [`COLUMNS`] and a rowid; whether it wrote the row.
+/// Runs a statement whose parameters are [`COLUMNS`] and a rowid, and returns whether it wrote the row.
 pub(super) fn update(statement: &mut Statement<'_>, row: i64, record: &Record) -> rusqlite::Result<bool> {
     bind(statement, record)?;
     statement.raw_bind_parameter(NUMBER_OF_COLUMNS + 1, row)?;
@@ -249,7 +248,7 @@ pub(super) fn write_step(
     statement.execute(parameters).map(drop)
 }
 
-/// What a result is in the columns `tombstone` and `result`.
+/// The values of the columns `tombstone` and `result` for a result.
 fn result_columns(result: Option<&StoredResult>) -> (Option<&'static str>, Option<&[u8]>) {
     match result {
         None => (None, None),
@@ -262,7 +261,7 @@ pub(super) fn number_of_steps(steps: usize) -> i64 {
     i64::try_from(steps).unwrap_or(i64::MAX)
 }
 
-/// The nearest integer SQLite has: the last one stands for all beyond, some 292,000 years from now.
+/// The nearest integer that SQLite can store: larger numbers become the largest one, some 292,000 years from now.
 pub(super) fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -271,7 +270,7 @@ pub(super) fn instant(instant: Timestamp) -> i64 {
     integer(instant.as_micros())
 }
 
-/// Rounded up, as [`Timestamp::after`] does it.
+/// Microseconds, rounded up as in [`Timestamp::after`].
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(i64::MAX)
 }

@@ -1,6 +1,6 @@
-//! Opening a database file: whose it is, how it is laid out, and how an older layout becomes ours.
+//! Opening a database file: to which program it belongs, its layout, and the migration of older layouts.
 //!
-//! A file that is not ours is left as it was, byte for byte: nothing is written before it is known.
+//! A file that is not ours stays unchanged, byte for byte: nothing is written before that is known.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use super::failure;
 use super::file::{Found, Identity, SMALLEST, has_log, look};
 use idem_core::StoreError;
 
-/// "idem" in ASCII, in the place of the file's header where SQLite keeps whose file it is.
+/// "idem" in ASCII, in the header field that identifies the program to which a SQLite file belongs.
 const APPLICATION_ID: i64 = 0x6964_656d;
 
-/// What leads from each version of the layout to the next; from nothing, first.
+/// The migration from each version of the layout to the next, beginning with an empty file.
 const MIGRATIONS: &[&str] = &[
     "
     CREATE TABLE idem_records (
@@ -82,36 +82,43 @@ const MIGRATIONS: &[&str] = &[
         UPDATE idem_records SET steps = 0 WHERE scope = old.scope AND key = old.key AND steps > 0;
     END;
 ",
+    "
+    -- Renewals and completions leave it as it is, so they write no index but that of the key. What a process of an older
+    -- layout writes has 0: a purge looks at it soon, and again when it expires.
+    ALTER TABLE idem_records ADD COLUMN purge_at INTEGER NOT NULL DEFAULT 0; -- when a purge looks at it
+    DROP INDEX idem_records_expiry;
+    CREATE INDEX idem_records_purge ON idem_records (purge_at);
+",
 ];
 
-/// Reads one page of each tree, so that damage there is found when the file is opened.
+/// Statements that read one page of each tree, so that damage there is found when the file is opened.
 const TOUCH: [&str; 6] = [
     "SELECT count(*) FROM (SELECT rowid FROM idem_records NOT INDEXED LIMIT 1)",
     "SELECT count(*) FROM (SELECT 1 FROM idem_records WHERE scope >= '' ORDER BY scope, key LIMIT 1)",
-    "SELECT count(*) FROM (SELECT 1 FROM idem_records WHERE expires_at > 0 ORDER BY expires_at LIMIT 1)",
+    "SELECT count(*) FROM (SELECT 1 FROM idem_records WHERE purge_at >= 0 ORDER BY purge_at LIMIT 1)",
     "SELECT count(*) FROM idem_meta",
     "SELECT count(*) FROM (SELECT rowid FROM idem_steps NOT INDEXED LIMIT 1)",
     "SELECT count(*) FROM (SELECT 1 FROM idem_steps WHERE scope >= '' ORDER BY scope, key, position LIMIT 1)",
 ];
 
-/// The log is cut back to this after it was longer.
+/// A longer log is truncated to this size.
 const LOG_BYTES: i64 = 16 * 1024 * 1024;
 
-/// How to open.
+/// The options for opening a file.
 #[derive(Clone, Copy)]
 pub(super) struct Opening {
-    /// Whether to create a file that is absent.
+    /// Whether to create a missing file.
     pub(super) create: bool,
-    /// Whether to make the layout, or the present one of an older one.
+    /// Whether to create the layout, or migrate an older one.
     pub(super) migrate: bool,
-    /// Until when others are waited for.
+    /// Until when to wait for other programs.
     pub(super) until: Instant,
 }
 
 /// Why an attempt to open did not succeed.
 enum Refusal {
     Sqlite(rusqlite::Error),
-    /// The file changed under our hands: look again.
+    /// The file at the path changed meanwhile: try again.
     Moved,
     Final(StoreError),
 }
@@ -128,8 +135,7 @@ impl From<StoreError> for Refusal {
     }
 }
 
-/// Opens the database for writing, creates or migrates it where that is to be done, and says which
-/// file it is.
+/// Opens the database for writing, creates or migrates it if the options say so, and returns the identity of the file.
 pub(super) fn open(path: &Path, opening: Opening) -> Result<(Connection, Identity), StoreError> {
     loop {
         let refusal = match attempt(path, opening) {
@@ -160,8 +166,8 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Closes a connection to a file that the path does not name any more, without touching the log
-/// beside whatever the path names now.
+/// Closes a connection to a file that the path no longer names, without touching the log beside the file that is there
+/// now.
 pub(super) fn abandon(connection: Connection) {
     let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
     drop(connection);
@@ -181,7 +187,8 @@ fn foreign(path: &Path, reason: &str) -> StoreError {
     ))
 }
 
-/// SQLite would delete the log, and with it what may be the only copy of the last operations.
+/// The error for a log without its file. SQLite would delete the log, which may be the only copy of the last
+/// operations.
 fn orphaned_log(path: &Path) -> StoreError {
     let path = path.display();
     StoreError::unavailable(format!(
@@ -190,14 +197,14 @@ fn orphaned_log(path: &Path) -> StoreError {
 }
 
 fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refusal> {
-    // In this order: while a log has something in it, so has the file it belongs to.
+    // In this order, because a file is never empty while its log is not.
     let has_log = has_log(path);
     let before = look(path)?;
     match before {
         Found::Nothing | Found::File { length: 0, .. } if has_log => {
             return Err(orphaned_log(path).into());
         }
-        // SQLite takes a file of one byte for an empty one.
+        // SQLite treats a file of one byte as an empty one.
         Found::File { length, .. } if (1..SMALLEST).contains(&length) => {
             return Err(foreign(path, "it is no SQLite database").into());
         }
@@ -240,18 +247,19 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
     Ok((connection, identity))
 }
 
-/// What does not change the file.
+/// Sets the options that do not change the file.
 fn harden(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
-    // On a Mac `fsync` alone leaves data in the drive, where a power cut loses it. Elsewhere these do nothing.
+    // On macOS, `fsync` alone leaves data in the drive's cache, where a power cut loses it. On other systems, these
+    // settings do nothing.
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)?;
     connection.pragma_update(None, "synchronous", "FULL")
 }
 
-/// Refuses what would have to be made or migrated.
+/// Fails if the layout would have to be created or migrated.
 fn is_present(connection: &Connection, path: &Path) -> Result<(), Refusal> {
     let version = inspect(connection, path)?;
     if version == MIGRATIONS.len() {
@@ -272,7 +280,7 @@ fn is_present(connection: &Connection, path: &Path) -> Result<(), Refusal> {
 fn prepare(connection: &Connection, path: &Path) -> Result<(), Refusal> {
     if inspect(connection, path)? < MIGRATIONS.len() {
         in_transaction(connection, "BEGIN IMMEDIATE", || {
-            // Another process may have been faster.
+            // Another process may have created or migrated the layout meanwhile.
             let version = inspect_inside(connection, path)?;
             for step in MIGRATIONS.get(version..).unwrap_or_default() {
                 connection.execute_batch(step)?;
@@ -295,7 +303,7 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The version of the layout; 0 where there is none yet.
+/// The version of the layout; 0 if there is none yet.
 fn inspect(connection: &Connection, path: &Path) -> Result<usize, Refusal> {
     in_transaction(connection, "BEGIN", || inspect_inside(connection, path))
 }
@@ -312,7 +320,7 @@ fn inspect_inside(connection: &Connection, path: &Path) -> Result<usize, Refusal
         0 if version == 0 => {}
         _ => return Err(foreign(path, "it belongs to another program").into()),
     }
-    // In the others some different keys would be the same text.
+    // In other encodings, some different keys would be the same text.
     if encoding != "UTF-8" {
         return Err(foreign(path, "its text is not UTF-8").into());
     }
@@ -347,7 +355,7 @@ fn is_about_tables(code: rusqlite::ErrorCode) -> bool {
     matches!(code, rusqlite::ErrorCode::Unknown | rusqlite::ErrorCode::SchemaChanged)
 }
 
-/// Runs `work` between `begin` and a commit; whatever fails leaves nothing behind.
+/// Runs `work` between `begin` and a commit, and rolls back if anything fails.
 fn in_transaction<T>(
     connection: &Connection,
     begin: &str,

@@ -1,39 +1,38 @@
-//! What cannot be brought about from outside: a full disk, a stuck one, any record at all.
+//! Tests of states that cannot be caused from outside: a full disk, a stuck disk, arbitrary records.
+
+mod records;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::file::DatabaseFile;
-use super::queue::{Answer, Applying, Op, Queue, Wake};
-use super::reader::Readers;
+use super::queue::{Answer, Applying, Op, Purged, Queue, Wake};
 use super::schema::{self, Opening};
 use super::writer::Pace;
-use super::{SqliteStore, batch, clock, find, rows};
+use super::{SqliteStore, batch};
 use idem_core::Store;
 use idem_core::StoreErrorKind;
 use idem_core::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, OnCrash, Owner, Record,
-    RecordStep, RecordStepAnswer, RecordedStep, State, StoredResult, Timestamp, Tombstone, Verdict,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, RecordStep, RecordStepAnswer,
+    RecordedStep, StoredResult, Tombstone, Verdict,
 };
 use idem_core::{Key, RecordKey, Scope};
 
-fn folder() -> TempDir {
+pub(super) fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn key(key: &str) -> RecordKey {
+pub(super) fn key(key: &str) -> RecordKey {
     RecordKey::new(Scope::new("test").unwrap(), Key::new(key).unwrap())
 }
 
-fn claim_request() -> Claim {
+pub(super) fn claim_request() -> Claim {
     Claim::new(Owner::random(), Duration::from_secs(30), Duration::from_secs(3_600))
 }
 
-fn completion(owner: Owner, fence: Fence, size: usize) -> Complete {
+pub(super) fn completion(owner: Owner, fence: Fence, size: usize) -> Complete {
     Complete::new(
         owner,
         fence,
@@ -43,7 +42,7 @@ fn completion(owner: Owner, fence: Fence, size: usize) -> Complete {
     )
 }
 
-fn open(folder: &TempDir) -> (DatabaseFile, rusqlite::Connection) {
+pub(super) fn open(folder: &TempDir) -> (DatabaseFile, rusqlite::Connection) {
     let path = folder.path().join("idem.db");
     let opening = Opening { create: true, migrate: true, until: Instant::now() + Duration::from_secs(5) };
     let (connection, identity) = schema::open(&path, opening).unwrap();
@@ -61,7 +60,7 @@ fn a_commit_is_on_disk_when_it_is_answered() {
     };
     assert_eq!(pragma("journal_mode"), "wal");
     assert_eq!(pragma("synchronous"), "2");
-    // On a Mac `fsync` alone leaves it in the drive; elsewhere these do nothing.
+    // On macOS, `fsync` alone leaves data in the drive's cache; on other systems, these settings do nothing.
     assert_eq!([pragma("fullfsync"), pragma("checkpoint_fullfsync")], ["1", "1"]);
 }
 
@@ -93,7 +92,7 @@ async fn a_full_disk_is_an_error_and_what_was_recorded_stays() {
         let answer = store.claim(&key(name), &claim_request()).await.unwrap();
         assert!(matches!(answer, ClaimAnswer::Replay(_)), "{answer:?}");
     }
-    // Room is made, and it goes on.
+    // After space is freed, operations succeed again.
     assert!(store.forget(&key(&recorded[0])).await.unwrap());
     let answer = store.claim(&key("after"), &claim_request()).await.unwrap();
     assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
@@ -136,12 +135,13 @@ fn a_key_that_seemed_new_and_is_not_is_claimed_as_what_it_is() {
     let first = claim_request();
     let ClaimAnswer::Granted(grant) = claim("a", true, &first) else { panic!("not granted") };
     assert_eq!((grant.attempt, grant.recovered), (1, false));
-    // Its answer was lost, and then another came: each time the reader had looked before the first one's commit.
+    // The same claim after a lost answer, and then another claim. Both times the reader had read before the first
+    // commit.
     let again = claim("a", true, &first);
     assert!(matches!(again, ClaimAnswer::Granted(same) if same.fence == grant.fence), "{again:?}");
     let rival = claim("a", true, &claim_request());
     assert!(matches!(rival, ClaimAnswer::Busy { .. }), "{rival:?}");
-    // A record that is expired by now still raises the fence.
+    // A record that has expired still raises the fence.
     let short = claim_request().with_lease(Duration::from_nanos(1)).with_ttl(Duration::ZERO);
     let ClaimAnswer::Granted(gone) = claim("b", true, &short) else { panic!("not granted") };
     let ClaimAnswer::Granted(next) = claim("b", true, &claim_request()) else { panic!("not granted") };
@@ -212,12 +212,14 @@ fn steps_go_with_their_record_and_when_it_is_over() {
     assert!(session.apply(&Op::Forget(key("forgotten"))).is_ok());
     assert_eq!(left(), 0);
     recorded(&mut session, "purged");
-    connection.execute("UPDATE idem_records SET expires_at = 1 WHERE key = 'purged'", ()).unwrap();
-    assert!(matches!(session.purge(10), Ok(1)));
+    connection
+        .execute("UPDATE idem_records SET expires_at = 1, purge_at = 1 WHERE key = 'purged'", ())
+        .unwrap();
+    assert!(matches!(session.purge(10), Ok(Purged { count: 1, all: true })));
     assert_eq!(left(), 0);
 }
 
-/// Whether the writer has said how many it waits for, within a few seconds.
+/// Whether the writer waits for `count` operations, checked for a few seconds.
 fn wants(queue: &Queue, count: usize) -> bool {
     let end = Instant::now() + Duration::from_secs(5);
     while queue.wanted() != count {
@@ -248,12 +250,12 @@ fn the_writer_waits_for_as_many_as_are_expected_and_not_for_ever() {
     queue.gather(2, begun + Duration::from_millis(20));
     assert!(begun.elapsed() >= Duration::from_millis(20));
     assert_eq!(queue.take(10, 10).len(), 1);
-    // One that comes alone is waited for as before.
+    // After that, a single operation wakes the writer as before.
     let waiting = queue.clone();
     let writer = std::thread::spawn(move || matches!(waiting.wait(None), Wake::Work(_)));
     let _fifth = submit("e");
     assert!(writer.join().unwrap());
-    // A store that is dropped waits for nobody.
+    // A dropped store does not wait for more operations.
     queue.close();
     queue.gather(2, Instant::now() + Duration::from_secs(600));
 }
@@ -263,144 +265,9 @@ fn what_is_waited_for_is_what_was_there_and_for_a_part_of_a_commit_at_most() {
     let pace = Pace::after(Duration::from_millis(4), 64);
     assert_eq!(pace, Pace { expected: 64, patience: Duration::from_millis(1) });
     assert_eq!(Pace::after(Duration::from_secs(9), 64).patience, Duration::from_millis(5));
-    // Where a commit is as fast as a sleep, there is nothing to be won.
+    // If a commit is as fast as a sleep, waiting gains nothing.
     assert_eq!(Pace::after(Duration::from_micros(100), 64).patience, Duration::ZERO);
-    // A caller that is alone is never waited for: it is there, or nothing would be asked.
+    // A single caller needs no waiting, because its operation is already there.
     assert_eq!(Pace::after(Duration::from_millis(4), 1).expected, 1);
     assert_eq!(Pace::default().expected, 0);
-}
-
-/// Any instant SQLite can hold.
-fn instant() -> impl Strategy<Value = Timestamp> {
-    (0..=i64::MAX.unsigned_abs()).prop_map(Timestamp::from_micros)
-}
-
-fn result() -> impl Strategy<Value = StoredResult> {
-    prop_oneof![
-        prop::collection::vec(any::<u8>(), 0..200).prop_map(|bytes| StoredResult::Value(Bytes::from(bytes))),
-        Just(StoredResult::Tombstone(Tombstone::TooLarge)),
-        Just(StoredResult::Tombstone(Tombstone::NotEncodable)),
-        Just(StoredResult::Tombstone(Tombstone::Exhausted)),
-    ]
-}
-
-fn standing() -> impl Strategy<Value = (State, Option<StoredResult>, Option<Timestamp>)> {
-    prop_oneof![
-        Just((State::InFlight, None, None)),
-        Just((State::Released, None, None)),
-        Just((State::InDoubt, None, None)),
-        (result(), instant()).prop_map(|(result, at)| (State::Completed, Some(result), Some(at))),
-        (result(), instant()).prop_map(|(result, at)| (State::Failed, Some(result), Some(at))),
-    ]
-}
-
-prop_compose! {
-    fn step()(name in ".{0,12}", input: Option<[u8; 32]>, result in result()) -> RecordedStep {
-        RecordedStep::new(name, input.map(Fingerprint::from_bytes), result)
-    }
-}
-
-prop_compose! {
-    fn record()(
-        (state, result, completed_at) in standing(),
-        steps in prop::collection::vec(step(), 0..4),
-        owner: [u8; 16],
-        fence in 0..=i64::MAX.unsigned_abs(),
-        attempt: u32,
-        recovered: bool,
-        in_doubt: bool,
-        [lease_until, retry_at, created_at] in [instant(), instant(), instant()],
-        ttl in 0..=i64::MAX.unsigned_abs(),
-        fingerprint: Option<[u8; 32]>,
-        expires_at in prop::option::of(instant()),
-    ) -> Record {
-        let steps = if result.is_some() { Vec::new() } else { steps };
-        Record::new(state, Owner::from_bytes(owner), Fence::new(fence)).with_attempt(attempt).with_recovered(recovered).with_on_crash(if in_doubt { OnCrash::InDoubt } else { OnCrash::Rerun }).with_lease_until(lease_until).with_retry_at(retry_at).with_ttl(Duration::from_micros(ttl)).with_fingerprint(fingerprint.map(Fingerprint::from_bytes)).with_result(result).with_steps(steps).with_created_at(created_at).with_completed_at(completed_at).with_expires_at(expires_at)
-    }
-}
-
-fn find(session: &mut batch::Session<'_>, key: &RecordKey) -> Option<find::Found> {
-    session.find(key).ok().unwrap()
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn any_record_under_any_key_comes_back_as_it_was(
-        records in prop::collection::vec(("[^ ]{1,20}", ".{1,20}", record()), 1..20)
-    ) {
-        let folder = folder();
-        let (_, connection) = open(&folder);
-        let mut session = batch::Session::prepare(&connection).unwrap();
-        let mut expected = std::collections::HashMap::new();
-        for (scope, name, record) in records {
-            prop_assume!(!scope.trim().is_empty());
-            let key = RecordKey::new(Scope::new(scope).unwrap(), Key::new(name).unwrap());
-            if let Some(old) = find(&mut session, &key) {
-                // No transition puts other steps in the place of steps: they go first.
-                session.put(&key, Some(&old), &record.clone().with_steps(Vec::new())).unwrap();
-            }
-            let old = find(&mut session, &key);
-            session.put(&key, old.as_ref(), &record).unwrap();
-            expected.insert(key, record);
-        }
-        for (key, record) in expected {
-            prop_assert_eq!(find(&mut session, &key).map(|found| found.record), Some(record));
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn a_claim_is_answered_beside_the_writer_as_by_the_whole_record(
-        record in record(), fingerprint: Option<[u8; 32]>, same: bool, max_attempts in 0_u32..3
-    ) {
-        let folder = folder();
-        let (file, connection) = open(&folder);
-        let mut session = batch::Session::prepare(&connection).unwrap();
-        session.put(&key("a"), None, &record).unwrap();
-        let fingerprint = fingerprint.map(Fingerprint::from_bytes);
-        let request = claim_request().with_fingerprint(if same { record.fingerprint } else { fingerprint }).with_max_attempts(std::num::NonZeroU32::new(max_attempts));
-        let answered = |record: &Record| {
-            let step = protocol::claim(Some(record), Fence::default(), &request, clock::now());
-            // What is to be written is asked again of the writer.
-            step.write.is_none().then_some(step.answer)
-        };
-        let found = Readers::new().find_for_claim(&file, &key("a")).ok().unwrap().unwrap();
-        let terminal = record.result.is_some();
-        prop_assert!(terminal || found == record);
-        if terminal {
-            prop_assert_eq!(answered(&found), answered(&record));
-        }
-    }
-}
-
-#[test]
-fn what_is_beyond_the_integers_of_sqlite_is_the_last_of_them() {
-    let folder = folder();
-    let (_, connection) = open(&folder);
-    let mut session = batch::Session::prepare(&connection).unwrap();
-    let last = i64::MAX.unsigned_abs();
-    assert_eq!(rows::integer(u64::MAX), i64::MAX);
-    let record = Record::new(State::Released, Owner::NOBODY, Fence::new(1))
-        .with_attempt(u32::MAX)
-        .with_recovered(true)
-        .with_on_crash(OnCrash::Rerun)
-        .with_lease_until(Timestamp::from_micros(u64::MAX))
-        .with_retry_at(Timestamp::from_micros(u64::MAX))
-        .with_ttl(Duration::MAX)
-        .with_fingerprint(None)
-        .with_result(None)
-        .with_steps(Vec::new())
-        .with_created_at(Timestamp::from_micros(0))
-        .with_completed_at(None)
-        .with_expires_at(Some(Timestamp::from_micros(u64::MAX)));
-    session.put(&key("a"), None, &record).unwrap();
-    let found = find(&mut session, &key("a")).unwrap().record;
-    assert_eq!(found.lease_until, Timestamp::from_micros(last));
-    assert_eq!(found.expires_at, Some(Timestamp::from_micros(last)));
-    assert_eq!(found.ttl, Duration::from_micros(last));
 }

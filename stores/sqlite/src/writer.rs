@@ -1,10 +1,13 @@
-//! The one thread that writes: it commits all that wait in one transaction.
+//! The only thread that writes. It commits all waiting operations in one transaction.
+
+mod pace;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
+pub(super) use self::pace::Pace;
 use super::batch::{Failure, Session};
 use super::clock;
 use super::failure;
@@ -13,79 +16,52 @@ use super::queue::{Outcome, Queue, Reply, Ticket, Wake};
 use super::schema::{self, Opening};
 use idem_core::{StoreError, StoreErrorKind};
 
-/// The most operations in one transaction.
+/// Upper limit of the operations in one transaction.
 const BATCH: usize = 512;
-/// About the most bytes of results in one transaction.
+/// Approximate upper limit of the bytes of results in one transaction.
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
-/// How many expired records leave with a transaction, besides as many again as it had operations.
+/// How many expired records a transaction deletes, in addition to one for each of its operations.
 const PURGE: usize = 64;
-/// How often to look for expired records where there were none left.
+/// How long to wait before looking for expired records again, if none were left.
 const PURGE_EVERY: Duration = Duration::from_secs(1);
-/// The longest time without looking: the system's clock may have been set.
+/// The longest time without looking for expired records, because the system's clock may have been set.
 const PURGE_AT_LEAST: Duration = Duration::from_secs(60);
 
-/// Operations that are expected are waited for this part of the time that a commit takes.
-const PATIENCE: u32 = 4;
-/// The longest that they are.
-const LONGEST_PATIENCE: Duration = Duration::from_millis(5);
-/// The shortest: to sleep for less and wake up again takes longer than that.
-const SHORTEST_PATIENCE: Duration = Duration::from_micros(50);
-
-/// What the thread needs.
+/// The state of the thread.
 pub(super) struct Writer {
     queue: Arc<Queue>,
     file: Arc<DatabaseFile>,
     busy_timeout: Duration,
     /// When to look for expired records again.
     purge_at: Instant,
-    /// Until when not to, after the purge itself failed.
+    /// Until when not to look, after a purge failed.
     no_purge_before: Instant,
     pace: Pace,
-    /// Whether it is known which log the present connection writes to.
+    /// Whether it is known to which log the current connection writes.
     log_noted: bool,
+    /// Whether the next transaction waits for the disk in any case.
+    must_wait: bool,
 }
 
-/// How a transaction waits for the operations that are about to come.
-///
-/// Callers whose operations were answered come back soon, as a rule: a transaction that begins before they
-/// do has few operations in it, and the others wait for a whole commit. So the writer waits for as many as
-/// there were last time, for a part of what a commit takes: where they do not come, little is lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Pace {
-    /// How many operations may come.
-    pub(super) expected: usize,
-    /// How long they are waited for.
-    pub(super) patience: Duration,
-}
-
-impl Pace {
-    /// After a commit that took this long, and before which so many operations were asked.
-    pub(super) fn after(commit: Duration, asked: usize) -> Self {
-        let patience = (commit / PATIENCE).min(LONGEST_PATIENCE);
-        let worth = patience >= SHORTEST_PATIENCE;
-        Self { expected: asked, patience: if worth { patience } else { Duration::ZERO } }
-    }
-}
-
-/// Why a connection is not used any more.
+/// Why the writer stops using a connection.
 enum Exit {
     /// The store is dropped.
     Closed,
-    /// The connection is to be opened anew.
+    /// The file must be opened again.
     Reopen,
 }
 
-/// What a transaction failed at.
+/// Where a transaction failed.
 enum Cause {
-    /// This one of its operations: the others are tried again without it.
+    /// At this one of its operations: the others are retried without it.
     Operation(usize),
-    /// The deletion of expired records: the operations are tried again without that.
+    /// At the deletion of expired records: the operations are retried without it.
     Purge,
-    /// Something that is not to be left out.
+    /// At something that cannot be left out.
     Unknown,
 }
 
-/// Tells the queue that the thread ended, should it have ended by a panic.
+/// Tells the queue when the thread ends, also by a panic.
 struct Ending(Arc<Queue>);
 
 impl Drop for Ending {
@@ -105,6 +81,7 @@ impl Writer {
             no_purge_before: now,
             pace: Pace::default(),
             log_noted: false,
+            must_wait: false,
         }
     }
 
@@ -133,7 +110,7 @@ impl Writer {
         }
     }
 
-    /// Opens what is at the path now, if it is an idem database; else all operations that wait fail.
+    /// Opens the file that is at the path now, if it is a database of idem. Otherwise all waiting operations fail.
     fn reopen(&self, until: Instant) -> Option<Connection> {
         if self.file.log_is_left() {
             self.queue.fail_all(&failure::log_left(self.file.path()));
@@ -176,14 +153,31 @@ impl Writer {
         }
     }
 
-    /// One transaction for all that wait.
+    /// Runs one transaction for the waiting operations. It does not wait for the disk if none of them needs that.
     fn work(&mut self, connection: &Connection, session: &mut Session<'_>, until: Instant) -> Option<Exit> {
-        self.queue.gather(self.pace.expected.min(BATCH), Instant::now() + self.pace.patience);
+        let relaxed = !std::mem::take(&mut self.must_wait)
+            && self.queue.is_relaxed()
+            && session.wait_for_disk(false).is_ok();
+        if !relaxed {
+            self.queue.gather(self.pace.expected.min(BATCH), Instant::now() + self.pace.patience);
+            return self.transact(connection, session, until, false);
+        }
+        let exit = self.transact(connection, session, until, true);
+        exit.or_else(|| session.wait_for_disk(true).is_err().then_some(Exit::Reopen))
+    }
+
+    fn transact(
+        &mut self,
+        connection: &Connection,
+        session: &mut Session<'_>,
+        until: Instant,
+        relaxed: bool,
+    ) -> Option<Exit> {
         match self.file.standing() {
             Standing::Same => {}
             Standing::Replaced => return Some(Exit::Reopen),
             Standing::Gone => {
-                // The file may come back as it was, so it stays open.
+                // The same file may come back, so it stays open.
                 self.queue.fail_all(&failure::gone(self.file.path()));
                 return None;
             }
@@ -193,7 +187,11 @@ impl Writer {
         if let Err(error) = begun {
             return self.not_begun(connection, error);
         }
-        let batch = self.queue.take(BATCH, BATCH_BYTES);
+        let batch = if relaxed {
+            self.queue.take_relaxed(BATCH, BATCH_BYTES)
+        } else {
+            self.queue.take(BATCH, BATCH_BYTES)
+        };
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(batch.len());
         for ticket in &batch {
             let outcome = match session.apply(&ticket.op) {
@@ -206,7 +204,13 @@ impl Writer {
             };
             outcomes.push(outcome);
         }
-        if let Err(error) = self.purge_with(session, batch.len()) {
+        if relaxed && session.has_replaced() {
+            // A takeover waits for the disk.
+            self.must_wait = true;
+            self.queue.put_back(batch);
+            return session.rollback().is_err().then_some(Exit::Reopen);
+        }
+        if !relaxed && let Err(error) = self.purge_with(session, batch.len()) {
             self.put_off_purge();
             return self.broken(connection, session, batch, &Cause::Purge, error);
         }
@@ -218,19 +222,23 @@ impl Writer {
             return self.not_committed(connection, session, &batch, error);
         }
         let took = committing.elapsed();
+        #[cfg(test)]
+        self.queue.note_commit(connection);
         if !matches!(self.file.standing(), Standing::Same) {
-            // It was written, but into a file that others may never see.
+            // The batch was written, but into a file that others may never see.
             let error = StoreError::outcome_unknown(format!(
                 "the file {} was removed or replaced while it was written",
                 self.file.path().display()
             ));
             outcomes.iter_mut().for_each(|outcome| *outcome = Err(error.clone()));
         }
-        // A connection keeps the log that it opened.
+        // A connection keeps the log that it opened, so the log is noted only once.
         self.log_noted = self.log_noted || self.file.note_log();
         self.purge_soon();
         let waiting = self.queue.finish();
-        self.pace = Pace::after(took, batch.len() + waiting);
+        if !relaxed {
+            self.pace = Pace::after(took, batch.len() + waiting);
+        }
         for (ticket, outcome) in batch.iter().zip(outcomes) {
             ticket.reply.send(outcome);
         }
@@ -248,7 +256,7 @@ impl Writer {
         (suspect || !connection.is_autocommit()).then_some(Exit::Reopen)
     }
 
-    /// The transaction failed before its commit: nothing of it was applied.
+    /// Handles a transaction that failed before its commit: nothing of it was applied.
     fn broken(
         &self,
         connection: &Connection,
@@ -307,7 +315,7 @@ impl Writer {
         self.purge_at = self.no_purge_before;
     }
 
-    /// Before a commit: some expired records leave with it.
+    /// Deletes some expired records before a commit, if that is due.
     fn purge_with(&mut self, session: &mut Session<'_>, operations: usize) -> rusqlite::Result<()> {
         if Instant::now() >= self.purge_at {
             self.purge_some(session, PURGE + operations)?;
@@ -315,47 +323,48 @@ impl Writer {
         Ok(())
     }
 
-    fn purge_some(&mut self, session: &mut Session<'_>, limit: usize) -> Result<usize, rusqlite::Error> {
-        let purged = match session.purge(limit) {
-            Ok(purged) => purged,
+    /// Whether it looked at all that were due.
+    fn purge_some(&mut self, session: &mut Session<'_>, limit: usize) -> Result<bool, rusqlite::Error> {
+        let all = match session.purge(limit) {
+            Ok(purged) => purged.all,
             Err(Failure::Sqlite(error)) => return Err(error),
-            Err(Failure::Own(_)) => 0,
+            Err(Failure::Own(_)) => true,
         };
         // Where there may be more, the next transaction goes on: else a stream of ever new keys
         // would outrun the purge.
-        if purged < limit {
+        if all {
             self.purge_at = Instant::now() + PURGE_EVERY;
         }
-        Ok(purged)
+        Ok(all)
     }
 
-    /// With nothing else to do: deletes expired records, if there are any.
+    /// Deletes expired records while there is no other work.
     fn housekeep(&mut self, connection: &Connection, session: &mut Session<'_>) {
         self.purge_at = Instant::now() + PURGE_AT_LEAST;
         if !matches!(self.file.standing(), Standing::Same) {
             return;
         }
-        let Ok(Some(expiry)) = session.next_expiry() else {
+        let Ok(Some(due)) = session.next_purge() else {
             return;
         };
-        let left = expiry.since(clock::now());
+        let left = due.since(clock::now());
         if left > Duration::ZERO {
             self.purge_at = Instant::now() + left.clamp(PURGE_EVERY, PURGE_AT_LEAST);
             return;
         }
-        // Nobody waits for this, so it waits for nobody.
+        // Nobody waits for this purge, so it does not wait for locks.
         let purged = connection
             .busy_timeout(Duration::ZERO)
             .and_then(|()| session.begin())
             .and_then(|()| self.purge_some(session, BATCH))
-            .and_then(|purged| session.write_floor().map(|()| purged))
-            .and_then(|purged| session.commit().map(|()| purged));
+            .and_then(|all| session.write_floor().map(|()| all))
+            .and_then(|all| session.commit().map(|()| all));
         match purged {
-            Ok(BATCH) => self.purge_at = Instant::now(),
-            Ok(_) => self.purge_at = Instant::now() + PURGE_EVERY,
+            Ok(false) => self.purge_at = Instant::now(),
+            Ok(true) => self.purge_at = Instant::now() + PURGE_EVERY,
             Err(error) => {
                 if !connection.is_autocommit() {
-                    // The next transaction cannot begin if this fails, and reopens.
+                    // If this fails, the next transaction cannot begin, and the file is opened again.
                     let _ = session.rollback();
                 }
                 if failure::is_busy(&error) {
@@ -368,8 +377,7 @@ impl Writer {
     }
 }
 
-/// What cannot be put right by asking again when a store is opened may be put right by an operator
-/// while it runs.
+/// Turns a configuration error into a transient one: while the store runs, an operator may repair the file.
 fn at_run_time(error: StoreError) -> StoreError {
     match error.kind() {
         StoreErrorKind::Configuration => {

@@ -1,4 +1,4 @@
-//! The cases.
+//! The cases that every broker's crate must pass.
 
 use std::future::{pending, ready};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{DeadLetter, Failed, Handler, Losing, Queue, Settings, Shop, emptied,
 /// How long the broker may take to refuse a dead letter.
 const REFUSED: Duration = Duration::from_secs(2);
 
-/// Runs every case, each on a queue of its own name.
+/// Runs every case, each on a queue with a name of its own.
 pub async fn every<Q: Queue>(open: impl AsyncFn(&'static str) -> Q) {
     macro_rules! cases {
         ($($case:ident,)*) => {$(
@@ -28,12 +28,13 @@ pub async fn every<Q: Queue>(open: impl AsyncFn(&'static str) -> Q) {
         what_cannot_be_handled_is_set_aside_with_its_reason_and_headers,
         a_pause_is_kept_and_holds_up_no_other_message,
         a_message_that_always_fails_is_set_aside_after_its_tries,
+        a_dead_letter_tells_the_last_error_in_one_line_of_bounded_length,
         a_message_is_delivered_once_while_it_is_worked_at,
         a_worker_that_is_shut_down_finishes_what_runs_and_the_rest_is_there_at_once,
     }
 }
 
-/// Works until the queue is empty, and gives how it ended.
+/// Runs the consumer until the queue is empty, and returns its summary.
 async fn work_off(queue: &impl Queue, settings: Settings, handler: Handler) -> Summary {
     let (end, ended) = oneshot::channel::<()>();
     let (summary, ()) = tokio::join!(queue.work(ended.map(drop).boxed(), settings, handler), async {
@@ -88,7 +89,8 @@ async fn what_cannot_be_handled_is_set_aside_with_its_reason_and_headers(queue: 
     });
     let summary = work_off(queue, Shop::settings(), handler).await;
     assert_eq!((summary.acknowledged, summary.rejected), (1, 1), "{summary:?}");
-    let letter = DeadLetter { body: "poison".into(), reason: "terminal".into(), trace: "t-poison".into() };
+    let (body, reason, trace) = ("poison".into(), "terminal".into(), "t-poison".into());
+    let letter = DeadLetter { body, reason, trace, error: "as it was told".into() };
     assert_eq!(queue.dead_letters().await, [letter]);
 }
 
@@ -108,7 +110,7 @@ async fn a_pause_is_kept_and_holds_up_no_other_message(queue: &impl Queue) {
     assert_eq!((summary.acknowledged, summary.retried), (3, 2), "{summary:?}");
     let (slow, fast) = (shop.begun("slow"), shop.begun("fast"));
     assert_eq!((slow.len(), fast.len()), (2, 2));
-    // A server's clock may tick in steps of its own.
+    // The server's clock may be coarse.
     assert!(slow[1] - slow[0] > pause - Duration::from_millis(50), "{:?}", slow[1] - slow[0]);
     assert!(fast[1] < slow[1], "the shorter pause ends first");
     assert_eq!(shop.begun("plain").len(), 1);
@@ -124,10 +126,33 @@ async fn a_message_that_always_fails_is_set_aside_after_its_tries(queue: &impl Q
     assert_eq!(shop.deliveries(), 2);
 }
 
+async fn a_dead_letter_tells_the_last_error_in_one_line_of_bounded_length(queue: &impl Queue) {
+    let shop = Shop::default();
+    let seen = shop.clone();
+    let handler = shop.notes(move |order| {
+        let first = seen.begun(&order).len() == 1;
+        let text = match order.as_str() {
+            _ if first => "of the first try".to_owned(),
+            "short" => "the bank said:\r\n100% of Müller’s € are gone\u{0}".to_owned(),
+            _ => "€".repeat(100_000),
+        };
+        ready(Err(Failed::Says(text)))
+    });
+    for order in ["long", "short"] {
+        queue.send(order).await;
+    }
+    let summary = work_off(queue, Shop::settings().max_tries(2), handler).await;
+    assert_eq!((summary.retried, summary.rejected), (2, 2), "{summary:?}");
+    let mut letters = queue.dead_letters().await;
+    letters.sort();
+    let errors: Vec<_> = letters.iter().map(|letter| letter.error.as_str()).collect();
+    assert_eq!(errors, [&format!("{}...", "€".repeat(340)), "the bank said:  100% of Müller’s € are gone"]);
+}
+
 async fn a_message_is_delivered_once_while_it_is_worked_at(queue: &impl Queue) {
     let shop = Shop::default();
     queue.send("1").await;
-    // Longer than any broker of the tests waits for a word.
+    // Longer than any broker in the tests waits for an acknowledgement.
     let summary = work_off(queue, Shop::settings(), shop.ships(Duration::from_secs(5))).await;
     assert_eq!((summary.taken, shop.deliveries()), (1, 1), "{summary:?}");
 }
@@ -151,7 +176,7 @@ async fn a_worker_that_is_shut_down_finishes_what_runs_and_the_rest_is_there_at_
     assert_eq!((shop.effects().len(), rest.replayed), (30, 0), "{rest:?}");
 }
 
-/// A worker that is dropped in the middle of a message.
+/// Drops a worker while it handles a message.
 pub async fn a_worker_that_is_dropped_leaves_its_messages_to_the_next(queue: &impl Queue) {
     let shop = Shop::default();
     queue.send("1").await;
@@ -164,7 +189,7 @@ pub async fn a_worker_that_is_dropped_leaves_its_messages_to_the_next(queue: &im
     assert_eq!(shop.effects(), ["1"]);
 }
 
-/// The dead letters are taken away before a message is rejected: it is neither lost nor acknowledged.
+/// The place for dead letters is removed before a message is rejected: the message is neither lost nor acknowledged.
 pub async fn a_message_stays_while_it_cannot_be_set_aside(queue: &impl Losing) {
     let (shop, lost) = (Shop::default(), Arc::new(Semaphore::new(0)));
     queue.send("1").await;
@@ -182,7 +207,7 @@ pub async fn a_message_stays_while_it_cannot_be_set_aside(queue: &impl Losing) {
         until("its handler runs", async || shop.deliveries() >= 1).await;
         queue.lose_dead_letters().await;
         lost.close();
-        // The broker's refusal takes a moment, or the patience for it.
+        // The broker may refuse late, or the wait for its refusal may time out.
         tokio::time::sleep(REFUSED * 3 / 2).await;
         end.send(()).unwrap();
     });

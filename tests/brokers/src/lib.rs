@@ -1,6 +1,6 @@
-//! What every broker's crate must do, checked on a real broker: the same cases for each.
+//! Tests that every broker's crate must pass on a real broker: the same cases for each.
 //!
-//! Owns the cases. What a broker is stands in each crate's `impl Queue`.
+//! Owns the cases. Each crate's `impl Queue` says how to use its broker.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,15 +24,15 @@ pub use cases::{
 };
 pub use shop::{Failed, Shop};
 
-/// A consumer whose handlers' errors say what becomes of the message.
+/// A consumer that takes the disposition of a message from its handler's error.
 pub type Settings = Consumer<fn(&Failed, u32, Disposition) -> Disposition>;
 
 /// Handles the body of a message.
 pub type Handler = Box<dyn Fn(String) -> BoxFuture<'static, Result<String, Failed>> + Send + Sync>;
 
-/// A queue of a real broker, with its dead letters, and how the crate's source takes from it.
+/// A queue of a real broker with its dead letters, and a worker on the crate's source.
 pub trait Queue: Send + Sync {
-    /// Sends a message, with the header `Trace` of the value `t-` and its body.
+    /// Sends a message, with the header `Trace` whose value is `t-` followed by the body.
     fn send(&self, body: &str) -> impl Future<Output = ()> + Send;
 
     /// Runs the crate's source over it.
@@ -43,31 +43,33 @@ pub trait Queue: Send + Sync {
         handler: Handler,
     ) -> impl Future<Output = Summary> + Send;
 
-    /// How many messages are not done with, those included that a worker has. `None` where the broker does not answer.
+    /// The number of unfinished messages, including those that a worker holds. `None` if the broker does not answer.
     fn left(&self) -> impl Future<Output = Option<u64>> + Send;
 
-    /// What was set aside, in any order.
+    /// The dead letters, in any order.
     fn dead_letters(&self) -> impl Future<Output = Vec<DeadLetter>> + Send;
 }
 
-/// A queue whose dead letters can be taken away while its worker runs.
+/// A queue whose place for dead letters can be removed while its worker runs.
 pub trait Losing: Queue {
-    /// Removes the place for what is set aside.
+    /// Removes the place for dead letters.
     fn lose_dead_letters(&self) -> impl Future<Output = ()> + Send;
 
-    /// Makes it again.
+    /// Creates it again.
     fn restore_dead_letters(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// What was set aside.
+/// A message that was set aside.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeadLetter {
     /// The message's body.
     pub body: String,
-    /// The crate's header for the reason.
+    /// The reason, from the crate's header.
     pub reason: String,
     /// The header `Trace`.
     pub trace: String,
+    /// The crate's header for the handler's last error, decoded where the broker's headers need it encoded.
+    pub error: String,
 }
 
 /// Returns once `condition` holds.

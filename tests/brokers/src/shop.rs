@@ -1,4 +1,4 @@
-//! A handler with an effect that is counted.
+//! A handler whose effects are counted.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -12,17 +12,24 @@ use crate::{Handler, Settings};
 /// Why a message was not handled.
 #[derive(Debug)]
 pub enum Failed {
-    /// This is to become of the message.
+    /// The message gets this disposition.
     Becomes(Disposition),
-    /// The handler came to no idempotent call.
+    /// The handler made no idempotent call.
     Unclaimed,
-    /// The call did not come to its body.
+    /// The same, and it says so.
+    Says(String),
+    /// The call failed with an error of idem's own.
     Idem(Error),
 }
 
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
+        match self {
+            Self::Becomes(_) => f.write_str("as it was told"),
+            Self::Unclaimed => f.write_str("no call"),
+            Self::Says(text) => f.write_str(text),
+            Self::Idem(error) => error.fmt(f),
+        }
     }
 }
 
@@ -51,7 +58,7 @@ struct Inner {
 }
 
 impl Shop {
-    /// Ten handlers at a time.
+    /// A consumer that runs ten handlers at a time.
     pub fn settings() -> Settings {
         Consumer::new().concurrency(10).dispose(choose as fn(&Failed, u32, Disposition) -> Disposition)
     }
@@ -72,7 +79,7 @@ impl Shop {
         .await
     }
 
-    /// Notes the delivery, and ships.
+    /// A handler that notes the delivery and ships the order.
     pub fn ships(&self, work: Duration) -> Handler {
         let shop = self.clone();
         self.notes(move |order| {
@@ -81,7 +88,7 @@ impl Shop {
         })
     }
 
-    /// Notes the delivery, and does this.
+    /// A handler that notes the delivery and then runs `handler`.
     pub fn notes<F>(&self, handler: impl Fn(String) -> F + Send + Sync + 'static) -> Handler
     where
         F: Future<Output = Result<String, Failed>> + Send + 'static,
@@ -93,18 +100,18 @@ impl Shop {
         })
     }
 
-    /// When handlers began with this order.
+    /// The times at which handlers began with this order.
     pub fn begun(&self, order: &str) -> Vec<Instant> {
         let begun = self.0.begun.lock().unwrap();
         begun.iter().filter(|(begun, _)| begun == order).map(|(_, at)| *at).collect()
     }
 
-    /// How often handlers began.
+    /// The number of times a handler began.
     pub fn deliveries(&self) -> usize {
         self.0.begun.lock().unwrap().len()
     }
 
-    /// The orders that were shipped, sorted; one twice that was shipped twice.
+    /// The shipped orders, sorted; an order that was shipped twice is listed twice.
     pub fn effects(&self) -> Vec<String> {
         let mut effects = self.0.effects.lock().unwrap().clone();
         effects.sort();

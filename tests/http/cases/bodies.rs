@@ -1,5 +1,5 @@
-//! Bodies through the HTTP layer, over real sockets: exact bytes, limits, streams, trailers, clients that
-//! go away, handlers that panic.
+//! Tests of bodies in the HTTP layer, over real sockets: exact bytes, limits, streams, trailers, clients that go away,
+//! handlers that panic.
 
 use crate::framework::{Server, bare, serve};
 use crate::support;
@@ -25,7 +25,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 
-/// The largest body of a request or a kept response here.
+/// The largest body of a request or of a kept response in these tests.
 pub(crate) const LIMIT: usize = 1_000;
 
 pub(crate) fn layer(
@@ -35,7 +35,7 @@ pub(crate) fn layer(
     options(builder.max_request_bytes(LIMIT).max_response_bytes(LIMIT)).build().unwrap()
 }
 
-/// A server that echoes, and counts how often.
+/// A server that echoes bodies and counts its runs.
 pub(crate) async fn echo() -> (Server, Runs) {
     let runs = Runs::default();
     let count = runs.clone();
@@ -105,7 +105,7 @@ async fn a_request_beyond_the_limit_is_413_and_takes_no_key() {
 #[tokio::test]
 async fn a_client_that_reads_only_when_it_has_sent_all_is_told_why_it_was_refused() {
     let (server, runs) = echo().await;
-    // More than the buffers of a connection hold.
+    // More than fits in the buffers of a connection.
     let large = vec![b'x'; 12 << 20];
     for (request, status) in [
         (Request::post("/echo", "k").body(&large), 413),
@@ -123,7 +123,7 @@ async fn a_client_that_reads_only_when_it_has_sent_all_is_told_why_it_was_refuse
 #[tokio::test]
 async fn a_client_that_was_told_to_send_its_body_can_send_all_of_it_and_is_told_why_it_was_refused() {
     let (server, runs) = echo().await;
-    // Its length is not known ahead, so that it must be begun before it is too large.
+    // Its length is not known in advance, so the server notices only while reading that it is too large.
     let request = Request::post("/echo", "k").header("Expect", "100-continue");
     let bytes = request.body(vec![b'x'; 12 << 20]).chunks(1 << 16).bytes();
     let head = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
@@ -144,7 +144,7 @@ async fn a_body_without_end_is_refused_at_the_limit() {
     let head =
         "POST /echo HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"k\"\r\nTransfer-Encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
-    // It is never ended: an answer can only come at the limit.
+    // The body never ends, so an answer can come only when the limit is reached.
     for _ in 0..=LIMIT {
         if stream.write_all(b"1\r\nx\r\n").await.is_err() {
             break;
@@ -158,7 +158,7 @@ async fn a_body_without_end_is_refused_at_the_limit() {
 async fn nothing_is_claimed_before_the_request_is_whole() {
     let (server, runs) = echo().await;
     let whole = Request::post("/echo", "k").body("abcdef").bytes();
-    // Two that stop in the middle; one of them goes away.
+    // Two clients stop in the middle of the body; one of them goes away.
     let mut waiting = TcpStream::connect(server.address).await.unwrap();
     waiting.write_all(&whole[..whole.len() - 3]).await.unwrap();
     let mut gone = TcpStream::connect(server.address).await.unwrap();
@@ -179,14 +179,14 @@ async fn a_body_that_is_malformed_takes_no_key() {
         "POST /echo HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"k\"\r\nTransfer-Encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(b"3\r\nabc\r\nzz\r\n").await.unwrap();
-    // It is answered, or its connection is closed: as the framework does it.
+    // The framework may answer it or close its connection.
     let _ = stream.read_to_end(&mut Vec::new()).await;
     let first = server.ask(Request::post("/echo", "k").body("abc")).await;
     assert_eq!((first.status, first.is_replay(), runs.count()), (200, false, 1));
 }
 
-/// Asks twice: the first answer must come through as the handler gave it, and the second must say that it
-/// is not kept.
+/// Sends the request twice: the first answer must arrive as the handler gave it, and the second must say that the
+/// response was not kept.
 async fn assert_goes_through_and_is_not_kept(server: &Server, path: &str, body: &[u8]) -> Answer {
     let first = server.ask(Request::post(path, path)).await;
     assert_eq!((first.status, &first.body[..], first.complete), (201, body, true), "{path}");
@@ -266,7 +266,7 @@ async fn the_first_bytes_of_a_stream_reach_the_client_before_the_last_are_made()
         assert_ne!(count, 0, "{seen}");
         seen.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
     }
-    // It is recorded by now, though it has not ended.
+    // The call is recorded by now, although the stream has not ended.
     assert_eq!(server.ask(Request::post("/events", "k")).await.problem(), "response-not-stored");
     send.send(Bytes::from_static(b"data: last\n\n")).await.unwrap();
     drop(send);
@@ -311,7 +311,7 @@ async fn a_response_that_breaks_off_breaks_off_at_the_client_too_and_is_not_kept
     assert_eq!(runs.count(), 2);
 }
 
-/// A route whose first response has these pieces, and whose later ones have the 9 bytes that all say.
+/// A route whose first response has these pieces and whose later responses have 9 bytes; all of them announce 9 bytes.
 fn promising_9_bytes(first: &'static [&'static str]) -> (Router, Runs) {
     let runs = Runs::default();
     let count = runs.clone();
@@ -323,7 +323,7 @@ fn promising_9_bytes(first: &'static [&'static str]) -> (Router, Runs) {
     (Router::new().route("/pay", post(handler)), runs)
 }
 
-/// Whether the 9 bytes that were promised come before the connection is closed.
+/// Whether the 9 bytes that were announced arrive before the connection is closed.
 async fn nine_bytes_come(server: &Server) -> bool {
     let (mut stream, mut text) = (Request::post("/pay", "k").send(server.address).await, String::new());
     let _ = stream.read_to_string(&mut text).await;
@@ -357,13 +357,13 @@ async fn a_response_that_has_no_body_may_say_the_length_that_it_would_have_and_i
             let request = Request::new(method, "/pay").header("Idempotency-Key", method);
             let answer = server.ask(request).await;
             assert_eq!(answer.is_replay(), replay, "{method}");
-            // hyper sends none with a 304, and actix-web does.
+            // hyper sends no content-length with a 304; actix-web does.
             assert!(method == "POST" || answer.text("content-length") == Some("9"));
         }
     }
 }
 
-/// A server whose handler begins, waits and ends as it is told.
+/// A server whose handler begins, waits and ends when the test says so.
 pub(crate) struct Slow {
     pub(crate) server: Server,
     pub(crate) running: Running,
@@ -436,7 +436,7 @@ async fn a_handler_that_blocks_its_thread_ends_when_it_lets_go_of_it() {
     let layer = layer(|builder| builder.handler_timeout(Duration::from_millis(20)));
     let router = Router::new().route("/returns", post(returns)).route("/awaits", post(awaits));
     let server = serve(router, layer).await;
-    // It has its response by then, and nothing is gained by throwing that away.
+    // The handler has returned its response by then, and discarding it would gain nothing.
     assert_eq!(server.ask(Request::post("/returns", "k")).await.status, 200);
     assert!(server.ask(Request::post("/returns", "k")).await.is_replay());
     assert_eq!(server.ask(Request::post("/awaits", "l")).await.problem(), "handler-failed");

@@ -1,4 +1,5 @@
-//! What the HTTP layer does with a response that answers nothing, and whom it keeps apart, over real sockets.
+//! Tests of the HTTP layer over real sockets: responses that do not answer the request, such as a 401; crashes; and
+//! clients that it keeps apart.
 
 use crate::framework::{Server, serve};
 use crate::support;
@@ -54,7 +55,7 @@ async fn a_challenge_is_kept_with_the_response_that_it_belongs_to() {
     assert_eq!((again.is_replay(), again.text("www-authenticate")), (true, Some("Bearer")));
 }
 
-/// A layer inside that ends a handler after 50 ms.
+/// An inner layer that ends a handler after 50 ms.
 async fn timed(request: AxumRequest, next: axum::middleware::Next) -> Response {
     match tokio::time::timeout(Duration::from_millis(50), next.run(request)).await {
         Ok(response) => response,
@@ -62,7 +63,7 @@ async fn timed(request: AxumRequest, next: axum::middleware::Next) -> Response {
     }
 }
 
-/// A server whose handler says whether it runs after a crash, and never ends at the first run.
+/// A server whose handler reports whether it runs after a crash, and never ends at its first run.
 async fn hanging(on_crash: OnCrash) -> (Server, Runs) {
     let runs = Runs::default();
     let count = runs.clone();

@@ -1,4 +1,4 @@
-//! draft-ietf-httpapi-idempotency-key-header-07, sentence by sentence, over a real socket. A test is named
+//! Tests of draft-ietf-httpapi-idempotency-key-header-07, sentence by sentence, over a real socket. Each test is named
 //! after its section.
 
 use crate::framework::{Server, serve};
@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 
 const DOCUMENTATION: &str = "https://api.example.com/docs/idempotency";
 
-/// A guarded API that counts what it does.
+/// A guarded API that counts its effects.
 struct Api {
     server: Server,
     runs: Runs,

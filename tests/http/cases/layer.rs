@@ -1,4 +1,4 @@
-//! What the HTTP layer keeps, replays, refuses and lets be set, over real sockets.
+//! Tests of what the HTTP layer records, replays and refuses, and of its settings, over real sockets.
 
 use crate::framework::{Server, serve};
 use crate::support;
@@ -23,7 +23,7 @@ use support::Runs;
 use tokio::sync::Semaphore;
 use tower_layer::Layer as _;
 
-/// A server whose handler counts its runs and answers as `x-status` says, with headers of every kind.
+/// A server whose handler counts its runs and answers with the status in `x-status` and headers of every kind.
 async fn api<St: Store>(layer: IdempotencyLayer<St>) -> (Server, Runs) {
     let runs = Runs::default();
     let handler = |State(runs): State<Runs>, request: HeaderMap| async move {
@@ -316,7 +316,7 @@ async fn failing_open_runs_unprotected_while_the_store_is_down() {
     assert_eq!(runs.count(), 2);
 }
 
-/// A server whose handler waits until it may end.
+/// A server whose handler waits until the test lets it end.
 async fn slow(
     options: impl FnOnce(Builder<MemoryStore>) -> Builder<MemoryStore>,
 ) -> (Server, Arc<Semaphore>, Arc<Semaphore>) {
@@ -454,7 +454,7 @@ async fn a_handler_that_lost_its_claim_gives_its_client_the_recorded_response() 
     let server = serve(router, IdempotencyLayer::shared_by_all_clients(store.clone())).await;
     let mut late = Request::post("/pay", "k").send(server.address).await;
     begun.acquire().await.unwrap().forget();
-    // As if its lease had run out while its process was stopped.
+    // As if the lease had run out while the process was stopped.
     store.forget(&record_key("k")).await.unwrap();
     let successor = server.ask(Request::post("/pay", "k")).await;
     assert_eq!((&successor.body[..], successor.is_replay()), (&b"receipt 2"[..], false));

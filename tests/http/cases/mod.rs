@@ -1,5 +1,5 @@
-//! What every framework must do with the header. The handlers are an axum router's; `crate::framework` puts the layer, and a
-//! framework, before it.
+//! Tests that every framework must pass. The handlers are those of an axum router; `crate::framework` puts the
+//! framework and the layer in front of it.
 
 pub(crate) mod bodies;
 pub(crate) mod crashes;

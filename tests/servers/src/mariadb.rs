@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::certificate;
-use crate::postgres::{NOBODY, copy, is_root, tool, unprivileged};
+use crate::installed::{missing, startable};
+use crate::postgres::{NOBODY, copy, find, is_root, tool, unprivileged};
 use crate::process::{Server, until};
 
 /// One MariaDB server, with a user `root` without a password and an empty database `idem`.
@@ -14,20 +15,30 @@ use crate::process::{Server, until};
 pub struct MariaDb(Server);
 
 impl MariaDb {
-    /// A server that does not wait for the disk: it survives `kill -9`, not a power cut.
+    /// Whether it can be started.
+    ///
+    /// # Errors
+    ///
+    /// What to do, in one line, where it is not installed.
+    pub fn installed() -> Result<(), String> {
+        let all = ["mariadb", "mariadb-install-db", "mariadbd"].iter().all(|tool| find(tool).is_some());
+        startable(all.then_some(()).ok_or_else(|| missing("MariaDB", "mysql")))
+    }
+
+    /// Starts a server that does not wait for the disk: its data survives `kill -9` but not a power cut.
     #[must_use]
     pub fn start() -> Self {
         Self::with(&["--innodb-flush-log-at-trx-commit=2"])
     }
 
-    /// A server with these options, such as `["--max-connections=20"]`, and its own defaults for the rest: it waits for
-    /// the disk.
+    /// Starts a server with these options, such as `["--max-connections=20"]`, and its own defaults for the rest: it
+    /// waits for the disk.
     #[must_use]
     pub fn with(options: &[&str]) -> Self {
         Self::prepared(new_data, options, |_| Vec::new())
     }
 
-    /// A server with TLS, whose certificate is for `localhost` and signed by itself: [`certificate`](Self::certificate).
+    /// Starts a server with TLS and a self-signed certificate for `localhost`: [`certificate`](Self::certificate).
     #[must_use]
     pub fn with_tls() -> Self {
         let prepare = |folder: &Path| {
@@ -74,7 +85,7 @@ impl MariaDb {
         self.until_ready();
     }
 
-    /// It listens before it takes statements.
+    /// The server listens before it accepts statements.
     fn until_ready(&self) {
         until("MariaDB is ready", || self.client("", "select 1").status.success());
     }
@@ -93,7 +104,7 @@ impl MariaDb {
         format!("mysql://root@127.0.0.1:{}/idem", self.0.port())
     }
 
-    /// What statements print, by the command `mariadb`: values separated by `|`, rows by line ends.
+    /// The output of statements, run by the command `mariadb`: values are separated by `|`, rows by newlines.
     #[must_use]
     pub fn sql(&self, statement: &str) -> String {
         let database = if statement.starts_with("create database") { "" } else { "idem" };
@@ -109,13 +120,13 @@ impl MariaDb {
     }
 }
 
-/// Makes a data folder, by copying one that was made before: that is much faster.
+/// Makes a data folder by copying one that was made earlier, which is much faster.
 fn new_data(folder: &Path) {
     copy(&template(), &folder.join("data"));
     give(folder);
 }
 
-/// Lets the user that the server runs as have a folder.
+/// Gives a folder to the user that the server runs as.
 fn give(folder: &Path) {
     if is_root(folder) {
         let owner = format!("{NOBODY}:{NOBODY}");
@@ -132,7 +143,7 @@ fn template() -> PathBuf {
     let template = home.join(format!("mariadb-{version}"));
     if !template.exists() {
         fs::create_dir_all(&home).unwrap();
-        // Outside `home`, which its user may not reach, and moved in whole.
+        // Made outside `home`, which the server's user may have no access to, and then moved there as a whole.
         let made = tempfile::Builder::new().prefix("idem-mariadb-").tempdir().unwrap();
         if is_root(made.path()) {
             chown(made.path(), Some(NOBODY), Some(NOBODY)).unwrap();

@@ -1,12 +1,12 @@
-//! NATS with JetStream, by the server that `scripts/test` installs.
+//! NATS with JetStream, from the server that `scripts/test` installs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::installed::{missing, required};
+use crate::installed::{at, missing, required, startable};
 use crate::process::Server;
 
-/// One node with JetStream, on files that a restart finds again.
+/// One node with JetStream, whose files survive a restart.
 #[derive(Debug)]
 pub struct Nats(Server);
 
@@ -15,12 +15,12 @@ impl Nats {
     ///
     /// # Errors
     ///
-    /// What to do, in one line, where it is not installed.
+    /// Returns an error of one line that says how to install it, if it is missing.
     pub fn installed() -> Result<(), String> {
-        program().map(drop)
+        startable(program())
     }
 
-    /// An empty one.
+    /// Starts an empty node.
     #[must_use]
     pub fn start() -> Self {
         Self(Server::start(
@@ -49,5 +49,5 @@ impl Nats {
 fn program() -> Result<PathBuf, String> {
     let installed =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/nats/embedded_nats/bin/nats-server");
-    installed.exists().then_some(installed).ok_or_else(|| missing("NATS", "nats"))
+    at(&installed).ok_or_else(|| missing("NATS", "nats"))
 }

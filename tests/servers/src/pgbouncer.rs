@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::chown;
 use std::process::Command;
 
-use crate::postgres::{NOBODY, Postgres, is_root, tool, unprivileged};
+use crate::installed::{missing, startable};
+use crate::postgres::{NOBODY, Postgres, find, is_root, tool, unprivileged};
 use crate::process::{Server, until};
 
 /// A pooler with one database, `postgres`, on one server.
@@ -12,7 +13,17 @@ use crate::process::{Server, until};
 pub struct PgBouncer(Server);
 
 impl PgBouncer {
-    /// A pooler of this mode, `session` or `transaction`, with more lines for its settings.
+    /// Whether it can be started, and a PostgreSQL behind it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error of one line that says how to install what is missing.
+    pub fn installed() -> Result<(), String> {
+        Postgres::installed()?;
+        startable(find("pgbouncer").ok_or_else(|| missing("PgBouncer", "pgbouncer")))
+    }
+
+    /// Starts a pooler in this mode, `session` or `transaction`, with more lines of settings.
     #[must_use]
     pub fn start(server: &mut Postgres, mode: &str, more: &str) -> Self {
         let behind = server.server().port();
@@ -36,18 +47,34 @@ impl PgBouncer {
                 command
             },
         ));
+        bouncer.until_ready();
+        bouncer
+    }
+
+    /// Starts it again after it was killed, and returns when it passes statements on.
+    pub fn restart(&mut self) {
+        self.0.restart();
+        self.until_ready();
+    }
+
+    fn until_ready(&self) {
         until("PgBouncer is ready", || {
             Command::new(tool("psql"))
-                .args(["-X", "-q", "-c", "select 1", &bouncer.url()])
+                .args(["-X", "-q", "-c", "select 1", &self.url()])
                 .output()
                 .unwrap()
                 .status
                 .success()
         });
-        bouncer
     }
 
-    /// `postgres://postgres@127.0.0.1:PORT/postgres`, by way of the pooler.
+    /// Its process.
+    #[must_use]
+    pub const fn server(&mut self) -> &mut Server {
+        &mut self.0
+    }
+
+    /// `postgres://postgres@127.0.0.1:PORT/postgres`, with the pooler's port.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.0.port())

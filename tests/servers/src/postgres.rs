@@ -1,14 +1,15 @@
 //! PostgreSQL, from the machine's own packages.
 
-use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::{fs, iter};
 
 use crate::certificate;
+use crate::installed::{in_path_or, missing, startable};
 use crate::process::{Server, until};
 
-/// PostgreSQL refuses to run as root; this is Debian's `nobody`.
+/// The user id of Debian's `nobody`, because PostgreSQL refuses to run as root.
 pub(crate) const NOBODY: u32 = 65_534;
 
 /// One PostgreSQL server, with a database and a superuser `postgres` without a password.
@@ -16,20 +17,30 @@ pub(crate) const NOBODY: u32 = 65_534;
 pub struct Postgres(Server);
 
 impl Postgres {
-    /// A server that does not wait for the disk: it survives `kill -9`, not a power cut.
+    /// Whether it can be started.
+    ///
+    /// # Errors
+    ///
+    /// What to do, in one line, where it is not installed.
+    pub fn installed() -> Result<(), String> {
+        let all = ["initdb", "postgres", "psql"].iter().all(|tool| find(tool).is_some());
+        startable(all.then_some(()).ok_or_else(|| missing("PostgreSQL", "postgres")))
+    }
+
+    /// Starts a server that does not wait for the disk: its data survives `kill -9` but not a power cut.
     #[must_use]
     pub fn start() -> Self {
         Self::with(&["fsync=off"])
     }
 
-    /// A server with these settings, such as `["max_connections=20"]`, and the machine's own for the
-    /// rest: it waits for the disk.
+    /// Starts a server with these settings, such as `["max_connections=20"]`, and the machine's defaults for the rest:
+    /// it waits for the disk.
     #[must_use]
     pub fn with(settings: &[&str]) -> Self {
         Self::prepared(new_cluster, settings)
     }
 
-    /// A server with TLS, whose certificate is for `localhost` and signed by itself: [`certificate`](Self::certificate).
+    /// Starts a server with TLS and a self-signed certificate for `localhost`: [`certificate`](Self::certificate).
     #[must_use]
     pub fn with_tls() -> Self {
         let prepare = |folder: &Path| {
@@ -43,6 +54,21 @@ impl Postgres {
             fs::copy(file("server.crt"), folder.join("certificate.pem")).unwrap();
         };
         Self::prepared(prepare, &["fsync=off", "ssl=on"])
+    }
+
+    /// Starts a standby of this server, which follows it by streaming replication until `pg_promote()`.
+    #[must_use]
+    pub fn standby(&self) -> Self {
+        let prepare = |folder: &Path| {
+            if is_root(folder) {
+                chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+            let mut copy = unprivileged(folder, "pg_basebackup");
+            copy.args(["--checkpoint=fast", "--write-recovery-conf", "--no-sync", "--dbname", &self.url()]);
+            let output = copy.arg("--pgdata").arg(folder.join("data")).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        };
+        Self::prepared(prepare, &["fsync=off"])
     }
 
     /// The certificate of a server with TLS.
@@ -74,7 +100,7 @@ impl Postgres {
         self.until_ready();
     }
 
-    /// It listens before it takes statements.
+    /// The server listens before it accepts statements.
     fn until_ready(&self) {
         until("PostgreSQL is ready", || self.psql("select 1").status.success());
     }
@@ -90,7 +116,7 @@ impl Postgres {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.0.port())
     }
 
-    /// What one statement prints, by `psql`: values separated by `|`, rows by line ends.
+    /// The output of one statement, run by `psql`: values are separated by `|`, rows by newlines.
     #[must_use]
     pub fn sql(&self, statement: &str) -> String {
         let output = self.psql(statement);
@@ -98,20 +124,20 @@ impl Postgres {
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
-    /// Lets transactions that begin from now on, of all sessions, only read; or lets them write again.
+    /// Makes all transactions that begin from now on, in all sessions, read-only; or lets them write again.
     pub fn read_only(&self, only: bool) {
         let _ = self.sql(&format!("alter system set default_transaction_read_only = {only}"));
         let _ = self.sql("select pg_reload_conf()");
     }
 
-    /// Lets no file of it grow beyond so many bytes, as if its disk were full there; `None` gives the room back.
-    /// From 16 MiB on, its log of transactions is not in the way.
+    /// Limits the size of every file of the server, as if its disk were full; `None` removes the limit. A limit of 16
+    /// MiB or more does not affect its transaction log.
     pub fn limit_files(&self, bytes: Option<u64>) {
         let soft = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
         let server = self.0.id().expect("it runs").to_string();
-        // Its sessions are children of it; those to come have its limit.
+        // Its sessions are child processes; new ones inherit its limit.
         for id in children(&server).chain([server.clone()]) {
-            // As its own user, who may do that without any right, up to the limit that is fixed.
+            // As the server's own user, who needs no privilege for it, up to the hard limit.
             let mut command = unprivileged(self.0.folder(), "prlimit");
             let done = command.args(["--pid", &id]).arg(format!("--fsize={soft}:")).output().unwrap();
             let gone = !Path::new("/proc").join(&id).exists();
@@ -136,11 +162,11 @@ fn children(parent: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// A program, as a user that is not root.
+/// A command that runs a program as a user other than root.
 pub(crate) fn unprivileged(folder: &Path, program: &str) -> Command {
     let mut command;
     if is_root(folder) {
-        // A change of user forgets the signal that our own wrapper asked for.
+        // A change of user clears the signal that our own wrapper asked for.
         command = Command::new("setpriv");
         command.args([&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}")]);
         command.args(["--clear-groups", "--pdeathsig", "KILL", "--"]).arg(tool(program));
@@ -150,24 +176,23 @@ pub(crate) fn unprivileged(folder: &Path, program: &str) -> Command {
     command
 }
 
-/// Whether we are root, to whom our own new folders belong.
+/// Whether this process runs as root, which then owns the folders it makes.
 pub(crate) fn is_root(folder: &Path) -> bool {
     matches!(fs::metadata(folder).unwrap().uid(), 0 | NOBODY)
 }
 
-/// The program of that name, from Debian's folder where it is not on the path.
+/// The path of the program with this name, in Debian's folder if it is not on the `PATH`.
 pub(crate) fn tool(name: &str) -> PathBuf {
-    let on_path = std::env::var_os("PATH").unwrap_or_default();
-    let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    std::env::split_paths(&on_path)
-        .chain([PathBuf::from("/usr/sbin")])
-        .chain(installed.map(|version| version.path().join("bin")))
-        .map(|folder| folder.join(name))
-        .find(|path| path.exists())
-        .unwrap_or_else(|| panic!("{name} is not installed: run scripts/test, which installs it"))
+    find(name).unwrap_or_else(|| panic!("{name} is not installed: run scripts/test, which installs it"))
 }
 
-/// Makes a data folder, by copying one that was made before: that is three times as fast.
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
+    let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let folders = installed.map(|version| version.path().join("bin"));
+    in_path_or(name, iter::once(PathBuf::from("/usr/sbin")).chain(folders))
+}
+
+/// Makes a data folder by copying one that was made earlier, which is three times as fast.
 fn new_cluster(folder: &Path) {
     let data = folder.join("data");
     copy(&template(), &data);
@@ -185,7 +210,7 @@ fn template() -> PathBuf {
     let template = home.join(name.trim_matches('-'));
     if !template.exists() {
         fs::create_dir_all(&home).unwrap();
-        // Outside `home`, which its user may not reach, and moved in whole.
+        // Made outside `home`, which the server's user may have no access to, and then moved there as a whole.
         let made = tempfile::Builder::new().prefix("idem-initdb-").tempdir().unwrap();
         if is_root(made.path()) {
             chown(made.path(), Some(NOBODY), Some(NOBODY)).unwrap();

@@ -1,4 +1,4 @@
-//! A server's process, its port and its folder.
+//! The process of a server, with its port and its folder.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -9,15 +9,15 @@ use std::{fmt, fs, io, thread};
 
 use tempfile::TempDir;
 
-/// How often a start is tried: another test may take the port between its choice and its use.
+/// The number of attempts to start a server: another test may take the port between its choice and its use.
 const TRIES: usize = 5;
 
-/// How long a server may take to start or to end.
+/// The longest time that a server may take to start or to end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 type Recipe = Box<dyn Fn(u16, &Path) -> Command + Send + Sync>;
 
-/// A server of our own. It does not outlive its drop, nor the process that started it.
+/// A running server. It ends when it is dropped or when the process that started it ends.
 pub struct Server {
     port: u16,
     folder: TempDir,
@@ -26,8 +26,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts what `recipe` says for a port and a folder, and returns once it listens there.
-    /// `prepare` is called once with the folder.
+    /// Starts the command that `recipe` makes for a port and a folder, and returns once it listens there. `prepare` is
+    /// called once with the folder.
     pub fn start(
         prepare: impl FnOnce(&Path),
         recipe: impl Fn(u16, &Path) -> Command + Send + Sync + 'static,
@@ -75,38 +75,41 @@ impl Server {
         false
     }
 
-    /// Where it listens.
+    /// The port that it listens on.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its folder, which it also takes with it when it ends.
+    /// Its folder, which is removed when the server is dropped.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// What it has written.
+    /// Its log.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Its process, unless it was ended.
+    /// The id of its process, unless it was ended.
     #[must_use]
     pub fn id(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Sends a signal, such as `-STOP`, `-CONT` or `-INT`.
+    /// Sends a signal, such as `-STOP`, `-CONT` or `-INT`. After `-STOP`, returns once the process does nothing any more.
     pub fn signal(&self, signal: &str) {
         if let Some(id) = self.id() {
             assert!(Command::new("kill").args([signal, &id.to_string()]).status().unwrap().success());
+            if signal == "-STOP" {
+                until("the server has stopped", || is_stopped(id));
+            }
         }
     }
 
-    /// `kill -9`, and returns once it is gone.
+    /// Ends it with `kill -9`, and returns once it is gone.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -114,7 +117,7 @@ impl Server {
         }
     }
 
-    /// Asks it to end by this signal, and returns once it has.
+    /// Sends this signal, which must end it, and returns once it has ended.
     pub fn stop(&mut self, signal: &str) {
         self.signal(signal);
         if let Some(child) = &mut self.child {
@@ -136,6 +139,42 @@ impl fmt::Debug for Server {
     }
 }
 
+/// One process. Its id alone would not do: another process may have it soon after.
+#[cfg(test)]
+pub(crate) struct Life {
+    id: u32,
+    began: Option<String>,
+}
+
+#[cfg(test)]
+impl Life {
+    /// The running process of a server.
+    pub(crate) fn of(server: &Server) -> Self {
+        let id = server.id().unwrap();
+        let began = began(id);
+        assert!(began.is_some(), "process {id} is not there");
+        Self { id, began }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        began(self.id) != self.began
+    }
+}
+
+/// When a process began, in ticks since the machine did: the 22nd field of its `stat`, the 20th after its name.
+#[cfg(test)]
+fn began(id: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19).map(str::to_owned)
+}
+
+/// Whether all threads of a process are stopped: on a busy machine each runs on until it is to be scheduled.
+fn is_stopped(id: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
+    let mut states = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+    states.all(|state| state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
+}
+
 /// A port that nobody listened on a moment ago.
 #[must_use]
 pub fn free_port() -> u16 {
@@ -152,8 +191,8 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The same command under `setpriv`, which has the kernel end it when its parent is gone: a test that
-/// is killed leaves no server behind.
+/// The same command under `setpriv`, which makes the kernel end it when its parent is gone: a killed test leaves no
+/// server behind.
 fn with_parent(command: &Command, log: fs::File) -> Command {
     let mut wrapped = Command::new("setpriv");
     wrapped.args(["--pdeathsig", "KILL"]).arg("--");
@@ -169,7 +208,7 @@ fn with_parent(command: &Command, log: fs::File) -> Command {
     wrapped
 }
 
-/// Spawns on a thread that does not end: for the kernel, the parent is the thread.
+/// Spawns on a thread that does not end, because for the kernel the parent is the thread.
 fn spawn(command: Command) -> io::Result<Child> {
     type Order = (Command, mpsc::SyncSender<io::Result<Child>>);
     static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {

@@ -1,11 +1,11 @@
-//! Runs a program of this workspace as a process, and reads its one line of JSON.
+//! Runs a program of this workspace as a process and reads the line of JSON that it prints.
 #![allow(missing_docs, reason = "fields and methods are named after what they give")]
 
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-/// How a process ended.
+/// The result of a process that has ended.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -14,7 +14,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// The one line on stdout.
+    /// The line on stdout, as JSON.
     pub fn json(&self) -> Value {
         assert_eq!(self.stdout.lines().count(), 1, "{self:?}");
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -29,7 +29,7 @@ impl Ended {
     }
 }
 
-/// A process that does not outlive the test.
+/// A process that is killed when this is dropped.
 pub struct Process(Option<Child>);
 
 impl Process {
@@ -48,7 +48,7 @@ impl Process {
         }
     }
 
-    /// `kill SIGNAL`, with `-KILL`, `-STOP` or `-CONT`.
+    /// Sends a signal: `-KILL`, `-STOP` or `-CONT`.
     pub fn signal(&self, signal: &str) {
         let id = self.0.as_ref().unwrap().id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());

@@ -1,16 +1,15 @@
-//! RabbitMQ, as Debian packages it.
+//! RabbitMQ, from Debian's packages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::installed::{missing, required};
+use crate::installed::{at, in_path_or, missing, required, startable};
 use crate::process::{Server, free_port};
 
-/// A RabbitMQ node of its own, with the user `guest` and what it is told kept on disk. It takes about ten
-/// seconds to start.
+/// A RabbitMQ node with the user `guest`, which keeps durable data on disk. It takes about ten seconds to start.
 #[derive(Debug)]
 pub struct RabbitMq {
-    // Ended before the port mapper that it is registered with.
+    // Dropped before the port mapper that it is registered with.
     node: Server,
     port_mapper: Server,
 }
@@ -20,16 +19,17 @@ impl RabbitMq {
     ///
     /// # Errors
     ///
-    /// What to do, in one line, where it is not installed.
+    /// Returns an error of one line that says how to install it, if it is missing.
     pub fn installed() -> Result<(), String> {
-        script().map(drop)
+        let mapper = in_path_or("epmd", []).ok_or_else(|| missing("RabbitMQ", "rabbitmq"));
+        startable(script().and(mapper))
     }
 
-    /// An empty one.
+    /// Starts an empty node.
     #[must_use]
     pub fn start() -> Self {
         required(script());
-        // Otherwise the node would start one that outlives it.
+        // Otherwise the node would start a port mapper that outlives it.
         let port_mapper = Server::start(
             |_| {},
             |port, _| {
@@ -57,8 +57,8 @@ impl RabbitMq {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.node.port())
     }
 
-    /// How many messages there are in the queues whose names begin so, but for dead letters: those included that
-    /// somebody was given and has not acknowledged.
+    /// The number of messages in the queues whose names begin with `queues`, without dead letters but including
+    /// messages that were delivered and not acknowledged.
     #[must_use]
     pub fn messages(&self, queues: &str) -> u64 {
         let text = self.tell(&["list_queues", "--no-table-headers", "name", "messages"]);
@@ -67,13 +67,13 @@ impl RabbitMq {
         counts.map(|(_, count)| count.parse::<u64>().unwrap()).sum()
     }
 
-    /// Has the node write down which queues there are, which it does a while after they are declared: one that is killed
-    /// before has lost them.
+    /// Makes the node save the list of its queues. By itself it does so only a while after they are declared, and a
+    /// node that is killed earlier loses them.
     pub fn remember_queues(&self) {
         self.tell(&["eval", "mnesia:sync_log()."]);
     }
 
-    /// What the node's tool prints.
+    /// The output of the node's tool.
     fn tell(&self, arguments: &[&str]) -> String {
         let mut tool = Command::new("/usr/lib/rabbitmq/bin/rabbitmqctl");
         tool.args(["-q", "-n", &name(self.node.port())])
@@ -86,7 +86,7 @@ impl RabbitMq {
         String::from_utf8(answer.stdout).unwrap()
     }
 
-    /// Its process. What was persistent in durable queues is there again after a restart.
+    /// Its process. Persistent messages in durable queues survive a restart.
     #[must_use]
     pub const fn server(&mut self) -> &mut Server {
         &mut self.node
@@ -94,9 +94,9 @@ impl RabbitMq {
 }
 
 fn script() -> Result<PathBuf, String> {
-    // Of the package itself, and not the one in the path, which changes the user.
-    let script = Path::new("/usr/lib/rabbitmq/bin/rabbitmq-server");
-    if script.exists() { Ok(script.to_owned()) } else { Err(missing("RabbitMQ", "rabbitmq")) }
+    // The package's own script; the one on the `PATH` changes the user.
+    let script = at(Path::new("/usr/lib/rabbitmq/bin/rabbitmq-server"));
+    script.ok_or_else(|| missing("RabbitMQ", "rabbitmq"))
 }
 
 fn name(port: u16) -> String {
@@ -106,7 +106,7 @@ fn name(port: u16) -> String {
 fn node(port: u16, mapper_port: u16, distribution_port: u16, folder: &Path) -> Command {
     let mut command = Command::new(required(script()));
     command
-        // So that the node is the process that was started, and not a child of it.
+        // Makes the started process itself the node, and not the parent of it.
         .env("RUNNING_UNDER_SYSTEMD", "true")
         .env("RABBITMQ_NODENAME", name(port))
         .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")
@@ -121,7 +121,7 @@ fn node(port: u16, mapper_port: u16, distribution_port: u16, folder: &Path) -> C
         .env("RABBITMQ_LOG_BASE", folder.join("logs"))
         .env("RABBITMQ_LOGS", "-")
         .env("RABBITMQ_PID_FILE", folder.join("pid"))
-        // Two schedulers are as many as there are cores, and it spins less.
+        // Two schedulers, one for each core, and less spinning.
         .env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "+S 2:2 +sbwt none")
         .env("HOME", folder);
     command
@@ -130,23 +130,23 @@ fn node(port: u16, mapper_port: u16, distribution_port: u16, folder: &Path) -> C
 #[cfg(test)]
 mod tests {
     use std::net::TcpStream;
-    use std::path::Path;
 
     use super::RabbitMq;
+    use crate::process::Life;
 
     #[test]
     fn a_rabbitmq_node_and_its_port_mapper_end_with_their_owner() {
         let mut rabbit = RabbitMq::start();
-        let (id, port) = (rabbit.server().id().unwrap(), rabbit.server().port());
-        let mapper = rabbit.port_mapper.id().unwrap();
+        let (node, port) = (Life::of(rabbit.server()), rabbit.server().port());
+        let mapper = Life::of(&rabbit.port_mapper);
         rabbit.server().kill();
-        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+        assert!(node.is_over());
         rabbit.server().restart();
         assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
-        let again = rabbit.server().id().unwrap();
+        let again = Life::of(rabbit.server());
+        assert!(!again.is_over() && !mapper.is_over());
         drop(rabbit);
-        for id in [id, again, mapper] {
-            assert!(!Path::new(&format!("/proc/{id}")).exists());
-        }
+        assert!(again.is_over());
+        assert!(mapper.is_over());
     }
 }

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::installed::{is_there, missing};
+use crate::installed::{in_path_or, missing, startable};
 use crate::process::Server;
 
-/// One Redis node, without persistence unless asked for.
+/// One Redis node, without persistence unless its arguments enable it.
 #[derive(Debug)]
 pub struct Redis(Server);
 
@@ -15,18 +15,18 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// What to do, in one line, where it is not installed.
+    /// Returns an error of one line that says how to install it, if it is missing.
     pub fn installed() -> Result<(), String> {
-        if is_there(&program()) { Ok(()) } else { Err(missing("Redis", "redis")) }
+        startable(in_path_or(&program(), []).ok_or_else(|| missing("Redis", "redis")))
     }
 
-    /// A node that keeps nothing on disk.
+    /// Starts a node that keeps nothing on disk.
     #[must_use]
     pub fn start() -> Self {
         Self::with(&[])
     }
 
-    /// A node with these further arguments, such as `["--appendonly", "yes"]`.
+    /// Starts a node with these additional arguments, such as `["--appendonly", "yes"]`.
     #[must_use]
     pub fn with(arguments: &[&str]) -> Self {
         if let Err(missing) = Self::installed() {
@@ -45,8 +45,8 @@ impl Redis {
         ))
     }
 
-    /// A node that takes TLS only, with a certificate for 127.0.0.1 that `certificate.pem` in its folder
-    /// vouches for.
+    /// Starts a node that accepts only TLS, with a certificate for 127.0.0.1. To verify it, trust `certificate.pem` in
+    /// its folder.
     #[must_use]
     pub fn with_tls() -> Self {
         Self(Server::start(certificate, |port, folder| {
@@ -66,7 +66,7 @@ impl Redis {
         format!("redis://127.0.0.1:{}/", self.0.port())
     }
 
-    /// Where it listens.
+    /// The port that it listens on.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.0.port()

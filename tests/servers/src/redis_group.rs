@@ -1,4 +1,4 @@
-//! Several Redis servers that make one: a cluster, or a master with a replica and sentinels.
+//! Groups of Redis servers: a cluster, or a master with a replica and sentinels.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -11,7 +11,7 @@ use crate::redis::{Redis, program};
 pub struct RedisCluster(Vec<Server>);
 
 impl RedisCluster {
-    /// A cluster whose nodes keep nothing on disk.
+    /// Starts a cluster whose nodes keep nothing on disk.
     #[must_use]
     pub fn start() -> Self {
         let cluster = Self((0..3).map(|_| node()).collect());
@@ -40,7 +40,7 @@ impl RedisCluster {
         &mut self.0[node]
     }
 
-    /// Moves this many slots from one node to another, with their keys, and returns when it is done.
+    /// Moves this many slots, with their keys, from one node to another, and returns when all are moved.
     pub fn move_slots(&self, from: usize, to: usize, count: u32) {
         let id = |node: usize| ask(self.0[node].port(), &["cluster", "myid"]).trim().to_owned();
         let (entry, from, to) = (format!("127.0.0.1:{}", self.0[0].port()), id(from), id(to));
@@ -65,7 +65,7 @@ fn node() -> Server {
         |_| {},
         |port, folder| {
             let noted = folder.join("bus-port");
-            // 10,000 above the port, as it would be, need not be a port.
+            // The default, 10,000 above the port, may not be a valid port.
             if !folder.join("nodes.conf").exists() {
                 fs::write(&noted, free_port().to_string()).unwrap();
             }
@@ -87,22 +87,21 @@ fn node() -> Server {
     )
 }
 
-/// A master, a replica of it, and three sentinels that promote the replica when the master is gone for half
-/// a second.
+/// A master, its replica, and three sentinels that promote the replica when the master has been gone for half a second.
 #[derive(Debug)]
 pub struct RedisSentinel {
-    /// The master, at first.
+    /// The server that is the master at first.
     pub master: Redis,
-    /// The replica, at first.
+    /// The server that is the replica at first.
     pub replica: Redis,
     sentinels: Vec<Server>,
 }
 
 impl RedisSentinel {
-    /// What the sentinels call the master.
+    /// The sentinels' name for the master.
     pub const SERVICE: &str = "primary";
 
-    /// Servers with these further arguments, such as `["--appendonly", "yes"]`.
+    /// Starts the servers with these additional arguments, such as `["--appendonly", "yes"]`.
     #[must_use]
     pub fn with(arguments: &[&str]) -> Self {
         let common =
@@ -130,7 +129,7 @@ impl RedisSentinel {
         self.sentinels.iter().map(|sentinel| format!("redis://127.0.0.1:{}/", sentinel.port())).collect()
     }
 
-    /// Returns once the sentinels name the replica, and it is a master.
+    /// Returns once the sentinels name the replica as the master and it has become one.
     pub fn until_promoted(&self) {
         let port = self.replica.port();
         for sentinel in &self.sentinels {

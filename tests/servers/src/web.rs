@@ -1,4 +1,4 @@
-//! A server on a real socket, and a client that shows every byte of an answer.
+//! A server on a real socket, and a client that returns every byte of an answer.
 #![allow(missing_docs, reason = "fields and methods are named after what they give")]
 
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// How long an answer may take.
+/// The longest time that an answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server in this process; it ends with its owner.
+/// A server in this process. It ends when it is dropped.
 pub struct Server {
     pub address: SocketAddr,
     task: JoinHandle<()>,
@@ -74,7 +74,7 @@ impl Request {
         self.header("Content-Type", "application/json").body(body)
     }
 
-    /// As many chunks as there are bytes of each of these sizes.
+    /// Encodes the body as chunks of this size.
     pub fn chunks(mut self, size: usize) -> Self {
         let mut chunked = Vec::new();
         for chunk in self.body.chunks(size) {
@@ -87,7 +87,7 @@ impl Request {
         self
     }
 
-    /// What stands on the wire.
+    /// The bytes that are sent.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.head.clone();
         if self.chunked {
@@ -101,10 +101,10 @@ impl Request {
         bytes
     }
 
-    /// Sends it and leaves the connection open.
+    /// Sends the request and leaves the connection open.
     pub async fn send(&self, address: SocketAddr) -> TcpStream {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // A server that refuses a large body need not read it all.
+        // A server that refuses a large body may not read all of it.
         let _ = stream.write_all(&self.bytes()).await;
         stream
     }
@@ -117,15 +117,15 @@ impl Request {
 /// The fields of a message, in order, with names in lower case.
 type Fields = Vec<(String, Vec<u8>)>;
 
-/// An answer, whole.
+/// A whole answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
-    /// In order, names in lower case.
+    /// The headers, in order, with names in lower case.
     pub headers: Fields,
     pub body: Vec<u8>,
     pub trailers: Fields,
-    /// Whether the body came to its end.
+    /// Whether the body arrived completely.
     pub complete: bool,
 }
 
@@ -175,7 +175,7 @@ impl Answer {
         self.headers.iter().filter(|(other, _)| other == name).map(|(_, value)| &value[..]).collect()
     }
 
-    /// The one value of a header.
+    /// The value of a header that occurs at most once.
     pub fn text(&self, name: &str) -> Option<&str> {
         let all = self.all(name);
         assert!(all.len() < 2, "several values of {name}");
@@ -191,7 +191,7 @@ impl Answer {
         self.text("idempotency-replayed").is_some()
     }
 
-    /// The last part of a problem's `type`, having checked its form.
+    /// The last part of a problem's `type`, after a check of the problem's form.
     pub fn problem(&self) -> String {
         assert_eq!(self.text("content-type"), Some("application/problem+json"), "{self:?}");
         let problem = self.json();
@@ -207,8 +207,8 @@ impl Answer {
         self.text("retry-after").unwrap().parse().unwrap()
     }
 
-    /// What a replay must share with the first answer: everything but what is for one connection, one
-    /// moment or one client.
+    /// The parts of the answer that a replay must share with the first answer: everything except what belongs to one
+    /// connection, one moment or one client.
     pub fn lasting(&self) -> (u16, Fields, Vec<u8>) {
         let passing = [
             "date",

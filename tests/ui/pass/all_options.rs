@@ -17,6 +17,7 @@ use idem::{Error, MemoryStore, idempotent};
     record_if = |_| true,
     upgrade = |_| None,
     steps = "strict",
+    claim_durability = "full",
     store_timeout = "2s",
     fail_open,
     detach,

@@ -1,4 +1,4 @@
-//! Tests of idem-kafka against a broker of Kafka's protocol.
+//! Tests of idem-kafka against a broker that speaks Kafka's protocol.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use idem_broker_tests::{Queue as _, Shop, emptied, until};
 use idem_test_servers::Kafka;
+use rdkafka::mocking::MockCluster;
 
-use crate::support::Orders;
+use crate::support::{Orders, PARTITIONS};
 
-/// Two workers, of which the second comes while the first works; `work` is how long each order takes.
+/// Runs two workers, of which the second joins while the first works; `work` is how long each order takes.
 async fn second_worker_comes(assignors: &str, work: Duration, orders: usize) -> Shop {
     let (kafka, shop) = (Kafka::start(), Shop::default());
     let queue = Orders::with(&kafka.servers(), "orders", false, assignors).await;
@@ -35,15 +36,15 @@ async fn second_worker_comes(assignors: &str, work: Duration, orders: usize) -> 
 #[tokio::test]
 async fn partitions_that_go_to_another_worker_go_when_what_is_in_work_is_done() {
     let shop = second_worker_comes("range,roundrobin", Duration::from_millis(400), 100).await;
-    // Nobody was given what another had.
+    // No message was delivered to both workers.
     assert_eq!(shop.deliveries(), 100);
 }
 
 #[tokio::test]
 async fn what_takes_too_long_is_in_flight_for_the_next_worker_and_is_not_done_twice() {
-    // Longer than partitions that are to go are kept.
+    // Longer than `hand_over` keeps a revoked partition.
     let shop = second_worker_comes("range,roundrobin", Duration::from_secs(6), 20).await;
-    // The other one was given some of what the first was still at.
+    // The second worker got some messages that the first was still handling.
     assert!(shop.deliveries() > 20);
 }
 
@@ -51,4 +52,57 @@ async fn what_takes_too_long_is_in_flight_for_the_next_worker_and_is_not_done_tw
 async fn partitions_go_one_by_one_with_the_cooperative_assignor() {
     let shop = second_worker_comes("cooperative-sticky", Duration::from_millis(400), 100).await;
     assert_eq!(shop.deliveries(), 100);
+}
+
+/// Drops a worker whose handlers never end, this time after a second worker was started.
+async fn dropped(orders: &Orders, after: Duration) {
+    let shop = Shop::default();
+    for order in 100..120 {
+        orders.send(&order.to_string()).await;
+    }
+    let mut first = Box::pin(orders.work(pending().boxed(), Shop::settings(), shop.notes(|_| pending())));
+    tokio::select! {
+        ended = &mut first => panic!("{ended:?}"),
+        () = until("the first works", async || shop.deliveries() >= 10) => {}
+    }
+    let mut second = Box::pin(orders.work(pending().boxed(), Shop::settings(), shop.ships(Duration::ZERO)));
+    tokio::select! {
+        ended = &mut first => panic!("{ended:?}"),
+        ended = &mut second => panic!("{ended:?}"),
+        () = tokio::time::sleep(after) => {}
+    }
+    drop(first);
+    tokio::select! {
+        ended = &mut second => panic!("{ended:?}"),
+        () = until("all are shipped", async || shop.effects().len() >= 20) => {}
+    }
+    let all: Vec<_> = (100..120).map(|order| order.to_string()).collect();
+    assert_eq!(shop.effects(), all);
+}
+
+const ASSIGNORS: [(&str, &str); 2] = [("eager", "range,roundrobin"), ("cooperative", "cooperative-sticky")];
+
+#[tokio::test]
+async fn a_worker_that_is_dropped_leaves_its_messages_to_one_that_has_joined() {
+    for (name, assignors) in ASSIGNORS {
+        let kafka = Kafka::start();
+        let orders = Orders::with(&kafka.servers(), name, false, assignors).await;
+        // Longer than `hand_over` keeps a revoked partition.
+        dropped(&orders, Duration::from_secs(9)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_is_dropped_while_another_joins_leaves_its_messages_to_it() {
+    for (name, assignors) in ASSIGNORS {
+        // From the moment when the second worker asks to join to the time when the first waits for its messages in work.
+        for after in [0, 300, 4_000] {
+            let kafka = MockCluster::new(1).unwrap();
+            for topic in [name.to_owned(), format!("{name}-dead")] {
+                kafka.create_topic(&topic, PARTITIONS, 1).unwrap();
+            }
+            let orders = Orders::on(&kafka.bootstrap_servers(), name, false, assignors);
+            dropped(&orders, Duration::from_millis(after)).await;
+        }
+    }
 }

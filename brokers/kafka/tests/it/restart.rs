@@ -17,7 +17,7 @@ async fn a_broker_that_is_restarted_loses_nothing_and_the_worker_goes_on() {
     for order in 0..100 {
         orders.send(&order.to_string()).await;
     }
-    // In a task of its own: what `run_until` returns is `Send`.
+    // In a task of its own, which also shows that the future of `run_until` is `Send`.
     let (worker, handler) = (orders.clone(), shop.ships(Duration::from_millis(50)));
     let worker = tokio::spawn(async move { worker.work(pending().boxed(), Shop::settings(), handler).await });
     until("it works", async || shop.effects().len() > 20).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Queue, Settings};
-use idem_kafka::{REASON, Received, Source, Summary};
+use idem_kafka::{ERROR, REASON, Received, Source, Summary};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
@@ -27,6 +27,9 @@ pub(crate) struct Orders {
     looking: Arc<BaseConsumer>,
     pub(crate) name: &'static str,
     retries: bool,
+    /// How long a worker waits before it joins the group. The test broker does not answer a worker that joins while the group's
+    /// leader leaves, and then no worker gets the partitions; librdkafka's mock broker does answer.
+    pub(crate) join_after: Duration,
 }
 
 impl Orders {
@@ -36,11 +39,20 @@ impl Orders {
 
     /// With a retry topic, and with these assignors.
     pub(crate) async fn with(servers: &str, name: &'static str, retries: bool, assignors: &str) -> Self {
+        let orders = Self::on(servers, name, retries, assignors);
+        for topic in [name.to_owned(), format!("{name}-retry"), format!("{name}-dead")] {
+            orders.create(&topic).await;
+        }
+        orders
+    }
+
+    /// On topics that exist.
+    pub(crate) fn on(servers: &str, name: &'static str, retries: bool, assignors: &str) -> Self {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", servers);
         let admin: AdminClient<_> = config.create().unwrap();
         let mut producing = config.clone();
-        // Asked for the end of a partition, the test broker answers with the begin of its last batch.
+        // The test broker returns the start of the last batch as the end of a partition, so each batch has one message.
         producing.set("acks", "all").set("batch.num.messages", "1");
         config
             .set("group.id", format!("{name}-shippers"))
@@ -48,11 +60,7 @@ impl Orders {
             .set("session.timeout.ms", "6000")
             .set("partition.assignment.strategy", assignors);
         let (looking, producer) = (Arc::new(config.create().unwrap()), producing.create().unwrap());
-        let orders = Self { config, admin, producer, looking, name, retries };
-        for topic in [name.to_owned(), format!("{name}-retry"), format!("{name}-dead")] {
-            orders.create(&topic).await;
-        }
-        orders
+        Self { config, admin, producer, looking, name, retries, join_after: Duration::ZERO }
     }
 
     async fn create(&self, topic: &str) {
@@ -69,7 +77,7 @@ impl Orders {
         if self.retries { source.retry_topic(format!("{}-retry", self.name)) } else { source }
     }
 
-    /// How many messages of these the group has not committed.
+    /// How many messages of these topics the group has not committed.
     async fn not_committed(&self, topics: Vec<String>) -> Option<u64> {
         let looking = self.looking.clone();
         let count = move || {
@@ -97,13 +105,14 @@ impl Queue for Orders {
     async fn send(&self, body: &str) {
         let trace = format!("t-{body}");
         let headers = OwnedHeaders::new().insert(Header { key: "Trace", value: Some(&trace) });
-        // Keys that differ spread duplicates over the partitions.
+        // Different keys spread duplicates over the partitions.
         let key = SENT.fetch_add(1, Ordering::Relaxed).to_string();
         let record = FutureRecord::to(self.name).payload(body).key(&key).headers(headers);
         self.producer.send(record, PATIENCE).await.unwrap();
     }
 
     async fn work(&self, shutdown: BoxFuture<'static, ()>, settings: Settings, handler: Handler) -> Summary {
+        tokio::time::sleep(self.join_after).await;
         self.source().run_until(shutdown, settings, |order| handler(body(order))).await.unwrap()
     }
 
@@ -131,7 +140,8 @@ impl Queue for Orders {
                     String::from_utf8(value.to_vec()).unwrap()
                 };
                 let body = String::from_utf8(letter.payload().unwrap().to_vec()).unwrap();
-                letters.push(DeadLetter { body, reason: header(REASON), trace: header("Trace") });
+                let (reason, trace, error) = (header(REASON), header("Trace"), header(ERROR));
+                letters.push(DeadLetter { body, reason, trace, error });
             }
             letters
         };

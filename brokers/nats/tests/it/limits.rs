@@ -1,4 +1,4 @@
-//! What JetStream limits, and what the source makes of it.
+//! JetStream's limits, and how the source handles them.
 
 use std::future::{pending, ready};
 use std::time::Duration;
@@ -27,6 +27,7 @@ async fn a_message_at_its_last_delivery_is_set_aside_before_the_server_forgets_i
     }
     let letters = orders.dead_letters().await;
     assert_eq!((letters[0].body.as_str(), letters[0].reason.as_str()), ("1", "exhausted"));
+    assert_eq!(letters[0].error, "as it was told");
     assert_eq!(shop.deliveries(), 2);
 }
 
@@ -56,4 +57,21 @@ async fn the_streams_age_is_the_horizon_that_a_ttl_is_held_against() {
     });
     // The stream keeps messages for seven days, the operation its results for one.
     assert_eq!(summary.forgetful.keys().collect::<Vec<_>>(), ["orders.ship"]);
+}
+
+#[tokio::test]
+async fn a_message_without_room_for_the_error_is_set_aside_without_it() {
+    let nats = Nats::start();
+    let orders = Orders::open(&nats.url(), "orders").await;
+    // The server's `max_payload`, less the space of the dead letter's other headers.
+    let body = "x".repeat((1 << 20) - 300);
+    orders.jetstream.publish("orders", body.into()).await.unwrap().await.unwrap();
+    let shop = Shop::default();
+    let poison = shop.notes(|_| ready(Err(Failed::Says("€".repeat(1_000)))));
+    tokio::select! {
+        ended = orders.work(pending().boxed(), Shop::settings().max_tries(1), poison) => panic!("{ended:?}"),
+        () = until("it was set aside", async || orders.left().await == Some(0)) => {}
+    }
+    let letters = orders.dead_letters().await;
+    assert_eq!((letters[0].reason.as_str(), letters[0].error.as_str()), ("exhausted", ""));
 }

@@ -8,7 +8,7 @@ use async_nats::jetstream::{self, Context};
 use async_nats::{HeaderMap, header::IntoHeaderName as _};
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
-use idem_nats::{REASON, Source, Summary};
+use idem_nats::{ERROR, REASON, Source, Summary};
 
 pub(crate) const ACK_WAIT: Duration = Duration::from_secs(2);
 
@@ -57,7 +57,7 @@ impl Queue for Orders {
     async fn send(&self, body: &str) {
         let mut headers = HeaderMap::new();
         headers.insert("Trace", format!("t-{body}"));
-        // The server would refuse a copy with this one elsewhere.
+        // The server would refuse a copy with this header in another stream.
         headers.insert("Nats-Expected-Stream", self.name);
         let (subject, payload) = (self.name.to_owned(), body.to_owned().into());
         self.jetstream.publish_with_headers(subject, headers, payload).await.unwrap().await.unwrap();
@@ -83,7 +83,10 @@ impl Queue for Orders {
                 letter.headers.get(name.into_header_name()).map(ToString::to_string).unwrap_or_default()
             };
             let body = String::from_utf8(letter.payload.to_vec()).unwrap();
-            letters.push(DeadLetter { body, reason: header(REASON), trace: header("Trace") });
+            let (error, decoded) = (header(ERROR), percent_encoding::percent_decode_str);
+            assert!(error.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{error}");
+            let error = decoded(&error).decode_utf8().unwrap().into_owned();
+            letters.push(DeadLetter { body, reason: header(REASON), trace: header("Trace"), error });
         }
         letters
     }

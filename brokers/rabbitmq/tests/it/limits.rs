@@ -1,4 +1,4 @@
-//! What is RabbitMQ's own. A node takes its time to start, so one is used for several checks.
+//! Cases of RabbitMQ alone. A node is slow to start, so several checks share one.
 
 use std::future::ready;
 use std::sync::{Arc, Mutex};

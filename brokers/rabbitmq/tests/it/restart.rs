@@ -18,7 +18,7 @@ async fn a_node_that_is_restarted_loses_nothing_and_the_worker_goes_on() {
     drop(orders);
     let (source, handler) =
         (Source::new(node.url(), "orders", "orders-dead"), shop.ships(Duration::from_millis(50)));
-    // In a task of its own: what `run` returns is `Send`.
+    // In a task of its own, which also shows that the future of `run` is `Send`.
     let worker = tokio::spawn(async move {
         let handle = |order: &Received| handler(String::from_utf8(order.data.clone()).unwrap());
         source.run(Shop::settings(), handle).await

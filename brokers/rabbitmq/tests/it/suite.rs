@@ -1,4 +1,4 @@
-//! What every broker's crate must do.
+//! The cases that every broker's crate must pass.
 
 use idem_broker_tests::{
     a_message_stays_while_it_cannot_be_set_aside, a_worker_that_is_dropped_leaves_its_messages_to_the_next,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
-use idem_rabbitmq::{REASON, Source, Summary};
+use idem_rabbitmq::{ERROR, REASON, Source, Summary};
 use idem_test_servers::RabbitMq;
 use lapin::options::{
     BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions,
@@ -12,7 +12,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
-/// A node that several threads look at: its tool takes a second, in which the worker goes on.
+/// A node that several threads use: RabbitMQ's command-line tool takes a second, and the worker must run meanwhile.
 #[derive(Clone)]
 pub(crate) struct Node(Arc<Mutex<RabbitMq>>);
 
@@ -25,7 +25,7 @@ impl Node {
         self.0.lock().unwrap().url()
     }
 
-    /// Kills it and starts it again. It knows its queues then.
+    /// Kills the node and starts it again with its queues.
     pub(crate) async fn restart(&self) {
         let node = self.0.clone();
         let restart = move || {
@@ -37,10 +37,10 @@ impl Node {
         tokio::task::spawn_blocking(restart).await.unwrap();
     }
 
-    /// How many messages are in a queue and its delay queues, those included that a worker has.
+    /// How many messages are in a queue and its delay queues, including those that a worker holds.
     pub(crate) async fn left(&self, name: &'static str) -> u64 {
         let node = self.0.clone();
-        // Twice, as one may be on its way from one queue to another.
+        // Counted twice, because a message may be on its way from one queue to another.
         let count = move || {
             let node = node.lock().unwrap();
             node.messages(name).max(node.messages(name))
@@ -107,6 +107,7 @@ impl Queue for Orders {
                 body: String::from_utf8(letter.data.clone()).unwrap(),
                 reason: header(REASON).unwrap_or_default(),
                 trace: header("Trace").unwrap_or_default(),
+                error: header(ERROR).unwrap_or_default(),
             });
         }
         letters

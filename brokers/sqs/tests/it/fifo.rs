@@ -1,4 +1,4 @@
-//! FIFO queues: groups in order, and dead letters that keep them.
+//! FIFO queues: groups are handled in order, and dead letters keep their group.
 
 use std::future::ready;
 use std::sync::Mutex;
@@ -24,7 +24,7 @@ async fn a_group_is_handled_in_order_over_a_retry_and_a_rejection() {
     let work = orders.source().run_until(ended.map(drop), Shop::settings(), |order| {
         let order = order.body().unwrap().to_owned();
         let becomes = match order.as_str() {
-            // Longer than the visibility timeout: it is extended.
+            // Longer than the visibility timeout, which is extended meanwhile.
             "a1" if std::mem::replace(&mut *tries.lock().unwrap(), 1) == 0 => {
                 Err(Failed::Becomes(Disposition::retry(Duration::from_secs(3))))
             }

@@ -5,7 +5,7 @@ use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::types::{Message, MessageAttributeValue, QueueAttributeName};
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
-use idem_sqs::{REASON, Source, Summary};
+use idem_sqs::{ERROR, REASON, Source, Summary};
 
 pub(crate) fn client(url: &str) -> Client {
     let config = aws_sdk_sqs::Config::builder()
@@ -92,7 +92,8 @@ impl Queue for Orders {
             let attribute = |name: &str| {
                 attributes.get(name).and_then(|value| value.string_value.clone()).unwrap_or_default()
             };
-            DeadLetter { body: letter.body.unwrap(), reason: attribute(REASON), trace: attribute("Trace") }
+            let (reason, trace, error) = (attribute(REASON), attribute("Trace"), attribute(ERROR));
+            DeadLetter { body: letter.body.unwrap(), reason, trace, error }
         });
         letters.collect()
     }

@@ -1,13 +1,13 @@
-//! Runs the function on this machine, and kills it.
+//! Runs the function in workers on this machine, and kills them.
 //!
 //! `cargo run -p lambda-sqs-orders --bin demo -- [--messages 1000] [--duplicates 30] [--workers 3]
-//! [--kill-every MS]`
+//! [--kill-every MS] [--store-stop SECONDS]`
 //!
-//! Starts an emulator of DynamoDB and SQS, sends so many orders and that percentage of them twice, and
-//! starts workers that do what Lambda does: take messages off the queue, call the function through its
-//! service interface, and delete what it did not report as failed. Kills a worker every so often. Then
-//! checks every order, and prints one line of JSON; ends with 1 on a violation: an order without a
-//! recorded result, an answer that is not the recorded one, or more effects than orders and kills allow.
+//! Starts an emulator of SQS and one of DynamoDB, sends orders, `--duplicates` percent of them twice, and
+//! starts workers that do what Lambda does: receive messages, call the function through its
+//! service interface, and delete the messages that it did not report as failed. Kills a worker every `--kill-every`
+//! milliseconds. Then checks every order, and prints one line of JSON; ends with 1 on a violation: an order without a
+//! recorded result, an answer that differs from the recorded one, or more effects than orders and kills allow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -19,7 +19,7 @@ use aws_sdk_sqs::types::{QueueAttributeName, SendMessageBatchRequestEntry};
 use clap::{Parser, Subcommand};
 use idem::protocol::{State, StoredResult};
 use idem::{DynamoDbStore, KeyBuilder, RecordKey, Scope, Store};
-use idem_test_servers::Aws;
+use idem_test_servers::{Aws, Server};
 use lambda_runtime::service_fn;
 use lambda_sqs_orders::mapping::{BATCH, Mapping, emulated};
 use lambda_sqs_orders::{App, Order, Shipment, append, configuration, handle};
@@ -29,10 +29,10 @@ type Anything<T> = Result<T, Box<dyn Error>>;
 
 const TABLE: &str = "orders";
 
-/// How long a message stays hidden that a worker took, in seconds.
+/// How long a received message stays hidden, in seconds.
 const VISIBILITY: i32 = 3;
 
-/// How often a message is delivered before it is a dead letter.
+/// How often a message is delivered before it becomes a dead letter.
 const DELIVERIES: u32 = 50;
 
 const LEASE: Duration = Duration::from_millis(1_500);
@@ -48,9 +48,13 @@ struct Cli {
     /// How many workers.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=64))]
     workers: u64,
-    /// How often a worker is killed, in milliseconds; 0 for never.
+    /// The time between two kills of a worker, in milliseconds; 0 for no kills.
     #[arg(long, default_value_t = 500)]
     kill_every: u64,
+    /// How long the table is down in the middle of the run, in seconds: its emulator, which is not the queue's, is
+    /// stopped and continued.
+    #[arg(long, default_value_t = 0)]
+    store_stop: u64,
     #[command(subcommand)]
     worker: Option<Sub>,
 }
@@ -79,7 +83,7 @@ pub(crate) async fn main() -> ExitCode {
     }
 }
 
-/// What Lambda does: calls the function with what is on the queue.
+/// Calls the function with the messages of the queue, as Lambda does.
 async fn worker(queue: &str, folder: &Path) -> Anything<()> {
     let sqs = aws_sdk_sqs::Client::new(&configuration().await);
     let app = App {
@@ -93,7 +97,7 @@ async fn worker(queue: &str, folder: &Path) -> Anything<()> {
     let mapping = Mapping::new(sqs, queue.to_owned());
     let mut function = service_fn(|event| handle(&app, event));
     loop {
-        // The emulator ends before its workers do.
+        // Fails at the end of the demo, when the emulator ends before its workers.
         let messages = mapping.take().await?;
         if messages.is_empty() {
             continue;
@@ -105,7 +109,7 @@ async fn worker(queue: &str, folder: &Path) -> Anything<()> {
 
 async fn store() -> DynamoDbStore {
     let client = aws_sdk_dynamodb::Client::new(&configuration().await);
-    // One machine, one clock.
+    // All workers run on one machine, so their clocks agree.
     DynamoDbStore::builder(client, TABLE).clock_skew(Duration::ZERO).build()
 }
 
@@ -113,9 +117,9 @@ async fn store() -> DynamoDbStore {
 struct Worker(Child);
 
 impl Worker {
-    fn start(url: &str, queue: &str, folder: &Path) -> Anything<Self> {
+    fn start((sqs, dynamodb): (&str, &str), queue: &str, folder: &Path) -> Anything<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("worker").arg(queue).arg(folder).envs(environment(url));
+        command.arg("worker").arg(queue).arg(folder).envs(environment(sqs, dynamodb));
         Ok(Self(command.spawn()?))
     }
 }
@@ -127,10 +131,11 @@ impl Drop for Worker {
     }
 }
 
-/// By what the SDK finds the emulator.
-fn environment(url: &str) -> [(&'static str, String); 4] {
+/// The environment by which the SDK finds the emulators.
+fn environment(sqs: &str, dynamodb: &str) -> [(&'static str, String); 5] {
     [
-        ("AWS_ENDPOINT_URL", url.to_owned()),
+        ("AWS_ENDPOINT_URL_SQS", sqs.to_owned()),
+        ("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.to_owned()),
         ("AWS_REGION", "us-east-1".to_owned()),
         ("AWS_ACCESS_KEY_ID", "test".to_owned()),
         ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
@@ -139,30 +144,37 @@ fn environment(url: &str) -> [(&'static str, String); 4] {
 
 async fn demo(cli: &Cli) -> Anything<bool> {
     Aws::installed()?;
-    let aws = Aws::start();
-    let config = emulated(&aws.url()).await;
-    let sqs = aws_sdk_sqs::Client::new(&config);
-    let client = aws_sdk_dynamodb::Client::new(&config);
+    // One emulator for the queue and one for the table, so that the demo can stop the table alone.
+    let (aws, mut table) = (Aws::start(), Aws::start());
+    let sqs = aws_sdk_sqs::Client::new(&emulated(&aws.url()).await);
+    let client = aws_sdk_dynamodb::Client::new(&emulated(&table.url()).await);
     let store = DynamoDbStore::builder(client, TABLE).clock_skew(Duration::ZERO).build();
     store.create_table().await?;
     let (queue, dead) = queues(&sqs).await?;
     send(&sqs, &queue, cli).await?;
 
     let folder = tempfile::tempdir()?;
-    let start = || Worker::start(&aws.url(), &queue, folder.path());
+    let (queue_url, table_url) = (aws.url(), table.url());
+    let start = || Worker::start((&queue_url, &table_url), &queue, folder.path());
     let mut workers = (0..cli.workers).map(|_| start()).collect::<Anything<Vec<_>>>()?;
     let mut kills = 0;
     let mut last_kill = Instant::now();
     let begin = Instant::now();
-    let patience = Duration::from_secs(120) + Duration::from_millis(100 * cli.messages);
-    while waiting(&sqs, &queue).await? > 0 {
+    let patience = Duration::from_secs(120 + cli.store_stop) + Duration::from_millis(100 * cli.messages);
+    let (half, mut outage) = (waiting(&sqs, &queue).await? / 2, Outage::new(cli.store_stop));
+    loop {
+        let left = waiting(&sqs, &queue).await?;
+        outage.begins_or_ends(left <= half, table.server());
+        if left == 0 && !matches!(outage, Outage::Since(..)) {
+            break;
+        }
         if begin.elapsed() > patience {
             eprintln!("the queue was not empty after {patience:?}");
             break;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
         if cli.kill_every > 0 && last_kill.elapsed() >= Duration::from_millis(cli.kill_every) {
-            // A new one first: nobody waits for the dead.
+            // Starts the new worker before it kills the old one, so that the number of workers never falls.
             let next = start()?;
             drop(workers.remove(0));
             workers.push(next);
@@ -171,8 +183,17 @@ async fn demo(cli: &Cli) -> Anything<bool> {
         }
     }
     drop(workers);
-    let found = Found::of(folder.path(), cli.messages, kills, &store).await?;
+    if !matches!(outage, Outage::None) {
+        return Err("the run was over before the table was back: ask for more messages".into());
+    }
+    // A worker that cannot reach the table loses the orders that it had begun, as a killed worker does.
+    let cut_off = kills + if cli.store_stop > 0 { usize::try_from(cli.workers)? } else { 0 };
+    let mut found = Found::of(folder.path(), cli.messages, cut_off, &store).await?;
     let dead_letters = waiting(&sqs, &dead).await?;
+    if dead_letters > 0 {
+        eprintln!("{dead_letters} orders are among the dead letters");
+        found.violations += 1;
+    }
     let line = json!({
         "messages": cli.messages,
         "deliveries": found.deliveries,
@@ -183,6 +204,36 @@ async fn demo(cli: &Cli) -> Anything<bool> {
     });
     println!("{line}");
     Ok(found.violations == 0)
+}
+
+/// The time in which the table is down.
+enum Outage {
+    /// Not begun yet; its length in seconds.
+    Before(u64),
+    Since(Instant, Duration),
+    /// None, or it is over.
+    None,
+}
+
+impl Outage {
+    const fn new(seconds: u64) -> Self {
+        if seconds == 0 { Self::None } else { Self::Before(seconds) }
+    }
+
+    /// Stops or continues the server, if that is due. It keeps its data in memory, so it is not killed.
+    fn begins_or_ends(&mut self, is_middle: bool, server: &Server) {
+        match *self {
+            Self::Before(seconds) if is_middle => {
+                server.signal("-STOP");
+                *self = Self::Since(Instant::now(), Duration::from_secs(seconds));
+            }
+            Self::Since(begin, length) if begin.elapsed() >= length => {
+                server.signal("-CONT");
+                *self = Self::None;
+            }
+            _ => {}
+        }
+    }
 }
 
 /// The queue of the orders and the one of its dead letters.
@@ -202,7 +253,7 @@ async fn queues(sqs: &aws_sdk_sqs::Client) -> Anything<(String, String)> {
 
 async fn send(sqs: &aws_sdk_sqs::Client, queue: &str, cli: &Cli) -> Anything<()> {
     let mut orders: Vec<u64> = (0..cli.messages).collect();
-    // Spread, so that some duplicates meet and others come late.
+    // Every other duplicate follows its order closely; the rest come at the end.
     let twice =
         (0..cli.messages).filter(|order| order * cli.duplicates / 100 != (order + 1) * cli.duplicates / 100);
     for (place, order) in twice.enumerate() {
@@ -221,7 +272,7 @@ async fn send(sqs: &aws_sdk_sqs::Client, queue: &str, cli: &Cli) -> Anything<()>
     Ok(())
 }
 
-/// How many messages are on a queue, those included that somebody has taken.
+/// How many messages are on a queue, including those that a worker holds.
 async fn waiting(sqs: &aws_sdk_sqs::Client, queue: &str) -> Anything<u64> {
     let names = [
         QueueAttributeName::ApproximateNumberOfMessages,
@@ -236,7 +287,7 @@ async fn waiting(sqs: &aws_sdk_sqs::Client, queue: &str) -> Anything<u64> {
     Ok(waiting)
 }
 
-/// What a run left.
+/// The figures of a run.
 struct Found {
     deliveries: usize,
     effects: usize,
@@ -269,7 +320,7 @@ impl Found {
         let ledger = read("ledger");
         let effects = ledger.lines().count();
         let shipped: BTreeSet<&str> = ledger.lines().collect();
-        // A killed worker may have begun as many as it had taken.
+        // A killed worker may have begun every message of its batch.
         let allowed = shipped.len() + kills * usize::try_from(BATCH)?;
         if effects > allowed {
             eprintln!("{effects} effects, where {allowed} are the most that {kills} kills explain");
@@ -279,7 +330,7 @@ impl Found {
     }
 }
 
-/// The parcel that is recorded for an order.
+/// The recorded parcel of an order.
 async fn recorded(store: &DynamoDbStore, order: u64) -> Anything<Option<String>> {
     let key = KeyBuilder::new().literal("order/").part(&order).finish()?;
     let record = store.get(&RecordKey::new(Scope::new("orders.ship")?, key)).await?;

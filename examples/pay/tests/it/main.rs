@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
-mod on_redis;
+mod on_a_server;
 mod processes;
 mod shop;
 mod unavailable;

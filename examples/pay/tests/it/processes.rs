@@ -52,7 +52,7 @@ fn two_hundred_orders_over_eight_processes_are_charged_once_each() {
         let lanes: Vec<_> = (0..8)
             .map(|lane| {
                 let shop = &shop;
-                // Each order is paid by two lanes, in another order of orders.
+                // Two lanes pay each order, one of them from the last order to the first.
                 scope.spawn(move || {
                     let mine = (0..200).filter(|order| order % 4 == lane % 4);
                     let mine: Vec<u32> = if lane < 4 { mine.collect() } else { mine.rev().collect() };
@@ -89,7 +89,7 @@ fn a_killed_workers_order_is_refused_until_the_lease_ends_and_then_one_rival_tak
     assert_eq!(refused.outcome(), "in_flight");
     let left = refused.json()["retry_after_ms"].as_u64().unwrap();
     assert!((1..=3_000).contains(&left), "{left}");
-    // The test's subject: sleeping exactly as long as told is enough.
+    // The sleep is the subject of this test: `retry_after_ms` must be long enough.
     std::thread::sleep(Duration::from_millis(left));
     let rivals: Vec<_> = (0..5).map(|_| shop.start("o1", "--work-ms 2000")).collect();
     let ended: Vec<_> = rivals.into_iter().map(Process::end).collect();

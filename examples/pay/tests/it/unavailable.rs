@@ -1,5 +1,5 @@
-//! The program `pay` on a store that cannot be used: a typed error in time, nothing created or
-//! destroyed, nothing charged; and all is well again afterwards.
+//! The program `pay` on a store that cannot be used: it ends in time with a typed error, creates and
+//! destroys nothing, charges nothing, and works again afterwards.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::shop::Shop;
 use idem_test_servers::program::Ended;
 use rusqlite::Connection;
 
-/// What a program that the store is refused to must look like.
+/// Asserts that the program ended with a store error, in time, without running the body.
 fn assert_refused(shop: &Shop, order: &str, started: Instant, ended: &Ended) {
     assert_eq!(
         (ended.code, ended.stdout.trim()),
@@ -42,7 +42,7 @@ fn a_file_locked_for_ever_is_an_error_and_one_locked_for_a_second_is_waited_for(
     assert_eq!(shop.pay("o1", "").receipt(), before.receipt(), "a replay needs no lock");
 
     let waiting = shop.start("o2", "");
-    // The test's subject: a lock of a second.
+    // The sleep is the subject of this test: a lock that lasts a second.
     std::thread::sleep(Duration::from_secs(1));
     other.execute_batch("COMMIT").unwrap();
     assert_eq!(waiting.end().outcome(), "executed");

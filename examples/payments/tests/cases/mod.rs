@@ -1,5 +1,5 @@
-//! What `payments` and `payments-actix` do, as processes that share a store: duplicates, a server killed in mid-handler, a
-//! server asked to end.
+//! Cases of `payments` and `payments-actix` as processes that share a store: duplicates, a server killed during a handler, a
+//! server that gets the signal to end.
 
 use std::any::Any;
 use std::io::{BufRead as _, BufReader};
@@ -10,26 +10,28 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use idem_test_servers::web::{Answer, Request};
-use idem_test_servers::{MariaDb, Postgres, Redis, Server};
+use idem_test_servers::{MariaDb, PgBouncer, Postgres, Redis, Server};
 
 const PAYMENT: &str = r#"{"amount":1999,"currency":"EUR"}"#;
 
-/// A store that several servers share, and what goes with it when the test ends.
+/// A store that several servers share, and its server or folder, which ends with the test.
 struct Shared {
     url: String,
     _owner: Box<dyn Any>,
 }
 
-/// One of every kind.
+/// One store of every kind.
 fn stores() -> Vec<Shared> {
     let (folder, redis, postgres) = (tempfile::tempdir().unwrap(), Redis::start(), Postgres::start());
-    let mariadb = MariaDb::start();
+    let (mariadb, mut behind) = (MariaDb::start(), Postgres::start());
+    let pooler = PgBouncer::start(&mut behind, "transaction", "");
     let sqlite = format!("sqlite:{}", folder.path().join("payments.db").display());
     vec![
         Shared { url: sqlite, _owner: Box::new(folder) },
         Shared { url: redis.url(), _owner: Box::new(redis) },
         Shared { url: postgres.url(), _owner: Box::new(postgres) },
         Shared { url: mariadb.url(), _owner: Box::new(mariadb) },
+        Shared { url: pooler.url(), _owner: Box::new((pooler, behind)) },
     ]
 }
 
@@ -130,7 +132,7 @@ async fn a_server_killed_in_mid_handler_keeps_its_key_until_the_lease_ends_and_t
     for store in stores() {
         let mut victim = Payments::start(&store.url, "--lease-ms 3000");
         let heir = Payments::start(&store.url, "--lease-ms 3000");
-        // The same payment for both, that only the victim's clock can be slow about: it is killed in it.
+        // Both servers get the same payment. The first is killed during its sleep.
         let request =
             Request::post("/payments", "k").json(r#"{"amount":1999,"currency":"EUR","sleep_ms":1500}"#);
         let _client = request.send(victim.address()).await;
@@ -142,7 +144,7 @@ async fn a_server_killed_in_mid_handler_keeps_its_key_until_the_lease_ends_and_t
         let told = refused.retry_after();
         assert!((1..=3).contains(&told), "{told}");
         assert_eq!(heir.executions("POST /payments").await, 0);
-        // The test's subject: waiting exactly as long as told is enough.
+        // The sleep is the subject of this test: `Retry-After` must be long enough.
         tokio::time::sleep(Duration::from_secs(told)).await;
         let answers = join_all((0..10).map(|_| heir.ask(&request))).await;
         assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1, "{answers:#?}");
@@ -214,7 +216,7 @@ impl Drop for Ending {
 
 #[tokio::test]
 async fn a_store_that_goes_down_is_503_in_time_or_runs_unprotected_and_all_is_well_when_it_is_back() {
-    // Every write is on the disk before its answer: the test kills the server.
+    // Redis writes to disk before it answers, because the test kills it.
     let mut redis = Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let (closed, open) = (Payments::start(&redis.url(), ""), Payments::start(&redis.url(), "--fail-open"));
     let first = closed.ask(&payment("before")).await;

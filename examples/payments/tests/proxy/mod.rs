@@ -1,4 +1,4 @@
-//! A proxy for HTTP/1.1 that has requests done and cuts their answers.
+//! A proxy for HTTP/1.1 that forwards whole requests and cuts some of the responses short.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// One request a connection.
+/// The proxy. It takes one request per connection.
 pub(crate) struct Proxy {
     port: u16,
     counts: Arc<Counts>,
@@ -20,7 +20,7 @@ struct Counts {
 }
 
 impl Proxy {
-    /// In front of a server on this port; cuts every so many answers.
+    /// Starts a proxy in front of the server on this port; it cuts one of `every` responses.
     pub(crate) async fn start(server: u16, every: u64) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let (port, counts) = (listener.local_addr().unwrap().port(), Arc::new(Counts::default()));
@@ -38,7 +38,7 @@ impl Proxy {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// How many answers were cut.
+    /// How many responses were cut.
     pub(crate) fn cut(&self) -> u64 {
         self.counts.cut.load(Ordering::SeqCst)
     }
@@ -49,12 +49,12 @@ impl Counts {
         let request = message(&mut client).await?;
         let mut server = TcpStream::connect(("127.0.0.1", server)).await?;
         server.write_all(&request).await?;
-        // Whole, so that the request is done before its answer is lost.
+        // Reads the whole response, so that the request is done before its response is lost.
         let answer = message(&mut server).await?;
         let number = self.answers.fetch_add(1, Ordering::SeqCst) + 1;
         if number.is_multiple_of(every) {
             self.cut.fetch_add(1, Ordering::SeqCst);
-            // Nothing of it, the half of its head, or all but the end of its body.
+            // Sends nothing, half of the head, or all but the end of the body.
             let part = [0, 60, answer.len() - 5][usize::try_from(number / every % 3).unwrap_or(0)];
             return client.write_all(&answer[..part]).await;
         }
@@ -62,7 +62,7 @@ impl Counts {
     }
 }
 
-/// A head, and as much as it says.
+/// Reads a head, and a body of its `Content-Length`.
 async fn message(from: &mut TcpStream) -> io::Result<Vec<u8>> {
     let (mut bytes, mut room) = (Vec::new(), [0; 4096]);
     loop {

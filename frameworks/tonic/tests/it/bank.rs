@@ -1,4 +1,4 @@
-//! A gRPC service and its client, as generated code is, over a real connection.
+//! A gRPC service and its client, written like generated code, over a real connection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use tonic_prost::ProstCodec;
 pub(crate) struct Payment {
     #[prost(uint64, tag = "1")]
     pub(crate) amount: u64,
-    /// The code that the first run answers.
+    /// The code in the answer of the first run.
     #[prost(int32, tag = "2")]
     pub(crate) code: i32,
-    /// What is special about it.
+    /// A special behaviour for this payment.
     #[prost(string, tag = "3")]
     pub(crate) wish: String,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Receipt {
     pub(crate) text: String,
 }
 
-/// What the service does, and how often it did.
+/// The service, with a count of its runs.
 #[derive(Clone)]
 pub(crate) struct Bank {
     runs: Arc<AtomicUsize>,
@@ -84,7 +84,7 @@ impl Bank {
     }
 }
 
-/// Its methods, as generated code has them.
+/// Its methods, as in generated code.
 struct Pay(Bank);
 
 struct Statement(Bank);
@@ -137,7 +137,7 @@ impl tower_service::Service<HttpRequest<Body>> for Bank {
     }
 }
 
-/// The server, which ends with its owner, and a client's connection to it.
+/// The server, which stops when this is dropped, and a client's connection to it.
 pub(crate) struct Server {
     channel: Channel,
     task: JoinHandle<()>,

@@ -1,4 +1,4 @@
-//! Unary calls under a key, by a real client of a real server.
+//! Tests of unary calls under a key, from a real client to a real server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
@@ -115,7 +115,7 @@ async fn an_error_that_says_nothing_of_the_call_is_in_doubt_where_the_policy_say
     server.pay(payment("k", answering(Code::Unknown))).await.unwrap_err();
     let refused = server.pay(payment("k", answering(Code::Unknown))).await.unwrap_err();
     assert_eq!((refused.code(), problem(&refused)), (Code::FailedPrecondition, Some("in-doubt")));
-    // It says that nothing was done.
+    // This code says that nothing was done.
     server.pay(payment("free", answering(Code::Unavailable))).await.unwrap_err();
     let again = server.pay(payment("free", answering(Code::Unavailable))).await.unwrap_err();
     assert_eq!((again.code(), problem(&again)), (Code::Unavailable, None));
@@ -196,7 +196,7 @@ async fn a_call_that_streams_is_refused_with_a_clear_status() {
         assert!(refused.message().contains("streams its answer"), "{}", refused.message());
         assert_eq!(bank.runs(), 1);
     }
-    // Without a key it is as if there were no layer.
+    // Without a key, the layer has no effect.
     let receipts = server.statement(Request::new(of(1))).await.unwrap();
     assert_eq!((receipts.len(), bank.runs()), (2, 2));
 }

@@ -6,7 +6,7 @@ use super::*;
 fn another_fingerprint_is_a_mismatch_in_every_live_state() {
     for state in ALL_STATES {
         let record = record_in(state);
-        // To the owner too, and in spite of attempts that ran out.
+        // The owner gets this answer too, even if no attempts are left.
         for owner in [ALICE, BOB] {
             let request = Claim { fingerprint: Some(BLUE), ..at_most(1, owner) };
             for now in [START, LEASE_OVER] {
@@ -30,7 +30,7 @@ fn a_fingerprint_on_one_side_only_is_no_mismatch() {
 #[test]
 fn a_running_lease_is_busy_to_its_last_microsecond() {
     for (now, left) in [(START, LEASE), (LEASE_OVER - 1, 1)] {
-        // Neither attempts that ran out nor another crash policy end a running lease.
+        // A running lease does not end because no attempts are left or because the claim has another crash policy.
         let request = Claim { on_crash: OnCrash::InDoubt, ..at_most(1, BOB) };
         let step = claim(Some(&in_flight()), NO_FLOOR, &request, at(now));
         assert_kept(&step, ClaimAnswer::Busy { retry_after: micros(left) });

@@ -30,6 +30,31 @@ fn an_absent_key_is_granted_and_the_whole_record_written() {
 }
 
 #[test]
+fn a_relaxed_claim_is_granted_as_any_other() {
+    for record in [None, Some(record_in(State::InFlight)), Some(record_in(State::Released))] {
+        let relaxed = Claim { durability: Durability::Relaxed, ..claim_of(BOB) };
+        let claims = [claim_of(BOB), relaxed];
+        let [full, relaxed] =
+            claims.map(|request| claim(record.as_ref(), NO_FLOOR, &request, at(LEASE_OVER)));
+        assert_eq!(full, relaxed);
+    }
+}
+
+#[test]
+fn a_claim_is_relaxed_only_if_nothing_in_it_depends_on_a_record_of_each_start() {
+    let relaxed = Claim { durability: Durability::Relaxed, ..claim_of(BOB) };
+    assert!(relaxed.is_relaxed());
+    assert!(!claim_of(BOB).is_relaxed());
+    for careful in [
+        relaxed.clone().with_on_crash(OnCrash::InDoubt),
+        relaxed.clone().with_max_attempts(at_most(1, BOB).max_attempts),
+        relaxed.with_recovers(true),
+    ] {
+        assert!(!careful.is_relaxed(), "{careful:?}");
+    }
+}
+
+#[test]
 fn a_claim_under_in_doubt_is_never_forgotten() {
     let request = Claim { on_crash: OnCrash::InDoubt, ..claim_of(BOB) };
     let record = written(claim(None, NO_FLOOR, &request, at(START)));
@@ -193,7 +218,8 @@ fn past_the_limit_a_claimant_that_recovers_is_granted_to_recover_only() {
         let grant = granted(&step);
         assert_eq!((grant.attempt, grant.recovered, grant.recover_only), (3, true, true));
         let held = written(step);
-        // Asked again, it is the same; and so it is when the one who was to recover went away too.
+        // The same claim gets the same grant again. If the recovering worker crashes too, the next claimant gets an
+        // equal grant.
         let again = claim(Some(&held), NO_FLOOR, &request, at(LEASE_OVER));
         assert_kept(&again, ClaimAnswer::Granted(grant));
         let next = Claim { owner: ALICE, ..request };
@@ -202,7 +228,7 @@ fn past_the_limit_a_claimant_that_recovers_is_granted_to_recover_only() {
     }
     let three = Claim { recovers: true, ..at_most(3, BOB) };
     assert!(!granted(&claim(Some(&in_flight()), NO_FLOOR, &three, at(LEASE_OVER))).recover_only);
-    // What failed is known: there is nothing to find out.
+    // A failed attempt reported its outcome, so there is nothing to recover.
     let step = claim(Some(&record_in(State::Released)), NO_FLOOR, &two, at(LEASE_OVER));
     assert_eq!(step.answer, ClaimAnswer::Exhausted { attempts: 2 });
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Requests that are each one thing short of being the holder's.
+/// Pairs in which either the owner or the fence is not the holder's.
 fn strangers() -> [(Owner, Fence); 4] {
     let fence = Fence::new(77);
     [(BOB, fence), (ALICE, Fence::new(76)), (ALICE, Fence::new(78)), (Owner::NOBODY, fence)]
@@ -68,7 +68,7 @@ fn the_worker_in_doubt_renews_and_stays_in_doubt() {
         assert_eq!(step.answer, RenewAnswer::HeldInDoubt);
         let renewed = written(step);
         assert_eq!(renewed, Record { lease_until: at(LEASE_OVER + LEASE), ..record });
-        // Whoever could settle the doubt waits for a worker that is alive; all others find the doubt.
+        // A claim that can settle the doubt waits while the worker is alive; every other claim gets `InDoubt`.
         let settling = Claim { on_crash: OnCrash::InDoubt, recovers: true, ..claim_of(BOB) };
         let busy = claim(Some(&renewed), NO_FLOOR, &settling, at(LEASE_OVER));
         assert_kept(&busy, ClaimAnswer::Busy { retry_after: micros(LEASE) });
@@ -171,7 +171,7 @@ fn a_grant_that_was_not_used_is_as_if_it_had_not_been() {
     assert_eq!((granted(&claimed).attempt, granted(&claimed).recovered), (1, false));
     assert!(granted(&claimed).fence > fresh.fence);
 
-    // Not even under the policy that takes an abandoned one for a crash.
+    // The same under the policy that treats an abandoned claim as a crash.
     assert_eq!(written(release(Some(&cautious()), &unused, at(START))).state, State::Released);
 }
 
@@ -183,7 +183,7 @@ fn a_first_grant_that_was_not_used_leaves_no_fingerprint() {
         assert_eq!((given_back.attempt, given_back.fingerprint), (0, None));
         let corrected = Claim { fingerprint: Some(BLUE), ..claim_of(BOB) };
         assert_eq!(granted(&claim(Some(&given_back), NO_FLOOR, &corrected, at(START))).attempt, 1);
-        // A later one belongs to the arguments that ran.
+        // A later attempt keeps the fingerprint, because a body ran with those arguments.
         let second = written(release(Some(&in_flight()), &giving_up(cause), at(START)));
         assert_eq!((second.attempt, second.fingerprint), (1, Some(RED)));
     }
@@ -264,7 +264,7 @@ fn what_its_worker_says_of_a_doubt_counts() {
     assert_eq!((failed.state, failed.recovered, failed.attempt), (State::Released, false, 2));
     let unused = written(release(Some(&doubt), &giving_up(ReleaseCause::Unused), now));
     assert_eq!((unused.state, unused.recovered, unused.attempt), (State::Released, false, 1));
-    // It went on for a while and does not know either; nobody need wait for its lease.
+    // The worker renewed its lease and then reports that it does not know the outcome. The lease ends at once.
     let renewed = Record { lease_until: at(LEASE_OVER + 50), ..doubt.clone() };
     for cause in [ReleaseCause::Abandoned, ReleaseCause::Doubtful] {
         let step = release(Some(&renewed), &giving_up(cause), now);

@@ -1,4 +1,4 @@
-//! The table of the protocol, row by row, in both directions: what must happen, and what must not.
+//! Tests of the protocol's table, row by row: what must happen, and what must not.
 //!
 //! Owns the examples. Histories of many steps belong to the property tests and to the model check.
 
@@ -24,7 +24,7 @@ const LEASE_OVER: u64 = START + LEASE;
 
 /// The owner of [`in_flight`].
 const ALICE: Owner = Owner::from_bytes([0xA; 16]);
-/// Somebody else.
+/// Another owner.
 const BOB: Owner = Owner::from_bytes([0xB; 16]);
 
 const RED: Fingerprint = Fingerprint::from_bytes([1; 32]);
@@ -64,6 +64,7 @@ fn claim_of(owner: Owner) -> Claim {
         on_crash: OnCrash::Rerun,
         max_attempts: None,
         recovers: false,
+        durability: Durability::Full,
     }
 }
 
@@ -92,12 +93,12 @@ fn in_flight() -> Record {
     }
 }
 
-/// The same under the policy that never reruns.
+/// [`in_flight`] under the policy that never reruns.
 fn cautious() -> Record {
     Record { on_crash: OnCrash::InDoubt, expires_at: None, ..in_flight() }
 }
 
-/// The record of [`in_flight`] after whatever leads to this state at [`START`].
+/// The record of [`in_flight`] after the transition to this state at [`START`].
 fn record_in(state: State) -> Record {
     let done = |verdict: &'static str| Record {
         state,
@@ -134,7 +135,7 @@ fn granted(step: &Transition<ClaimAnswer>) -> Grant {
     }
 }
 
-/// What was written, which has no end exactly where it must have none.
+/// The record that was written. Checks that it has no expiry exactly if it must have none.
 fn written<A>(step: Transition<A>) -> Record {
     let record = step.write.expect("a record was written");
     assert_eq!(is_endless(&record), record.expires_at.is_none(), "{record:?}");

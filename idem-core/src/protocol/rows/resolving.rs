@@ -1,4 +1,4 @@
-//! Rows of `resolve`, and what a record gives to who only looks.
+//! Rows of `resolve`, and reading a record without changing it.
 
 use super::*;
 
@@ -67,7 +67,7 @@ fn nothing_but_a_key_in_doubt_is_resolved() {
     for state in [State::InFlight, State::Completed, State::Failed, State::Released] {
         for word in words() {
             for record in [record_in(state), Record { expires_at: None, ..record_in(state) }] {
-                // A lapsed lease is not in doubt before a claim has found it so.
+                // A key with a lapsed lease is in doubt only after a claim has found it.
                 let step = resolve(Some(&record), &word, at(LEASE_OVER));
                 assert_kept(&step, ResolveAnswer::NotInDoubt(state));
             }

@@ -14,7 +14,7 @@ fn two_steps() -> Vec<RecordedStep> {
     vec![step("reserve", "r-1"), step("charge", "c-1")]
 }
 
-/// The record of [`record_in`] with the two steps, where it may have any.
+/// The record of [`record_in`], with the two steps if a record in that state can have steps.
 fn stepped(state: State) -> Record {
     let record = record_in(state);
     let steps = if record.result.is_some() { Vec::new() } else { two_steps() };
@@ -184,7 +184,7 @@ fn a_settled_doubt_that_was_not_used_is_a_doubt_to_the_next() {
     let held = written(claim(Some(&record_in(State::InDoubt)), NO_FLOOR, &settling(BOB), at(LEASE_OVER)));
     let unused = Release { owner: BOB, fence: held.fence, ..giving_up(ReleaseCause::Unused) };
     let given_back = written(release(Some(&held), &unused, at(LEASE_OVER)));
-    // Visible as one, and for ever.
+    // It is visible as a doubt, and never expires.
     assert_eq!((given_back.state, given_back.expires_at), (State::InDoubt, None));
     for later in [at(LEASE_OVER + 50), at(LEASE_OVER + TTL), at(u64::MAX)] {
         assert_kept(&claim(Some(&given_back), NO_FLOOR, &claim_of(ALICE), later), ClaimAnswer::InDoubt);
@@ -215,7 +215,7 @@ fn a_settled_doubt_about_which_nothing_was_found_out_is_one_again_and_counts_no_
     let doubtful = Release { owner: BOB, fence: held.fence, ..giving_up(ReleaseCause::Doubtful) };
     let doubt = written(release(Some(&held), &doubtful, at(LEASE_OVER)));
     assert_eq!((doubt.state, doubt.attempt), (State::InDoubt, held.attempt - 1));
-    // Nothing it says later is counted once more.
+    // No later release of the same owner is counted again.
     for cause in CAUSES {
         let more = Release { cause, ..doubtful };
         assert_kept(&release(Some(&doubt), &more, at(LEASE_OVER)), ReleaseAnswer::Lost);

@@ -1,4 +1,4 @@
-//! The function that `key_fn` asks for: the same arguments, and the name of their record.
+//! The function for `key_fn`: it takes the same arguments and returns the name of their record.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -8,7 +8,7 @@ use super::super::model::{MissingKey, Model};
 use super::{key_with, scope_at};
 use crate::runtime_path;
 
-/// The function, if it is asked for.
+/// The function, if the attribute has `key_fn`.
 pub(super) fn expand(model: &Model<'_>) -> Option<TokenStream> {
     let name = model.key_function.as_ref()?;
     let guarded = model.function;
@@ -21,7 +21,7 @@ pub(super) fn expand(model: &Model<'_>) -> Option<TokenStream> {
         output: parse_quote!(-> #path::KeyOfCall),
         ..guarded.signature.clone()
     };
-    // A value that may be missing makes the key missing, whatever the call then does.
+    // A missing value makes the key missing, whatever the option `missing_key` says for calls.
     let missing_key = model.missing_key.map(|(_, said)| (MissingKey::Reject, said));
     let operation = scope_at(model, &runtime, "of_key");
     let key = key_with(model, &runtime, missing_key);

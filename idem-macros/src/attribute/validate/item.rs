@@ -1,6 +1,6 @@
 //! Rules about the function under the attribute.
 //!
-//! Owns what a function must be to be guarded, and what some options ask of it.
+//! Owns what a function must be to be guarded, and what some options require of it.
 
 use syn::ext::IdentExt as _;
 use syn::visit::{self, Visit};
@@ -64,7 +64,7 @@ fn returns<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> 
     Some(returns)
 }
 
-/// Finds what a recorded result cannot have in its type.
+/// Finds types that the type of a recorded result cannot contain.
 #[derive(Default)]
 struct Unnameable<'t> {
     opaque: Option<&'t syn::TypeImplTrait>,
@@ -84,8 +84,9 @@ impl<'ast> Visit<'ast> for Unnameable<'ast> {
     fn visit_type_fn_ptr(&mut self, _: &'ast syn::TypeFnPtr) {}
 }
 
-/// Without a given scope, the function's name must be enough to name the operation: what a compiler, a wrapper of the
-/// store or another version of a library can print otherwise is never part of it. One fault, however many types.
+/// Without a `scope`, the function's path must be enough to name the operation. Type names must not be part of that
+/// name, because another compiler, store wrapper or library version may print them differently. Reports one fault,
+/// however many types there are.
 pub(super) fn require_default_scope(signature: &Signature, faults: &mut Faults) {
     let name = signature.ident.unraw().to_string();
     let missing = |what: String| {
@@ -163,7 +164,7 @@ impl<'ast> Visit<'ast> for Borrows {
         self.0 |= lifetime.ident != "static";
     }
 
-    // These have lifetimes of their own.
+    // Lifetimes in these types do not borrow from the caller.
     fn visit_type_fn_ptr(&mut self, _: &'ast syn::TypeFnPtr) {}
     fn visit_parenthesized_generic_arguments(&mut self, _: &'ast syn::ParenthesizedGenericArguments) {}
 }

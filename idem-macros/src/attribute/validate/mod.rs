@@ -1,8 +1,9 @@
-//! The rules of the attribute, and the model that comes of what keeps them.
+//! The rules of the attribute, and making the model if they are kept.
 //!
-//! Owns what may stand beside what; `item` holds the rules about the function, `value` those about a
-//! single value. Every fault is noted, and none hides another.
+//! Owns which options can be combined; `item` has the rules about the function, `value` those about a single value.
+//! Every fault is reported, and none hides another.
 
+mod durability;
 mod item;
 mod recover;
 mod transaction;
@@ -20,7 +21,7 @@ use crate::diagnostics::{Fault, Faults};
 use crate::key;
 use crate::runtime_path;
 
-/// The model, unless a fault leaves nothing to make it of.
+/// The model; `None` if a fault makes that impossible.
 pub(crate) fn validate<'f>(
     function: &'f Function,
     options: Options,
@@ -37,7 +38,7 @@ pub(crate) fn validate<'f>(
     let on_crash = check(options.on_crash, faults, value::on_crash);
     contradictions(on_crash, fail_open, faults);
 
-    // All of them before the first `?`, so that all faults are found.
+    // All options are checked before the first `?`, so that all faults are found.
     let scope = scope(function, options.scope, faults);
     let ttl = length(options.ttl, faults);
     let lease = check(options.lease, faults, value::lease);
@@ -73,6 +74,17 @@ pub(crate) fn validate<'f>(
         retry_after: retry_after.as_ref().map(|(_, span)| *span),
         record_if: record_if.as_ref(),
     };
+    let relaxed_claims = durability::check(
+        options.claim_durability,
+        [
+            ("on_crash = \"in_doubt\"", matches!(on_crash, Some((OnCrash::InDoubt, _)))),
+            ("max_attempts", max_attempts.is_some()),
+            ("recover", options.recover.is_some()),
+            ("steps", steps.is_some()),
+            ("transaction", options.transaction.is_some()),
+        ],
+        faults,
+    );
     let transaction = transaction::check(options.transaction, function, &arguments, &beside, faults);
     let recover = recover::check(options.recover, function, transaction.as_ref(), faults);
     let fingerprint = check_all(options.fingerprint, faults, |given| key::fingerprint(given, &arguments));
@@ -94,6 +106,7 @@ pub(crate) fn validate<'f>(
         on_crash: on_crash.map(|(on_crash, _)| on_crash),
         max_attempts,
         max_result_bytes,
+        relaxed_claims,
         fail_open: fail_open.is_some(),
         detach: detach.map(|Word(span)| span),
         terminal,
@@ -155,12 +168,12 @@ fn spanned_length(option: Given<Value>, faults: &mut Faults) -> Option<(Length, 
     check(option, faults, |value| Ok((value::length(value)?, value.span())))
 }
 
-/// The option, if it was given and its shape is right.
+/// The option, if it is there and its syntax is right.
 fn given<T>(option: Given<T>, faults: &mut Faults) -> Option<T> {
     faults.take(option?)
 }
 
-/// What `rule` makes of the option's value.
+/// The result of `rule` for the option's value.
 fn check<T>(
     option: Given<Value>,
     faults: &mut Faults,
@@ -171,7 +184,7 @@ fn check<T>(
     faults.take(checked)
 }
 
-/// As [`check`], for a rule that finds several faults and says where.
+/// As [`check`], for a rule that finds several faults with their locations.
 fn check_all<T>(
     option: Given<Value>,
     faults: &mut Faults,

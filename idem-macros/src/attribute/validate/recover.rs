@@ -1,4 +1,4 @@
-//! Rules about `recover`: what it may be, and which functions can hand their arguments on to it.
+//! Rules about `recover`: what it may be, and which functions can pass their arguments to it.
 
 use proc_macro2::Ident;
 use syn::spanned::Spanned as _;
@@ -9,7 +9,7 @@ use super::super::model::{Carrier, Recover};
 use super::super::parse::{Given, Value};
 use crate::diagnostics::Faults;
 
-/// The function that is asked first, and what it is given.
+/// The function that is called first, and its arguments.
 pub(super) fn check(
     option: Given<Value>,
     function: &Function,
@@ -45,7 +45,7 @@ fn callable(value: &Expr) -> Result<(), String> {
     }
 }
 
-/// `self`, where there is one, and the arguments by name.
+/// `self`, if there is one, and the arguments by name.
 fn handed_on(function: &Function, faults: &mut Faults) -> Option<(Option<Ident>, Vec<Ident>)> {
     let (mut receiver, mut arguments, mut complete) = (None, Vec::new(), true);
     for input in &function.signature.inputs {

@@ -1,4 +1,4 @@
-//! Rules about `transaction`: which argument can carry one, and what cannot stand beside it.
+//! Rules about `transaction`: which argument can carry one, and which options contradict it.
 
 use proc_macro2::{Ident, Span};
 use syn::ext::IdentExt as _;

@@ -1,6 +1,6 @@
 //! Rules about the value of a single option.
 //!
-//! Owns what each may be and the words for what it is not. A rule knows no other option.
+//! Owns which values each option accepts, and the messages for the others. A rule knows no other option.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::diagnostics::closest;
 use crate::duration;
 use crate::limits::MAX_SCOPE_BYTES;
 
-/// Beyond this a crash would keep its key for longer than anybody waits.
+/// With a longer lease, a key would stay blocked after a crash for longer than anybody waits.
 const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(super) fn length(value: &Expr) -> Result<Length, String> {
@@ -39,7 +39,7 @@ fn no_duration() -> String {
     "expected a duration such as \"30s\", or an expression of type `Duration`".into()
 }
 
-/// The name of one more function.
+/// The name of the function that `key_fn` makes.
 pub(super) fn key_fn(value: &Expr, function: &Ident) -> Result<Ident, String> {
     let help = format!(
         "help: write the name of the function to be made, such as `key_fn = {}_key`",
@@ -101,14 +101,20 @@ pub(super) fn missing_key(value: &Expr) -> Result<(MissingKey, Span), String> {
     choice(value, "missing_key", [("reject", MissingKey::Reject), ("run", MissingKey::Run)], words)
 }
 
-/// Whether a step that nothing records is an error.
+/// Whether claims are relaxed.
+pub(super) fn claim_durability(value: &Expr) -> Result<(bool, Span), String> {
+    let words = "write \"full\" for claims that are durable before the body starts, or \"relaxed\" to start it earlier";
+    choice(value, "claim_durability", [("full", false), ("relaxed", true)], words)
+}
+
+/// Whether a step that is not recorded is an error.
 pub(super) fn steps(value: &Expr) -> Result<(bool, Span), String> {
     let words =
         "write \"strict\" to refuse a step that nothing records, or \"warn\" to run it with a warning";
     choice(value, "steps", [("strict", true), ("warn", false)], words)
 }
 
-/// One of two words.
+/// One of two texts.
 fn choice<T: Copy>(
     value: &Expr,
     option: &str,
@@ -168,7 +174,7 @@ pub(super) fn function(value: &Expr, name: &str, signature: &str) -> Result<Expr
     }
 }
 
-/// A duration, a range of two, or a function of the error and the attempt.
+/// A duration, a range of two durations, or a function of the error and the attempt.
 pub(super) fn pace(value: &Expr, arguments: &Arguments) -> Result<Pace, String> {
     let is_function = |path: &syn::ExprPath| {
         let is_argument =
@@ -214,7 +220,7 @@ pub(super) fn store(value: &Expr) -> Result<Expr, String> {
     }
 }
 
-/// What an expression that is no store is.
+/// A description of an expression that is not a store.
 fn found(value: &Expr) -> String {
     match value {
         Expr::Lit(ExprLit { lit, .. }) => format!("`{}`", quote::quote!(#lit)),

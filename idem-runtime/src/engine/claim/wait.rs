@@ -1,4 +1,5 @@
-//! Waiting for the call in flight: one poll a key and process, and a bell for what happens here.
+//! Waiting for the call in flight. One waiter of a process polls for each key, and what happens in this process wakes
+//! it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use crate::error::Error;
 use idem_core::Store;
 use idem_core::protocol::ClaimAnswer;
 
-/// How old the last answer may be before a waiter asks for itself.
+/// How old the last answer may be before a waiter asks the store itself.
 const STALE: Duration = Duration::from_secs(1);
 
-/// Waits until the key is this call's or has a result, as long as the policy allows.
+/// Waits until this call gets the key or a result, for as long as the policy allows.
 pub(super) async fn turn<S: Store>(
     call: &Arc<Prepared<S>>,
     (retry_after, due): (Duration, bool),
@@ -33,7 +34,7 @@ pub(super) async fn turn<S: Store>(
     let mut seen = place.seen.subscribe();
     let shared = async {
         loop {
-            // A sender that is gone has nothing to tell: the place outlives its seats.
+            // An error means that the sender is gone. That does not happen here, because the place outlives its seats.
             let changed = seen.changed().await.is_ok();
             match &*seen.borrow_and_update() {
                 Seen::Replay(replay) => return Ok(Asked::NotGranted(ClaimAnswer::Replay(replay.clone()))),
@@ -47,7 +48,7 @@ pub(super) async fn turn<S: Store>(
         loop {
             match timeout(STALE, place.turn.lock()).await {
                 Ok(_turn) => return poll(call, &seat, started + wait).await,
-                // Who has the turn may be a task that nobody polls: then one of the others asks.
+                // The waiter that has the turn may be in a task that nobody polls. Then one of the others asks.
                 Err(_) => {
                     let patience = call.policy.store_timeout;
                     if let Some(question) = place.ask_unless_attended(STALE, patience)
@@ -68,15 +69,16 @@ pub(super) async fn turn<S: Store>(
     }
 }
 
-/// Asks the store until something other than busy comes of it.
+/// Asks the store until the answer is something other than busy.
 async fn poll<S: Store>(call: &Arc<Prepared<S>>, seat: &Seat, deadline: Instant) -> Result<Asked<S>, Error> {
     let mut pauses = backoff().build();
     loop {
-        // The turn goes from one to the next when the time of all is up: none of them begins a question then.
+        // When the time of several waiters ends at once, each gets the turn after the other. None of them may send a
+        // request then.
         if Instant::now() >= deadline {
             std::future::pending::<()>().await;
         }
-        // The first question closes the gap between the refusal and joining here.
+        // The first request finds out what happened between the refusal and joining the waiters.
         let busy_for = match ask_once(call, seat, seat.place().ask(), deadline).await? {
             Ok(asked) => return Ok(asked),
             Err(busy_for) => busy_for,
@@ -86,7 +88,7 @@ async fn poll<S: Store>(call: &Arc<Prepared<S>>, seat: &Seat, deadline: Instant)
     }
 }
 
-/// How long to wait after such an answer, and whether the key is due.
+/// How long to wait after this answer, and whether the key is due; `None` if waiting does not help.
 pub(super) const fn worth_waiting(answer: &ClaimAnswer) -> Option<(Duration, bool)> {
     match answer {
         ClaimAnswer::Busy { retry_after } => Some((*retry_after, true)),
@@ -95,7 +97,7 @@ pub(super) const fn worth_waiting(answer: &ClaimAnswer) -> Option<(Duration, boo
     }
 }
 
-/// Asks the store: what comes of it, or for how long the key is busy.
+/// Asks the store once. Returns its answer, or how long the key is busy.
 async fn ask_once<S: Store>(
     call: &Arc<Prepared<S>>,
     seat: &Seat,
@@ -114,14 +116,14 @@ async fn ask_once<S: Store>(
             Ok(Ok(Asked::NotGranted(ClaimAnswer::Replay(replay))))
         }
         Ok(asked) => Ok(Ok(asked)),
-        // It is known to be in flight elsewhere: not to be run unprotected, but worth waiting.
+        // The key is known to be in flight elsewhere, so the body must not run unprotected; waiting may help.
         Err(error) if error.is_transient() && Instant::now() < deadline => Ok(Err(Duration::MAX)),
         Err(error) => Err(refused_by_store(call, error)),
     }
 }
 
-/// The time to wait is over. Unless somebody here asked just now or is asking, this call asks once more, to
-/// tell the truth.
+/// The time to wait is over. If no waiter of this process asked just now or is asking, this call asks once more, so
+/// that its error is up to date.
 async fn time_is_up<S: Store>(call: &Arc<Prepared<S>>, place: &Place) -> Result<Asked<S>, Error> {
     match place.busy_for(STALE, call.policy.store_timeout) {
         Some(answer) => Ok(Asked::NotGranted(answer)),

@@ -1,8 +1,9 @@
-//! The keys that the handlers of one consumer hold.
+//! The keys of the calls that the handlers of one consumer or batch make.
 //!
-//! Owns who waits for whom inside one consumer or batch, so that a duplicate settles as soon as the first is
-//! done, and not when a lease is over. It knows no store.
+//! Owns the waiting inside one consumer or batch: a duplicate is settled as soon as the first handler is done, and does
+//! not wait for a lease to end. It knows no store.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,37 +11,64 @@ use tokio::sync::Notify;
 
 use idem_core::RecordKey;
 
-/// The keys that were granted to calls whose handlers have not ended.
+/// The keys of calls whose handlers have not ended. A key counts from before its claim, because a duplicate may have its
+/// answer before the claim that it found has its own.
 #[derive(Default)]
 pub(crate) struct HeldKeys {
-    keys: Mutex<Vec<RecordKey>>,
+    keys: Mutex<HashMap<RecordKey, Holders>>,
     freed: Notify,
 }
 
+/// The handlers that have made a call with a key.
+#[derive(Default)]
+struct Holders {
+    now: usize,
+    /// How many have ended while others were there.
+    ended: u64,
+}
+
+/// A key, and how many of its holders had ended when its handler came.
+pub(super) struct Held {
+    key: RecordKey,
+    ended: u64,
+}
+
 impl HeldKeys {
-    pub(super) fn add(&self, key: RecordKey) {
-        self.keys().push(key);
+    pub(super) fn add(&self, key: &RecordKey) -> Held {
+        let mut keys = self.keys();
+        let holders = keys.entry(key.clone()).or_default();
+        holders.now += 1;
+        Held { key: key.clone(), ended: holders.ended }
     }
 
-    /// Removes these, and wakes whoever waits for one of them.
-    pub(super) fn free(&self, keys: &[RecordKey]) {
-        if keys.is_empty() {
-            return;
+    /// Removes these keys, and wakes everyone who waits for a key. Returns whether another handler with one of them ended
+    /// meanwhile: what the store said of the key may be old.
+    pub(super) fn free(&self, held: &[Held]) -> bool {
+        if held.is_empty() {
+            return false;
         }
-        {
-            let mut held = self.keys();
-            for key in keys {
-                if let Some(place) = held.iter().position(|held| held == key) {
-                    held.swap_remove(place);
+        let another_ended = {
+            let mut keys = self.keys();
+            // First of all, because a handler may have made two calls with one key.
+            let is_old = |held: &Held| keys.get(&held.key).is_some_and(|holders| holders.ended != held.ended);
+            let another_ended = held.iter().any(is_old);
+            for Held { key, .. } in held {
+                let Some(holders) = keys.get_mut(key) else { continue };
+                holders.now -= 1;
+                holders.ended += 1;
+                if holders.now == 0 {
+                    keys.remove(key);
                 }
             }
-        }
+            another_ended
+        };
         self.freed.notify_waiters();
+        another_ended
     }
 
-    /// Whether a handler of this consumer holds this key.
+    /// Whether a handler of this consumer has made a call with this key and not ended.
     pub(crate) fn holds(&self, key: &RecordKey) -> bool {
-        self.keys().contains(key)
+        self.keys().contains_key(key)
     }
 
     /// Returns once no handler of this consumer holds this key.
@@ -55,7 +83,7 @@ impl HeldKeys {
         }
     }
 
-    fn keys(&self) -> MutexGuard<'_, Vec<RecordKey>> {
+    fn keys(&self) -> MutexGuard<'_, HashMap<RecordKey, Holders>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

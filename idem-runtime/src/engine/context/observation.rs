@@ -1,6 +1,6 @@
-//! What a caller can learn of a call it made: how it ended, and what it left to be finished.
+//! What a caller can learn about a call it made: how it ended, and what work it left in the background.
 //!
-//! Owns the observer of a task. The engine tells it; nothing here decides anything.
+//! Owns the observer of a task. The engine reports to it; nothing here decides anything.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::JoinHandle;
 
 #[cfg(feature = "message")]
-use super::held::HeldKeys;
+use super::held::{Held, HeldKeys};
+use super::permit::HandlerPermit;
 use crate::error::{Error, NotStored};
 use idem_core::RecordKey;
 use idem_core::protocol::Replay;
@@ -17,7 +18,7 @@ tokio::task_local! {
     static OBSERVER: Option<Arc<Observation>>;
 }
 
-/// Runs what no observer of an outer call is to see.
+/// Runs code that an observer of an outer call must not see.
 pub(super) fn hidden<T>(inside: impl FnOnce() -> T) -> T {
     OBSERVER.sync_scope(None, inside)
 }
@@ -31,13 +32,13 @@ pub enum Outcome {
     Executed {
         /// Which attempt it was; from 1.
         attempt: u32,
-        /// Whether the run before began and did not end: see [`Context::recovered`](crate::Context::recovered).
+        /// Whether the previous run began and did not end: see [`Context::recovered`](crate::Context::recovered).
         recovered: bool,
-        /// Why its result cannot be given to a duplicate, which gets [`Error::ResultNotStored`](crate::Error);
-        /// `None` where it can, and where the body failed.
+        /// Why a duplicate cannot get the result and gets [`Error::ResultNotStored`](crate::Error) instead. `None` if a
+        /// duplicate can get it, and if the body failed.
         not_stored: Option<NotStored>,
     },
-    /// It was given the result recorded by another call.
+    /// It got a recorded result; the body did not run in this call.
     #[non_exhaustive]
     Replayed {
         /// The attempt that made the result.
@@ -64,7 +65,7 @@ impl Outcome {
         matches!(self, Self::Replayed { .. })
     }
 
-    /// The attempt that made the value; `None` where the body ran without a claim.
+    /// The attempt that made the value; `None` if the body ran without a claim.
     #[must_use]
     pub const fn attempt(&self) -> Option<u32> {
         match self {
@@ -84,50 +85,52 @@ impl Outcome {
     }
 }
 
-/// What [`observe`] gives.
+/// The return value of [`observe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Observed<T> {
-    /// What the call gave.
+    /// The return value of the call.
     pub value: T,
-    /// How it got it; `None` if it was refused (in flight, mismatch, ...) or makes no idempotent
-    /// call. Where it makes several, the last one's.
+    /// How the call got it; `None` if it was refused (in flight, mismatch, ...) or made no idempotent call. If it made
+    /// several, the outcome of the last one.
     pub outcome: Option<Outcome>,
 }
 
-/// How a call ended that gave no value.
+/// How a call without a value ended.
 #[cfg_attr(not(feature = "message"), allow(dead_code, reason = "`message` reads it"))]
 #[derive(Clone, Debug)]
 pub(crate) enum Ending {
-    /// It was refused, or its result is not to be had.
+    /// It was refused, or its result is not available.
     Refused(Error),
-    /// Its body failed in a way worth retrying.
+    /// Its body failed, and the error is not recorded.
     Released {
         /// Which attempt it was.
         attempt: u32,
         /// How long until the key is due again.
         retry_after: Duration,
     },
-    /// Its body failed for good, now or when the result was recorded.
+    /// It has a terminal error, returned now or recorded earlier.
     Terminal,
 }
 
-/// Where it is put down what becomes of the calls of a task.
+/// The observer of the calls of one task.
 #[derive(Default)]
 pub(crate) struct Observation {
-    /// Who observes the observer's call sees as much.
+    /// The observer around this one, which sees the same.
     outer: Option<Arc<Self>>,
     outcome: Mutex<Option<Outcome>>,
     ending: Mutex<Option<Ending>>,
     horizon: Option<Duration>,
     forgetful: Mutex<Vec<(String, Duration)>>,
     behind: Mutex<Vec<JoinHandle<()>>>,
+    /// The permit that bodies need; `None` if nobody limits them.
+    permit: Option<Arc<HandlerPermit>>,
     /// The last call: its key, and the attempt that was granted.
     call: Mutex<Option<(RecordKey, Option<u32>)>>,
     #[cfg(feature = "message")]
     held: Option<Arc<HeldKeys>>,
     #[cfg(feature = "message")]
-    granted: Mutex<Vec<RecordKey>>,
+    holds: Mutex<Vec<Held>>,
 }
 
 impl Observation {
@@ -138,39 +141,48 @@ impl Observation {
 
     /// An observer within the current one, if there is one.
     pub(crate) fn within_current() -> Self {
-        Self { outer: Self::current(), ..Self::default() }
+        let outer = Self::current();
+        let permit = outer.as_ref().and_then(|outer| outer.permit.clone());
+        Self { outer, permit, ..Self::default() }
     }
 
-    /// The same for a handler of messages: it adds to the keys that are held, and puts down the operations whose
-    /// results are not kept for as long as `horizon`.
+    /// The same for a message handler. It adds the keys of its calls to `held`, and notes the operations that keep their
+    /// results for less than `horizon`. With a `permit`, no body of the handler runs without it.
     #[cfg(feature = "message")]
-    pub(crate) fn of_handler(held: &Arc<HeldKeys>, horizon: Option<Duration>) -> Self {
-        Self { horizon, held: Some(held.clone()), ..Self::within_current() }
+    pub(crate) fn of_handler(
+        held: &Arc<HeldKeys>,
+        horizon: Option<Duration>,
+        permit: Option<Arc<HandlerPermit>>,
+    ) -> Self {
+        Self { horizon, held: Some(held.clone()), permit, ..Self::within_current() }
     }
 
-    /// A call of this key is made.
+    /// The permit that bodies need; `None` if nobody limits them.
+    pub(crate) const fn permit(&self) -> Option<&Arc<HandlerPermit>> {
+        self.permit.as_ref()
+    }
+
+    /// A call with this key begins.
     pub(crate) fn calls(&self, key: &RecordKey) {
         *guard(&self.call) = Some((key.clone(), None));
+        #[cfg(feature = "message")]
+        if let Some(held) = &self.held {
+            guard(&self.holds).push(held.add(key));
+        }
         self.outer.iter().for_each(|outer| outer.calls(key));
     }
 
     /// A call was granted its key.
     pub(crate) fn granted(&self, key: &RecordKey, attempt: u32) {
         *guard(&self.call) = Some((key.clone(), Some(attempt)));
-        #[cfg(feature = "message")]
-        if let Some(held) = &self.held {
-            held.add(key.clone());
-            guard(&self.granted).push(key.clone());
-        }
         self.outer.iter().for_each(|outer| outer.granted(key, attempt));
     }
 
-    /// The handler has ended: its keys are not held by it any more.
+    /// The handler has ended and no longer holds its keys. Returns whether another handler with one of them ended
+    /// meanwhile.
     #[cfg(feature = "message")]
-    pub(crate) fn let_go(&self) {
-        if let Some(held) = &self.held {
-            held.free(&std::mem::take(&mut *guard(&self.granted)));
-        }
+    pub(crate) fn let_go(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.free(&std::mem::take(&mut *guard(&self.holds))))
     }
 
     /// The key of the last call.
@@ -195,7 +207,7 @@ impl Observation {
         *guard(&self.ending) = Some(ending);
     }
 
-    /// An operation keeps its results for so long.
+    /// An operation keeps its results for `ttl`.
     pub(crate) fn keeps_for(&self, operation: &str, ttl: Duration) {
         if self.horizon.is_some_and(|horizon| ttl < horizon) {
             guard(&self.forgetful).push((operation.to_owned(), ttl));
@@ -203,7 +215,7 @@ impl Observation {
         self.outer.iter().for_each(|outer| outer.keeps_for(operation, ttl));
     }
 
-    /// A call that ended left this to be finished.
+    /// A call that ended left this work in the background.
     pub(crate) fn left_behind(&self, work: JoinHandle<()>) {
         match &self.outer {
             Some(outer) => outer.left_behind(work),
@@ -219,18 +231,18 @@ impl Observation {
         (guard(&self.outcome).take(), guard(&self.ending).take())
     }
 
-    /// The operations that do not keep their results for as long as the horizon, and for how long.
+    /// The operations that keep their results for less than the horizon, with their `ttl`.
     #[cfg(feature = "message")]
     pub(crate) fn take_forgetful(&self) -> Vec<(String, Duration)> {
         std::mem::take(&mut guard(&self.forgetful))
     }
 
-    /// Waits for what the calls left to be finished.
+    /// Waits for the work that the calls left in the background.
     #[cfg(feature = "message")]
     pub(crate) async fn settled(&self) {
         loop {
             let Some(work) = guard(&self.behind).pop() else { return };
-            // One that panicked or was shut down is over, too.
+            // Work that panicked or was shut down is over too.
             let _ = work.await;
         }
     }
@@ -240,10 +252,9 @@ fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a call and tells whether its body ran or its result was replayed.
+/// Makes a call and returns whether its body ran or its result was replayed.
 ///
-/// Idempotent calls inside the body of the observed one are not taken for it. Dropping the future
-/// drops the call.
+/// It does not report idempotent calls inside the body of the observed call. Dropping the future drops the call.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -260,13 +271,27 @@ fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// # }
 /// ```
 pub async fn observe<F: Future>(call: F) -> Observed<F::Output> {
-    // Not by way of `observed_by`: each function that passes a future on holds it twice.
+    // Does not call `observed_by`, because each async function that passes a future on stores it twice.
     let observation = Arc::new(Observation::within_current());
     let value = OBSERVER.scope(Some(observation.clone()), call).await;
     Observed { value, outcome: observation.take().0 }
 }
 
-/// As [`observe`], and how the call ended if it gave no value; by an observer that stays when the call is dropped.
+/// Carries into another task what calls learn from the task: the observer, and the deadline.
+#[cfg(feature = "message")]
+pub(crate) fn as_here<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    let deadline = super::deadline();
+    let observed = OBSERVER.scope(Observation::current(), future);
+    async move {
+        match deadline {
+            Some(deadline) => super::with_deadline(deadline, observed).await,
+            None => observed.await,
+        }
+    }
+}
+
+/// As [`observe`], with an observer that outlives a dropped call. It also returns how the call ended if it gave no
+/// value.
 #[cfg(feature = "message")]
 pub(crate) async fn observed_by<F: Future>(
     observation: &Arc<Observation>,

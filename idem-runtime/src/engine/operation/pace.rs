@@ -9,22 +9,22 @@ use idem_core::defaults::LONGEST;
 impl Operation {
     /// How long one attempt may take, `recover` included; no limit unless set. More than zero, at most 100 years.
     ///
-    /// After that the body is dropped, and the caller gets [`Error::TimedOut`](crate::Error::TimedOut). What the
-    /// body did is not known, so it counts as a crash: the next run is `recovered`, or the key is in doubt under
+    /// After that time the body is dropped, and the caller gets [`Error::TimedOut`](crate::Error::TimedOut). It is not
+    /// known what the body did, so this counts as a crash: the next run is `recovered`, or the key is in doubt under
     /// [`OnCrash::InDoubt`](crate::OnCrash::InDoubt).
     ///
-    /// A body can only be dropped where it awaits. One that blocks its thread goes on until it lets go of it, and a
-    /// result that it then returns at once is taken. What it spawned goes on too.
+    /// A body can only be dropped where it awaits. If it blocks its thread, it continues until the next await; if it
+    /// returns before that, its result counts. Tasks that it spawned continue.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.policy.timeout = Some(timeout);
         self
     }
 
-    /// When a key whose body failed is due again; at once unless set. Before that a call gets
-    /// [`Error::NotDue`](crate::Error::NotDue), or waits where the operation has a [`wait`](Self::wait).
+    /// When a key whose body failed is due again; at once unless set. Before that, a call gets
+    /// [`Error::NotDue`](crate::Error::NotDue), or waits if the operation has a [`wait`](Self::wait).
     ///
-    /// It is for errors that the body returns. After a crash, a dropped caller, a panic and a timeout the key is due
-    /// at once, or when the lease is over.
+    /// It applies to errors that the body returns. After a crash, a dropped caller, a panic or a timeout, the key is
+    /// due at once or when the lease is over.
     ///
     /// ```
     /// # use idem_runtime as idem;
@@ -60,7 +60,7 @@ impl Operation {
 }
 
 impl Operation {
-    /// How long a key that is released after this attempt is not due.
+    /// How long the key is not due when it is released after this attempt.
     #[cfg(feature = "http")]
     pub(crate) fn retry_delay(&self, attempt: u32) -> Option<Duration> {
         self.policy.retry_after.map(|pace| pace.delay(attempt))
@@ -68,7 +68,7 @@ impl Operation {
 }
 
 impl Policy {
-    /// What is wrong with the pace.
+    /// What is wrong with the timeout or the retry delay, if anything.
     pub(super) fn pace_fault(&self) -> Option<&'static str> {
         match self.timeout {
             Some(timeout) if timeout.is_zero() || timeout > LONGEST => {

@@ -1,8 +1,8 @@
-//! The steps of one attempt: which are recorded, which wait to be, and which this run has had.
+//! The steps of one attempt: which are recorded, which wait to be recorded, and which this run has used.
 //!
-//! Owns the order in which they are recorded. What asks the store is a job that stands here and is polled by
-//! whoever waits for it: a body may drop a step, or leave one unpolled while it awaits another, and neither
-//! keeps the others from going on.
+//! Owns the order in which steps are recorded. A request to the store is a job that is kept here, and every step that
+//! waits for it polls it. So if a body drops a step, or does not poll it while it awaits another, the other steps still
+//! continue.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
@@ -16,61 +16,61 @@ use super::Recorder;
 use crate::error::{Error, StoreError};
 use idem_core::protocol::{RecordedStep, ReleaseCause};
 
-/// What is asked of the store.
+/// One request to the store.
 pub(crate) type Job = Pin<Box<dyn Future<Output = Result<Done, Failed>> + Send>>;
 
-/// What came of it.
+/// The result of a job.
 #[derive(Clone)]
 pub(crate) enum Done {
     /// What earlier runs recorded.
     Loaded(Arc<[RecordedStep]>),
-    /// The first that waited is recorded, as this.
+    /// The first waiting step is recorded, in this form.
     Recorded(RecordedStep),
 }
 
-/// Why nothing came of it.
+/// Why a job failed.
 #[derive(Clone)]
 pub(crate) enum Failed {
-    /// The claim is another's.
+    /// The claim is lost.
     Lost,
-    /// The store failed, and was asked for as long as that could help.
+    /// The store failed, and retries did not help.
     Store(StoreError),
 }
 
 /// The steps of one attempt.
 pub(crate) struct Log {
-    /// Whether there are none of earlier runs.
+    /// Whether this is the first attempt, so that no earlier run has recorded steps.
     first: bool,
     recovery_is_due: bool,
-    /// There once a step, or `recover`, has anything to do with it: most bodies have none.
+    /// Set when a step or `recover` first needs it; most bodies have neither.
     state: OnceLock<Box<Mutex<State>>>,
 }
 
 #[derive(Default)]
 struct State {
-    /// What earlier runs recorded; `None` until it was asked for.
+    /// The steps that earlier runs recorded; `None` until they are loaded.
     earlier: Option<Arc<[RecordedStep]>>,
-    /// How many are recorded, those of earlier runs included.
+    /// How many steps are recorded, including those of earlier runs.
     recorded: usize,
-    /// Recorded and not given to the body by this run.
+    /// Recorded steps that this run has not returned to the body yet.
     kept: HashMap<String, RecordedStep>,
-    /// Ended and not known to be recorded; the first may have been asked for.
+    /// Steps that have ended and are not known to be recorded; a request for the first one may be under way.
     waiting: VecDeque<RecordedStep>,
     job: Option<Shared<Job>>,
     /// Whether the last job failed.
     failed: bool,
     /// The names that this run has used.
     used: HashSet<Arc<str>>,
-    /// Whether `recover` is to be asked before the body.
+    /// Whether `recover` must be called before the body.
     recovery_is_due: bool,
-    /// Why the claim is to be given up, if it is not the body's own error.
+    /// Why the claim must be released, if that is not because of the body's own error.
     cause: Option<ReleaseCause>,
-    /// What the last step refused, for who settles the call's message.
+    /// The error of the last refused step. The code that settles the call's message needs it.
     refused: Option<Error>,
 }
 
 impl Log {
-    /// Of an attempt that is the first, so that there are none yet, or of one before which `recover` is due.
+    /// The log of an attempt. If `first`, no earlier run has recorded steps.
     pub(crate) const fn new(first: bool, recovery_is_due: bool) -> Self {
         Self { first, recovery_is_due, state: OnceLock::new() }
     }
@@ -82,12 +82,12 @@ impl Log {
         }))
     }
 
-    /// The state, unless no step has had anything to do with it.
+    /// The state; `None` if nothing has needed it yet.
     fn begun(&self) -> Option<MutexGuard<'_, State>> {
         self.state.get().map(|state| lock(state))
     }
 
-    /// Takes a name for this run.
+    /// Reserves a name for this run; `false` if the name is in use.
     pub(super) fn take_name(&self, name: &Arc<str>) -> bool {
         let mut state = self.state();
         let taken = state.used.insert(name.clone());
@@ -97,32 +97,32 @@ impl Log {
         taken
     }
 
-    /// The step of this name gave nothing to the body, so it may be asked for again.
+    /// Frees the name of a step that returned no value to the body, so that the body may call it again.
     pub(super) fn give_back(&self, name: &str) {
         self.state().used.remove(name);
     }
 
-    /// What is recorded under a name that this run has not had.
+    /// The recorded step of this name, if this run has not returned it yet.
     pub(super) fn recorded(&self, name: &str) -> Option<RecordedStep> {
         self.state().kept.get(name).cloned()
     }
 
-    /// The body has been given it.
+    /// Notes that the body has got the value of this step.
     pub(super) fn given(&self, name: &str) {
         self.state().kept.remove(name);
     }
 
-    /// What earlier runs recorded, once that was loaded.
+    /// The steps that earlier runs recorded; empty until they are loaded.
     pub(super) fn earlier(&self) -> Arc<[RecordedStep]> {
         self.state().earlier.clone().unwrap_or_default()
     }
 
-    /// Puts a step down to be recorded.
+    /// Adds a step that must be recorded.
     pub(super) fn add(&self, step: RecordedStep) {
         self.state().waiting.push_back(step);
     }
 
-    /// Whether `recover` is due; it is not any more.
+    /// Returns whether `recover` is due, and notes that it is not due any more.
     pub(super) fn take_recovery(&self) -> bool {
         std::mem::take(&mut self.state().recovery_is_due)
     }
@@ -131,7 +131,7 @@ impl Log {
         self.state().cause = Some(cause);
     }
 
-    /// Why the claim is to be given up, if it is not the body's own error.
+    /// Why the claim must be released, if that is not because of the body's own error.
     pub(crate) fn cause(&self) -> Option<ReleaseCause> {
         self.begun()?.cause
     }
@@ -140,12 +140,12 @@ impl Log {
         self.state().refused = Some(error.clone());
     }
 
-    /// What the last step refused.
+    /// The error of the last refused step.
     pub(crate) fn refused(&self) -> Option<Error> {
         self.begun()?.refused.clone()
     }
 
-    /// Whether all that ended is recorded. `Err` where it is not, and the store was asked in vain.
+    /// Whether all steps that have ended are recorded. `Err` if they are not and the last request to the store failed.
     pub(crate) fn is_settled(&self) -> Result<bool, ()> {
         let Some(state) = self.begun() else { return Ok(true) };
         match (state.waiting.is_empty(), state.failed) {
@@ -155,13 +155,13 @@ impl Log {
         }
     }
 
-    /// How many will be recorded when all that ended are.
+    /// How many steps will be recorded when all that have ended are.
     fn end(&self) -> usize {
         let state = self.state();
         state.recorded + state.waiting.len()
     }
 
-    /// What is to be asked of the store until `end` steps are recorded.
+    /// The next request to the store on the way to `end` recorded steps; `None` if there is none.
     fn job(&self, recorder: &dyn Recorder, end: usize) -> Option<Shared<Job>> {
         let mut state = self.state();
         if state.earlier.is_some() && state.recorded >= end {
@@ -170,7 +170,7 @@ impl Log {
         if state.job.is_none() {
             let job = match (&state.earlier, state.waiting.front()) {
                 (None, _) => recorder.load(),
-                // More than 2^32 steps cannot be made.
+                // A call cannot have more than 2^32 steps.
                 (Some(_), Some(step)) => {
                     recorder.record(u32::try_from(state.recorded).unwrap_or(u32::MAX), step.clone())
                 }
@@ -181,7 +181,7 @@ impl Log {
         state.job.clone()
     }
 
-    /// Takes in what came of a job, unless another who waited for it has.
+    /// Applies the result of a job, unless another waiter has already applied it.
     fn take(&self, recorder: &dyn Recorder, job: &Shared<Job>, done: &Result<Done, Failed>) {
         let mut state = self.state();
         if !state.job.as_ref().is_some_and(|current| current.ptr_eq(job)) {
@@ -219,7 +219,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sees to it that earlier steps are loaded, and recorded what has ended until now.
+/// Loads the steps of earlier runs, and records all steps that have ended until now.
 pub(crate) async fn settle(recorder: &dyn Recorder) -> Result<(), Failed> {
     let log = recorder.log();
     let end = log.end();

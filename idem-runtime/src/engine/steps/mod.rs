@@ -1,7 +1,7 @@
-//! Recovery points: steps of a body whose results are recorded under its key, and given to a rerun.
+//! Recovery points: steps of a body whose results are recorded under its key and returned to a rerun.
 //!
-//! Owns what a step does. It knows the claim that it is recorded under by [`Recorder`] alone, so that nothing
-//! here is compiled anew for each store, and little for each body.
+//! Owns what a step does. It knows the claim only through [`Recorder`], so that nothing here is compiled for each
+//! store, and little for each body.
 
 mod log;
 mod name;
@@ -28,56 +28,61 @@ pub use name::{MAX_STEP_NAME_BYTES, StepName};
 pub use recovery::Recovery;
 pub(crate) use recovery::{ask, begin as begin_recovery, past_the_limit};
 
-/// The claim that steps are recorded under, whatever its store.
+/// The claim that steps are recorded under, without the type of its store.
 pub(crate) trait Recorder: Send + Sync {
     /// The steps of this attempt.
     fn log(&self) -> &Log;
     /// The call, for errors.
     fn id(&self) -> CallId;
-    /// What was granted.
+    /// The grant of this attempt.
     fn grant(&self) -> Grant;
     /// The largest encoded value that is recorded.
     fn max_bytes(&self) -> usize;
-    /// Says what happened.
+    /// Reports an event.
     fn report(&self, event: Event<'_>);
-    /// Whether the claim is known to be another's.
+    /// Whether a crash of the store's server may lose the claim while the body runs.
+    fn is_relaxed(&self) -> bool;
+    /// Whether the claim is known to be lost.
     fn is_lost(&self) -> bool;
-    /// The claim is another's: the body is to be dropped.
+    /// Notes that the claim is lost, so that the body is dropped.
     fn lose(&self);
-    /// Reads what earlier runs recorded. What it gives does not hold this claim.
+    /// Reads the steps of earlier runs. The returned job does not keep this claim alive.
     fn load(&self) -> Job;
-    /// Records a step. What it gives does not hold this claim.
+    /// Records a step. The returned job does not keep this claim alive.
     fn record(&self, position: u32, step: RecordedStep) -> Job;
 }
 
-/// Runs one step of an idempotent body and records its value under the key of the call before it returns. A later
-/// run of the body gets that value, and the step does not run.
+/// Runs one step of an idempotent body and records its value under the key of the call before it returns. A later run
+/// of the body gets that value without running the step.
 ///
-/// A step whose record was acknowledged never runs again. One whose worker dies before that does, so what it
-/// does elsewhere happens at least once; a key made by [`downstream_key`](crate::Context::downstream_key) lets
-/// the other side tell. An error is not recorded: the body may call the step again, and so does its next run.
+/// A step never runs again after the store has acknowledged its record. If its worker dies before that, the step runs
+/// again, so its effects elsewhere happen at least once; a key made by
+/// [`downstream_key`](crate::Context::downstream_key) lets the other side detect the repetition. An error is not
+/// recorded: the body may call the step again, and its next run calls it again.
 ///
-/// Steps are told apart by name, not by place: see [`StepName`]. A name that this run has had is an error. A
-/// step begins once those that ended before it are recorded; several may run at once. They are gone with the
-/// record, and once the call has a result. [`Step`] takes an input that must not change.
+/// A step is identified by its name, not by its position in the code: see [`StepName`]. Using a name twice in one run
+/// is an error. A step begins when all steps that ended before it are recorded; several steps may run at once. The
+/// recorded steps are deleted with the record, and when the call gets a result. [`Step`] can also take an input that
+/// must not change.
 ///
-/// Outside an idempotent call, in one that runs unprotected, and in one with `transaction`, a step runs without
-/// being recorded, and says so once for each name by the event `step_unprotected`. So it does in a task that the
-/// body spawns: the call is bound to its own task.
+/// Outside an idempotent call, in a call that runs unprotected and in a call with `transaction`, a step runs without
+/// being recorded and emits the event `step_unprotected` once for each name. The same happens in a task that the body
+/// spawns, because the call is bound to its own task.
 ///
 /// # Errors
 ///
-/// The step's own, and turned into `E`: [`Error::Step`] where it gave no value of its own, [`Error::Configuration`]
-/// for a name that cannot be used, [`Error::LeaseLost`] where the claim is another's (the body is then dropped).
+/// The error of the step, and these, converted into `E`: [`Error::Step`] if there is no value for another reason,
+/// [`Error::Configuration`] for a name that cannot be used, [`Error::LeaseLost`] if the claim is lost (the body is then
+/// dropped).
 ///
 /// # Panics
 ///
-/// Only if `body` does; nothing is recorded.
+/// Only if `body` panics; nothing is recorded.
 ///
 /// # Cancellation
 ///
-/// A step that is dropped before it ended is not recorded. Dropped while it is being recorded, it will be:
-/// before the next step begins, or the key is given up. The body may then ask for it again.
+/// A step that is dropped before it ended is not recorded. A step that is dropped while it is being recorded will still
+/// be recorded, before the next step begins or the key is released. The body may then call it again.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -87,7 +92,7 @@ pub(crate) trait Recorder: Send + Sync {
 ///
 /// async fn place() -> Result<u32, Error> {
 ///     let shelf = idem::step("reserve", || async { Ok::<_, Error>(7) }).await?;
-///     // A worker may die here: the next one is given the shelf, and reserves nothing.
+/// // A worker may die here: the next one gets the recorded shelf and reserves nothing.
 ///     idem::step("charge", || async { Ok::<_, Error>(()) }).await?;
 ///     Ok(shelf)
 /// }
@@ -109,7 +114,7 @@ where
     Step::new(name).run(body)
 }
 
-/// A step with more than a name: see [`step`].
+/// A step with options: see [`step`].
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -148,29 +153,29 @@ impl Step {
         Self { name: name::checked(name), input: None, strict: false }
     }
 
-    /// What must not change under this name from one run to the next: the SHA-256 of its canonical JSON (RFC
-    /// 8785) is recorded with the value, and a rerun with another one is [`StepError::InputChanged`]. Compared
-    /// where both runs have one.
+    /// Sets the input that must not change under this name from one run to the next. The SHA-256 of its canonical JSON
+    /// (RFC 8785) is recorded with the value, and a rerun with another input gets [`StepError::InputChanged`]. They are
+    /// compared if both runs have an input.
     pub fn fingerprint<T: Serialize + ?Sized>(self, value: &T) -> Self {
         Self { input: Some(fingerprint(value)), ..self }
     }
 
-    /// Refuses to run where nothing records it, as all steps of an operation with
-    /// [`strict_steps`](crate::Operation::strict_steps) do: [`StepError::Unprotected`]. Outside any call, such as in a
-    /// task that was spawned without [`Context::scope`](crate::Context::scope), only this can refuse it, by
-    /// [`Error::Configuration`].
+    /// Makes the step fail with [`StepError::Unprotected`] instead of running unrecorded, as
+    /// [`strict_steps`](crate::Operation::strict_steps) does for all steps of an operation. Outside any call, such as
+    /// in a task that was spawned without [`Context::scope`](crate::Context::scope), only this setting prevents an
+    /// unrecorded run; the error is then [`Error::Configuration`].
     pub const fn strict(mut self) -> Self {
         self.strict = true;
         self
     }
 
-    /// Runs the step, or gives what an earlier run recorded.
+    /// Runs the step, or returns what an earlier run recorded.
     ///
     /// Errors, panics and cancellation are those of [`step`].
     ///
     /// # Errors
     ///
-    /// The step's own, and every [`Error`] turned into `E`.
+    /// The error of the step, and every [`Error`] converted into `E`.
     pub async fn run<T, E, F, B>(self, body: F) -> Result<T, E>
     where
         F: FnOnce() -> B,
@@ -181,7 +186,7 @@ impl Step {
         match Box::pin(self.begin()).await? {
             Begun::Unrecorded => body().await,
             Begun::Run(turn) => {
-                // A step may not begin inside this one; what the body calls beside it may.
+                // No step may begin inside this one; steps that the body runs beside it may.
                 let value = turn.current.within_step(async { body().await }).await?;
                 let stored = to_stored(&value, turn.recorder.max_bytes());
                 if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &stored.result)
@@ -203,7 +208,7 @@ impl Step {
         }
     }
 
-    /// Finds out what is to be done.
+    /// Decides what to do with the step.
     async fn begin(self) -> Result<Begun, Error> {
         let current = Current::get();
         let operation = current.as_ref().map_or("(no call)", |current| current.context.operation());
@@ -229,17 +234,17 @@ impl Step {
     }
 }
 
-/// What is to be done with a step.
+/// What to do with a step.
 enum Begun {
-    /// Nothing records it.
+    /// Run it without recording.
     Unrecorded,
-    /// Run it.
+    /// Run it and record its value.
     Run(Turn),
-    /// Give this.
+    /// Return this recorded value.
     Replay(Turn, StoredResult),
 }
 
-/// A name in use by one run of a body; free again where nothing came of it.
+/// A name that one run of a body uses. It is free again if the step returns no value.
 struct Turn {
     recorder: Arc<dyn Recorder>,
     current: Current,
@@ -261,7 +266,9 @@ impl Turn {
         name: Arc<str>,
         input: Option<Fingerprint>,
     ) -> Result<Self, Error> {
-        let fault = if current.within_step {
+        let fault = if recorder.is_relaxed() {
+            Some(StepError::RelaxedClaim)
+        } else if current.within_step {
             Some(StepError::Nested)
         } else if recorder.log().take_name(&name) {
             None
@@ -274,7 +281,7 @@ impl Turn {
         }
     }
 
-    /// Loads what earlier runs recorded, and has recorded what ended before.
+    /// Loads the steps of earlier runs, and records the steps that have ended.
     async fn settled(&self) -> Result<(), Error> {
         if self.recorder.is_lost() {
             return Err(lost(&*self.recorder).await);
@@ -286,7 +293,7 @@ impl Turn {
         }
     }
 
-    /// The step ended; gives it to the body once it is recorded.
+    /// The step has ended. Returns when it is recorded, so that the body gets its value.
     async fn record(mut self, stored: Stored) -> Result<(), Error> {
         if let Some(fault) = &stored.fault {
             self.recorder.report(Event::StepNotStored(&self.name, fault));
@@ -327,15 +334,15 @@ fn failed(recorder: &dyn Recorder, name: &Arc<str>, source: StepError) -> Error 
     Error::Step { call: recorder.id(), step: name.clone(), source }
 }
 
-/// As [`failed`], where calling again would give the same.
+/// As [`failed`], for an error that another call would get again.
 fn refused(recorder: &dyn Recorder, name: &Arc<str>, source: StepError) -> Error {
     let error = failed(recorder, name, source);
     recorder.log().refuse(&error);
     error
 }
 
-/// The claim is another's. Lets go of the task once, as the body is dropped when it does; a body that holds
-/// on to its thread is given the error.
+/// The claim is lost. Yields once, because the body is dropped when it yields. Only a body that polls this again itself
+/// gets the error.
 async fn lost(recorder: &dyn Recorder) -> Error {
     recorder.lose();
     let mut yielded = false;

@@ -1,14 +1,14 @@
-//! What a step may be called.
+//! The names of steps.
 
 use std::sync::Arc;
 
 /// The longest name of a step, in bytes.
 pub const MAX_STEP_NAME_BYTES: usize = 256;
 
-/// What names a step: text, or text and a number for one of a loop.
+/// The name of a step: text, or text with a number for a step in a loop.
 ///
-/// `("line", 7)` is the name `line[7]`. A name is the program's own and no secret: errors and events show
-/// it. It is any text that is not empty, at most [`MAX_STEP_NAME_BYTES`] long.
+/// `("line", 7)` is the name `line[7]`. A name comes from the program and is not secret: errors and events show it. It
+/// is any non-empty text of at most [`MAX_STEP_NAME_BYTES`] bytes.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not name a step",
     label = "write text, or text and a number for one of a loop: `(\"line\", index)`"

@@ -1,4 +1,4 @@
-//! What an earlier run that ended without saying what happened has left: asked about before the body runs.
+//! Recovery from an earlier run that began and did not end: `recover` runs before the body.
 //!
 //! Owns when `recover` is called and what its answer means.
 
@@ -14,9 +14,9 @@ use super::{Failed, StepName, lost, settle};
 use crate::error::{CallId, Error, StepError};
 use idem_core::protocol::{Fence, Grant, RecordedStep, ReleaseCause, StoredResult};
 
-/// What is known of the earlier runs of a call, for its `recover` function. Cheap to clone.
+/// What is known about the earlier runs of a call, for its `recover` function. Cheap to clone.
 ///
-/// The key, and a key for the next service, are in its [`context`](Self::context).
+/// Its [`context`](Self::context) has the key, and keys for other services.
 #[derive(Clone)]
 pub struct Recovery {
     context: Context,
@@ -44,7 +44,7 @@ impl Recovery {
         &self.context
     }
 
-    /// As [`Context::downstream_key`]: the key that the earlier runs gave the service of this name.
+    /// As [`Context::downstream_key`]: the key that the earlier runs sent to the service of this name.
     #[must_use]
     pub fn downstream_key(&self, name: &str) -> String {
         self.context.downstream_key(name)
@@ -55,11 +55,11 @@ impl Recovery {
         self.steps.iter().map(|step| step.name.as_str())
     }
 
-    /// The recorded value of a step, or `None` if there is none of this name.
+    /// The recorded value of a step, or `None` if no step of this name is recorded.
     ///
     /// # Errors
     ///
-    /// [`Error::Step`] if it is not stored, or does not decode into `T`.
+    /// [`Error::Step`] if the value is not stored or does not decode into `T`.
     pub fn step<T: DeserializeOwned>(&self, name: impl StepName) -> Result<Option<T>, Error> {
         let name = name.into_name();
         let Some(step) = self.steps.iter().find(|step| step.name == name) else { return Ok(None) };
@@ -79,7 +79,7 @@ impl fmt::Debug for Recovery {
     }
 }
 
-/// What there is to ask `recover` about; `None` where this run takes over from none.
+/// The argument for `recover`; `None` if `recover` is not due.
 pub(crate) async fn begin() -> Result<Option<Recovery>, Error> {
     let Some(current) = Current::get() else { return Ok(None) };
     let Some(recorder) = current.recorder else { return Ok(None) };
@@ -98,14 +98,14 @@ pub(crate) async fn begin() -> Result<Option<Recovery>, Error> {
         }
         Err(Failed::Lost) => Err(lost(&*recorder).await),
         Err(Failed::Store(source)) => {
-            // Nothing was asked, so the next claimant is to.
+            // `recover` was not called, so the next claimant must call it.
             recorder.log().decide(ReleaseCause::Unused);
             Err(Error::Store { call: recorder.id(), source })
         }
     }
 }
 
-/// Why the body must not start though `recover` found nothing: its attempts are used up.
+/// The error if the body must not start although `recover` found nothing, because no attempts are left.
 pub(crate) fn past_the_limit() -> Option<Error> {
     let recorder = Current::get()?.recorder?;
     let grant = recorder.grant();
@@ -116,12 +116,12 @@ pub(crate) fn past_the_limit() -> Option<Error> {
     Some(Error::Exhausted { call: recorder.id(), attempts: grant.attempt.saturating_sub(1) })
 }
 
-/// Asks `recover`, whose call is `asked`: what the body is to return without running, if anything.
+/// Awaits `asked`, a call of `recover`. Returns the result of the call if the body must not run.
 pub(crate) async fn ask<T, E>(asked: impl Future<Output = Result<Option<T>, E>>) -> Option<Result<T, E>> {
-    // `begin` gave what it is asked about, so they are there.
+    // Always there, because `begin` returned a [`Recovery`].
     let current = Current::get()?;
     let recorder = current.recorder.clone()?;
-    // A step of its own would be one of the body's.
+    // A step inside `recover` would be recorded as a step of the body, so none may begin.
     match current.within_step(asked).await {
         Ok(None) => None,
         Ok(Some(value)) => {

@@ -1,4 +1,4 @@
-//! Steps that nothing records: refused where they must not run so, and said once for each name.
+//! Steps that are not recorded: refused if they must not run unrecorded, and otherwise reported once for each name.
 
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -6,12 +6,12 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use super::super::context::{self, Context};
 use crate::error::{Error, StepError};
 
-/// More names than a program has, where none carries an index.
+/// Upper limit of the names that are remembered. A program has fewer, as indexes are left out.
 const MOST: usize = 1_024;
 
 static SAID: LazyLock<Mutex<HashSet<(String, String)>>> = LazyLock::new(Mutex::default);
 
-/// Whether the step of this name may run without being recorded, in this call or in none.
+/// Whether the step of this name may run without being recorded, inside or outside a call.
 pub(super) fn allowed(context: Option<&Context>, strict: bool, name: &Arc<str>) -> Result<(), Error> {
     let refused = |operation: &str| {
         let detail = format!("step {name:?}: {}", StepError::Unprotected);
@@ -30,10 +30,10 @@ pub(super) fn allowed(context: Option<&Context>, strict: bool, name: &Arc<str>) 
     }
 }
 
-/// The step of this name runs without being recorded, in this call or in none.
+/// Reports once that the step of this name runs without being recorded.
 fn say(context: Option<&Context>, name: &str) {
     let operation = context.map_or("", Context::operation);
-    // A loop names its steps alike, but for the index.
+    // The steps of a loop differ only in the index.
     let family = name.strip_suffix(']').and_then(|name| name.rsplit_once('[')).map_or(name, |(name, _)| name);
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     if said.len() >= MOST || !said.insert((operation.to_owned(), family.to_owned())) {

@@ -1,8 +1,8 @@
-//! What the store's clock shows at the most, so that no result is given after its end.
+//! The latest time that the store's clock can show, so that no result is returned after it has expired.
 //!
-//! A page of [`Store::list`] says what the clock showed. That was after the page was asked for, and both
-//! clocks run on alike: so it shows no more now than what it showed then, and what has passed here since
-//! the page was asked for.
+//! A page of [`Store::list`] has the time that the clock showed. The clock showed it after the page was requested, and
+//! both clocks run at the same speed. So the clock now shows at most that time plus the time that has passed here since
+//! the request.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use idem_core::Store;
 use idem_core::listing::List;
 use idem_core::protocol::Timestamp;
 
-/// How long a reading counts.
+/// How long a reading is used.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// How long a caller who has its result already waits for a reading.
+/// How long a caller that already has its result waits for a reading.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// By how much two clocks may drift apart: a part in so many. A quartz is twenty times better.
+/// The drift that is allowed for between the clocks: one part in this many. A quartz clock is twenty times better.
 const DRIFT: u32 = 1_000;
 
 #[derive(Default)]
@@ -28,7 +28,7 @@ pub(super) struct StoreClock(Mutex<Known>);
 #[derive(Clone, Copy, Default)]
 struct Known {
     reading: Option<Reading>,
-    /// When one was asked for last and not given.
+    /// When the last request without a reading ended.
     failed: Option<Instant>,
 }
 
@@ -63,13 +63,13 @@ impl Reading {
 }
 
 impl StoreClock {
-    /// The latest that the clock of `store` may show; `None` if it does not tell now.
+    /// The latest time that the clock of `store` can show; `None` if the store does not return its time.
     pub(super) async fn latest<S: Store>(&self, store: &S) -> Option<Latest> {
         let known = self.known(|known| *known);
         if let Some(reading) = known.reading.filter(|reading| reading.asked.elapsed() < FRESH) {
             return Some(reading.latest());
         }
-        // A store that does not tell is not asked by every caller.
+        // If the store did not return its time just now, not every caller asks it again.
         if known.failed.is_some_and(|failed| failed.elapsed() < PATIENCE) {
             return None;
         }

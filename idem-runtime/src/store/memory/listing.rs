@@ -1,12 +1,12 @@
-//! Walking through a `MemoryStore`: shard by shard, and in each by scope and key.
+//! Walking through a `MemoryStore`: shard by shard, and within a shard by scope and key.
 //!
-//! A page looks at one shard at a time, so that nobody waits for the whole store.
+//! A page locks one shard at a time, so that no caller waits for the whole store.
 
 use super::{MemoryStore, Slot, lock};
 use idem_core::RecordKey;
 use idem_core::listing::{Cursor, List, Listed, Page};
 
-/// Where to go on: a shard, and the name behind which.
+/// Where to continue: the shard, and the name after which.
 fn place(after: Option<&Cursor>) -> (usize, Option<(String, String)>) {
     let Some((shard, rest)) = after.and_then(|after| after.as_bytes().split_first()) else {
         return (0, None);
@@ -42,7 +42,7 @@ pub(super) fn list(store: &MemoryStore, request: &List) -> Page {
             .collect();
         let is_cut = slots.len() > left;
         if is_cut {
-            // The shard is locked, and a page is far smaller than it.
+            // Only the records of this page are sorted, because the shard is locked and much larger than a page.
             slots.select_nth_unstable_by_key(left, |slot| parts(&slot.key));
             slots.truncate(left);
         }

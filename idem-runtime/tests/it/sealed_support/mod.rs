@@ -1,4 +1,4 @@
-//! What the tests of encrypted results, digested keys and cached replays share.
+//! Helpers for the tests of encrypted results, digested keys and cached replays.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses some of it")]
 
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub(crate) async fn recorded_as(
     assert_eq!(store.complete(key, &complete).await.unwrap(), CompleteAnswer::Done);
 }
 
-/// What a duplicate is given.
+/// The result that a duplicate gets.
 pub(crate) async fn replayed(store: &impl Store, key: &RecordKey) -> (Verdict, StoredResult) {
     match store.claim(key, &claim()).await.unwrap() {
         ClaimAnswer::Replay(replay) => (replay.verdict, replay.result),

@@ -1,4 +1,4 @@
-//! Attempts that run out.
+//! Checks of attempts that run out.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ pub(crate) async fn past_the_limit_who_recovers_is_granted_to_recover_only(t: &T
     t.bring(&within, Stage::Lapsed).await?;
     let held = t.grant(&within, &t.ask_at_most(2).with_recovers(true)).await?;
     same("recover only", held.grant.recover_only, false)?;
-    // What a body returned is known, so there is nothing to find out.
+    // The outcome of a body that returned is known, so there is nothing to recover.
     let failed = t.key("failed")?;
     t.bring(&failed, Stage::Released).await?;
     let answer = t.claim(&failed, &t.ask_at_most(1).with_recovers(true)).await?;
@@ -156,7 +156,7 @@ pub(crate) async fn an_exhausted_key_is_kept_for_the_claimants_lifetime(t: &Tria
     let last = t.ask_at_most(1).with_ttl(t.short());
     same("claim", t.claim(&key, &last).await?, ClaimAnswer::Exhausted { attempts: 1 })?;
     if t.is_exact() {
-        // On a real clock it may be over already.
+        // On a real clock, the record may already have expired.
         same("lifetime", t.record(&key).await?.ttl, t.short())?;
     }
     t.pass(t.short()).await;

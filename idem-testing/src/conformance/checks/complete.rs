@@ -1,10 +1,10 @@
-//! Recording a result.
+//! Checks of recording a result.
 
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, DAY, Trial, print_of, same, value};
 use idem_core::protocol::{CompleteAnswer, OnCrash, ReleaseAnswer, ReleaseCause, State, Verdict};
 
-/// The stages in which the first owner's result is not taken, and none of its own is there.
+/// The stages in which the first owner's result is refused and is not recorded already.
 fn too_late() -> impl Iterator<Item = Stage> {
     Stage::ALL.into_iter().filter(|stage| {
         !matches!(stage, Stage::Running | Stage::Lapsed | Stage::Completed | Stage::Failed | Stage::InDoubt)

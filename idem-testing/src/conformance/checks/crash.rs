@@ -1,4 +1,4 @@
-//! Leases that ran out under the `in_doubt` policy.
+//! Checks of lapsed leases under the `in_doubt` policy.
 
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, Held, LONG, Trial, print_of, same, that, value};
@@ -92,7 +92,7 @@ pub(crate) async fn a_lapsed_lease_under_in_doubt_is_its_owners_until_somebody_a
     Ok(())
 }
 
-/// A key that somebody found in doubt while its worker is alive.
+/// A key that another caller found in doubt while its worker is alive.
 async fn found_in_doubt(t: &Trial, name: &str) -> Checked<Held> {
     let held = t.bring_with(&t.key(name)?, Stage::Lapsed, t.ask_in_doubt()).await?;
     same("claim", t.claim(&held.key, &t.ask()).await?, ClaimAnswer::InDoubt)?;
@@ -158,7 +158,7 @@ pub(crate) async fn what_the_worker_in_doubt_says_when_it_gives_up_counts(t: &Tr
             same("release", t.release(&held, cause).await?, ReleaseAnswer::InDoubt)?;
         }
         same("claim", t.claim(&held.key, &t.ask()).await?, ClaimAnswer::InDoubt)?;
-        // Nobody need wait for the lease of who gave up.
+        // The worker has given up, so nobody waits for its lease.
         t.grant(&held.key, &t.ask_settling()).await?;
     }
     Ok(())

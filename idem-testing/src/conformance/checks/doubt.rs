@@ -1,4 +1,4 @@
-//! Claims that settle a doubt, and releases that make one.
+//! Checks of claims that settle a doubt, and of releases that make one.
 
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, Held, LONG, Trial, print_of, same, that, value};
@@ -7,12 +7,12 @@ use idem_core::protocol::{
     RenewAnswer, Resolution, ResolveAnswer, State,
 };
 
-/// Keys in doubt, each by another way.
+/// Keys that came in doubt in different ways.
 async fn doubts(t: &Trial) -> Checked<Vec<Held>> {
     doubts_in(t, "").await
 }
 
-/// The same on keys with `more` at their end.
+/// As [`doubts`], on keys with the suffix `more`.
 async fn doubts_in(t: &Trial, more: &str) -> Checked<Vec<Held>> {
     let given_up = t.bring(&t.key(format!("given up{more}"))?, Stage::InDoubt).await?;
     let lapsed = t.grant(&t.key(format!("lapsed{more}"))?, &t.ask_in_doubt().with_lease(t.short())).await?;
@@ -105,7 +105,7 @@ pub(crate) async fn past_the_limit_a_doubt_is_granted_to_recover_only(t: &Trial)
     let lapsed = t.bring_with(&t.key("about to be")?, Stage::Lapsed, t.ask_in_doubt()).await?;
     let all = doubts(t).await?;
     for held in all.iter().chain([&lapsed]) {
-        // However often it cannot be found out, and however often nobody comes to it.
+        // Any number of times that `recover` cannot find out or does not run.
         for cause in [ReleaseCause::Doubtful, ReleaseCause::Unused, ReleaseCause::Doubtful] {
             let next = t.grant(&held.key, &at_most(1)).await?;
             same("attempt", next.grant.attempt, 2)?;
@@ -150,7 +150,7 @@ pub(crate) async fn a_settled_doubt_given_back_unused_is_one_for_ever(t: &Trial)
         same("release", t.release(&held, ReleaseCause::Unused).await?, ReleaseAnswer::Released)?;
         let record = t.record(&before.key).await?;
         same("state", record.state, State::InDoubt)?;
-        // A late copy of the claim is not granted, and nothing else its owner says counts.
+        // A late copy of the claim is not granted, and no other request of its owner counts.
         same("claim", t.claim(&before.key, &request).await?, ClaimAnswer::InDoubt)?;
         same("renew", t.renew(&held, LONG).await?, RenewAnswer::Lost)?;
         same("complete", t.complete(&held, b"late").await?, CompleteAnswer::Lost)?;

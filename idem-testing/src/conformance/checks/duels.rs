@@ -1,4 +1,5 @@
-//! Two at once on one key: one of them comes first, and both are told so; and rivals for one place in it.
+//! Checks of two concurrent operations on one key: one of them is first, and both answers agree on that. Also checks of
+//! rivals for the same position of a step.
 
 use futures_util::future::join_all;
 
@@ -12,10 +13,10 @@ use idem_core::protocol::{
     RenewAnswer,
 };
 
-/// On how many keys.
+/// The number of keys.
 const SOME: usize = 96;
 
-/// Starts a side of a duel after some steps of others, so that not all meet at the same point.
+/// Starts one side of a duel after some yields, so that not all pairs meet at the same point.
 async fn later<T>(steps: usize, side: impl Future<Output = T>) -> T {
     for _ in 0..steps {
         tokio::task::yield_now().await;
@@ -23,7 +24,7 @@ async fn later<T>(steps: usize, side: impl Future<Output = T>) -> T {
     side.await
 }
 
-/// Lets two do something with the same key at once, on many keys.
+/// Runs two operations on the same key at once, on many keys.
 async fn duel<A, B, FA, FB>(
     t: &Trial,
     stage: Stage,
@@ -218,7 +219,7 @@ pub(crate) async fn rivals_for_one_position_leave_one_step(t: &Trial) -> Checked
             .race(RIVALS, |number, store| {
                 let held = held.clone();
                 async move {
-                    // Pairs ask for the same step.
+                    // Each pair of rivals records the same step.
                     let step = step(format!("{}", number / 2));
                     (store.record_step(&held.key, &held.recording(position, &step)).await, step)
                 }

@@ -1,4 +1,4 @@
-//! Records past their lifetime are absent, deleted or not, and no others are.
+//! Checks that exactly the records past their lifetime are absent, deleted or not.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ pub(crate) async fn a_result_is_not_kept_by_the_lifetime_of_its_claim(t: &Trial)
 
 pub(crate) async fn a_lifetime_counts_from_completion_and_not_from_creation(t: &Trial) -> Checked {
     let key = t.key("a")?;
-    // As long as its wait is short in comparison.
+    // Long in comparison with the waits of this check.
     let ttl = if t.is_exact() { t.short() * 4 } else { LONG };
     let held = t.grant(&key, &t.ask().with_ttl(ttl)).await?;
     t.pass(t.short() * 3).await;

@@ -1,11 +1,11 @@
-//! Fences: strictly rising for each key, whatever happened in between.
+//! Checks that the fences of a key rise strictly, whatever happens in between.
 
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, LONG, Trial, same, that};
 use idem_core::RecordKey;
 use idem_core::protocol::{Fence, ReleaseCause, Resolution};
 
-/// The fence of the next grant, which must exceed that of the last.
+/// Makes the next grant, and checks that its fence exceeds `last`.
 async fn rises(t: &Trial, key: &RecordKey, last: Fence) -> Checked<Fence> {
     let next = t.take(key).await?.grant.fence;
     that(next > last, format!("the fence was {last} and the next is {next}"))?;
@@ -73,7 +73,7 @@ pub(crate) async fn a_fence_rises_over_being_forgotten_at_once(t: &Trial) -> Che
 pub(crate) async fn a_fence_that_ran_ahead_of_the_clock_rises_over_being_forgotten(t: &Trial) -> Checked {
     let key = t.key("a")?;
     let mut last = Fence::default();
-    // Each release and claim within one microsecond adds one: the fence is ahead of the clock.
+    // Each release and claim within one microsecond adds one, so the fence gets ahead of the clock.
     for _ in 0..100 {
         let held = t.take(&key).await?;
         last = held.grant.fence;

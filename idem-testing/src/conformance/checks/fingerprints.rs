@@ -1,4 +1,4 @@
-//! One key, other arguments.
+//! Checks of one key with other arguments.
 
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, LONG, Trial, print_of, same, that};

@@ -1,4 +1,4 @@
-//! The first byte of a result, which says by which format it is written, stays.
+//! Checks that a store keeps the first byte of a result, which identifies its format.
 
 use bytes::Bytes;
 
@@ -6,13 +6,13 @@ use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, Trial, same, value};
 use idem_core::protocol::{RecordStepAnswer, RecordedStep, Resolution, ResultFormat, StoredResult, Verdict};
 
-/// A result of each format that a store may meet, of a later version too.
+/// A result in each format that a store may get, also one of a later version.
 fn formats() -> [(&'static str, StoredResult, ResultFormat); 4] {
     let of = |name, bytes: &'static [u8], format| (name, value(Bytes::from_static(bytes)), format);
     [
         of("json", b"{\"id\":7}", ResultFormat::Json),
         of("response", b"\x01\0\xc8\0\0", ResultFormat::Response),
-        of("later", b"\x02later", ResultFormat::Other(2)),
+        of("later", b"\x03later", ResultFormat::Other(3)),
         of("last", b"\x1flater", ResultFormat::Other(0x1f)),
     ]
 }

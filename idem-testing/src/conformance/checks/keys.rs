@@ -1,4 +1,4 @@
-//! Hostile keys: whatever text a key is, it is that key and no other.
+//! Checks of hostile keys: different texts are different keys.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use idem_core::protocol::{
 };
 use idem_core::{MAX_KEY_BYTES, MAX_SCOPE_BYTES, RecordKey};
 
-/// Claims all, completes all with results of their own, and has all replayed.
+/// Claims all keys, completes each with its own result, and checks all replays.
 async fn all_distinct(t: &Trial, keys: Vec<RecordKey>) -> Checked {
     let told = |key: &RecordKey, broken: Broken| {
         Broken(format!("scope {:?}, key {:?}: {}", key.scope().as_str(), key.key().as_str(), broken.0))
@@ -48,7 +48,7 @@ async fn texts<T: AsRef<str>>(t: &Trial, texts: impl IntoIterator<Item = T>) -> 
     all_distinct(t, keys?).await
 }
 
-/// A character at the start, in the middle, at the end, twice and alone, and without it.
+/// Texts with a character at the start, in the middle, at the end, twice and alone, and one without it.
 fn around(character: char) -> Vec<String> {
     let c = character;
     vec![format!("{c}"), format!("{c}ab"), format!("a{c}b"), format!("ab{c}"), format!("a{c}{c}b")]

@@ -1,4 +1,4 @@
-//! Walking through a store gives every record, without its result, and nothing else.
+//! Checks that a walk through a store returns every record, without its result, and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use idem_core::listing::{List, Listed, ListedResult, Page};
 use idem_core::protocol::{RecordStepAnswer, RecordedStep, State, StoredResult, Tombstone};
 use idem_core::{RecordKey, Scope};
 
-/// More pages than any walk here has.
+/// More pages than any walk in these checks has.
 const ENOUGH: usize = 100_000;
 
 type Name = (String, String);
@@ -18,7 +18,7 @@ fn named(key: &RecordKey) -> Name {
     (key.scope().as_str().to_owned(), key.key().as_str().to_owned())
 }
 
-/// Walks to the end, and calls `each` with every page.
+/// Walks to the end and calls `each` with every page.
 async fn walk_with(t: &Trial, mut request: List, mut each: impl AsyncFnMut(&Page) -> Checked) -> Checked {
     for _ in 0..ENOUGH {
         let page = answered(t.store.list(&request).await)?;
@@ -31,7 +31,7 @@ async fn walk_with(t: &Trial, mut request: List, mut each: impl AsyncFnMut(&Page
     Err(Broken(format!("a walk should end, and has not after {ENOUGH} pages")))
 }
 
-/// Everything that a walk gives, by name.
+/// All records of a walk, by name.
 async fn walk(t: &Trial, request: List) -> Checked<BTreeMap<Name, Listed>> {
     let mut found = BTreeMap::new();
     walk_with(t, request, async |page: &Page| {
@@ -63,7 +63,7 @@ async fn every_stage(t: &Trial) -> Checked<Vec<(Stage, RecordKey)>> {
     Ok(keys)
 }
 
-/// That exactly these are given.
+/// Checks that exactly these keys were found.
 fn exactly(found: &BTreeMap<Name, Listed>, keys: &[RecordKey]) -> Checked {
     let mut wanted: Vec<_> = keys.iter().map(named).collect();
     wanted.sort_unstable();
@@ -110,7 +110,7 @@ pub(crate) async fn a_listed_result_is_told_by_its_size_alone(t: &Trial) -> Chec
         same("the result in the listed record", &listed.record.result, &None)?;
         match listed.result {
             Some(ListedResult::Value { bytes }) => {
-                // As it lies in the store, which may keep it smaller.
+                // The size as stored; the store may keep a result in a smaller form.
                 let fits = bytes.is_none_or(|bytes| bytes <= size && (bytes > 0) == (size > 0));
                 that(name != "gone" && fits, format!("{size} bytes are listed as {bytes:?}"))?;
             }
@@ -255,7 +255,7 @@ pub(crate) async fn a_walk_gives_what_stays_while_others_come_and_go(t: &Trial) 
             t.take(&t.key(format!("comes {round}"))?).await?;
         }
         round += 1;
-        // One that stays may change.
+        // A record that stays may change.
         if let Some(key) = staying.get(round) {
             t.claim(key, &t.ask()).await?;
         }

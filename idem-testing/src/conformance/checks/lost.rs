@@ -1,4 +1,4 @@
-//! Answers that are lost, late requests and askers that went away: whoever asks again finds the truth.
+//! Checks of lost answers, late requests and dropped callers: a repeated request gets the true answer.
 
 use futures_util::FutureExt;
 
@@ -12,7 +12,7 @@ use idem_core::protocol::{
     Verdict,
 };
 
-/// Makes the next operation of this kind be applied and its answer be lost.
+/// Lets the next operation of this kind be applied and loses its answer.
 fn lose(t: &Trial, kind: OperationKind) {
     t.store.faults.next(kind, Fault::FailAfter);
 }
@@ -182,7 +182,7 @@ pub(crate) async fn what_failed_before_it_was_applied_did_not_happen(t: &Trial) 
     same("result", t.replay(&key).await?.result, value("second"))
 }
 
-/// Waits until an operation of this kind that was late has arrived.
+/// Waits until a late operation of this kind has arrived.
 async fn arrives(t: &Trial, kind: OperationKind, number: u64) -> Checked {
     for _ in 0..100 {
         t.pass(t.short()).await;

@@ -1,5 +1,5 @@
-//! The checks, a file for each theme. A check takes its expectations from the words of the protocol,
-//! never from its functions.
+//! The checks, one file for each theme. A check takes its expectations from the text of the protocol, never from its
+//! functions.
 
 pub(super) mod attempts;
 pub(super) mod claim;

@@ -1,5 +1,5 @@
-//! A store that is down, slow or hangs, as the callers of a whole operation meet it: every call ends
-//! in time, with a typed error or its value, and no body runs twice.
+//! Checks of whole operations on a store that is down, is slow or hangs: every call ends in time, with a typed error or
+//! its value, and no body runs twice.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -15,12 +15,12 @@ use idem_runtime::{Error, Operation};
 
 /// How long one operation of the store may take.
 const PATIENCE: Duration = Duration::from_millis(400);
-/// How long a call may take that is given up for want of an answer, on a slow machine.
+/// How long a call without an answer may take until it fails, on a slow machine.
 const BOUND: Duration = Duration::from_secs(15);
-/// The key of every call here.
+/// The key of every call in these checks.
 const KEY: &str = "order-42";
 
-/// What a body may fail with.
+/// The errors of a body.
 #[derive(Debug)]
 enum Failure {
     Own(u8),
@@ -64,7 +64,7 @@ fn refused(result: Result<u32, Error>, wanted: StoreErrorKind) -> Checked {
     }
 }
 
-/// Runs a call that must end in time.
+/// Runs a call, and fails if it does not end in time.
 async fn bounded<T>(call: impl Future<Output = T>) -> Checked<T> {
     let started = Instant::now();
     let result = tokio::time::timeout(BOUND, call).await;
@@ -158,7 +158,7 @@ pub(crate) async fn a_value_is_not_lost_with_a_store_that_goes_away(t: &Trial) -
     Ok(())
 }
 
-/// A call whose body fails while its release meets this fault.
+/// Makes a call whose body fails, and whose release has this fault.
 async fn failing(t: &Trial, operation: &Operation, fault: Fault) -> Checked {
     t.store.faults.always(OperationKind::Release, fault);
     let body = || async { Err::<u32, _>(Failure::Own(7)) };
@@ -229,7 +229,7 @@ pub(crate) async fn a_value_over_the_stores_limit_is_given_to_its_caller_and_not
     same("runs", runs.load(Ordering::SeqCst), 1)
 }
 
-/// Waits until a condition holds that others bring about.
+/// Waits until a condition holds.
 async fn until(condition: impl Fn() -> bool) {
     while !condition() {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -240,7 +240,7 @@ pub(crate) async fn a_duplicate_that_waits_outlasts_an_outage(t: &Trial) -> Chec
     let operation = operation(t)?.wait(BOUND).store_timeout(BOUND);
     let (body, faults) = (Body::default(), &t.store.faults);
     let first = Box::pin(operation.run(&t.store, KEY, || async {
-        // Granted once, then refused at the door and once more among those that wait.
+        // One claim that was granted, one that was refused, and one more by the waiting caller.
         until(|| faults.applied(OperationKind::Claim) >= 3).await;
         faults.next_times(OperationKind::Claim, 3, Fault::FailBefore);
         until(|| faults.faults(OperationKind::Claim) >= 3).await;

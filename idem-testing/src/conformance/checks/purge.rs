@@ -1,9 +1,9 @@
-//! Housekeeping deletes what expired, and nothing else.
+//! Checks that a purge deletes expired records and nothing else.
 
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, Trial, same, that};
 
-/// Makes this many records that are past their lifetime.
+/// Makes this many expired records.
 async fn expired(t: &Trial, count: usize) -> Checked {
     for number in 0..count {
         let key = t.key(format!("expired {number}"))?;
@@ -37,7 +37,7 @@ pub(crate) async fn a_purge_deletes_what_expired_once(t: &Trial) -> Checked {
     for _ in 0..20 {
         deleted += t.purge(1_000).await?;
     }
-    // A store may have deleted some by itself before.
+    // A store may already have deleted some by itself.
     that(t.profile.shared || deleted <= 5, format!("5 expired and {deleted} were deleted"))?;
     that(t.profile.shared || t.purge(1_000).await? == 0, "there is nothing left to delete")?;
     for number in 0..5 {

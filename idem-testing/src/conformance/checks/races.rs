@@ -1,4 +1,4 @@
-//! Many at once, on several threads and over every handle.
+//! Checks of many concurrent callers, on several threads and over every handle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use idem_core::protocol::{
 
 const MANY: usize = 300;
 
-/// How long one of many tries before it says that nothing moves.
+/// How long one of many workers tries before it reports that there is no progress.
 struct Patience(Instant);
 
 impl Patience {
@@ -211,7 +211,7 @@ pub(crate) async fn of_many_operators_one_resolves(t: &Trial) -> Checked {
     same("result", Some(t.replay(&key).await?.result), resolved.pop())
 }
 
-/// What the workers of one churn share.
+/// The state that the workers of one churn share.
 #[derive(Default)]
 struct Churn {
     made: AtomicUsize,
@@ -219,7 +219,7 @@ struct Churn {
 }
 
 impl Churn {
-    /// Claims and releases one key, by a new owner each time, until `enough` grants were made.
+    /// Claims and releases one key, each time as a new owner, until `enough` grants were made.
     async fn work(
         &self,
         key: &RecordKey,
@@ -252,7 +252,7 @@ impl Churn {
     }
 }
 
-/// Lets some workers claim and release one key until `enough` grants were made: these, by attempt.
+/// Lets several workers claim and release one key until `enough` grants were made, and returns the grants by attempt.
 async fn churn(t: &Trial, key: &RecordKey, most: Option<u32>, enough: usize) -> Checked<Vec<Grant>> {
     let shared = Arc::new(Churn::default());
     let ended = t
@@ -262,7 +262,7 @@ async fn churn(t: &Trial, key: &RecordKey, most: Option<u32>, enough: usize) -> 
             async move {
                 let grants = shared.work(&key, &store, like, enough).await;
                 if grants.is_err() {
-                    // The others need not go on.
+                    // Lets the other workers end.
                     shared.made.store(enough, Ordering::SeqCst);
                 }
                 grants
@@ -324,7 +324,7 @@ pub(crate) async fn all_that_wait_for_a_result_get_the_same(t: &Trial) -> Checke
     Ok(())
 }
 
-/// Records results, of which every second is past its lifetime at once; the others.
+/// Records results, of which every second one expires at once, and returns the others.
 async fn fill(store: Witness, like: Claim, keys: Vec<RecordKey>) -> Checked<Vec<(RecordKey, StoredResult)>> {
     let mut kept = Vec::new();
     for (place, key) in keys.into_iter().enumerate() {
@@ -345,7 +345,7 @@ async fn fill(store: Witness, like: Claim, keys: Vec<RecordKey>) -> Checked<Vec<
     Ok(kept)
 }
 
-/// Purges for as long as others write.
+/// Purges as long as others write.
 async fn sweep(store: Witness, writing: &AtomicUsize) -> Checked {
     let patience = Patience::start();
     while writing.load(Ordering::SeqCst) > 0 {

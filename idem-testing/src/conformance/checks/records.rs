@@ -1,4 +1,4 @@
-//! Looking at records, and removing them.
+//! Checks of reading and forgetting records.
 
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, LONG, Trial, same};

@@ -1,4 +1,4 @@
-//! Giving a claim up.
+//! Checks of releasing a claim.
 
 use std::time::Duration;
 
@@ -78,14 +78,14 @@ pub(crate) async fn an_abandoned_claim_is_as_one_whose_lease_lapsed(t: &Trial) -
     let next = t.grant(&rerun.key, &request).await?;
     same("attempt and recovered", (next.grant.attempt, next.grant.recovered), (2, true))?;
     same("asked again", t.grant(&rerun.key, &request).await?.grant.recovered, true)?;
-    // What the next one said is known.
+    // The next owner reported its outcome, so it is known.
     t.release(&next, ReleaseCause::Failed).await?;
     same("recovered", t.take(&rerun.key).await?.grant.recovered, false)?;
 
     let doubted = t.bring(&t.key("in doubt")?, Stage::Abandoned).await?;
     same("claim", t.claim(&doubted.key, &t.ask_in_doubt()).await?, ClaimAnswer::InDoubt)?;
     same("state", t.record(&doubted.key).await?.state, State::InDoubt)?;
-    // Its lease ended when it was given up: who settles the doubt need not wait for it.
+    // The lease ended with the release, so a claim that settles the doubt need not wait.
     t.grant(&doubted.key, &t.ask_settling()).await?;
 
     let exhausted = t.bring(&t.key("exhausted")?, Stage::Abandoned).await?;
@@ -254,7 +254,7 @@ pub(crate) async fn a_claim_given_back_unused_is_not_in_doubt(t: &Trial) -> Chec
     same("recovered", next.recovered, false)
 }
 
-/// A key whose lease lapsed, was taken over, and given back unused.
+/// A key whose lease lapsed, and whose next grant was released unused.
 async fn given_back(t: &Trial, name: &str) -> Checked<Held> {
     let key = t.key(name)?;
     t.bring(&key, Stage::Lapsed).await?;
@@ -301,11 +301,11 @@ pub(crate) async fn a_first_claim_given_back_unused_leaves_no_fingerprint(t: &Tr
     let first = t.grant(&key, &with(1)).await?;
     t.release(&first, ReleaseCause::Unused).await?;
     same("fingerprint", t.record(&key).await?.fingerprint, None)?;
-    // Corrected arguments run.
+    // A call with corrected arguments gets the key.
     let second = t.grant(&key, &with(2)).await?;
     same("attempt", second.grant.attempt, 1)?;
     t.release(&second, ReleaseCause::Failed).await?;
-    // What ran once belongs to its arguments.
+    // After a body has run, the key belongs to its arguments.
     let third = t.grant(&key, &with(2)).await?;
     t.release(&third, ReleaseCause::Unused).await?;
     same("claim", t.claim(&key, &with(1)).await?, ClaimAnswer::Mismatch)?;

@@ -1,4 +1,4 @@
-//! Renewals of a lease.
+//! Checks of renewing a lease.
 
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, DAY, LONG, Trial, print_of, same, that};

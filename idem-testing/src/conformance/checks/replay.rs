@@ -1,4 +1,4 @@
-//! Recorded results, as duplicates get them.
+//! Checks of the recorded results that duplicates get.
 
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, Trial, print_of, same, that, value};

@@ -1,4 +1,4 @@
-//! An operator's word on a key in doubt.
+//! Checks of an operator's decision on a key in doubt.
 
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, LONG, Trial, print_of, same, that, value};
@@ -47,7 +47,7 @@ pub(crate) async fn an_operator_lets_a_key_be_tried_again(t: &Trial) -> Checked 
     same("attempt", next.attempt, 2)?;
     same("recovered", next.recovered, false)?;
     that(next.fence > first.grant.fence, "a new grant has a new fence")?;
-    // Also where somebody had tried to settle the doubt before.
+    // Also if a call has tried to settle the doubt before.
     let key = t.key("b")?;
     t.bring(&key, Stage::InDoubt).await?;
     let second = t.grant(&key, &t.ask_settling()).await?;
@@ -203,7 +203,7 @@ pub(crate) async fn what_was_seen_is_forgotten_in_any_state(t: &Trial) -> Checke
         same("record", t.get(&key).await?, None).map_err(at)?;
         same("resolve again", t.resolve(&key, &word).await?, ResolveAnswer::Absent).map_err(at)?;
         same("complete", t.complete(&held, b"late").await?, CompleteAnswer::Lost).map_err(at)?;
-        // Another fingerprint: nothing of the old record counts.
+        // The claim has another fingerprint, because nothing of the old record counts.
         let next = t.grant(&key, &t.ask().with_fingerprint(Some(print_of(7)))).await?.grant;
         same("attempt and recovered", (next.attempt, next.recovered), (1, false)).map_err(at)?;
         that(next.fence > before.fence, "the fence rises over being forgotten").map_err(at)?;

@@ -1,4 +1,4 @@
-//! Results come back as the bytes they are, up to the limit and not beyond.
+//! Checks that results come back unchanged, up to the limit, and that larger ones are refused.
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -11,7 +11,7 @@ use idem_core::protocol::{
     CompleteAnswer, Resolution, ResolveAnswer, State, StoredResult, Tombstone, Verdict,
 };
 
-/// Checks that this result comes back by replay and by record.
+/// Checks that this result comes back in a replay and in the record.
 async fn comes_back(t: &Trial, name: &str, result: Bytes) -> Checked {
     let key = t.key(name)?;
     let held = t.take(&key).await?;
@@ -26,7 +26,7 @@ async fn comes_back(t: &Trial, name: &str, result: Bytes) -> Checked {
     }
 }
 
-/// Bytes that no compression makes small.
+/// Bytes that cannot be compressed.
 fn noise(length: usize) -> Bytes {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = |_| {
@@ -107,7 +107,7 @@ pub(crate) async fn the_largest_result_comes_back(t: &Trial) -> Checked {
     comes_back(t, "zeros", Bytes::from(vec![0; size])).await
 }
 
-/// What one byte over the limit looks like, where there is a limit that fits into memory.
+/// A result that is one byte over the limit, if there is a limit that fits into memory.
 fn too_large(t: &Trial) -> Option<StoredResult> {
     let limit = t.store.max_result_bytes()?;
     (limit < 1 << 28).then(|| value(vec![1; limit + 1]))

@@ -1,4 +1,4 @@
-//! Any operation, how a store is asked for it, and the answer to it.
+//! Any operation, sending it to a store, and its answer.
 
 use crate::OperationKind;
 use idem_core::protocol::{
@@ -26,7 +26,7 @@ impl Ask {
         }
     }
 
-    /// Asks a store.
+    /// Sends the operation to a store.
     pub(super) async fn of<S: Store>(&self, store: &S, key: &RecordKey) -> Result<Answer, StoreError> {
         Ok(match self {
             Self::Step(request) => Answer::Step(ask(store, key, request).await?),
@@ -38,7 +38,7 @@ impl Ask {
     }
 }
 
-/// Asks a store what any request asks.
+/// Sends any request to a store.
 async fn ask<S: Store>(
     store: &S,
     key: &RecordKey,
@@ -61,7 +61,7 @@ pub(super) enum Answer {
     Step(protocol::Answer),
     Forget(bool),
     Get,
-    /// How many, or for the oracle at most how many.
+    /// How many records were deleted; for the oracle, how many at most.
     Purge(usize),
 }
 

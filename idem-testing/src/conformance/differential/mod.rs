@@ -1,8 +1,8 @@
-//! The differential test: a long random history by several owners, asked of a store and of the pure
-//! protocol, whose answers and records must be the same.
+//! The differential test: a long random history of several owners is sent to a store and to the pure protocol, whose
+//! answers and records must be the same.
 //!
-//! Owns the comparison; `moves` draws what is asked, `oracle` says what the answer must be. Unlike the
-//! checks, it takes its expectations from the protocol's own functions.
+//! Owns the comparison; `moves` draws the operations, and `oracle` computes the expected answers. Unlike the checks, it
+//! takes its expectations from the protocol's own functions.
 
 mod asking;
 mod moves;
@@ -29,21 +29,20 @@ use idem_core::Store;
 use idem_core::StoreError;
 use idem_core::protocol::Timestamp;
 
-/// Asks `operations` random operations, drawn from `seed`, of the subject that `factory` gives and of
-/// the pure protocol; some of the store's answers are lost and some operations fail before they are
-/// applied.
+/// Sends `operations` random operations, drawn from `seed`, to the subject from `factory` and to the pure protocol.
+/// Some of the store's answers are lost, and some operations fail before they are applied.
 ///
-/// Where time is paused, it advances by random steps that often end on the very edge of a lease or
-/// lifetime. On a real clock, leases and lifetimes are either very long or over at once, so that no
-/// answer depends on how long the test takes; the store's clock must be that of this host.
+/// If time is paused, it advances by random steps that often end exactly at the end of a lease or lifetime. On a real
+/// clock, leases and lifetimes are either very long or over at once, so that no answer depends on the duration of the
+/// test; the store's clock must be that of this host.
 ///
 /// # Errors
 ///
-/// The [`Violation`] with the seed and the end of the history, if an answer or a record is another.
+/// The [`Violation`] with the seed and the end of the history, if an answer or a record differs.
 ///
 /// # Panics
 ///
-/// If `factory` does.
+/// If `factory` panics.
 pub fn run<F, S>(seed: u64, operations: usize, factory: F) -> Result<Answers, Violation>
 where
     F: FnOnce() -> S + Send + 'static,
@@ -63,13 +62,13 @@ where
     Ok(answers)
 }
 
-/// How often each kind of answer was given, by names such as `claim: Granted`: what a random history
-/// never met it has not tested.
+/// How many times each kind of answer occurred, by names such as `claim: Granted`. A random history has not tested what
+/// never occurred.
 pub type Answers = BTreeMap<&'static str, usize>;
 
-/// The store's now, as far as it can be known from outside.
+/// The store's time, as far as it can be known from outside.
 struct Now {
-    /// When the store's paused clock was read, and what it said.
+    /// When the store's paused clock was read, and the time that it showed.
     paused: Option<(Instant, Timestamp)>,
 }
 
@@ -99,7 +98,7 @@ impl Now {
 async fn compare(t: &Trial, seed: u64, operations: usize, answers: Arc<Mutex<Answers>>) -> Checked {
     let mut oracle = Oracle::new(t.is_exact());
     let now = Now::of(t, &mut oracle).await?;
-    // That they are easily taken for each other must not matter.
+    // Keys that are easily confused.
     let keys = ["a", "A", "a ", "a\0"].map(|name| t.key(name));
     let keys = keys.into_iter().collect::<Checked<Vec<_>>>()?;
     let mut gambler = Gambler::new(seed, keys, t.is_exact());
@@ -119,7 +118,7 @@ async fn compare(t: &Trial, seed: u64, operations: usize, answers: Arc<Mutex<Ans
     Ok(())
 }
 
-/// One operation, asked of both, and the record as both have it then. Gives the name of the answer.
+/// Sends one operation to both, and compares the answers and then the records. Returns the name of the answer.
 async fn step(
     store: &Witness,
     oracle: &mut Oracle,
@@ -160,7 +159,7 @@ async fn step(
     })
 }
 
-/// Compares an answer with what it must be.
+/// Compares an answer with the expected one.
 fn agree(
     oracle: &mut Oracle,
     key: &RecordKey,

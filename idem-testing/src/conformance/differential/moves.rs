@@ -1,4 +1,4 @@
-//! What is asked: drawn from a seed, so that most of it meets a key in an interesting state.
+//! Draws operations from a seed, so that most of them find a key in an interesting state.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::oracle::Oracle;
 use crate::Fault;
 use idem_core::RecordKey;
 use idem_core::protocol::{
-    Claim, Complete, Fence, Fingerprint, OnCrash, Owner, Record, RecordStep, RecordedStep, Release,
-    ReleaseCause, Renew, Request, Resolution, State, StoredResult, Tombstone, Verdict,
+    Claim, Complete, Durability, Fence, Fingerprint, OnCrash, Owner, Record, RecordStep, RecordedStep,
+    Release, ReleaseCause, Renew, Request, Resolution, State, StoredResult, Tombstone, Verdict,
 };
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -22,9 +22,9 @@ pub(super) struct Gambler {
     rng: Xoshiro256PlusPlus,
     keys: Vec<RecordKey>,
     owners: Vec<Owner>,
-    /// Grants that were seen, newest last: whose requests may come late.
+    /// The grants that were seen, newest last. Their requests may come late.
     grants: Vec<(RecordKey, Owner, Fence)>,
-    /// Whether time passes only in [`pause`](Self::pause).
+    /// Whether time passes only by [`pause`](Self::pause).
     exact: bool,
 }
 
@@ -47,7 +47,7 @@ impl Gambler {
         self.below(one_in) == 0
     }
 
-    /// Remembers whose a key is.
+    /// Remembers the owner of a key.
     pub(super) fn learn(&mut self, key: &RecordKey, record: &Record) {
         let grant = (key.clone(), record.owner, record.fence);
         if self.grants.last() != Some(&grant) {
@@ -59,7 +59,7 @@ impl Gambler {
         }
     }
 
-    /// How much time passes: nothing, little, much, or just to an edge, before or after it.
+    /// How much time passes: none, little, much, or until an edge, or just before or after it.
     pub(super) fn pause(&mut self, edges: &[Duration]) -> Duration {
         let micro = Duration::from_micros(1);
         match self.below(8) {
@@ -69,7 +69,7 @@ impl Gambler {
             5 => HOUR,
             _ if edges.is_empty() => micro,
             _ => {
-                // Mostly the nearest.
+                // Mostly one of the nearest edges.
                 let nearest = self.rng.random_range(0..edges.len().min(3));
                 let edge = edges[nearest];
                 self.one_of(&[edge, edge, edge.saturating_sub(micro), edge + micro])
@@ -77,7 +77,7 @@ impl Gambler {
         }
     }
 
-    /// What goes wrong with the operation, mostly nothing.
+    /// The fault of the operation, mostly none.
     pub(super) fn fault(&mut self) -> Option<Fault> {
         match self.below(20) {
             0 => Some(Fault::FailBefore),
@@ -86,7 +86,7 @@ impl Gambler {
         }
     }
 
-    /// A time something lasts. On a real clock it is over at once or not at all.
+    /// A random length of time. On a real clock it is over at once or never during the test.
     fn length(&mut self) -> Duration {
         if self.exact {
             let seconds = self.one_of(&[0, 1, 5, 20, 3_600]);
@@ -98,7 +98,7 @@ impl Gambler {
         }
     }
 
-    /// A time a record is kept, mostly longer than anything else.
+    /// A random lifetime of a record, mostly longer than any other time.
     fn lifetime(&mut self) -> Duration {
         match self.below(4) {
             0 if self.exact => self.length(),
@@ -112,7 +112,7 @@ impl Gambler {
         let mut key = self.one_of(&keys);
         let state = oracle.record(&key).map(|record| record.state);
         let ask = match self.below(40) {
-            // What is in doubt or done stays so; the more interesting states are before that.
+            // A key in doubt or with a result stays so; the states before that are more interesting.
             _ if state == Some(State::InDoubt) && self.chance(3) => Ask::Step(self.word().into()),
             _ if matches!(state, Some(State::Completed | State::Failed)) && self.chance(5) => Ask::Forget,
             0..=15 => Ask::Step(self.claim().into()),
@@ -138,9 +138,10 @@ impl Gambler {
             .with_on_crash(self.one_of(&[OnCrash::Rerun, OnCrash::Rerun, OnCrash::Rerun, OnCrash::InDoubt]))
             .with_max_attempts(NonZeroU32::new(self.one_of(&[0, 0, 0, 1, 2, 4])))
             .with_recovers(self.chance(3))
+            .with_durability(self.one_of(&[Durability::Full, Durability::Relaxed]))
     }
 
-    /// None, mostly the same, and sometimes one that differs at its end.
+    /// A random fingerprint: none, mostly the same, and sometimes one that differs at its end.
     fn fingerprint(&mut self) -> Option<Fingerprint> {
         let last = self.one_of(&[0, 0, 1, 1, 1, 2]);
         let mut bytes = [7; 32];
@@ -148,7 +149,8 @@ impl Gambler {
         (last > 0).then_some(Fingerprint::from_bytes(bytes))
     }
 
-    /// Whose request it is: mostly the current owner's, sometimes an old one's or a wrong one.
+    /// The key, owner and fence of a request: mostly those of the current owner, sometimes of an old one, or wrong
+    /// ones.
     fn grant(&mut self, key: &RecordKey, oracle: &Oracle) -> (RecordKey, Owner, Fence) {
         let current = oracle.record(key).map(|record| (key.clone(), record.owner, record.fence));
         let grants = self.grants.clone();
@@ -198,7 +200,8 @@ impl Gambler {
         }
     }
 
-    /// Mostly the next step; sometimes one that is there, or another in its place, or one too far on.
+    /// A random step: mostly the next one; sometimes a recorded one, another one at its position, or one at a position
+    /// too far on.
     fn recording(&mut self, owner: Owner, fence: Fence, steps: &[RecordedStep]) -> RecordStep {
         let step = RecordedStep::new(
             self.one_of(&["a", "A", "a\0", "", "\u{e4}"]).to_owned(),

@@ -1,4 +1,4 @@
-//! What the answer must be: the protocol's functions, on records kept in a map.
+//! Computes the expected answers: the protocol's functions, on records in a map.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use crate::conformance::trial::{Checked, same, that};
 use idem_core::RecordKey;
 use idem_core::protocol::{self, ClaimAnswer, Fence, Grant, Record, Replay, Timestamp};
 
-/// How far a real clock may be from the test's.
+/// How much a real clock may differ from the test's.
 const TOLERANCE: Duration = Duration::from_secs(60);
 
-/// An answer, and whether the record was written.
+/// The expected answer, and whether it writes the record.
 pub(super) struct Wanted {
     pub(super) answer: Answer,
     pub(super) wrote: bool,
 }
 
-/// The records as they must be.
+/// The expected records.
 pub(super) struct Oracle {
     records: HashMap<RecordKey, Record>,
-    /// The highest fence of each key, also of records that are gone.
+    /// The highest fence of each key, also of deleted records.
     floors: HashMap<RecordKey, Fence>,
     exact: bool,
-    /// Now, as far as it is known: never before anything the store has dated.
+    /// The current time, as far as it is known: never before any time that the store has returned.
     now: Timestamp,
 }
 
@@ -45,13 +45,13 @@ impl Oracle {
         self.records.get(key).filter(|record| protocol::is_live(record, now))
     }
 
-    /// Lets the time be this, or a little later if the store's clock is ahead.
+    /// Moves the time to `now`, or keeps it if it is already later.
     fn arrive(&mut self, now: Timestamp) -> Timestamp {
         self.now = self.now.max(now);
         self.now
     }
 
-    /// How long it is until something ends, for each that does.
+    /// How long until each time of a record that is still to come.
     pub(super) fn edges(&self, now: Timestamp) -> Vec<Duration> {
         let mut edges: Vec<_> = self
             .records
@@ -61,7 +61,7 @@ impl Oracle {
             .map(|at| at.since(now))
             .filter(|left| !left.is_zero())
             .collect();
-        // A map has no order, and the seed alone must decide.
+        // Sorted, because a map has no order and only the seed may decide.
         edges.sort_unstable();
         edges
     }
@@ -84,7 +84,7 @@ impl Oracle {
             Ask::Purge(limit) => {
                 let over = self.records.values().filter(|record| !protocol::is_live(record, now)).count();
                 if self.exact && over <= *limit {
-                    // None of them is there any more, so none can be deleted once more.
+                    // A purge has removed these records, so it cannot delete them again.
                     self.records.retain(|_, record| protocol::is_live(record, now));
                 }
                 (None, Answer::Purge(over.min(*limit)))
@@ -103,7 +103,7 @@ impl Oracle {
         *floor = fence.max(*floor);
     }
 
-    /// Takes a record as the store has it, with the times and the fence of its own clock.
+    /// Takes over the store's record, with the times and the fence of its clock.
     pub(super) fn adopt(&mut self, key: &RecordKey, record: Record) {
         self.raise(key, record.fence);
         let soon = self.now.after(self.tolerance());
@@ -112,7 +112,7 @@ impl Oracle {
         self.records.insert(key.clone(), record);
     }
 
-    /// Whether an answer is what it must be; adopts the fence of a new grant.
+    /// Whether an answer is the expected one. Takes over the fence of a new grant.
     pub(super) fn same_answer(&mut self, key: &RecordKey, given: &Answer, wanted: &Wanted) -> bool {
         let Wanted { answer: wanted, wrote } = wanted;
         match (given, wanted) {
@@ -165,11 +165,11 @@ impl Oracle {
         }
     }
 
-    /// A store may keep one floor for many keys, so a fence may be higher than one key asks for; but
-    /// not higher than any grant or the clock has it.
+    /// A store may keep one floor for many keys, so a fence may be higher than its key requires, but not higher than
+    /// every grant and the clock.
     fn same_fence(&self, given: Fence, wanted: Fence) -> bool {
         if !self.exact {
-            // The oracle's is its own clock's; what it knows is that it rises.
+            // The oracle's fence comes from its own clock, so the two are only close.
             return close(
                 Timestamp::from_micros(given.get()),
                 Timestamp::from_micros(wanted.get()),
@@ -184,8 +184,8 @@ impl Oracle {
         given.abs_diff(wanted) <= self.tolerance()
     }
 
-    /// Compares a record with what it must be. What was not written must not have changed at all;
-    /// of what was written, times may be off by what clocks may be, but for those that `old` had.
+    /// Compares a record with the expected one. A record that was not written must not have changed at all. In a
+    /// written record, times may differ as much as the clocks, except times that `old` already had.
     pub(super) fn same_record(
         &self,
         seen: &Record,
@@ -219,12 +219,12 @@ fn times(record: &Record) -> [Option<Timestamp>; 5] {
     ]
 }
 
-/// Whether a time is what it must be.
+/// Whether two times are equal within the tolerance.
 fn close(got: Timestamp, wanted: Timestamp, tolerance: Duration) -> bool {
     got.since(wanted) <= tolerance && wanted.since(got) <= tolerance
 }
 
-/// What is compared of a record once the times are out of the way.
+/// The record without its times and its fence, for comparison.
 fn timeless(record: &Record) -> Record {
     let zero = Timestamp::default();
     record

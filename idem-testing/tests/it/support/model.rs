@@ -1,4 +1,4 @@
-//! The model as stateright sees it: the properties, a run, and what it found.
+//! The model in stateright's form: the properties, a run, and its report.
 
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
@@ -13,18 +13,18 @@ use super::setup::Setup;
 use super::worker::Ending;
 use super::world::{Action, World};
 
-/// After so many steps without a breach, a mutant has survived.
+/// After this many steps without a broken promise, a mutant has survived.
 const ENOUGH: usize = 1_000_000;
 
 type Condition<R> = fn(&Bounded<R>, &World) -> bool;
 
-/// Rules within bounds.
+/// Rules to explore within the bounds of a setup.
 pub struct Bounded<R> {
     setup: Setup,
     rules: PhantomData<R>,
 }
 
-/// What a run found.
+/// The report of a run.
 #[derive(Debug)]
 pub struct Report {
     pub name: &'static str,
@@ -32,9 +32,9 @@ pub struct Report {
     pub steps: usize,
     pub depth: usize,
     pub time: Duration,
-    /// The promises that were broken, each with the actions that led there.
+    /// The broken promises, each with the actions that led there.
     pub broken: Vec<(&'static str, Vec<Action>)>,
-    /// What should be possible and was never seen.
+    /// The situations that should be possible and never occurred.
     pub unseen: Vec<&'static str>,
 }
 
@@ -70,17 +70,17 @@ impl<R: Rules> Bounded<R> {
         self.run(threads, HasDiscoveries::All, 0)
     }
 
-    /// Explores until a promise is broken, or enough if it is not.
+    /// Explores until this promise is broken, or for at most [`ENOUGH`] steps.
     pub fn explore_until_broken(self, promise: Promise) -> Report {
         self.run(1, HasDiscoveries::AllOf([promise.name()].into()), ENOUGH)
     }
 
-    /// Explores as much as a mutant is given, whatever breaks.
+    /// Explores for [`ENOUGH`] steps, whatever breaks.
     pub fn explore_enough(self) -> Report {
         self.run(1, HasDiscoveries::All, ENOUGH)
     }
 
-    /// Goes on until `until`, or for `most` steps where that is not zero.
+    /// Explores until `until`, or for at most `most` steps if that is not zero.
     fn run(self, threads: usize, until: HasDiscoveries, most: usize) -> Report {
         let name = self.setup.name;
         let start = Instant::now();
@@ -105,7 +105,7 @@ impl<R: Rules> Bounded<R> {
         report
     }
 
-    /// What must be possible, or the run proves less than it seems to.
+    /// Situations that must occur. If one does not, the run proves less than it seems.
     fn possible(&self) -> Vec<Property<Self>> {
         let cautious = self.setup.is_cautious();
         let one_body = self.setup.max_attempts == NonZeroU32::new(1);

@@ -1,7 +1,7 @@
-//! Broken protocols. Each is a bug that a library of this kind had, or a guard of ours left out.
+//! Broken protocols. Each is a bug that a library of this kind had, or leaves out one of our guards.
 //!
-//! Owns the list: [`for_each_mutant`](crate::for_each_mutant) names them all, so that neither the
-//! model check nor the conformance kit can miss one.
+//! Owns the list: [`for_each_mutant`](crate::for_each_mutant) has them all, so that neither the model check nor the
+//! conformance kit can miss one.
 
 use super::promise::Promise;
 use super::protocol::{
@@ -14,9 +14,9 @@ use super::setup::Under;
 
 /// Rules that break a promise.
 pub trait Mutant: Rules {
-    /// What the model must find broken.
+    /// The promise that the model must find broken.
     const BREAKS: Promise;
-    /// Under what.
+    /// The setup in which the model looks.
     const UNDER: Under;
 }
 
@@ -138,13 +138,13 @@ fn renew_unchecked(record: Option<&Record>, asked: &Renew, now: Timestamp) -> Tr
     protocol::renew(record, &(*asked).with_owner(owner).with_fence(fence), now)
 }
 
-/// What a deleted record leaves behind: nothing that a claim could know.
+/// What a deleted record leaves behind: an expired record without its fence and its attempts.
 fn deleted(record: Option<&Record>, now: Timestamp) -> Option<Record> {
     let record = record?.clone();
     Some(record.with_fence(Fence::default()).with_attempt(0).with_expires_at(Some(now)))
 }
 
-/// The step with the record it writes changed.
+/// The transition with a change of the record that it writes.
 pub(super) fn altered<A>(step: Transition<A>, change: impl FnOnce(Record) -> Record) -> Transition<A> {
     Transition::new(step.write.map(change), step.answer)
 }
@@ -156,21 +156,21 @@ impl Rules for CompleteWithoutOwner {
     }
 }
 
-/// A slow first worker frees its successor's claim.
+/// A slow first worker releases its successor's claim.
 impl Rules for ReleaseWithoutOwner {
     fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> Transition<ReleaseAnswer> {
         release_unchecked(record, request, now)
     }
 }
 
-/// A worker that lost its claim goes on believing it has it.
+/// A worker that lost its claim still believes that it has it.
 impl Rules for RenewWithoutOwner {
     fn renew(record: Option<&Record>, request: &Renew, now: Timestamp) -> Transition<RenewAnswer> {
         renew_unchecked(record, request, now)
     }
 }
 
-/// `WHERE state = 'in flight'` and nothing more.
+/// The only guard is `WHERE state = 'in flight'`.
 impl Rules for StateOnlyGuards {
     fn renew(record: Option<&Record>, request: &Renew, now: Timestamp) -> Transition<RenewAnswer> {
         renew_unchecked(record, request, now)
@@ -185,7 +185,7 @@ impl Rules for StateOnlyGuards {
     }
 }
 
-/// The owner is compared, the fence is not: a request of an earlier grant to the same owner passes.
+/// Only the owner is compared, not the fence: a request of an earlier grant to the same owner succeeds.
 impl Rules for FenceNeverCompared {
     fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> Transition<ReleaseAnswer> {
         match record {
@@ -195,7 +195,7 @@ impl Rules for FenceNeverCompared {
     }
 }
 
-/// The worker in doubt takes the operator's word for its own.
+/// The worker in doubt takes the operator's decision for its own.
 impl Rules for ResolveKeepsTheOwner {
     fn resolve(record: Option<&Record>, word: &Resolution, now: Timestamp) -> Transition<ResolveAnswer> {
         let owner = record.map_or(Owner::NOBODY, |record| record.owner);
@@ -203,7 +203,7 @@ impl Rules for ResolveKeepsTheOwner {
     }
 }
 
-/// A recorded result is replaced by who comes later.
+/// A later completion replaces a recorded result.
 impl Rules for LastCompletionWins {
     fn complete(record: Option<&Record>, request: &Complete, now: Timestamp) -> Transition<CompleteAnswer> {
         match record {
@@ -216,7 +216,7 @@ impl Rules for LastCompletionWins {
     }
 }
 
-/// A duplicate is told that it is one, and nothing more.
+/// A duplicate gets no result, only that it is a duplicate.
 impl Rules for ReplayIsEmpty {
     fn claim(
         record: Option<&Record>,
@@ -230,7 +230,7 @@ impl Rules for ReplayIsEmpty {
     }
 }
 
-/// A time-to-live is the lease: when it is over there is no record, no attempt and no fence.
+/// The lease is a time to live: when it is over, there is no record, no attempt count and no fence.
 impl Rules for LeaseAsExpiry {
     fn claim(record: Option<&Record>, _: Fence, request: &Claim, now: Timestamp) -> Transition<ClaimAnswer> {
         protocol::claim(record.filter(|record| Self::is_live(record, now)), Fence::default(), request, now)
@@ -242,7 +242,7 @@ impl Rules for LeaseAsExpiry {
     }
 }
 
-/// A body that fails takes the record along.
+/// A body that fails deletes the record.
 impl Rules for DeleteOnFailure {
     fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> Transition<ReleaseAnswer> {
         let step = protocol::release(record, request, now);
@@ -253,14 +253,14 @@ impl Rules for DeleteOnFailure {
     }
 }
 
-/// The same, and nobody asks whose record it is.
+/// The same, without checking the owner.
 impl Rules for DeleteOnFailureByAnybody {
     fn release(record: Option<&Record>, _: &Release, now: Timestamp) -> Transition<ReleaseAnswer> {
         Transition::new(deleted(record, now), ReleaseAnswer::Released)
     }
 }
 
-/// A body that takes longer than the time-to-live leaves no result.
+/// A body that takes longer than the time to live leaves no result.
 impl Rules for ExpiryFromCreation {
     fn complete(record: Option<&Record>, request: &Complete, now: Timestamp) -> Transition<CompleteAnswer> {
         altered(protocol::complete(record, request, now), |new| {
@@ -270,7 +270,7 @@ impl Rules for ExpiryFromCreation {
     }
 }
 
-/// A body that is renewed for long is forgotten while it runs.
+/// The record of a long body expires while the body runs, in spite of renewals.
 impl Rules for RenewalKeepsExpiry {
     fn renew(record: Option<&Record>, request: &Renew, now: Timestamp) -> Transition<RenewAnswer> {
         let expires_at = record.and_then(|record| record.expires_at);
@@ -278,19 +278,19 @@ impl Rules for RenewalKeepsExpiry {
     }
 }
 
-/// Housekeeping deletes what is done, not what is over.
+/// Housekeeping deletes completed records instead of expired ones.
 impl Rules for PurgeOfLiveResults {
     fn is_live(record: &Record, now: Timestamp) -> bool {
         record.state != State::Completed && protocol::is_live(record, now)
     }
 }
 
-/// The record is read in one step and written in another.
+/// A claim reads the record in one step and writes it in another.
 impl Rules for GetThenSet {
     const CLAIM_IS_ATOMIC: bool = false;
 }
 
-/// A client's clock runs ahead and is believed.
+/// The store trusts a client's clock, which is ahead.
 impl Rules for TakeoverOfARunningLease {
     fn claim(
         record: Option<&Record>,
@@ -313,7 +313,7 @@ fn with_fence(step: Transition<ClaimAnswer>, fence: Fence) -> Transition<ClaimAn
     }
 }
 
-/// A fence is made once and kept.
+/// A key gets one fence and keeps it.
 impl Rules for FenceNotRising {
     fn claim(
         record: Option<&Record>,
@@ -361,14 +361,14 @@ impl Rules for NoClaimByTheSameOwner {
     }
 }
 
-/// A worker whose answer was lost is told that it failed to record its result.
+/// A worker whose answer was lost gets `Lost` for its recorded result.
 impl Rules for CompletionNotRepeatable {
     fn complete(record: Option<&Record>, request: &Complete, now: Timestamp) -> Transition<CompleteAnswer> {
         protocol::complete(record.filter(|record| record.state == State::InFlight), request, now)
     }
 }
 
-/// A result is thrown away that nobody else has made.
+/// A result is refused although no other worker has made one.
 impl Rules for CompleteRefusedAfterTheLease {
     fn complete(record: Option<&Record>, request: &Complete, now: Timestamp) -> Transition<CompleteAnswer> {
         let over = |record: &&Record| record.state == State::InFlight && record.lease_until <= now;
@@ -394,7 +394,7 @@ impl Rules for MismatchOnlyWhenCompleted {
     }
 }
 
-/// The policy is read nowhere.
+/// The crash policy is ignored.
 impl Rules for InDoubtRerun {
     fn claim(
         record: Option<&Record>,
@@ -407,7 +407,7 @@ impl Rules for InDoubtRerun {
     }
 }
 
-/// A claim under `in_doubt` is forgotten like any other.
+/// A claim under `in_doubt` expires like any other.
 impl Rules for InDoubtExpires {
     fn claim(
         record: Option<&Record>,
@@ -422,7 +422,7 @@ impl Rules for InDoubtExpires {
     }
 }
 
-/// A panic under `in_doubt` is taken for a plain failure.
+/// A panic under `in_doubt` counts as a reported failure.
 impl Rules for AbandonedIsReleased {
     fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> Transition<ReleaseAnswer> {
         protocol::release(record, &(*request).with_cause(ReleaseCause::Failed), now)
@@ -442,7 +442,7 @@ impl Rules for OneAttemptTooMany {
     }
 }
 
-/// A released key is due at once.
+/// A released key can be claimed at once, whatever its `retry_after`.
 impl Rules for BackoffIgnored {
     fn claim(
         record: Option<&Record>,
@@ -455,7 +455,7 @@ impl Rules for BackoffIgnored {
     }
 }
 
-/// A worker that dies locks its key for ever.
+/// A worker that dies blocks its key for ever.
 impl Rules for LapsedLeaseStaysBusy {
     fn claim(
         record: Option<&Record>,
@@ -494,7 +494,7 @@ impl Rules for StepWithoutOwner {
     }
 }
 
-/// The owner is compared, the fence is not: a step of an earlier grant to the same owner passes.
+/// Only the owner is compared, not the fence: a step of an earlier grant to the same owner succeeds.
 impl Rules for StepWithoutFence {
     fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
         match record {
@@ -504,7 +504,7 @@ impl Rules for StepWithoutFence {
     }
 }
 
-/// A step is taken from who gave its claim up.
+/// A step is accepted from a worker that has released its claim.
 impl Rules for StepAfterRelease {
     fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
         match record {
@@ -518,14 +518,14 @@ impl Rules for StepAfterRelease {
     }
 }
 
-/// An effect that happened is thrown away, and happens again.
+/// The step of an effect that happened is refused after the lease, and the effect happens again.
 impl Rules for StepRefusedAfterTheLease {
     fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
         protocol::record_step(record.filter(|record| now < record.lease_until), request, now)
     }
 }
 
-/// A worker whose answer was lost is told that it lost its claim.
+/// A worker whose answer was lost gets `Lost` for its recorded step.
 impl Rules for StepNotRepeatable {
     fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
         let next = record.map_or(0, |record| record.steps.len());
@@ -536,7 +536,7 @@ impl Rules for StepNotRepeatable {
     }
 }
 
-/// A step goes to the end whatever its position is.
+/// A step is appended whatever its position is.
 impl Rules for StepAtAnyPosition {
     fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
         let next = record.map_or(0, |record| u32::try_from(record.steps.len()).unwrap_or(u32::MAX));
@@ -545,7 +545,7 @@ impl Rules for StepAtAnyPosition {
     }
 }
 
-/// A step that is asked again is there twice.
+/// A repeated step is recorded twice.
 impl Rules for StepRecordedTwice {
     fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
         let step = protocol::record_step(record, request, now);
@@ -560,14 +560,14 @@ impl Rules for StepRecordedTwice {
     }
 }
 
-/// A step is acknowledged and kept in memory.
+/// A step is acknowledged without being written.
 impl Rules for StepAcknowledgedUnwritten {
     fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
         protocol::record_step(record, request, now).with_write(None)
     }
 }
 
-/// A takeover writes a new record.
+/// A takeover writes a new record without the steps.
 impl Rules for TakeoverForgetsSteps {
     fn claim(
         record: Option<&Record>,
@@ -581,14 +581,14 @@ impl Rules for TakeoverForgetsSteps {
     }
 }
 
-/// A body that fails starts from nothing.
+/// After a failed body, the steps are gone.
 impl Rules for ReleaseForgetsSteps {
     fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> Transition<ReleaseAnswer> {
         altered(protocol::release(record, request, now), |new| new.with_steps(Vec::new()))
     }
 }
 
-/// A record that is over gives its steps to the next of its key.
+/// The next record of a key gets the steps of the expired one.
 impl Rules for ExpiryKeepsSteps {
     fn claim(
         record: Option<&Record>,
@@ -604,7 +604,7 @@ impl Rules for ExpiryKeepsSteps {
     }
 }
 
-/// A result lies beside the steps it came from.
+/// A record with a result keeps its steps.
 impl Rules for ResultKeepsSteps {
     fn complete(record: Option<&Record>, request: &Complete, now: Timestamp) -> Transition<CompleteAnswer> {
         let steps = record.map_or_else(Vec::new, |record| record.steps.clone());
@@ -612,7 +612,7 @@ impl Rules for ResultKeepsSteps {
     }
 }
 
-/// What nobody could find out is taken for a failure that is known.
+/// A doubtful release counts as a reported failure.
 impl Rules for DoubtfulIsFailed {
     fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> Transition<ReleaseAnswer> {
         match request.cause {
@@ -624,7 +624,7 @@ impl Rules for DoubtfulIsFailed {
     }
 }
 
-/// A doubt is settled whatever it is about.
+/// A claim with other arguments settles a doubt.
 impl Rules for SettlesOtherArguments {
     fn claim(
         record: Option<&Record>,
@@ -642,7 +642,7 @@ impl Rules for SettlesOtherArguments {
     }
 }
 
-/// A late copy of a claim is granted what its own owner left in doubt.
+/// A late copy of a claim is granted the key that its own owner left in doubt.
 impl Rules for SettlesItsOwnDoubt {
     fn claim(
         record: Option<&Record>,
@@ -660,7 +660,7 @@ impl Rules for SettlesItsOwnDoubt {
     }
 }
 
-/// A caller that can find out does not wait for who is at it.
+/// A caller that recovers does not wait for a worker with a running lease.
 impl Rules for SettlesARunningLease {
     fn claim(
         record: Option<&Record>,
@@ -674,7 +674,7 @@ impl Rules for SettlesARunningLease {
     }
 }
 
-/// A doubt is settled, and its body started, as often as it comes up.
+/// A doubt is settled, and its body started, without a limit of attempts.
 impl Rules for SettlesBeyondTheAttempts {
     fn claim(
         record: Option<&Record>,
@@ -692,7 +692,7 @@ impl Rules for SettlesBeyondTheAttempts {
     }
 }
 
-/// A settled doubt counts no attempt.
+/// A grant that settles a doubt counts no attempt.
 impl Rules for SettledWithoutAnAttempt {
     fn claim(
         record: Option<&Record>,

@@ -1,4 +1,4 @@
-//! Broken protocols that forget what a run did of which nobody knows: doubts, abandoned runs, claims given back.
+//! Broken protocols around runs with an unknown outcome: doubts, abandoned runs, claims that are released unused.
 
 use super::mutants::*;
 use super::protocol::{
@@ -16,7 +16,7 @@ fn not_in_doubt(record: Option<&Record>) -> Option<&Record> {
     record.filter(|record| record.state != State::InDoubt)
 }
 
-/// A settled doubt that nobody used is a lapsed lease with an end: after it, the body starts again.
+/// A settled doubt that is released unused becomes a lapsed lease that expires, and then the body starts again.
 impl Rules for UnusedDoubtExpires {
     fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> ReleaseOf {
         altered(protocol::release(record, request, now), |new| match request.cause {
@@ -29,14 +29,14 @@ impl Rules for UnusedDoubtExpires {
     }
 }
 
-/// Whoever gave a settled doubt back still speaks for it.
+/// Requests of a worker that released a settled doubt still count.
 impl Rules for UnusedDoubtStaysItsHolders {
     fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> ReleaseOf {
         altered(protocol::release(record, request, now), |new| new.with_fence(request.fence))
     }
 }
 
-/// A caller that goes away first uses an attempt up.
+/// A caller that goes away before its body starts uses up an attempt.
 impl Rules for UnusedCountsAnAttempt {
     fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> ReleaseOf {
         let attempt = record.map_or(0, |record| record.attempt);
@@ -47,7 +47,7 @@ impl Rules for UnusedCountsAnAttempt {
     }
 }
 
-/// Arguments that never ran are in the way of those that are to.
+/// Arguments that never ran block a call with other arguments.
 impl Rules for UnusedPinsItsFingerprint {
     fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> ReleaseOf {
         let fingerprint = record.and_then(|record| record.fingerprint);
@@ -55,7 +55,7 @@ impl Rules for UnusedPinsItsFingerprint {
     }
 }
 
-/// A copy of a claim that was stuck in the network takes the key for a caller that is long gone.
+/// A late copy of a claim takes the key for a caller that has gone.
 impl Rules for LateClaimRevives {
     fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timestamp) -> ClaimOf {
         let released = record.filter(|record| record.state == State::Released);
@@ -64,7 +64,7 @@ impl Rules for LateClaimRevives {
     }
 }
 
-/// A dropped caller is taken for a failure that is known, so the next run does not look first.
+/// A dropped caller counts as a reported failure, so the next run does not recover first.
 impl Rules for AbandonedIsForgotten {
     fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> ReleaseOf {
         altered(protocol::release(record, request, now), |new| match new.state {
@@ -74,14 +74,14 @@ impl Rules for AbandonedIsForgotten {
     }
 }
 
-/// A body is dropped in the middle of its effect though nobody else may run it.
+/// A body in doubt is dropped in the middle of its effect, although no other worker may run it.
 impl Rules for WorkerInDoubtIsCancelled {
     fn renew(record: Option<&Record>, request: &Renew, now: Timestamp) -> Transition<RenewAnswer> {
         protocol::renew(not_in_doubt(record), request, now)
     }
 }
 
-/// A worker in doubt is answered as any other.
+/// A worker in doubt gets the same answer as any other.
 impl Rules for WorkerInDoubtIsNotTold {
     fn renew(record: Option<&Record>, request: &Renew, now: Timestamp) -> Transition<RenewAnswer> {
         let step = protocol::renew(record, request, now);
@@ -92,7 +92,7 @@ impl Rules for WorkerInDoubtIsNotTold {
     }
 }
 
-/// What others were answered is no longer so.
+/// A renewal ends the doubt that other callers were told about.
 impl Rules for RenewalEndsTheDoubt {
     fn renew(record: Option<&Record>, request: &Renew, now: Timestamp) -> Transition<RenewAnswer> {
         altered(protocol::renew(record, request, now), |new| {
@@ -105,7 +105,7 @@ impl Rules for RenewalEndsTheDoubt {
     }
 }
 
-/// A lease that is renewed has an end in every state.
+/// A renewal sets an expiry in every state, also in doubt.
 impl Rules for RenewedDoubtExpires {
     fn renew(record: Option<&Record>, request: &Renew, now: Timestamp) -> Transition<RenewAnswer> {
         altered(protocol::renew(record, request, now), |new| {
@@ -115,14 +115,14 @@ impl Rules for RenewedDoubtExpires {
     }
 }
 
-/// A person has to find out what a process knew.
+/// The result of a worker in doubt is refused, so an operator must find out what that worker knows.
 impl Rules for ResultOfADoubtRefused {
     fn complete(record: Option<&Record>, request: &Complete, now: Timestamp) -> Transition<CompleteAnswer> {
         protocol::complete(not_in_doubt(record), request, now)
     }
 }
 
-/// The same of a step.
+/// The same for a step.
 impl Rules for StepOfADoubtRefused {
     fn record_step(
         record: Option<&Record>,
@@ -133,7 +133,7 @@ impl Rules for StepOfADoubtRefused {
     }
 }
 
-/// A body that failed cleanly leaves a doubt.
+/// A body in doubt that returns an error leaves the doubt.
 impl Rules for FailureOfADoubtRefused {
     fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> ReleaseOf {
         match request.cause {
@@ -143,7 +143,7 @@ impl Rules for FailureOfADoubtRefused {
     }
 }
 
-/// Whether the effect happened is asked while it happens.
+/// A doubt is settled while its worker is alive, so `recover` asks about an effect that is happening.
 impl Rules for SettlesWhileItsWorkerIsAlive {
     fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timestamp) -> ClaimOf {
         let doubt = record.filter(|record| record.state == State::InDoubt);
@@ -152,7 +152,7 @@ impl Rules for SettlesWhileItsWorkerIsAlive {
     }
 }
 
-/// A service that cannot be asked uses the attempts up, and no body was started.
+/// If `recover` fails, an attempt counts although no body was started.
 impl Rules for ProbeCountsAnAttempt {
     fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> ReleaseOf {
         let attempt = record.map_or(0, |record| record.attempt);
@@ -163,7 +163,7 @@ impl Rules for ProbeCountsAnAttempt {
     }
 }
 
-/// What was found out is not remembered.
+/// The outcome that `recover` found is not kept.
 impl Rules for NothingHappenedIsAskedAgain {
     fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> ReleaseOf {
         let recovered = record.is_some_and(|record| record.recovered);
@@ -174,7 +174,7 @@ impl Rules for NothingHappenedIsAskedAgain {
     }
 }
 
-/// The same of an operator's word.
+/// The same for an operator's decision.
 impl Rules for OperatorIsAskedAgain {
     fn resolve(record: Option<&Record>, word: &Resolution, now: Timestamp) -> Transition<ResolveAnswer> {
         let recovered = record.is_some_and(|record| record.recovered);
@@ -182,7 +182,7 @@ impl Rules for OperatorIsAskedAgain {
     }
 }
 
-/// The last attempt had its effect, and nobody is let to find out.
+/// After the last attempt, no caller may recover, although the attempt may have had its effect.
 impl Rules for ExhaustedThoughItRecovers {
     fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timestamp) -> ClaimOf {
         let step = protocol::claim(record, floor, request, now);
@@ -195,7 +195,7 @@ impl Rules for ExhaustedThoughItRecovers {
     }
 }
 
-/// Whoever can find out what the last attempt did is an attempt more.
+/// A claim to recover after the last attempt also starts the body.
 impl Rules for RunsPastTheLimit {
     fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timestamp) -> ClaimOf {
         let step = protocol::claim(record, floor, request, now);
@@ -209,7 +209,7 @@ impl Rules for RunsPastTheLimit {
     }
 }
 
-/// What the last run did is deleted where it is needed.
+/// `Exhausted` deletes the steps, which show what the last run did.
 impl Rules for ExhaustionForgetsSteps {
     fn claim(record: Option<&Record>, floor: Fence, request: &Claim, now: Timestamp) -> ClaimOf {
         altered(protocol::claim(record, floor, request, now), |new| match new.result {

@@ -1,6 +1,6 @@
-//! A store of one key: applies rules, keeps the floor, and lets the shadow judge each answer.
+//! A store with one key. It applies rules, keeps the floor, and lets the shadow check each answer.
 //!
-//! Owns what a store owes besides the rules: the clock, the floor, deletion. Knows no worker.
+//! Owns what a store does besides the rules: the clock, the floor, deletion. Knows no worker.
 
 use super::promise::{Broken, Promise};
 use super::protocol::{
@@ -12,7 +12,7 @@ use super::rules::Rules;
 use super::shadow::Shadow;
 use std::time::Duration;
 
-/// One key of a store, and what was promised about it.
+/// One key of a store, and the promises about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OneKey {
     pub now: Timestamp,
@@ -46,7 +46,7 @@ impl OneKey {
         self.claim_as_seen::<R>(seen.as_ref(), request)
     }
 
-    /// The second half of a claim that read the record earlier.
+    /// The second half of a claim that has read the record before.
     pub fn claim_as_seen<R: Rules>(&mut self, seen: Option<&Record>, request: &Claim) -> ClaimAnswer {
         let answer = self.write(R::claim(seen, self.floor, request, self.now));
         self.shadow.claimed(request, &answer, self.now);
@@ -68,7 +68,7 @@ impl OneKey {
         answer
     }
 
-    /// A `get` after each operation: the steps are the only thing that no other answer tells.
+    /// A `get` after each operation, because no other answer shows the steps.
     fn look(&mut self) {
         let live = self.record.as_ref().filter(|record| protocol::is_live(record, self.now));
         let steps = live.map_or(&[][..], |record| &record.steps);
@@ -118,11 +118,11 @@ impl OneKey {
         }
     }
 
-    /// Whether a caller that has all the time it needs, and an operator at hand, brings the key to
-    /// a recorded result from here. Breaks nothing of this key: it tries it out on a copy.
+    /// Whether a caller with enough time, and an operator, can bring the key to a recorded result from here. Works on a
+    /// copy of this key.
     pub fn can_be_resolved<R: Rules>(&self) -> bool {
         let mut trial = self.clone();
-        // Two waits: a lease that runs, or a release not due; and whatever comes after it.
+        // Three tries: at most two waits, for a running lease or a release that is not due, and then the end.
         for _ in 0..3 {
             let request = last_caller(&trial);
             match trial.claim::<R>(&request) {
@@ -160,7 +160,7 @@ impl OneKey {
     }
 }
 
-/// A caller nobody else is, with the arguments on record.
+/// A claim by an owner that nobody else has, with the recorded arguments.
 fn last_caller(key: &OneKey) -> Claim {
     Claim::new(Owner::from_bytes([0xFE; 16]), Duration::from_micros(2), Duration::from_micros(3))
         .with_fingerprint(key.record.as_ref().and_then(|record| record.fingerprint))

@@ -1,4 +1,4 @@
-//! The promises of the protocol, by name, and the set of those that were broken.
+//! The promises of the protocol, by name, and the set of broken ones.
 
 /// What the protocol promises about one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

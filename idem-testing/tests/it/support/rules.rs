@@ -1,13 +1,13 @@
-//! The protocol as something that can be swapped: the shipped functions, or a broken variant.
+//! The protocol as a trait: the shipped functions, or a broken variant.
 //!
-//! Owns the seam only. It must not restate a rule: every default calls the shipped function.
+//! Must not restate a rule: every default method calls the shipped function.
 
 use super::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
     ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, Timestamp, Transition,
 };
 
-/// What a store runs. A mutant overrides one method.
+/// The rules of a store. A mutant overrides one method.
 pub trait Rules: Send + Sync + 'static {
     /// Whether a claim is one atomic step; otherwise it reads first and writes later.
     const CLAIM_IS_ATOMIC: bool = true;
@@ -55,7 +55,7 @@ pub trait Rules: Send + Sync + 'static {
     }
 }
 
-/// The rules as they are shipped.
+/// The shipped rules.
 pub struct Shipped;
 
 impl Rules for Shipped {}

@@ -1,5 +1,5 @@
-//! A small store that runs whatever rules it is given, so that the conformance kit can be shown a
-//! broken one. It is right in everything but the rules.
+//! A small store with exchangeable rules, to run the conformance kit on a broken protocol. Apart from the rules, the
+//! store is correct.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use super::protocol::{
 };
 use super::rules::Rules;
 
-/// When this store's clock starts. Any date will do.
+/// When this store's clock starts; any date works.
 const EPOCH: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
 pub struct RulesStore<R> {
@@ -33,7 +33,7 @@ struct Inner {
 #[derive(Default)]
 struct Records {
     by_key: HashMap<RecordKey, Record>,
-    /// The highest fence ever deleted.
+    /// The highest fence of all deleted records.
     floor: Fence,
 }
 

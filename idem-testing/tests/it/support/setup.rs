@@ -1,11 +1,11 @@
-//! What a run of the model covers, and how far it goes.
+//! What a run of the model covers, and its bounds.
 
 use super::protocol::{Claim, Fingerprint, OnCrash, Owner};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// The clock counts microseconds from zero, and everything lasts few of them: what matters is which
-/// end comes first, and that fences come from the clock as well as from the last one.
+/// The clock counts microseconds from zero, and all durations are a few microseconds. It only matters which one ends
+/// first, and that fences come both from the clock and from the last fence.
 pub const LEASE: Duration = Duration::from_micros(2);
 pub const TTL: Duration = Duration::from_micros(2);
 pub const RETRY: Duration = Duration::from_micros(1);
@@ -13,7 +13,7 @@ pub const RETRY: Duration = Duration::from_micros(1);
 const ARGUMENTS: Fingerprint = Fingerprint::from_bytes([1; 32]);
 const OTHER_ARGUMENTS: Fingerprint = Fingerprint::from_bytes([2; 32]);
 
-/// What a mutant is looked for under.
+/// The setups in which the model looks for mutants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Under {
     Rerun,
@@ -22,7 +22,7 @@ pub enum Under {
     Steps,
     /// Under `in_doubt`, by callers that recover.
     Settled,
-    /// Nothing but claims, results, releases and renewals.
+    /// Only claims, results, releases and renewals.
     Plain,
     /// Callers go away before their bodies start.
     GivenBack,
@@ -32,7 +32,7 @@ pub enum Under {
     Alive,
 }
 
-/// The bounds of a run. What is zero or false does not happen.
+/// The bounds of a run. An event with the bound zero or `false` does not happen.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub name: &'static str,
@@ -40,10 +40,10 @@ pub struct Setup {
     pub workers: Vec<OnCrash>,
     /// How many calls each worker makes, one after another, each as a new owner.
     pub lives: u8,
-    /// When time stands still.
+    /// When time stops.
     pub end: u64,
     pub max_attempts: Option<NonZeroU32>,
-    /// How many copies of requests may stay behind in the network and arrive late.
+    /// How many copies of requests may stay in the network and arrive late.
     pub late: usize,
     /// Whether a claim may come with other arguments.
     pub other_arguments: bool,
@@ -52,19 +52,19 @@ pub struct Setup {
     pub renewals: bool,
     pub purges: bool,
     pub resolutions: u8,
-    /// How many steps a body has; it may ask for them in any order.
+    /// How many steps a body has; it may run them in any order.
     pub steps: u32,
-    /// Whether callers find out what an earlier run did, or say that they cannot.
+    /// Whether callers recover: they find out what an earlier run did, or report that they cannot.
     pub recovers: bool,
-    /// Whether all but the last worker cannot find out.
+    /// Whether only the last worker can recover.
     pub first_cannot: bool,
     /// Whether callers go away before they start the body.
     pub gives_back: bool,
     pub forgets: u8,
-    /// How often the store's clock steps back.
+    /// How many times the store's clock steps back.
     pub steps_back: u8,
-    /// Whether worlds that differ by the names of like workers count as one. The history of a
-    /// breach is then hard to read, as workers change places.
+    /// Whether worlds that differ only in the names of equal workers count as one. The history of a broken promise is
+    /// then hard to read, because workers change places.
     pub symmetric: bool,
 }
 
@@ -92,8 +92,7 @@ impl Setup {
         }
     }
 
-    /// Two workers and everything that can happen to them of what a mutant is about: far too much to be
-    /// explored to the end.
+    /// Two workers, and every event that concerns the mutants of this setup. It is far too large to explore completely.
     pub fn wide(under: Under) -> Self {
         let everything = |policy| Self {
             max_attempts: NonZeroU32::new(2),

@@ -1,7 +1,7 @@
-//! What was promised about one key, kept from the requests and answers alone.
+//! The promises about one key, derived only from the requests and answers.
 //!
-//! Owns the judgement: which promise an answer breaks. It must not look at the record; a rule that
-//! writes nonsense is found out by what it answers next.
+//! Owns the decision which promise an answer breaks. It must not look at the record: a rule that writes a wrong record
+//! is detected by its next answer.
 
 use super::promise::{Broken, Promise};
 use super::protocol::{
@@ -12,20 +12,20 @@ use super::protocol::{
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// What was promised so far, and which promises were broken.
+/// The promises so far, and which of them were broken.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shadow {
     /// The highest fence ever granted.
     top: Fence,
-    /// The current generation, unless its end is over.
+    /// The current generation; it may have expired.
     life: Option<Life>,
-    /// How many generations there were, as far as `u8` counts.
+    /// The number of generations, within the range of `u8`.
     pub generations: u8,
-    /// The first fence of that generation.
+    /// The first fence of the current generation.
     since: Fence,
-    /// How many bodies it started.
+    /// How many bodies the current generation started.
     bodies: u32,
-    /// Grants under `in_doubt` since a body last asked to be released.
+    /// The grants under `in_doubt` since the last release that allows the body to start again.
     at_stake: Vec<Fence>,
     /// How many of them were started.
     started: u8,
@@ -43,7 +43,7 @@ struct Life {
     ttl: Duration,
     stage: Stage,
     until: Option<Timestamp>,
-    /// Those that were acknowledged.
+    /// The acknowledged steps.
     steps: Vec<RecordedStep>,
 }
 
@@ -69,7 +69,7 @@ enum Stage {
     },
 }
 
-/// The fence of nobody: of a doubt whose last holder has nothing more to say of it.
+/// The fence of a doubt whose last holder no longer counts.
 const OF_NOBODY: Fence = Fence::new(0);
 
 impl Life {
@@ -97,7 +97,7 @@ impl Life {
     }
 
     fn release(&mut self, retry_after: Duration, by_owner: bool, is_open: bool, now: Timestamp) {
-        // Due at once is due whatever the clock says later.
+        // A record that is due at once is due by every clock.
         let retry_at = if retry_after.is_zero() { Timestamp::default() } else { now.after(retry_after) };
         self.stage = Stage::Released { retry_at, by_owner, is_open };
         self.until = Some(now.max(retry_at).after(self.ttl));
@@ -126,12 +126,12 @@ impl Life {
         self.until = Some(now.after(self.ttl));
     }
 
-    /// Whether its last holder is still heard.
+    /// Whether requests of its last holder still count.
     fn is_held(&self) -> bool {
         matches!(self.stage, Stage::Held { .. } | Stage::InDoubt { .. })
     }
 
-    /// Its holder gives it up.
+    /// Applies a release by the holder.
     fn give_up(&mut self, request: &Release, now: Timestamp) -> ReleaseAnswer {
         let was_in_doubt = self.state() == State::InDoubt;
         let doubts = was_in_doubt || self.on_crash == OnCrash::InDoubt;
@@ -160,7 +160,7 @@ impl Life {
         ReleaseAnswer::Released
     }
 
-    /// Whether the claimant finds out what happened in somebody else's run.
+    /// Whether the claimant settles a doubt about a run of another owner.
     fn is_settled_by(&self, request: &Claim) -> bool {
         request.recovers && request.on_crash == OnCrash::InDoubt && self.last.0 != request.owner
     }
@@ -169,13 +169,13 @@ impl Life {
         request.max_attempts.is_some_and(|most| self.attempts >= most.get())
     }
 
-    /// How many the next grant makes; those past the limit start no body.
+    /// The number of attempts after the next grant. Grants past the limit start no body.
     fn next_attempts(&self, request: &Claim) -> u32 {
         let past = request.max_attempts.is_some_and(|most| self.attempts > most.get());
         if past { self.attempts } else { self.attempts.saturating_add(1) }
     }
 
-    /// When whoever had it last had it no longer, if that run began and did not end.
+    /// Until when the last holder had the claim, if its run began and did not end.
     fn open_since(&self) -> Option<Timestamp> {
         match self.stage {
             Stage::Held { lease_until } | Stage::InDoubt { lease_until } => Some(lease_until),
@@ -184,7 +184,7 @@ impl Life {
         }
     }
 
-    /// Whether a lapsed lease is for an operator to judge.
+    /// Whether a lapsed lease puts the key in doubt.
     fn is_cautious(&self, request: &Claim) -> bool {
         self.on_crash == OnCrash::InDoubt || request.on_crash == OnCrash::InDoubt
     }
@@ -351,7 +351,7 @@ impl Shadow {
         self.clean_slate();
     }
 
-    /// A granted claim came back to its worker, which runs the body. `most` is the limit that it asked for.
+    /// A worker got its grant and runs the body. `most` is the limit in its claim.
     pub fn started(&mut self, fence: Fence, most: Option<NonZeroU32>) {
         if fence >= self.since {
             self.bodies = self.bodies.saturating_add(1);
@@ -400,7 +400,7 @@ impl Shadow {
         }
     }
 
-    /// Somebody looked at the steps.
+    /// The steps were read.
     pub fn seen(&mut self, steps: &[RecordedStep], now: Timestamp) {
         let kept = steps == self.live(now).map_or(&[][..], |life| &life.steps);
         self.demand(Promise::StepsAreKept, kept);
@@ -457,7 +457,7 @@ impl Shadow {
         }
     }
 
-    /// An operator's word was applied.
+    /// An operator's decision was applied.
     pub fn resolved(&mut self, word: &Resolution, answer: ResolveAnswer, now: Timestamp) {
         let expected = match self.live(now) {
             None => ResolveAnswer::Absent,

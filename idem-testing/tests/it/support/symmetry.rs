@@ -1,7 +1,7 @@
-//! Worlds that differ only by which of several like workers is which are one world.
+//! Worlds that differ only in the names of equal workers count as one world.
 //!
-//! Sound because the protocol compares owners for equality and does nothing else with them, and
-//! like workers have the same policy, the same arguments and the same number of lives.
+//! This is sound because the protocol only compares owners for equality, and equal workers have the same policy, the
+//! same arguments and the same number of lives.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -10,11 +10,11 @@ use super::setup::Setup;
 use super::worker::{owner, worker_of};
 use super::world::World;
 
-/// Puts like workers in an order that depends on what they do and not on their names.
+/// Puts equal workers in an order that depends on their state and not on their names.
 pub fn sort(world: &mut World, setup: &Setup) {
     let count = world.workers.len();
     let mut order: Vec<usize> = (0..count).collect();
-    // The policies of a setup stand in this order too, so that each worker keeps its own.
+    // The policies of a setup are in this order too, so that each worker keeps its own.
     order.sort_by_cached_key(|index| (setup.workers[*index] == OnCrash::InDoubt, look(world, *index)));
     if order.is_sorted() {
         return;

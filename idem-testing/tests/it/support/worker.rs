@@ -1,6 +1,6 @@
-//! A worker as the model sees it: what it waits for, what it makes of an answer, where it ends.
+//! A worker in the model: what it waits for, what it does with an answer, and how it ends.
 //!
-//! Owns what a caller of the protocol does. Which answer it gets is the rules' affair.
+//! Owns what a caller of the protocol does. The rules decide which answer it gets.
 
 use super::one_key::OneKey;
 use super::protocol::{
@@ -10,7 +10,7 @@ use super::protocol::{
 use super::rules::Rules;
 use super::setup::{LEASE, RETRY, Setup, TTL};
 
-/// One request of a worker, as it travels.
+/// One request of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Call {
     Claim { other_arguments: bool },
@@ -20,7 +20,7 @@ pub enum Call {
     Release { fence: Fence, why: Why },
 }
 
-/// Why a claim is given up.
+/// Why a claim is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
     Failed,
@@ -30,7 +30,7 @@ pub enum Why {
     NothingHappened,
 }
 
-/// What of an answer makes a difference to a worker.
+/// The part of an answer that matters to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
     Granted { fence: Fence, recovered: bool, recover_only: bool },
@@ -49,7 +49,7 @@ pub enum Ending {
     Exhausted,
     Completed,
     Released,
-    /// It held the claim once and was told that it does not any more.
+    /// It held the claim and lost it.
     Lost,
 }
 
@@ -57,10 +57,10 @@ pub enum Ending {
 pub enum Doing {
     /// Before its claim, or between two of them.
     Idle,
-    /// Its request is under way; its answer too, once there is one.
+    /// Its request, or the answer, is under way.
     Waiting {
         call: Call,
-        /// What a claim saw that is not one atomic step.
+        /// The record that a claim read, if the claim is not one atomic step.
         seen: Option<Box<Option<Record>>>,
         reply: Option<Reply>,
     },
@@ -71,7 +71,7 @@ pub enum Doing {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Worker {
-    /// Which call this is; each is made by a new owner.
+    /// The number of this call; each call has a new owner.
     pub life: u8,
     pub doing: Doing,
 }
@@ -96,7 +96,7 @@ impl Worker {
     }
 }
 
-/// The owner of a call: which worker, and which of its lives.
+/// The owner of a call, from its worker and the number of the call.
 pub const fn owner(worker: usize, life: u8) -> Owner {
     let mut bytes = [0; 16];
     bytes[0] = worker as u8 + 1;
@@ -104,12 +104,12 @@ pub const fn owner(worker: usize, life: u8) -> Owner {
     Owner::from_bytes(bytes)
 }
 
-/// The worker an owner belongs to; none for an operator's or the look-ahead's.
+/// The worker of an owner; `None` for an operator and for the look-ahead.
 pub fn worker_of(owner: Owner, workers: usize) -> Option<usize> {
     usize::from(owner.as_bytes()[0]).checked_sub(1).filter(|worker| *worker < workers)
 }
 
-/// The store carries a request out. `seen` is what a claim read that is not one atomic step.
+/// The store executes a request. `seen` is the record that a claim read, if the claim is not one atomic step.
 pub fn apply<R: Rules>(
     key: &mut OneKey,
     setup: &Setup,
@@ -131,7 +131,7 @@ pub fn apply<R: Rules>(
             _ => Reply::End(Ending::Lost),
         },
         Call::Step { fence, position } => {
-            // No two grants record the same, so that a step tells whose it is.
+            // Each grant records another value, so that a step shows its grant.
             let result = StoredResult::Value(fence.to_string().into());
             let step = RecordedStep::new(position.to_string(), None, result);
             match key.record_step::<R>(&RecordStep::new(owner, fence, position, step)) {
@@ -141,7 +141,7 @@ pub fn apply<R: Rules>(
         }
         Call::Complete { fence, failed } => {
             let verdict = if failed { Verdict::Failed } else { Verdict::Completed };
-            // No two grants have the same result, so that a replay tells whose it is.
+            // Each grant records another result, so that a replay shows its grant.
             let result = StoredResult::Value(fence.to_string().into());
             match key.complete::<R>(&Complete::new(owner, fence, verdict, result, TTL)) {
                 CompleteAnswer::Done => Reply::End(Ending::Completed),

@@ -1,5 +1,4 @@
-//! Every state the workers, the network, the clock and the store can be in together, and how one
-//! leads to the next.
+//! The states of workers, network, clock and store together, and the transitions between them.
 
 use super::one_key::OneKey;
 use super::protocol::{Owner, Resolution, State, StoredResult, Timestamp, Verdict};
@@ -8,24 +7,24 @@ use super::setup::Setup;
 use super::symmetry;
 use super::worker::{self, Call, Doing, Ending, Reply, Why, Worker, owner};
 
-/// One thing that happens.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A worker sends a request.
     Send(usize, Call),
-    /// The store carries a request out (or the first half of it, if a claim is not one step).
+    /// The store executes a request (or its first half, if a claim is not one atomic step).
     Apply(usize),
     /// The answer arrives.
     Deliver(usize),
-    /// The answer arrives, and the worker that was granted the key starts no body but says this.
+    /// The answer arrives, and the worker that was granted the key sends this request instead of starting the body.
     End(usize, Call),
-    /// The answer is lost; the same owner asks again.
+    /// The answer is lost; the same owner sends the request again.
     LoseAnswer(usize),
-    /// The worker asks again, and the first request is still under way.
+    /// The worker sends its request again while the first one is still under way.
     AskAgain(usize),
-    /// The worker dies; its next life is a new owner.
+    /// The worker dies; its next call has a new owner.
     Crash(usize),
-    /// A request of long ago arrives; nobody waits for its answer.
+    /// A late copy of a request arrives; nobody waits for its answer.
     ArriveLate(usize),
     Tick,
     StepBack,
@@ -34,7 +33,7 @@ pub enum Action {
     Forget,
 }
 
-/// What an operator says.
+/// An operator's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     ItHappened,
@@ -64,7 +63,7 @@ impl World {
     }
 
     pub fn actions<R: Rules>(&self, setup: &Setup, actions: &mut Vec<Action>) {
-        // A history goes no further than its first breach.
+        // A history ends at its first broken promise.
         if !self.key.broken().is_empty() {
             return;
         }

@@ -1,9 +1,9 @@
-//! What calls cost in DynamoDB's capacity units, as its answers tell.
+//! Tests of what calls cost in DynamoDB's capacity units, from its answers.
 //!
-//! The emulator charges a write by the larger of the old and the new item, in units of 1 KiB, as the service
-//! does. A refused write is told of by neither: the service charges it as a write of the item that is there,
-//! and what that is the emulator is asked for. A read is 1 unit to the emulator, and to the service 1 for
-//! each 4 KiB: here only items below that are read.
+//! The emulator charges a write by the larger of the old and the new item, in units of 1 KiB, as the service does.
+//! Neither reports the cost of a refused write. The service charges it as a write of the existing item, so the test
+//! asks the emulator for that cost. The emulator charges 1 unit for a read, and the service 1 unit for each 4 KiB; the
+//! test only reads smaller items.
 
 use crate::support;
 
@@ -21,12 +21,14 @@ use aws_sdk_dynamodb::operation::put_item::{PutItemInput, PutItemOutput};
 use aws_sdk_dynamodb::operation::update_item::{UpdateItemInput, UpdateItemOutput};
 use aws_sdk_dynamodb::types::{AttributeValue, ConsumedCapacity, ReturnConsumedCapacity};
 use idem_dynamodb::DynamoDbStore;
-use idem_runtime::protocol::{ClaimAnswer, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer};
+use idem_runtime::protocol::{
+    ClaimAnswer, OnCrash, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer,
+};
 use idem_runtime::{Error, Operation, Store};
 use idem_test_servers::Aws;
 use support::{claim, client, granted, key};
 
-/// What was used, in units.
+/// The capacity that was used, in units.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Used {
     written: f64,
@@ -35,12 +37,12 @@ struct Used {
     refused: u32,
 }
 
-/// Asks with every request what it costs, and adds up what is told.
+/// Asks for the cost with every request, and adds up the answers.
 #[derive(Clone, Debug, Default)]
 struct Meter(Arc<Mutex<Used>>);
 
 impl Meter {
-    /// What was used since this was last asked.
+    /// The capacity used since the last call.
     fn taken(&self) -> Used {
         std::mem::take(&mut self.0.lock().unwrap())
     }
@@ -114,6 +116,11 @@ impl Metered {
         Self { store: open(Client::from_conf(config)), meter, client, _aws: aws }
     }
 
+    /// The client of the store, whose requests are metered.
+    fn store_client(&self) -> Client {
+        Client::from_conf(self.client.config().to_builder().interceptor(self.meter.clone()).build())
+    }
+
     /// What a write of the item as it is costs, and so one that is refused.
     async fn item(&self, name: &str) -> f64 {
         let id = AttributeValue::S(format!("test.dynamodb#{name}"));
@@ -133,10 +140,10 @@ async fn a_fresh_call_is_charged_for_an_empty_record_and_a_full_one_and_a_replay
     let metered = Metered::start().await;
     let Metered { store, meter, .. } = &metered;
     let call = Operation::new("test.dynamodb");
-    // With what else a record holds, 600 bytes are below a unit and 1 KiB is above it.
+    // With the other attributes of a record, 600 bytes are less than a unit and 1 KiB is more.
     for (bytes, item) in [(64, 1.0), (600, 1.0), (1_024, 2.0), (10_240, 11.0), (102_400, 101.0)] {
         let name = format!("{bytes:0>36}");
-        // In quotation marks.
+        // Encoded, the result has two quotation marks more.
         let result = "r".repeat(bytes - 2);
         let run = || async { Ok::<_, Error>(result.clone()) };
 
@@ -145,7 +152,18 @@ async fn a_fresh_call_is_charged_for_an_empty_record_and_a_full_one_and_a_replay
         assert_eq!(metered.item(&name).await, item, "{bytes} bytes");
 
         assert_eq!(call.run(store, name.as_str(), run).await.unwrap(), result);
-        assert_eq!(meter.taken(), Used { refused: 1, ..NOTHING }, "a replay, {bytes} bytes");
+        // The emulator charges 1 for a read of any size.
+        assert_eq!(meter.taken(), Used { read: 1.0, ..NOTHING }, "a replay, {bytes} bytes");
+
+        let elsewhere = DynamoDbStore::builder(metered.store_client(), "records").build();
+        assert_eq!(call.run(&elsewhere, name.as_str(), run).await.unwrap(), result);
+        assert_eq!(
+            meter.taken(),
+            Used { refused: 1, ..NOTHING },
+            "a first replay in a process, {bytes} bytes"
+        );
+        assert_eq!(call.run(&elsewhere, name.as_str(), run).await.unwrap(), result);
+        assert_eq!(meter.taken(), Used { read: 1.0, ..NOTHING }, "its second, {bytes} bytes");
     }
 }
 
@@ -164,7 +182,14 @@ async fn what_meets_a_record_in_flight_is_charged_for_an_empty_one() {
     let (owner, fence) = (asking.owner, grant.fence);
     let renew = Renew::new(owner, fence, Duration::from_secs(30));
     assert_eq!(store.renew(&key("a"), &renew).await.unwrap(), RenewAnswer::Held);
-    assert_eq!(meter.taken(), Used { written: 1.0, read: 1.0, ..NOTHING }, "a renewal");
+    assert_eq!(meter.taken(), Used { written: 1.0, ..NOTHING }, "a renewal");
+
+    let doubtful = claim().with_on_crash(OnCrash::InDoubt);
+    let doubtful_grant = granted(store, &key("b"), &doubtful).await;
+    meter.taken();
+    let without_end = Renew::new(doubtful.owner, doubtful_grant.fence, Duration::from_secs(30));
+    assert_eq!(store.renew(&key("b"), &without_end).await.unwrap(), RenewAnswer::Held);
+    assert_eq!(meter.taken(), Used { written: 1.0, read: 1.0, ..NOTHING }, "a renewal of what has no end");
 
     let cause = ReleaseCause::Failed;
     let release = Release::new(owner, fence, cause);

@@ -11,7 +11,7 @@ use idem_test_servers::Aws;
 use idem_testing::conformance::{self, Profile, Subject};
 use support::client;
 
-/// Runs the checks of these themes, each on a table of its own.
+/// Runs the checks of these themes, each on its own table.
 fn run(themes: &[&str]) {
     let aws = Arc::new(Aws::start());
     let tables = Arc::new(AtomicUsize::new(0));
@@ -22,7 +22,7 @@ fn run(themes: &[&str]) {
         checks += 1;
         let judged = check.run(|| async move {
             let name = format!("table-{}", tables.fetch_add(1, Ordering::Relaxed));
-            // One machine, one clock.
+            // Both stores are on one machine, with one clock.
             let open = || {
                 let store = DynamoDbStore::builder(client(&aws), &name);
                 store.clock_skew(Duration::ZERO).operation_timeout(Duration::from_secs(30)).build()

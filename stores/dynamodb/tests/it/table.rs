@@ -1,4 +1,4 @@
-//! What `DynamoDbStore` promises beyond the protocol: requests, clock skew, the table, failures.
+//! Tests of what `DynamoDbStore` promises beyond the protocol: requests, clock skew, the table, failures.
 
 use crate::support;
 
@@ -53,6 +53,34 @@ async fn a_fresh_call_is_two_requests_and_a_replay_or_a_busy_answer_is_one() {
     requests.taken();
     assert!(granted(&store, &key("b"), &claim()).await.recovered);
     assert_eq!(requests.taken(), 2, "takeover");
+}
+
+/// What a renewal writes is what the protocol says, and DynamoDB may not delete the item before it is over.
+#[tokio::test]
+async fn a_renewal_is_one_request_and_puts_every_end_off() {
+    let aws = Aws::start();
+    table(&aws, NO_SKEW).await;
+    let (client, requests) = counted(&aws);
+    let store = DynamoDbStore::builder(client.clone(), "records").clock_skew(NO_SKEW).build();
+    let asking = claim();
+    let grant = granted(&store, &key("a"), &asking).await;
+    let id = AttributeValue::S("test.dynamodb#a".into());
+    let numbers = || async {
+        let found = client.get_item().table_name("records").key("id", id.clone()).send().await;
+        let item = found.unwrap().item.unwrap();
+        ["lease_until", "expires_at", "ttl", "delete_at"]
+            .map(|name| item[name].as_n().unwrap().parse::<u64>().unwrap())
+    };
+    for lease in [1, 60, 3_600] {
+        let [_, _, _, delete_before] = numbers().await;
+        requests.taken();
+        let renew = Renew::new(asking.owner, grant.fence, Duration::from_secs(lease));
+        assert_eq!(store.renew(&key("a"), &renew).await.unwrap(), RenewAnswer::Held);
+        assert_eq!(requests.taken(), 1);
+        let [lease_until, expires_at, ttl, delete_at] = numbers().await;
+        assert_eq!(expires_at, lease_until + ttl);
+        assert!(delete_at * 1_000_000 >= expires_at && delete_at > delete_before, "{delete_at} {expires_at}");
+    }
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! One key of a batch: what the server has under it, and what the batch makes of that.
+//! One key of a batch: its row on the server, and the changes of the batch.
 
 use bytes::Bytes;
 use sqlx::mysql::MySqlRow;
@@ -14,25 +14,25 @@ use idem_core::{RecordKey, StoreError};
 const MOST_STEPS: usize = 65_536;
 /// Where the columns of a record begin in a row, after scope and key.
 const RECORD: usize = 2;
-/// Where the fence is.
+/// The column of the fence.
 const FENCE: usize = RECORD + 2;
 
-/// What is known of one key.
+/// The state of one key in a batch.
 pub(super) struct Entry<'k> {
     pub(super) key: &'k RecordKey,
-    /// Whether the server has a row, and why it is no record.
+    /// Whether the server has a row, or why that row cannot be read.
     row: Option<Result<(), Unreadable>>,
-    /// The fence of that row, if that much of it can be read.
+    /// The fence of that row, if it can be read.
     fence: Fence,
-    /// The record as it is by now. In the place of its steps there are blanks: none of them is looked at.
+    /// The record after the changes so far, with blanks in place of its steps, which nothing reads.
     record: Option<Record>,
     /// How many steps the server has.
     steps: usize,
     is_large: bool,
     has_changed: bool,
-    /// Whether the steps that the server has are to go.
+    /// Whether to delete the server's steps.
     without_steps: bool,
-    /// The steps that are to be added, each with its position.
+    /// The steps to add, each with its position.
     appended: Vec<(usize, Vec<u8>)>,
 }
 
@@ -55,7 +55,7 @@ impl<'k> Entry<'k> {
         }
     }
 
-    /// Takes in the row that the server has.
+    /// Sets the row that the server has.
     pub(super) fn found(&mut self, row: &MySqlRow) {
         self.fence = Fence::new(column(row, FENCE, "fence").unwrap_or_default());
         self.row = Some(rows::read(row, RECORD).and_then(|row| self.take(row)));
@@ -84,7 +84,7 @@ impl<'k> Entry<'k> {
         self.is_large
     }
 
-    /// Says why it cannot be judged.
+    /// Returns an error if the row cannot be read.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         match &self.row {
             Some(Err(unreadable)) if self.record.is_none() && !self.has_changed => {
@@ -94,7 +94,7 @@ impl<'k> Entry<'k> {
         }
     }
 
-    /// Puts in what the request will look at, or says why it cannot be judged.
+    /// Sets the step that the request compares with, or returns an error if the record cannot be read.
     pub(super) fn prepare(
         &mut self,
         request: &Request,
@@ -118,7 +118,7 @@ impl<'k> Entry<'k> {
         Ok(())
     }
 
-    /// Takes the record that a transition wrote.
+    /// Sets the record that a transition wrote.
     pub(super) fn write(&mut self, new: Record) {
         let had = self.record.as_ref().map_or(0, |record| record.steps.len());
         if new.steps.len() > had {
@@ -137,7 +137,7 @@ impl<'k> Entry<'k> {
         self.appended.clear();
     }
 
-    /// Deletes the record, and says whether it was alive.
+    /// Deletes the record. Returns whether it was alive.
     pub(super) fn forget(&mut self, clock: &mut Clock) -> bool {
         let record = self.record.take();
         let is_unreadable = matches!(self.row, Some(Err(_))) && !self.has_changed;
@@ -148,27 +148,27 @@ impl<'k> Entry<'k> {
         is_live
     }
 
-    /// Whether a row is to be written where the server has none.
+    /// Whether the batch inserts a row.
     pub(super) const fn is_new(&self) -> bool {
         self.row.is_none() && self.record.is_some()
     }
 
-    /// Whether the row that the server has is to go.
+    /// Whether the batch deletes the server's row.
     pub(super) const fn is_deleted(&self) -> bool {
         self.row.is_some() && self.has_changed && self.record.is_none()
     }
 }
 
-/// The statements that write what a batch changed.
+/// The statements that write the changes of a batch.
 #[derive(Default)]
 pub(super) struct Write {
     pub(super) statements: Vec<String>,
-    /// Those that carry a large value.
+    /// The statements with a large value as their parameter.
     pub(super) large: Vec<(String, Bytes)>,
 }
 
 impl Write {
-    /// New records.
+    /// Adds the statements for new records.
     pub(super) fn insert<'e, 'k: 'e>(
         &mut self,
         statements: &Statements,
@@ -185,7 +185,7 @@ impl Write {
         }
     }
 
-    /// A record that the server has, changed or deleted.
+    /// Adds the statements for a changed or deleted record.
     pub(super) fn change(&mut self, statements: &Statements, entry: &Entry<'_>) {
         if !entry.has_changed || entry.row.is_none() {
             return;
@@ -204,7 +204,7 @@ impl Write {
         }
     }
 
-    /// What is not in the row's own statement: steps, and a large result.
+    /// Adds the statements for steps and for a large result, which are not part of the row's statement.
     fn beside(&mut self, statements: &Statements, entry: &Entry<'_>, record: &Record) {
         if let Some(value) = large_result(record) {
             self.large.push((statements.put_result(entry.key), value.clone()));

@@ -1,6 +1,6 @@
 //! How connections are opened.
 //!
-//! Nothing is set in a session, neither by this crate nor by the driver: statements say all they need, so that a
+//! Neither this crate nor the driver changes a session setting. Statements contain all they need, so a
 //! pooler may give the session to another client after each transaction.
 
 use std::fmt;
@@ -17,12 +17,13 @@ use super::encryption;
 use super::failure;
 use super::session::Session;
 use idem_core::StoreError;
+use idem_core::inspection::Inspection;
 
 type Refresh = Arc<
     dyn Fn(MySqlConnectOptions) -> BoxFuture<'static, Result<MySqlConnectOptions, StoreError>> + Send + Sync,
 >;
 
-/// Where the server is and who connects, as it is when a connection is opened: passwords and tokens change.
+/// Returns the options for each new connection: passwords and tokens change.
 #[derive(Clone)]
 pub(crate) struct Source {
     base: Base,
@@ -32,14 +33,14 @@ pub(crate) struct Source {
 #[derive(Clone)]
 enum Base {
     Fixed(Box<MySqlConnectOptions>),
-    /// Whose options its owner may replace.
+    /// A pool, whose owner may replace the options.
     Pool(MySqlPool),
 }
 
 impl Source {
     /// The options of a URL.
     pub(crate) fn of_url(url: &str) -> Result<Self, StoreError> {
-        // The driver accepts any scheme. What is there instead may be a password, so it is not repeated.
+        // The driver accepts any scheme. The error does not repeat the text, which may be a password.
         if !url.starts_with("mysql://") && !url.starts_with("mariadb://") {
             return Err(StoreError::configuration("the URL of the database must begin with `mysql://`"));
         }
@@ -47,12 +48,12 @@ impl Source {
         Ok(Self { base: Base::Fixed(Box::new(options)), refresh: None })
     }
 
-    /// The options that the pool has at each time.
+    /// The options of the pool at the time of each connection.
     pub(crate) fn of_pool(pool: &MySqlPool) -> Self {
         Self { base: Base::Pool(pool.clone()), refresh: None }
     }
 
-    /// Has `refresh` complete the options before each connection is opened.
+    /// Lets `refresh` complete the options before each connection is opened.
     pub(crate) fn refreshed<F, R, E>(mut self, refresh: F) -> Self
     where
         F: Fn(MySqlConnectOptions) -> R + Send + Sync + 'static,
@@ -140,12 +141,18 @@ impl Connector {
         connection.map(Session::new).map_err(|error| failure::of_connect(&error))
     }
 
+    /// Reports whether connections must be encrypted.
+    pub(crate) async fn find_encryption(&self, found: &mut Inspection) -> Result<(), StoreError> {
+        encryption::find(&self.source.options().await?, found);
+        Ok(())
+    }
+
     /// Where server and database are: no user, no password.
     pub(crate) fn place(&self) -> String {
         self.source.place()
     }
 
-    /// This session if it may be used again, and is not too old: names lead elsewhere in time.
+    /// This session, if it may be used again and is not too old: a host name may point to another server later.
     pub(crate) async fn kept(&self, session: Session) -> Option<Session> {
         session.kept(self.max_age, self.timeout).await
     }

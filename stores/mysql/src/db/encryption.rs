@@ -2,21 +2,31 @@
 
 use std::sync::Once;
 
+use idem_core::inspection::{Inspection, Standing};
+use idem_core::support::network;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 static REPORTED: Once = Once::new();
 
-/// Reports, once in a process, connections to another machine that are not encrypted, or need not be: passwords
-/// and results go over the network.
-pub(super) fn report(options: &MySqlConnectOptions) {
-    if is_local(options) || (cfg!(feature = "tls") && insists(options.get_ssl_mode())) {
-        return;
-    }
-    let why = if cfg!(feature = "tls") {
-        "`ssl-mode` does not insist on TLS: set `ssl-mode=REQUIRED` or `VERIFY_IDENTITY`"
+/// Why a connection to another machine may not be encrypted; `None` if it must be, or if the server is on this machine.
+/// Without TLS built in, the driver opens no connection that must be encrypted.
+fn gap(options: &MySqlConnectOptions) -> Option<&'static str> {
+    if is_local(options) || insists(options.get_ssl_mode()) {
+        None
+    } else if cfg!(any(feature = "tls", feature = "native-tls")) {
+        Some("`ssl-mode` does not insist on TLS: set `ssl-mode=REQUIRED` or `VERIFY_IDENTITY`")
     } else {
-        "TLS is not built in: turn on the feature `mysql-tls` (`tls` of idem-mysql), and set `ssl-mode`"
-    };
+        Some(
+            "TLS is not built in: turn on the feature `mysql-tls` (`tls` of idem-mysql) or `mysql-native-tls`, and set \
+             `ssl-mode`",
+        )
+    }
+}
+
+/// Warns, once per process, about connections to another machine that may not be encrypted: passwords and results go over the
+/// network.
+pub(super) fn report(options: &MySqlConnectOptions) {
+    let Some(why) = gap(options) else { return };
     REPORTED.call_once(|| {
         tracing::warn!(
             target: "idem",
@@ -27,10 +37,23 @@ pub(super) fn report(options: &MySqlConnectOptions) {
     });
 }
 
+/// Adds the same to an inspection.
+pub(crate) fn find(options: &MySqlConnectOptions, found: &mut Inspection) {
+    let (standing, text) = match gap(options) {
+        Some(why) => (
+            Standing::Weak,
+            format!(
+                "connections to another machine may not be encrypted, so that others may read keys and results: {why}"
+            ),
+        ),
+        None if is_local(options) => (Standing::Fine, "the server is on this machine".to_owned()),
+        None => (Standing::Fine, "required".to_owned()),
+    };
+    found.find(standing, "encryption", text);
+}
+
 fn is_local(options: &MySqlConnectOptions) -> bool {
-    let host = options.get_host();
-    let is_loopback = |host: &str| host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
-    options.get_socket().is_some() || host == "localhost" || is_loopback(host.trim_matches(['[', ']']))
+    options.get_socket().is_some() || network::is_this_machine(options.get_host())
 }
 
 const fn insists(mode: MySqlSslMode) -> bool {

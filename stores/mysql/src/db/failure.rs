@@ -1,21 +1,23 @@
-//! What the server's and the driver's errors mean for the caller, and what a person can do about them.
+//! Translates errors of the server and the driver, with advice for a person.
 //!
-//! Messages of the server are passed on only where they cannot hold a value: many repeat a part of the statement, and
+//! Passes a message of the server on only if it cannot contain a value: many messages repeat a part of the statement, and
 //! so a key.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use sqlx::Error;
 use sqlx::mysql::MySqlDatabaseError;
 
 use idem_core::StoreError;
+use idem_core::support::network;
 
-/// The server's numbers of the errors that are told apart.
+/// The server's error numbers that have a meaning here.
 mod number {
     pub(super) const DUPLICATE_ENTRY: u16 = 1062;
     pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
     pub(super) const DEADLOCK: u16 = 1213;
-    /// `NOWAIT` of MySQL; MariaDB says `LOCK_WAIT_TIMEOUT`.
+    /// `NOWAIT` on MySQL; MariaDB returns `LOCK_WAIT_TIMEOUT`.
     pub(super) const LOCK_NOWAIT: u16 = 3572;
     /// Group replication: another member's transaction was first.
     pub(super) const ROLLBACK_DURING_COMMIT: u16 = 3101;
@@ -25,18 +27,18 @@ mod number {
     pub(super) const NO_SUCH_TABLE: u16 = 1146;
     /// `read_only`, `super_read_only`, a read-only transaction, `InnoDB`'s own read-only mode.
     pub(super) const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
-    /// A commit that failed in its middle, and what ends a session or statement at any moment.
+    /// A commit that failed halfway, and errors that end a session or statement at any moment.
     pub(super) const UNKNOWN_AT_COMMIT: [u16; 5] = [1053, 1180, 1317, 1927, 3168];
-    /// A transaction is open that we did not begin: the session is not the one that it was.
+    /// A transaction is open that this store did not begin: another client has used the session.
     pub(super) const TRANSACTION_OPEN: u16 = 1568;
-    /// The session is over with it.
+    /// Errors that end the session.
     pub(super) const SESSION_OVER: [u16; 5] = [1053, 1152, 1184, 1927, 4031];
     /// Users, rights, databases, tables, and settings that this store cannot work with.
     pub(super) const CONFIGURATION: [u16; 24] = [
         1044, 1045, 1049, 1054, 1064, 1071, 1118, 1130, 1142, 1143, 1146, 1227, 1251, 1275, 1286, 1396, 1524,
         1665, 1698, 1820, 1862, 3118, 3159, 4151,
     ];
-    /// Whose messages hold no values of ours.
+    /// Errors whose messages contain no values of the store.
     pub(super) const HARMLESS: [u16; 40] = [
         1021, 1030, 1040, 1041, 1044, 1045, 1047, 1049, 1053, 1071, 1114, 1118, 1129, 1130, 1142, 1143, 1146,
         1152, 1153, 1180, 1184, 1203, 1205, 1213, 1226, 1227, 1251, 1286, 1290, 1317, 1524, 1665, 1698, 1792,
@@ -44,19 +46,19 @@ mod number {
     ];
 }
 
-/// How far a transaction is when a statement is sent.
+/// Whether an exchange commits its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It cannot be committed by this exchange.
+    /// It does not.
     Open,
-    /// It is committed by this exchange.
+    /// It does.
     Committing,
 }
 
-/// Why statements gave no answer.
+/// Why an exchange failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// Others have a lock on a row, or were first: nothing was applied, and the same may succeed now.
+    /// Another transaction has a lock on a row, or was first: nothing was applied, and a retry may succeed at once.
     Raced(StoreError),
     /// The server refused it: nothing was applied.
     Refused(StoreError),
@@ -64,7 +66,7 @@ pub(crate) enum Failure {
     ReadOnly(StoreError),
     /// A table is absent.
     Absent(StoreError),
-    /// The connection is of no more use.
+    /// The connection cannot be used any more.
     Broken(StoreError),
 }
 
@@ -100,7 +102,7 @@ pub(crate) fn may_end_transaction(error: &Error) -> bool {
 
 /// The error of statements that were sent.
 pub(crate) fn of_statement(error: &Error, stage: Stage) -> Failure {
-    // Before its commit a transaction goes with its connection, so what was sent in it is not applied.
+    // A lost connection rolls back a transaction that was not committed, so nothing was applied.
     let lost = |detail: String| match stage {
         Stage::Open => Failure::Broken(StoreError::unavailable(detail)),
         Stage::Committing => Failure::Broken(StoreError::outcome_unknown(detail)),
@@ -148,7 +150,14 @@ pub(crate) fn of_connect(error: &Error) -> StoreError {
         Error::Configuration(error) => {
             StoreError::configuration(format!("the connection's settings are wrong: {error}"))
         }
+        Error::Tls(error) if network::was_cut(&**error) => {
+            StoreError::unavailable(format!("no connection to the server can be made ({error})"))
+        }
         Error::Tls(error) => {
+            StoreError::configuration(format!("no encrypted connection can be made: {error}"))
+        }
+        // The driver's error for a certificate that is not accepted.
+        Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
             StoreError::configuration(format!("no encrypted connection can be made: {error}"))
         }
         Error::Io(error) => {
@@ -166,7 +175,7 @@ fn told(error: &MySqlDatabaseError) -> String {
     }
 }
 
-/// What a refusal means: the transaction is or will be rolled back, or the session was not let in.
+/// The error of a refusal: the transaction is or will be rolled back, or the session was not accepted.
 fn refused(error: &MySqlDatabaseError) -> StoreError {
     let (code, told) = (error.number(), told(error));
     match code {
@@ -177,7 +186,7 @@ fn refused(error: &MySqlDatabaseError) -> StoreError {
             StoreError::configuration(format!("{told}; set the server's `binlog_format` to ROW or MIXED"))
         }
         1064 => StoreError::configuration(format!(
-            "{told}: it does not know a statement; MySQL 8.0 or MariaDB 10.6 and later are needed"
+            "{told}: it does not know a statement; this store needs MySQL 8.0 or MariaDB 10.6, or later"
         )),
         1054 | number::NO_SUCH_TABLE => {
             StoreError::configuration(format!("{told}; the table is not as this version of idem made it"))

@@ -1,16 +1,16 @@
-//! Names of tables and databases, as statements hold them.
+//! Names of tables and databases in statements.
 
 use idem_core::StoreError;
 
-/// The longest table name: the server takes 64 characters, and the names of the tables beside it are longer.
+/// The longest table name: the server takes 64 characters, and the names of the other tables have a suffix.
 const LONGEST_TABLE: usize = 40;
 
-/// A name that statements may hold.
+/// A name that may be part of a statement.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Identifier(String);
 
 impl Identifier {
-    /// A table: letters, digits and underscores, none of them a digit first.
+    /// A table: letters, digits and underscores, not beginning with a digit.
     pub(crate) fn table(name: &str) -> Result<Self, StoreError> {
         let is_valid = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         let begins_with_digit = name.starts_with(|c: char| c.is_ascii_digit());
@@ -28,7 +28,7 @@ impl Identifier {
         Self(name.to_owned())
     }
 
-    /// The name of something that belongs to it.
+    /// This name with a suffix.
     pub(crate) fn with(&self, suffix: &str) -> Self {
         Self(format!("{}{suffix}", self.0))
     }

@@ -1,4 +1,4 @@
-//! Connections, errors, names and the layout's migration. It knows no records.
+//! Connections, errors, names and the layout's migration. Knows nothing of records.
 
 pub(crate) mod connector;
 mod encryption;

@@ -1,7 +1,7 @@
-//! Finds the layout, makes it where it is absent, and refuses one that is not ours.
+//! Finds the layout, creates it where it is missing, and refuses tables of another program.
 //!
-//! The server has no transaction around such statements, so each may be repeated: any number of processes may start at
-//! once, and any may die in the middle.
+//! The server runs DDL outside of transactions, so each statement may be repeated: any number of processes may start at
+//! once, and any may die halfway.
 
 use sqlx::mysql::MySqlRow;
 
@@ -15,14 +15,14 @@ use idem_core::StoreError;
 /// The smallest `max_allowed_packet` that carries a record and its name.
 const SMALLEST_PACKET: u64 = 256 << 10;
 
-/// What the server says of itself.
+/// The properties of the server.
 pub(crate) struct Server {
     /// The largest message that it takes, in bytes.
     pub(crate) max_packet: usize,
 }
 
-/// Makes sure that the layout is there and the server one that this store can use. If it `must_exist`, an absent layout
-/// is refused.
+/// Checks that this store can use the server, and creates the layout if it is missing. With `must_exist` a missing layout
+/// is an error.
 pub(crate) async fn prepare(
     session: &mut Session,
     names: &Names,
@@ -33,12 +33,12 @@ pub(crate) async fn prepare(
     match version(session, names, &statements).await? {
         Some(VERSION) => return Ok(server),
         Some(newer) if newer > VERSION => return Err(too_new(names, newer)),
-        // Another process may be about to make it.
+        // Version 0: another process may be creating the layout.
         Some(_) if !must_exist => {}
         None if !must_exist => refuse_foreign(session, names, &statements).await?,
         _ => {
             return Err(StoreError::configuration(format!(
-                "there is no table {} of idem's; name another database or table",
+                "there is no table {} of idem; name another database or table",
                 names.records
             )));
         }
@@ -58,13 +58,13 @@ fn first(answers: &[Vec<MySqlRow>]) -> Option<&MySqlRow> {
 
 async fn look_at_server(session: &mut Session) -> Result<Server, StoreError> {
     let answers = run(session, "SELECT VERSION(), @@max_allowed_packet".to_owned()).await?;
-    let unreadable = || StoreError::configuration("the server does not say what it is");
+    let unreadable = || StoreError::configuration("the server did not return its version");
     let row = first(&answers).ok_or_else(unreadable)?;
     let version = column::<String>(row, 0, "version").map_err(|_| unreadable())?;
     let max_packet = column::<u64>(row, 1, "max_allowed_packet").map_err(|_| unreadable())?;
     if is_too_old(&version) {
         return Err(StoreError::configuration(format!(
-            "the server is {version}, and MySQL 8.0 or MariaDB 10.6 is the oldest that this store can use"
+            "the server is {version}; this store needs MySQL 8.0 or MariaDB 10.6, or later"
         )));
     }
     if max_packet < SMALLEST_PACKET {
@@ -75,7 +75,7 @@ async fn look_at_server(session: &mut Session) -> Result<Server, StoreError> {
     Ok(Server { max_packet: usize::try_from(max_packet).unwrap_or(usize::MAX) })
 }
 
-/// Whether the server has no `SKIP LOCKED`. One whose version cannot be read is tried.
+/// Whether the server has no `SKIP LOCKED`. A server whose version cannot be parsed is accepted.
 fn is_too_old(version: &str) -> bool {
     let is_mariadb = version.to_ascii_lowercase().contains("mariadb");
     let version = version.strip_prefix("5.5.5-").filter(|_| is_mariadb).unwrap_or(version);
@@ -86,7 +86,7 @@ fn is_too_old(version: &str) -> bool {
     }
 }
 
-/// The version of the layout that is there.
+/// The version of the present layout.
 async fn version(
     session: &mut Session,
     names: &Names,
@@ -109,7 +109,7 @@ async fn is_ours(session: &mut Session, comment: &str) -> Result<bool, StoreErro
     Ok(first(&answers).and_then(|row| column::<String>(row, 0, "comment").ok()).as_deref() == Some(COMMENT))
 }
 
-/// A table of records without the one beside it that says its version was not made by idem: that one is made first.
+/// Refuses a table of records without a meta table: idem creates the meta table first, so another program made it.
 async fn refuse_foreign(
     session: &mut Session,
     names: &Names,
@@ -119,7 +119,7 @@ async fn refuse_foreign(
         Err(Failure::Absent(_)) => return Ok(()),
         found => found.map_err(Failure::error)?,
     };
-    // Another process may have made both in between.
+    // Another process may have created both in between.
     match version(session, names, statements).await? {
         Some(_) => Ok(()),
         None => Err(foreign(&names.records)),

@@ -1,7 +1,7 @@
 //! One connection to the server, and the statements on it.
 //!
-//! Statements travel as text with all their values in them, several in one exchange. Nothing is prepared but what
-//! carries a large value, so nothing of ours stays in the session.
+//! Statements are text with all their values in them, several in one exchange. Only statements with a large value are
+//! prepared, and closed again, so nothing stays in the session.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use tokio::time::{Instant, timeout};
 
 use super::failure::{self, Failure, Stage};
 
-/// Begins a transaction whose locking reads lock what they find and no gaps, whatever the server's defaults are. The
-/// isolation level counts for this transaction alone.
+/// Begins a transaction whose locking reads lock the rows that they find and no gaps, whatever the server's defaults are. The
+/// isolation level applies to this transaction only.
 pub(crate) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; ";
 /// Begins a transaction whose statements all read one snapshot, taken by the first that reads a table.
 pub(crate) const BEGIN_READING: &str =
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY; ";
-/// Ends a transaction, also where the server's `completion_type` would begin another or close the connection.
+/// Commits. Overrides the server's `completion_type`, which could begin another transaction or close the connection.
 pub(crate) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
 const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
 
@@ -32,7 +32,7 @@ pub(crate) type Answers = Vec<Vec<MySqlRow>>;
 pub(crate) struct Session {
     connection: MySqlConnection,
     opened: Instant,
-    /// Whether the connection may be used again. Not while a statement runs: one that is dropped leaves it undefined.
+    /// Whether the connection may be used again. False while a statement runs: a dropped future leaves it in an undefined state.
     usable: bool,
 }
 
@@ -41,7 +41,7 @@ impl Session {
         Self { connection, opened: Instant::now(), usable: true }
     }
 
-    /// Runs statements, separated by `;`, in one exchange. The first that fails ends them.
+    /// Runs statements, separated by `;`, in one exchange. Stops at the first that fails.
     pub(crate) async fn run(&mut self, text: String, stage: Stage) -> Result<Answers, Failure> {
         let usable = std::mem::replace(&mut self.usable, false);
         let answers = read(&mut self.connection, text).await;
@@ -60,14 +60,14 @@ impl Session {
         done
     }
 
-    /// Ends a transaction in which a statement failed.
+    /// Rolls back a transaction in which a statement failed.
     pub(crate) async fn roll_back(&mut self) {
         if self.usable && self.run(ROLLBACK.to_owned(), Stage::Open).await.is_err() {
             self.usable = false;
         }
     }
 
-    /// Has the connection closed when what is done on it is over: another may lead to a server that takes writes.
+    /// Marks the connection for closing: a new one may lead to a server that takes writes.
     pub(crate) const fn leave(&mut self) {
         self.usable = false;
     }
@@ -88,7 +88,7 @@ impl Session {
         None
     }
 
-    /// Says goodbye to the server, which may be gone itself.
+    /// Closes the connection. Ignores errors: the server may be gone.
     pub(crate) async fn close(self, time: Duration) {
         let _ = timeout(time, MySqlConnection::close(self.connection)).await;
     }

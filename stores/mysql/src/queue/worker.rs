@@ -15,12 +15,12 @@ use crate::reading;
 use crate::setting::Setting;
 use idem_core::StoreError;
 
-/// How often a batch is put again because others were faster.
+/// How often a batch is tried when other transactions are in its way.
 const ROUNDS: usize = 3;
-/// How long the others are given before that.
+/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Works until there is nothing to do for long.
+/// Runs batches until there is no more work.
 pub(super) async fn work(queue: &Arc<Queue>) {
     let setting = &queue.setting;
     let mut session = None;
@@ -33,8 +33,8 @@ pub(super) async fn work(queue: &Arc<Queue>) {
     }
 }
 
-/// Does a batch in one go. Where others have a row of it locked or the server refuses it, each operation on its own, so
-/// that a failure is its own operation's alone.
+/// Runs a batch in one transaction. If others hold one of its rows locked, or the server refuses it, runs each operation
+/// alone, so that a failure hits only its own operation.
 async fn together(setting: &Setting, session: &mut Option<Session>, class: Class, mut tickets: Vec<Ticket>) {
     let mut round = 1;
     while !tickets.is_empty() {
@@ -54,7 +54,7 @@ async fn together(setting: &Setting, session: &mut Option<Session>, class: Class
     }
 }
 
-/// Does each operation of a batch that failed on its own.
+/// Runs each operation of a failed batch alone.
 async fn apart(
     setting: &Setting,
     session: &mut Option<Session>,
@@ -82,12 +82,14 @@ async fn alone(setting: &Setting, session: &mut Option<Session>, class: Class, t
     }
 }
 
-/// The error of an operation that was not begun, since those before it took too long.
+/// The error of an operation that was not begun because those before it took too long.
 fn late_by_others() -> StoreError {
-    StoreError::unavailable("others took up its time; allow more with `operation_timeout`")
+    StoreError::unavailable(
+        "operations before this one took all its time; allow more with `operation_timeout`",
+    )
 }
 
-/// Answers an operation that changed nothing, from what can be read without a lock where that is enough.
+/// Answers an operation that could not write, by a read without a lock where that is enough.
 async fn settle_failed(setting: &Setting, session: &mut Option<Session>, ticket: Ticket, failed: Failure) {
     let (error, why) = match failed {
         Failure::Raced(_) => (failure::locked(), Why::Locked),
@@ -105,7 +107,7 @@ async fn settle_failed(setting: &Setting, session: &mut Option<Session>, ticket:
     }
 }
 
-/// What a read alone answers to an operation, if anything.
+/// The answer to an operation by a read alone, if there is one.
 async fn look(
     setting: &Setting,
     session: &mut Option<Session>,
@@ -119,7 +121,7 @@ async fn look(
     looked
 }
 
-/// Hands the answers out, and gives back the tickets that are to be asked again.
+/// Sends the answers, and returns the tickets that must be repeated.
 fn settle(tickets: Vec<Ticket>, answers: Answers) -> Vec<Ticket> {
     let now = Instant::now();
     let mut left = Vec::new();
@@ -133,7 +135,7 @@ fn settle(tickets: Vec<Ticket>, answers: Answers) -> Vec<Ticket> {
     left
 }
 
-/// Has the server do it, within the time one exchange after another has.
+/// Runs a batch once, within the operation timeout.
 async fn attempt(
     setting: &Setting,
     session: &mut Option<Session>,
@@ -152,7 +154,7 @@ async fn attempt(
 async fn open(setting: &Setting, session: &mut Option<Session>) -> Result<Session, Failure> {
     match session.take() {
         Some(open) if open.is_usable() => Ok(open),
-        // Nobody else would be let in either: all are told.
+        // The other operations of the batch could not connect either, so all of them get this error.
         _ => setting.connector.connect().await.map_err(Failure::Broken),
     }
 }

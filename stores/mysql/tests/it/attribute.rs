@@ -10,7 +10,7 @@ use idem_mysql::MySqlStore;
 use idem_runtime as idem;
 use idem_test_servers::MariaDb;
 use sqlx::mysql::MySqlPoolOptions;
-use sqlx::{Executor as _, MySql, MySqlPool, Transaction};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySql, MySqlPool, Transaction};
 
 use crate::support::run;
 
@@ -71,7 +71,7 @@ impl Bank {
         self.server.sql(&format!("select count(*) from effects where id = '{id}'"))
     }
 
-    /// A call in a transaction of its own, which is committed whatever the call gives.
+    /// A call in a transaction of its own, which is committed whatever the call returns.
     async fn called(&self, id: &str, then: Then) -> (Result<String, Failure>, Result<(), sqlx::Error>) {
         let mut tx = self.pool.begin().await.unwrap();
         let given = pay(self, &mut tx, id, then).await;
@@ -124,7 +124,7 @@ async fn a_body_that_fails_leaves_no_effect_though_the_caller_commits() {
     assert!(matches!(given, Err(Failure::Transient)) && committed.is_ok(), "{given:?}");
     assert_eq!(bank.effects("1"), "0");
     assert_eq!(bank.called("1", Then::Return).await.0.unwrap(), "paid 1");
-    // One that failed for good keeps its error.
+    // A terminal error is recorded.
     for _ in 0..2 {
         let (given, committed) = bank.called("2", Then::FailForGood).await;
         assert!(matches!(given, Err(Failure::Final)) && committed.is_ok(), "{given:?}");
@@ -142,7 +142,7 @@ async fn a_body_that_panics_or_is_dropped_leaves_no_effect_though_the_caller_com
     let time = Duration::from_millis(500);
     let dropped = tokio::time::timeout(time, pay(&bank, &mut tx, "2", Then::Wait)).await;
     assert!(dropped.is_err());
-    // What the caller writes afterwards is the caller's.
+    // Later writes of the caller are committed as usual.
     tx.execute("INSERT INTO effects VALUES ('after')").await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!([bank.effects("1"), bank.effects("2"), bank.effects("after")], ["0", "0", "1"]);
@@ -165,6 +165,22 @@ async fn a_body_that_ends_the_transaction_is_an_error_and_what_follows_cannot_be
         assert!(matches!(given, Err(Failure::Idem(_))), "{statement}: {given:?}");
         assert!(committed.is_err(), "{statement}");
         assert_eq!(bank.server.sql("select count(*) from idem_records"), "0", "{statement}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_duplicate_whose_snapshot_is_older_than_the_first_commit_gets_the_result() {
+    let bank = Bank::open().await;
+    for level in ["REPEATABLE READ", "READ COMMITTED"] {
+        let mut connection = bank.pool.acquire().await.unwrap();
+        let set = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
+        connection.execute(AssertSqlSafe(set)).await.unwrap();
+        let mut tx = connection.begin().await.unwrap();
+        tx.fetch_all("SELECT * FROM effects").await.unwrap();
+        bank.called(level, Then::Return).await.0.unwrap();
+        assert_eq!(pay(&bank, &mut tx, level, Then::Panic).await.unwrap(), format!("paid {level}"));
+        tx.commit().await.unwrap();
+        assert_eq!(bank.effects(level), "1");
     }
 }
 

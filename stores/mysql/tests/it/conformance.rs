@@ -1,5 +1,5 @@
-//! `MySqlStore` against the conformance kit: two stores on one table, as two processes have. One test
-//! a theme, as a server takes a while to start.
+//! `MySqlStore` against the conformance kit: two stores on one table, as in two processes. One test per
+//! theme, because a server is slow to start.
 
 use crate::support;
 
@@ -25,7 +25,7 @@ themes! {
     keys listing results formats races duels lost outage
 }
 
-/// Runs all checks of a theme, and tells of all that fail.
+/// Runs all checks of a theme, and reports all that fail.
 fn run(theme: &str) {
     let server = MariaDb::start();
     let url = server.url();

@@ -1,15 +1,15 @@
-//! Connections of the store: passwords that change, sessions that others use too, exchanges, age.
+//! Connections of the store: passwords that change, shared sessions, number of exchanges, age.
 
 use std::time::{Duration, Instant};
 
 use idem_mysql::MySqlStore;
-use idem_runtime::{Store, StoreErrorKind};
-use idem_test_servers::MariaDb;
+use idem_runtime::Store;
+use idem_test_servers::{MariaDb, MovingName};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
 use crate::support::{builder, completion, grant, key, record, replayed, run, store};
 
-/// How long the tests wait for what must come to pass.
+/// How long the tests wait for a condition.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,36 +136,36 @@ async fn a_function_completes_the_options_of_each_connection() {
     store.complete(&key("before"), &completion(held, "done")).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_servers_certificate_is_checked_and_what_does_not_fit_is_a_configuration_error() {
-    let server = MariaDb::with_tls();
-    let (certificate, other) = (server.certificate(), MariaDb::with_tls());
-    let url = |host: &str, ca: &std::path::Path, mode: &str| {
-        let port = server.url().rsplit_once(':').unwrap().1.to_owned();
-        format!("mysql://root@{host}:{port}?ssl-mode={mode}&ssl-ca={}", ca.display())
-    };
-    for (host, mode) in
-        [("localhost", "VERIFY_IDENTITY"), ("127.0.0.1", "VERIFY_CA"), ("127.0.0.1", "REQUIRED")]
-    {
-        let store = MySqlStore::connect(&url(host, &certificate, mode)).await.unwrap();
-        grant(&store, mode).await;
-        let sessions = server.sql("select variable_value > 0 from information_schema.global_status where variable_name = 'SSL_FINISHED_ACCEPTS'");
-        assert_eq!(sessions, "1", "{mode}");
-    }
-    for (what, wrong) in [
-        ("host", url("127.0.0.1", &certificate, "VERIFY_IDENTITY")),
-        ("certificate", url("localhost", &other.certificate(), "VERIFY_IDENTITY")),
-        ("certificate", url("localhost", &other.certificate(), "VERIFY_CA")),
-    ] {
-        let time = Duration::from_secs(2);
-        let error = MySqlStore::builder(&wrong).operation_timeout(time).connect().await.unwrap_err();
-        assert!(error.to_string().contains("certificate"), "{what}: {error}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_tls_is_refused_where_tls_is_required() {
-    let server = MariaDb::with(&["--skip-ssl", "--innodb-flush-log-at-trx-commit=2"]);
-    let error = MySqlStore::connect(&format!("{}?ssl-mode=REQUIRED", server.url())).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+#[test]
+fn a_name_that_leads_to_another_server_is_followed() {
+    let test = "connections::a_name_that_leads_to_another_server_is_followed";
+    MovingName::in_process_of(test, || {
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            let mut servers = [MariaDb::start(), MariaDb::start()];
+            for server in &servers {
+                drop(MySqlStore::connect(&server.url()).await.unwrap());
+            }
+            let name = MovingName::of(servers.each_mut().map(|server| server.server().port()));
+            let url = format!("mysql://root@{}/idem", name.address());
+            let records = |server: &MariaDb| server.sql("select count(*) from idem_records");
+            // While the first server takes writes, when the connections are old.
+            let aged = MySqlStore::builder(&url).max_connection_age(Duration::from_millis(100));
+            let aged = aged.connect().await.unwrap();
+            let stays = MySqlStore::connect(&url).await.unwrap();
+            grant(&aged, "first").await;
+            grant(&stays, "second").await;
+            assert_eq!(records(&servers[0]), "2");
+            name.lead_to(1);
+            let (begin, mut number) = (Instant::now(), 0);
+            while records(&servers[1]) == "0" {
+                assert!(begin.elapsed() < PATIENCE, "the store stays on the first server");
+                number += 1;
+                grant(&aged, &format!("order {number}")).await;
+            }
+            // Where it is gone, at once.
+            servers[0].server().kill();
+            grant(&stays, "third").await;
+            assert_eq!(servers[1].sql("select count(*) from idem_records where `key` = 'third'"), "1");
+        });
+    });
 }

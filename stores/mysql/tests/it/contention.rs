@@ -1,4 +1,4 @@
-//! Rows that others have locked, and keys that many want at once.
+//! Rows that other transactions have locked, and keys with many callers at once.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
 use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner, Release, ReleaseAnswer, ReleaseCause};
-use idem_test_servers::MariaDb;
+use idem_test_servers::{MariaDb, until};
 use sqlx::{Executor as _, MySqlPool};
 
 use crate::support::{builder, claim, completion, grant, key, new_table, record, replayed};
@@ -36,10 +36,10 @@ async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_oth
         let done = store.complete(&names[1], &results[1]).await;
         (done, begin.elapsed())
     };
-    // They travel together.
+    // Both share a batch.
     let (locked, (free, took)) = tokio::join!(store.complete(&names[0], &results[0]), freed);
     let error = locked.unwrap_err();
-    // The last try may have been cut off by the end of the time.
+    // The timeout may have interrupted the last try.
     assert!(error.is_transient(), "{error}");
     assert_eq!(free.unwrap(), CompleteAnswer::Done);
     assert!(took < time / 2, "{took:?}");
@@ -142,7 +142,7 @@ async fn the_rows_of_others_in_a_small_table_are_not_locked() {
     let lock =
         format!("SELECT * FROM {table} WHERE scope = 'mysql' AND `key` IN ('order 1', 'order 4') FOR UPDATE");
     other.execute(sqlx::AssertSqlSafe(lock)).await.unwrap();
-    // All but the two that are locked travel in one transaction, between and beside them.
+    // All but the two locked records share one transaction, also those between the two.
     let begin = Instant::now();
     let completions = [0, 2, 3, 5].map(|number: usize| {
         let (store, name, held) = (&store, &names[number], held[number]);
@@ -151,4 +151,34 @@ async fn the_rows_of_others_in_a_small_table_are_not_locked() {
     assert_eq!(join_all(completions).await, vec![CompleteAnswer::Done; 4]);
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
     other.rollback().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_waits_keeps_nobody_from_a_key_beside_it() {
+    let server = MariaDb::start();
+    let store = builder(&server.url()).table("beside").connect().await.unwrap();
+    grant(&store, "a").await;
+    let pool = MySqlPool::connect(&server.url()).await.unwrap();
+    let mut other = pool.begin().await.unwrap();
+    // It locks the gap that the new keys are to be in, so that the claim's insertion waits.
+    other.execute("SELECT * FROM beside WHERE scope = 'mysql' AND `key` = 'b' FOR UPDATE").await.unwrap();
+    let claiming = tokio::spawn(async move { grant(&store, "b").await });
+    let server = tokio::task::spawn_blocking(move || {
+        let waits = "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'";
+        until("the claim waits", || server.sql(waits) == "1");
+        server
+    });
+    let server = server.await.unwrap();
+    let columns = server.sql(
+        "select group_concat(concat('`', column_name, '`') order by ordinal_position) from information_schema.columns \
+         where table_schema = 'idem' and table_name = 'beside' and column_name <> 'key'",
+    );
+    let beside =
+        format!("INSERT INTO beside (`key`, {columns}) SELECT 'c', {columns} FROM beside WHERE `key` = 'a'");
+    // Were the gap locked by the claim too, one of both would be broken off as a deadlock.
+    other.execute(sqlx::AssertSqlSafe(beside)).await.unwrap();
+    other.commit().await.unwrap();
+    claiming.await.unwrap();
+    let deadlocks = "select variable_value from information_schema.global_status where variable_name = 'INNODB_DEADLOCKS'";
+    assert_eq!(server.sql(deadlocks), "0");
 }

@@ -1,4 +1,4 @@
-//! Making the tables: many at once, in halves, and beside what is not ours.
+//! Creates the tables: from many processes at once, from a half-done state, and beside tables of other programs.
 
 use idem_mysql::MySqlStore;
 use idem_runtime::{Store, StoreErrorKind};

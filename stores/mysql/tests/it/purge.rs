@@ -1,4 +1,4 @@
-//! Housekeeping of `MySqlStore`: what expired goes in batches, nothing else ever does.
+//! Purges of `MySqlStore`: they delete expired records in batches, and nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,12 @@ fn claim() -> Claim {
     Claim::new(Owner::random(), lease, ttl)
 }
 
-/// How many records; `IDEM_PURGE=1000000` asks for more.
+/// How many records; `IDEM_PURGE=1000000` sets more.
 fn count() -> usize {
     std::env::var("IDEM_PURGE").ok().map_or(6_000, |count| count.parse().expect("a number"))
 }
 
-/// Puts `count` records beside one that was claimed: every second one is expired.
+/// A table with `count` copies of a claimed record, every second of them expired.
 async fn filled(server: &MariaDb, count: usize) -> MySqlStore {
     let store = MySqlStore::builder(&server.url()).table("purged").connect().await.unwrap();
     store.claim(&key("model"), &claim()).await.unwrap();
@@ -68,7 +68,7 @@ async fn several_purges_at_once_delete_each_expired_record_once_and_no_live_one(
     }
     println!("{purged} of {count} in {:?}", begin.elapsed());
     assert_eq!((purged, left(&server)), (count / 2, (0, live)));
-    // Fences rise over all that was deleted, whatever the clock says.
+    // New fences are above all deleted ones, whatever the clock shows.
     let floor = "select value from purged_meta where name = 'fence_floor'";
     let highest: u64 = server.sql(floor).parse().unwrap();
     let raised = highest + (1 << 60);
@@ -129,6 +129,63 @@ async fn a_purge_looks_at_the_expired_only() {
     for _ in 0..20 {
         assert_eq!(store.purge(usize::MAX).await.unwrap(), 0);
     }
-    // The question itself reads the status, some 600 rows.
+    // The query for the status itself reads some 600 rows.
     assert!(reads() - before < 1_500.0, "{}", reads() - before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_with_a_limit_deletes_what_expired_first() {
+    let server = MariaDb::start();
+    let store = MySqlStore::builder(&server.url()).table("oldest").connect().await.unwrap();
+    // Neither the order of the keys nor the order in which they came.
+    for (name, expired) in [("c", 20), ("a", 30), ("b", 10), ("d", 40)] {
+        grant(&store, name).await;
+        run(&server, &format!("update oldest set expires_at = {expired} where `key` = '{name}'"));
+    }
+    let left = || server.sql("select group_concat(`key` order by expires_at separator '') from oldest");
+    for expected in ["0x636164", "0x6164", "0x64"] {
+        assert_eq!(store.purge(1).await.unwrap(), 1);
+        assert_eq!(left(), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_deleted_raises_the_floor_of_fences_and_never_lowers_it() {
+    let server = MariaDb::start();
+    let store = MySqlStore::builder(&server.url()).table("floored").connect().await.unwrap();
+    let floor = || {
+        let floor = server.sql("select value from floored_meta where name = 'fence_floor'");
+        floor.parse::<u64>().unwrap()
+    };
+    // A clock that is set back would give the next holder a smaller fence than one that is gone.
+    let (_, held) = grant(&store, "purged").await;
+    let ahead = held.fence.get() + (1 << 40);
+    run(&server, &format!("update floored set fence = {ahead}, expires_at = 1 where `key` = 'purged'"));
+    assert_eq!(store.purge(10).await.unwrap(), 1);
+    assert_eq!(floor(), ahead);
+    let (_, next) = grant(&store, "purged").await;
+    assert!(next.fence.get() > ahead, "{next:?}");
+    let further = ahead + (1 << 40);
+    run(&server, &format!("update floored set fence = {further} where `key` = 'purged'"));
+    grant(&store, "other").await;
+    assert!(store.forget(&key("purged")).await.unwrap());
+    let raised = floor();
+    assert!(raised > ahead, "{raised}");
+    run(&server, &format!("update floored set fence = {ahead}, expires_at = 1 where `key` = 'other'"));
+    assert_eq!(store.purge(10).await.unwrap(), 1);
+    assert_eq!(floor(), raised);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_left_over_from_a_record_that_was_deleted_by_hand_are_replaced() {
+    let server = MariaDb::start();
+    let store = MySqlStore::builder(&server.url()).table("left_over").connect().await.unwrap();
+    for bytes in [vec![1; 10], vec![2; 100_000], vec![3; 20]] {
+        let (owner, held) = grant(&store, "order").await;
+        let step = RecordedStep::new("step".to_owned(), None, StoredResult::Value(bytes.into()));
+        let request = RecordStep::new(owner, held.fence, 0, step.clone());
+        store.record_step(&key("order"), &request).await.unwrap();
+        assert_eq!(store.get(&key("order")).await.unwrap().unwrap().steps, [step]);
+        run(&server, "delete from left_over");
+    }
 }

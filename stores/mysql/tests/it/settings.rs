@@ -1,8 +1,8 @@
-//! Settings of the server and of sessions that must not matter, or that limit the store.
+//! Settings of the server and of sessions: those that must not matter, and those that limit the store.
 
 use idem_mysql::MySqlStore;
 use idem_runtime::inspection::Standing;
-use idem_runtime::protocol::{ClaimAnswer, Owner, StoredResult};
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner, StoredResult};
 use idem_runtime::{Key, RecordKey, Scope, Store, StoreErrorKind};
 use idem_test_servers::MariaDb;
 
@@ -102,10 +102,35 @@ async fn defaults_of_sessions_that_would_change_what_statements_do_do_not() {
     }
     let page = one.list(&Default::default()).await.unwrap();
     assert_eq!(page.records.len(), 5);
+    // Operations that wait for the single connection share a batch.
+    let mut held = Vec::new();
+    for number in 0..5 {
+        let name = format!("travels {number}");
+        held.push((key(&name), completion(grant(&one, &name).await, "done")));
+    }
+    let done = futures_util::future::join_all(held.iter().map(|(key, done)| one.complete(key, done))).await;
+    assert!(done.iter().all(|done| matches!(done, Ok(CompleteAnswer::Done))), "{done:?}");
     let engines =
         "select count(*) from information_schema.tables where table_schema = 'idem' and engine <> 'InnoDB'";
     assert_eq!(server.sql(engines), "0");
     drop(first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_closes_connections_at_each_commit_closes_none_of_the_store() {
+    let server = MariaDb::with(&["--completion-type=2", "--innodb-flush-log-at-trx-commit=2"]);
+    let store = builder(&server.url()).connections(1).connect().await.unwrap();
+    let sessions = || {
+        server.sql("select group_concat(id) from information_schema.processlist where id <> connection_id() and user = 'root'")
+    };
+    record(&store, "first", "done").await;
+    let first = sessions();
+    assert_ne!(first, "NULL");
+    for number in 0..5 {
+        record(&store, &format!("order {number}"), "done").await;
+        assert!(replayed(&store, &format!("order {number}")).await.is_some());
+        assert_eq!(sessions(), first, "{number}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,12 @@
-//! Recording in a transaction of the caller's: what the engine asks of the store, on several connections.
+//! Records in a transaction of the caller, on several connections, through the trait that the engine uses.
 
 use std::time::{Duration, Instant};
 
 use idem_core::transaction::{RecordsIn as _, Taken, Taking};
 use idem_mysql::MySqlStore;
-use idem_runtime::protocol::{ClaimAnswer, Complete, CompleteAnswer, Owner, StoredResult, Verdict};
+use idem_runtime::protocol::{
+    ClaimAnswer, Complete, CompleteAnswer, Owner, Release, ReleaseAnswer, ReleaseCause, StoredResult, Verdict,
+};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::MariaDb;
 use sqlx::{Connection as _, Executor as _, MySqlConnection};
@@ -14,7 +16,7 @@ use crate::support::{HOUR, claim, grant, key, record, replayed, run};
 struct Bed {
     server: MariaDb,
     store: MySqlStore,
-    /// As another process has it.
+    /// The store of another process.
     other: MySqlStore,
 }
 
@@ -196,7 +198,7 @@ async fn one_of_many_transactions_at_every_isolation_level_has_its_effect() {
                     let name = format!("order {number}");
                     let mut tx = connection.begin().await.unwrap();
                     if level != "SERIALIZABLE" {
-                        // Its snapshot is older than what others commit meanwhile.
+                        // Takes the snapshot now, before other transactions commit.
                         tx.fetch_all("SELECT * FROM effects").await.unwrap();
                     }
                     let (owner, taking) = take(&store, &mut tx, &name).await;
@@ -236,4 +238,61 @@ async fn a_result_that_is_too_large_is_refused_and_the_transaction_goes_on() {
     assert_eq!(store.record(&mut *tx, &key("order"), &taken, &small).await.unwrap(), CompleteAnswer::Done);
     tx.commit().await.unwrap();
     assert_eq!(replayed(&store, "order").await, Some(vec![7; 100]));
+}
+
+/// Leaves a released record of this key.
+async fn released(store: &MySqlStore, name: &str) {
+    let (owner, held) = grant(store, name).await;
+    let request = Release::new(owner, held.fence, ReleaseCause::Failed);
+    assert_eq!(store.release(&key(name), &request).await.unwrap(), ReleaseAnswer::Released);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_transactions_that_want_a_released_key_at_once_none_waits_for_the_one_that_has_it() {
+    const CALLERS: usize = 6;
+    let bed = bed().await;
+    let mut connections = Vec::new();
+    for _ in 0..CALLERS {
+        connections.push(connection(&bed).await);
+    }
+    for round in 0..20 {
+        let name = format!("order {round}");
+        released(&bed.store, &name).await;
+        // They look at the record in one batch, and then each wants its lock. All transactions stay open meanwhile.
+        let takes = connections.iter_mut().map(|connection| {
+            let (store, name) = (&bed.store, &name);
+            async move {
+                let mut tx = connection.begin().await.unwrap();
+                let taking = take(store, &mut tx, name).await.1;
+                (tx, taking)
+            }
+        });
+        let all = futures_util::future::join_all(takes);
+        let all = tokio::time::timeout(Duration::from_secs(20), all).await.expect("nobody waits");
+        let taken = all.iter().filter(|(_, taking)| matches!(taking, Taking::Taken(_))).count();
+        assert_eq!(taken, 1, "{name}");
+        for (tx, _) in all {
+            tx.rollback().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_others_claimed_and_released_since_is_not_written_over() {
+    let bed = bed().await;
+    released(&bed.store, "order").await;
+    let mut connection = connection(&bed).await;
+    let mut tx = connection.begin().await.unwrap();
+    let (owner, taking) = take(&bed.store, &mut tx, "order").await;
+    let taken = taken(taking);
+    // The body gives the lock away and begins anew, and the record is released again when it ends.
+    tx.execute("ROLLBACK").await.unwrap();
+    tx.execute("START TRANSACTION").await.unwrap();
+    released(&bed.other, "order").await;
+    let before = bed.other.get(&key("order")).await.unwrap();
+    let completion = completion(owner, &taken, b"late".to_vec());
+    let recorded = bed.store.record(&mut *tx, &key("order"), &taken, &completion).await.unwrap();
+    assert_eq!(recorded, CompleteAnswer::Lost);
+    tx.commit().await.unwrap();
+    assert_eq!(bed.other.get(&key("order")).await.unwrap(), before);
 }

@@ -1,100 +1,24 @@
 //! How connections are opened and set up.
 //!
-//! Settings travel with the startup message, so they cost no exchange and can never reach another client of a pooler. A
-//! pooler that does not pass them on shares its sessions: there each transaction brings its own settings.
+//! Settings are part of the startup message, so they cost no exchange and cannot reach another client of a pooler. If a
+//! pooler does not pass them on, it shares its sessions: then each transaction sets its own settings.
 
-use std::str::FromStr as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{ConnectOptions as _, Connection as _, PgPool};
-use tokio::time::timeout;
+#[cfg(feature = "outbox")]
+use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::PgConnection;
+use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _};
+use tokio::time::{Instant, timeout};
 
 use super::failure;
+use super::hosts::Host;
 use super::session::Session;
+use super::source::Source;
 use idem_core::StoreError;
-
-type Refresh =
-    Arc<dyn Fn(PgConnectOptions) -> BoxFuture<'static, Result<PgConnectOptions, StoreError>> + Send + Sync>;
-
-/// Where the server is and who connects, as it is when a connection is opened: passwords and tokens change.
-#[derive(Clone)]
-pub(crate) struct Source {
-    base: Base,
-    refresh: Option<Refresh>,
-}
-
-#[derive(Clone)]
-enum Base {
-    Fixed(Box<PgConnectOptions>),
-    /// Whose options its owner may replace.
-    Pool(PgPool),
-}
-
-impl Source {
-    /// The options of a URL.
-    pub(crate) fn of_url(url: &str) -> Result<Self, StoreError> {
-        // The driver accepts any scheme. What is there instead may be a password, so it is not repeated.
-        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            let options = PgConnectOptions::from_str(url).map_err(|error| failure::of_connect(&error))?;
-            Ok(Self { base: Base::Fixed(Box::new(options)), refresh: None })
-        } else {
-            Err(StoreError::configuration("the URL of the database must begin with `postgres://`"))
-        }
-    }
-
-    /// The options that the pool has at each time.
-    pub(crate) fn of_pool(pool: &PgPool) -> Self {
-        Self { base: Base::Pool(pool.clone()), refresh: None }
-    }
-
-    /// Has `refresh` complete the options before each connection is opened.
-    pub(crate) fn refreshed<F, R, E>(mut self, refresh: F) -> Self
-    where
-        F: Fn(PgConnectOptions) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<PgConnectOptions, E>> + Send + 'static,
-        E: std::fmt::Display,
-    {
-        self.refresh = Some(Arc::new(move |options| {
-            let refreshing = refresh(options);
-            Box::pin(async move {
-                refreshing.await.map_err(|error| {
-                    StoreError::unavailable(format!(
-                        "the options of the connection are not available: {error}"
-                    ))
-                })
-            })
-        }));
-        self
-    }
-
-    fn base(&self) -> PgConnectOptions {
-        match &self.base {
-            Base::Fixed(options) => options.as_ref().clone(),
-            Base::Pool(pool) => pool.connect_options().as_ref().clone(),
-        }
-    }
-
-    async fn options(&self) -> Result<PgConnectOptions, StoreError> {
-        match &self.refresh {
-            Some(refresh) => refresh(self.base()).await,
-            None => Ok(self.base()),
-        }
-    }
-
-    /// Where server and database are: no user, no password.
-    pub(crate) fn place(&self) -> String {
-        let options = self.base();
-        let database = options.get_database().unwrap_or(options.get_username());
-        match options.get_socket() {
-            Some(socket) => format!("{} database {database}", socket.display()),
-            None => format!("{}:{} database {database}", options.get_host(), options.get_port()),
-        }
-    }
-}
+use idem_core::inspection::Inspection;
 
 /// Opens connections.
 #[derive(Clone)]
@@ -103,14 +27,14 @@ pub(crate) struct Connector {
     timeout: Duration,
     lock_timeout: Duration,
     max_age: Duration,
-    /// How a transaction begins in a session that a pooler shares.
+    /// The start of each transaction in a session that a pooler shares.
     begin: Arc<str>,
-    /// Whether a pooler keeps the settings from the server, found out by connecting.
+    /// Whether a pooler does not pass the settings to the server. The first connection finds this out.
     shared: Arc<AtomicBool>,
 }
 
-/// What each session or transaction is set to. Statements over arrays look up each key by the primary key. Left to itself
-/// on a table that was never analyzed, the planner reads the whole table instead, and keeps to that plan.
+/// The settings of each session or transaction. They make statements over arrays look up each key by the primary key. Without them,
+/// the planner may read the whole of a table that was never analyzed, and keep that plan.
 fn settings(timeout: Duration, lock_timeout: Duration) -> [(&'static str, String); 8] {
     let off = || "off".to_owned();
     [
@@ -137,18 +61,54 @@ impl Connector {
         Self { source, timeout, lock_timeout, max_age, begin, shared: Arc::default() }
     }
 
-    /// Opens a connection.
+    /// Opens a connection to the first server that accepts it and is the right one.
+    ///
+    /// A server that is wrong or does not answer takes half of the time that is left, so that others have some too. An
+    /// error that no server would answer otherwise, such as a wrong password, ends the search.
     pub(crate) async fn connect(&self) -> Result<Session, StoreError> {
-        timeout(self.timeout, self.open()).await.unwrap_or_else(|_| {
-            Err(StoreError::unavailable(format!(
-                "the server did not accept the connection within {:?}",
-                self.timeout
-            )))
-        })
+        let begin = Instant::now();
+        let mut refusals = Vec::new();
+        let mut hosts = self.source.in_turn().peekable();
+        while let Some(host) = hosts.next() {
+            let left = self.timeout.saturating_sub(begin.elapsed());
+            let time = if hosts.peek().is_some() { left / 2 } else { left };
+            let opened = timeout(time, self.open(&host)).await.unwrap_or_else(|_| {
+                Err(StoreError::unavailable(format!(
+                    "the server did not accept the connection within {time:.1?}"
+                )))
+            });
+            match opened {
+                Ok(session) => {
+                    host.prefer();
+                    return Ok(session);
+                }
+                Err(error) if error.is_transient() => refusals.push((host, error)),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(self.nowhere(refusals))
     }
 
-    async fn open(&self) -> Result<Session, StoreError> {
-        let options = self.source.options().await?.disable_statement_logging();
+    /// The error where no server is of use: that of the only one, or a list.
+    fn nowhere(&self, refusals: Vec<(Host, StoreError)>) -> StoreError {
+        let refusals = match <[_; 1]>::try_from(refusals) {
+            Ok([(_, error)]) => return error,
+            Err(refusals) => refusals,
+        };
+        let each = refusals.iter().map(|(host, error)| {
+            let error = error.to_string();
+            // Without the words that every error of its kind begins with.
+            let detail = error.split_once(": ").map_or(&*error, |(_, detail)| detail);
+            format!("{}: {detail}", self.source.address(host))
+        });
+        StoreError::unavailable(format!(
+            "no server of the URL is of use: {}",
+            each.collect::<Vec<_>>().join("; ")
+        ))
+    }
+
+    async fn open(&self, host: &Host) -> Result<Session, StoreError> {
+        let options = self.source.options(host).await?.disable_statement_logging();
         super::encryption::report(&options);
         if !self.is_shared() {
             let own = options
@@ -156,22 +116,41 @@ impl Connector {
                 .options(settings(self.timeout, self.lock_timeout))
                 .options([("default_transaction_isolation", "read committed")]);
             match PgConnection::connect_with(&own).await {
-                Ok(connection) => return Ok(Session::new(connection, None)),
+                Ok(connection) => return self.checked(connection, host, None).await,
                 Err(error) if failure::refuses_startup_options(&error) => self.share(),
                 Err(error) => return Err(failure::of_connect(&error)),
             }
         }
         let connection = PgConnection::connect_with(&options.extra_float_digits(None)).await;
         let connection = connection.map_err(|error| failure::of_connect(&error))?;
-        Ok(Session::new(connection, Some(self.begin.clone())))
+        self.checked(connection, host, Some(self.begin.clone())).await
     }
 
-    /// Whether a pooler stands between, so that nothing may be left in a session.
+    /// A session on this connection, if the server is what the URL asks for.
+    async fn checked(
+        &self,
+        mut connection: PgConnection,
+        host: &Host,
+        shared: Option<Arc<str>>,
+    ) -> Result<Session, StoreError> {
+        if let Some((query, otherwise)) = self.source.target().check() {
+            // Without parameters, so in one exchange, and no statement stays in a session that a pooler shares.
+            let row = connection.fetch_one(query).await;
+            let is_right = row.and_then(|row| row.try_get::<bool, _>(0));
+            if !is_right.map_err(|error| failure::of_connect(&error))? {
+                let _ = connection.close().await;
+                return Err(StoreError::unavailable(otherwise));
+            }
+        }
+        Ok(Session::new(connection, shared, host.clone()))
+    }
+
+    /// Whether a pooler shares the sessions, so that nothing may be left in them.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared.load(Ordering::Relaxed)
     }
 
-    /// From now on every transaction brings its settings.
+    /// From now on every transaction sets its own settings.
     pub(super) fn share(&self) {
         if !self.shared.swap(true, Ordering::Relaxed) {
             tracing::info!(
@@ -183,15 +162,25 @@ impl Connector {
         }
     }
 
-    /// Whether this is the lock timeout, in milliseconds, of a session with our settings.
+    /// Whether this lock timeout, in milliseconds, shows that the session has our settings.
     pub(super) fn has_set(&self, lock_timeout: Option<&str>) -> bool {
         lock_timeout == Some(millis(self.lock_timeout).as_str())
     }
 
-    /// The options for a connection that only listens.
+    /// Says whether connections must be encrypted.
+    pub(crate) async fn find_encryption(&self, found: &mut Inspection) -> Result<(), StoreError> {
+        let mut servers = Vec::new();
+        for host in self.source.in_turn() {
+            servers.push(self.source.options(&host).await?);
+        }
+        super::encryption::find(&servers, found);
+        Ok(())
+    }
+
+    /// The options for a connection that only listens, to the server that the other connections are on.
     #[cfg(feature = "outbox")]
     pub(crate) async fn listening(&self) -> Result<PgConnectOptions, StoreError> {
-        Ok(self.source.options().await?.disable_statement_logging())
+        Ok(self.source.options(&self.source.first()).await?.disable_statement_logging())
     }
 
     /// Where server and database are: no user, no password.

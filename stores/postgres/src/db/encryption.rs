@@ -2,21 +2,31 @@
 
 use std::sync::Once;
 
+use idem_core::inspection::{Inspection, Standing};
+use idem_core::support::network;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 static SAID: Once = Once::new();
 
+/// Why a connection to another machine may not be encrypted; `None` where it must be, or where there is no other machine.
+/// Without TLS built in, the driver opens no connection that must be encrypted.
+fn gap(options: &PgConnectOptions) -> Option<&'static str> {
+    if is_local(options) || insists(options.get_ssl_mode()) {
+        None
+    } else if cfg!(any(feature = "tls", feature = "native-tls")) {
+        Some("`sslmode` does not insist on TLS: set `sslmode=require` or `verify-full`")
+    } else {
+        Some(
+            "TLS is not built in: turn on the feature `postgres-tls` (`tls` of idem-postgres) or `postgres-native-tls`, \
+             and set `sslmode`",
+        )
+    }
+}
+
 /// Reports, once in a process, connections to another machine that are not encrypted, or need not be: passwords
 /// and results go over the network.
 pub(crate) fn report(options: &PgConnectOptions) {
-    if is_local(options) || (cfg!(feature = "tls") && insists(options.get_ssl_mode())) {
-        return;
-    }
-    let why = if cfg!(feature = "tls") {
-        "`sslmode` does not insist on TLS: set `sslmode=require` or `verify-full`"
-    } else {
-        "TLS is not built in: turn on the feature `postgres-tls` (`tls` of idem-postgres), and set `sslmode`"
-    };
+    let Some(why) = gap(options) else { return };
     SAID.call_once(|| {
         tracing::warn!(
             target: "idem",
@@ -27,13 +37,24 @@ pub(crate) fn report(options: &PgConnectOptions) {
     });
 }
 
+/// Says the same for an operator, of all servers of the store.
+pub(crate) fn find(servers: &[PgConnectOptions], found: &mut Inspection) {
+    let (standing, text) = match servers.iter().find_map(gap) {
+        Some(why) => (
+            Standing::Weak,
+            format!(
+                "connections to another machine may not be encrypted, so that others may read keys and results: {why}"
+            ),
+        ),
+        None if servers.iter().all(is_local) => (Standing::Fine, "the server is on this machine".to_owned()),
+        None => (Standing::Fine, "required".to_owned()),
+    };
+    found.find(standing, "encryption", text);
+}
+
 fn is_local(options: &PgConnectOptions) -> bool {
     let host = options.get_host();
-    let is_loopback = |host: &str| host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
-    options.get_socket().is_some()
-        || host.starts_with('/')
-        || host == "localhost"
-        || is_loopback(host.trim_matches(['[', ']']))
+    options.get_socket().is_some() || host.starts_with('/') || network::is_this_machine(host)
 }
 
 const fn insists(mode: PgSslMode) -> bool {
@@ -69,9 +90,7 @@ mod tests {
             String::from_utf8(heard.try_iter().flatten().collect()).unwrap()
         };
         tracing::subscriber::with_default(subscriber, || {
-            if cfg!(feature = "tls") {
-                assert_eq!(told("postgres://a@db.example/b?sslmode=require"), "");
-            }
+            assert_eq!(told("postgres://a@db.example/b?sslmode=require"), "");
             let said = told("postgres://a:secret@db.example/b");
             assert!(said.contains("not_encrypted") && !said.contains("secret"), "{said}");
             assert_eq!(told("postgres://a@db.example/b"), "", "once is enough");

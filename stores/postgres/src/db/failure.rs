@@ -1,6 +1,6 @@
-//! What the server's and the driver's errors mean for the caller, and what a person can do about them.
+//! Translates errors of the server and the driver, with advice for a person.
 //!
-//! Only an error's code and message are ever passed on: its detail may hold a row, and so a key.
+//! Passes on only an error's code and message: its detail may contain a row, and so a key.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use sqlx::Error;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 use idem_core::StoreError;
+use idem_core::support::network;
 
 /// `lock_timeout` ran out.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
@@ -16,14 +17,14 @@ const READ_ONLY: &str = "25006";
 const CANNOT_CONNECT_NOW: &str = "57P03";
 const DUPLICATE_STATEMENT: &str = "42P05";
 
-/// Why a statement gave no answer.
+/// Why a statement failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// The server refused it: nothing of it was applied, and the connection is as good as before.
+    /// The server refused it: nothing was applied, and the connection can be used again.
     Refused(StoreError),
     /// The server takes no writes: nothing was applied, and only reads are of use on this connection.
     ReadOnly(StoreError),
-    /// The connection is of no more use; the statement may have been applied.
+    /// The connection cannot be used any more; the statement may have been applied.
     Broken(StoreError),
 }
 
@@ -60,20 +61,20 @@ pub(crate) fn of_statement(error: &Error) -> Failure {
     }
 }
 
-/// What an error that did not end the session means for the session.
+/// The failure for an error that did not end the session.
 fn of_error(error: &PgDatabaseError) -> Failure {
     let code = error.code();
     match (code.get(..2).unwrap_or_default(), code) {
         (_, READ_ONLY) => Failure::ReadOnly(refusal(error)),
         // The connection to the server behind a pooler is lost, and with it the answer.
         ("08", _) => Failure::Broken(StoreError::outcome_unknown(said(error))),
-        // The session is not the one that it was: its statements are gone, or a transaction is open that we did not begin.
+        // Another client has used the session: its statements are gone, or a transaction is open that this store did not begin.
         ("25" | "26", _) | (_, DUPLICATE_STATEMENT | CANNOT_CONNECT_NOW) => Failure::Broken(refusal(error)),
         _ => Failure::Refused(refusal(error)),
     }
 }
 
-/// Whether a pooler took offence at the settings in the startup message.
+/// Whether a pooler refused the settings in the startup message.
 pub(super) fn refuses_startup_options(error: &Error) -> bool {
     has_code(error, &["08P01", "0A000", "22023", "42704"])
 }
@@ -93,10 +94,13 @@ pub(crate) fn of_connect(error: &Error) -> StoreError {
         Error::Configuration(error) => {
             StoreError::configuration(format!("the connection's settings are wrong: {error}"))
         }
+        Error::Tls(error) if network::was_cut(&**error) => {
+            StoreError::unavailable(format!("no connection to the server can be made ({error})"))
+        }
         Error::Tls(error) => {
             StoreError::configuration(format!("no encrypted connection can be made: {error}"))
         }
-        // What a certificate that is not accepted is to the driver.
+        // The driver's error for a certificate that is not accepted.
         Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
             StoreError::configuration(format!("no encrypted connection can be made: {error}"))
         }
@@ -107,7 +111,7 @@ pub(crate) fn of_connect(error: &Error) -> StoreError {
     }
 }
 
-/// The server ended the session with it, so it was no answer to a statement alone.
+/// Whether the server ended the session with this error.
 fn is_fatal(error: &PgDatabaseError) -> bool {
     matches!(error.severity(), PgSeverity::Fatal | PgSeverity::Panic)
 }
@@ -124,7 +128,7 @@ fn refusal(error: &PgDatabaseError) -> StoreError {
     refused(error.code(), error.message())
 }
 
-/// What a refusal means: the statement was rolled back, or the session was not let in.
+/// The error of a refusal: the statement was rolled back, or the session was not accepted.
 pub(crate) fn refused(code: &str, message: &str) -> StoreError {
     let said = quoted(code, message);
     let class = code.get(..2).unwrap_or_default();
@@ -158,7 +162,7 @@ pub(crate) fn refused(code: &str, message: &str) -> StoreError {
     }
 }
 
-/// No answer in time; what was sent may still be applied.
+/// The failure of a statement without an answer in time. It may still be applied.
 pub(crate) fn late(time: Duration) -> Failure {
     Failure::Broken(StoreError::outcome_unknown(format!("the server did not answer within {time:?}")))
 }

@@ -4,11 +4,11 @@
 
 use idem_core::StoreError;
 
-/// The longest table name: PostgreSQL takes 63 bytes, and the names of an index and a view are longer.
+/// The longest table name: PostgreSQL takes 63 bytes, and the names of indexes and views have a suffix.
 const LONGEST_TABLE: usize = 40;
 const LONGEST: usize = 63;
 
-/// A name made of letters, digits and underscores, none of them a digit first.
+/// A name of letters, digits and underscores, not beginning with a digit.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Identifier(String);
 
@@ -21,7 +21,7 @@ impl Identifier {
         Self::checked("table", name, LONGEST_TABLE)
     }
 
-    /// Any schema that the server has said there is.
+    /// A schema of any name that the server has returned.
     pub(crate) fn existing(name: String) -> Self {
         Self(name)
     }
@@ -41,7 +41,7 @@ impl Identifier {
         &self.0
     }
 
-    /// The name of something that belongs to it.
+    /// This name with a suffix.
     pub(crate) fn with(&self, suffix: &str) -> Self {
         Self(format!("{}{suffix}", self.0))
     }

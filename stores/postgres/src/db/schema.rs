@@ -1,6 +1,6 @@
-//! Makes and migrates a layout, and refuses one that is not ours.
+//! Creates and migrates a layout, and refuses tables of another program.
 //!
-//! Safe when many processes start at once: one migrates under a lock, and the others find the work done. It does
+//! Safe when many processes start at once: one migrates under a lock, and the others find the work done. Does
 //! not know what a layout contains.
 
 use futures_util::TryStreamExt as _;
@@ -12,23 +12,23 @@ use super::failure;
 use super::identifier::Identifier;
 use idem_core::StoreError;
 
-/// The lock that those hold who migrate, whatever their names: "idem" in ASCII, twice.
+/// The advisory lock of a migration, for all names of tables: "idem" in ASCII, twice.
 const LOCK: i64 = 0x6964_656d_6964_656d;
 
-/// How long a migration waits for a table at a time, in milliseconds; then it tries again.
+/// How long a migration waits for a table before it tries again, in milliseconds.
 const LOCK_TIMEOUT: u32 = 100;
 
-/// Tables that belong together, and a table of theirs that says their version.
+/// Tables that belong together, and the meta table with their version.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    /// Where they are.
+    /// The schema of the tables.
     pub(crate) schema: Identifier,
-    /// What holds the version, without its schema and as statements name it.
+    /// The meta table, without its schema and as statements name it.
     pub(crate) meta_name: Identifier,
     pub(crate) meta: String,
     /// The main table, for errors.
     pub(crate) table: String,
-    /// What leads from nothing to the first version, and from each to the next; each puts its version down.
+    /// The statements that create the first version, and those that migrate each version to the next. Each writes its version.
     pub(crate) migrations: Vec<String>,
 }
 
@@ -47,18 +47,18 @@ pub(crate) trait Named: Sized {
     fn table(&self) -> &str;
 }
 
-/// What one exchange with the database finds.
+/// The result of one exchange with the database.
 struct Found {
-    /// The schema to use: the one that was asked for, or the one that the connection makes its tables in.
+    /// The schema to use: the given one, or the one in which the connection creates tables.
     schema: Option<String>,
-    /// What the session takes for its lock timeout, in milliseconds.
+    /// The session's lock timeout, in milliseconds.
     lock_timeout: Option<String>,
-    /// Where the table of the version is and what it holds.
+    /// The schema of the meta table, and the version in it.
     meta: Option<(String, Option<String>)>,
 }
 
-/// Makes the layout where it is absent or older, and refuses a newer one. If it `must_exist`, refuses an absent or an
-/// older one too.
+/// Creates the layout if it is missing, migrates an older one, and refuses a newer one. With `must_exist` it also refuses a missing
+/// or an older one.
 pub(super) async fn prepare<N: Named>(
     connector: &Connector,
     schema: Option<&Identifier>,
@@ -78,7 +78,7 @@ pub(super) async fn prepare<N: Named>(
         })?;
         let names = N::named(&schema, table);
         let layout = names.layout();
-        // Without a lock first: a user that may not make tables can use those that exist.
+        // First without a lock: a user without the right to create tables can use those that exist.
         match (found.version(&schema, &layout)?, must_exist) {
             (Some(version), _) if version == layout.version() => {}
             (Some(newer), _) if newer > layout.version() => return Err(too_new(&layout, newer)),
@@ -91,12 +91,16 @@ pub(super) async fn prepare<N: Named>(
         Ok(names)
     };
     let prepared = prepared.await;
+    if prepared.as_ref().is_err_and(StoreError::is_transient) {
+        // As where a standby was to make the tables.
+        session.leave();
+    }
     session.close(connector.timeout()).await;
     prepared
 }
 
-/// Asks in one exchange, as a cold start over a long line is slow enough. The table is found by its bare name where no
-/// schema is given, which may lead to another schema of the search path.
+/// Looks for the layout in one exchange, to keep a cold start over a slow network short. Without a given schema it looks for the
+/// table by its bare name, which may be found in another schema of the search path.
 async fn find(
     connection: &mut PgConnection,
     schema: Option<&Identifier>,
@@ -169,7 +173,7 @@ impl Found {
         })
     }
 
-    /// Two roles with different search paths would use two tables, and run duplicates of both.
+    /// Warns of a second table: two roles with different search paths would each use their own, and duplicates would run.
     fn warn_of_another(&self, older: Option<i64>, layout: &Layout) {
         if let (None, Some(schema)) = (older, self.elsewhere()) {
             tracing::warn!(
@@ -196,9 +200,9 @@ fn too_new(layout: &Layout, version: i64) -> StoreError {
     ))
 }
 
-/// The version of the layout that is there.
+/// The version of the present layout.
 async fn version(connection: &mut PgConnection, layout: &Layout) -> Result<Option<i64>, StoreError> {
-    // By reading the catalogue: `to_regclass` may still answer what it said before another migrated.
+    // Reads the catalogue, because `to_regclass` may return a result from before another process migrated.
     let found = sqlx::query(
         "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
          WHERE n.nspname = $1 AND c.relname = $2)",
@@ -225,11 +229,11 @@ fn version_of(layout: &Layout, value: Option<&str>) -> Result<i64, StoreError> {
     })
 }
 
-/// Names no statement on the server, as a pooler would give the session with it to another client.
+/// Migrates. Uses no named statements, because a pooler may give the session to another client.
 async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<(), StoreError> {
     let mut transaction = connection.begin().await.map_err(|error| failed(&error))?;
-    // Another process may take longer to migrate than a lock is waited for elsewhere. The tables are another matter: all
-    // statements of all processes queue behind one that waits for an exclusive lock, so it waits for a moment only.
+    // Waits for the advisory lock without a limit, because another process may take long to migrate. Waits for table locks only a
+    // moment at a time, because all statements of all processes queue behind one that waits for an exclusive lock.
     let begin = format!(
         "SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK}); SET LOCAL lock_timeout = {LOCK_TIMEOUT}"
     );
@@ -251,7 +255,7 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<(), S
     transaction.commit().await.map_err(|error| failed(&error))
 }
 
-/// Makes the schema if it is absent: to ask for what is there may need a right that the user has not.
+/// Creates the schema if it is missing. `IF NOT EXISTS` would need the right to create one even where it exists.
 async fn create_schema(connection: &mut PgConnection, schema: &Identifier) -> Result<(), StoreError> {
     let found = sqlx::query("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)")
         .bind(schema.as_str())

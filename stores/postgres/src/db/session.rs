@@ -9,6 +9,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use tokio::time::{Instant, timeout};
 
 use super::failure::{self, Failure};
+use super::hosts::Host;
 
 /// A statement and its parameters.
 pub(crate) type Statement = Query<'static, Postgres, PgArguments>;
@@ -21,16 +22,17 @@ pub(crate) fn statement(text: &Arc<str>) -> Statement {
 /// An open connection. It lives in the runtime that opened it.
 pub(crate) struct Session {
     connection: PgConnection,
+    host: Host,
     opened: Instant,
-    /// How each transaction begins, where a pooler shares the server's sessions between its clients.
+    /// The start of each transaction, if a pooler shares the server's sessions between its clients.
     shared: Option<Arc<str>>,
-    /// Whether the connection may be used again. Not while a statement runs: one that is dropped leaves it undefined.
+    /// Whether the connection may be used again. False while a statement runs: a dropped future leaves it in an undefined state.
     usable: bool,
 }
 
 impl Session {
-    pub(super) fn new(connection: PgConnection, shared: Option<Arc<str>>) -> Self {
-        Self { connection, opened: Instant::now(), shared, usable: true }
+    pub(super) fn new(connection: PgConnection, shared: Option<Arc<str>>, host: Host) -> Self {
+        Self { connection, host, opened: Instant::now(), shared, usable: true }
     }
 
     /// Runs one statement in a transaction of its own.
@@ -41,11 +43,14 @@ impl Session {
             Some(begin) => self.fetch_shared(&begin, statement).await,
         };
         let answer = answer.map_err(|error| failure::of_statement(&error));
+        if matches!(answer, Err(Failure::ReadOnly(_))) {
+            self.leave();
+        }
         self.usable = usable && !matches!(answer, Err(Failure::Broken(_) | Failure::ReadOnly(_)));
         answer
     }
 
-    /// The same where nothing may stay in the session: settings end with the transaction, and so does the statement,
+    /// The same, without leaving anything in the session: settings end with the transaction, and so does the statement,
     /// which has no name.
     async fn fetch_shared(&mut self, begin: &Arc<str>, statement: Statement) -> sqlx::Result<Vec<PgRow>> {
         self.connection.execute(AssertSqlSafe(begin.clone())).await?;
@@ -72,12 +77,17 @@ impl Session {
         None
     }
 
+    /// The next connections try another server first, if the URL has several.
+    pub(super) fn leave(&self) {
+        self.host.leave();
+    }
+
     /// The connection itself, for migrations.
     pub(crate) const fn connection(&mut self) -> &mut PgConnection {
         &mut self.connection
     }
 
-    /// Says goodbye to the server, which may be gone itself.
+    /// Closes the connection. Ignores errors: the server may be gone.
     pub(crate) async fn close(self, time: Duration) {
         let _ = timeout(time, PgConnection::close(self.connection)).await;
     }

@@ -1,13 +1,13 @@
 //! Settings that the builders of the store and of the outbox share, and the first connection.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::connector::{Connector, Source};
+use super::connector::Connector;
 use super::identifier::Identifier;
 use super::schema::{self, Named};
+use super::source::Source;
 use idem_core::StoreError;
-use idem_core::support::retry::retried;
+use idem_core::support::retry::retried_with_cause;
 
 /// How long an operation may take unless set.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// How old a connection may become unless set.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
 
-/// Where the tables are, and how long to wait for the server.
+/// The tables and the timeouts.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) source: Result<Source, StoreError>,
@@ -28,7 +28,7 @@ pub(crate) struct Settings {
     pub(crate) operation_timeout: Duration,
     pub(crate) lock_timeout: Duration,
     pub(crate) max_connection_age: Duration,
-    /// Whether the layout is used as it is, or refused, and never made or migrated.
+    /// Whether the layout must exist: if true, it is neither created nor migrated.
     pub(crate) must_exist: bool,
 }
 
@@ -53,7 +53,7 @@ impl Settings {
         }
     }
 
-    /// Why a timeout cannot be used.
+    /// Checks the timeouts.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (name, timeout) in
             [("operation_timeout", self.operation_timeout), ("lock_timeout", self.lock_timeout)]
@@ -65,22 +65,16 @@ impl Settings {
         Ok(())
     }
 
-    /// Connects, and makes the tables if they are absent.
+    /// Connects, and creates the tables if they are missing.
     pub(crate) async fn prepare<N: Named>(self) -> Result<Prepared<N>, StoreError> {
         let schema = self.schema.as_deref().map(Identifier::schema).transpose()?;
         let table = Identifier::table(&self.table)?;
         let connector =
             Connector::new(self.source?, self.operation_timeout, self.lock_timeout, self.max_connection_age);
-        // Where the time is over in the middle of a try, the error before says more.
-        let last = Mutex::new(None);
-        let names: Result<N, StoreError> = retried(connector.timeout(), || async {
-            let prepared = schema::prepare(&connector, schema.as_ref(), &table, self.must_exist).await;
-            *last.lock().unwrap_or_else(PoisonError::into_inner) = prepared.as_ref().err().cloned();
-            prepared
+        let names: N = retried_with_cause(connector.timeout(), || {
+            schema::prepare(&connector, schema.as_ref(), &table, self.must_exist)
         })
-        .await;
-        let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let names = names.map_err(|error| last.filter(StoreError::is_transient).unwrap_or(error))?;
+        .await?;
         let place = format!("{} table {}", connector.place(), names.table());
         Ok(Prepared { connector, names, place })
     }

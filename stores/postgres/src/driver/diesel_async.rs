@@ -1,4 +1,4 @@
-//! diesel-async.
+//! Transactions of diesel-async.
 
 use ::diesel_async::{
     AnsiTransactionManager, AsyncPgConnection, RunQueryDsl as _, SimpleAsyncConnection as _,
@@ -25,7 +25,7 @@ fn failed(error: &Error) -> StoreError {
     }
 }
 
-/// The SQLSTATE, where the driver tells one kind of error from others.
+/// The SQLSTATE, for the kinds of errors that the driver distinguishes.
 const fn code(kind: &DatabaseErrorKind) -> Option<&'static str> {
     match kind {
         DatabaseErrorKind::SerializationFailure => Some("40001"),
@@ -80,7 +80,7 @@ impl DriverTransaction for AsyncPgConnection {
         self.batch_execute(statement).await.map_err(|error| failed(&error))
     }
 
-    // Not by the driver's own, as that counts a savepoint before a future which may be dropped.
+    // Not by the driver's own method: that counts the savepoint before a future that may be dropped.
     async fn set_savepoint(&mut self) -> Result<SavepointName, StoreError> {
         let savepoint = SavepointName::unique();
         DriverTransaction::execute(self, &savepoint.set()).await?;
@@ -92,7 +92,7 @@ impl DriverTransaction for AsyncPgConnection {
     }
 
     fn roll_back_first(&mut self, savepoint: &mut SavepointName) {
-        // The driver sends a statement when its future is first polled, behind all that was sent before.
+        // The driver sends a statement when its future is first polled, after all earlier statements.
         let _ = self.batch_execute(&savepoint.roll_back()).now_or_never();
     }
 

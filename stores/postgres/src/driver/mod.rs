@@ -1,7 +1,7 @@
-//! In which drivers' transactions the store and the outbox write: one trait, which another driver implements in a page.
+//! The drivers in whose transactions the store and the outbox write. One trait connects a driver, in about a page of code.
 //!
 //! `transaction = tx` and [`Outbox::enqueue`](crate::outbox::Outbox::enqueue) take a `&mut` of anything that implements
-//! [`DriverTransaction`], or that gives one out by `DerefMut` (a pool's object, a wrapper of your own):
+//! [`DriverTransaction`], or that dereferences mutably to it (an object of a pool, a wrapper of your own):
 //!
 //! | driver | feature | `tx` is a `&mut` of |
 //! |---|---|---|
@@ -32,7 +32,7 @@ use crate::db::failure;
 
 /// The open transaction of a driver, in which the store records and the outbox enqueues.
 ///
-/// All futures may be dropped at any await. The driver must then still be usable: its next statement runs after what was sent.
+/// All futures may be dropped at any await. The driver must stay usable: its next statement runs after those that were sent.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` carries no transaction that `PostgresStore` knows",
     label = "expected a transaction of sqlx, tokio-postgres, diesel-async or SeaORM",
@@ -70,8 +70,8 @@ pub trait DriverTransaction: Send {
     /// As [`query`](Self::query).
     fn set_savepoint(&mut self) -> impl Future<Output = Result<Self::Savepoint, StoreError>> + Send;
 
-    /// Undoes what was written since the savepoint. Where the future is dropped,
-    /// [`roll_back_first`](Self::roll_back_first) follows.
+    /// Rolls back to the savepoint. If the future is dropped,
+    /// [`roll_back_first`](Self::roll_back_first) is called.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ pub trait DriverTransaction: Send {
     /// As [`roll_back_to`](Self::roll_back_to), without waiting: no statement of this connection may run before it.
     fn roll_back_first(&mut self, savepoint: &mut Self::Savepoint);
 
-    /// Removes the savepoint and keeps what was written since.
+    /// Removes the savepoint, and keeps the writes since then.
     ///
     /// # Errors
     ///
@@ -185,8 +185,8 @@ impl SavepointName {
     }
 }
 
-/// The error of a statement that the server refused, with its SQLSTATE where the driver tells it. A `message` must hold no
-/// value of a row: the server's own message does not, its detail does.
+/// The error of a statement that the server refused, with its SQLSTATE if the driver returns it. `message` must contain no
+/// value of a row: the server's message contains none, its detail does.
 #[must_use]
 pub fn refused(code: Option<&str>, message: &str) -> StoreError {
     match code {
@@ -195,7 +195,7 @@ pub fn refused(code: Option<&str>, message: &str) -> StoreError {
     }
 }
 
-/// The error of a connection that broke: what was sent in its transaction was not applied.
+/// The error of a lost connection: nothing in its transaction was applied.
 #[must_use]
 pub fn lost(message: impl fmt::Display) -> StoreError {
     StoreError::unavailable(format!("the connection of the transaction was lost ({message})"))

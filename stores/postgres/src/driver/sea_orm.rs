@@ -1,4 +1,4 @@
-//! SeaORM.
+//! Transactions of SeaORM.
 
 use ::sea_orm::{
     ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr, Statement,
@@ -43,7 +43,7 @@ async fn execute(tx: &DatabaseTransaction, statement: &str) -> Result<(), StoreE
     tx.execute_unprepared(statement).await.map(drop).map_err(|error| failed(&error))
 }
 
-/// A transaction within the transaction: dropped, it has the connection roll back to its beginning first.
+/// A nested transaction. If it is dropped, the connection rolls back to its beginning before the next statement.
 type Savepoint = Option<DatabaseTransaction>;
 
 async fn set_savepoint(tx: &DatabaseTransaction) -> Result<Savepoint, StoreError> {
@@ -102,5 +102,5 @@ macro_rules! transaction {
 }
 
 transaction!(DatabaseTransaction);
-// The functions of users take it shared, as SeaORM's own do.
+// Functions of users take a shared reference, as SeaORM's own functions do.
 transaction!(&DatabaseTransaction);

@@ -1,4 +1,4 @@
-//! sqlx.
+//! Transactions of sqlx.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,10 +11,10 @@ use super::{DriverTransaction, Parameter, Query, Row};
 use crate::db::failure::{self, Failure};
 use idem_core::StoreError;
 
-/// A future whose destructor does not run where it is dropped before its end.
+/// A future whose destructor does not run if it is dropped before its end.
 ///
-/// sqlx 0.9 rolls back one level too many where a nested `begin` is dropped: the caller's whole transaction, after which its
-/// statements commit one by one. Without the destructor, a savepoint is set that nobody uses. A few hundred bytes leak.
+/// If a nested `begin` of sqlx 0.9 is dropped, sqlx rolls back one level too many: the caller's whole transaction, after which its
+/// statements commit one by one. Without the destructor, only an unused savepoint remains. A few hundred bytes leak.
 struct WithoutDestructor<F>(Option<Pin<Box<F>>>);
 
 impl<F: Future> Future for WithoutDestructor<F> {
@@ -36,7 +36,7 @@ impl<F> Drop for WithoutDestructor<F> {
 
 pub(super) fn failed(error: &::sqlx::Error) -> StoreError {
     match failure::of_statement(error) {
-        // A transaction goes with its connection, so what was sent in it was not applied.
+        // A lost connection rolls its transaction back, so nothing was applied.
         Failure::Broken(error) => StoreError::unavailable(error.to_string()),
         Failure::Refused(error) | Failure::ReadOnly(error) => error,
     }
@@ -44,14 +44,14 @@ pub(super) fn failed(error: &::sqlx::Error) -> StoreError {
 
 impl Row for PgRow {
     fn column(&self, index: usize) -> Option<&[u8]> {
-        // In binary format, as the statement was prepared.
+        // The statement was prepared, so the column is in binary format.
         self.try_get_raw(index).ok()?.as_bytes().ok()
     }
 }
 
 impl DriverTransaction for PgConnection {
     type Row = PgRow;
-    /// The driver counts them itself.
+    /// The driver itself counts savepoints.
     type Savepoint = ();
 
     fn is_open(&mut self) -> bool {
@@ -87,7 +87,7 @@ impl DriverTransaction for PgConnection {
     async fn roll_back_to(&mut self, (): &mut ()) -> Result<(), StoreError> {
         let undone = PgTransactionManager::rollback(self).await.map_err(|error| failed(&error));
         if undone.is_err() {
-            // The savepoint is gone with the transaction it was in; the driver must not go on counting it.
+            // The savepoint is gone with its transaction, so the driver must not count it any more.
             PgTransactionManager::start_rollback(self);
         }
         undone

@@ -1,4 +1,4 @@
-//! tokio-postgres, and what gives its transactions out, such as deadpool-postgres.
+//! Transactions of tokio-postgres, also through pools such as deadpool-postgres.
 
 use ::tokio_postgres::types::{FromSql, ToSql, Type};
 use ::tokio_postgres::{Error, Row as PgRow, Transaction};
@@ -55,7 +55,7 @@ impl DriverTransaction for Transaction<'_> {
         true
     }
 
-    // With types the statement needs no name and no exchange to be prepared, whoever has the session next.
+    // With the types of its parameters, a statement needs no name and no exchange to prepare it, so it works through a pooler.
     async fn query(&mut self, query: Query<'_>) -> Result<Vec<PgRow>, StoreError> {
         let parameters: Vec<_> = query.parameters().iter().map(typed).collect();
         self.query_typed(query.text(), &parameters).await.map_err(|error| failed(&error))
@@ -76,7 +76,7 @@ impl DriverTransaction for Transaction<'_> {
     }
 
     fn roll_back_first(&mut self, savepoint: &mut SavepointName) {
-        // The driver sends a statement when its future is first polled, behind all that was sent before.
+        // The driver sends a statement when its future is first polled, after all earlier statements.
         let _ = self.batch_execute(&savepoint.roll_back()).now_or_never();
     }
 

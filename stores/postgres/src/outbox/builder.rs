@@ -1,4 +1,4 @@
-//! How an outbox is set up: its settings, what is checked of them, and the first connection.
+//! Sets up an outbox: its settings, their checks, and the first connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::error::OutboxError;
 use super::handle::{Inner, Outbox};
 use super::layout::Names;
 use super::statements::Statements;
-use crate::db::connector::Source;
 use crate::db::settings::{Prepared, Settings};
+use crate::db::source::Source;
 use idem_core::StoreError;
 
 const TABLE: &str = "idem_outbox";
@@ -21,7 +21,7 @@ const LARGEST_MAX_PAYLOAD_BYTES: usize = 64 * 1024 * 1024;
 
 impl Outbox {
     /// Connects to the database of this URL, such as `postgres://user:password@host:5432/database`, with
-    /// the settings a [`builder`](Self::builder) has at first.
+    /// the default settings of a [`builder`](Self::builder).
     ///
     /// # Errors
     ///
@@ -40,7 +40,8 @@ impl Outbox {
     }
 
     /// Sets up how to connect to the database of this URL. Its parameters, such as `sslmode`, are
-    /// [`sqlx::postgres::PgConnectOptions`]'s.
+    /// [`sqlx::postgres::PgConnectOptions`]'s; it may name several servers, as for
+    /// [`PostgresStore::builder`](crate::PostgresStore::builder).
     pub fn builder(url: &str) -> OutboxBuilder {
         OutboxBuilder::of_url(url)
     }
@@ -51,7 +52,7 @@ impl Outbox {
     }
 }
 
-/// How to connect an [`Outbox`].
+/// The settings of an [`Outbox`].
 #[derive(Clone)]
 #[must_use]
 pub struct OutboxBuilder {
@@ -69,29 +70,29 @@ impl OutboxBuilder {
         Self { settings: Settings::new(source, TABLE), max_payload_bytes: MAX_PAYLOAD_BYTES, notify: true }
     }
 
-    /// Uses what is there: nothing is made, and what is absent or of an older layout is refused. For tools that look at
-    /// an outbox which another program keeps.
+    /// Creates and migrates nothing: tables that are missing or have an older layout are refused. For tools that read the outbox
+    /// of another program.
     pub const fn must_exist(mut self) -> Self {
         self.settings.must_exist = true;
         self
     }
 
-    /// The schema of the tables, made if it is absent; if not set, the first that exists of the
+    /// The schema of the tables, created if it is missing. Unless set, the first existing schema of the
     /// connection's `search_path`. Up to 63 letters, digits and underscores.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.settings.schema = Some(schema.into());
         self
     }
 
-    /// The table of the messages, and the beginning of the names of those beside it; `idem_outbox` if not set. Up to
-    /// 40 letters, digits and underscores. Outboxes with different tables have nothing in common.
+    /// The table of the messages, and the prefix of the other tables' names; `idem_outbox` unless set. Up to
+    /// 40 letters, digits and underscores. Outboxes with different tables share nothing.
     pub fn table(mut self, table: impl Into<String>) -> Self {
         self.settings.table = table.into();
         self
     }
 
-    /// How long a relay's or an operator's statement may take, with all that is asked again, from 1 millisecond to 1
-    /// hour; 5 seconds if not set. What is enqueued takes as long as the caller's connection allows.
+    /// How long a relay's or an operator's statement may take, with all its repetitions, from 1 millisecond to 1
+    /// hour; 5 seconds unless set. For `enqueue` the limits of the caller's connection apply.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.settings.operation_timeout = timeout;
         self
@@ -109,29 +110,29 @@ impl OutboxBuilder {
         self
     }
 
-    /// The largest payload, in bytes, up to 64 MiB; 1 MiB if not set.
+    /// The largest payload, in bytes, up to 64 MiB; 1 MiB unless set.
     pub const fn max_payload_bytes(mut self, bytes: usize) -> Self {
         self.max_payload_bytes = bytes;
         self
     }
 
-    /// Whether a commit wakes the relays, by `NOTIFY`; it does if not set.
+    /// Whether a commit wakes the relays, by `NOTIFY`; true unless set.
     ///
-    /// The server lets transactions that notify commit only one after the other, in all its databases. Where they are
-    /// more than some hundreds a second, turn it off and have the relays look often
-    /// ([`poll_interval`](super::Relay::poll_interval)). It prepares none of them for a commit in two phases, either.
+    /// The server commits transactions with a `NOTIFY` one after the other, in all its databases, and does not support them in
+    /// two-phase commits. For more than some hundred such transactions a second, set this to false and let the relays poll often
+    /// ([`poll_interval`](super::Relay::poll_interval)).
     pub const fn notify(mut self, notify: bool) -> Self {
         self.notify = notify;
         self
     }
 
-    /// Connects, and makes the tables if they are absent.
+    /// Connects, and creates the tables if they are missing.
     ///
     /// # Errors
     ///
-    /// [`OutboxError::Configuration`] if a setting is out of its range. [`OutboxError::Database`] if a name is no
-    /// identifier, the URL, the user or the database is wrong, a right is missing, or the tables were made by a newer
-    /// version; and, [transient](OutboxError::is_transient), if the server cannot be reached within the operation timeout.
+    /// [`OutboxError::Configuration`] if a setting is out of its range. [`OutboxError::Database`] if a name is not an
+    /// identifier, the URL, the user or the database is wrong, a right is missing, or a newer version of idem made the tables;
+    /// and, as a [transient](OutboxError::is_transient) error, if the server cannot be reached within the operation timeout.
     pub async fn connect(self) -> Result<Outbox, OutboxError> {
         self.check()?;
         let Prepared { connector, names, place } = self.settings.prepare::<Names>().await?;

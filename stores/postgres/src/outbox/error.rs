@@ -1,8 +1,8 @@
-//! What can go wrong, without a word of what a message holds.
+//! The errors of the outbox. None contains the content of a message.
 
 use idem_core::StoreError;
 
-/// Why an outbox could not do what it was asked.
+/// Why an operation of an outbox failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutboxError {
@@ -23,19 +23,19 @@ pub enum OutboxError {
     TooLarge {
         /// Its size in bytes.
         size: usize,
-        /// The most that is taken.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// A setting cannot work.
+    /// A setting is invalid.
     #[error("{0}")]
     Configuration(String),
-    /// The database failed. A transaction in which that happened cannot be committed.
+    /// The database failed. The transaction cannot be committed after this.
     #[error(transparent)]
     Database(#[from] StoreError),
 }
 
 impl OutboxError {
-    /// Whether the same may succeed later, in a new transaction.
+    /// Whether a retry in a new transaction may succeed.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! `Outbox`: what the service that enqueues holds.
+//! `Outbox`: the handle of a service that enqueues.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::db::connector::Connector;
 use crate::driver::{DriverTransaction, Parameter, Query};
 use idem_core::transaction::Carries;
 
-/// Messages in a table of a PostgreSQL database, version 12 or later, on their way out of it.
+/// An outbox: messages in a table of a PostgreSQL database, version 12 or later, that a relay publishes.
 ///
 /// [`enqueue`](Self::enqueue) writes a message in the caller's transaction, a [`Relay`](super::Relay) publishes it after
-/// the commit. The tables are made when the first process connects (`idem_outbox`, and `idem_outbox_topics` and
-/// `idem_outbox_meta` beside it); `idem_outbox_readable` is a view of it for people.
+/// the commit. The first process that connects creates the tables `idem_outbox`, `idem_outbox_topics` and
+/// `idem_outbox_meta`, and the view `idem_outbox_readable` for people.
 ///
 /// A handle is cheap to clone. It holds no connection: messages go through the caller's, and an operator's
 /// statement opens one for itself.
@@ -32,11 +32,11 @@ pub(super) struct Inner {
 }
 
 impl Outbox {
-    /// Writes a message in the transaction that `tx` carries, under a new id, and gives the id.
+    /// Writes a message under a new id in the transaction of `tx`, and returns the id.
     ///
-    /// `tx` is a `&mut` of a transaction of any [driver](crate::driver), or of what gives one out mutably. Once the caller
-    /// commits, the message will be published; if the caller rolls back, it never was. Within a body with
-    /// `transaction = tx`, that is so for a body that fails, too.
+    /// `tx` is a `&mut` of a transaction of any [driver](crate::driver), or of a value that dereferences mutably to one. If the
+    /// caller commits, a relay publishes the message; if the caller rolls back, the message does not exist. If a body with
+    /// `transaction = tx` fails, its messages do not exist either.
     ///
     /// In one topic, messages are published in the order in which they were enqueued: of two transactions that
     /// overlap, in the order of their calls here, and of two that do not, in the order of the transactions. So
@@ -62,11 +62,11 @@ impl Outbox {
         Ok(id)
     }
 
-    /// As [`enqueue`](Self::enqueue), under an id of the caller's: whether it is new. While a message with this id is
-    /// in the table, pending, set aside or kept, nothing is written, whatever topic and payload are.
+    /// As [`enqueue`](Self::enqueue), under the caller's id. Returns whether the id is new. While a message with this id is
+    /// in the table (pending, set aside or kept), nothing is written, also for another topic or payload.
     ///
-    /// An id that stays the same when the work is done again, such as `Context::downstream_key`, makes the message of a
-    /// call without `transaction = tx` one message, too.
+    /// An id that is the same at each attempt, such as `Context::downstream_key`, gives one message also for a
+    /// call without `transaction = tx`.
     ///
     /// # Errors
     ///

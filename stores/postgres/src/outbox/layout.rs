@@ -1,4 +1,4 @@
-//! The outbox's tables and view, and what they are called.
+//! The outbox's tables and view, and their names.
 
 use crate::db::identifier::Identifier;
 use crate::db::schema::Layout;
@@ -12,7 +12,7 @@ pub(super) struct Names {
     table: Identifier,
     pub(super) messages: String,
     pub(super) topics: String,
-    /// What is told when a message was enqueued.
+    /// The channel of the `NOTIFY` for a new message.
     pub(super) channel: String,
 }
 
@@ -60,7 +60,7 @@ fn in_schema(schema: &Identifier, name: &Identifier) -> String {
     format!("{}.{}", schema.quoted(), name.quoted())
 }
 
-/// What leads from nothing to the first layout.
+/// The statements that create the first layout.
 fn create(names: &Names) -> String {
     let Names { messages, topics, schema, table, .. } = names;
     let in_schema = |suffix: &str| in_schema(schema, &table.with(suffix));

@@ -1,4 +1,4 @@
-//! A connection that is opened when it is needed, and again when it broke.
+//! A connection that is opened when it is needed, and opened again after a failure.
 
 use sqlx::postgres::{PgRow, Postgres};
 use sqlx::{Decode, Row as _, Type};
@@ -13,7 +13,7 @@ use idem_core::support::retry::retried;
 /// One connection, of one runtime.
 pub(super) struct Link {
     connector: Connector,
-    /// Nothing while a statement runs: one that is broken off takes its connection with it.
+    /// `None` while a statement runs: a dropped statement drops its connection too.
     session: Mutex<Option<Session>>,
 }
 
@@ -22,7 +22,7 @@ impl Link {
         Self { connector: connector.clone(), session: Mutex::new(None) }
     }
 
-    /// What comes of a statement, which is put again while the server is away, for the operation timeout in all.
+    /// Runs a statement, and repeats it while the server is unreachable, within the operation timeout.
     pub(super) async fn ask(&self, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, StoreError> {
         retried(self.connector.timeout(), || async {
             let mut slot = self.session.lock().await;
@@ -37,7 +37,7 @@ impl Link {
         .await
     }
 
-    /// Tells the server, so that it need not find out.
+    /// Closes the connection.
     pub(super) async fn close(self) {
         if let Some(session) = self.session.into_inner() {
             session.close(self.connector.timeout()).await;

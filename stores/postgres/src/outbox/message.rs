@@ -1,4 +1,4 @@
-//! What is published, and what its names may be.
+//! Messages, and the rules for their topics and ids.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use idem_core::support::framed_digest;
 
 /// The longest topic, in bytes.
 const LONGEST_TOPIC: usize = 200;
-/// The longest id: what the brokers that deduplicate by one take.
+/// The longest id, in bytes: brokers that deduplicate by an id accept this length.
 const LONGEST_ID: usize = 128;
 
-/// The id of a message: the same each time it is published, so that a repeat can be told.
+/// The id of a message. It is the same each time the message is published, so that a repeat can be recognised.
 ///
 /// `Debug` shows a digest, as an id may be made from a key; `Display` and [`as_str`](Self::as_str) the id.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(Arc<str>);
 
 impl MessageId {
-    /// A new one: 128 random bits in the form of a UUID (version 4).
+    /// A new id: 128 random bits in the form of a UUID (version 4).
     #[must_use]
     pub fn random() -> Self {
         let bits = rand::random::<u128>() & !(0xf << 76) & !(0b11 << 62) | 4 << 76 | 0b10 << 62;
@@ -53,7 +53,7 @@ impl MessageId {
         &self.0
     }
 
-    /// What the table holds, whatever it is.
+    /// The id in the table, without a check.
     pub(super) fn stored(text: &str) -> Self {
         Self(text.into())
     }
@@ -74,7 +74,7 @@ impl fmt::Debug for MessageId {
     }
 }
 
-/// Refuses what cannot be a topic.
+/// Checks a topic.
 pub(super) fn check_topic(topic: &str) -> Result<(), OutboxError> {
     if topic.is_empty() {
         return Err(OutboxError::InvalidTopic("is empty"));
@@ -99,7 +99,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message that was never in an outbox: for tests of a publisher.
+    /// A message that is in no outbox, for tests of a publisher.
     pub fn new(id: MessageId, topic: &str, payload: impl Into<Bytes>) -> Self {
         Self::stored(id, topic.into(), payload.into(), 0, 1)
     }
@@ -120,13 +120,13 @@ impl Message {
         &self.id
     }
 
-    /// Where it goes.
+    /// Its topic.
     #[must_use]
     pub fn topic(&self) -> &str {
         &self.topic
     }
 
-    /// What was enqueued.
+    /// Its payload.
     #[must_use]
     pub const fn payload(&self) -> &Bytes {
         &self.payload
@@ -138,7 +138,7 @@ impl Message {
         self.sequence
     }
 
-    /// Which attempt this is, from 1, of those that are counted.
+    /// The number of this attempt, from 1. Attempts while the broker was unavailable do not count.
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.attempt

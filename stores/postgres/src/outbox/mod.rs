@@ -1,9 +1,9 @@
 //! The outbox: messages that are written with a transaction's effects, and published after its commit.
 //!
-//! An effect in the database and a message to a broker cannot be one commit. [`Outbox::enqueue`] writes the
-//! message into a table instead, in the caller's transaction: it is there if the effects are, and not if they are
-//! not. A [`Relay`] publishes it then, at least once and always under the same [id](Message::id), so that
-//! the broker or the consumer can tell a repeat. In one topic, messages go out in the order in which they were enqueued.
+//! An effect in the database and a message to a broker cannot be one commit. So [`Outbox::enqueue`] writes the
+//! message into a table, in the caller's transaction: the message exists exactly if the effects do. A [`Relay`] then publishes
+//! it, at least once and always under the same [id](Message::id), so that the broker or the consumer can recognise a repeat.
+//! In one topic, messages are published in the order in which they were enqueued.
 //!
 //! ```no_run
 //! # use idem_postgres as idem;
@@ -23,7 +23,7 @@
 //! # async fn example(pool: sqlx::PgPool, broker: Broker) -> Result<(), Box<dyn std::error::Error>> {
 //! let outbox = Outbox::from_pool(&pool).await?;
 //!
-//! // In the service, with what else the transaction does:
+//! // In the service, with the transaction's other writes:
 //! let mut tx = pool.begin().await?;
 //! outbox.enqueue(&mut tx, "orders", r#"{"order":42}"#).await?;
 //! tx.commit().await?;
@@ -37,13 +37,13 @@
 //!
 //! # Events and metrics
 //!
-//! Events are of the target `idem::outbox` and never have a message's id or payload. The page `docs/events.md` of the book
+//! Events have the target `idem::outbox` and never contain a message's id or payload. The page `docs/events.md` of the book
 //! lists them, and the metrics of the feature `metrics`.
 //!
-//! # How it is made
+//! # Structure
 //!
-//! Owns the table, what may be published when, and who publishes it. It knows no broker. `builder` and `handle` are
-//! the face, `operator` what people ask, `layout` and `statements` say it in SQL, `link` is a connection, `relay` the rest.
+//! Owns the table, and the rules when and by whom a message is published. Knows no broker. `builder` and `handle` are the public
+//! API of services, `operator` that of operators; `layout` and `statements` are the SQL, `link` is a connection, `relay` publishes.
 
 mod builder;
 mod error;

@@ -1,4 +1,4 @@
-//! What people and housekeeping ask of an outbox.
+//! The operations for people and for purges.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,25 +12,25 @@ use super::message::MessageId;
 use crate::db::session::{Statement, statement};
 use idem_core::StoreError;
 
-/// How many messages one statement deletes: few enough that it is over soon.
+/// How many messages one statement deletes: few, so that it is short.
 const PURGE_BATCH: usize = 2_000;
 
-/// How long a topic has been without a message before its row goes.
+/// How long a topic must be without a message before its row is deleted.
 const IDLE_TOPIC: Duration = Duration::from_secs(60 * 60);
 
 /// How many messages there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Yet to be published.
+    /// Still to be published.
     pub pending: u64,
     /// Set aside.
     pub set_aside: u64,
     /// Published, and kept.
     pub published: u64,
-    /// Topics that a message which was set aside holds up.
+    /// Topics that wait for a message that was set aside.
     pub blocked_topics: u64,
-    /// How long ago the oldest pending one was enqueued.
+    /// How long ago the oldest pending message was enqueued.
     pub oldest_pending: Option<Duration>,
 }
 
@@ -40,15 +40,15 @@ pub struct Counts {
 pub struct SetAside {
     /// Its id, for [`Outbox::retry`] and [`Outbox::discard`].
     pub id: MessageId,
-    /// Where it was to go.
+    /// Its topic.
     pub topic: String,
     /// Its number, which events show.
     pub sequence: i64,
     /// The size of its payload in bytes.
     pub payload_bytes: u64,
-    /// How often it was tried.
+    /// The number of attempts.
     pub attempts: u32,
-    /// What the publisher said last.
+    /// The publisher's last error.
     pub error: Option<String>,
     /// When it was set aside, by the server's clock.
     pub since: SystemTime,
@@ -77,7 +77,7 @@ impl SetAside {
 }
 
 impl Outbox {
-    /// How many messages there are, pending, set aside and kept. It reads the whole table.
+    /// Counts the messages: pending, set aside and kept. Reads the whole table.
     ///
     /// # Errors
     ///
@@ -106,8 +106,8 @@ impl Outbox {
         Ok(rows.iter().map(SetAside::read).collect::<Result<_, _>>()?)
     }
 
-    /// Has a message that was set aside tried again, with all its attempts, before those of its topic that are still
-    /// pending: whether it was set aside.
+    /// Makes a message that was set aside pending again, with all its attempts, before the pending messages of its topic. Returns
+    /// whether it was set aside.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Outbox {
         Ok(!rows.is_empty())
     }
 
-    /// Deletes a message that was set aside, unpublished: whether it was set aside.
+    /// Deletes a message that was set aside; it is never published. Returns whether it was set aside.
     ///
     /// # Errors
     ///
@@ -127,8 +127,8 @@ impl Outbox {
         Ok(!rows.is_empty())
     }
 
-    /// Deletes published messages that were kept for long enough, at most `limit`, and says how many; and
-    /// forgets topics that had no message for an hour. For a task or cron, in any number of processes at once.
+    /// Deletes published messages whose time to be kept is over, at most `limit`, and returns how many. Also deletes the rows of
+    /// topics without a message for an hour. For a periodic task, in any number of processes at once.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl Outbox {
         Ok(purged)
     }
 
-    /// One statement on a connection of its own.
+    /// Runs one statement on a connection of its own.
     async fn once(&self, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, OutboxError> {
         let link = Link::new(&self.0.connector);
         let rows = link.ask(asked).await;

@@ -1,4 +1,4 @@
-//! What the relay hands messages to, and how that can fail.
+//! The publisher that a relay calls, and its errors.
 
 use std::error::Error;
 use std::fmt;
@@ -6,20 +6,19 @@ use std::sync::Arc;
 
 use super::message::Message;
 
-/// Hands a message to a broker.
+/// Sends a message to a broker.
 ///
-/// It returns `Ok` once the broker has it for good. It is called again with the same message when it fails,
-/// when it takes longer than the relay's [`publish_timeout`](super::Relay::publish_timeout), and when the relay goes
-/// away before it could note the success: give the broker [`Message::id`], if it deduplicates.
+/// `publish` returns `Ok` once the broker has stored the message. The relay calls it again with the same message if it fails,
+/// if it takes longer than the relay's [`publish_timeout`](super::Relay::publish_timeout), or if the relay dies
+/// before it could record the success: pass [`Message::id`] to a broker that deduplicates.
 ///
-/// In one topic, one message is published at a time, and the next only after the one before. A future that is dropped
-/// must not go on publishing.
+/// In one topic, messages are published one after the other. A dropped future must stop publishing.
 pub trait Publisher: Send + Sync {
     /// Publishes one message.
     ///
     /// # Errors
     ///
-    /// A [`PublishError`], which says what the failure means for this message.
+    /// A [`PublishError`], whose kind decides what the relay does with the message.
     fn publish(&self, message: &Message) -> impl Future<Output = Result<(), PublishError>> + Send;
 }
 
@@ -35,23 +34,23 @@ impl<P: Publisher> Publisher for Arc<P> {
     }
 }
 
-/// What a failure to publish means.
+/// The kinds of failures to publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PublishErrorKind {
-    /// The broker cannot be reached or takes nothing now. It is tried again for as long as it takes, and
-    /// not counted as an attempt.
+    /// The broker cannot be reached or accepts no messages now. The relay retries without a limit, and this does
+    /// not count as an attempt.
     Unavailable,
-    /// This message was not taken this time. It is tried again, and set aside when its attempts are used up.
+    /// The broker did not accept this message. The relay retries, and sets it aside after `max_attempts`.
     Failed,
-    /// This message will never be taken. It is set aside at once.
+    /// The broker will never accept this message. The relay sets it aside at once.
     Poison,
 }
 
 /// Why a message was not published.
 ///
-/// The text of the error beneath is kept with the message, for those who look at what was set aside. It is in no
-/// event.
+/// The text of the underlying error is stored with the message, for operators who look at messages that were set aside. No event
+/// contains it.
 #[derive(Debug)]
 pub struct PublishError {
     kind: PublishErrorKind,
@@ -74,16 +73,16 @@ impl PublishError {
         Self { kind: PublishErrorKind::Poison, source: source.into() }
     }
 
-    /// What it means.
+    /// The kind of the failure.
     #[must_use]
     pub const fn kind(&self) -> PublishErrorKind {
         self.kind
     }
 
-    /// What is kept of it.
+    /// The text that is stored.
     pub(super) fn text(&self) -> String {
         const LONGEST: usize = 1_000;
-        // The server's type text holds no NUL.
+        // The type `text` cannot contain NUL.
         self.source.to_string().chars().filter(|&c| c != '\0').take(LONGEST).collect()
     }
 }

@@ -1,5 +1,5 @@
-//! Events and metrics of the relay. The names are public: see the module's documentation. No id and no payload is
-//! ever said.
+//! Events and metrics of the relay. The names are public: see the module's documentation. They never contain an id or a
+//! payload.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::message::Message;
 use super::publisher::PublishErrorKind;
 use idem_core::StoreError;
 
-/// What happened to a message.
+/// The outcome of a message.
 #[derive(Clone, Copy)]
 pub(super) enum Event {
     Published,
@@ -45,7 +45,7 @@ pub(super) fn of_message(message: &Message, event: Event) {
     }
 }
 
-/// A transaction that wrote into the topic is still open.
+/// Reports that a transaction that wrote into the topic is still open.
 pub(super) fn held_back(topic: &str, transactions: usize) {
     count("held_back");
     tracing::debug!(
@@ -72,14 +72,14 @@ fn count(event: &'static str) {
     metrics::counter!("idem_outbox_events_total", "event" => event).increment(1);
 }
 
-/// How long a publisher took.
+/// Records how long a publisher took.
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::missing_const_for_fn))]
 pub(super) fn publish_took(time: Duration) {
     #[cfg(feature = "metrics")]
     metrics::histogram!("idem_outbox_publish_seconds").record(time);
 }
 
-/// How long a message was on its way.
+/// Records the time from a message's enqueueing to its publication.
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::missing_const_for_fn))]
 pub(super) fn was_on_its_way(time: Duration) {
     #[cfg(feature = "metrics")]

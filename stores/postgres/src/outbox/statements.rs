@@ -1,17 +1,17 @@
-//! The statements, each one atomic step of the server, and each safe to be sent again when its answer was lost.
+//! The statements. Each is atomic, and safe to repeat when its answer was lost.
 //!
-//! A relay remembers what it has published while the database is away. Another server may lead when it is back, one that
-//! has lost the last messages and gives their numbers out again: so a message is named by its number and its id.
+//! A relay remembers which messages it has published while the database is down. After a failover, the new primary may have
+//! lost the last messages and assign their numbers again. So statements identify a message by its number and its id.
 
 use std::sync::Arc;
 
 use super::layout::Names;
-use crate::statements::NOW;
+use crate::db::NOW;
 
-/// What is still to be published.
+/// The condition for messages that are still to be published.
 const PENDING: &str = "set_aside_at IS NULL AND published_at IS NULL";
 
-/// When the server was started: what was seen of open transactions holds no longer than that.
+/// When the server was started: knowledge of open transactions ends with a restart.
 const STARTED: &str = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
 
 /// $1 numbers, $2 ids.
@@ -65,11 +65,11 @@ impl Statements {
     }
 }
 
-/// $1 the topic's lock, $2 id, $3 topic, $4 payload: a row, if there was none of this id.
+/// Enqueues. $1 the topic's lock, $2 id, $3 topic, $4 payload. Returns a row, unless the id exists.
 ///
-/// The lock is shared: it keeps nobody out, and shows a relay that a transaction may still have messages with lower
-/// numbers than those it sees. It is taken before the number is: a row of `held` is there before its columns are
-/// made into one of the table.
+/// The lock is shared: it blocks no other transaction, and shows a relay that a transaction may still have messages with lower
+/// numbers than the visible ones. The transaction takes it before the number: the row of `held` exists before the insert
+/// computes its columns.
 fn enqueue(names: &Names, notify: bool) -> String {
     let (messages, channel) = (&names.messages, &names.channel);
     let told = if notify { format!(", pg_notify('{channel}', '')::text") } else { String::new() };
@@ -80,7 +80,7 @@ fn enqueue(names: &Names, notify: bool) -> String {
     )
 }
 
-/// Topics that have something to publish, by one look into the index for each: those after `after`, at most `most`.
+/// Topics with messages to publish, by one index lookup for each: those after `after`, at most `most`.
 fn pending_topics(messages: &str, after: &str, most: &str) -> String {
     format!(
         "clock AS MATERIALIZED (SELECT {NOW} AS now), pending (topic, n) AS ( \
@@ -93,7 +93,7 @@ fn pending_topics(messages: &str, after: &str, most: &str) -> String {
     )
 }
 
-/// Makes the rows of pending topics that are new.
+/// Creates the rows of new pending topics.
 fn make_topics(topics: &str) -> String {
     format!(
         "made AS ( \
@@ -104,9 +104,9 @@ fn make_topics(topics: &str) -> String {
     )
 }
 
-/// $1 owner, $2 lease, $3 the topic after which to look, $4 at how many: the topic that is now this owner's, whether another
-/// went away with it, and how often in a row it failed, or nothing; the last topic of those, or nothing where they are all
-/// that there are after $3; and how many of them are new.
+/// Claims a topic. $1 owner, $2 lease, $3 the topic after which to look, $4 how many topics to look at. Returns the claimed topic,
+/// whether it was taken over from a relay that died, and how many times in a row it failed, or null; the last topic that it looked
+/// at, or null if there are no more after it; and how many of the topics are new.
 fn claim(names: &Names) -> String {
     let topics = &names.topics;
     let (pending, made) = (pending_topics(&names.messages, "$3", "$4::integer"), make_topics(topics));
@@ -127,7 +127,7 @@ fn claim(names: &Names) -> String {
     )
 }
 
-/// Makes the topics that are new: how many, and how long until the next of all may be had.
+/// Creates the rows of new topics. Returns how many, and how long until the next topic may be claimed.
 fn look(names: &Names) -> String {
     let topics = &names.topics;
     let (pending, made) = (pending_topics(&names.messages, "''", "2147483647"), make_topics(topics));
@@ -138,7 +138,7 @@ fn look(names: &Names) -> String {
     )
 }
 
-/// $1 topic, $2 how many: the number of the last of the first so many, and when the server was started.
+/// $1 topic, $2 how many messages. Returns the number of the last of the first $2 messages, and when the server was started.
 fn bound(names: &Names) -> String {
     let messages = &names.messages;
     format!(
@@ -147,7 +147,7 @@ fn bound(names: &Names) -> String {
     )
 }
 
-/// $1 the topic's lock: the transactions that have it, and when the server was started.
+/// $1 the topic's lock. Returns the transactions that hold it, and when the server was started.
 fn holders() -> String {
     format!(
         "SELECT ARRAY(SELECT virtualtransaction FROM pg_locks \
@@ -157,7 +157,7 @@ fn holders() -> String {
     )
 }
 
-/// $1 topic, $2 the last number, $3 how many: number, id, payload, attempts and age of each, in order.
+/// $1 topic, $2 the last number, $3 how many messages. Returns number, id, payload, attempts and age of each, in order.
 fn fetch(names: &Names) -> String {
     let messages = &names.messages;
     format!(
@@ -166,7 +166,7 @@ fn fetch(names: &Names) -> String {
     )
 }
 
-/// $1 number, $2 attempts before, $3 and after, $4 error, $5 id.
+/// Records an attempt. $1 number, $2 attempts before, $3 attempts after, $4 error, $5 id.
 fn note(names: &Names) -> String {
     let messages = &names.messages;
     format!(
@@ -174,7 +174,7 @@ fn note(names: &Names) -> String {
     )
 }
 
-/// $1 number, $2 attempts, $3 error, $4 whether it holds up its topic, $5 id.
+/// Sets a message aside. $1 number, $2 attempts, $3 error, $4 whether it blocks its topic, $5 id.
 fn set_aside(names: &Names) -> String {
     let Names { messages, topics, .. } = names;
     format!(
@@ -194,7 +194,7 @@ fn delete(names: &Names) -> String {
     )
 }
 
-/// $1 numbers, $2 ids, $3 for how long.
+/// Records messages as published, and keeps them. $1 numbers, $2 ids, $3 how long to keep them.
 fn keep(names: &Names) -> String {
     let (messages, unblocked) = (&names.messages, unblocked(names, "noted"));
     format!(
@@ -206,8 +206,8 @@ fn keep(names: &Names) -> String {
     )
 }
 
-/// The topics of these messages are held up by them no more. One that was published late by a relay that had lost
-/// its topic may have been set aside by another meanwhile.
+/// Unblocks the topics of these messages. A relay that had lost its topic may publish a message late, and another one may have set
+/// it aside meanwhile.
 fn unblocked(names: &Names, by: &str) -> String {
     let topics = &names.topics;
     format!(
@@ -216,13 +216,13 @@ fn unblocked(names: &Names, by: &str) -> String {
     )
 }
 
-/// $1 topic, $2 owner, $3 lease: a row, if it was still this owner's.
+/// Renews a claim. $1 topic, $2 owner, $3 lease. Returns a row, if this owner still has the topic.
 fn renew(names: &Names) -> String {
     let topics = &names.topics;
     format!("UPDATE {topics} SET lease_until = {NOW} + $3 WHERE topic = $1 AND owner = $2 RETURNING 1")
 }
 
-/// $1 topic, $2 owner, $3 for how long nobody is to take it, $4 how often in a row it failed.
+/// Releases a topic. $1 topic, $2 owner, $3 the pause before the next claim, $4 how many times in a row it failed.
 fn release(names: &Names) -> String {
     let topics = &names.topics;
     format!(
@@ -231,7 +231,7 @@ fn release(names: &Names) -> String {
     )
 }
 
-/// How many are pending, set aside and kept, the age of the oldest pending one, and how many topics are held up.
+/// Counts pending, set-aside and kept messages, and blocked topics. Also returns the age of the oldest pending message.
 fn counts(names: &Names) -> String {
     let Names { messages, topics, .. } = names;
     format!(
@@ -244,7 +244,7 @@ fn counts(names: &Names) -> String {
     )
 }
 
-/// $1 how many: what was set aside, oldest number first.
+/// $1 how many. Returns the messages that were set aside, lowest number first.
 fn list(names: &Names) -> String {
     let Names { messages, topics, .. } = names;
     format!(
@@ -254,7 +254,7 @@ fn list(names: &Names) -> String {
     )
 }
 
-/// $1 id: a row, if it was set aside and is pending again.
+/// Makes a message pending again. $1 id. Returns a row, if it was set aside.
 fn retry(names: &Names) -> String {
     let messages = &names.messages;
     let freed = freed(names);
@@ -264,7 +264,7 @@ fn retry(names: &Names) -> String {
     )
 }
 
-/// $1 id: a row, if it was set aside and is gone.
+/// Deletes a message. $1 id. Returns a row, if it was set aside.
 fn discard(names: &Names) -> String {
     let messages = &names.messages;
     let freed = freed(names);
@@ -274,13 +274,13 @@ fn discard(names: &Names) -> String {
     )
 }
 
-/// The topic of what is back is held up by it no more, and a relay is told.
+/// Unblocks the topics of the rows in `back`, and notifies the relays.
 fn freed(names: &Names) -> String {
     let (channel, unblocked) = (&names.channel, unblocked(names, "back"));
     format!("freed AS ({unblocked}) SELECT sequence, pg_notify('{channel}', '')::text FROM back")
 }
 
-/// $1 how many at the most: how many of those kept were deleted.
+/// Deletes kept messages. $1 the limit. Returns how many were deleted.
 fn purge(names: &Names) -> String {
     let messages = &names.messages;
     format!(
@@ -291,7 +291,7 @@ fn purge(names: &Names) -> String {
     )
 }
 
-/// $1 for how long nobody has published anything of a topic.
+/// Deletes the rows of idle topics. $1 how long a topic must be idle.
 fn purge_topics(names: &Names) -> String {
     let topics = &names.topics;
     format!(

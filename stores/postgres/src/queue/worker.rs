@@ -13,15 +13,15 @@ use crate::statements::Statements;
 use crate::{claims, compare_and_swap, deletion, held_claims};
 use idem_core::StoreError;
 
-/// What a worker needs to know.
+/// The settings of a store that its workers use.
 pub(crate) struct Setting {
     pub(crate) connector: Connector,
     pub(crate) statements: Arc<Statements>,
-    /// How many of them there may be in one runtime.
+    /// The limit of workers, each with a connection, per runtime.
     pub(crate) connections: usize,
 }
 
-/// Works until there is nothing to do for long.
+/// Runs batches until there is no more work.
 pub(super) async fn work(queue: &Arc<Queue>, setting: &Setting) {
     let mut session = None;
     let mut busy = false;
@@ -34,8 +34,8 @@ pub(super) async fn work(queue: &Arc<Queue>, setting: &Setting) {
     }
 }
 
-/// Does a batch in one go. Where the server refuses it, each operation on its own, so that an error is
-/// its own operation's alone.
+/// Runs a batch in one statement. If the server refuses it, runs each operation alone, so that an error hits only its
+/// own operation.
 async fn together(setting: &Setting, session: &mut Option<Session>, batch: Batch) {
     let Batch { kind, mut tickets, mut travel } = batch;
     while !tickets.is_empty() {
@@ -58,7 +58,7 @@ async fn together(setting: &Setting, session: &mut Option<Session>, batch: Batch
     travel.back();
 }
 
-/// Hands the answers out, and gives back the tickets that are to be asked again.
+/// Sends the answers, and returns the tickets that must be repeated.
 fn settle(tickets: Vec<Ticket>, answers: Answers) -> Vec<Ticket> {
     let now = Instant::now();
     let mut left = Vec::new();
@@ -76,7 +76,7 @@ fn settle(tickets: Vec<Ticket>, answers: Answers) -> Vec<Ticket> {
 
 async fn alone(setting: &Setting, session: &mut Option<Session>, kind: Kind, ticket: Ticket) {
     if ticket.deadline <= Instant::now() {
-        // A statement before the one that was refused may have done it.
+        // A statement before the refused one may have done it.
         let error = StoreError::outcome_unknown("others that the server refused took up its time");
         return ticket.answer(Err(error));
     }
@@ -87,7 +87,7 @@ async fn alone(setting: &Setting, session: &mut Option<Session>, kind: Kind, tic
     ticket.answer(answer);
 }
 
-/// Has the server do it, within the time one statement has.
+/// Runs a batch once, within the time of one statement.
 async fn attempt(
     setting: &Setting,
     session: &mut Option<Session>,
@@ -98,7 +98,7 @@ async fn attempt(
         Some(open) => open,
         None => match setting.connector.connect().await {
             Ok(open) => open,
-            // Nobody else would be let in either: all are told.
+            // The other operations of the batch could not connect either, so all of them get this error.
             Err(error) => return Err(Failure::Broken(error)),
         },
     };

@@ -1,5 +1,5 @@
-//! `PostgresStore` against the conformance kit: two stores on one table, as two processes have. One test
-//! a theme, as a server takes a while to start; and the same through a pooler.
+//! `PostgresStore` against the conformance kit: two stores on one table, as in two processes. One test per
+//! theme, because a server is slow to start; and the same through a pooler.
 
 use idem_test_servers::Postgres;
 use idem_testing::conformance::{self, Check};
@@ -38,7 +38,7 @@ themes! {
     keys listing results formats races duels lost outage
 }
 
-/// Runs all checks of a theme, and tells of all that fail.
+/// Runs all checks of a theme, and reports all that fail.
 fn run(theme: &str, url: &str) {
     let checks: Vec<&Check> = conformance::all().iter().filter(|check| check.theme() == theme).collect();
     assert!(!checks.is_empty());

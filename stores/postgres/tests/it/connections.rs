@@ -1,4 +1,4 @@
-//! Connections of the store and of a relay: read-only servers, passwords that change, long lines.
+//! Connections of the store and of a relay: read-only servers, passwords that change, slow networks.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use idem_postgres::outbox::Outbox;
 use idem_runtime::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, StoredResult, Verdict,
 };
-use idem_runtime::{Key, RecordKey, Scope, Store, StoreErrorKind};
+use idem_runtime::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
 use idem_test_servers::Postgres;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
@@ -16,7 +16,7 @@ use crate::support::proxy::Proxy;
 use crate::support::{builder, new_table};
 
 const HOUR: Duration = Duration::from_secs(3_600);
-/// How long the tests wait for what must come to pass.
+/// How long the tests wait for a condition.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn key(name: &str) -> RecordKey {
@@ -45,10 +45,10 @@ pub(crate) async fn complete(store: &PostgresStore, name: &str, (owner, grant): 
 }
 
 const READ_ONLY: &str = "alter database postgres set default_transaction_read_only = on";
-/// For new sessions only.
+/// Makes the server writable, for new sessions only.
 const WRITABLE: &str = "alter database postgres reset default_transaction_read_only";
 
-/// A statement that may write whatever the database's default is.
+/// Runs a statement that may write even if the database's default is read-only.
 fn administer(server: &Postgres, statement: &str) {
     let _ = server.sql(&format!("set transaction read write; {statement}"));
 }
@@ -64,9 +64,13 @@ async fn a_store_leaves_a_server_that_takes_no_writes_as_soon_as_another_answers
     complete(&first, "done", held).await;
     administer(&server, READ_ONLY);
     let store = open().connect().await.unwrap();
-    let error = claim(&store, "order").await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("25006"), "{error}");
+    // The operation timeout may interrupt the last try, whose outcome is unknown then. On a slow machine that happens more often.
+    let mut errors = Vec::new();
+    while !errors.iter().any(|error: &StoreError| error.to_string().contains("25006")) {
+        assert!(errors.len() < 10, "{errors:?}");
+        errors.push(claim(&store, "order").await.unwrap_err());
+    }
+    assert_eq!(errors.last().unwrap().kind(), StoreErrorKind::Unavailable);
     administer(&server, WRITABLE);
     let begin = Instant::now();
     while let Err(error) = claim(&store, "order").await {
@@ -95,7 +99,7 @@ async fn a_new_process_replays_results_from_a_server_that_takes_no_writes() {
     }
 }
 
-// On one thread, so that the event is heard.
+// On one thread, so that the subscriber gets the event.
 #[tokio::test]
 async fn a_relay_leaves_a_server_that_takes_no_writes_as_soon_as_another_answers() {
     let (log, _heard) = Log::of_this_thread();
@@ -107,10 +111,10 @@ async fn a_relay_leaves_a_server_that_takes_no_writes_as_soon_as_another_answers
     let broker = Broker::willing();
     let relay = idem_postgres::outbox::Relay::new(outbox, broker.clone());
     let relay = Running::start(relay.topics(1).backoff(Duration::from_millis(300), Duration::from_secs(1)));
-    // Not before: a session that was opened later would not be the one to leave.
+    // Only now: a session that is opened later would already be writable.
     wait("the relay was refused", || log.text().contains("relay_failed")).await;
     administer(&bed.server, WRITABLE);
-    // A statement that is broken off takes its session with it, too, which takes longer.
+    // An interrupted statement would end its session too, but that takes longer.
     let taken = tokio::time::timeout(Duration::from_secs(5), broker.until_taken(1)).await;
     taken.expect("the session that takes no writes is left");
     relay.stop().await;
@@ -142,7 +146,7 @@ async fn a_connection_that_is_too_old_is_replaced() {
     }
 }
 
-/// A role whose password the server asks for.
+/// Makes the server require a password for a role.
 fn with_password(server: &mut Postgres) {
     let _ = server.sql("create role service login password 'first'; grant all on schema public to service");
     let hba = server.server().folder().join("data/pg_hba.conf");
@@ -197,21 +201,51 @@ async fn a_function_completes_the_options_of_each_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_function_that_takes_the_hosts_in_turns_finds_the_one_that_takes_writes() {
+    let mut servers = [Postgres::start(), Postgres::start()];
+    for server in &servers {
+        drop(PostgresStore::connect(&server.url()).await.unwrap());
+    }
+    let ports = servers.each_mut().map(|server| server.server().port());
+    let turn = std::sync::atomic::AtomicUsize::new(0);
+    let store = PostgresStore::builder(&servers[0].url())
+        .connect_options_with(move |options| {
+            let port = ports[turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % ports.len()];
+            async move { Ok::<_, std::io::Error>(options.host("127.0.0.1").port(port)) }
+        })
+        .connect()
+        .await
+        .unwrap();
+    for (round, primary) in [0, 1, 0].into_iter().enumerate() {
+        servers[1 - primary].read_only(true);
+        servers[primary].read_only(false);
+        let name = format!("order {round}");
+        let held = grant(&store, &name).await;
+        complete(&store, &name, held).await;
+        let found = format!("select count(*) from idem_records_readable where key = '{name}'");
+        assert_eq!(servers[primary].sql(&found), "1", "{name}");
+    }
+    // A server that is down is skipped too.
+    servers[1].server().kill();
+    grant(&store, "last").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cold_start_and_its_first_call_are_seven_exchanges() {
     let server = Postgres::start();
     let table = new_table();
     let open = |url: String| PostgresStore::builder(&url).table(&table).connections(1).connect();
     drop(open(server.url()).await.unwrap());
     let proxy = Proxy::start(&server.url(), Duration::ZERO).await;
-    // A build with TLS would ask for it first, which is one exchange more a connection.
+    // A build with TLS would ask the server for TLS first: one more exchange per connection.
     let store = open(format!("{}?sslmode=disable", proxy.url())).await.unwrap();
     let connected = proxy.exchanges();
     let held = grant(&store, "order").await;
     let claimed = proxy.exchanges();
     complete(&store, "order", held).await;
     let completed = proxy.exchanges();
-    // Each connection: the startup message, in which this server asks for no password, and what is asked on it. A
-    // statement's first use is two exchanges.
+    // Each connection takes one exchange for the startup message, because this server requires no password, and then those of its
+    // statements. The first use of a statement takes two.
     assert_eq!([connected, claimed - connected, completed - claimed], [2, 3, 2]);
 }
 
@@ -229,7 +263,7 @@ async fn a_cold_start_over_a_line_of_300_ms_ends_well_within_the_operation_timeo
     let held = grant(&store, "order").await;
     let claimed = begin.elapsed();
     complete(&store, "order", held).await;
-    // With TCP's own exchange: three to connect, and four for the first call on a connection of its own.
+    // TCP needs an exchange too: three to connect, and four for the first call, which opens a connection.
     assert!(connected < Duration::from_secs(2), "{connected:?}");
     assert!(claimed < Duration::from_secs(2), "{claimed:?}");
 }

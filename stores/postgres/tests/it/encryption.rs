@@ -1,13 +1,21 @@
-//! TLS to a server with a certificate of its own.
+//! TLS to a server with a certificate of its own, by rustls or, with the feature `native-tls`, by the system's library.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
+use std::{fs, thread};
 
+use idem_core::inspection::Standing;
 use idem_postgres::PostgresStore;
-use idem_runtime::StoreErrorKind;
+use idem_runtime::{Store as _, StoreErrorKind};
 use idem_test_servers::Postgres;
 
 use crate::connections::grant;
+
+/// What the library that is in use says of a certificate that it refuses.
+const REFUSED: &str =
+    if cfg!(feature = "native-tls") { "certificate verify failed" } else { "invalid peer certificate" };
 
 fn url(server: &Postgres, host: &str, ca: &Path, mode: &str) -> String {
     let url = server.url().replace("127.0.0.1", host);
@@ -33,7 +41,47 @@ async fn the_servers_certificate_is_checked_and_what_does_not_fit_is_a_configura
         let time = Duration::from_secs(2);
         let error = PostgresStore::builder(&wrong).operation_timeout(time).connect().await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Configuration, "{what}: {error}");
-        assert!(error.to_string().contains("certificate"), "{what}: {error}");
+        assert!(error.to_string().contains(REFUSED), "{what}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_file_with_several_certificates_native_tls_takes_the_first_alone() {
+    let (server, other) = (Postgres::with_tls(), Postgres::with_tls());
+    let [own, others] = [server.certificate(), other.certificate()].map(|path| fs::read(path).unwrap());
+    for (name, bundle, accepted) in [
+        ("first.pem", [&own[..], &others].concat(), true),
+        ("last.pem", [&others[..], &own].concat(), cfg!(not(feature = "native-tls"))),
+    ] {
+        let file = server.certificate().with_file_name(name);
+        fs::write(&file, bundle).unwrap();
+        let opened = PostgresStore::connect(&url(&server, "localhost", &file, "verify-full")).await;
+        assert_eq!(opened.is_ok(), accepted, "{name}: {:?}", opened.err());
+    }
+}
+
+/// The port of a server that agrees to TLS and then closes the connection, in an orderly way or not.
+fn hangs_up(orderly: bool) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let mut request = [0; 8];
+            let _ = client.read_exact(&mut request).and_then(|()| client.write_all(b"S"));
+            // What has come and was not read makes the end a reset.
+            let _ = if orderly { client.read(&mut [0; 4096]) } else { client.peek(&mut [0]) };
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_up_in_the_middle_of_a_handshake_is_unavailable() {
+    for orderly in [true, false] {
+        let url = format!("postgres://postgres@localhost:{}/postgres?sslmode=require", hangs_up(orderly));
+        let store = PostgresStore::builder(&url).operation_timeout(Duration::from_millis(500));
+        let error = store.connect().await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{orderly}: {error}");
     }
 }
 
@@ -42,4 +90,29 @@ async fn a_server_without_tls_is_refused_where_tls_is_required() {
     let server = Postgres::start();
     let error = PostgresStore::connect(&format!("{}?sslmode=require", server.url())).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_hears_of_connections_to_another_machine_that_may_not_be_encrypted() {
+    let server = Postgres::with_tls();
+    let certificate = server.certificate();
+    // This machine, by an address that does not count as local.
+    let elsewhere = server.url().replace("127.0.0.1", "0.0.0.0");
+    let also_elsewhere = server.url().replace('@', "@0.0.0.0:1,");
+    for (url, standing, text) in [
+        (server.url(), Standing::Fine, "on this machine"),
+        (also_elsewhere, Standing::Weak, "sslmode=require"),
+        (elsewhere.clone(), Standing::Weak, "sslmode=require"),
+        (
+            format!("{elsewhere}?sslmode=verify-ca&sslrootcert={}", certificate.display()),
+            Standing::Fine,
+            "required",
+        ),
+    ] {
+        let store = PostgresStore::connect(&url).await.unwrap();
+        let found = store.inspect().await.unwrap();
+        let finding = found.findings.iter().find(|finding| finding.subject == "encryption").unwrap();
+        assert_eq!(finding.standing, standing, "{finding:?}");
+        assert!(finding.text.contains(text), "{finding:?}");
+    }
 }

@@ -1,45 +1,16 @@
-//! `PostgresStore` and a server that is killed, stopped, full, locked, foreign or too new.
-
-use crate::support;
+//! `PostgresStore` on a server that is killed, stopped or full, and on tables that are not usable.
 
 use std::time::{Duration, Instant};
 
 use idem_postgres::PostgresStore;
 use idem_runtime::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, Release, ReleaseAnswer, ReleaseCause, Renew,
-    RenewAnswer, StoredResult, Verdict,
+    ClaimAnswer, CompleteAnswer, Owner, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer,
 };
-use idem_runtime::{Key, RecordKey, Scope, Store, StoreErrorKind};
+use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::{Postgres, until};
 
-use support::{builder, store};
-
-const HOUR: Duration = Duration::from_secs(3_600);
-
-fn key(name: &str) -> RecordKey {
-    RecordKey::new(Scope::new("postgres failures").unwrap(), Key::new(name).unwrap())
-}
-
-fn claim(owner: Owner) -> Claim {
-    Claim::new(owner, HOUR, HOUR)
-}
-
-async fn grant(store: &PostgresStore, name: &str) -> (Owner, Grant) {
-    let owner = Owner::random();
-    match store.claim(&key(name), &claim(owner)).await.unwrap() {
-        ClaimAnswer::Granted(grant) => (owner, grant),
-        other => panic!("{other:?}"),
-    }
-}
-
-fn completion(owner: Owner, grant: Grant, result: &'static [u8]) -> Complete {
-    let result = StoredResult::Value(result.into());
-    Complete::new(owner, grant.fence, Verdict::Completed, result, HOUR)
-}
-
-async fn is_replayed(store: &PostgresStore, name: &str) -> bool {
-    matches!(store.claim(&key(name), &claim(Owner::random())).await.unwrap(), ClaimAnswer::Replay(_))
-}
+use crate::support::calls::{HOUR, claim, completion, grant, is_replayed, key, run};
+use crate::support::{builder, store};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_survives_a_killed_server_and_the_store_finds_it_again() {
@@ -71,7 +42,7 @@ async fn no_grant_is_given_twice_while_the_server_is_killed_again_and_again() {
                 for number in 0..60 {
                     let owner = Owner::random();
                     let name = format!("order {number}");
-                    // Asked again by the same owner until the truth is known.
+                    // The same owner repeats the claim until its outcome is known.
                     let answer = loop {
                         match store.claim(&key(&name), &claim(owner)).await {
                             Ok(answer) => break answer,
@@ -89,7 +60,7 @@ async fn no_grant_is_given_twice_while_the_server_is_killed_again_and_again() {
         })
         .collect();
     for _ in 0..3 {
-        // In the midst of it, as soon as the server has done something since.
+        // Kills the server during the work, as soon as it has committed something more.
         let before = server.sql("select coalesce(sum(xact_commit), 0) from pg_stat_database");
         until("it works", || {
             server.sql("select coalesce(sum(xact_commit), 0) from pg_stat_database") != before
@@ -159,142 +130,9 @@ async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
     assert!(begin.elapsed() < 4 * time, "{:?}", begin.elapsed());
     server.server().signal("-CONT");
     stop("-CONT");
-    // The truth is there for who asks again.
+    // A repeated claim finds out the outcome.
     let answer = store.claim(&key("order"), &claim(owner)).await.unwrap();
     assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_other_for_long() {
-    let server = Postgres::start();
-    let store = PostgresStore::builder(&server.url())
-        .table("locked")
-        .connections(1)
-        .operation_timeout(Duration::from_secs(6))
-        .lock_timeout(Duration::from_millis(100))
-        .connect()
-        .await
-        .unwrap();
-    let (owner, held) = grant(&store, "locked").await;
-    let (free_owner, free) = grant(&store, "free").await;
-    let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
-    let mut other = pool.begin().await.unwrap();
-    sqlx::query("SELECT FROM locked WHERE key = 'locked'::bytea FOR UPDATE")
-        .fetch_all(&mut *other)
-        .await
-        .unwrap();
-    // They travel together, and one is refused: an error is its own operation's alone.
-    let names = [key("locked"), key("free")];
-    let results = [completion(owner, held, b"1"), completion(free_owner, free, b"2")];
-    let (locked, free) =
-        tokio::join!(store.complete(&names[0], &results[0]), store.complete(&names[1], &results[1]));
-    let error = locked.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("55P03"), "{error}");
-    assert_eq!(free.unwrap(), CompleteAnswer::Done);
-    other.rollback().await.unwrap();
-    assert_eq!(store.complete(&names[0], &results[0]).await.unwrap(), CompleteAnswer::Done);
-}
-
-#[tokio::test]
-async fn of_operations_that_travel_together_only_the_one_that_is_refused_fails() {
-    let server = Postgres::start();
-    let store =
-        PostgresStore::builder(&server.url()).table("checked").connections(1).connect().await.unwrap();
-    run(&server, "alter table checked add check (octet_length(result) < 100)");
-    let mut held = Vec::new();
-    for name in ["first", "good", "bad"] {
-        held.push((key(name), grant(&store, name).await));
-    }
-    let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
-    let mut other = pool.begin().await.unwrap();
-    let lock = "SELECT FROM checked WHERE key = 'first'::bytea FOR UPDATE";
-    sqlx::query(lock).fetch_all(&mut *other).await.unwrap();
-    let results: [&'static [u8]; 3] = [b"small", b"small", &[b'x'; 200]];
-    let requests: Vec<_> = held
-        .iter()
-        .zip(results)
-        .map(|((_, (owner, grant)), result)| completion(*owner, *grant, result))
-        .collect();
-    // All three travel together; then each goes alone, and the first waits for the other transaction.
-    let release = async {
-        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-        let waiting =
-            async { while sqlx::query_scalar::<_, i64>(waits).fetch_one(&pool).await.unwrap() == 0 {} };
-        tokio::time::timeout(Duration::from_secs(5), waiting).await.expect("the first waits");
-        other.rollback().await.unwrap();
-    };
-    let (first, good, bad, ()) = tokio::join!(
-        store.complete(&held[0].0, &requests[0]),
-        store.complete(&held[1].0, &requests[1]),
-        store.complete(&held[2].0, &requests[2]),
-        release
-    );
-    assert_eq!((first.unwrap(), good.unwrap()), (CompleteAnswer::Done, CompleteAnswer::Done));
-    let error = bad.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
-    // What the server tells of the row, its key among it, goes no further.
-    assert!(error.to_string().contains("23514") && !format!("{error:?}").contains("bad"), "{error:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn many_that_are_stuck_hold_up_those_behind_them_for_a_moment_only() {
-    let server = Postgres::start();
-    let store = PostgresStore::builder(&server.url())
-        .table("stuck")
-        .connections(16)
-        .operation_timeout(Duration::from_secs(40))
-        .lock_timeout(Duration::from_secs(30))
-        .connect()
-        .await
-        .unwrap();
-    let mut held = Vec::new();
-    for number in 0..20 {
-        let name = format!("stuck {number}");
-        let (owner, grant) = grant(&store, &name).await;
-        held.push((key(&name), completion(owner, grant, b"late")));
-    }
-    let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
-    let mut other = pool.begin().await.unwrap();
-    sqlx::query("SELECT FROM stuck FOR UPDATE").fetch_all(&mut *other).await.unwrap();
-    let completing = tokio::spawn({
-        let store = store.clone();
-        async move {
-            let all = held.iter().map(|(key, request)| store.complete(key, request));
-            futures_util::future::try_join_all(all).await
-        }
-    });
-    until("they wait for the locks", || {
-        let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
-        server.sql(waits) != "0"
-    });
-    // Far less than what the locks are waited for.
-    let claimed = tokio::time::timeout(Duration::from_secs(10), grant(&store, "free")).await;
-    assert!(claimed.is_ok(), "a claim waited for completions that wait for locks");
-    assert!(!completing.is_finished());
-    other.rollback().await.unwrap();
-    let done = completing.await.unwrap().unwrap();
-    assert_eq!(done, vec![CompleteAnswer::Done; 20]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_table_locked_for_longer_than_a_statement_may_take_changes_nothing() {
-    let server = Postgres::start();
-    let store = PostgresStore::builder(&server.url())
-        .table("slow")
-        .operation_timeout(Duration::from_millis(300))
-        .lock_timeout(HOUR)
-        .connect()
-        .await
-        .unwrap();
-    let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
-    let mut other = pool.begin().await.unwrap();
-    sqlx::query("LOCK TABLE slow IN ACCESS EXCLUSIVE MODE").execute(&mut *other).await.unwrap();
-    let error = store.claim(&key("order"), &claim(Owner::random())).await.unwrap_err();
-    assert!(error.is_transient(), "{error}");
-    other.rollback().await.unwrap();
-    until("the server has given up", || server.sql("select count(*) from slow") == "0");
-    grant(&store, "order").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -400,7 +238,7 @@ fn a_lease_is_renewed_and_a_result_recorded_while_the_callers_runtime_is_blocked
         let (owner, held) = grant(&store, "order").await;
         (store, owner, held)
     });
-    // Nothing drives the first runtime any more; another thread renews for it, as the keeper does.
+    // Nothing drives the first runtime any more. Another thread renews, as the engine's renewal thread does.
     let renewal = Renew::new(owner, held.fence, HOUR);
     let entered = first.enter();
     let renewed = std::thread::scope(|scope| {
@@ -419,10 +257,6 @@ fn a_lease_is_renewed_and_a_result_recorded_while_the_callers_runtime_is_blocked
         assert_eq!(done, CompleteAnswer::Done);
         assert!(is_replayed(&store, "order").await);
     });
-}
-
-fn run(server: &Postgres, statement: &str) {
-    let _ = server.sql(statement);
 }
 
 /// Polls a future on this thread, in no runtime of its own.
@@ -465,14 +299,14 @@ async fn a_replay_and_a_busy_answer_write_nothing_by_the_servers_own_counters() 
             assert!(matches!(answer, ClaimAnswer::Busy { .. }));
         }
     };
-    // What earlier writes left on the pages is cleaned up first, and is not a replay's.
+    // Vacuums first, so that replays do not write the clean-up of earlier writes.
     run(&server, "vacuum (freeze) counted");
     replays().await;
     run(&server, "checkpoint");
     let position = || server.sql("select pg_current_wal_insert_lsn()");
     let rows = "select n_tup_ins, n_tup_upd, n_tup_del, n_dead_tup from pg_stat_user_tables where relname = 'counted'";
     let counted = || server.sql(rows);
-    // A session tells what it did only now and then, and when it ends.
+    // A session reports its counters only now and then, and when it ends.
     until("the writes are counted", || counted() == "51|50|0|50" || counted() == "51|50|0|0");
     let (before, rows_before) = (position(), counted());
     replays().await;
@@ -520,73 +354,4 @@ async fn an_operation_that_is_dropped_leaves_the_connection_as_good_as_before() 
     let (owner, held) = grant(&store, "last").await;
     let request = Release::new(owner, held.fence, ReleaseCause::Failed);
     assert_eq!(store.release(&key("last"), &request).await.unwrap(), ReleaseAnswer::Released);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_changes_between_the_look_and_the_write_is_looked_at_again() {
-    let server = Postgres::start();
-    let store = PostgresStore::builder(&server.url())
-        .table("looked_at")
-        .lock_timeout(Duration::from_secs(4))
-        .connect()
-        .await
-        .unwrap();
-    let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
-    let changes = [
-        "state = 1, completed_at = 1, result = 'r'",
-        "fence = fence + 1",
-        "owner = decode(repeat('ab', 16), 'hex')",
-        "state = 4, expires_at = null, owner = decode(repeat('cd', 16), 'hex')",
-    ];
-    for (number, change) in changes.into_iter().enumerate() {
-        let name = format!("order {number}");
-        let (owner, held) = grant(&store, &name).await;
-        let mut other = pool.begin().await.unwrap();
-        let change = format!("UPDATE looked_at SET {change} WHERE key = '{name}'::bytea");
-        sqlx::query(sqlx::AssertSqlSafe(change)).execute(&mut *other).await.unwrap();
-        let releasing = tokio::spawn({
-            let (store, name) = (store.clone(), name.clone());
-            let request = Release::new(owner, held.fence, ReleaseCause::Failed);
-            async move { store.release(&key(&name), &request).await }
-        });
-        let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
-        until("the write waits for the other", || server.sql(waits) == "1");
-        let before = server.sql("select count(*) from looked_at where state = 3");
-        other.commit().await.unwrap();
-        assert_eq!(releasing.await.unwrap().unwrap(), ReleaseAnswer::Lost, "{name}");
-        assert_eq!(server.sql("select count(*) from looked_at where state = 3"), before, "{name}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn many_callers_of_many_keys_in_any_order_never_wait_for_each_other_in_a_circle() {
-    let server = Postgres::start();
-    let url = server.url();
-    let table = support::new_table();
-    let mut callers = Vec::new();
-    for process in 0..3_usize {
-        let store = PostgresStore::builder(&url).table(&table).connect().await.unwrap();
-        for caller in 0..40_usize {
-            let store = store.clone();
-            callers.push(tokio::spawn(async move {
-                for round in 0..20 {
-                    let name = format!("order {}", (process * 7 + caller * 13 + round * 29) % 30);
-                    let owner = Owner::random();
-                    if let ClaimAnswer::Granted(grant) =
-                        store.claim(&key(&name), &claim(owner)).await.unwrap()
-                    {
-                        let request = Release::new(owner, grant.fence, ReleaseCause::Failed);
-                        assert_eq!(
-                            store.release(&key(&name), &request).await.unwrap(),
-                            ReleaseAnswer::Released
-                        );
-                    }
-                }
-            }));
-        }
-    }
-    for caller in callers {
-        caller.await.unwrap();
-    }
-    assert_eq!(server.sql("select deadlocks from pg_stat_database where datname = 'postgres'"), "0");
 }

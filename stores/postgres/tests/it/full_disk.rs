@@ -64,7 +64,7 @@ async fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_roo
         assert!(kept.len() < 100, "the disk is never full");
     };
     assert!(kept.len() > 5, "{}", kept.len());
-    // What was acknowledged is there, what was refused is still its owner's.
+    // Acknowledged results are recorded, and refused ones left the claim with its owner.
     for (number, value) in kept.iter().enumerate() {
         assert!(is_replayed(&store, number, value).await, "{number}");
     }
@@ -73,7 +73,7 @@ async fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_roo
     server.limit_files(None);
     assert_eq!(store.complete(&key(kept.len()), &refused).await.unwrap(), CompleteAnswer::Done);
     kept.push(result);
-    // Full once more, it is killed.
+    // The disk is full again, and the server is killed.
     server.limit_files(Some(16 << 20));
     let (owner, held) = grant(&store, kept.len()).await;
     server.server().kill();

@@ -47,7 +47,7 @@ fn owner() -> Owner {
     Owner::from_bytes([3; 16])
 }
 
-/// Rows as the first layout had them; all live but the last.
+/// Rows of the first layout; all are alive but the last.
 fn fill(server: &Postgres) {
     for (key, state, completed, expires, result) in [
         ("in flight", 0, "null", "8000000000000000", "null"),
@@ -81,12 +81,13 @@ async fn ten_stores_that_find_the_first_layout_at_once_keep_its_records_and_take
     for store in starting {
         stores.push(store.await.unwrap().unwrap());
     }
-    assert_eq!(server.sql("select value from old_meta where name = 'schema_version'"), "2");
+    assert_eq!(server.sql("select value from old_meta where name = 'schema_version'"), "3");
     let store = &stores[3];
     let ClaimAnswer::Replay(replay) = store.claim(&key("done"), &claim()).await.unwrap() else { panic!() };
     assert_eq!(replay.result, StoredResult::Value("receipt".into()));
     assert_eq!(store.claim(&key("doubt"), &claim()).await.unwrap(), ClaimAnswer::InDoubt);
     assert_eq!(store.get(&key("over")).await.unwrap(), None);
+    assert_eq!(store.purge(usize::MAX).await.unwrap(), 1, "what expired under the first layout is found");
     let ClaimAnswer::Granted(grant) = store.claim(&key("new"), &claim()).await.unwrap() else { panic!() };
     assert!(grant.fence.get() > 9_000_000_000_000_000_000, "the floor of fences is kept");
 
@@ -99,7 +100,7 @@ async fn ten_stores_that_find_the_first_layout_at_once_keep_its_records_and_take
     assert!(server.sql(view).ends_with('1'), "who could read the view still can, and sees a step");
 }
 
-/// A process of the first layout goes on while others know steps: it names the columns it knows.
+/// A process of the first layout still runs while others use steps: its statements name the columns that it knows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_knows_of_no_steps_leaves_none_to_the_next_generation() {
     let server = Postgres::start();

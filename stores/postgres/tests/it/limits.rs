@@ -1,4 +1,4 @@
-//! What the store takes of the server and of the line: locks, bytes, walks through topics, exclusive locks.
+//! The store's use of the server and of the network: locks, bytes, reads of topics, exclusive locks.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ async fn many_claims_at_once_leave_other_programs_the_servers_table_of_locks() {
     for _ in 0..2 {
         stores.push(PostgresStore::builder(&server.url()).table(&table).connect().await.unwrap());
     }
-    // What each statement of the store holds just before its commit.
+    // Records the locks that each statement of the store holds just before its commit.
     let count = "create table seen (locks bigint); \
         create function count_locks() returns trigger language plpgsql as $$ begin \
         insert into seen select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid(); \
@@ -82,7 +82,7 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     let request = Claim::new(Owner::random(), HOUR, HOUR);
     let taken = store.take(&mut *tx, &key("taken"), &request).await.unwrap();
     assert!(matches!(taken, idem_core::transaction::Taking::Taken(_)));
-    // Another process, in one lot with many.
+    // Another process, with many claims in one batch.
     let claims = (0..300).map(|number| {
         let (other, name) =
             (&other, if number == 150 { "taken".to_owned() } else { format!("order {number}") });
@@ -96,27 +96,34 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     assert!(matches!(claim(&other, "taken").await.unwrap(), ClaimAnswer::Granted(_)));
 }
 
-// On one thread, so that both claims are in one lot.
+// On one thread, so that both claims are in one batch.
 #[tokio::test]
 async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_it_was_granted() {
     let server = Postgres::start();
-    let store = PostgresStore::builder(&server.url()).table("slow").connect().await.unwrap();
-    claim(&store, "first").await.unwrap();
-    let _ = server.sql("create table kept as select * from slow; delete from slow");
-    let mut other = PgConnection::connect(&server.url()).await.unwrap();
-    let mut uncommitted = other.begin().await.unwrap();
-    uncommitted.execute("INSERT INTO slow SELECT * FROM kept").await.unwrap();
-    let waiting =
-        tokio::spawn(async move { join_all(["first", "second"].map(|name| claim(&store, name))).await });
-    let waits =
-        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%slow%'";
-    wait_for_sql(&server, waits, "1").await;
-    let granted_from = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
-    let granted_from: u64 = server.sql(granted_from).parse().unwrap();
-    uncommitted.rollback().await.unwrap();
-    let answers = waiting.await.unwrap();
-    let Ok(ClaimAnswer::Granted(grant)) = answers[1] else { panic!("{answers:?}") };
-    assert!(grant.fence.get() >= granted_from, "{} before {granted_from}", grant.fence);
+    let open = || PostgresStore::builder(&server.url()).table("slow").connect();
+    let maker = open().await.unwrap();
+    for name in ["first", "second"] {
+        claim(&maker, name).await.unwrap();
+    }
+    let _ = server.sql("create table kept as select * from slow where key = 'first'; delete from slow");
+    // Once with the statement for keys that the process knows, and once with that for others.
+    for store in [maker, open().await.unwrap()] {
+        let mut other = PgConnection::connect(&server.url()).await.unwrap();
+        let mut uncommitted = other.begin().await.unwrap();
+        uncommitted.execute("INSERT INTO slow SELECT * FROM kept").await.unwrap();
+        let waiting =
+            tokio::spawn(async move { join_all(["first", "second"].map(|name| claim(&store, name))).await });
+        let waits =
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%slow%'";
+        wait_for_sql(&server, waits, "1").await;
+        let granted_from = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+        let granted_from: u64 = server.sql(granted_from).parse().unwrap();
+        uncommitted.rollback().await.unwrap();
+        let answers = waiting.await.unwrap();
+        let Ok(ClaimAnswer::Granted(grant)) = answers[1] else { panic!("{answers:?}") };
+        assert!(grant.fence.get() >= granted_from, "{} before {granted_from}", grant.fence);
+        let _ = server.sql("delete from slow");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,7 +149,7 @@ async fn large_results_are_read_a_few_at_a_time_and_hold_up_no_other_call_for_lo
     for number in 0..40 {
         record(&store, &format!("large {number}"), noise(2 << 20)).await;
     }
-    // Another process knows of no result, and of none how large it is.
+    // Another process does not know the results and their sizes.
     let fresh = open(proxy.url()).await.unwrap();
     for round in [&fresh, &store] {
         let before = proxy.exchanges();
@@ -150,7 +157,7 @@ async fn large_results_are_read_a_few_at_a_time_and_hold_up_no_other_call_for_lo
             join_all((0..40).map(|number| async move { claim(round, &format!("large {number}")).await }))
                 .await;
         assert!(answers.iter().all(|answer| matches!(answer, Ok(ClaimAnswer::Replay(_)))), "{answers:?}");
-        // Each is more than a statement may carry, so each comes alone.
+        // Each result is larger than a statement may carry, so each comes alone.
         let exchanges = proxy.exchanges() - before;
         assert!(exchanges >= 40, "80 MiB in {exchanges} exchanges");
     }
@@ -176,7 +183,7 @@ async fn a_claim_of_a_topic_does_not_walk_through_all_of_them() {
     let scans = "select idx_scan from pg_stat_user_indexes where indexrelname = 'idem_outbox_pending'";
     let begin = Instant::now();
     let mut probes = 0;
-    // A session tells what it did when it ends.
+    // A session reports its counters when it ends.
     while probes == 0 && begin.elapsed() < Duration::from_secs(10) {
         probes = bed.server.sql(scans).parse().unwrap();
     }
@@ -187,9 +194,9 @@ async fn a_claim_of_a_topic_does_not_walk_through_all_of_them() {
 async fn a_migration_that_waits_for_the_table_makes_nobody_wait() {
     let server = Postgres::start();
     let store = PostgresStore::builder(&server.url()).table("fleet").connect().await.unwrap();
-    // As the layout before: what is newer is what the migration brings.
+    // Restores the previous layout, so that the migration runs.
     let _ = server.sql(
-        "drop view fleet_readable; alter table fleet drop column steps, drop column steps_of; \
+        "drop view fleet_readable; alter table fleet drop column purge_at, drop column steps, drop column steps_of; \
          update fleet_meta set value = 1 where name = 'schema_version'",
     );
     drop(store);
@@ -198,7 +205,7 @@ async fn a_migration_that_waits_for_the_table_makes_nobody_wait() {
     reading.execute("LOCK TABLE fleet IN ACCESS SHARE MODE").await.unwrap();
     let url = server.url();
     let starting = tokio::spawn(async move { PostgresStore::builder(&url).table("fleet").connect().await });
-    // What the running processes do meanwhile.
+    // The work of running processes meanwhile.
     let mut running = PgConnection::connect(&server.url()).await.unwrap();
     running.execute("SET lock_timeout = 1000").await.unwrap();
     let mut longest = Duration::ZERO;
@@ -222,7 +229,7 @@ async fn a_transaction_records_though_the_expired_record_before_it_was_purged_me
     let store = PostgresStore::builder(&server.url()).table("daily").connect().await.unwrap();
     for purged in [true, false] {
         record(&store, "job", b"yesterday".to_vec()).await;
-        let _ = server.sql("update daily set expires_at = 1");
+        let _ = server.sql("update daily set expires_at = 1, purge_at = 1");
         let mut connection = PgConnection::connect(&server.url()).await.unwrap();
         let mut tx = connection.begin().await.unwrap();
         let owner = Owner::random();

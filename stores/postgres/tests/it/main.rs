@@ -4,10 +4,12 @@
 
 mod conformance;
 mod connections;
+mod contention;
 mod drivers;
 mod encryption;
 mod failures;
 mod full_disk;
+mod hosts;
 mod layouts;
 mod limits;
 mod outbox;
@@ -17,4 +19,5 @@ mod outbox_relay;
 mod outbox_support;
 mod poolers;
 mod purge;
+mod relaxed_claims;
 mod support;

@@ -1,4 +1,4 @@
-//! What is enqueued in a transaction goes with it, in order, once.
+//! Messages share the fate of their transaction, and are published in order, once.
 
 use crate::outbox_support;
 
@@ -11,7 +11,7 @@ use idem_test_servers::Postgres;
 use outbox_support::{Bed, Broker, Running, Then, wait, wait_for_sql};
 use sqlx::{Connection as _, Executor as _, Row as _};
 
-/// Whether a relay has had the topic since the message that is seen was written, and gave it back with it.
+/// Whether a relay has served the topic since the visible message was written, and released it without publishing that message.
 const HELD_BACK: &str = "select count(*) from idem_outbox_topics t join idem_outbox m on m.topic = t.topic \
      where t.topic = 'orders' and t.owner is null and t.served_at > m.enqueued_at";
 
@@ -52,7 +52,7 @@ async fn a_message_waits_for_those_enqueued_before_it_and_their_transactions_wai
         let before = broker.taken().len();
         let mut first = bed.begin().await;
         bed.outbox.enqueue(&mut first, "orders", "first").await.unwrap();
-        // It commits before the one that was enqueued before it.
+        // This transaction commits before the one that enqueued earlier.
         bed.send("orders", "second").await;
         wait_for_sql(&bed.server, HELD_BACK, "1").await;
         bed.send("others", "another topic").await;
@@ -83,7 +83,7 @@ async fn transactions_that_always_overlap_hold_nothing_back_for_ever() {
     while broker.taken().len() < 10 {
         assert!(begin.elapsed() < Duration::from_secs(30), "{} of {number}", broker.taken().len());
         bed.outbox.enqueue(&mut open, "orders", number.to_string()).await.unwrap();
-        // The next has always written into the topic before the last one ends.
+        // Each transaction writes into the topic before the previous one ends.
         let mut next = bed.begin().await;
         bed.outbox.enqueue(&mut next, "orders", (number + 1).to_string()).await.unwrap();
         open.commit().await.unwrap();
@@ -106,7 +106,7 @@ async fn a_number_is_given_only_after_the_transaction_shows_itself() {
                 WHERE locktype = 'advisory' AND mode = 'ShareLock' AND pid = pg_backend_pid()";
     let lock: i64 = tx.fetch_one(lock).await.unwrap().get(0);
     tx.commit().await.unwrap();
-    // Whoever holds the lock alone keeps one that enqueues from showing itself.
+    // An exclusive lock keeps an enqueueing transaction from taking the shared one.
     let mut alone = bed.begin().await;
     sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(lock).execute(&mut *alone).await.unwrap();
     let (pool, outbox) = (bed.pool.clone(), bed.outbox.clone());
@@ -127,7 +127,7 @@ async fn a_number_is_given_only_after_the_transaction_shows_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_is_prepared_is_waited_for_until_it_is_committed() {
     let bed = Bed::on(Postgres::with(&["fsync=off", "max_prepared_transactions=2"])).await;
-    // The server prepares no transaction that notifies.
+    // The server does not prepare a transaction with a `NOTIFY`.
     let quiet = Outbox::builder(&bed.server.url()).notify(false).connect().await.unwrap();
     let mut first = bed.begin().await;
     quiet.enqueue(&mut first, "orders", "first").await.unwrap();
@@ -158,7 +158,7 @@ async fn under_many_that_enqueue_and_several_relays_each_topic_is_in_the_order_o
                 for round in 0..60_u32 {
                     let topic = format!("topic {}", (enqueuer + round) % 3);
                     let mut tx = bed.begin().await;
-                    // The effect, which others of the topic see only after the commit.
+                    // The effect, which other transactions see only after the commit.
                     let next = "INSERT INTO counters VALUES ($1, 1) \
                                 ON CONFLICT (topic) DO UPDATE SET n = counters.n + 1 RETURNING n";
                     let n: i64 = sqlx::query(next).bind(&topic).fetch_one(&mut *tx).await.unwrap().get(0);
@@ -229,7 +229,7 @@ async fn what_was_kept_is_purged_when_its_time_is_over_and_nothing_else_is() {
     assert_eq!(bed.outbox.purge(100).await.unwrap(), 4);
     let counts = bed.outbox.counts().await.unwrap();
     assert_eq!((counts.pending, counts.published), (1, 3));
-    // A topic's row goes when it has been idle for long, and comes back.
+    // The row of a topic that is idle for long is deleted, and created again later.
     assert_eq!(bed.server.sql("select count(*) from idem_outbox_topics"), "1");
     bed.sql("update idem_outbox_topics set served_at = 1, due_at = 1");
     bed.outbox.purge(1).await.unwrap();
@@ -254,7 +254,7 @@ async fn what_cannot_be_enqueued_is_refused_and_the_transaction_goes_on() {
     let error = bed.outbox.enqueue(&mut connection, "orders", "alone").await.unwrap_err();
     assert!(matches!(error, OutboxError::NoTransaction), "{error}");
     assert_eq!(bed.count("true"), 1);
-    // What the server says of a row that it refuses may hold the payload.
+    // The server's detail about a refused row may contain the payload.
     bed.sql("alter table idem_outbox add check (octet_length(payload) < 12)");
     let mut tx = bed.begin().await;
     let error = bed.outbox.enqueue(&mut tx, "orders", "secret payload").await.unwrap_err();

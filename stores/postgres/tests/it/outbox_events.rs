@@ -1,4 +1,4 @@
-//! What those who watch are told of the outbox, and what they are not.
+//! The events and metrics of the outbox, and the private data that they must not contain.
 
 use crate::outbox_support;
 
@@ -13,7 +13,7 @@ const ID: &str = "secret-id";
 const PAYLOAD: &str = "secret-payload";
 const PENDING: &str = "SELECT count(*) FROM idem_outbox_readable WHERE state = 'pending'";
 
-// On one thread, so that all of it is heard.
+// On one thread, so that the subscriber gets all events.
 #[tokio::test]
 async fn messages_are_told_by_topic_number_and_attempt_and_never_by_id_or_payload() {
     let bed = Bed::open().await;
@@ -91,7 +91,7 @@ async fn a_table_of_the_same_name_in_another_schema_of_the_search_path_is_told()
     bed.sql("create schema other; alter role postgres set search_path = other, public");
     for is_told in [true, false] {
         let (log, _heard) = Log::of_this_thread();
-        // The first makes a table of its own, which the second finds.
+        // The first one creates a table in its own schema, which the second one finds.
         Outbox::connect(&bed.server.url()).await.unwrap();
         let log = log.text();
         assert_eq!(log.contains("second_table"), is_told, "{log}");

@@ -1,4 +1,4 @@
-//! A relay and publishers that fail, relays that go away, and servers that do.
+//! A relay with publishers that fail, relays that die, and servers that go down.
 
 use crate::outbox_support;
 
@@ -20,7 +20,7 @@ async fn a_relay_that_goes_away_between_publishing_and_noting_is_followed_by_one
     for number in 1..=5 {
         ids.push(bed.send("orders", &number.to_string()).await);
     }
-    // The broker has the third, and the relay does not live to hear of it.
+    // The broker gets the third message, and the relay dies before the answer.
     let first = Broker::new(|seen| if seen.payload == "3" { Then::Hang } else { Then::Take });
     let relay = bed.run(first.clone());
     first.until_taken(3).await;
@@ -111,7 +111,7 @@ async fn poison_is_set_aside_at_once_and_seen_and_what_comes_after_it_passes() {
     assert_eq!(bed.server.sql(view), "set_aside|1|the broker never takes this|6");
     let counts = bed.outbox.counts().await.unwrap();
     assert_eq!((counts.pending, counts.set_aside, counts.blocked_topics), (0, 1, 0));
-    // Put back, it is published under the same id; and only what is set aside can be.
+    // After `retry` it is published under the same id. Only a message that was set aside can be retried.
     cured.store(true, Ordering::SeqCst);
     let id = MessageId::new(&id).unwrap();
     assert!(bed.outbox.retry(&id).await.unwrap());
@@ -135,14 +135,14 @@ async fn a_message_that_fails_is_tried_in_its_place_with_growing_pauses_until_it
     let relay = Running::start(relay.backoff(Duration::from_millis(50), Duration::from_secs(1)));
     broker.until_taken(1).await;
     relay.stop().await;
-    // 50, 100 and 200 ms at the least, before the second, third and fourth.
+    // At least 50, 100 and 200 ms before the second, third and fourth attempt.
     assert!(begin.elapsed() >= Duration::from_millis(350), "{:?}", begin.elapsed());
     let offered: Vec<_> = broker.offered().into_iter().map(|seen| (seen.payload, seen.attempt)).collect();
     let bad = (1..=4).map(|attempt| ("bad".to_owned(), attempt));
     assert_eq!(offered, bad.chain([("good".to_owned(), 1)]).collect::<Vec<_>>());
     let aside = bed.outbox.set_aside(1).await.unwrap();
     assert_eq!((aside[0].attempts, aside[0].error.as_deref()), (4, Some("the broker did not take it")));
-    // All its attempts are before it again when it is put back; discarded, it is gone.
+    // `retry` gives it all its attempts again; `discard` deletes it.
     assert!(bed.outbox.retry(&aside[0].id).await.unwrap());
     let last = Broker::new(|_| Then::Poison);
     let relay = bed.run(last.clone());
@@ -206,7 +206,7 @@ async fn where_poison_blocks_the_topic_waits_for_a_word_and_goes_on_in_order() {
     assert_eq!((counts.pending, counts.set_aside, counts.blocked_topics), (3, 1, 1));
     let aside = bed.outbox.set_aside(9).await.unwrap();
     assert!(aside[0].blocks);
-    // Tried again it blocks again, before all others.
+    // After `retry` it fails first again, and blocks the topic again.
     assert!(bed.outbox.retry(&aside[0].id).await.unwrap());
     let refused = || broker.offered().iter().filter(|seen| seen.payload == "poison 1").count();
     wait("it is tried again", || refused() == 2).await;
@@ -232,13 +232,13 @@ async fn a_message_that_a_relay_without_its_topic_publishes_late_holds_nothing_u
     let patient = bed.relay(late.clone()).topics(1).publish_timeout(HOUR).lease(HOUR * 2);
     let first = Running::start(patient);
     late.until_taken(1).await;
-    // As if it had been paused for longer than its lease.
+    // Ends the lease, as if the relay had been paused for longer.
     bed.sql("update idem_outbox_topics set lease_until = 0");
     let strict = Broker::new(|seen| if seen.payload == "1" { Then::Poison } else { Then::Take });
     let second = Running::start(bed.relay(strict.clone()).on_poison(OnPoison::Block));
     wait("the topic is blocked", || bed.count("state = 'set_aside'") == 1).await;
     bed.send("orders", "2").await;
-    // It finishes and notes what it publishes, and takes up nothing else.
+    // It finishes and records the message that it publishes, and begins no other.
     tokio::join!(first.stop(), async { gate.notify_one() });
     strict.until_taken(1).await;
     assert_eq!(strict.payloads(), ["2"]);
@@ -257,7 +257,7 @@ async fn a_message_that_ends_each_relay_that_publishes_it_is_set_aside() {
         let broker = Broker::new(|seen| if seen.payload == "deadly" { Then::Hang } else { Then::Take });
         let relay =
             bed.relay(broker.clone()).publish_timeout(Duration::from_secs(2)).lease(Duration::from_secs(4));
-        // What this test waits for is the end of the lease of the relay before.
+        // Ends the lease of the previous relay.
         bed.sql("update idem_outbox_topics set lease_until = 0 where owner is not null");
         let relay = Running::start(relay.max_attempts(2));
         let offered = |payload: &str| broker.offered().iter().any(|seen| seen.payload == payload);
@@ -271,12 +271,12 @@ async fn a_message_that_ends_each_relay_that_publishes_it_is_set_aside() {
             break broker;
         }
     };
-    // The first relay's end is not held against it: that may have been a deployment.
+    // The first relay's death does not count: that may have been a deployment.
     assert_eq!(deaths, 3);
     assert_eq!(last.payloads(), ["after"]);
     let aside = bed.outbox.set_aside(9).await.unwrap();
     assert_eq!((aside.len(), aside[0].attempts), (1, 2));
-    assert!(aside[0].error.as_deref().unwrap().contains("a relay went away"), "{aside:?}");
+    assert!(aside[0].error.as_deref().unwrap().contains("a relay died"), "{aside:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -288,7 +288,7 @@ async fn a_commit_wakes_the_relay_long_before_it_would_look() {
         bed.send(&format!("topic {}", number % 3), "x").await;
         broker.until_taken(number).await;
         if number == 10 {
-            // The listening connection is made again where it breaks.
+            // Ends the listening connection, which the relay opens again.
             bed.sql(TERMINATE);
         }
     }
@@ -358,7 +358,7 @@ async fn a_message_with_a_number_that_was_given_out_before_is_published_too() {
         let relay = Running::start(relay.backoff(Duration::from_millis(10), Duration::from_millis(50)));
         bed.send("orders", "1").await;
         broker.until_taken(1).await;
-        // What was published cannot be noted, and the server that leads from now on has never had it.
+        // The published message cannot be recorded, and the new primary server has never had it.
         proxy.cut();
         gate.notify_one();
         bed.sql("delete from idem_outbox");

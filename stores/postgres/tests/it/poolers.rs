@@ -1,14 +1,17 @@
-//! Through `PgBouncer`: the work is done, and the sessions that other clients get are as they were.
+//! Through `PgBouncer`: the work is done, and the sessions that other clients get are unchanged.
 
 use std::time::Duration;
 
+use idem_macros::idempotent;
 use idem_postgres::PostgresStore;
 use idem_postgres::outbox::{Outbox, Relay};
 use idem_runtime::Store as _;
 use idem_runtime::protocol::ClaimAnswer;
 use idem_test_servers::{PgBouncer, Postgres};
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, PgPool, Row as _};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions, PgRow};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgPool, Row as _, Transaction,
+};
 
 use crate::connections::{claim, complete, grant};
 use crate::outbox_support::{Broker, Running, Then};
@@ -16,7 +19,7 @@ use crate::outbox_support::{Broker, Running, Then};
 /// How many sessions the pooler has on the server.
 const SESSIONS: usize = 3;
 
-/// Everything that another client can find in a session: settings, named statements, locks, channels and tables.
+/// Reads everything that another client can find in a session: settings, named statements, locks, channels and tables.
 const TRACES: &str = "SELECT name || '=' || setting FROM pg_settings WHERE name NOT IN ('application_name') \
     UNION ALL SELECT 'statement ' || name FROM pg_prepared_statements \
     UNION ALL SELECT 'lock ' || objid FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() \
@@ -25,7 +28,7 @@ const TRACES: &str = "SELECT name || '=' || setting FROM pg_settings WHERE name 
       AND relpersistence = 't' \
     ORDER BY 1";
 
-/// Another client, whose driver asks for nothing in particular.
+/// Another client, with the driver's defaults.
 async fn another(url: &str) -> PgConnection {
     url.parse::<PgConnectOptions>().unwrap().extra_float_digits(None).connect().await.unwrap()
 }
@@ -35,7 +38,7 @@ async fn texts(client: &mut PgConnection, statement: &'static str) -> Vec<String
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// What other clients find in all sessions of the pooler: they hold them at the same time.
+/// What other clients find in all sessions of the pooler. They hold all sessions at the same time.
 async fn others_find(url: &str) -> Vec<Vec<String>> {
     let mut clients = Vec::new();
     for _ in 0..SESSIONS {
@@ -54,7 +57,7 @@ async fn others_find(url: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// What other clients find through the pooler and not without it, or the other way round.
+/// The differences in what other clients find.
 fn differences(before: &[Vec<String>], after: &[Vec<String>]) -> Vec<String> {
     let missing = |these: &[String], those: &[String]| -> Vec<String> {
         these.iter().filter(|one| !those.contains(one)).cloned().collect()
@@ -62,15 +65,15 @@ fn differences(before: &[Vec<String>], after: &[Vec<String>]) -> Vec<String> {
     before.iter().zip(after).flat_map(|(a, b)| [missing(a, b), missing(b, a)].concat()).collect()
 }
 
-/// A pooler in front of a server, both of the test's own.
+/// A pooler in front of this server.
 fn pooler(server: &mut Postgres, mode: &str, more: &str) -> PgBouncer {
     PgBouncer::start(server, mode, &format!("default_pool_size={SESSIONS}\n{more}"))
 }
 
-/// Does `work` by a URL that leads through a pooler of this mode, and looks for what it left to other clients.
+/// Runs `work` with a URL of a pooler in this mode, and checks that it left nothing to other clients.
 pub(crate) fn left_alone(mode: &str, work: impl FnOnce(&str)) {
     let mut server = Postgres::start();
-    // In session mode a client keeps its session until it goes, and the kit has more clients than that at once.
+    // In session mode a client keeps its session until it disconnects, and the kit has more than `SESSIONS` clients at once.
     let more = if mode == "session" { "default_pool_size=40" } else { "" };
     let pooler = pooler(&mut server, mode, more);
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -80,7 +83,7 @@ pub(crate) fn left_alone(mode: &str, work: impl FnOnce(&str)) {
     assert_eq!(differences(&before, &after), [""; 0]);
 }
 
-/// The store and the outbox do their work through a pooler of this mode, and leave nothing behind.
+/// The store and the outbox work through a pooler in this mode, and leave nothing behind.
 async fn works_through(mode: &str, more: &str) {
     let mut server = Postgres::start();
     let direct = others_find(&server.url()).await;
@@ -115,6 +118,83 @@ async fn a_pooler_in_transaction_mode_gives_no_settings_of_the_store_to_other_cl
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_that_drops_the_startup_options_is_found_out() {
     works_through("transaction", "ignore_startup_parameters=options,extra_float_digits").await;
+}
+
+#[idempotent(key = "{order}", scope = "bank.first", store = store, transaction = tx, crate = ::idem_runtime)]
+async fn first(
+    store: &PostgresStore,
+    tx: &mut Transaction<'_, sqlx::Postgres>,
+    order: u32,
+) -> Result<u32, idem_runtime::Error> {
+    Ok(order)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_call_in_a_transaction_needs_a_second_session_of_the_pooler() {
+    for (sessions, works) in [(1, false), (2, true)] {
+        let mut server = Postgres::start();
+        let pooler = PgBouncer::start(&mut server, "transaction", &format!("default_pool_size={sessions}"));
+        let store = PostgresStore::builder(&pooler.url()).operation_timeout(Duration::from_secs(1));
+        let store = store.connect().await.unwrap();
+        let mut client = another(&pooler.url()).await;
+        let mut tx = client.begin().await.unwrap();
+        let called = first(&store, &mut tx, 7).await;
+        match works {
+            true => assert_eq!(called.unwrap(), 7),
+            false => assert_eq!(called.unwrap_err().kind().as_str(), "store"),
+        }
+    }
+}
+
+/// A user's own statements with sqlx, as the store's page advises.
+async fn own_statements(pool: &PgPool, number: i64) -> sqlx::Result<()> {
+    let mut tx = pool.begin().await?;
+    let insert = sqlx::query("INSERT INTO accounts VALUES ($1)").bind(number).persistent(false);
+    tx.execute(insert).await?;
+    tx.commit().await?;
+    sqlx::raw_sql("SELECT id FROM accounts").fetch_all(pool).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_users_own_pool_of_sqlx_goes_through_a_pooler_as_the_page_says() {
+    let mut server = Postgres::start();
+    let direct = others_find(&server.url()).await;
+    let _ = server.sql("create table accounts (id bigint primary key)");
+    let pooler = pooler(&mut server, "transaction", "");
+    let options = pooler.url().parse::<PgConnectOptions>().unwrap();
+    let refused = options.clone().connect().await.unwrap_err();
+    assert!(refused.to_string().contains("extra_float_digits"), "{refused}");
+    let pool = || {
+        let options = options.clone().extra_float_digits(None);
+        PgPoolOptions::new().max_connections(8).connect_lazy_with(options)
+    };
+    // Two processes have two pools.
+    let pools = [pool(), pool()];
+    let calls = (0..200).map(|number| own_statements(&pools[number % 2], i64::try_from(number).unwrap()));
+    futures_util::future::try_join_all(calls).await.unwrap();
+    assert_eq!(server.sql("select count(*) from accounts"), "200");
+    for pool in pools {
+        pool.close().await;
+    }
+    assert_eq!(differences(&direct, &others_find(&pooler.url()).await), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_that_sqlx_names_meet_those_of_another_client_though_it_caches_none() {
+    let mut server = Postgres::start();
+    let pooler = PgBouncer::start(&mut server, "transaction", "default_pool_size=1");
+    let options = pooler.url().parse::<PgConnectOptions>().unwrap();
+    let options = options.extra_float_digits(None).statement_cache_capacity(0);
+    let named = async || {
+        let mut client = options.connect().await?;
+        let mut tx = client.begin().await?;
+        sqlx::query("SELECT $1").bind(1_i64).execute(&mut *tx).await?;
+        tx.commit().await
+    };
+    named().await.unwrap();
+    let error = named().await.unwrap_err();
+    let code = error.as_database_error().and_then(|error| error.code().map(|code| code.into_owned()));
+    assert_eq!(code.as_deref(), Some("42P05"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,9 @@
-//! Housekeeping of `PostgresStore`: what expired goes in batches, nothing else ever does.
+//! Purges of `PostgresStore`: they delete expired records in batches, and nothing else.
 
 use std::time::{Duration, Instant};
 
 use idem_postgres::PostgresStore;
-use idem_runtime::protocol::{Claim, ClaimAnswer, Owner};
+use idem_runtime::protocol::{Claim, ClaimAnswer, Complete, OnCrash, Owner, Renew, StoredResult, Verdict};
 use idem_runtime::{Key, RecordKey, Scope, Store};
 use idem_test_servers::Postgres;
 
@@ -16,12 +16,12 @@ fn claim() -> Claim {
     Claim::new(Owner::random(), lease, ttl)
 }
 
-/// How many records; `IDEM_PURGE=1000000` asks for more.
+/// How many records; `IDEM_PURGE=1000000` sets more.
 fn count() -> usize {
     std::env::var("IDEM_PURGE").ok().map_or(20_000, |count| count.parse().expect("a number"))
 }
 
-/// Puts `count` records in the place of one that was claimed: every second one is expired.
+/// A table with `count` copies of a claimed record, every second of them expired.
 async fn filled(server: &Postgres, count: usize) -> PostgresStore {
     let store = PostgresStore::builder(&server.url()).table("purged").connect().await.unwrap();
     store.claim(&key("model"), &claim()).await.unwrap();
@@ -74,7 +74,7 @@ async fn several_purges_at_once_delete_each_expired_record_once_and_no_live_one(
     }
     println!("{purged} of {count} in {:?}", begin.elapsed());
     assert_eq!((purged, left(&server)), (count / 2, (0, live)));
-    // Fences rise over all that was deleted, whatever the clock says.
+    // New fences are above all deleted ones, whatever the clock shows.
     let highest =
         server.sql("select value from purged_meta where name = 'fence_floor'").parse::<u64>().unwrap();
     run(
@@ -113,4 +113,67 @@ fn a_purge_looks_at_the_expired_only() {
         }
         assert_eq!(reads(), before);
     });
+}
+
+/// A claim, three renewals and a result for each of a hundred keys. Only updates that find their page full may write the
+/// indexes.
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_and_completions_write_no_index() {
+    let server = Postgres::start();
+    let store = PostgresStore::builder(&server.url()).table("purged").connect().await.unwrap();
+    for n in 0..100 {
+        let on_crash = if n % 2 == 0 { OnCrash::Rerun } else { OnCrash::InDoubt };
+        let (key, claim) = (key(&format!("order {n}")), claim().with_on_crash(on_crash));
+        let ClaimAnswer::Granted(grant) = store.claim(&key, &claim).await.unwrap() else { panic!() };
+        for _ in 0..3 {
+            let lease = Duration::from_secs(120);
+            store.renew(&key, &Renew::new(claim.owner, grant.fence, lease)).await.unwrap();
+        }
+        let result = StoredResult::Value(vec![7; 64].into());
+        let complete =
+            Complete::new(claim.owner, grant.fence, Verdict::Completed, result, Duration::from_secs(60));
+        store.complete(&key, &complete).await.unwrap();
+    }
+    // The server's counters lag behind.
+    let counts = || {
+        let counts = server.sql(
+            "select n_tup_upd || ' ' || n_tup_hot_upd from pg_stat_user_tables where relname = 'purged'",
+        );
+        let (updates, heap_only) = counts.split_once(' ').expect("two numbers");
+        (updates.parse::<u32>().unwrap(), heap_only.parse::<u32>().unwrap())
+    };
+    while counts().0 < 400 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let (updates, heap_only) = counts();
+    assert_eq!(updates, 400);
+    assert!(heap_only >= 380, "{heap_only} of {updates} wrote no index");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_lives_longer_than_its_claim_said_is_deleted_when_it_ends() {
+    let server = Postgres::start();
+    let store = PostgresStore::builder(&server.url()).table("purged").connect().await.unwrap();
+    let second = Duration::from_secs(1);
+    let (renewed, doubted) = (key("renewed"), key("in doubt"));
+    let mut grants = Vec::new();
+    for (key, on_crash) in [(&renewed, OnCrash::Rerun), (&doubted, OnCrash::InDoubt)] {
+        let claim = Claim::new(Owner::random(), second, second).with_on_crash(on_crash);
+        let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await.unwrap() else { panic!() };
+        grants.push((claim.owner, grant.fence));
+    }
+    let (owner, fence) = grants[0];
+    store.renew(&renewed, &Renew::new(owner, fence, Duration::from_secs(3_600))).await.unwrap();
+    // As if their claims had expired, and purges had run since then.
+    let due =
+        || server.sql("select count(*) from purged where purge_at <= extract(epoch from now()) * 1000000");
+    let _ = server.sql("update purged set purge_at = 1");
+    assert_eq!(store.purge(usize::MAX).await.unwrap(), 0);
+    assert_eq!(due(), "0", "both are to be looked at later");
+    assert!(store.get(&renewed).await.unwrap().is_some());
+    assert!(store.get(&doubted).await.unwrap().is_some());
+    let _ = server.sql("update purged set purge_at = 1, expires_at = 1 where expires_at is not null");
+    let _ = server.sql("update purged set purge_at = 1");
+    assert_eq!(store.purge(usize::MAX).await.unwrap(), 1);
+    assert!(store.get(&doubted).await.unwrap().is_some(), "a doubt has no end");
 }

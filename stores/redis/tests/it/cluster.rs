@@ -1,4 +1,4 @@
-//! `RedisStore` on a cluster of three masters: the kit, random histories, and slots that move under load.
+//! Tests of `RedisStore` on a cluster of three masters: the kit, random histories, and slots that move under load.
 
 use crate::support;
 
@@ -21,7 +21,7 @@ async fn connect(cluster: &RedisCluster) -> RedisStore {
 #[test]
 fn a_cluster_keeps_all_rules_of_the_kit() -> Result<(), Violation> {
     let cluster = Arc::new(RedisCluster::start());
-    // What an engine does with a store that is down is the same on any store.
+    // What an engine does with a store that is down does not depend on the store.
     for check in conformance::all().iter().filter(|check| check.theme() != "outage") {
         let cluster = cluster.clone();
         check.run(move || async move {
@@ -82,7 +82,7 @@ async fn slots_that_move_under_load_lose_no_call_and_no_record() {
     for number in 0..500 {
         assert_eq!(replayed(&store, &key(&format!("before/{number}"))).await, b"r");
     }
-    // Retention moved along.
+    // The retention has moved with the key.
     let record = store.get(&key("before/0")).await.unwrap().unwrap();
     assert!(record.ttl == TTL && record.expires_at.is_some());
 }
@@ -101,12 +101,12 @@ async fn a_shard_that_is_down_holds_up_no_other_and_no_process_that_starts() {
     for number in 0..30 {
         let name_of = number.to_string();
         complete(&store, &key(&name_of), b"r").await;
-        // Another node's key is an error there.
+        // A key of another node is an error on this one.
         if first.exists::<_, bool>(name(&name_of)).unwrap_or(false) {
             here.push(name_of);
         }
     }
-    // It is silent and not gone: a client that is refused a connection forgets the node.
+    // The node is silent and not gone, because a client whose connection is refused forgets the node.
     cluster.node(2).signal("-STOP");
     let () = cmd("SCRIPT").arg("FLUSH").query(&mut first).unwrap();
     for number in &here {

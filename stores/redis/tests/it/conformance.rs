@@ -1,5 +1,5 @@
-//! `RedisStore` against the conformance kit: two stores on one server, as two processes have. One server a
-//! theme; each check has a scope of its own.
+//! `RedisStore` against the conformance kit: two stores on one server, as in two processes. There is one server for
+//! each theme, and each check has its own scope.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use idem_redis::RedisStore;
 use idem_test_servers::Redis;
 use idem_testing::conformance::{self, Profile, Subject, Violation};
 
-/// Large enough for what the kit tries, small enough to be tried often.
+/// Large enough for the kit's checks, and small enough to repeat them often.
 const MAX_RESULT_BYTES: usize = 1 << 20;
 
 async fn store(url: &str) -> RedisStore {

@@ -1,4 +1,4 @@
-//! `RedisStore` behind sentinels: the master dies and its replica is promoted.
+//! Tests of `RedisStore` behind sentinels: the master dies and its replica is promoted.
 
 use crate::support;
 
@@ -26,7 +26,7 @@ async fn connect(servers: &RedisSentinel) -> RedisStore {
         .unwrap()
 }
 
-/// The same without a replica to wait for: there is none left after a failover.
+/// The same without waiting for replicas, because none is left after a failover.
 async fn connect_alone(servers: &RedisSentinel) -> RedisStore {
     RedisStore::sentinel(RedisSentinel::SERVICE, servers.urls())
         .operation_timeout(PATIENCE)
@@ -43,7 +43,7 @@ async fn what_a_replica_acknowledged_survives_a_failover_and_calls_go_on() {
     complete(&after, &key("the fast way is open"), b"r").await;
     let (owner, grant) = granted(&store, &key("running")).await;
     servers.master.server().kill();
-    // Asked while there is no master, and answered by the next.
+    // Sent while there is no master, and answered by the next master.
     assert_eq!(replayed(&after, &key("done")).await, b"r");
     servers.until_promoted();
     let done = after.complete(&key("running"), &completion(owner, grant.fence, b"s")).await.unwrap();
@@ -122,7 +122,7 @@ fn a_runtime_that_is_blocked_while_it_connects_keeps_no_other_from_the_sentinels
                 let mut claim = Box::pin(store.claim(&key, &request));
                 let begun = poll_fn(|context| Poll::Ready(claim.as_mut().poll(context))).await;
                 assert!(begun.is_pending());
-                // The connection of this runtime is begun, and then its only thread does something else.
+                // Lets the connection of this runtime begin, and then its only thread does something else.
                 tokio::task::yield_now().await;
                 started.send(()).unwrap();
                 ended.recv().unwrap();

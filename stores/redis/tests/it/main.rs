@@ -6,6 +6,7 @@ mod cluster;
 mod conformance;
 mod failover;
 mod records;
+mod relaxed_claims;
 mod runtimes;
 mod server;
 mod support;

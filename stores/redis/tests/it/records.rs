@@ -1,4 +1,4 @@
-//! What `RedisStore` keeps on its server, and by how many commands.
+//! Tests of what `RedisStore` keeps on its server, and how many commands it needs.
 
 use crate::support;
 
@@ -18,7 +18,7 @@ async fn connect(redis: &Redis) -> RedisStore {
     RedisStore::connect(redis.url()).await.unwrap()
 }
 
-/// How often each command came over a connection; those within scripts are not counted.
+/// How many times each command was sent, not including those inside scripts.
 fn commands(server: &mut Connection) -> Vec<(String, u64)> {
     let info: String = cmd("INFO").arg("commandstats").query(server).unwrap();
     let mut counts: Vec<_> = info
@@ -53,7 +53,7 @@ async fn a_fresh_call_is_two_commands_and_a_replay_is_one() {
     let counts = commands(&mut server);
     let asked: u64 =
         counts.iter().filter(|(name, _)| name == "evalsha" || name == "script|load").map(|(_, n)| n).sum();
-    // A `GET` of the store's own would be one more than the scripts make.
+    // If the store itself sent a `GET`, there would be one more than in the scripts.
     let gets = counts.iter().find(|(name, _)| name == "get").map_or(0, |(_, n)| *n);
     assert_eq!(asked.max(gets), 10, "{counts:?}");
 }
@@ -65,7 +65,7 @@ async fn a_fresh_call_loads_nothing_and_asks_nothing_else() {
     complete(&store, &key("the scripts are loaded"), b"r").await;
     let () = cmd("CONFIG").arg("RESETSTAT").query(&mut server).unwrap();
     complete(&store, &key("a"), b"r").await;
-    // Both scripts read, ask for the time and write.
+    // Both scripts read, get the time and write.
     let all = [("evalsha", 2), ("get", 2), ("set", 2), ("time", 2)];
     assert_eq!(commands(&mut server), all.map(|(name, count)| (name.to_owned(), count)));
 }
@@ -148,7 +148,7 @@ async fn stores_with_different_prefixes_share_nothing() {
     assert_eq!(replayed(&other, &key("a")).await, b"other");
 }
 
-/// A record as it lies on the server, of `owner`, with this state, fence and end.
+/// A record as stored on the server, of `owner`, with this state, fence and expiry.
 fn packed(state: u8, owner: Owner, fence: u64, ends: u64) -> Vec<u8> {
     let mut bytes = vec![1, state, 0, 0];
     bytes.extend(owner.as_bytes());
@@ -222,7 +222,7 @@ async fn a_renewal_and_a_release_write_the_head_of_a_record_and_not_its_steps() 
             let request = RecordStep::new(owner, grant.fence, position, step);
             let answer = store.record_step(&key, &request).await.unwrap();
             assert_eq!(answer, RecordStepAnswer::Recorded);
-            // An answer that was lost: asked again, it is there already.
+            // After a lost answer, the repeated request finds the step recorded.
             assert_eq!(store.record_step(&key, &request).await.unwrap(), RecordStepAnswer::Recorded);
         }
         let before = written();
@@ -242,7 +242,7 @@ async fn a_renewal_and_a_release_write_the_head_of_a_record_and_not_its_steps() 
     }
 }
 
-/// When the server deletes a record, in milliseconds; below 0 for never.
+/// When the server deletes a record, in milliseconds; negative for never.
 fn server_expiry(redis: &Redis, key: &idem_runtime::RecordKey) -> i64 {
     cmd("PEXPIRETIME").arg(name(key.key().as_str())).query(&mut client(&redis.url())).unwrap()
 }

@@ -1,4 +1,4 @@
-//! `RedisStore` and the runtimes of its callers: several, ended ones, blocked ones, and paused time.
+//! Tests of `RedisStore` with the runtimes of its callers: several, ended and blocked ones, and paused time.
 
 use crate::support;
 
@@ -17,7 +17,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// How many connections the server has, ours for looking not counted.
+/// How many connections the server has, not including this test's own.
 fn connections(server: &mut redis::Connection) -> usize {
     let list: String = cmd("CLIENT").arg("LIST").query(server).unwrap();
     list.lines().count() - 1
@@ -60,13 +60,13 @@ fn a_body_that_blocks_the_only_thread_of_its_runtime_keeps_its_claim() {
         let store = store.clone();
         move || {
             runtime().block_on(async {
-                // The fast way is open before the body blocks.
+                // The runtime's own connection is open before the body blocks.
                 for number in 0..20 {
                     complete(&store, &key(&format!("before/{number}")), b"r").await;
                 }
                 let body = || async {
                     started.send(()).unwrap();
-                    // The test's subject: it does not give its thread back.
+                    // The subject of the test: the body does not yield its thread.
                     thread::sleep(SHORT * 4);
                     Ok::<_, Error>("slow".to_owned())
                 };

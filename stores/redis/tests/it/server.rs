@@ -1,5 +1,5 @@
-//! `RedisStore` and what becomes of its server: restarts, lost and late
-//! answers, a full memory, a replica.
+//! Tests of `RedisStore` when something happens to its server: restarts, lost and late answers, a full memory, a
+//! replica.
 
 use crate::support;
 
@@ -51,7 +51,7 @@ async fn without_a_disk_a_restart_forgets_and_fences_still_rise() {
 
 #[tokio::test]
 async fn a_server_that_comes_back_within_the_operation_timeout_is_waited_for() {
-    // With `everysec` a write waits while the disk is busy, and is lost by a kill.
+    // With `everysec`, a write waits while the disk is busy, and a kill loses it.
     let mut redis = Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let store = connect(&redis).await;
     complete(&store, &key("a"), b"r").await;
@@ -60,7 +60,7 @@ async fn a_server_that_comes_back_within_the_operation_timeout_is_waited_for() {
         let store = store.clone();
         async move { replayed(&store, &key("a")).await }
     });
-    // The test's subject: it is away for a moment.
+    // The subject of the test: the server is away for a moment.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!asked.is_finished());
     redis.server().restart();
@@ -73,7 +73,7 @@ async fn a_server_that_is_gone_is_unavailable_within_the_operation_timeout() {
     let store = hasty(&redis.url()).connect().await.unwrap();
     granted(&store, &key("a")).await;
     redis.server().kill();
-    // Each of the two connections that broke may have carried it.
+    // The request may have been sent on each of the two connections that broke.
     for _ in 0..2 {
         store.claim(&key("b"), &claim_request()).await.unwrap_err();
     }
@@ -104,7 +104,7 @@ async fn connections_that_are_cut_lose_no_call() {
         .collect();
     let (mut cut, mut seen) = (0, 0);
     while !calls.iter().all(tokio::task::JoinHandle::is_finished) {
-        // However slow the machine is, something gets through between two cuts.
+        // On any machine, some operations complete between two cuts.
         let now = completed.load(Ordering::Relaxed);
         if std::mem::replace(&mut seen, now) == now {
             tokio::task::yield_now().await;
@@ -168,7 +168,7 @@ async fn a_late_answer_is_an_unknown_outcome_and_the_same_owner_finds_out() {
 async fn a_stopped_server_holds_nobody_up_for_longer_than_the_operation_timeout() {
     let mut redis = Redis::start();
     let store = hasty(&redis.url()).connect().await.unwrap();
-    // Until the caller's own connection is open, and the one on which it is asked.
+    // Repeats until the caller's own connection is open and used.
     for number in 0..20 {
         complete(&store, &key(&number.to_string()), b"r").await;
     }
@@ -187,7 +187,7 @@ async fn a_stopped_server_holds_nobody_up_for_longer_than_the_operation_timeout(
 #[tokio::test]
 async fn a_forget_that_may_have_been_done_is_not_asked_again() {
     let mut redis = Redis::start();
-    // One try takes a third of it.
+    // One try takes a third of this time.
     let time = Duration::from_secs(3);
     let store = RedisStore::builder(redis.url()).operation_timeout(time).connect().await.unwrap();
     complete(&store, &key("a"), b"r").await;
@@ -342,7 +342,7 @@ async fn too_few_replicas_count_as_not_granted_and_not_recorded() {
     let complete = completion(owner, grant.fence, b"r");
     let error = store.complete(&key("b"), &complete).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error:?}");
-    // On another connection too: that it was asked before, and applied, is no acknowledgement.
+    // Also on another connection: that an operation was applied before does not acknowledge it.
     let another = build().connect().await.unwrap();
     assert!(another.complete(&key("b"), &complete).await.unwrap_err().is_outcome_unknown());
     assert!(another.claim(&key("b"), &claim_request()).await.unwrap_err().is_outcome_unknown());
@@ -437,7 +437,7 @@ async fn an_answer_that_was_lost_stays_an_unknown_outcome_when_the_next_try_is_r
     assert_eq!(refused.kind(), StoreErrorKind::Configuration, "{refused:?}");
 }
 
-/// The answer, once the outcome is known.
+/// Repeats a request until its outcome is known.
 async fn known<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> T {
     let begin = Instant::now();
     loop {

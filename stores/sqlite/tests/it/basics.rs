@@ -1,4 +1,4 @@
-//! What any store does, on a SQLite file: records, replays, keys, and opening again.
+//! Tests of what any store does, on a SQLite file: records, replays, keys, and opening again.
 
 use crate::support;
 
@@ -201,7 +201,7 @@ async fn a_record_that_cannot_be_read_fails_alone_and_can_be_forgotten() {
         let error = store.get(&bad).await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{damage}");
         assert!(!error.to_string().contains("bad"), "{error}");
-        // `get` reads it beside the writer, and `release` in the writer; both must say so.
+        // `get` reads with a reader, and `release` with the writer; both must report the damage.
         let release = release_request(Owner::random(), Fence::new(1), ReleaseCause::Failed);
         let (bad_one, ()) = tokio::join!(store.release(&bad, &release), complete(&store, &good, b"y"));
         assert_eq!(bad_one.unwrap_err().kind(), StoreErrorKind::CorruptRecord, "{damage}");

@@ -1,4 +1,4 @@
-//! Many callers and many handles on one file: what is shared, and what is decided once.
+//! Tests of many callers and many handles on one file: what they share, and what is decided once.
 
 use crate::support;
 
@@ -24,8 +24,8 @@ fn lock(path: &Path) -> Connection {
     connection
 }
 
-/// How many transactions the write-ahead log holds: the frames that end one carry the size of the
-/// database (SQLite file format, section 4.1).
+/// How many transactions are in the write-ahead log. The last frame of a transaction has the size of the database
+/// (SQLite file format, section 4.1).
 fn commits(path: &Path) -> usize {
     let log = std::fs::read(path.with_extension("db-wal")).unwrap_or_default();
     let Some(header) = log.get(..32) else { return 0 };
@@ -47,7 +47,7 @@ async fn operations_that_wait_together_are_committed_together() {
         let keys: Vec<_> = (0..count).map(|i| key(&format!("{count}/{i}"))).collect();
         let locked = lock(&path);
         let before = commits(&path);
-        // The lock ends when all of them are on their way.
+        // The lock is released when all of them have been sent.
         let (owners, ()) = join(join_all(keys.iter().map(|key| granted(&store, key))), async {
             locked.execute_batch("ROLLBACK").unwrap();
         })
@@ -96,7 +96,7 @@ async fn a_claim_that_nobody_waits_for_any_more_is_not_granted() {
     drop(locked);
     granted(&store, &key("after")).await;
     assert_eq!(store.get(&key_left).await.unwrap(), None);
-    // Whoever wanted to complete wanted it done.
+    // A dropped `complete` is still applied.
     assert_eq!(store.get(&key("kept")).await.unwrap().unwrap().state, State::Completed);
 }
 
@@ -138,7 +138,7 @@ fn a_runtime_that_ends_with_operations_under_way_takes_nothing_with_it() {
                 }
             });
         }
-        // The handles go with the tasks, on whatever thread drops them last.
+        // The handles are dropped with the tasks, on any thread.
         drop(store);
         runtime.shutdown_background();
     }

@@ -1,10 +1,10 @@
-//! `SqliteStore` against the conformance kit: two stores on one file, as two processes have.
+//! `SqliteStore` against the conformance kit: two stores on one file, as in two processes.
 
 use idem_sqlite::SqliteStore;
 use idem_testing::conformance::{Profile, Subject};
 use idem_testing::conformance_suite;
 
-/// Large enough for what the kit tries, small enough to be tried often.
+/// Large enough for the kit's checks, and small enough to repeat them often.
 const MAX_RESULT_BYTES: usize = 1 << 20;
 
 async fn subject() -> Subject {

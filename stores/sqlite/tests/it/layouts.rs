@@ -1,4 +1,4 @@
-//! A file that an earlier version made, with live records in it, and steps beside their records.
+//! Tests of a file that an earlier version made, with live records in it, and of steps beside their records.
 
 use crate::support;
 
@@ -31,10 +31,17 @@ async fn a_file_of_the_first_layout_keeps_its_records_and_takes_steps() {
     let path = folder.path().join("idem.db");
     first_layout(&path);
     let store = SqliteStore::open(&path).unwrap();
-    assert_eq!(layout(&path), 3);
+    assert_eq!(layout(&path), 4);
     assert_eq!(replayed(&store, &key("done")).await, b"receipt\0");
     assert_eq!(store.claim(&key("doubt"), &claim_request()).await.unwrap(), ClaimAnswer::InDoubt);
     assert_eq!(store.get(&key("over")).await.unwrap(), None);
+    store.purge(100).await.unwrap();
+    let over = "SELECT count(*) FROM idem_records WHERE key = 'over'";
+    assert_eq!(
+        sqlite(&path).query_row(over, (), |row| row.get::<_, i64>(0)),
+        Ok(0),
+        "found without a `purge_at`"
+    );
     let running = store.get(&key("in flight")).await.unwrap().unwrap();
     assert_eq!((running.state, running.owner, running.attempt), (State::InFlight, owner(), 2));
 
@@ -60,7 +67,7 @@ async fn steps_leave_the_file_when_their_record_is_completed_forgotten_purged_or
             assert_eq!(store.record_step(&key, &request).await.unwrap(), RecordStepAnswer::Recorded);
         }
         assert_eq!(steps_left(&path), 3, "{end}");
-        let expire = format!("UPDATE idem_records SET expires_at = 1 WHERE key = '{end}'");
+        let expire = format!("UPDATE idem_records SET expires_at = 1, purge_at = 1 WHERE key = '{end}'");
         match end {
             "completed" => {
                 let completion = completion(owner, grant.fence, b"receipt");
@@ -82,14 +89,14 @@ async fn steps_leave_the_file_when_their_record_is_completed_forgotten_purged_or
     }
 }
 
-/// A process of the version before has the file open while this one changes its layout.
+/// A process of the previous version has the file open while this one migrates the layout.
 #[tokio::test]
 async fn a_process_that_knows_of_no_steps_leaves_none_behind() {
     let folder = folder();
     let path = folder.path().join("idem.db");
     first_layout(&path);
     let earlier = sqlite(&path);
-    // Its statement, which names the columns it knows.
+    // The statement of the previous version, with the columns that it knows.
     let put = "INSERT INTO idem_records (scope, key, state, owner, fence, attempt, recovered, on_crash, \
                lease_until, retry_at, ttl, created_at, completed_at, expires_at, result) \
                SELECT scope, key, ?2, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, ttl, \
@@ -143,7 +150,7 @@ async fn no_step_is_read_by_what_needs_none() {
         for position in 0..3 {
             assert_eq!(store.record_step(&key, &step(position)).await.unwrap(), RecordStepAnswer::Recorded);
         }
-        // A step that cannot be read shows who reads it.
+        // A damaged step shows which operations read it.
         let damage = "UPDATE idem_steps SET tombstone = 'none' WHERE key = ?1 AND position <> 2";
         sqlite(&path).execute(damage, [end]).unwrap();
         assert_eq!(store.renew(&key, &renewal(owner, grant.fence)).await.unwrap(), RenewAnswer::Held);

@@ -1,4 +1,4 @@
-//! Tools that look at what another program keeps change nothing of it.
+//! Tests that tools that examine the file of another program change nothing in it.
 
 use idem_runtime::StoreErrorKind;
 use idem_sqlite::SqliteStore;

@@ -1,7 +1,7 @@
-//! Several processes on one file, and processes that are killed.
+//! Tests of several processes on one file, and of processes that are killed.
 //!
-//! A test starts this binary again for the one test `child`, which is something else when told so
-//! by the environment.
+//! A test starts this binary again with only the test `child`, which acts as a child process if an environment variable
+//! says so.
 
 use crate::support;
 
@@ -20,7 +20,7 @@ use support::*;
 const ROLE: &str = "IDEM_TEST_ROLE";
 const FILE: &str = "IDEM_TEST_FILE";
 
-/// What children say, told from what the test harness says.
+/// The prefix that separates a child's output from that of the test harness.
 const SAY: &str = "says: ";
 
 fn say(word: &str) {
@@ -45,7 +45,7 @@ fn start(role: &str, path: &Path) -> Child {
     command(role, path).spawn().unwrap()
 }
 
-/// What a child says, word by word, until it ends.
+/// The words that a child prints, until it ends.
 fn words(child: &mut Child) -> impl Iterator<Item = String> + use<> {
     BufReader::new(child.stdout.take().unwrap())
         .lines()
@@ -91,7 +91,7 @@ async fn race(path: &Path) {
     }
 }
 
-/// Completes ever new keys in eight tasks, and says each once it is acknowledged.
+/// Completes new keys in eight tasks, and prints each key after its acknowledgement.
 async fn stream(path: &Path) {
     let store = SqliteStore::open(path).unwrap();
     let pid = std::process::id();
@@ -118,7 +118,7 @@ fn open(path: &Path) {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
-/// Completes ever new keys until it cannot, then says how it ended.
+/// Completes new keys until that fails, then prints how it ended.
 async fn fill(path: &Path) {
     let store = SqliteStore::open(path).unwrap();
     for i in 0.. {
@@ -151,7 +151,7 @@ fn ten_processes_that_find_the_first_layout_at_once_all_succeed_and_share_it() {
     }
 }
 
-/// Lets so many processes open a file at once that was prepared, and race on its keys.
+/// Lets this number of processes open a prepared file at once, and race on its keys.
 fn all_share_one_file(processes: usize, prepare: impl Fn(&Path)) {
     {
         let folder = folder();
@@ -212,7 +212,7 @@ async fn what_was_acknowledged_survives_kill_9() {
                 std::thread::spawn(move || words.collect::<Vec<_>>())
             })
             .collect();
-        // Killed when the first has said enough, at whatever it is doing then.
+        // The children are killed after they have completed enough keys, at any point of their work.
         while count(&path) < round * 400 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -248,8 +248,8 @@ fn count(path: &Path) -> i64 {
 async fn writes_that_the_system_refuses_are_errors_and_lose_nothing() {
     let folder = folder();
     let path = folder.path().join("idem.db");
-    // A limit on the size of files is refused by the system as a full disk is; the signal that
-    // comes with it is ignored.
+    // With a limit on file sizes, the system refuses writes as with a full disk. The signal that it sends too is
+    // ignored.
     let mut limited = Command::new("sh");
     limited
         .args(["-c", "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\""])

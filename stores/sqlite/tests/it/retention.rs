@@ -1,4 +1,4 @@
-//! What leaves the file and what must not, and fences that rise all the same.
+//! Tests of which records leave the file and which must not, and that fences rise in any case.
 
 use crate::support;
 
@@ -20,7 +20,7 @@ fn change(path: &Path, sql: &str) -> usize {
     sqlite(path).execute(sql, ()).unwrap()
 }
 
-/// Polls until it is so, for a bounded time.
+/// Polls a condition for a bounded time.
 async fn eventually(what: &str, so: impl Fn() -> bool) {
     let started = Instant::now();
     while !so() {
@@ -43,7 +43,7 @@ async fn purge_deletes_what_is_over_up_to_its_limit_and_nothing_live() {
         .execute_batch(
             "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \
              INSERT INTO idem_records SELECT scope, 'over/' || i, state, owner, fence, attempt, recovered, on_crash, \
-             lease_until, retry_at, ttl, fingerprint, tombstone, created_at, completed_at, i, result, steps \
+             lease_until, retry_at, ttl, fingerprint, tombstone, created_at, completed_at, i, result, steps, i \
              FROM idem_records, n WHERE key = 'live/0'",
         )
         .unwrap();
@@ -110,7 +110,7 @@ async fn an_expired_record_is_absent_before_it_is_deleted() {
     let key = key("a");
     complete(&store, &key, b"x").await;
     let fence = store.get(&key).await.unwrap().unwrap().fence;
-    change(&path, "UPDATE idem_records SET expires_at = 1");
+    change(&path, "UPDATE idem_records SET expires_at = 1, purge_at = 1");
     assert_eq!(store.get(&key).await.unwrap(), None);
     assert!(!store.forget(&key).await.unwrap());
     let (_, grant) = granted(&store, &key).await;
@@ -133,7 +133,7 @@ async fn fences_rise_across_forget_and_purge_though_the_clock_stepped_back() {
     assert_eq!(i64::try_from(grant.fence.get()).unwrap(), ahead + 1);
 
     set_ahead(ahead + 10);
-    change(&path, "UPDATE idem_records SET expires_at = 1");
+    change(&path, "UPDATE idem_records SET expires_at = 1, purge_at = 1");
     // Unless the store did it by itself meanwhile.
     store.purge(10).await.unwrap();
     assert_eq!(count(&path, "true"), 0);
@@ -143,7 +143,7 @@ async fn fences_rise_across_forget_and_purge_though_the_clock_stepped_back() {
     assert_eq!(i64::try_from(grant.fence.get()).unwrap(), ahead + 11);
 
     set_ahead(ahead + 20);
-    change(&path, "UPDATE idem_records SET expires_at = 1");
+    change(&path, "UPDATE idem_records SET expires_at = 1, purge_at = 1");
     let (_, grant) = granted(&store, &key("a")).await;
     assert!(i64::try_from(grant.fence.get()).unwrap() > ahead + 20);
 }

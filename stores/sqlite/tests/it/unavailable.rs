@@ -1,5 +1,5 @@
-//! The file locked, removed, replaced, damaged, full or somebody else's: a typed error in time,
-//! nothing created or destroyed, and afterwards everything is still there.
+//! Tests of a file that is locked, removed, replaced, damaged, full or of another program: there is a typed error in
+//! time, nothing is created or destroyed, and afterwards everything is still there.
 
 use crate::support;
 
@@ -15,7 +15,7 @@ use rusqlite::Connection;
 use support::*;
 
 const PATIENCE: Duration = Duration::from_millis(300);
-/// An operation fails this much later than its patience at most.
+/// An operation fails at most this long after its timeout.
 const BOUND: Duration = Duration::from_secs(4);
 
 fn impatient(path: &Path) -> SqliteStore {
@@ -28,7 +28,7 @@ fn lock(path: &Path) -> Connection {
     connection
 }
 
-/// Every file of a folder with what is in it.
+/// Every file of a folder with its content.
 fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files: Vec<_> = fs::read_dir(folder)
         .unwrap()
@@ -39,7 +39,7 @@ fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// Refused, and the folder is as it was, byte for byte.
+/// Checks that opening is refused and the folder is unchanged, byte for byte.
 fn refused(path: &Path) -> StoreError {
     let before = contents(path.parent().unwrap());
     let error = SqliteStore::builder(path).busy_timeout(PATIENCE).open().unwrap_err();
@@ -140,7 +140,7 @@ async fn operations_that_come_one_after_another_are_all_answered_in_time_under_a
 fn opening_a_locked_file_waits_and_then_is_an_error() {
     let folder = folder();
     let path = folder.path().join("new.db");
-    // A file that is not laid out yet, so that opening must write.
+    // A file without a layout, so that opening must write.
     let locked = Connection::open(&path).unwrap();
     locked.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let started = Instant::now();
@@ -245,7 +245,7 @@ async fn the_log_of_the_file_before_is_not_played_into_the_one_in_its_place() {
 
     let store = impatient(&path);
     complete(&store, &key("in first"), b"first").await;
-    // As an operator does who forgets the log.
+    // As an operator who forgets the log would do.
     fs::rename(&path, folder.path().join("kept.db")).unwrap();
     fs::rename(&backup, &path).unwrap();
     all_operations_are_unavailable(&store).await;
@@ -321,7 +321,7 @@ fn another_programs_log_is_not_moved_into_its_database() {
     let (folder, aside) = (folder(), folder());
     let theirs = Connection::open(aside.path().join("theirs.db")).unwrap();
     theirs.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE users (name)").unwrap();
-    // As after a crash: a log that was not taken over.
+    // A log that was not checkpointed, as after a crash.
     for name in ["theirs.db", "theirs.db-wal"] {
         fs::copy(aside.path().join(name), folder.path().join(name)).unwrap();
     }
@@ -544,12 +544,12 @@ async fn a_purge_that_fails_does_not_stop_anything_else() {
     sqlite(&path)
         .execute_batch(
             "CREATE TRIGGER t BEFORE DELETE ON idem_records BEGIN SELECT raise(ABORT, 'no'); END; \
-             UPDATE idem_records SET expires_at = 1",
+             UPDATE idem_records SET expires_at = 1, purge_at = 1",
         )
         .unwrap();
     let started = Instant::now();
     let mut i = 0;
-    // Longer than until the next purge.
+    // Waits longer than until the next purge.
     while started.elapsed() < Duration::from_millis(2_500) {
         complete(&store, &key(&format!("{i}")), b"y").await;
         i += 1;

@@ -17,7 +17,7 @@ use idem_runtime::protocol::{Claim, ClaimAnswer, Complete, Grant, Owner, StoredR
 use idem_runtime::{Key, RecordKey, Scope, Store};
 use idem_test_servers::Aws;
 
-/// A client with connections of its own.
+/// A client with its own connections.
 pub fn client(aws: &Aws) -> Client {
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -28,12 +28,12 @@ pub fn client(aws: &Aws) -> Client {
     Client::from_conf(config.build())
 }
 
-/// Counts what is sent.
+/// Counts the requests that are sent.
 #[derive(Clone, Debug, Default)]
 pub struct Requests(Arc<AtomicUsize>);
 
 impl Requests {
-    /// How many since this was last asked.
+    /// How many requests since the last call.
     pub fn taken(&self) -> usize {
         self.0.swap(0, Ordering::SeqCst)
     }
@@ -55,7 +55,7 @@ impl Intercept for Requests {
     }
 }
 
-/// A client that is counted.
+/// A client whose requests are counted.
 pub fn counted(aws: &Aws) -> (Client, Requests) {
     let requests = Requests::default();
     let config = client(aws).config().to_builder().interceptor(requests.clone());

@@ -1,4 +1,4 @@
-//! Stores on a MariaDB server of the test's own.
+//! Stores on a MariaDB server that the test starts.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
@@ -13,23 +13,23 @@ use idem_runtime::{Key, RecordKey, Scope, Store as _};
 use idem_test_servers::MariaDb;
 use idem_testing::conformance::{Profile, Subject};
 
-/// Large enough for what the kit tries, small enough to be tried often.
+/// Large enough for the kit's results, small enough for a test of the limit.
 const MAX_RESULT_BYTES: usize = 1 << 20;
 
-/// A table nobody else has.
+/// A new table name.
 pub(crate) fn new_table() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Two stores on a new table, as two processes have.
+/// Two stores on a new table, as in two processes.
 pub(crate) async fn subject(url: String) -> Subject {
     let table = new_table();
     let open = || {
         let builder = MySqlStore::builder(&url).table(&table).max_result_bytes(MAX_RESULT_BYTES);
         builder.connections(2).connect()
     };
-    // Servers of other tests are busy at the same time.
+    // Other tests load the machine at the same time.
     let profile = Profile::real_clock().short(Duration::from_millis(200));
     Subject::new(open().await.unwrap(), profile).handle(open().await.unwrap())
 }
@@ -39,7 +39,7 @@ pub(crate) async fn store(url: &str) -> MySqlStore {
     builder(url).connect().await.unwrap()
 }
 
-/// As [`store`], yet to be set up.
+/// The builder of [`store`].
 pub(crate) fn builder(url: &str) -> MySqlStoreBuilder {
     MySqlStore::builder(url).table(new_table())
 }
@@ -74,7 +74,7 @@ pub(crate) async fn record(store: &MySqlStore, name: &str, result: impl Into<Vec
     assert_eq!(done, CompleteAnswer::Done);
 }
 
-/// What a duplicate is given.
+/// The result that a duplicate gets.
 pub(crate) async fn replayed(store: &MySqlStore, name: &str) -> Option<Vec<u8>> {
     match store.claim(&key(name), &claim(Owner::random())).await.unwrap() {
         ClaimAnswer::Replay(Replay { result: StoredResult::Value(bytes), .. }) => Some(bytes.to_vec()),

@@ -1,4 +1,4 @@
-//! Wakes the workers when something was enqueued.
+//! Wakes the workers when a message was enqueued.
 
 use std::future::pending;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use super::super::handle::Outbox;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Rings for each commit that says so, and whenever one may have been missed.
+/// Rings after each `NOTIFY`, and whenever one may have been missed.
 ///
-/// What fails here costs time, no message: the workers look at the outbox by themselves, too.
+/// A failure here delays messages, but loses none: the workers also poll the outbox.
 pub(super) async fn listen(outbox: &Outbox, ring: &Notify) {
     let pauses = || {
         ExponentialBuilder::new()
@@ -28,7 +28,7 @@ pub(super) async fn listen(outbox: &Outbox, ring: &Notify) {
     let mut left = pauses();
     loop {
         if outbox.0.connector.is_shared() {
-            // A pooler would give the server's notifications to whoever has the session then.
+            // A pooler would pass the server's notifications to the client that has the session at that time.
             return pending().await;
         }
         let mut heard = false;
@@ -41,7 +41,7 @@ pub(super) async fn listen(outbox: &Outbox, ring: &Notify) {
 }
 
 async fn hear(outbox: &Outbox, ring: &Notify, heard: &mut bool) -> Result<(), sqlx::Error> {
-    // A pool of one, as the listener takes its connection from one.
+    // `PgListener` needs a pool, so this is a pool of one connection.
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .max_lifetime(None)
@@ -54,7 +54,7 @@ async fn hear(outbox: &Outbox, ring: &Notify, heard: &mut bool) -> Result<(), sq
     listener.eager_reconnect(false);
     listener.listen(&outbox.0.names.channel).await?;
     ring.notify_one();
-    // Nothing means that the connection is gone, and with it what it might have told.
+    // `None` means that the connection was lost, and perhaps notifications with it.
     while listener.try_recv().await?.is_some() {
         *heard = true;
         ring.notify_one();

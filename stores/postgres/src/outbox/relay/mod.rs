@@ -1,8 +1,8 @@
-//! The relay: settings, and what runs side by side in it.
+//! The relay: its settings, and its concurrent parts.
 //!
-//! Any number of relays share an outbox. A topic is one relay's for a lease, by a row that every relay can see; so
-//! no connection and no transaction need live as long as a publish. `worker` has one topic at a time, `turn` is what
-//! it does with it, `settled` knows which messages can have none before them that is yet to be seen, `listen` wakes.
+//! Any number of relays share an outbox. A relay has a topic for the time of a lease, by a row that every relay can see. So
+//! no connection and no transaction need last as long as a publish. A `worker` serves one topic at a time, `turn` publishes that
+//! topic's messages, `settled` finds out up to which message none can appear any more, `listen` wakes the workers.
 
 mod listen;
 mod settings;
@@ -24,19 +24,19 @@ use super::error::OutboxError;
 use super::handle::Outbox;
 use super::publisher::Publisher;
 
-/// The longest time that can be said.
+/// The upper limit of all times.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Publishes what is in an [`Outbox`]: in each topic in the order in which it was enqueued, at least once, always
-/// under the same id.
+/// Publishes the messages of an [`Outbox`]: at least once, always under the same id, and in each topic in the order in which they
+/// were enqueued.
 ///
-/// Run as many as you like, in any processes. Several share the topics; one topic is published by one of them at a
-/// time. When one goes away in the midst of a topic, another takes it over when its [`lease`](Self::lease) is over, and
-/// publishes again what was not noted: at most the last [`batch`](Self::batch). The first time each message
-/// comes, it comes in order; repeats may come after later messages.
+/// Run any number of relays, in any processes. They share the topics; each topic is published by one of them at a
+/// time. When a relay dies, another takes over its topics when the [`lease`](Self::lease) has expired, and
+/// publishes the messages again that were not recorded as published: at most the last [`batch`](Self::batch). The first delivery of
+/// each message is in order; repeats may come after later messages.
 ///
-/// It has up to [`topics`](Self::topics) + 1 connections of its own, opened when they are needed. What fails in the
-/// database is tried again until it does not.
+/// A relay has up to [`topics`](Self::topics) + 1 connections of its own, opened when they are needed. It retries failures of the
+/// database without a limit.
 #[must_use]
 pub struct Relay<P> {
     outbox: Outbox,
@@ -62,76 +62,76 @@ impl<P: Publisher> Relay<P> {
         Self { outbox, publisher, settings }
     }
 
-    /// How many topics are published at a time, from 1 to 64; 4 if not set.
+    /// How many topics are published at a time, from 1 to 64; 4 unless set.
     pub const fn topics(mut self, most: usize) -> Self {
         self.settings.topics = most;
         self
     }
 
-    /// How many messages are read, and noted as published, at a time, from 1 to 1,000; 32 if not set. It bounds the
-    /// memory they take, and how many are published again after a crash.
+    /// How many messages are read, and recorded as published, at a time, from 1 to 1,000; 32 unless set. It limits the
+    /// memory that they take, and how many are published again after a crash.
     pub const fn batch(mut self, messages: usize) -> Self {
         self.settings.batch = messages;
         self
     }
 
-    /// How long to wait before the outbox is looked at again, if nothing wakes the relay; 1 second if not set.
+    /// How often the relay looks for messages if nothing wakes it; every second unless set.
     pub const fn poll_interval(mut self, interval: Duration) -> Self {
         self.settings.poll_interval = interval;
         self
     }
 
-    /// How long one call of the publisher may take; 10 seconds if not set. A call that takes longer is dropped, and
-    /// means what [`PublishError::unavailable`](super::PublishError::unavailable) means.
+    /// How long one call of the publisher may take; 10 seconds unless set. A call that takes longer is dropped, and
+    /// counts as [`PublishError::unavailable`](super::PublishError::unavailable).
     pub const fn publish_timeout(mut self, timeout: Duration) -> Self {
         self.settings.publish_timeout = timeout;
         self
     }
 
-    /// After how long without a sign of this relay another may take over its topics; 30 seconds if not set. At least
+    /// How long this relay may be silent before another takes over its topics; 30 seconds unless set. At least
     /// twice the [`publish_timeout`](Self::publish_timeout).
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self
     }
 
-    /// How long a topic is left alone after a failure: `first`, doubled each time up to `longest`, and up to as much
-    /// again at random; 500 milliseconds and 1 minute if not set.
+    /// The pause of a topic after a failure: `first`, doubled each time up to `longest`, plus a random part of up to the same
+    /// length; 500 milliseconds and 1 minute unless set.
     pub const fn backoff(mut self, first: Duration, longest: Duration) -> Self {
         (self.settings.first_pause, self.settings.longest_pause) = (first, longest);
         self
     }
 
-    /// How often a message may fail before it is set aside; 10 if not set. What is
-    /// [unavailable](super::PublishErrorKind::Unavailable) does not count. A message in whose publishing relays go away again and
-    /// again (it ends the process) counts too, from the second time.
+    /// How often a message may fail before it is set aside; 10 unless set. Failures of kind
+    /// [unavailable](super::PublishErrorKind::Unavailable) do not count. If relays die again and again while they publish a
+    /// message (it may crash the process), that counts too, from the second time.
     pub const fn max_attempts(mut self, attempts: u32) -> Self {
         self.settings.max_attempts = attempts;
         self
     }
 
-    /// What becomes of later messages when one is set aside; they go on if not set.
+    /// What happens to later messages of a topic when one is set aside; they are published unless set.
     pub const fn on_poison(mut self, on_poison: OnPoison) -> Self {
         self.settings.on_poison = on_poison;
         self
     }
 
-    /// For how long a message is kept after it was published, until [`Outbox::purge`] deletes it; if not set, it is deleted
+    /// How long a message is kept after it was published; [`Outbox::purge`] deletes it then. Unless set, it is deleted
     /// at once. While it is kept, its id cannot be enqueued again.
     pub const fn keep_published(mut self, time: Duration) -> Self {
         self.settings.keep = time;
         self
     }
 
-    /// Runs until `shutdown` is ready: then what is being published is finished (within the
-    /// [`publish_timeout`](Self::publish_timeout)) and noted, and the topics are free for others at once.
+    /// Runs until `shutdown` is ready. Then it finishes the messages that are being published (within the
+    /// [`publish_timeout`](Self::publish_timeout)), records them, and frees its topics for other relays at once.
     ///
-    /// It needs a tokio runtime with time and I/O enabled. Dropped before its end, it leaves its topics to others after the
-    /// [`lease`](Self::lease). The publisher is called from this future: one that blocks its thread holds up all topics.
+    /// It needs a tokio runtime with time and I/O enabled. If the future is dropped before its end, other relays get its topics
+    /// after the [`lease`](Self::lease). The publisher is called from this future: if it blocks its thread, it holds up all topics.
     ///
     /// # Errors
     ///
-    /// [`OutboxError::Configuration`], at once, if a setting is out of its range. Nothing else ends it.
+    /// [`OutboxError::Configuration`], at once, if a setting is out of its range. No other error ends it.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), OutboxError> {
         self.check()?;
         let (stop, stopped) = watch::channel(false);
@@ -146,7 +146,7 @@ impl<P: Publisher> Relay<P> {
             std::future::pending::<()>().await;
         };
         let beside = join(stopping, listen::listen(&self.outbox, &ring));
-        // In this order, so that what is to stop does not begin another message.
+        // `beside` is polled first, so that the workers see the shutdown before they begin another message.
         select(pin!(beside), pin!(join_all(workers))).await;
         Ok(())
     }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 
-/// What becomes of the later messages of a topic when one is set aside.
+/// What happens to the later messages of a topic when one is set aside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnPoison {
-    /// They are published: the topic goes on without it.
+    /// They are published: the topic continues without it.
     #[default]
     GoOn,
-    /// They wait until somebody decides by [`Outbox::retry`](super::Outbox::retry) or [`Outbox::discard`](super::Outbox::discard).
+    /// They wait for a person's [`Outbox::retry`](super::Outbox::retry) or [`Outbox::discard`](super::Outbox::discard).
     Block,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// How long to leave a topic alone that failed for the `failures`th time in a row.
+    /// The pause of a topic that failed for the `failures`th time in a row.
     pub(super) fn pause(&self, failures: u32) -> Duration {
         let index = usize::try_from(failures.saturating_sub(1)).unwrap_or(usize::MAX).min(64);
         ExponentialBuilder::new()

@@ -1,10 +1,9 @@
-//! Which messages may be published: those that no message can come before any more.
+//! Finds out which messages may be published: those before which no other message can appear any more.
 //!
-//! Numbers are given when a message is enqueued, and seen when it is committed: a transaction that is still open may
-//! have a lower number than one that is seen. It shows by a lock that it shares with the others of its
-//! topic and took before its number. So: see what is there, up to a bound; then see who has the lock. When
-//! all of those are over, every message up to the bound is there for good or never will be. Those who come later have
-//! higher numbers.
+//! A message gets its number when it is enqueued, and becomes visible when its transaction commits. So an open transaction may
+//! have a lower number than a visible message. Each transaction takes a shared lock of its topic before it takes a number. So
+//! this reads the visible messages up to a bound, and then the holders of the lock. When all of those have ended, every message up
+//! to the bound is either visible or will never be. Later transactions get higher numbers.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -19,20 +18,20 @@ use idem_core::StoreError;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// How the server names a transaction that was prepared for a commit in two phases, by whatever name it was known.
+/// The prefix of the server's name for a transaction that was prepared for a two-phase commit.
 const PREPARED: &str = "-1/";
 
-/// What a topic waits for.
+/// The transactions that a topic waits for.
 #[derive(Clone, Debug)]
 struct Waiting {
     bound: i64,
-    /// When the server was started. What was seen before a restart is not to be relied on.
+    /// When the server was started. After a restart, what was read before does not count.
     started: i64,
     transactions: Vec<String>,
     pause: Duration,
 }
 
-/// What the relay's workers know of open transactions, for the next of them that has the topic.
+/// The open transactions by topic, which the workers of a relay share.
 #[derive(Debug, Default)]
 pub(super) struct Waits(Mutex<HashMap<String, Waiting>>);
 
@@ -46,18 +45,18 @@ impl Waits {
     }
 }
 
-/// What may be published of a topic.
+/// Which messages of a topic may be published.
 #[derive(Debug, PartialEq)]
 pub(super) enum Settled {
-    /// There is nothing.
+    /// There are no messages.
     Nothing,
-    /// What is there up to this number.
+    /// All up to this number.
     UpTo(i64),
-    /// Nothing yet: so many transactions are open. Look again after that.
+    /// None yet: this many transactions are open. Look again after this time.
     Open(usize, Duration),
 }
 
-/// Finds out what may be published of a topic, of about its first `batch` messages.
+/// Finds out which of about the first `batch` messages of a topic may be published.
 pub(super) async fn settled(
     outbox: &Inner,
     link: &Link,
@@ -90,7 +89,7 @@ pub(super) async fn settled(
     })
 }
 
-/// The bound, if nobody is left to wait for; else what to wait for, or nothing if it is to be begun anew.
+/// The bound, if no transaction is left to wait for. Otherwise those to wait for, or `None` to begin again.
 fn judge(waiting: &Waiting, holders: Vec<String>, started: i64) -> Result<i64, Option<Waiting>> {
     if waiting.started != started {
         return Err(None);

@@ -22,17 +22,17 @@ use crate::outbox::link::column;
 use idem_core::StoreError;
 use idem_core::protocol::Owner;
 
-/// The shortest time between two looks.
+/// The shortest pause between two looks at the outbox.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// At how many topics a claim looks first, and by how much more each time.
+/// How many topics a claim reads first, and the factor by which that grows each time.
 const FEW_TOPICS: i32 = 64;
 const MORE_TOPICS: i32 = 8;
 
-/// What a look at some topics gave.
+/// The result of a look at some topics.
 struct Window {
     topic: Option<Topic>,
-    /// Where to go on; nothing where no topic is left.
+    /// Where to continue; `None` after the last topic.
     last: Option<String>,
     made: i64,
 }
@@ -43,11 +43,11 @@ pub(super) struct Worker<'r, P> {
     pub(super) settings: &'r Settings,
     pub(super) waits: &'r Waits,
     pub(super) link: Link,
-    /// Nobody else's: so a topic whose release was not heard of can be had again at once.
+    /// Unique to this worker: so it can claim a topic again at once whose release got no answer.
     pub(super) owner: Owner,
-    /// What was published and is yet to be noted.
+    /// Messages that were published and are not recorded as such yet.
     pub(super) published: Vec<(i64, MessageId)>,
-    /// The last topic that a claim looked at; empty before the first.
+    /// The last topic that a claim read; empty before the first.
     looked_at: String,
     ring: &'r Notify,
     failures: u32,
@@ -81,7 +81,7 @@ impl<'r, P: Publisher> Worker<'r, P> {
         }
     }
 
-    /// Publishes until it is told to stop.
+    /// Publishes until `stopped` is true.
     pub(super) async fn work(mut self, mut stopped: watch::Receiver<bool>) {
         while !*stopped.borrow() {
             let pause = match self.round(&stopped).await {
@@ -92,7 +92,7 @@ impl<'r, P: Publisher> Worker<'r, P> {
                 Err(error) => {
                     report::relay_failed(&error);
                     self.failures = self.failures.saturating_add(1);
-                    // What cannot be done now may be in a while, a missing right or table included.
+                    // Retries every error, also a missing right or table: a person may mend it.
                     Some(self.settings.pause(self.failures))
                 }
             };
@@ -101,30 +101,30 @@ impl<'r, P: Publisher> Worker<'r, P> {
                 let _ = timeout(pause.max(SHORTEST_PAUSE), select(rung, changed)).await;
             }
         }
-        // What fails now is done again by another.
+        // After a failure here another relay publishes these messages again.
         let _ = self.note().await;
         self.link.close().await;
     }
 
-    /// Serves the topic that has waited longest, or says for how long there is none.
+    /// Serves the next topic, or returns how long there is none.
     async fn round(&mut self, stopped: &watch::Receiver<bool>) -> Result<Option<Duration>, StoreError> {
         self.note().await?;
         let Some(topic) = self.claim().await? else { return self.look().await };
-        // There may be one for another worker.
+        // There may be a topic for another worker.
         self.ring.notify_one();
         Turn::new(self, topic).serve(stopped).await?;
         Ok(None)
     }
 
-    /// The next topic to serve. It looks at a few after those that it looked at before, and at more and more if they are all
-    /// taken, until it has seen all: however many topics are pending, the next is found soon.
+    /// The next topic to serve. It reads a few topics after those that it read before. If all are taken, it reads more and
+    /// more, until it has seen all: so it finds the next one fast, however many topics are pending.
     async fn claim(&mut self) -> Result<Option<Topic>, StoreError> {
         let mut most = FEW_TOPICS;
         let mut from_the_first = self.looked_at.is_empty();
         loop {
             let Window { topic, last, made } = self.claim_after(most).await?;
             if topic.is_none() && made > 0 {
-                // Those that are new can be had now.
+                // New topics can be claimed now.
                 continue;
             }
             self.looked_at = last.unwrap_or_default();
@@ -161,7 +161,7 @@ impl<'r, P: Publisher> Worker<'r, P> {
         Ok(Window { topic: Some(topic), last, made })
     }
 
-    /// Makes topics that are new; else says for how long there is nothing to do, unless something wakes.
+    /// Creates the rows of new topics. If there are none, returns how long there is nothing to do.
     async fn look(&self) -> Result<Option<Duration>, StoreError> {
         let rows = self.link.ask(|| statement(&self.outbox.0.statements.look)).await?;
         let Some(row) = rows.first() else { return Ok(Some(self.settings.poll_interval)) };
@@ -173,7 +173,7 @@ impl<'r, P: Publisher> Worker<'r, P> {
         Ok(Some(due.min(self.settings.poll_interval)))
     }
 
-    /// Notes what was published.
+    /// Records the published messages.
     pub(super) async fn note(&mut self) -> Result<(), StoreError> {
         if self.published.is_empty() {
             return Ok(());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use idem_postgres::PostgresStore;
 use idem_postgres::outbox::Outbox;
-use idem_test_servers::Postgres;
+use idem_test_servers::{PgBouncer, Postgres};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -48,13 +48,14 @@ pub(crate) enum Then {
     Fail,
     FailForGood,
     Panic,
-    /// Waits, after it has said that it has begun.
+    /// Reports that it has begun, and then waits.
     Wait(Arc<Notify>),
-    /// Runs a statement, whatever comes of it.
+    /// Runs a statement, and ignores its result.
     Run(&'static str),
 }
 
 pub(crate) struct Bank {
+    pooler: Option<PgBouncer>,
     pub(crate) server: Postgres,
     pub(crate) store: PostgresStore,
     pub(crate) outbox: Outbox,
@@ -62,21 +63,39 @@ pub(crate) struct Bank {
 
 impl Bank {
     pub(crate) async fn open() -> Self {
-        Self::at(Postgres::start(), None).await
+        Self::behind(Postgres::start(), None).await
     }
 
-    /// A store and an outbox that reach the server by this URL.
-    pub(crate) async fn at(server: Postgres, url: Option<&str>) -> Self {
-        let own = server.url();
-        let url = url.unwrap_or(&own);
-        let store = PostgresStore::connect(url).await.unwrap();
-        let outbox = Outbox::connect(url).await.unwrap();
+    /// A bank whose clients, including the store and the outbox, connect through a pooler in transaction mode.
+    pub(crate) async fn behind_a_pooler() -> Self {
+        Self::behind_a_pooler_with("").await
+    }
+
+    /// The same, with a pooler that makes sessions forget the statements that their clients prepared.
+    pub(crate) async fn behind_a_pooler_that_discards() -> Self {
+        Self::behind_a_pooler_with("server_reset_query=DISCARD ALL\nserver_reset_query_always=1").await
+    }
+
+    async fn behind_a_pooler_with(lines: &str) -> Self {
+        let mut server = Postgres::start();
+        // One session for each caller of a test, and one more: the first call marks in a session of its own that callers use
+        // transactions.
+        let settings = format!("default_pool_size=5\n{lines}");
+        let pooler = PgBouncer::start(&mut server, "transaction", &settings);
+        Self::behind(server, Some(pooler)).await
+    }
+
+    async fn behind(server: Postgres, pooler: Option<PgBouncer>) -> Self {
+        let url = pooler.as_ref().map_or_else(|| server.url(), PgBouncer::url);
+        let store = PostgresStore::connect(&url).await.unwrap();
+        let outbox = Outbox::connect(&url).await.unwrap();
         let _ = server.sql("create table effects (id text not null)");
-        Self { server, store, outbox }
+        Self { pooler, server, store, outbox }
     }
 
+    /// The URL for clients.
     pub(crate) fn url(&self) -> String {
-        self.server.url()
+        self.pooler.as_ref().map_or_else(|| self.server.url(), PgBouncer::url)
     }
 
     /// How many effects and records there are.

@@ -1,8 +1,8 @@
-//! What holds for each driver.
+//! The cases that every driver must pass.
 
-/// The cases, in a module that has `Tx`, `Client`, `run` and `commit` of its driver.
+/// The cases, in a module that has `Tx`, `Client`, `run` and `commit` of its driver, in a bank that `$open` opens.
 macro_rules! cases {
-    () => {
+    ($open:path) => {
         use std::panic::AssertUnwindSafe;
         use std::sync::Arc;
 
@@ -10,7 +10,7 @@ macro_rules! cases {
         use idem_postgres::PostgresStore;
         use tokio::sync::Notify;
 
-        use super::bank::{Bank, Then, idempotent};
+        use crate::drivers::bank::{Bank, Failure, Then, idempotent};
 
         #[idempotent(
             key = "order/{order}", scope = "bank.pay", store = store, transaction = tx,
@@ -50,7 +50,7 @@ macro_rules! cases {
 
         #[tokio::test]
         async fn effect_and_result_are_there_once_after_the_commit_and_neither_before() {
-            let bank = Bank::open().await;
+            let bank = $open().await;
             let mut client = Client::open(&bank.url()).await;
             let mut tx = client.begin().await;
             assert_eq!(pay(&bank.store, &mut tx, "1", Then::Return).await.unwrap(), 7);
@@ -67,7 +67,7 @@ macro_rules! cases {
 
         #[tokio::test]
         async fn a_rollback_leaves_nothing_and_a_duplicate_before_it_is_in_flight() {
-            let bank = Bank::open().await;
+            let bank = $open().await;
             let (mut client, mut other) = (Client::open(&bank.url()).await, Client::open(&bank.url()).await);
             for _ in 0..2 {
                 let mut tx = client.begin().await;
@@ -85,7 +85,7 @@ macro_rules! cases {
 
         #[tokio::test]
         async fn a_body_that_fails_or_panics_leaves_nothing_and_the_callers_writes_stay() {
-            let bank = Bank::open().await;
+            let bank = $open().await;
             for (order, then) in [("fails", Then::Fail), ("panics", Then::Panic)] {
                 committed(&bank, order, then).await.unwrap_err();
                 assert_eq!(bank.of(order), "0|0");
@@ -98,7 +98,7 @@ macro_rules! cases {
 
         #[tokio::test]
         async fn a_terminal_error_keeps_its_record_but_not_its_effects() {
-            let bank = Bank::open().await;
+            let bank = $open().await;
             for _ in 0..2 {
                 let error = committed(&bank, "1", Then::FailForGood).await.unwrap_err();
                 assert!(error.is_final());
@@ -108,7 +108,7 @@ macro_rules! cases {
 
         #[tokio::test]
         async fn an_error_of_the_server_that_the_body_swallows_leaves_nothing() {
-            let bank = Bank::open().await;
+            let bank = $open().await;
             let mut client = Client::open(&bank.url()).await;
             let mut tx = client.begin().await;
             let error = pay(&bank.store, &mut tx, "1", Then::Run("SELECT 1 / 0")).await.unwrap_err();
@@ -120,7 +120,7 @@ macro_rules! cases {
 
         #[tokio::test]
         async fn a_body_that_ends_the_transaction_itself_is_not_recorded() {
-            let bank = Bank::open().await;
+            let bank = $open().await;
             for (order, statement) in [("1", "COMMIT"), ("2", "ROLLBACK"), ("3", "ROLLBACK; BEGIN")] {
                 let mut client = Client::open(&bank.url()).await;
                 let mut tx = client.begin().await;
@@ -128,13 +128,13 @@ macro_rules! cases {
                 assert_eq!(error.kind(), "not_recorded", "{statement}");
                 let _ = commit(tx).await;
             }
-            // What the body committed itself is there.
+            // The body's own commit stays.
             assert_eq!(bank.counts(), "1|0");
         }
 
         #[tokio::test]
         async fn a_session_that_ends_in_the_midst_leaves_nothing() {
-            let bank = Bank::open().await;
+            let bank = $open().await;
             let mut client = Client::open(&bank.url()).await;
             let mut tx = client.begin().await;
             let end = Then::Run("SELECT pg_terminate_backend(pg_backend_pid())");
@@ -146,7 +146,7 @@ macro_rules! cases {
 
         #[tokio::test]
         async fn a_callers_own_savepoint_takes_the_call_along() {
-            let bank = Bank::open().await;
+            let bank = $open().await;
             let mut client = Client::open(&bank.url()).await;
             let mut tx = client.begin().await;
             run(&mut tx, "SAVEPOINT own").await.unwrap();
@@ -159,7 +159,7 @@ macro_rules! cases {
 
         #[tokio::test]
         async fn a_message_is_there_with_the_commit_and_not_with_a_body_that_fails() {
-            let bank = Bank::open().await;
+            let bank = $open().await;
             let messages = || bank.server.sql("select string_agg(topic, ',') from idem_outbox");
             let mut client = Client::open(&bank.url()).await;
             for fails in [true, false] {
@@ -182,7 +182,7 @@ macro_rules! cases {
 
         #[tokio::test(flavor = "multi_thread")]
         async fn at_every_isolation_level_each_effect_is_there_once_however_many_try() {
-            let bank = Arc::new(Bank::open().await);
+            let bank = Arc::new($open().await);
             for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
                 let callers = (0..4).map(|caller| {
                     let bank = bank.clone();
@@ -200,7 +200,7 @@ macro_rules! cases {
                                     assert!(paid.as_ref().err().is_none_or(|error| error.kind() == "in_flight"));
                                 }
                                 tries += 1;
-                                // Every third that could commits nothing.
+                                // Every third call is rolled back instead of committed.
                                 if paid.is_err() || tries % 3 == 0 {
                                     let _ = run(&mut tx, "ROLLBACK").await;
                                     let _ = commit(tx).await;
@@ -219,7 +219,7 @@ macro_rules! cases {
 
         #[tokio::test]
         async fn a_call_that_waits_and_is_dropped_leaves_nothing_though_the_caller_commits() {
-            let bank = Bank::open().await;
+            let bank = $open().await;
             let mut client = Client::open(&bank.url()).await;
             let mut tx = client.begin().await;
             run(&mut tx, "INSERT INTO effects VALUES ('before')").await.unwrap();
@@ -235,11 +235,11 @@ macro_rules! cases {
         }
     };
 
-    (dropped $own:literal) => {
-        // Sixty connections: it may take 25 s on a busy machine.
+    ($open:path, dropped $own:literal) => {
+        // Sixty connections: this may take 25 s on a busy machine.
         #[tokio::test]
         async fn a_call_that_is_dropped_at_any_point_leaves_nothing_or_all_though_the_caller_commits() {
-            let bank = Bank::open().await;
+            let bank = $open().await;
             let mut whole = 0;
             for polls in 0..60 {
                 let order = format!("{polls}");

@@ -1,15 +1,18 @@
-//! `transaction = tx` and the outbox with each driver: the same cases, as the macro `cases` instantiates them.
+//! `transaction = tx` and the outbox with each driver: the same cases, as the macro `cases` instantiates them, also through
+//! a pooler in transaction mode. diesel-async does not go through this one: it names the statements with which it sets up a
+//! connection, and runs them outside of a transaction.
 
 mod bank;
 mod cases;
 
-use crate::drivers::bank::Failure;
 use crate::drivers::cases::cases;
 
 mod with_sqlx {
-    use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Postgres, Transaction};
-
-    use super::Failure;
+    use sqlx::postgres::PgConnectOptions;
+    use sqlx::{
+        AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection, Postgres,
+        Transaction,
+    };
 
     pub(super) type Tx<'a> = Transaction<'a, Postgres>;
 
@@ -17,7 +20,9 @@ mod with_sqlx {
 
     impl Client {
         pub(super) async fn open(url: &str) -> Self {
-            Self(PgConnection::connect(url).await.unwrap())
+            // A pooler refuses this parameter, which the driver sends by default when it connects.
+            let options = url.parse::<PgConnectOptions>().unwrap().extra_float_digits(None);
+            Self(options.connect().await.unwrap())
         }
 
         pub(super) async fn begin(&mut self) -> Tx<'_> {
@@ -33,14 +38,19 @@ mod with_sqlx {
         tx.commit().await.is_ok()
     }
 
-    super::cases!();
-    super::cases!(dropped "keeps what the caller wrote");
+    super::cases!(Bank::open);
+    super::cases!(Bank::open, dropped "keeps what the caller wrote");
+
+    mod through_a_pooler {
+        use super::{Client, Tx, commit, run};
+
+        crate::drivers::cases::cases!(Bank::behind_a_pooler);
+        crate::drivers::cases::cases!(Bank::behind_a_pooler, dropped "keeps what the caller wrote");
+    }
 }
 
 mod with_tokio_postgres {
     use tokio_postgres::{NoTls, Transaction};
-
-    use super::Failure;
 
     pub(super) type Tx<'a> = Transaction<'a>;
 
@@ -66,15 +76,20 @@ mod with_tokio_postgres {
         tx.commit().await.is_ok()
     }
 
-    super::cases!();
-    super::cases!(dropped "keeps what the caller wrote");
+    super::cases!(Bank::open);
+    super::cases!(Bank::open, dropped "keeps what the caller wrote");
+
+    mod through_a_pooler {
+        use super::{Client, Tx, commit, run};
+
+        crate::drivers::cases::cases!(Bank::behind_a_pooler);
+        crate::drivers::cases::cases!(Bank::behind_a_pooler, dropped "keeps what the caller wrote");
+    }
 }
 
 mod with_deadpool_postgres {
     use deadpool_postgres::{Manager, Object, Pool, Transaction};
     use tokio_postgres::NoTls;
-
-    use super::Failure;
 
     pub(super) type Tx<'a> = Transaction<'a>;
 
@@ -99,8 +114,15 @@ mod with_deadpool_postgres {
         tx.commit().await.is_ok()
     }
 
-    super::cases!();
-    super::cases!(dropped "keeps what the caller wrote");
+    super::cases!(Bank::open);
+    super::cases!(Bank::open, dropped "keeps what the caller wrote");
+
+    mod through_a_pooler {
+        use super::{Client, Tx, commit, run};
+
+        crate::drivers::cases::cases!(Bank::behind_a_pooler);
+        crate::drivers::cases::cases!(Bank::behind_a_pooler, dropped "keeps what the caller wrote");
+    }
 }
 
 mod with_diesel_async {
@@ -108,8 +130,6 @@ mod with_diesel_async {
         AnsiTransactionManager, AsyncConnection as _, AsyncPgConnection, SimpleAsyncConnection as _,
         TransactionManager as _,
     };
-
-    use super::Failure;
 
     pub(super) type Tx<'a> = &'a mut AsyncPgConnection;
 
@@ -134,8 +154,8 @@ mod with_diesel_async {
         AnsiTransactionManager::commit_transaction(tx).await.is_ok()
     }
 
-    super::cases!();
-    super::cases!(dropped "keeps what the caller wrote");
+    super::cases!(Bank::open);
+    super::cases!(Bank::open, dropped "keeps what the caller wrote");
 
     #[tokio::test]
     async fn a_connection_without_a_transaction_is_refused() {
@@ -149,10 +169,10 @@ mod with_diesel_async {
 
 mod with_sea_orm {
     use sea_orm::{
-        ConnectionTrait as _, Database, DatabaseConnection, DatabaseTransaction, TransactionTrait as _,
+        ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, DatabaseTransaction,
+        TransactionTrait as _,
     };
-
-    use super::Failure;
+    use sqlx::postgres::PgConnectOptions;
 
     pub(super) type Tx<'a> = DatabaseTransaction;
 
@@ -160,7 +180,13 @@ mod with_sea_orm {
 
     impl Client {
         pub(super) async fn open(url: &str) -> Self {
-            Self(Database::connect(url).await.unwrap())
+            Self::with(url, |options| options).await
+        }
+
+        async fn with(url: &str, map: fn(PgConnectOptions) -> PgConnectOptions) -> Self {
+            let mut options = ConnectOptions::new(url);
+            options.map_sqlx_postgres_opts(map);
+            Self(Database::connect(options).await.unwrap())
         }
 
         pub(super) async fn begin(&mut self) -> Tx<'_> {
@@ -176,8 +202,27 @@ mod with_sea_orm {
         tx.commit().await.is_ok()
     }
 
-    super::cases!();
-    super::cases!(dropped "may lose what the caller wrote");
+    super::cases!(Bank::open);
+    super::cases!(Bank::open, dropped "may lose what the caller wrote");
+
+    /// The driver names all its statements and forgets them with a capacity of 0, as the pooler makes its sessions do.
+    mod through_a_pooler_that_discards {
+        use super::{Tx, commit, run};
+
+        struct Client;
+
+        impl Client {
+            async fn open(url: &str) -> super::Client {
+                super::Client::with(url, |options| {
+                    options.extra_float_digits(None).statement_cache_capacity(0)
+                })
+                .await
+            }
+        }
+
+        crate::drivers::cases::cases!(Bank::behind_a_pooler_that_discards);
+        crate::drivers::cases::cases!(Bank::behind_a_pooler_that_discards, dropped "may lose what the caller wrote");
+    }
 
     #[tokio::test]
     async fn a_shared_reference_carries_the_transaction() {

@@ -1,4 +1,4 @@
-//! An outbox on a server of the test's own, and a publisher that remembers and does as it is told.
+//! An outbox on a server that the test starts, and a publisher that records messages and follows a plan.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
@@ -35,7 +35,7 @@ impl Bed {
         self.pool.begin().await.unwrap()
     }
 
-    /// A message in a transaction of its own; its id.
+    /// Enqueues a message in a transaction of its own, and returns its id.
     pub(crate) async fn send(&self, topic: &str, payload: &str) -> String {
         let mut tx = self.begin().await;
         let id = self.outbox.enqueue(&mut tx, topic, payload).await.unwrap();
@@ -55,7 +55,7 @@ impl Bed {
         let _ = self.server.sql(statement);
     }
 
-    /// A relay in a hurry.
+    /// A relay with short intervals.
     pub(crate) fn relay(&self, publisher: impl Into<Broker>) -> Relay<Broker> {
         Relay::new(self.outbox.clone(), publisher.into())
             .publish_timeout(Duration::from_millis(500))
@@ -82,29 +82,29 @@ impl Running {
         Self { stop, task: tokio::spawn(async { run.await.unwrap() }) }
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Stops it, and waits for its end.
     pub(crate) async fn stop(self) {
         drop(self.stop);
         self.task.await.unwrap();
     }
 
-    /// It is gone, in the midst of what it did.
+    /// Drops it in the middle of its work.
     pub(crate) async fn kill(self) {
         self.task.abort();
         assert!(self.task.await.unwrap_err().is_cancelled());
     }
 }
 
-/// What a publisher is to do with a message.
+/// What a publisher does with a message.
 pub(crate) enum Then {
     Take,
     Unavailable,
     Fail,
     Poison,
     Panic,
-    /// Take it, and never say so.
+    /// Take it, and never return.
     Hang,
-    /// Take it once it is let go.
+    /// Take it once it is notified.
     Wait(Arc<Notify>),
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct Seen {
 
 type Plan = Box<dyn Fn(&Seen) -> Then + Send + Sync>;
 
-/// A broker that remembers what was offered to it, what it took, and does as the plan says.
+/// A broker that follows a plan, and records the messages that it got and those that it took.
 #[derive(Clone)]
 pub(crate) struct Broker(Arc<Memory>);
 
@@ -187,12 +187,12 @@ impl Publisher for Broker {
     }
 }
 
-/// What a subscriber wrote, in JSON, an event a line.
+/// The output of a subscriber: JSON, one event per line.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Of what this thread does while the guard is there.
+    /// Collects the events of this thread while the guard lives.
     pub(crate) fn of_this_thread() -> (Self, tracing::subscriber::DefaultGuard) {
         let log = Self::default();
         let writer = log.clone();
@@ -228,12 +228,12 @@ pub(crate) async fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The same where the condition asks the database, which blocks.
+/// The same, where the condition is a query, which blocks.
 pub(crate) async fn wait_for_sql(server: &Postgres, statement: &str, expected: &str) {
     wait(&format!("{statement} is {expected}"), || server.sql(statement) == expected).await;
 }
 
-/// That the first delivery of each message was in the order of its topic, and each had one id.
+/// Asserts that the first deliveries were in the order of each topic, and that each message had one id.
 pub(crate) fn check_first_deliveries(taken: &[Seen], count: usize) {
     let mut ids: BTreeMap<i64, &str> = BTreeMap::new();
     let mut last: BTreeMap<&str, i64> = BTreeMap::new();

@@ -1,7 +1,8 @@
-//! Stores on a PostgreSQL server of the test's own.
+//! Stores on a PostgreSQL server that the test starts.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
+pub(crate) mod calls;
 pub(crate) mod proxy;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,16 +10,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use idem_postgres::{PostgresStore, PostgresStoreBuilder};
 use idem_testing::conformance::{Profile, Subject};
 
-/// Large enough for what the kit tries, small enough to be tried often.
+/// Large enough for the kit's results, small enough for a test of the limit.
 const MAX_RESULT_BYTES: usize = 1 << 20;
 
-/// A table nobody else has.
+/// A new table name.
 pub(crate) fn new_table() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Two stores on a new table, as two processes have.
+/// Two stores on a new table, as in two processes.
 pub(crate) async fn subject(url: String) -> Subject {
     let table = new_table();
     let open = || {
@@ -33,7 +34,7 @@ pub(crate) async fn store(url: &str) -> PostgresStore {
     builder(url).connect().await.unwrap()
 }
 
-/// As [`store`], yet to be set up.
+/// The builder of [`store`].
 pub(crate) fn builder(url: &str) -> PostgresStoreBuilder {
     PostgresStore::builder(url).table(new_table())
 }

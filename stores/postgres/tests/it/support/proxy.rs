@@ -1,4 +1,4 @@
-//! A line to a server that is long, counts, or breaks.
+//! A proxy that delays, counts or cuts the traffic to a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,16 +18,16 @@ pub(crate) struct Proxy {
 
 #[derive(Default)]
 struct Line {
-    /// How often the client spoke after the server did.
+    /// How often the client sent something after the server did.
     exchanges: AtomicU64,
     /// Bytes that the server sent.
     received: AtomicU64,
-    /// Whether the client's next word ends its connection.
+    /// Whether the next bytes of a client end its connection.
     cut: AtomicBool,
 }
 
 impl Proxy {
-    /// A proxy with this round trip, which a new connection takes once more.
+    /// Starts a proxy with this round-trip time. A new connection takes one more round trip.
     pub(crate) async fn start(url: &str, round_trip: Duration) -> Self {
         let server: u16 = url.rsplit(':').next().unwrap().split('/').next().unwrap().parse().unwrap();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -48,7 +48,7 @@ impl Proxy {
                     let there =
                         pass(from_client, to_server, round_trip / 2, line.clone(), spoke.clone(), true);
                     let back = pass(from_server, to_client, round_trip / 2, line, spoke, false);
-                    // Either end takes the other with it.
+                    // The end of either direction ends the other.
                     tokio::select! { () = there => {}, () = back => {} }
                 });
             }
@@ -69,7 +69,7 @@ impl Proxy {
         self.line.received.load(Ordering::SeqCst)
     }
 
-    /// From now on a client that says something loses its connection, until [`mend`](Self::mend).
+    /// From now on a client that sends something loses its connection, until [`mend`](Self::mend).
     pub(crate) fn cut(&self) {
         self.line.cut.store(true, Ordering::SeqCst);
     }
@@ -95,7 +95,7 @@ async fn pass(
                 if line.cut.load(Ordering::SeqCst) {
                     return;
                 }
-                // Goodbye is answered by nobody.
+                // `Terminate` (`X`) gets no answer, so it is no exchange.
                 if !spoke.swap(true, Ordering::SeqCst) && buffer[0] != b'X' {
                     line.exchanges.fetch_add(1, Ordering::SeqCst);
                 }

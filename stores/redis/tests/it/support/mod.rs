@@ -1,4 +1,4 @@
-//! What the Redis tests share.
+//! Helpers for the Redis tests.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
 use std::io;
@@ -21,7 +21,7 @@ pub fn key(key: &str) -> RecordKey {
     RecordKey::new(Scope::new("test").unwrap(), Key::new(key).unwrap())
 }
 
-/// What the server calls this key.
+/// The name of this key on the server.
 pub fn name(key: &str) -> String {
     format!("idem:{{test|{key}}}")
 }
@@ -67,7 +67,7 @@ pub async fn replayed(store: &impl Store, key: &RecordKey) -> Vec<u8> {
     }
 }
 
-/// A store that gives up within a second or so.
+/// A store that gives up after about a second.
 pub fn hasty(url: &str) -> RedisStoreBuilder {
     RedisStore::builder(url).operation_timeout(Duration::from_millis(1_200))
 }

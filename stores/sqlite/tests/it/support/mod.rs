@@ -1,4 +1,4 @@
-//! What the SQLite tests share.
+//! Helpers for the SQLite tests.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
@@ -95,7 +95,7 @@ pub fn integrity(path: &Path) -> String {
     sqlite(path).query_row("PRAGMA integrity_check", (), |row| row.get(0)).unwrap()
 }
 
-/// The first layout, as its own statements made it.
+/// The first layout, made by its original statements.
 const FIRST_LAYOUT: &str = "
     CREATE TABLE idem_records (
         scope        TEXT    NOT NULL,

@@ -1,4 +1,4 @@
-//! What a worker does with a topic that it has: publish in order, note, and give it back.
+//! One turn of a topic: publishes its messages in order, records that, and releases the topic.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -20,24 +20,24 @@ use crate::outbox::publisher::{PublishErrorKind, Publisher};
 use crate::outbox::report::{self, Event};
 use idem_core::StoreError;
 
-/// How long a topic is served before others have their turn.
+/// How long a topic is served before the next one.
 const TURN: Duration = Duration::from_secs(1);
 
-/// What is kept with a message when relays went away around it.
-const WENT_AWAY: &str = "a relay went away while it published this message, or one just before or after it";
+/// The error that is stored with a message during whose publication relays died.
+const WENT_AWAY: &str = "a relay died while it published this message, or one just before or after it";
 
-/// A topic that a worker has.
+/// A topic that a worker has claimed.
 pub(super) struct Topic {
     pub(super) name: Arc<str>,
-    /// Until when, by this process's clock, no other can have it.
+    /// The end of the lease, by this process's clock.
     pub(super) until: Instant,
-    /// How often in a row it failed.
+    /// How many times in a row it failed.
     pub(super) failures: u32,
-    /// Whether the one before went away with it.
+    /// Whether it was taken over from a relay that died.
     pub(super) taken_over: bool,
 }
 
-/// A message, and how long it was there when it was read.
+/// A message, and its age when it was read.
 struct Due {
     message: Message,
     attempts: i32,
@@ -48,16 +48,16 @@ struct Due {
 enum Batch {
     /// All were published or set aside.
     Done,
-    /// The topic is to be left alone for a while.
+    /// The topic must pause.
     Failed,
-    /// It was somebody else's by then, is held up, or everything is to stop.
+    /// Another relay has the topic, a message blocks it, or the relay stops.
     Over,
 }
 
 pub(super) struct Turn<'w, 'r, P> {
     worker: &'w mut Worker<'r, P>,
     topic: Topic,
-    /// How many messages are counted before they are published, as one of them may be what ended the relay before.
+    /// For how many messages the attempt is recorded before they are published: one of them may have crashed the previous relay.
     careful: usize,
 }
 
@@ -67,7 +67,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         Self { worker, topic, careful }
     }
 
-    /// Publishes what there is, for a while.
+    /// Publishes the topic's messages, for at most `TURN`.
     pub(super) async fn serve(mut self, stopped: &watch::Receiver<bool>) -> Result<(), StoreError> {
         let begin = Instant::now();
         while !*stopped.borrow() && begin.elapsed() < TURN {
@@ -100,7 +100,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         self.release(Duration::ZERO).await
     }
 
-    /// Sees to it that the topic stays this worker's for at least one more publish: whether it does.
+    /// Renews the lease if it is too short for one more publish. Returns whether this worker still has the topic.
     async fn holds(&mut self) -> Result<bool, StoreError> {
         let settings = self.worker.settings;
         if self.topic.until.saturating_duration_since(Instant::now()) > settings.publish_timeout {
@@ -170,7 +170,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
                 self.worker.published.push((message.sequence(), message.id().clone()));
                 self.topic.failures = 0;
                 if careful {
-                    // Before the next, which may be what ends this relay, too.
+                    // Before the next message, which may crash this relay too.
                     self.worker.note().await?;
                 }
                 continue;
@@ -198,7 +198,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         u32::try_from(attempts).unwrap_or(0) >= self.worker.settings.max_attempts
     }
 
-    /// Calls the publisher: what its failure means, and what is kept of it.
+    /// Calls the publisher. Returns the kind of a failure, and the text to store.
     async fn call(&self, message: &Message) -> Result<(), (PublishErrorKind, String)> {
         let begin = Instant::now();
         let limit = self.worker.settings.publish_timeout;
@@ -213,7 +213,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
             Ok(Ok(Ok(()))) => Ok(()),
             Ok(Ok(Err(error))) => failed(Event::PublishFailed(error.kind()), error.kind(), error.text()),
             Ok(Err(_)) => failed(Event::Panicked, PublishErrorKind::Failed, "the publisher panicked".into()),
-            // It says nothing about the message: whatever was being sent may arrive.
+            // A timeout says nothing about the message, which may still arrive.
             Err(_) => failed(
                 Event::TimedOut,
                 PublishErrorKind::Unavailable,
@@ -222,7 +222,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         }
     }
 
-    /// Notes how often a message was tried.
+    /// Records the number of attempts of a message.
     async fn count(
         &self,
         message: &Message,
@@ -236,14 +236,14 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         self.worker.link.ask(|| asked().bind(error.map(str::to_owned)).bind(id.to_owned())).await.map(drop)
     }
 
-    /// Sets a message aside: whether the topic is held up by it.
+    /// Sets a message aside. Returns whether it blocks the topic.
     async fn set_aside(
         &mut self,
         message: &Message,
         attempts: i32,
         error: Option<String>,
     ) -> Result<bool, StoreError> {
-        // Those before it first: then it is the only one that was neither published nor is to be.
+        // Records the messages before it first, so that it is the only one without a recorded outcome.
         self.worker.note().await?;
         let blocks = self.worker.settings.on_poison == OnPoison::Block;
         let aside = &self.worker.outbox.0.statements.set_aside;
@@ -254,7 +254,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         Ok(blocks)
     }
 
-    /// Gives the topic back, to be left alone for so long.
+    /// Releases the topic, with this pause.
     async fn release(self, pause: Duration) -> Result<(), StoreError> {
         let (worker, topic) = (&self.worker, &self.topic);
         let release = &worker.outbox.0.statements.release;

@@ -1,10 +1,10 @@
-//! The program `pay` with `--store`: on Redis as on a file, over TLS, and with addresses that it refuses.
+//! The program `pay` with `--store`: on servers and on a file, over TLS, and with URLs that it refuses.
 
 use std::process::Command;
 
 use crate::shop::Shop;
-use idem_test_servers::Redis;
 use idem_test_servers::program::{Ended, Process};
+use idem_test_servers::{MariaDb, PgBouncer, Postgres, Redis};
 
 fn pay(shop: &Shop, store: &str, order: &str, options: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pay"));
@@ -18,11 +18,17 @@ fn paid(shop: &Shop, store: &str, order: &str, options: &str) -> Ended {
 }
 
 #[test]
-fn redis_and_a_file_give_the_same_answers() {
-    let redis = Redis::start();
-    for kind in ["redis", "sqlite"] {
+fn servers_and_a_file_give_the_same_answers() {
+    let (redis, mariadb, mut postgres) = (Redis::start(), MariaDb::start(), Postgres::start());
+    let pooler = PgBouncer::start(&mut postgres, "transaction", "");
+    for kind in ["redis", "sqlite", "mariadb", "pgbouncer"] {
         let shop = Shop::new();
-        let store = if kind == "redis" { redis.url() } else { format!("sqlite:{}", shop.db().display()) };
+        let store = match kind {
+            "redis" => redis.url(),
+            "mariadb" => mariadb.url(),
+            "pgbouncer" => pooler.url(),
+            _ => format!("sqlite:{}", shop.db().display()),
+        };
         let first = paid(&shop, &store, "o1", "--amount 100");
         assert_eq!((first.code, first.outcome().as_str()), (Some(0), "executed"), "{kind}: {first:?}");
         let again = paid(&shop, &store, "o1", "--amount 100");

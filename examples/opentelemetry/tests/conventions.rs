@@ -1,0 +1,133 @@
+//! The spans of the HTTP layer and of a consumer have the attributes of OpenTelemetry's conventions.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use example_opentelemetry::{Links, subscriber};
+use futures_util::stream;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use idem::http::IdempotencyLayer;
+use idem::message::{Consumer, Delivery, Reason};
+use idem::{MemoryStore, Operation, StoreExt as _};
+use opentelemetry::trace::SpanKind;
+use opentelemetry_sdk::trace::{InMemorySpanExporter, SpanData};
+use tower::{Layer as _, ServiceExt as _, service_fn};
+
+fn attributes(span: &SpanData) -> BTreeMap<&str, String> {
+    span.attributes.iter().map(|pair| (pair.key.as_str(), pair.value.to_string())).collect()
+}
+
+#[tokio::test]
+async fn a_guarded_request_has_a_span_with_method_status_and_outcome() {
+    let exporter = InMemorySpanExporter::default();
+    let (subscriber, provider) = subscriber(exporter.clone());
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new().traced(Links));
+    let service = layer.layer(service_fn(|_: Request<idem::http::Body>| async {
+        let mut response = Response::new(Full::new(Bytes::from_static(b"paid")));
+        *response.status_mut() = StatusCode::CREATED;
+        Ok::<_, Infallible>(response)
+    }));
+    for (key, method, status) in
+        [("private-key", "POST", 201), ("private-key", "POST", 201), ("", "POST", 400)]
+    {
+        let request =
+            Request::builder().method(method).uri("/payments/private").header("idempotency-key", key);
+        let request = request.body(Full::new(Bytes::new())).unwrap();
+        assert_eq!(service.clone().oneshot(request).await.unwrap().status(), status);
+    }
+    provider.force_flush().unwrap();
+    let spans = exporter.get_finished_spans().unwrap();
+    let requests: Vec<_> = spans.iter().filter(|span| span.name == "idempotent_request").collect();
+    let seen: Vec<_> = requests
+        .iter()
+        .map(|span| {
+            let attributes = attributes(span);
+            assert_eq!(attributes["http.request.method"], "POST");
+            (attributes["http.response.status_code"].clone(), attributes["idem.http.outcome"].clone())
+        })
+        .collect();
+    let text = |status: &str, outcome: &str| (status.to_owned(), outcome.to_owned());
+    assert_eq!(seen, [text("201", "handled"), text("201", "replayed"), text("400", "key-malformed")]);
+    // The call's span is a child of its request's, and the replay is linked.
+    let calls: Vec<_> = spans.iter().filter(|span| span.name == "idempotent_call").collect();
+    for (call, request) in calls.iter().zip(&requests) {
+        assert_eq!(call.parent_span_id, request.span_context.span_id());
+    }
+    assert_eq!(calls[1].links.iter().next().unwrap().span_context.span_id(), calls[0].span_context.span_id());
+    assert!(!format!("{spans:?}").contains("private"), "{spans:?}");
+}
+
+struct Message;
+
+impl Delivery for Message {
+    type Error = Infallible;
+
+    async fn acknowledge(self) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    async fn retry(self, _after: Duration) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    async fn reject(self, _reason: Reason) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    async fn give_back(self) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn id(&self) -> Option<String> {
+        Some("orders#17".to_owned())
+    }
+
+    fn system(&self) -> Option<&'static str> {
+        Some("nats")
+    }
+
+    fn destination(&self) -> Option<String> {
+        Some("orders".to_owned())
+    }
+}
+
+#[tokio::test]
+async fn a_handler_has_a_span_with_system_destination_and_what_became_of_the_message() {
+    let exporter = InMemorySpanExporter::default();
+    let (subscriber, provider) = subscriber(exporter.clone());
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let store = MemoryStore::new();
+    let handler = |_: &Message| {
+        let store = store.clone();
+        async move {
+            let operation = Operation::new("shop.ship");
+            operation.run(&store, "private-key", || async { Ok::<_, idem::Error>(7) }).await
+        }
+    };
+    let messages = stream::iter([Message, Message]);
+    Consumer::new().concurrency(1).run(messages, handler).await;
+    provider.force_flush().unwrap();
+    let spans = exporter.get_finished_spans().unwrap();
+    let handled: Vec<_> = spans.iter().filter(|span| span.name == "process orders").collect();
+    assert_eq!(handled.len(), 2, "{spans:?}");
+    for span in &handled {
+        assert_eq!(span.span_kind, SpanKind::Consumer);
+        let attributes = attributes(span);
+        for (name, value) in [
+            ("messaging.system", "nats"),
+            ("messaging.destination.name", "orders"),
+            ("messaging.operation.name", "process"),
+            ("messaging.operation.type", "process"),
+            ("messaging.message.id", "orders#17"),
+            ("idem.message.disposition", "acknowledge"),
+        ] {
+            assert_eq!(attributes[name], value, "{name}");
+        }
+        assert!(spans.iter().any(|call| call.parent_span_id == span.span_context.span_id()));
+    }
+    assert!(!format!("{spans:?}").contains("private"), "{spans:?}");
+}

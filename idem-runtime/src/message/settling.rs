@@ -1,0 +1,96 @@
+//! What the broker hears of a message while it is in work, and at its end.
+//!
+//! Owns the patience with a broker, and its bugs. It decides nothing about a message.
+
+use std::fmt::Display;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+
+use futures_util::FutureExt;
+use futures_util::future::{Either, select};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+
+use super::report::{self, About, guarded};
+use super::settings::Settings;
+use super::{Cause, Delivery, Disposition, Progress};
+
+/// How a message is settled.
+pub(super) enum Verdict {
+    Settled(Disposition, Cause),
+    Unhandled,
+}
+
+/// What is said to the broker of a consumer's messages.
+#[derive(Clone, Copy)]
+pub(super) struct Settling<'w> {
+    pub(super) settings: &'w Settings,
+    pub(super) progress: &'w Progress,
+}
+
+impl Settling<'_> {
+    /// Keeps the message from being delivered again while `work` goes on.
+    pub(super) async fn extended<M, F>(&self, message: &M, work: Pin<Box<F>>) -> F::Output
+    where
+        M: Delivery,
+        F: Future,
+    {
+        let Some(every) = self.settings.extend_every else { return work.await };
+        let extending = async {
+            let mut rounds = interval_at(Instant::now() + every, every);
+            // A broker that stalled hears no burst of what it missed.
+            rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                rounds.tick().await;
+                if let Err(error) = self.answered(message.extend()).await {
+                    self.progress.count(|summary| summary.broker_errors += 1);
+                    let about = About { id: guarded(|| message.id()), key: None };
+                    report::broker_failed(&about, "it did not extend a message that is in work", &error);
+                }
+            }
+        };
+        match select(work, pin!(extending)).await {
+            Either::Left((output, _)) => output,
+            Either::Right(((), work)) => work.await,
+        }
+    }
+
+    /// Settles the message with the broker.
+    pub(super) async fn tell<M: Delivery>(&self, message: M, verdict: Verdict, about: &About) {
+        let (word, cause, told) = match verdict {
+            Verdict::Unhandled => ("give_back", Cause::Done, self.answered(message.give_back()).await),
+            Verdict::Settled(Disposition::Acknowledge, cause) => {
+                ("acknowledge", cause, self.answered(message.acknowledge()).await)
+            }
+            Verdict::Settled(Disposition::Retry { after }, cause) => {
+                ("retry", cause, self.answered(message.retry(after)).await)
+            }
+            Verdict::Settled(Disposition::Reject { reason }, cause) => {
+                ("reject", cause, self.answered(message.reject(reason)).await)
+            }
+        };
+        if let Err(error) = told {
+            self.progress.count(|summary| summary.broker_errors += 1);
+            report::broker_failed(about, "a message could not be settled", &error);
+            return;
+        }
+        report::count(word, cause.as_str());
+        self.progress.count(|summary| {
+            *match word {
+                "acknowledge" => &mut summary.acknowledged,
+                "retry" => &mut summary.retried,
+                "reject" => &mut summary.rejected,
+                _ => &mut summary.given_back,
+            } += 1;
+        });
+    }
+
+    /// The broker's answer, if it comes in time.
+    async fn answered<E: Display>(&self, asked: impl Future<Output = Result<(), E>>) -> Result<(), String> {
+        let patience = self.settings.broker_timeout;
+        match timeout(patience, AssertUnwindSafe(asked).catch_unwind()).await {
+            Ok(Ok(answer)) => answer.map_err(|error| error.to_string()),
+            Ok(Err(_)) => Err("its client panicked".to_owned()),
+            Err(_) => Err(format!("it did not answer within {patience:?}")),
+        }
+    }
+}

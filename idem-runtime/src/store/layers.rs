@@ -1,0 +1,55 @@
+//! Which layers a store was used under, as it says itself.
+//!
+//! Owns [`Layers`], for tools that open a store without its service's settings.
+
+use super::Store;
+use super::marks;
+use crate::error::StoreError;
+
+/// The layers of [`StoreExt`](crate::StoreExt) under which a store was used: what their marks say.
+///
+/// A store has a mark once a call went through the layer. One from before there were marks, or that was never used, has none.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// use idem::{KeyRing, Layers, MemoryStore, Operation, StoreExt as _};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let bare = MemoryStore::new();
+/// assert!(!Layers::of(&bare).await?.encrypted);
+/// let store = bare.clone().encrypted(KeyRing::new(1, &[7; 32]));
+/// Operation::new("shop.charge").run(&store, "order/42", || async { Ok::<_, idem::Error>(1) }).await?;
+/// assert!(Layers::of(&bare).await?.encrypted);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Layers {
+    /// Results are encrypted: [`StoreExt::encrypted`](crate::StoreExt::encrypted).
+    pub encrypted: bool,
+    /// Keys are digests: [`StoreExt::digest_keys`](crate::StoreExt::digest_keys).
+    pub digested: bool,
+    /// The digests are made within the encryption, in the order that [`StoreExt`](crate::StoreExt) advises against: results are
+    /// bound to keys that a tool cannot know.
+    pub digested_within: bool,
+}
+
+impl Layers {
+    /// Reads the marks of a store that is not wrapped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::get`].
+    pub async fn of<S: Store>(store: &S) -> Result<Self, StoreError> {
+        let read = async |layer: &str| store.get(&marks::name(layer, None)?).await;
+        let encrypted = read(super::encrypted::LAYER).await?;
+        let within = marks::over(encrypted.as_ref().and_then(|record| record.result.as_ref()));
+        Ok(Self {
+            encrypted: encrypted.is_some(),
+            digested: read(super::digested::LAYER).await?.is_some(),
+            digested_within: within.iter().any(|layer| layer == super::digested::LAYER),
+        })
+    }
+}

@@ -1,0 +1,218 @@
+//! What a layer leaves in the store about itself, so that a process with another key is refused.
+//!
+//! Owns the names, the bytes and the comparison of marks. A mark has the layer's name, a key's number and a check value of that
+//! key: never the key. It is an ordinary record under a scope that no operation takes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::error::StoreError;
+use idem_core::defaults::LONGEST;
+use idem_core::protocol::{Claim, ClaimAnswer, Complete, Owner, StoredResult, Verdict};
+use idem_core::{Key, RESERVED_SCOPES, RecordKey, Scope, Store};
+
+/// The scope of marks.
+pub(super) const SCOPE: &str = RESERVED_SCOPES[1];
+
+/// How long one look at the marks may take. A call then goes on without it.
+const WITHIN: Duration = Duration::from_secs(2);
+/// How long a look that failed, or that refused, counts.
+const AGAIN: Duration = Duration::from_secs(5);
+/// How long nobody else writes a mark that is being written.
+const LEASE: Duration = Duration::from_secs(5);
+/// The pause until a mark that somebody else writes is looked at again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A key of a layer, as its mark shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// The number of the key.
+    pub(super) number: u32,
+    /// A value that only this key gives, and that does not lead back to it.
+    pub(super) check: String,
+}
+
+/// What is known of the marks of this layer, shared by the clones of its store.
+#[derive(Clone, Default)]
+pub(super) struct Marks {
+    off: bool,
+    known: Arc<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    agrees: AtomicBool,
+    last: Mutex<Option<Look>>,
+}
+
+struct Look {
+    at: Instant,
+    differs: bool,
+}
+
+/// Why a look does not end with "the same".
+pub(super) enum Fault {
+    /// The store was used under another key.
+    Differs,
+    /// It is not known.
+    Store(StoreError),
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Marks {
+    pub(super) fn off() -> Self {
+        Self { off: true, ..Self::default() }
+    }
+
+    /// Whether nothing is left to look at.
+    pub(super) fn are_settled(&self) -> bool {
+        self.off || self.known.agrees.load(Ordering::Acquire)
+    }
+
+    /// Compares the marks with the store's, and leaves those that are missing. Says whether they differ; a look that fails
+    /// says nothing.
+    pub(super) async fn look<S: Store>(&self, store: &S, layer: &'static str, marks: &[Mark]) -> bool {
+        let mut last = self.known.last.lock().await;
+        if self.are_settled() {
+            return false;
+        }
+        if let Some(look) = last.as_ref().filter(|look| look.at.elapsed() < AGAIN) {
+            return look.differs;
+        }
+        // Before the look: the next caller does not repeat one that was dropped because it took too long.
+        *last = Some(Look { at: Instant::now(), differs: false });
+        let differs = match timeout(WITHIN, leave(store, layer, marks)).await {
+            Ok(Ok(())) => {
+                self.known.agrees.store(true, Ordering::Release);
+                false
+            }
+            Ok(Err(Fault::Differs)) => true,
+            Ok(Err(Fault::Store(_))) | Err(_) => false,
+        };
+        *last = Some(Look { at: Instant::now(), differs });
+        differs
+    }
+}
+
+/// Whether the record of this name is a mark.
+pub(super) fn is_mark(key: &RecordKey) -> bool {
+    key.scope().as_str() == SCOPE
+}
+
+/// The mark of a layer, or of one of its keys.
+pub(super) fn name(layer: &str, number: Option<u32>) -> Result<RecordKey, StoreError> {
+    let text = number.map_or_else(|| layer.to_owned(), |number| format!("{layer}/{number}"));
+    let wrong = |error: idem_core::KeyError| StoreError::configuration(error.to_string());
+    Ok(RecordKey::new(Scope::new(SCOPE).map_err(wrong)?, Key::new(text).map_err(wrong)?))
+}
+
+fn written(layer: &str, mark: &Mark) -> StoredResult {
+    let text = json!({ "layer": layer, "key": mark.number, "check": mark.check, "over": [] }).to_string();
+    StoredResult::Value(text.into())
+}
+
+fn parsed(result: Option<&StoredResult>) -> Option<Value> {
+    match result {
+        Some(StoredResult::Value(bytes)) => serde_json::from_slice(bytes).ok(),
+        _ => None,
+    }
+}
+
+fn mark_of(result: Option<&StoredResult>) -> Result<Mark, StoreError> {
+    let read = || {
+        let value = parsed(result)?;
+        let number = u32::try_from(value["key"].as_u64()?).ok()?;
+        Some(Mark { number, check: value["check"].as_str()?.to_owned() })
+    };
+    read().ok_or_else(|| {
+        StoreError::corrupt_record("a mark of how the store is wrapped cannot be read; find out who wrote it")
+    })
+}
+
+#[cfg(feature = "encryption")]
+/// Which layers a mark's layer had within, from the outside in.
+pub(super) fn over(result: Option<&StoredResult>) -> Vec<String> {
+    let value = parsed(result).unwrap_or_default();
+    let names = value["over"].as_array().into_iter().flatten();
+    names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
+}
+
+/// The mark as it is, on its way through another layer: with that one's name.
+pub(super) fn through(layer: &str, result: &StoredResult) -> StoredResult {
+    let Some(mut value) = parsed(Some(result)) else { return result.clone() };
+    if let Some(over) = value["over"].as_array_mut() {
+        over.push(layer.into());
+    }
+    StoredResult::Value(value.to_string().into())
+}
+
+/// Which of these marks the store lacks; all of them and `false` where it has none of this layer.
+pub(super) async fn compare<'m, S: Store>(
+    store: &S,
+    layer: &str,
+    marks: &'m [Mark],
+) -> Result<(Vec<&'m Mark>, bool), Fault> {
+    let mut missing = Vec::new();
+    for mark in marks {
+        match store.get(&name(layer, Some(mark.number))?).await? {
+            None => missing.push(mark),
+            Some(record) if record.result.is_none() => missing.push(mark),
+            Some(record) if mark_of(record.result.as_ref())? == *mark => {}
+            Some(_) => return Err(Fault::Differs),
+        }
+    }
+    if missing.len() < marks.len() {
+        return Ok((missing, true));
+    }
+    match store.get(&name(layer, None)?).await? {
+        Some(record) if record.result.is_some() => {
+            let first = mark_of(record.result.as_ref())?;
+            if marks.contains(&first) { Ok((missing, true)) } else { Err(Fault::Differs) }
+        }
+        _ => Ok((missing, false)),
+    }
+}
+
+async fn leave<S: Store>(store: &S, layer: &str, marks: &[Mark]) -> Result<(), Fault> {
+    let (missing, is_marked) = compare(store, layer, marks).await?;
+    if !is_marked && let Some(first) = marks.first() {
+        // Of two processes that start at once, one leaves it, and the other compares.
+        let first = write(store, &name(layer, None)?, layer, first).await?;
+        if !marks.contains(&first) {
+            return Err(Fault::Differs);
+        }
+    }
+    for mark in missing {
+        if write(store, &name(layer, Some(mark.number))?, layer, mark).await? != *mark {
+            return Err(Fault::Differs);
+        }
+    }
+    Ok(())
+}
+
+/// Leaves a mark, unless there is one; and says which is there then.
+async fn write<S: Store>(store: &S, name: &RecordKey, layer: &str, mark: &Mark) -> Result<Mark, StoreError> {
+    loop {
+        let request = Claim::new(Owner::random(), LEASE, LONGEST);
+        match store.claim(name, &request).await? {
+            ClaimAnswer::Granted(grant) => {
+                let result = written(layer, mark);
+                let complete = Complete::new(request.owner, grant.fence, Verdict::Completed, result, LONGEST);
+                store.complete(name, &complete).await?;
+            }
+            ClaimAnswer::Replay(replay) => return mark_of(Some(&replay.result)),
+            // Another process writes it just now. Who waits here has a bound of its own.
+            _ => sleep(PAUSE).await,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What a wrapped store says of how it is wrapped, and who is refused.
+
+use std::time::Duration;
+
+use idem_runtime::http::{Begun, IdempotencyLayer};
+use idem_runtime::listing::List;
+use idem_runtime::protocol::{ClaimAnswer, Verdict};
+use idem_runtime::{
+    Error, KeyError, KeyRing, Layers, MemoryStore, Operation, RESERVED_SCOPES, RecordKey, Store,
+    StoreErrorKind, StoreExt as _,
+};
+use idem_testing::{Fault, FaultStore, OperationKind};
+use tokio::time::Instant;
+
+use crate::sealed_support::{claim, key, recorded, replayed, ring, value};
+
+const SECRET: [u8; 32] = [0x21; 32];
+
+async fn is_refused<S: Store>(store: &S, name: &RecordKey) -> bool {
+    match store.claim(name, &claim()).await {
+        Err(error) => {
+            assert_eq!(error.kind(), StoreErrorKind::WrongKeys, "{error}");
+            assert!(error.to_string().contains("check the"), "{error}");
+            true
+        }
+        Ok(answer) => {
+            assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
+            false
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_key_ring_and_another_secret_are_refused_before_anything_is_claimed() {
+    let inner = MemoryStore::new();
+    recorded(&inner.clone().encrypted(ring()).digest_keys(&SECRET), &key("a"), Verdict::Completed, b"1")
+        .await;
+    // Another key under the number, and a number of no key in this store.
+    for other in [KeyRing::new(1, &[9; 32]), KeyRing::new(2, &[9; 32])] {
+        assert!(is_refused(&inner.clone().encrypted(other).digest_keys(&SECRET), &key("b")).await);
+    }
+    assert!(is_refused(&inner.clone().encrypted(ring()).digest_keys(&[1; 32]), &key("b")).await);
+    let store = inner.clone().encrypted(ring()).digest_keys(&SECRET);
+    assert!(!is_refused(&store, &key("b")).await);
+    let page = store.list(&List::default()).await.unwrap();
+    assert_eq!(page.records.len(), 2, "{page:?}");
+    assert!(page.records.iter().all(|listed| !listed.key.scope().is_reserved()));
+}
+
+#[tokio::test]
+async fn an_operation_that_fails_open_is_refused_too() {
+    let inner = MemoryStore::new();
+    let operation = Operation::new("test.sealed").fail_open();
+    let store = inner.clone().digest_keys(&SECRET);
+    assert_eq!(operation.run(&store, "a", || async { Ok::<_, Error>(7) }).await.unwrap(), 7);
+    let other = inner.digest_keys(&[1; 32]);
+    let again = operation.run(&other, "a", || async { Ok::<_, Error>(8) }).await;
+    assert!(matches!(again, Err(Error::Store { .. })), "{again:?}");
+}
+
+#[tokio::test]
+async fn the_http_layer_answers_that_it_is_misconfigured_and_runs_nothing() {
+    let inner = MemoryStore::new();
+    recorded(&inner.clone().digest_keys(&SECRET), &key("a"), Verdict::Completed, b"1").await;
+    let layer = IdempotencyLayer::shared_by_all_clients(inner.digest_keys(&[1; 32]));
+    let request = http::Request::post("/payments").header("idempotency-key", "a");
+    match layer.begin(request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap()).await {
+        Begun::Answered(response) => assert_eq!(response.status(), 500),
+        Begun::Run(..) => panic!("the handler would run"),
+    }
+}
+
+#[tokio::test]
+async fn a_rotation_is_never_refused() {
+    let inner = MemoryStore::new();
+    let (one, two, three) = ([1; 32], [2; 32], [3; 32]);
+    let rings = [
+        KeyRing::new(1, &one),
+        KeyRing::new(1, &one).and_reads(2, &two).unwrap(),
+        KeyRing::new(2, &two).and_reads(1, &one).unwrap(),
+        KeyRing::new(2, &two),
+        KeyRing::new(3, &three).and_reads(2, &two).unwrap(),
+    ];
+    for (number, ring) in rings.into_iter().enumerate() {
+        let store = inner.clone().encrypted(ring);
+        recorded(&store, &key(&number.to_string()), Verdict::Completed, b"1").await;
+        assert_eq!(replayed(&store, &key(&number.to_string())).await.1, value(b"1"));
+    }
+}
+
+#[tokio::test]
+async fn of_two_rings_that_begin_at_once_one_is_refused() {
+    for _ in 0..20 {
+        let inner = MemoryStore::new();
+        let (one, two) = (KeyRing::new(1, &[1; 32]), KeyRing::new(1, &[2; 32]));
+        let (one, two) = (inner.clone().encrypted(one), inner.clone().encrypted(two));
+        let (a, b) = (key("a"), key("b"));
+        let (first, second) = tokio::join!(is_refused(&one, &a), is_refused(&two, &b));
+        assert_ne!(first, second);
+    }
+}
+
+#[tokio::test]
+async fn the_mark_is_looked_at_once_and_not_by_every_call() {
+    let counted = FaultStore::new(MemoryStore::new());
+    let store = counted.clone().encrypted(ring());
+    for number in 0..50 {
+        recorded(&store.clone(), &key(&number.to_string()), Verdict::Completed, b"1").await;
+    }
+    // The mark and its key's; then they are left.
+    assert_eq!(counted.asked(OperationKind::Get), 2);
+    assert_eq!(counted.asked(OperationKind::Claim), 50 + 4);
+    let again = counted.clone().encrypted(ring());
+    recorded(&again, &key("a"), Verdict::Completed, b"1").await;
+    assert_eq!(counted.asked(OperationKind::Get), 3);
+    assert_eq!(counted.asked(OperationKind::Claim), 50 + 4 + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_fails_stops_no_call() {
+    let faulty = FaultStore::new(MemoryStore::new());
+    faulty.next(OperationKind::Get, Fault::FailBefore);
+    let store = faulty.clone().encrypted(ring());
+    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+    // Nor is it repeated by each call.
+    recorded(&store, &key("b"), Verdict::Completed, b"1").await;
+    assert_eq!((faulty.asked(OperationKind::Get), store.is_marked().await.unwrap()), (1, false));
+    tokio::time::advance(Duration::from_secs(5)).await;
+    recorded(&store, &key("c"), Verdict::Completed, b"1").await;
+    assert!(store.is_marked().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_hangs_delays_one_call_by_two_seconds_and_stops_none() {
+    let faulty = FaultStore::new(MemoryStore::new());
+    faulty.always(OperationKind::Get, Fault::HangBefore);
+    let store = faulty.clone().encrypted(ring());
+    let begin = Instant::now();
+    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+    recorded(&store, &key("b"), Verdict::Completed, b"1").await;
+    assert!(begin.elapsed() <= Duration::from_millis(2_100), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mark_whose_writer_died_is_written_by_the_next() {
+    let faulty = FaultStore::new(MemoryStore::new());
+    faulty.next(OperationKind::Complete, Fault::FailBefore);
+    let store = faulty.clone().encrypted(ring());
+    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+    assert!(!store.is_marked().await.unwrap());
+    tokio::time::advance(Duration::from_secs(6)).await;
+    recorded(&store, &key("b"), Verdict::Completed, b"1").await;
+    assert!(store.is_marked().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_store_from_before_there_were_marks_goes_on_and_gets_one() {
+    let inner = MemoryStore::new();
+    let before = inner.clone().encrypted(ring()).without_mark();
+    recorded(&before, &key("a"), Verdict::Completed, b"1").await;
+    assert_eq!(Layers::of(&inner).await.unwrap(), Layers::default());
+    let store = inner.clone().encrypted(ring());
+    assert!(!store.is_marked().await.unwrap());
+    assert_eq!(replayed(&store, &key("a")).await.1, value(b"1"));
+    assert!(store.is_marked().await.unwrap() && Layers::of(&inner).await.unwrap().encrypted);
+}
+
+#[tokio::test]
+async fn the_marks_tell_the_order_and_hold_no_key() {
+    let outside = MemoryStore::new();
+    recorded(&outside.clone().encrypted(ring()).digest_keys(&SECRET), &key("a"), Verdict::Completed, b"1")
+        .await;
+    let layers = Layers::of(&outside).await.unwrap();
+    assert!(layers.encrypted && layers.digested && !layers.digested_within, "{layers:?}");
+    let within = MemoryStore::new();
+    recorded(&within.clone().digest_keys(&SECRET).encrypted(ring()), &key("a"), Verdict::Completed, b"1")
+        .await;
+    let layers = Layers::of(&within).await.unwrap();
+    assert!(layers.encrypted && layers.digested && layers.digested_within, "{layers:?}");
+    for listed in outside.list(&List::default()).await.unwrap().records {
+        if listed.key.scope().is_reserved() {
+            let record = outside.get(&listed.key).await.unwrap().unwrap();
+            let text = format!("{record:?} {:?}", record.result).to_lowercase();
+            assert!(!text.contains("5a5a5a5a") && !text.contains("21212121"), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_operation_takes_the_names_of_marks() {
+    let store = MemoryStore::new();
+    for scope in RESERVED_SCOPES {
+        let ended = Operation::new(scope).run(&store, "encrypted", || async { Ok::<_, Error>(1) }).await;
+        assert!(matches!(ended, Err(Error::InvalidKey { source: KeyError::ReservedScope, .. })), "{ended:?}");
+    }
+}

@@ -1,0 +1,260 @@
+//! Several servers in one URL, `target_session_attrs`, and names that lead to another server.
+
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use idem_postgres::PostgresStore;
+use idem_postgres::outbox::{Outbox, Relay};
+use idem_runtime::StoreErrorKind;
+use idem_runtime::protocol::ClaimAnswer;
+use idem_test_servers::{MovingName, Postgres, until};
+use sqlx::PgPool;
+
+use crate::connections::{claim, complete, grant};
+use crate::outbox_support::{Broker, Running, Then};
+
+/// How long the tests wait for what must come to pass.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// `HOST:PORT` of a server.
+fn address(server: &Postgres) -> String {
+    server.url().split(['@', '/']).find(|part| part.contains("127.0.0.1")).unwrap().to_owned()
+}
+
+/// A URL with all of these servers.
+fn url(addresses: &[String], parameters: &str) -> String {
+    format!("postgres://postgres@{}/postgres?{parameters}", addresses.join(","))
+}
+
+fn url_of(servers: &[Postgres], parameters: &str) -> String {
+    url(&servers.iter().map(address).collect::<Vec<_>>(), parameters)
+}
+
+/// Two servers with the tables.
+async fn two() -> [Postgres; 2] {
+    let servers = [Postgres::start(), Postgres::start()];
+    for server in &servers {
+        drop(PostgresStore::connect(&server.url()).await.unwrap());
+    }
+    servers
+}
+
+/// Returns once every session of the server is about to see it.
+fn read_only(server: &Postgres, only: bool) {
+    server.read_only(only);
+    let expected = if only { "on" } else { "off" };
+    until("the server has read its settings", || {
+        server.sql("show default_transaction_read_only") == expected
+    });
+}
+
+fn has(server: &Postgres, name: &str) -> bool {
+    server.sql(&format!("select count(*) from idem_records_readable where key = '{name}'")) == "1"
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_moves_to_the_server_of_its_url_that_takes_writes_whenever_the_roles_change() {
+    for target in ["", "target_session_attrs=any", "target_session_attrs=read-write"] {
+        let mut servers = two().await;
+        read_only(&servers[0], true);
+        let store = PostgresStore::connect(&url_of(&servers, target)).await.unwrap();
+        for (round, primary) in [1, 0, 1].into_iter().enumerate() {
+            read_only(&servers[1 - primary], true);
+            read_only(&servers[primary], false);
+            let name = format!("order {round}");
+            let held = grant(&store, &name).await;
+            complete(&store, &name, held).await;
+            assert!(has(&servers[primary], &name), "{target}: {name}");
+        }
+        // One that is gone is passed over, too.
+        read_only(&servers[0], false);
+        servers[1].server().kill();
+        grant(&store, "last").await;
+        assert!(has(&servers[0], "last"), "{target}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promoted_standby_is_found_and_a_standby_is_not_used() {
+    for target in ["primary", "read-write"] {
+        let mut primary = Postgres::start();
+        let first = PostgresStore::connect(&primary.url()).await.unwrap();
+        let held = grant(&first, "done").await;
+        complete(&first, "done", held).await;
+        let standby = primary.standby();
+        until("the standby has the record", || has(&standby, "done"));
+        let parameters = format!("target_session_attrs={target}");
+        let alone = PostgresStore::builder(&url(&[address(&standby)], &parameters));
+        let error = alone.operation_timeout(Duration::from_millis(300)).connect().await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains(target), "{error}");
+        let both = url(&[address(&standby), address(&primary)], &parameters);
+        let store = PostgresStore::connect(&both).await.unwrap();
+        grant(&store, "before").await;
+        until("the standby has the newest", || has(&standby, "before"));
+        primary.server().kill();
+        assert_eq!(standby.sql("select pg_promote()"), "t");
+        grant(&store, "after").await;
+        assert!(has(&standby, "after"));
+        assert!(matches!(claim(&store, "before").await, Ok(ClaimAnswer::Busy { .. })));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_takes_no_writes_answers_replays_unless_the_url_asks_for_another() {
+    let servers = two().await;
+    let first = PostgresStore::connect(&servers[0].url()).await.unwrap();
+    let held = grant(&first, "done").await;
+    complete(&first, "done", held).await;
+    read_only(&servers[0], true);
+    let any = PostgresStore::connect(&url_of(&servers, "target_session_attrs=any")).await.unwrap();
+    assert!(matches!(claim(&any, "done").await, Ok(ClaimAnswer::Replay(_))));
+    let writable =
+        PostgresStore::connect(&url_of(&servers, "target_session_attrs=read-write")).await.unwrap();
+    assert!(matches!(claim(&writable, "done").await, Ok(ClaimAnswer::Granted(_))));
+    // By default, as this server is a primary that is set to be read-only.
+    let primary = PostgresStore::connect(&url_of(&servers, "target_session_attrs=primary")).await.unwrap();
+    assert!(matches!(claim(&primary, "done").await, Ok(ClaimAnswer::Replay(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tables_are_made_on_the_server_that_takes_writes() {
+    for target in ["", "target_session_attrs=read-write"] {
+        let servers = [Postgres::start(), Postgres::start()];
+        read_only(&servers[0], true);
+        let store = PostgresStore::connect(&url_of(&servers, target)).await.unwrap();
+        grant(&store, "order").await;
+        assert!(has(&servers[1], "order"), "{target}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_answer_leaves_time_for_the_next_and_is_tried_once() {
+    let server = Postgres::start();
+    drop(PostgresStore::connect(&server.url()).await.unwrap());
+    // It accepts connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let list = [silent.local_addr().unwrap().to_string(), address(&server)];
+    let store = PostgresStore::builder(&url(&list, "sslmode=disable"));
+    let store = store.operation_timeout(Duration::from_secs(4)).connect().await.unwrap();
+    for number in 0..3 {
+        grant(&store, &format!("order {number}")).await;
+    }
+    silent.set_nonblocking(true).unwrap();
+    assert_eq!(std::iter::from_fn(|| silent.accept().ok()).count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_server_is_of_use_the_error_says_of_each_why() {
+    let servers = two().await;
+    read_only(&servers[0], true);
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let list = [address(&servers[0]), gone.clone()];
+    let open = |list: &[String], user: &str| {
+        let url = url(list, "target_session_attrs=read-write").replace("//postgres@", &format!("//{user}@"));
+        PostgresStore::builder(&url).operation_timeout(Duration::from_millis(500)).connect()
+    };
+    let error = open(&list, "postgres").await.unwrap_err();
+    let text = error.to_string();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{text}");
+    for part in [&format!("{}: the server takes no writes", list[0]), &format!("{gone}: no connection")] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(text.matches("unavailable").count(), 1, "{text}");
+    // No other server is asked about a user that the first does not know.
+    let error = open(&[address(&servers[1]), gone], "nobody:secret").await.unwrap_err();
+    let text = error.to_string();
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{text}");
+    assert!(text.contains("28000") && !text.contains("secret"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_completes_the_options_of_each_server() {
+    let servers = two().await;
+    read_only(&servers[0], true);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let asked = seen.clone();
+    let store = PostgresStore::builder(&url_of(&servers, "target_session_attrs=read-write"))
+        .connect_options_with(move |options| {
+            asked.lock().unwrap().push(format!("{}:{}", options.get_host(), options.get_port()));
+            async move { Ok::<_, std::convert::Infallible>(options) }
+        })
+        .connect()
+        .await
+        .unwrap();
+    grant(&store, "order").await;
+    let mut seen = seen.lock().unwrap().clone();
+    seen.dedup();
+    assert_eq!(seen, servers.each_ref().map(address));
+    let shown = format!("{store:?}");
+    assert!(servers.iter().all(|server| shown.contains(&address(server))), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_publishes_from_the_server_of_its_url_that_takes_writes() {
+    let servers = [Postgres::start(), Postgres::start()];
+    for server in &servers {
+        drop(Outbox::connect(&server.url()).await.unwrap());
+    }
+    read_only(&servers[0], true);
+    let outbox = Outbox::connect(&url_of(&servers, "target_session_attrs=read-write")).await.unwrap();
+    let pool = PgPool::connect(&servers[1].url()).await.unwrap();
+    let broker = Broker::new(|_| Then::Take);
+    let relay = Running::start(Relay::new(outbox.clone(), broker.clone()).topics(1));
+    let mut tx = pool.begin().await.unwrap();
+    outbox.enqueue(&mut tx, "orders", "1").await.unwrap();
+    tx.commit().await.unwrap();
+    tokio::time::timeout(PATIENCE, broker.until_taken(1)).await.unwrap();
+    relay.stop().await;
+}
+
+/// Two servers and a name that leads to the first, in a process of their own.
+fn with_moving_name<F: Future<Output = ()>>(test: &str, body: impl FnOnce(MovingName, [Postgres; 2]) -> F) {
+    MovingName::in_process_of(&format!("hosts::{test}"), || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let mut servers = two().await;
+            let name = MovingName::of(servers.each_mut().map(|server| server.server().port()));
+            body(name, servers).await;
+        });
+    });
+}
+
+#[test]
+fn a_name_that_leads_to_another_server_is_followed_when_the_connections_are_old() {
+    let test = "a_name_that_leads_to_another_server_is_followed_when_the_connections_are_old";
+    with_moving_name(test, |name, servers| async move {
+        let url = url(&[name.address()], "");
+        let store = PostgresStore::builder(&url).max_connection_age(Duration::from_millis(100));
+        let store = store.connect().await.unwrap();
+        grant(&store, "first").await;
+        assert!(has(&servers[0], "first"));
+        name.lead_to(1);
+        let (begin, mut number) = (Instant::now(), 0);
+        while servers[1].sql("select count(*) from idem_records") == "0" {
+            assert!(begin.elapsed() < PATIENCE, "the store stays on the first server");
+            number += 1;
+            grant(&store, &format!("order {number}")).await;
+        }
+    });
+}
+
+#[test]
+fn a_name_that_leads_to_another_server_is_followed_at_once_where_the_first_is_gone_or_takes_no_writes() {
+    let test =
+        "a_name_that_leads_to_another_server_is_followed_at_once_where_the_first_is_gone_or_takes_no_writes";
+    with_moving_name(test, |name, mut servers| async move {
+        let store = PostgresStore::connect(&url(&[name.address()], "")).await.unwrap();
+        grant(&store, "first").await;
+        read_only(&servers[0], true);
+        name.lead_to(1);
+        grant(&store, "second").await;
+        assert!(has(&servers[0], "first") && has(&servers[1], "second"));
+        read_only(&servers[0], false);
+        name.lead_to(0);
+        servers[1].server().kill();
+        grant(&store, "third").await;
+        assert!(has(&servers[0], "third"));
+    });
+}

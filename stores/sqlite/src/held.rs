@@ -1,0 +1,201 @@
+//! The records of claims that this connection granted, as it wrote them: what comes next for one need not read it.
+//!
+//! They are true as long as no other connection wrote to the file, which SQLite tells: `PRAGMA data_version`.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, Statement};
+
+use super::find::Found;
+use idem_core::RecordKey;
+use idem_core::protocol::{Record, State};
+
+/// How many at the most: some megabytes. Claims beyond them are read.
+const MOST: usize = 4_096;
+
+/// Records in flight, without steps, by their keys.
+pub(super) struct Held<'c> {
+    data_version: Statement<'c>,
+    /// Which state of the file this transaction found, counted by what other connections wrote.
+    found: i64,
+    /// The same of the last transaction, if it was committed.
+    committed: Option<i64>,
+    records: HashMap<RecordKey, Found>,
+}
+
+impl<'c> Held<'c> {
+    pub(super) fn new(connection: &'c Connection) -> rusqlite::Result<Self> {
+        let data_version = connection.prepare("PRAGMA data_version")?;
+        Ok(Self { data_version, found: 0, committed: None, records: HashMap::new() })
+    }
+
+    /// At the beginning of a transaction that excludes other writers: forgets all if another connection wrote since the
+    /// last one, or if that was not committed.
+    pub(super) fn begin(&mut self) -> rusqlite::Result<()> {
+        self.found = self.data_version.query_row((), |row| row.get(0))?;
+        if self.committed.take() != Some(self.found) {
+            self.clear();
+        }
+        Ok(())
+    }
+
+    pub(super) fn commit(&mut self) {
+        self.committed = Some(self.found);
+    }
+
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        self.records.clear();
+    }
+
+    pub(super) fn get(&self, key: &RecordKey) -> Option<&Found> {
+        self.records.get(key)
+    }
+
+    pub(super) fn remove(&mut self, key: &RecordKey) {
+        self.records.remove(key);
+    }
+
+    /// What was written for a key, if its worker will come back to it.
+    pub(super) fn put(&mut self, key: &RecordKey, record: &Record, row: i64) {
+        if record.state != State::InFlight || !record.steps.is_empty() {
+            self.remove(key);
+        } else if self.records.len() < MOST || self.records.contains_key(key) {
+            self.records.insert(key.clone(), Found { record: record.clone(), row });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rusqlite::Connection;
+    use tempfile::TempDir;
+
+    use super::super::batch::Session;
+    use super::super::clock;
+    use super::super::queue::{Answer, Applying, Op, Purged};
+    use super::super::rows;
+    use super::super::tests::{claim_request, completion, folder, key, open};
+    use idem_core::protocol::{
+        self, Claim, ClaimAnswer, CompleteAnswer, Fence, OnCrash, Owner, Renew, RenewAnswer, Request,
+    };
+
+    fn apply(session: &mut Session<'_>, name: &str, request: impl Into<Request>) -> protocol::Answer {
+        let applying = Applying { key: key(name), request: request.into(), seems_new: true };
+        match session.apply(&Op::Apply(applying)) {
+            Ok(Answer::Applied(answer)) => answer,
+            _ => panic!("no answer"),
+        }
+    }
+
+    fn granted(session: &mut Session<'_>, name: &str, claim: &Claim) -> (Owner, Fence) {
+        session.begin().unwrap();
+        let protocol::Answer::Claim(ClaimAnswer::Granted(grant)) = apply(session, name, claim.clone()) else {
+            panic!("not granted")
+        };
+        (claim.owner, grant.fence)
+    }
+
+    fn other(folder: &TempDir) -> Connection {
+        Connection::open(folder.path().join("idem.db")).unwrap()
+    }
+
+    #[test]
+    fn what_another_connection_wrote_is_seen() {
+        let folder = folder();
+        let (_, connection) = open(&folder);
+        let mut session = Session::prepare(&connection).unwrap();
+        for change in ["UPDATE idem_records SET owner = zeroblob(16)", "DELETE FROM idem_records"] {
+            let (owner, fence) = granted(&mut session, "a", &claim_request());
+            session.commit().unwrap();
+            other(&folder).execute(change, ()).unwrap();
+            session.begin().unwrap();
+            let answer = apply(&mut session, "a", completion(owner, fence, 1));
+            let done = protocol::Answer::Complete(CompleteAnswer::Done);
+            assert_ne!(answer, done, "{change}");
+            session.commit().unwrap();
+            other(&folder).execute("DELETE FROM idem_records", ()).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_was_not_committed_is_forgotten() {
+        let folder = folder();
+        let (_, connection) = open(&folder);
+        let mut session = Session::prepare(&connection).unwrap();
+        let (owner, fence) = granted(&mut session, "a", &claim_request());
+        // As SQLite does it by itself when a commit fails.
+        connection.execute_batch("ROLLBACK").unwrap();
+        session.begin().unwrap();
+        let answer = apply(&mut session, "a", Renew::new(owner, fence, claim_request().lease));
+        assert_ne!(answer, protocol::Answer::Renew(RenewAnswer::Held));
+        session.rollback().unwrap();
+    }
+
+    #[test]
+    fn a_held_record_is_not_read_again() {
+        let folder = folder();
+        let (_, connection) = open(&folder);
+        let mut session = Session::prepare(&connection).unwrap();
+        let (owner, fence) = granted(&mut session, "a", &claim_request());
+        // By its own connection, which only a test does.
+        connection.execute("UPDATE idem_records SET fingerprint = x'00'", ()).unwrap();
+        let renewed = apply(&mut session, "a", Renew::new(owner, fence, claim_request().lease));
+        assert_eq!(renewed, protocol::Answer::Renew(RenewAnswer::Held), "it would be unreadable");
+        session.commit().unwrap();
+    }
+
+    /// The statement that renewals and completions are writes no index: none has a column that it sets.
+    #[test]
+    fn an_update_writes_no_index() {
+        let folder = folder();
+        let (_, connection) = open(&folder);
+        let writes_index = |update: &str| {
+            let mut program = connection.prepare(&format!("EXPLAIN {update}")).unwrap();
+            let steps = program.query_map((), |row| row.get::<_, String>(1)).unwrap();
+            let steps: Vec<String> = steps.map(Result::unwrap).collect();
+            steps.iter().any(|step| step == "IdxInsert" || step == "IdxDelete")
+        };
+        let values = ["1"; 16].join(", ");
+        let update = format!("UPDATE idem_records SET ({}) = ({values}) WHERE rowid = 1", rows::COLUMNS);
+        assert!(!writes_index(&update));
+        assert!(writes_index("UPDATE idem_records SET purge_at = 1 WHERE rowid = 1"));
+    }
+
+    #[test]
+    fn a_record_that_lives_longer_than_its_claim_said_is_deleted_when_it_ends() {
+        let folder = folder();
+        let (_, connection) = open(&folder);
+        let mut session = Session::prepare(&connection).unwrap();
+        granted(&mut session, "longer", &claim_request());
+        session.commit().unwrap();
+        granted(&mut session, "in doubt", &claim_request().with_on_crash(OnCrash::InDoubt));
+        let set =
+            |columns: &str| connection.execute(&format!("UPDATE idem_records SET {columns}"), ()).unwrap();
+        // As if the time that the claims said were over.
+        set("purge_at = 1");
+        assert!(matches!(session.purge(10), Ok(Purged { count: 0, all: true })));
+        assert!(session.next_purge().unwrap().is_some_and(|due| due > clock::now()), "both are due later");
+        set("purge_at = 1, expires_at = iif(expires_at IS NULL, NULL, 1)");
+        assert!(matches!(session.purge(1), Ok(Purged { count: 1, all: false })));
+        assert!(matches!(session.purge(10), Ok(Purged { count: 0, all: true })), "a doubt has no end");
+        session.commit().unwrap();
+    }
+
+    #[test]
+    fn a_record_whose_end_is_brought_forward_is_deleted_then() {
+        let folder = folder();
+        let (_, connection) = open(&folder);
+        let mut session = Session::prepare(&connection).unwrap();
+        let (owner, fence) = granted(&mut session, "shorter", &claim_request());
+        let mut short = completion(owner, fence, 1);
+        short.ttl = Duration::ZERO;
+        assert_eq!(apply(&mut session, "shorter", short), protocol::Answer::Complete(CompleteAnswer::Done));
+        session.commit().unwrap();
+        session.begin().unwrap();
+        assert!(matches!(session.purge(10), Ok(Purged { count: 1, all: true })));
+        session.commit().unwrap();
+    }
+}
