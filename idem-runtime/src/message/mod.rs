@@ -7,6 +7,7 @@ mod broker_error;
 mod choose;
 mod consumer;
 mod delivery;
+mod disposition;
 mod error_text;
 mod gate;
 mod lanes;
@@ -30,120 +31,12 @@ pub use broker_error::BrokerError;
 pub use choose::{Choose, OnError, Proposed, Unwatched};
 pub use consumer::{Consumer, run};
 pub use delivery::{Delivery, Incoming};
+pub use disposition::{Dispose, Disposition, Reason};
 pub use summary::{Progress, Summary};
 pub use tasks::{HandlerTask, in_tasks};
 
 #[cfg(feature = "lambda")]
 pub(crate) use gate::Gate;
-
-/// What is to be done with a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Disposition {
-    /// It is done with: its effect is there, now or from an earlier delivery.
-    Acknowledge,
-    /// Deliver it again, not sooner than this.
-    #[non_exhaustive]
-    Retry {
-        /// How long from now: the rest of another's lease, or longer after each attempt.
-        after: Duration,
-    },
-    /// Delivering it again would give the same. Set it aside for a person, in a dead-letter queue.
-    #[non_exhaustive]
-    Reject {
-        /// Why.
-        reason: Reason,
-    },
-}
-
-impl Disposition {
-    /// Deliver it again, not sooner than `after` from now.
-    #[must_use]
-    pub const fn retry(after: Duration) -> Self {
-        Self::Retry { after }
-    }
-
-    /// Set it aside.
-    #[must_use]
-    pub const fn reject(reason: Reason) -> Self {
-        Self::Reject { reason }
-    }
-}
-
-/// An error that knows what is to be done with the message it came from: for [`settle_with`] and
-/// [`Consumer::dispose`].
-///
-/// ```
-/// # use idem_runtime as idem;
-/// use std::time::Duration;
-/// use idem::message::{Dispose, Disposition, Reason};
-///
-/// enum ShipError {
-///     NoOrder,
-///     Closed,
-///     Idem(idem::Error),
-/// }
-///
-/// impl Dispose for ShipError {
-///     fn disposition(&self, _attempt: u32, proposed: Disposition) -> Disposition {
-///         match self {
-///             Self::NoOrder => Disposition::reject(Reason::Terminal),
-///             Self::Closed => Disposition::retry(Duration::from_secs(3600)),
-///             Self::Idem(_) => proposed,
-///         }
-///     }
-/// }
-/// ```
-pub trait Dispose {
-    /// What is to be done with the message, where [`settle`] proposes this. `attempt` is the one that the
-    /// error is from; 1 where it is from no idempotent call.
-    ///
-    /// To have an error delivered again that the operation's `terminal` keeps gives the same error again.
-    fn disposition(&self, attempt: u32, proposed: Disposition) -> Disposition;
-}
-
-/// Why a message is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Reason {
-    /// Its body failed for good, as the operation's `terminal` or the error itself says.
-    Terminal,
-    /// Its key was used with other arguments.
-    Mismatch,
-    /// A worker went away in the middle of it under `on_crash = "in_doubt"`.
-    InDoubt,
-    /// It used up its attempts: those of the operation's `max_attempts`, or the consumer's
-    /// [`max_tries`](Consumer::max_tries) of a handler that fails without an idempotent call.
-    Exhausted,
-    /// Its handler panicked, as often as the consumer's [`max_tries`](Consumer::max_tries) allows.
-    Panicked,
-    /// What the store holds under its key cannot be read.
-    CorruptRecord,
-    /// Its recorded result does not decode.
-    Undecodable,
-    /// A step of its body was refused, or what is recorded of one cannot be given.
-    Step,
-    /// It has no key, or one that cannot be used.
-    InvalidKey,
-}
-
-impl Reason {
-    /// A stable word, for logs and for a header of the dead letter.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Terminal => "terminal",
-            Self::Mismatch => "mismatch",
-            Self::InDoubt => "in_doubt",
-            Self::Exhausted => "exhausted",
-            Self::Panicked => "panicked",
-            Self::CorruptRecord => "corrupt_record",
-            Self::Undecodable => "undecodable",
-            Self::Step => "step",
-            Self::InvalidKey => "invalid_key",
-        }
-    }
-}
 
 /// What a call gave, and what is to be done with its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
