@@ -38,7 +38,7 @@ pub(crate) struct Contest {
     pub(crate) store: String,
     pub(crate) arms: Vec<Arm>,
     /// The same arms, connected through a counter of their traffic with the server.
-    pub(crate) metered: Vec<(Arm, crate::meter::Meter)>,
+    pub(crate) metered: Vec<(Arm, idem_test_servers::meter::Meter)>,
     /// The server, which runs as long as this value exists.
     pub(crate) server: Option<(u32, Box<dyn std::any::Any>)>,
 }

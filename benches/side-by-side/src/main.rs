@@ -5,7 +5,6 @@ mod arm;
 mod idempotent;
 mod measure;
 mod memory;
-mod meter;
 mod on_dynamodb;
 mod on_mysql;
 mod on_postgres;

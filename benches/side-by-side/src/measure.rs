@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 
+use idem_test_servers::meter::Said;
+
 use crate::arm::{Anything, Arm, Contest};
-use crate::meter::Said;
 
 /// The number of results to replay.
 const KEPT: usize = 1_000;

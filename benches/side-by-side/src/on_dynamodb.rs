@@ -9,9 +9,9 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use idem::DynamoDbStore;
 use idem_test_servers::Aws;
+use idem_test_servers::meter::Meter;
 
 use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
-use crate::meter::Meter;
 
 const TABLE: &str = "side-by-side";
 

@@ -2,11 +2,11 @@
 
 use idem::MySqlStore;
 use idem_test_servers::MariaDb;
+use idem_test_servers::meter::Meter;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{MySqlPool, Row as _};
 
 use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
-use crate::meter::Meter;
 
 async fn hand(url: &str) -> Anything<Arm> {
     let pool = MySqlPoolOptions::new().max_connections(16).test_before_acquire(false).connect(url).await?;

@@ -2,11 +2,11 @@
 
 use idem::PostgresStore;
 use idem_test_servers::Postgres;
+use idem_test_servers::meter::Meter;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgPool, Row as _};
 
 use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, relaxed, wrong};
-use crate::meter::Meter;
 
 async fn hand(url: &str) -> Anything<Arm> {
     let pool = PgPoolOptions::new().max_connections(16).test_before_acquire(false).connect(url).await?;

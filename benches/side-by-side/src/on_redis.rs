@@ -5,12 +5,12 @@ use std::time::Duration;
 use cached::{AsyncRedisCache, ConcurrentCachedAsync as _};
 use idem::RedisStore;
 use idem_test_servers::Redis;
+use idem_test_servers::meter::Meter;
 use idempotent::store::valkey::ValkeyStore;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, cmd};
 
 use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
-use crate::meter::Meter;
 
 async fn raw(url: &str) -> Anything<Arm> {
     let connection = Client::open(url)?.get_multiplexed_async_connection().await?;

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::key::RecordKey;
 
-/// How many keys are remembered. A newer key evicts an older one in the same slot.
+/// How many keys are remembered.
 const PLACES: usize = 8_192;
+/// How many places a key may have. With one alone, of a thousand keys more than fifty would take another's.
+const CHOICES: usize = 4;
 
 /// A fixed number of remembered keys, shared by all callers without a lock.
 pub struct Hints {
@@ -33,25 +35,37 @@ impl Hints {
         Mark(self.hasher.hash_one(key) | 1)
     }
 
-    fn place(&self, mark: Mark) -> &AtomicU64 {
-        // The lowest bit of a mark is always set, so it does not help to choose a slot.
-        &self.places[usize::try_from((mark.0 >> 1) % PLACES as u64).unwrap_or(0)]
+    /// The places that the key with this mark may have.
+    fn choices(&self, mark: Mark) -> &[AtomicU64] {
+        // The lowest bit of a mark is always set, so it does not help to choose.
+        let group = (mark.0 >> 1) % (PLACES / CHOICES) as u64;
+        let first = usize::try_from(group).unwrap_or(0) * CHOICES;
+        &self.places[first..first + CHOICES]
     }
 
     /// Whether the key with this mark probably has a result.
     #[must_use]
     pub fn has(&self, mark: Mark) -> bool {
-        self.place(mark).load(Ordering::Relaxed) == mark.0
+        self.choices(mark).iter().any(|place| place.load(Ordering::Relaxed) == mark.0)
     }
 
-    /// Remembers a key.
+    /// Remembers a key, if need be in the place of another.
     pub fn put(&self, mark: Mark) {
-        self.place(mark).store(mark.0, Ordering::Relaxed);
+        if self.has(mark) {
+            return;
+        }
+        let choices = self.choices(mark);
+        let free = choices.iter().find(|place| place.load(Ordering::Relaxed) == 0);
+        // The highest bits chose no place yet.
+        let any = usize::try_from(mark.0 >> 32).unwrap_or(0) % CHOICES;
+        free.unwrap_or(&choices[any]).store(mark.0, Ordering::Relaxed);
     }
 
     /// Forgets a key, if it is remembered.
     pub fn take(&self, mark: Mark) {
-        let _ = self.place(mark).compare_exchange(mark.0, 0, Ordering::Relaxed, Ordering::Relaxed);
+        for place in self.choices(mark) {
+            let _ = place.compare_exchange(mark.0, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 }
 
@@ -83,5 +97,30 @@ mod tests {
         assert!(hints.has(mark("a")));
         hints.take(mark("a"));
         assert!(!hints.has(mark("a")));
+    }
+
+    #[test]
+    fn a_thousand_keys_are_remembered_beside_each_other() {
+        let hints = Hints::new();
+        let marks: Vec<_> = (0..1_000)
+            .map(|key: u32| {
+                hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key.to_string()).unwrap()))
+            })
+            .collect();
+        // Twice, so that a key that lost its place takes that of another.
+        marks.iter().chain(&marks).for_each(|mark| hints.put(*mark));
+        let forgotten = marks.iter().filter(|mark| !hints.has(**mark)).count();
+        assert!(forgotten < 10, "{forgotten}");
+    }
+
+    #[test]
+    fn a_key_of_too_many_is_remembered_in_the_place_of_another() {
+        let hints = Hints::new();
+        for key in 0..20_000_u32 {
+            let mark =
+                hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key.to_string()).unwrap()));
+            hints.put(mark);
+            assert!(hints.has(mark), "{key}");
+        }
     }
 }

@@ -145,6 +145,7 @@ impl MySqlStoreBuilder {
             statements: Arc::new(Statements::new(names)),
             connections: self.connections,
             most_bytes: MOST_BYTES.min(server.max_packet / 2),
+            stepped: Hints::new(),
             has_transactions: Default::default(),
         };
         Ok(MySqlStore(Arc::new(Inner {

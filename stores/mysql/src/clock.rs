@@ -16,7 +16,7 @@ pub(super) struct Clock {
 
 /// Reads the row of `clock`, and notes whether transactions of callers are in use.
 pub(super) fn clock(answers: &Answers, statement: usize, setting: &Setting) -> Result<Clock, Unreadable> {
-    let row = answers.get(statement).and_then(|rows| rows.first()).ok_or(Unreadable("now"))?;
+    let row = answers.rows(statement).first().ok_or(Unreadable("now"))?;
     let now = column::<i64>(row, 0, "now")?;
     let now = u64::try_from(now).map(Timestamp::from_micros).map_err(|_| Unreadable("now"))?;
     let floor = Fence::new(column::<Option<u64>>(row, 1, "fence_floor")?.unwrap_or_default());

@@ -52,7 +52,7 @@ async fn in_rounds(session: &mut Session, setting: &Setting, most: usize) -> Res
 async fn batch(session: &mut Session, setting: &Setting, most: usize) -> Result<usize, Failure> {
     let statements = &setting.statements;
     let found = session.run(statements.lock_expired(most), Stage::Open).await?;
-    let rows = found.get(BEGINNING).map_or(&[][..], Vec::as_slice);
+    let rows = found.rows(BEGINNING);
     let (mut texts, mut highest) = (Vec::new(), 0);
     for row in rows {
         let read = |index, name| column::<&[u8]>(row, index, name).map_err(Unreadable::failure);

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::rows::column;
-use super::statements::NOW;
+use super::rows::{NOW, column};
 use crate::db::connector::Connector;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::Answers;
@@ -54,14 +53,14 @@ pub(super) async fn look(connector: &Connector) -> Result<Inspection, StoreError
 }
 
 fn read(found: &Answers) -> Option<Inspection> {
-    let row = found.first()?.first()?;
+    let row = found.rows(0).first()?;
     let version = column::<String>(row, 0, "version").ok()?;
     let now = column::<u64>(row, 1, "now").ok().map(Timestamp::from_micros);
     let is_mariadb = version.to_ascii_lowercase().contains("mariadb");
     let product = if is_mariadb { "MariaDB" } else { "MySQL" };
     let mut inspection = Inspection::of(format!("{product} {version}")).with_now(now);
     let settings: HashMap<String, String> = found
-        .get(1)?
+        .rows(1)
         .iter()
         .filter_map(|row| Some((column(row, 0, "name").ok()?, column(row, 1, "value").ok()?)))
         .collect();

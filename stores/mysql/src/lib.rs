@@ -215,6 +215,8 @@ impl Store for MySqlStore {
         key: &RecordKey,
         request: &RecordStep,
     ) -> Result<RecordStepAnswer, StoreError> {
+        let stepped = &self.0.queues.setting().stepped;
+        stepped.put(stepped.mark(key));
         self.apply(key, request.clone()).await
     }
 

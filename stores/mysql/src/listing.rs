@@ -56,9 +56,9 @@ async fn page(session: &mut Session, setting: &Setting, request: &List) -> Resul
 }
 
 fn take(found: &Answers, request: &List) -> Result<Page, Unreadable> {
-    let now = found.get(BEGINNING).and_then(|rows| rows.first()).ok_or(Unreadable("now"))?;
+    let now = found.rows(BEGINNING).first().ok_or(Unreadable("now"))?;
     let now = column::<u64>(now, 0, "now")?;
-    let rows = found.get(BEGINNING + 1).map_or(&[][..], Vec::as_slice);
+    let rows = found.rows(BEGINNING + 1);
     let mut page = Page::new(Timestamp::from_micros(now));
     let mut last = None;
     for row in rows {

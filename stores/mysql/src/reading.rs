@@ -10,8 +10,8 @@ use super::rows::{self, Row, Unreadable, column};
 use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::{BEGINNING, Session};
-use idem_core::protocol::{self, Record, StoredResult};
-use idem_core::{RecordKey, StoreError};
+use idem_core::RecordKey;
+use idem_core::protocol::{self, Record, StoredResult, Timestamp};
 
 /// About how many bytes of results and steps one batch reads; operations that need more are repeated in the next.
 const READ_BYTES: usize = 1 << 20;
@@ -32,29 +32,38 @@ pub(super) async fn get(
     let mut keys: Vec<&RecordKey> = tickets.iter().map(|ticket| &ticket.asked.key).collect();
     keys.sort_by_key(|key| (key.scope().as_str(), key.key().as_str()));
     keys.dedup();
-    let found = session.run(setting.statements.look(keys.into_iter()), Stage::Open).await?;
-    let clock = clock(&found, BEGINNING, setting).map_err(Unreadable::failure)?;
-    let rows = found.get(BEGINNING + 1).map_or(&[][..], Vec::as_slice);
+    let found =
+        session.run(setting.statements.look(keys.into_iter(), session.commits_each()), Stage::Open).await?;
+    let rows = found.rows(1);
     let mut rest = Rest::default();
     let mut answers = Vec::with_capacity(tickets.len());
     for ticket in tickets {
         let key = &ticket.asked.key;
         let asked = (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes());
         let row = rows.iter().find(|row| name(row).is_ok_and(|name| name == asked));
-        let read = match row.map(|row| rows::read(row, RECORD)).transpose() {
-            Ok(Some(row)) if row.is_large || row.steps > 0 => rest.read(session, setting, key).await?,
-            Ok(row) => Some(Ok((row.map(|row| row.record), clock))),
+        let read = match row.map(record_and_time).transpose() {
+            Ok(Some((row, _))) if row.is_large || row.steps > 0 => {
+                let whole = rest.read(session, setting, key).await?;
+                whole.map(|whole| whole.map(|(record, clock)| live(record, clock.now)))
+            }
+            Ok(None) => Some(Ok(None)),
+            Ok(Some((row, now))) => Some(Ok(live(Some(row.record), now))),
             Err(unreadable) => Some(Err(unreadable)),
         };
-        answers.push(read.map(|read| live(key, read)));
+        let found = |record: Option<Record>| Answer::Found(record.map(Box::new));
+        answers.push(read.map(|read| read.map(found).map_err(|unreadable| unreadable.error(key))));
     }
     Ok(answers)
 }
 
-fn live(key: &RecordKey, read: Whole) -> Result<Answer, StoreError> {
-    let (record, Clock { now, .. }) = read.map_err(|unreadable| unreadable.error(key))?;
-    let live = record.filter(|record| protocol::is_live(record, now));
-    Ok(Answer::Found(live.map(Box::new)))
+/// The record in a row, without its steps, and when it was read.
+pub(super) fn record_and_time(row: &MySqlRow) -> Result<(Row, Timestamp), Unreadable> {
+    let now = Timestamp::from_micros(column(row, RECORD + rows::WIDTH, "now")?);
+    Ok((rows::read(row, RECORD)?, now))
+}
+
+fn live(record: Option<Record>, now: Timestamp) -> Option<Record> {
+    record.filter(|record| protocol::is_live(record, now))
 }
 
 /// A record with its steps and its result, and when it was read.
@@ -102,8 +111,7 @@ fn length(result: &StoredResult) -> usize {
 async fn whole(session: &mut Session, setting: &Setting, key: &RecordKey) -> Result<Whole, Failure> {
     let found = session.run(setting.statements.look_at_all(key), Stage::Open).await?;
     let clock = clock(&found, BEGINNING, setting).map_err(Unreadable::failure)?;
-    let row = found.get(BEGINNING + 1).and_then(|rows| rows.first());
-    let steps = found.get(BEGINNING + 2).map_or(&[][..], Vec::as_slice);
+    let (row, steps) = (found.rows(BEGINNING + 1).first(), found.rows(BEGINNING + 2));
     let record = row.map(|row| rows::read(row, RECORD).and_then(|row| with_steps(row, steps)));
     Ok(record.transpose().map(|record| (record, clock)))
 }

@@ -33,9 +33,21 @@ pub(super) const COLUMNS: [&str; 15] = [
     "expires_at",
     "steps",
 ];
+pub(super) const FENCE: usize = 2;
 const STEPS: usize = 14;
 const LENGTH: usize = COLUMNS.len();
 const RESULT: usize = LENGTH + 1;
+/// How many columns [`read`] expects.
+pub(super) const WIDTH: usize = RESULT + 1;
+
+/// The server's time in microseconds at the start of the statement. The session's time zone does not matter.
+pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
+
+/// How far the end of time is from [`BLANK_CLOCK`].
+const END: u64 = u64::MAX - BLANK_CLOCK.as_micros();
+
+/// The clock of a judgement that the server's clock completes. No server's clock shows this time.
+pub(super) const BLANK_CLOCK: Timestamp = Timestamp::from_micros(1 << 62);
 
 /// A row that is not a valid record, by the name of the wrong column.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -170,8 +182,23 @@ pub(super) fn hex(text: &mut String, bytes: &[u8]) {
 
 /// A record's value for each of the [`COLUMNS`], as literals.
 pub(super) fn literals(record: &Record) -> [String; COLUMNS.len()] {
+    literals_by(record, |instant| instant.as_micros().to_string())
+}
+
+/// An instant of a record that was judged by [`BLANK_CLOCK`], as the server's clock makes it.
+pub(super) fn on_the_server(instant: Timestamp) -> String {
+    match instant.as_micros().checked_sub(BLANK_CLOCK.as_micros()) {
+        // Not of the clock, or beyond the end of time.
+        None | Some(END) => instant.as_micros().to_string(),
+        Some(0) => NOW.to_owned(),
+        Some(later) => format!("{NOW} + {later}"),
+    }
+}
+
+/// As [`literals`], with instants as `instant` writes them.
+pub(super) fn literals_by(record: &Record, instant: impl Fn(Timestamp) -> String) -> [String; COLUMNS.len()] {
     let number = |number: u64| number.to_string();
-    let optional = |number: Option<u64>| number.map_or_else(null, |number| number.to_string());
+    let optional = |end: Option<Timestamp>| end.map_or_else(null, &instant);
     let bytes = |bytes: &[u8]| {
         let mut literal = String::new();
         hex(&mut literal, bytes);
@@ -188,14 +215,14 @@ pub(super) fn literals(record: &Record) -> [String; COLUMNS.len()] {
         record.attempt.to_string(),
         u8::from(record.recovered).to_string(),
         number_of(&record.on_crash, &POLICIES).to_string(),
-        number(record.lease_until.as_micros()),
-        number(record.retry_at.as_micros()),
+        instant(record.lease_until),
+        instant(record.retry_at),
         number(micros(record.ttl)),
         record.fingerprint.as_ref().map_or_else(null, |print| bytes(print.as_bytes())),
         tombstone,
-        number(record.created_at.as_micros()),
-        optional(record.completed_at.map(Timestamp::as_micros)),
-        optional(record.expires_at.map(Timestamp::as_micros)),
+        instant(record.created_at),
+        optional(record.completed_at),
+        optional(record.expires_at),
         record.steps.len().to_string(),
     ]
 }

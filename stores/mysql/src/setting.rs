@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use idem_core::support::hints::Hints;
+
 use crate::db::connector::Connector;
 use crate::statements::Statements;
 
@@ -10,6 +12,8 @@ use crate::statements::Statements;
 pub(crate) struct Setting {
     pub(crate) connector: Connector,
     pub(crate) statements: Arc<Statements>,
+    /// The keys of which this process has recorded steps: a completion deletes them, which takes the long way.
+    pub(crate) stepped: Hints,
     /// The limit of workers, each with a connection.
     pub(crate) connections: usize,
     /// The longest text of one exchange, in bytes.

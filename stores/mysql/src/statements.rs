@@ -8,15 +8,17 @@ use idem_core::RecordKey;
 use idem_core::protocol::{Record, StoredResult};
 
 use super::layout::Names;
-use super::rows::{COLUMNS, add, hex, is_key, literals, result_literal};
+use super::rows::{
+    COLUMNS, FENCE, NOW, add, hex, is_key, literals, literals_by, on_the_server, result_literal,
+};
 use crate::db::identifier::Identifier;
-use crate::db::session::{BEGIN, BEGIN_READING, COMMIT};
-
-/// The server's time in microseconds at the start of the statement. The session's time zone does not matter.
-pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
+use crate::db::session::{BEGIN, BEGIN_READING, COMMIT, ONE};
 
 /// The largest result, in bytes, that is read together with its record and written as part of a statement's text.
 pub(super) const SMALL_RESULT: usize = 64 << 10;
+
+/// Which statement of an exchange writes a record alone.
+pub(super) const WRITE_ALONE: usize = 2;
 
 /// The texts for one store's names.
 #[derive(Debug)]
@@ -40,14 +42,65 @@ impl Statements {
         text
     }
 
-    /// Reads the rows of these keys without locks. Results as `lock`, but the clock comes first: a record that is alive when it is
-    /// read must not look expired.
-    pub(super) fn look<'k>(&self, keys: impl ExactSizeIterator<Item = &'k RecordKey>) -> String {
-        let mut text = BEGIN_READING.to_owned();
-        self.clock(&mut text);
-        text.push_str("; ");
-        self.select(&mut text, keys);
-        add(&mut text, format_args!("; {COMMIT}"));
+    /// Reads the rows of these keys without locks, in a transaction of their own. The second result: scope, key
+    /// and record of each, and the time at which the statement began. A record that is alive when it is read must not look expired.
+    pub(super) fn look<'k>(
+        &self,
+        keys: impl ExactSizeIterator<Item = &'k RecordKey>,
+        commits_each: bool,
+    ) -> String {
+        let mut text = format!("{ONE}SELECT ");
+        self.record(&mut text);
+        add(&mut text, format_args!(", {NOW}"));
+        self.of_keys(&mut text, keys);
+        if !commits_each {
+            add(&mut text, format_args!("; {COMMIT}"));
+        }
+        text
+    }
+
+    /// Fails at once if another transaction has the row of this key locked, then begins a transaction of one statement. Fails
+    /// there if a transaction is open.
+    fn alone(&self, key: &RecordKey) -> String {
+        let mut text = "SELECT 1".to_owned();
+        self.of_keys(&mut text, [key].into_iter());
+        add(&mut text, format_args!(" FOR UPDATE NOWAIT; {ONE}"));
+        text
+    }
+
+    /// Inserts the record of a claim that was judged by [`BLANK_CLOCK`](super::rows::BLANK_CLOCK). Fails if there is one. The
+    /// statement at [`WRITE_ALONE`] makes the fence.
+    pub(super) fn insert_alone(&self, key: &RecordKey, record: &Record) -> String {
+        let mut literals = literals_by(record, on_the_server);
+        let meta = &self.names.meta;
+        // The first fence is the time, or one more than the floor: see `protocol::claim`.
+        literals[FENCE] = format!(
+            "LAST_INSERT_ID(GREATEST({NOW}, 1 + (SELECT value FROM {meta} WHERE name = 'fence_floor')))"
+        );
+        let mut text = self.alone(key);
+        self.insert_into(&mut text);
+        row(&mut text, key, &literals);
+        text.push_str(", NULL)");
+        text
+    }
+
+    /// Completes the record in flight of this owner and fence, if it is alive and has no steps. Both records were judged by
+    /// [`BLANK_CLOCK`](super::rows::BLANK_CLOCK); the one `before` has only what the request says.
+    pub(super) fn complete_alone(&self, key: &RecordKey, before: &Record, after: &Record) -> String {
+        let mut text = self.alone(key);
+        add(&mut text, format_args!("UPDATE {} SET ", self.names.records));
+        let (old, new) = (literals_by(before, on_the_server), literals_by(after, on_the_server));
+        for ((column, old), new) in COLUMNS.iter().zip(old).zip(new) {
+            if old != new || *column == "ttl" {
+                add(&mut text, format_args!("{column} = {new}, "));
+            }
+        }
+        text.push_str("result = ");
+        result_literal(&mut text, after);
+        text.push_str(" WHERE ");
+        is_key(&mut text, key);
+        has(&mut text, before, &["state", "owner", "fence", "steps"]);
+        add(&mut text, format_args!(" AND (expires_at IS NULL OR expires_at > {NOW})"));
         text
     }
 
@@ -64,17 +117,28 @@ impl Statements {
     }
 
     fn select<'k>(&self, text: &mut String, keys: impl ExactSizeIterator<Item = &'k RecordKey>) {
-        let (records, columns, count) = (&self.names.records, &self.columns, keys.len());
-        // Forces the primary key: on a small table the optimizer may scan, and so lock rows of other keys. The limit equals the
-        // number of keys; without a limit, the server's `sql_select_limit` could cut the rows.
+        text.push_str("SELECT ");
+        self.record(text);
+        self.of_keys(text, keys);
+    }
+
+    /// Adds the columns of a record.
+    fn record(&self, text: &mut String) {
         add(
             text,
             format_args!(
-                "SELECT scope, `key`, {columns}, OCTET_LENGTH(result), \
-                 IF(OCTET_LENGTH(result) <= {SMALL_RESULT}, result, NULL) \
-                 FROM {records} FORCE INDEX (PRIMARY) WHERE "
+                "scope, `key`, {}, OCTET_LENGTH(result), IF(OCTET_LENGTH(result) <= {SMALL_RESULT}, result, NULL)",
+                self.columns
             ),
         );
+    }
+
+    /// Adds the rows of these keys.
+    fn of_keys<'k>(&self, text: &mut String, keys: impl ExactSizeIterator<Item = &'k RecordKey>) {
+        let (records, count) = (&self.names.records, keys.len());
+        // Forces the primary key: on a small table the optimizer may scan, and so lock rows of other keys. The limit equals the
+        // number of keys; without a limit, the server's `sql_select_limit` could cut the rows.
+        add(text, format_args!(" FROM {records} FORCE INDEX (PRIMARY) WHERE "));
         for (place, key) in keys.enumerate() {
             text.push_str(if place == 0 { "(" } else { " OR (" });
             is_key(text, key);
@@ -116,17 +180,11 @@ impl Statements {
         records: impl Iterator<Item = (&'r RecordKey, &'r Record)>,
         with_result: impl Fn(&Record) -> bool,
     ) -> String {
-        let mut text =
-            format!("INSERT INTO {} (scope, `key`, {}, result) VALUES ", self.names.records, self.columns);
+        let mut text = String::new();
+        self.insert_into(&mut text);
         for (place, (key, record)) in records.enumerate() {
-            text.push_str(if place == 0 { "(" } else { ", (" });
-            hex(&mut text, key.scope().as_str().as_bytes());
-            text.push_str(", ");
-            hex(&mut text, key.key().as_str().as_bytes());
-            for literal in literals(record) {
-                text.push_str(", ");
-                text.push_str(&literal);
-            }
+            text.push_str(if place == 0 { "" } else { ", " });
+            row(&mut text, key, &literals(record));
             text.push_str(", ");
             if with_result(record) {
                 result_literal(&mut text, record);
@@ -136,6 +194,11 @@ impl Statements {
             text.push(')');
         }
         text
+    }
+
+    fn insert_into(&self, text: &mut String) {
+        let (records, columns) = (&self.names.records, &self.columns);
+        add(text, format_args!("INSERT INTO {records} (scope, `key`, {columns}, result) VALUES "));
     }
 
     /// Replaces the present record.
@@ -293,6 +356,18 @@ impl Statements {
     }
 }
 
+/// Adds the row of a record to an insertion, up to its result.
+fn row(text: &mut String, key: &RecordKey, literals: &[String]) {
+    text.push('(');
+    hex(text, key.scope().as_str().as_bytes());
+    text.push_str(", ");
+    hex(text, key.key().as_str().as_bytes());
+    for literal in literals {
+        text.push_str(", ");
+        text.push_str(literal);
+    }
+}
+
 /// The result, if it is too large for the text of a statement.
 pub(super) fn large_result(record: &Record) -> Option<&Bytes> {
     match &record.result {
@@ -304,8 +379,13 @@ pub(super) fn large_result(record: &Record) -> Option<&Bytes> {
 /// Adds the condition that the row is unchanged: no two records of one key agree in all these columns.
 fn is_seen(text: &mut String, key: &RecordKey, seen: &Record) {
     is_key(text, key);
-    for (column, literal) in COLUMNS.iter().zip(literals(seen)) {
-        if matches!(*column, "state" | "owner" | "fence" | "lease_until") {
+    has(text, seen, &["state", "owner", "fence", "lease_until"]);
+}
+
+/// Adds the condition that a row agrees with a record in these columns.
+fn has(text: &mut String, record: &Record, columns: &[&str]) {
+    for (column, literal) in COLUMNS.iter().zip(literals(record)) {
+        if columns.contains(column) {
             add(text, format_args!(" AND {column} = {literal}"));
         }
     }

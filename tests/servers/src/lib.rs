@@ -10,6 +10,8 @@ mod certificate;
 mod installed;
 mod kafka;
 mod mariadb;
+#[cfg(feature = "meter")]
+pub mod meter;
 mod names;
 mod nats;
 mod pgbouncer;

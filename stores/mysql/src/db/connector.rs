@@ -138,7 +138,7 @@ impl Connector {
             .set_names(false)
             .statement_cache_capacity(0);
         let connection = MySqlConnection::connect_with(&options).await;
-        connection.map(Session::new).map_err(|error| failure::of_connect(&error))
+        Session::new(connection.map_err(|error| failure::of_connect(&error))?).await
     }
 
     /// Reports whether connections must be encrypted.

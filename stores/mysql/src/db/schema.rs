@@ -6,7 +6,7 @@
 use sqlx::mysql::MySqlRow;
 
 use super::failure::{Failure, Stage};
-use super::session::Session;
+use super::session::{Answers, Session};
 use crate::layout::{COMMENT, Names, VERSION};
 use crate::rows::column;
 use crate::statements::Statements;
@@ -48,12 +48,12 @@ pub(crate) async fn prepare(
     Ok(server)
 }
 
-async fn run(session: &mut Session, text: String) -> Result<Vec<Vec<MySqlRow>>, StoreError> {
+async fn run(session: &mut Session, text: String) -> Result<Answers, StoreError> {
     session.run(text, Stage::Open).await.map_err(Failure::error)
 }
 
-fn first(answers: &[Vec<MySqlRow>]) -> Option<&MySqlRow> {
-    answers.first()?.first()
+fn first(answers: &Answers) -> Option<&MySqlRow> {
+    answers.rows(0).first()
 }
 
 async fn look_at_server(session: &mut Session) -> Result<Server, StoreError> {

@@ -6,11 +6,12 @@
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
-use sqlx::mysql::{MySqlConnection, MySqlRow};
-use sqlx::{AssertSqlSafe, Connection as _, Either, Executor as _};
+use sqlx::mysql::{MySqlConnection, MySqlQueryResult, MySqlRow};
+use sqlx::{AssertSqlSafe, Connection as _, Either, Executor as _, Row as _};
 use tokio::time::{Instant, timeout};
 
 use super::failure::{self, Failure, Stage};
+use idem_core::StoreError;
 
 /// Begins a transaction whose locking reads lock the rows that they find and no gaps, whatever the server's defaults are. The
 /// isolation level applies to this transaction only.
@@ -18,6 +19,9 @@ pub(crate) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; 
 /// Begins a transaction whose statements all read one snapshot, taken by the first that reads a table.
 pub(crate) const BEGIN_READING: &str =
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY; ";
+/// Before a statement that is a transaction of its own, whatever the server's default of isolation is. Fails if a transaction is
+/// open.
+pub(crate) const ONE: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
 /// Commits. Overrides the server's `completion_type`, which could begin another transaction or close the connection.
 pub(crate) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
 const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
@@ -25,8 +29,26 @@ const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
 /// How many statements there are in `BEGIN` and in `BEGIN_READING`.
 pub(crate) const BEGINNING: usize = 2;
 
-/// The rows of each statement of an exchange.
-pub(crate) type Answers = Vec<Vec<MySqlRow>>;
+/// What the server answered to each statement of an exchange.
+#[derive(Default)]
+pub(crate) struct Answers(Vec<(Vec<MySqlRow>, MySqlQueryResult)>);
+
+impl Answers {
+    /// The rows that the statement at this place returned.
+    pub(crate) fn rows(&self, statement: usize) -> &[MySqlRow] {
+        self.0.get(statement).map_or(&[], |(rows, _)| rows)
+    }
+
+    /// How many rows the statement at this place found and wrote.
+    pub(crate) fn written(&self, statement: usize) -> u64 {
+        self.0.get(statement).map_or(0, |(_, done)| done.rows_affected())
+    }
+
+    /// The number that the statement at this place made.
+    pub(crate) fn made(&self, statement: usize) -> u64 {
+        self.0.get(statement).map_or(0, |(_, done)| done.last_insert_id())
+    }
+}
 
 /// An open connection. It lives in the runtime that opened it.
 pub(crate) struct Session {
@@ -34,11 +56,25 @@ pub(crate) struct Session {
     opened: Instant,
     /// Whether the connection may be used again. False while a statement runs: a dropped future leaves it in an undefined state.
     usable: bool,
+    /// Whether each statement outside a transaction is one of its own, as by the server's default.
+    commits_each: bool,
 }
 
 impl Session {
-    pub(super) fn new(connection: MySqlConnection) -> Self {
-        Self { connection, opened: Instant::now(), usable: true }
+    pub(super) async fn new(connection: MySqlConnection) -> Result<Self, StoreError> {
+        let mut session = Self { connection, opened: Instant::now(), usable: true, commits_each: false };
+        let found = session.run(format!("SELECT @@autocommit; {COMMIT}"), Stage::Open).await;
+        let found = found.map_err(Failure::error)?;
+        session.commits_each = found
+            .rows(0)
+            .first()
+            .is_some_and(|row| row.try_get_unchecked::<u64, _>(0).is_ok_and(|on| on == 1));
+        Ok(session)
+    }
+
+    /// Whether each statement outside a transaction is one of its own.
+    pub(crate) const fn commits_each(&self) -> bool {
+        self.commits_each
     }
 
     /// Runs statements, separated by `;`, in one exchange. Stops at the first that fails.
@@ -95,12 +131,12 @@ impl Session {
 }
 
 async fn read(connection: &mut MySqlConnection, text: String) -> sqlx::Result<Answers> {
-    let (mut answers, mut rows) = (Vec::new(), Vec::new());
+    let (mut answers, mut rows) = (Answers::default(), Vec::new());
     let mut given = connection.fetch_many(AssertSqlSafe(text));
     while let Some(given) = given.try_next().await? {
         match given {
             Either::Right(row) => rows.push(row),
-            Either::Left(_) => answers.push(std::mem::take(&mut rows)),
+            Either::Left(done) => answers.0.push((std::mem::take(&mut rows), done)),
         }
     }
     Ok(answers)

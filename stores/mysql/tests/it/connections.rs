@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
+use idem_test_servers::meter::Meter;
 use idem_test_servers::{MariaDb, MovingName};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
@@ -53,27 +54,24 @@ fn log_of(server: &MariaDb) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fresh_call_is_two_exchanges_an_operation_and_a_replay_is_one() {
-    let server = MariaDb::start();
-    let store = builder(&server.url()).connections(1).connect().await.unwrap();
-    // A packet is a `Questions` of its own, whatever statements are in it; their number is what is counted here.
-    let exchanges = || {
-        let count = server.sql("select variable_value from information_schema.global_status where variable_name = 'BYTES_RECEIVED'");
-        count.parse::<u64>().unwrap()
-    };
+async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each() {
+    let mut server = MariaDb::start();
+    let port = server.server().port();
+    let meter = Meter::before(port).await.unwrap();
+    let url = server.url().replace(&port.to_string(), &meter.port.to_string());
+    let store = builder(&url).table("exchanges").connections(1).connect().await.unwrap();
     grant(&store, "warm").await;
-    let before = exchanges();
+    let before = meter.now();
     for number in 0..20 {
         record(&store, &format!("order {number}"), "done").await;
     }
-    let fresh = (exchanges() - before) / 20;
-    let before = exchanges();
+    let fresh = meter.since(before, 20).round_trips;
+    let before = meter.now();
     for number in 0..20 {
         assert!(replayed(&store, &format!("order {number}")).await.is_some());
     }
-    let replay = (exchanges() - before) / 20;
-    println!("bytes sent: {fresh} a fresh call, {replay} a replay");
-    assert!(fresh < 5_000 && replay < 1_500, "{fresh} {replay}");
+    let replay = meter.since(before, 20).round_trips;
+    assert_eq!((fresh, replay), (2.0, 1.0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::arm::Anything;
-
 #[derive(Default)]
 struct Counts {
     bytes: AtomicU64,
@@ -16,20 +14,27 @@ struct Counts {
 
 /// A port of this process that forwards to a server, and the counts of what passes.
 #[derive(Clone)]
-pub(crate) struct Meter {
-    pub(crate) port: u16,
+pub struct Meter {
+    /// Where the proxy listens on 127.0.0.1.
+    pub port: u16,
     counts: Arc<Counts>,
 }
 
 /// The traffic of one call.
-pub(crate) struct Said {
-    pub(crate) round_trips: f64,
-    pub(crate) bytes: f64,
+pub struct Said {
+    /// How often it waited for an answer.
+    pub round_trips: f64,
+    /// What it sent, and what it was sent.
+    pub bytes: f64,
 }
 
 impl Meter {
     /// Starts a proxy for the server on this port of 127.0.0.1.
-    pub(crate) async fn before(server: u16) -> Anything<Self> {
+    ///
+    /// # Errors
+    ///
+    /// No port is free.
+    pub async fn before(server: u16) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let meter = Self { port: listener.local_addr()?.port(), counts: Arc::default() };
         let counts = meter.counts.clone();
@@ -61,14 +66,17 @@ impl Meter {
     }
 
     /// The traffic of each of `calls` calls since `before` was read.
-    pub(crate) fn since(&self, before: (u64, u64), calls: u32) -> Said {
+    #[must_use]
+    pub fn since(&self, before: (u64, u64), calls: u32) -> Said {
         let now = self.now();
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
         let each = |now: u64, before: u64| (now - before) as f64 / f64::from(calls);
         Said { round_trips: each(now.0, before.0), bytes: each(now.1, before.1) }
     }
 
-    pub(crate) fn now(&self) -> (u64, u64) {
+    /// The round trips and bytes so far.
+    #[must_use]
+    pub fn now(&self) -> (u64, u64) {
         (self.counts.round_trips.load(Ordering::Relaxed), self.counts.bytes.load(Ordering::Relaxed))
     }
 }

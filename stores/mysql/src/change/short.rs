@@ -1,0 +1,72 @@
+//! One claim of a new key or one completion, alone, as one statement.
+//!
+//! Restates no rule: the protocol's own functions judge by a blank clock, and each instant in what they write is sent as a sum with the
+//! server's. What this does not settle goes the long way.
+
+use super::Judged;
+use crate::db::failure::{Failure, Stage};
+use crate::db::session::Session;
+use crate::operation::{Answer, Op, Ticket};
+use crate::rows::BLANK_CLOCK;
+use crate::setting::Setting;
+use crate::statements::{WRITE_ALONE, large_result};
+use idem_core::protocol::{self, ClaimAnswer, CompleteAnswer, Fence, Record, Request, State, Transition};
+
+/// An operation that is one statement.
+pub(super) struct Short {
+    text: String,
+    /// What the statement has done if it wrote one row.
+    done: Done,
+}
+
+enum Done {
+    /// The answer, but for the fence, which the server made.
+    Granted(ClaimAnswer),
+    Completed,
+}
+
+impl Short {
+    /// `None` if it is another operation, has steps that must be deleted, or a result that does not fit in a statement's text.
+    pub(super) fn of(setting: &Setting, ticket: &Ticket) -> Option<Self> {
+        let (key, statements) = (&ticket.asked.key, &setting.statements);
+        let Op::Apply(request) = &ticket.asked.op else { return None };
+        match request {
+            Request::Claim(claim) => {
+                let Transition { write, answer, .. } =
+                    protocol::claim(None, Fence::default(), claim, BLANK_CLOCK);
+                let text = statements.insert_alone(key, &write?);
+                Some(Self { text, done: Done::Granted(answer) })
+            }
+            Request::Complete(complete) if !setting.stepped.has(setting.stepped.mark(key)) => {
+                // What else is in the record stays.
+                let before = Record::new(State::InFlight, complete.owner, complete.fence);
+                let after = protocol::complete(Some(&before), complete, BLANK_CLOCK).write?;
+                let text = statements.complete_alone(key, &before, &after);
+                large_result(&after).is_none().then_some(Self { text, done: Done::Completed })
+            }
+            _ => None,
+        }
+    }
+
+    /// Runs it. `None` if it changed nothing.
+    pub(super) async fn run(self, session: &mut Session) -> Result<Judged, Failure> {
+        let given = match session.run(self.text, Stage::Committing).await {
+            Ok(given) => given,
+            // There is a record, or another transaction has it locked.
+            Err(Failure::Raced(_)) => return Ok(None),
+            Err(failed) => return Err(failed),
+        };
+        if given.written(WRITE_ALONE) != 1 {
+            return Ok(None);
+        }
+        let answer = match self.done {
+            Done::Completed => CompleteAnswer::Done.into(),
+            Done::Granted(ClaimAnswer::Granted(mut grant)) => {
+                grant.fence = Fence::new(given.made(WRITE_ALONE));
+                ClaimAnswer::Granted(grant).into()
+            }
+            Done::Granted(_) => return Ok(None),
+        };
+        Ok(Some(Ok(Answer::Applied(answer))))
+    }
+}
