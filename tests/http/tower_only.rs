@@ -1,6 +1,7 @@
 //! Tests of what only tower has: layers around the layer, nested routers, trailers, services without a framework,
 //! paused time.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use idem::MemoryStore;
 use idem::http::{IdempotencyLayer, Idempotent, RequestFingerprint};
 use idem_test_servers::web::{Answer, Request, Server};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tower_layer::Layer as _;
@@ -49,6 +51,37 @@ async fn any_tower_service_is_guarded_and_its_own_error_releases_the_key() {
     assert!(!service.call(ask()).await.unwrap().headers().contains_key("idempotency-replayed"));
     assert!(service.call(ask()).await.unwrap().headers().contains_key("idempotency-replayed"));
     assert_eq!(runs.count(), 2);
+}
+
+#[tokio::test]
+async fn each_request_is_counted_by_what_the_layer_did() {
+    let recorder = DebuggingRecorder::new();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let inner = tower::service_fn(|_: HttpRequest<idem::http::Body>| async {
+        Ok::<_, Infallible>(axum::http::Response::new("receipt".to_owned()))
+    });
+    let layer = IdempotencyLayer::builder(MemoryStore::new()).shared_by_all_clients();
+    let mut service = layer.build().unwrap().layer(inner);
+    let ask = |key: &str, body: &'static str| {
+        HttpRequest::post("/pay").header("idempotency-key", key).body(Body::from(body)).unwrap()
+    };
+    for (key, body) in [("k", "x"), ("k", "x"), ("k", "y"), ("", "x")] {
+        let _ = service.call(ask(key, body)).await.unwrap();
+    }
+    let counted: BTreeMap<String, u64> = recorder
+        .snapshotter()
+        .snapshot()
+        .into_vec()
+        .into_iter()
+        .filter(|(key, ..)| key.key().name() == "idem_http_total")
+        .map(|(key, _, _, value)| {
+            let labels: Vec<&str> = key.key().labels().map(metrics::Label::value).collect();
+            let DebugValue::Counter(count) = value else { panic!("{value:?}") };
+            (labels.join(" "), count)
+        })
+        .collect();
+    let expected = ["http handled", "http key-malformed", "http key-reused", "http replayed"];
+    assert_eq!(counted, expected.map(|labels| (labels.to_owned(), 1)).into());
 }
 
 #[tokio::test]

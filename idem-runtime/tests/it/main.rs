@@ -17,6 +17,7 @@ mod late;
 mod marks;
 mod message;
 mod message_consumer;
+mod message_metrics;
 mod message_outage;
 mod message_overlap;
 mod message_shutdown;
