@@ -61,10 +61,11 @@ impl Short {
         }
         let answer = match self.done {
             Done::Completed => CompleteAnswer::Done.into(),
-            Done::Granted(ClaimAnswer::Granted(mut grant)) => {
+            Done::Granted(ClaimAnswer::Granted(mut grant)) if given.made(WRITE_ALONE) > 0 => {
                 grant.fence = Fence::new(given.made(WRITE_ALONE));
                 ClaimAnswer::Granted(grant).into()
             }
+            // The record has its fence, and the long way reads it.
             Done::Granted(_) => return Ok(None),
         };
         Ok(Some(Ok(Answer::Applied(answer))))
