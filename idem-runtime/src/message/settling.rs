@@ -41,7 +41,7 @@ impl Settling<'_> {
             rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 rounds.tick().await;
-                if let Err(error) = self.answered(message.extend()).await {
+                if let Err(error) = self.answered(|| message.extend()).await {
                     self.progress.count(|summary| summary.broker_errors += 1);
                     let about = About { id: guarded(|| message.id()), key: None };
                     report::broker_failed(&about, "it did not extend a message that is in work", &error);
@@ -57,15 +57,15 @@ impl Settling<'_> {
     /// Settles the message with the broker.
     pub(super) async fn tell<M: Delivery>(&self, message: M, verdict: Verdict, about: &About) {
         let (word, cause, told) = match verdict {
-            Verdict::Unhandled => ("give_back", Cause::Done, self.answered(message.give_back()).await),
+            Verdict::Unhandled => ("give_back", Cause::Done, self.answered(|| message.give_back()).await),
             Verdict::Settled(Disposition::Acknowledge, cause) => {
-                ("acknowledge", cause, self.answered(message.acknowledge()).await)
+                ("acknowledge", cause, self.answered(|| message.acknowledge()).await)
             }
             Verdict::Settled(Disposition::Retry { after }, cause) => {
-                ("retry", cause, self.answered(message.retry(after)).await)
+                ("retry", cause, self.answered(|| message.retry(after)).await)
             }
             Verdict::Settled(Disposition::Reject { reason }, cause) => {
-                ("reject", cause, self.answered(message.reject(reason)).await)
+                ("reject", cause, self.answered(|| message.reject(reason)).await)
             }
         };
         if let Err(error) = told {
@@ -84,10 +84,14 @@ impl Settling<'_> {
         });
     }
 
-    /// The broker's answer, if it comes in time.
-    async fn answered<E: Display>(&self, asked: impl Future<Output = Result<(), E>>) -> Result<(), String> {
+    /// The broker's answer, if it comes in time. A client may panic before it returns its future, too.
+    async fn answered<E: Display, F>(&self, ask: impl FnOnce() -> F) -> Result<(), String>
+    where
+        F: Future<Output = Result<(), E>>,
+    {
         let patience = self.settings.broker_timeout;
-        match timeout(patience, AssertUnwindSafe(asked).catch_unwind()).await {
+        let asked = AssertUnwindSafe(async { ask().await }).catch_unwind();
+        match timeout(patience, asked).await {
             Ok(Ok(answer)) => answer.map_err(|error| error.to_string()),
             Ok(Err(_)) => Err("its client panicked".to_owned()),
             Err(_) => Err(format!("it did not answer within {patience:?}")),

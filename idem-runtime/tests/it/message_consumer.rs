@@ -330,3 +330,45 @@ async fn a_consumer_of_what_is_send_can_be_spawned() {
     });
     assert_eq!(task.await.unwrap().taken, 2);
 }
+
+/// A message whose client panics before it returns a future.
+struct Hasty;
+
+fn bug() -> std::future::Ready<Result<(), String>> {
+    panic!("a bug in the client")
+}
+
+impl Delivery for Hasty {
+    type Error = String;
+
+    fn acknowledge(self) -> impl Future<Output = Result<(), String>> {
+        bug()
+    }
+
+    fn retry(self, _: Duration) -> impl Future<Output = Result<(), String>> {
+        bug()
+    }
+
+    fn reject(self, _: Reason) -> impl Future<Output = Result<(), String>> {
+        bug()
+    }
+
+    fn give_back(self) -> impl Future<Output = Result<(), String>> {
+        bug()
+    }
+
+    fn extend(&self) -> impl Future<Output = Result<(), String>> {
+        bug()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_panics_before_it_asks_the_broker_ends_no_consumer() {
+    let consumer = Consumer::new().extend_every(Duration::from_secs(1));
+    let summary = consumer.run(stream::iter([Hasty, Hasty]), |_| async {
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        Ok::<_, Error>(())
+    });
+    let summary = summary.await;
+    assert_eq!((summary.taken, summary.acknowledged, summary.broker_errors), (2, 0, 4));
+}

@@ -68,19 +68,29 @@ impl Statements {
         text
     }
 
-    /// Inserts the record of a claim that was judged by [`BLANK_CLOCK`](super::rows::BLANK_CLOCK). Fails if there is one. The
+    /// Inserts the record of a claim that was judged by [`BLANK_CLOCK`](super::rows::BLANK_CLOCK), if there is none. The
     /// statement at [`WRITE_ALONE`] makes the fence.
+    ///
+    /// Floor and absence are of one snapshot: a record that is deleted just now is there, or the floor is above it. Neither is
+    /// locked, so one claim that waits holds up no other.
     pub(super) fn insert_alone(&self, key: &RecordKey, record: &Record) -> String {
+        let Names { records, meta, .. } = &self.names;
         let mut literals = literals_by(record, on_the_server);
-        let meta = &self.names.meta;
         // The first fence is the time, or one more than the floor: see `protocol::claim`.
-        literals[FENCE] = format!(
-            "LAST_INSERT_ID(GREATEST({NOW}, 1 + (SELECT value FROM {meta} WHERE name = 'fence_floor')))"
-        );
+        literals[FENCE] = format!("LAST_INSERT_ID(GREATEST({NOW}, 1 + floor.value))");
         let mut text = self.alone(key);
         self.insert_into(&mut text);
-        row(&mut text, key, &literals);
-        text.push_str(", NULL)");
+        text.push_str("SELECT ");
+        values(&mut text, key, &literals);
+        add(
+            &mut text,
+            format_args!(
+                ", NULL FROM {meta} floor WHERE floor.name = 'fence_floor' \
+                 AND NOT EXISTS (SELECT 1 FROM {records} FORCE INDEX (PRIMARY) WHERE "
+            ),
+        );
+        is_key(&mut text, key);
+        text.push(')');
         text
     }
 
@@ -182,9 +192,10 @@ impl Statements {
     ) -> String {
         let mut text = String::new();
         self.insert_into(&mut text);
+        text.push_str("VALUES ");
         for (place, (key, record)) in records.enumerate() {
-            text.push_str(if place == 0 { "" } else { ", " });
-            row(&mut text, key, &literals(record));
+            text.push_str(if place == 0 { "(" } else { ", (" });
+            values(&mut text, key, &literals(record));
             text.push_str(", ");
             if with_result(record) {
                 result_literal(&mut text, record);
@@ -198,7 +209,7 @@ impl Statements {
 
     fn insert_into(&self, text: &mut String) {
         let (records, columns) = (&self.names.records, &self.columns);
-        add(text, format_args!("INSERT INTO {records} (scope, `key`, {columns}, result) VALUES "));
+        add(text, format_args!("INSERT INTO {records} (scope, `key`, {columns}, result) "));
     }
 
     /// Replaces the present record.
@@ -356,9 +367,8 @@ impl Statements {
     }
 }
 
-/// Adds the row of a record to an insertion, up to its result.
-fn row(text: &mut String, key: &RecordKey, literals: &[String]) {
-    text.push('(');
+/// Adds a record's values to an insertion, up to its result.
+fn values(text: &mut String, key: &RecordKey, literals: &[String]) {
     hex(text, key.scope().as_str().as_bytes());
     text.push_str(", ");
     hex(text, key.key().as_str().as_bytes());

@@ -27,6 +27,8 @@ struct State {
     waiting: usize,
     /// Whether any body of the handler has had the permit.
     has_run: bool,
+    /// Whether no body of the handler gets it any more.
+    is_over: bool,
 }
 
 impl HandlerPermit {
@@ -40,7 +42,7 @@ impl HandlerPermit {
     pub(crate) fn try_acquire(self: &Arc<Self>) -> Option<BodyPermit> {
         if self.state().running == 0 {
             let permit = self.bodies.clone().try_acquire_owned().ok()?;
-            return Some(self.hold(permit));
+            return self.hold(permit);
         }
         self.share()
     }
@@ -61,23 +63,27 @@ impl HandlerPermit {
                 return permit;
             }
             match select(permit.as_mut(), changed).await {
-                Either::Left((Ok(permit), _)) => return self.hold(permit),
+                Either::Left((Ok(permit), _)) => match self.hold(permit) {
+                    Some(permit) => return permit,
+                    None => return std::future::pending().await,
+                },
                 // Nobody closes the semaphore.
-                Either::Left((Err(_), _)) => std::future::pending().await,
+                Either::Left((Err(_), _)) => return std::future::pending().await,
                 Either::Right(_) => {}
             }
         }
     }
 
-    /// Returns once the handler waits, and has run no body.
+    /// Returns once the handler waits, and has run no body. From then on it gets leave for none.
     #[cfg(feature = "message")]
     pub(crate) async fn waits_for_its_first(&self) {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
             {
-                let state = self.state();
+                let mut state = self.state();
                 if state.waiting > 0 && !state.has_run {
+                    state.is_over = true;
                     return;
                 }
             }
@@ -94,9 +100,13 @@ impl HandlerPermit {
         Some(BodyPermit(self.clone()))
     }
 
-    fn hold(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> BodyPermit {
+    /// `None` if the handler is over: the permit goes back.
+    fn hold(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Option<BodyPermit> {
         {
             let mut state = self.state();
+            if state.is_over {
+                return None;
+            }
             state.running += 1;
             state.has_run = true;
             // Two calls of this handler may have got one each: the second goes back.
@@ -105,7 +115,7 @@ impl HandlerPermit {
             }
         }
         self.changed.notify_waiters();
-        BodyPermit(self.clone())
+        Some(BodyPermit(self.clone()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -149,5 +159,27 @@ impl<'p> Waits<'p> {
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
         self.0.state().waiting -= 1;
+    }
+}
+
+#[cfg(all(test, feature = "message"))]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_handler_that_is_given_up_while_it_waits_starts_no_body_after_that() {
+        let bodies = Arc::new(Semaphore::new(1));
+        let (running, handler) = (HandlerPermit::new(&bodies), HandlerPermit::new(&bodies));
+        let runs = running.try_acquire().unwrap();
+        let mut waits = Box::pin(handler.acquire());
+        assert!(waits.as_mut().now_or_never().is_none());
+        handler.waits_for_its_first().await;
+        // The permit is free before the handler is dropped.
+        drop(runs);
+        assert!(waits.as_mut().now_or_never().is_none() && handler.try_acquire().is_none());
+        drop(waits);
+        assert_eq!(bodies.available_permits(), 1);
     }
 }

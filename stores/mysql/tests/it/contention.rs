@@ -182,3 +182,22 @@ async fn a_claim_that_waits_keeps_nobody_from_a_key_beside_it() {
     let deadlocks = "select variable_value from information_schema.global_status where variable_name = 'INNODB_DEADLOCKS'";
     assert_eq!(server.sql(deadlocks), "0");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_of_a_new_key_locks_nothing_that_other_claims_need() {
+    let server = MariaDb::start();
+    let store = builder(&server.url())
+        .table("floor")
+        .operation_timeout(Duration::from_secs(4))
+        .connect()
+        .await
+        .unwrap();
+    grant(&store, "warm").await;
+    let pool = MySqlPool::connect(&server.url()).await.unwrap();
+    let mut purge = pool.begin().await.unwrap();
+    purge.execute("UPDATE floor_meta SET value = value + 1 WHERE name = 'fence_floor'").await.unwrap();
+    let begin = Instant::now();
+    grant(&store, "new").await;
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    purge.rollback().await.unwrap();
+}

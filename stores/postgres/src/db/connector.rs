@@ -13,7 +13,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _};
 use tokio::time::{Instant, timeout};
 
-use super::failure;
+use super::failure::{self, Refusal};
 use super::hosts::Host;
 use super::session::Session;
 use super::source::Source;
@@ -73,17 +73,16 @@ impl Connector {
             let left = self.timeout.saturating_sub(begin.elapsed());
             let time = if hosts.peek().is_some() { left / 2 } else { left };
             let opened = timeout(time, self.open(&host)).await.unwrap_or_else(|_| {
-                Err(StoreError::unavailable(format!(
-                    "the server did not accept the connection within {time:.1?}"
-                )))
+                let error = format!("the server did not accept the connection within {time:.1?}");
+                Err(StoreError::unavailable(error).into())
             });
             match opened {
                 Ok(session) => {
                     host.prefer();
                     return Ok(session);
                 }
-                Err(error) if error.is_transient() => refusals.push((host, error)),
-                Err(error) => return Err(error),
+                Err(Refusal { error, is_of_this_server: true }) => refusals.push((host, error)),
+                Err(Refusal { error, .. }) => return Err(error),
             }
         }
         Err(self.nowhere(refusals))
@@ -95,19 +94,18 @@ impl Connector {
             Ok([(_, error)]) => return error,
             Err(refusals) => refusals,
         };
+        let is_transient = refusals.iter().any(|(_, error)| error.is_transient());
         let each = refusals.iter().map(|(host, error)| {
             let error = error.to_string();
             // Without the words that every error of its kind begins with.
             let detail = error.split_once(": ").map_or(&*error, |(_, detail)| detail);
             format!("{}: {detail}", self.source.address(host))
         });
-        StoreError::unavailable(format!(
-            "no server of the URL is of use: {}",
-            each.collect::<Vec<_>>().join("; ")
-        ))
+        let error = format!("no server of the URL is of use: {}", each.collect::<Vec<_>>().join("; "));
+        if is_transient { StoreError::unavailable(error) } else { StoreError::configuration(error) }
     }
 
-    async fn open(&self, host: &Host) -> Result<Session, StoreError> {
+    async fn open(&self, host: &Host) -> Result<Session, Refusal> {
         let options = self.source.options(host).await?.disable_statement_logging();
         super::encryption::report(&options);
         if !self.is_shared() {
@@ -118,11 +116,11 @@ impl Connector {
             match PgConnection::connect_with(&own).await {
                 Ok(connection) => return self.checked(connection, host, None).await,
                 Err(error) if failure::refuses_startup_options(&error) => self.share(),
-                Err(error) => return Err(failure::of_connect(&error)),
+                Err(error) => return Err(Refusal::of_connect(&error)),
             }
         }
         let connection = PgConnection::connect_with(&options.extra_float_digits(None)).await;
-        let connection = connection.map_err(|error| failure::of_connect(&error))?;
+        let connection = connection.map_err(|error| Refusal::of_connect(&error))?;
         self.checked(connection, host, Some(self.begin.clone())).await
     }
 
@@ -132,14 +130,14 @@ impl Connector {
         mut connection: PgConnection,
         host: &Host,
         shared: Option<Arc<str>>,
-    ) -> Result<Session, StoreError> {
+    ) -> Result<Session, Refusal> {
         if let Some((query, otherwise)) = self.source.target().check() {
             // Without parameters, so in one exchange, and no statement stays in a session that a pooler shares.
             let row = connection.fetch_one(query).await;
             let is_right = row.and_then(|row| row.try_get::<bool, _>(0));
-            if !is_right.map_err(|error| failure::of_connect(&error))? {
+            if !is_right.map_err(|error| Refusal::of_connect(&error))? {
                 let _ = connection.close().await;
-                return Err(StoreError::unavailable(otherwise));
+                return Err(StoreError::unavailable(otherwise).into());
             }
         }
         Ok(Session::new(connection, shared, host.clone()))

@@ -111,6 +111,32 @@ pub(crate) fn of_connect(error: &Error) -> StoreError {
     }
 }
 
+/// Why a server is of no use.
+pub(super) struct Refusal {
+    pub(super) error: StoreError,
+    /// Whether another server may be of use.
+    pub(super) is_of_this_server: bool,
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self { is_of_this_server: error.is_transient(), error }
+    }
+}
+
+impl Refusal {
+    /// Of a connection that could not be opened. A certificate is one server's.
+    pub(super) fn of_connect(error: &Error) -> Self {
+        let is_encryption = match error {
+            Error::Tls(_) => true,
+            Error::Io(error) => error.kind() == ErrorKind::InvalidData,
+            _ => false,
+        };
+        let error = of_connect(error);
+        Self { is_of_this_server: is_encryption || error.is_transient(), error }
+    }
+}
+
 /// Whether the server ended the session with this error.
 fn is_fatal(error: &PgDatabaseError) -> bool {
     matches!(error.severity(), PgSeverity::Fatal | PgSeverity::Panic)

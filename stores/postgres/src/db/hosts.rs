@@ -138,6 +138,11 @@ impl Host {
         self.index
     }
 
+    /// Whether the next connections try this server first.
+    pub(super) fn is_first(&self) -> bool {
+        self.hosts.first.load(Ordering::Relaxed) == self.index
+    }
+
     /// The next connections try this server first.
     pub(super) fn prefer(&self) {
         self.hosts.first.store(self.index, Ordering::Relaxed);

@@ -66,9 +66,9 @@ impl Session {
         self.usable
     }
 
-    /// This session if it may be used again and is younger than `age`.
+    /// This session if it may be used again, is younger than `age`, and is on the server that new connections go to.
     pub(crate) async fn kept(self, age: Duration, time: Duration) -> Option<Self> {
-        if self.usable && self.opened.elapsed() < age {
+        if self.usable && self.opened.elapsed() < age && self.host.is_first() {
             return Some(self);
         }
         if self.usable {

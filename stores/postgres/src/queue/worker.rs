@@ -94,7 +94,12 @@ async fn attempt(
     kind: Kind,
     tickets: &[Ticket],
 ) -> Result<Answers, Failure> {
-    let mut open = match session.take() {
+    // Another worker may have left the server of this session since: a replica may lack what this process has written.
+    let open = match session.take() {
+        Some(open) => setting.connector.kept(open).await,
+        None => None,
+    };
+    let mut open = match open {
         Some(open) => open,
         None => match setting.connector.connect().await {
             Ok(open) => open,

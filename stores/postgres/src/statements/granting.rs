@@ -130,6 +130,9 @@ pub(super) fn claim(names: &Names, relaxed: bool) -> String {
 /// the server less. Rows: scope, key, fence and now of what was inserted. Where a process has ever recorded in a caller's
 /// transaction it inserts nothing, as it takes no lock, and gives a row without values.
 ///
+/// That there is no record, and the floor of fences, are of one snapshot: where a record is being deleted, the floor that was
+/// read may be of before, so nothing is inserted.
+///
 /// If `relaxed`, its commit does not wait for the disk.
 pub(super) fn claim_new(names: &Names, relaxed: bool) -> String {
     let relax = if relaxed { format!(", {RELAX}") } else { String::new() };
@@ -141,7 +144,8 @@ pub(super) fn claim_new(names: &Names, relaxed: bool) -> String {
            INSERT INTO {records} (scope, key, {all}, purge_at) \
            SELECT {grant} FROM clock CROSS JOIN unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[], \
              $6::bigint[], $7::smallint[]) WITH ORDINALITY AS a (scope, key, own, print, lease, keep, crash, n) \
-           WHERE NOT clock.locks ORDER BY a.n \
+           WHERE NOT clock.locks AND NOT EXISTS (SELECT FROM {records} r WHERE r.scope = a.scope AND r.key = a.key) \
+           ORDER BY a.n \
            ON CONFLICT (scope, key) DO NOTHING RETURNING scope, key, fence, created_at \
          ) \
          SELECT scope, key, fence, created_at FROM inserted \

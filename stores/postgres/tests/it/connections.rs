@@ -19,7 +19,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// How long the tests wait for a condition.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn key(name: &str) -> RecordKey {
+pub(crate) fn key(name: &str) -> RecordKey {
     RecordKey::new(Scope::new("connections").unwrap(), Key::new(name).unwrap())
 }
 

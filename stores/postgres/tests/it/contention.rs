@@ -211,3 +211,28 @@ async fn many_callers_of_many_keys_in_any_order_never_wait_for_each_other_in_a_c
     }
     assert_eq!(server.sql("select deadlocks from pg_stat_database where datname = 'postgres'"), "0");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_whose_record_is_being_deleted_gets_a_fence_above_that_of_the_record() {
+    let server = Postgres::start();
+    let open = || PostgresStore::builder(&server.url()).table("deleting").connect();
+    let store = open().await.unwrap();
+    grant(&store, "order").await;
+    // The clock was ahead when it was granted, and has been set back.
+    let ahead = 1_u64 << 60;
+    run(&server, &format!("update deleting set fence = {ahead}, expires_at = 1"));
+    let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
+    let mut purge = pool.begin().await.unwrap();
+    sqlx::query("DELETE FROM deleting").execute(&mut *purge).await.unwrap();
+    let raise = format!("UPDATE deleting_meta SET value = {ahead} WHERE name = 'fence_floor'");
+    sqlx::query(sqlx::AssertSqlSafe(raise)).execute(&mut *purge).await.unwrap();
+    // A process that knows nothing of the key.
+    let other = open().await.unwrap();
+    let claiming = tokio::spawn(async move { grant(&other, "order").await });
+    until("the claim waits for the purge", || {
+        server.sql("select count(*) from pg_stat_activity where wait_event_type = 'Lock'") == "1"
+    });
+    purge.commit().await.unwrap();
+    let (_, granted) = claiming.await.unwrap();
+    assert!(granted.fence.get() > ahead, "{granted:?}");
+}

@@ -116,3 +116,26 @@ async fn the_doctor_hears_of_connections_to_another_machine_that_may_not_be_encr
         assert!(finding.text.contains(text), "{finding:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_of_several_whose_certificate_does_not_fit_is_passed_over() {
+    let servers = [Postgres::with_tls(), Postgres::with_tls(), Postgres::with_tls()];
+    let ports = [0, 1].map(|index: usize| {
+        let url = servers[index].url();
+        url.rsplit(':').next().unwrap().split('/').next().unwrap().to_owned()
+    });
+    let connect = async |authority: &Postgres| {
+        let url = format!(
+            "postgres://postgres@localhost:{},localhost:{}/postgres?sslmode=verify-full&sslrootcert={}",
+            ports[0],
+            ports[1],
+            authority.certificate().display()
+        );
+        PostgresStore::builder(&url).operation_timeout(Duration::from_secs(4)).connect().await
+    };
+    let store = connect(&servers[1]).await.unwrap();
+    grant(&store, "order").await;
+    let error = connect(&servers[2]).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    assert_eq!(error.to_string().matches(REFUSED).count(), 2, "{error}");
+}

@@ -4,14 +4,15 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use idem_postgres::PostgresStore;
 use idem_postgres::outbox::{Outbox, Relay};
-use idem_runtime::StoreErrorKind;
 use idem_runtime::protocol::ClaimAnswer;
+use idem_runtime::{Store as _, StoreErrorKind};
 use idem_test_servers::{MovingName, Postgres, until};
 use sqlx::PgPool;
 
-use crate::connections::{claim, complete, grant};
+use crate::connections::{claim, complete, grant, key};
 use crate::outbox_support::{Broker, Running, Then};
 
 /// How long the tests wait for what must come to pass.
@@ -257,4 +258,25 @@ fn a_name_that_leads_to_another_server_is_followed_at_once_where_the_first_is_go
         grant(&store, "third").await;
         assert!(has(&servers[0], "third"));
     });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_read_stays_on_a_server_that_the_store_has_left() {
+    let servers = two().await;
+    read_only(&servers[0], true);
+    let store = PostgresStore::builder(&url_of(&servers, "")).connections(2).connect().await.unwrap();
+    let order = key("order");
+    let reads = || join_all((0..64).map(|_| store.get(&order)));
+    let deadline = Instant::now() + PATIENCE;
+    let open = "select count(*) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()";
+    while servers[0].sql(open) != "2" {
+        assert!(Instant::now() < deadline, "the store opened no second connection");
+        reads().await;
+    }
+    // One connection finds that the server takes no writes.
+    grant(&store, "order").await;
+    for _ in 0..20 {
+        let found = reads().await;
+        assert!(found.iter().all(|found| found.as_ref().is_ok_and(Option::is_some)));
+    }
 }
