@@ -64,7 +64,7 @@ pub(crate) fn judge(shared: &Shared, finals: &Finals) -> Result<Report, Failure>
     }
     report.read_ledger(&fs::read_to_string(&shared.ledger)?, shared.backoff().start)?;
     report.read_answers(&fs::read_to_string(&shared.answers)?, finals)?;
-    for end in fs::read_to_string(&shared.ends).unwrap_or_default().lines() {
+    for end in fs::read_to_string(&shared.ends).unwrap_or_default().lines().map(str::trim_end) {
         match end {
             "drained" => report.drained += 1,
             "left" => report.left += 1,
@@ -91,7 +91,7 @@ impl Report {
     /// Reads the runs. A key whose body failed is not due before `backoff` has passed.
     fn read_ledger(&mut self, ledger: &str, backoff: Duration) -> Result<(), Failure> {
         let mut runs: BTreeMap<u32, Vec<Run>> = BTreeMap::new();
-        for line in ledger.lines() {
+        for line in ledger.lines().map(str::trim_end) {
             let words: Vec<&str> = line.split(' ').collect();
             let [key, attempt, fence, how, at] = words[..] else {
                 return Err(format!("the ledger has a broken line: {line:?}").into());
@@ -116,7 +116,7 @@ impl Report {
     }
 
     fn read_answers(&mut self, answers: &str, finals: &Finals) -> Result<(), Failure> {
-        for line in answers.lines() {
+        for line in answers.lines().map(str::trim_end) {
             let words: Vec<&str> = line.split(' ').collect();
             let [key, how, answer] = words[..] else {
                 return Err(format!("the log of answers has a broken line: {line:?}").into());

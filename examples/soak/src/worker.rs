@@ -189,7 +189,7 @@ async fn effect(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<St
     let (attempt, fence) =
         context.map_or((0, 0), |context| (context.attempt(), context.fence().map_or(0, idem::Fence::get)));
     let write = |how: &str| {
-        let line = format!("{key} {attempt} {fence} {how} {}\n", unix_millis());
+        let line = format!("{key} {attempt} {fence} {how} {}", unix_millis());
         // An effect without a line would look as if it had not happened.
         if append(&shared.ledger, &line).is_err() {
             std::process::abort();
@@ -220,7 +220,12 @@ pub(crate) async fn call(shared: &Arc<Shared>, key: u32, fate: Fate) -> Result<S
     }
 }
 
+/// The length of each line with its end, in bytes: it divides a page of the file. A process that is killed while it writes may leave
+/// what it had for the page before alone, and the next process's line would follow that.
+const LINE: usize = 64;
+
 fn append(file: &Path, line: &str) -> io::Result<()> {
+    let line = format!("{line:<width$}\n", width = LINE - 1);
     OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())
 }
 
@@ -271,7 +276,7 @@ pub(crate) async fn worker(
     shared.store = DynStore::new(faulty.clone());
     let shared = Arc::new(shared);
     let ends = shared.ends.clone();
-    LateRecording::new().on_unrecorded(move |_| drop(append(&ends, "given_up\n"))).install();
+    LateRecording::new().on_unrecorded(move |_| drop(append(&ends, "given_up"))).install();
     let lanes = (0..LANES).map(|lane| {
         let random = SmallRng::seed_from_u64(seed ^ (name << 8) ^ lane as u64);
         calls(&shared, window, random)
@@ -284,7 +289,7 @@ pub(crate) async fn worker(
     }
     // Drains, as a program should at its end. All calls are dropped by now.
     let left = idem::drain(shared.lease * 10).await;
-    append(&shared.ends, if left.is_complete() { "drained\n" } else { "left\n" })?;
+    append(&shared.ends, if left.is_complete() { "drained" } else { "left" })?;
     Ok(())
 }
 
@@ -297,8 +302,8 @@ async fn calls(shared: &Arc<Shared>, window: &Window, mut random: SmallRng) -> i
             None => Some(called.await),
         };
         let line = match ended {
-            None => format!("{key} dropped -\n"),
-            Some(Err(_)) => format!("{key} panicked -\n"),
+            None => format!("{key} dropped -"),
+            Some(Err(_)) => format!("{key} panicked -"),
             Some(Ok(called)) => match called.value {
                 Ok(answer) => {
                     let how = match called.outcome {
@@ -306,9 +311,9 @@ async fn calls(shared: &Arc<Shared>, window: &Window, mut random: SmallRng) -> i
                         Some(Outcome::Unrecorded { .. }) => "unrecorded",
                         _ => "executed",
                     };
-                    format!("{key} {how} {answer}\n")
+                    format!("{key} {how} {answer}")
                 }
-                Err(error) => format!("{key} {} -\n", error.kind()),
+                Err(error) => format!("{key} {} -", error.kind()),
             },
         };
         append(&shared.answers, &line)?;

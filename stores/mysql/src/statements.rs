@@ -86,7 +86,7 @@ impl Statements {
             &mut text,
             format_args!(
                 ", NULL FROM {meta} floor WHERE floor.name = 'fence_floor' \
-                 AND NOT EXISTS (SELECT 1 FROM {records} FORCE INDEX (PRIMARY) WHERE "
+                 AND NOT EXISTS (SELECT 1 FROM {records} WHERE "
             ),
         );
         is_key(&mut text, key);
