@@ -280,4 +280,13 @@ mod tests {
         assert_eq!(word(5, "state", STATES), Err(Unreadable("state")));
         assert_eq!(number_of(&State::InDoubt, &STATES[..2]), 255);
     }
+
+    #[test]
+    fn an_instant_of_the_blank_clock_is_the_servers_time_and_the_rest_and_the_end_of_time_stays() {
+        let later = |time| on_the_server(BLANK_CLOCK.after(time));
+        assert_eq!(later(Duration::ZERO), NOW);
+        assert_eq!(later(Duration::from_secs(1)), format!("{NOW} + 1000000"));
+        assert_eq!(later(Duration::MAX), u64::MAX.to_string());
+        assert_eq!(on_the_server(Timestamp::from_micros(7)), "7");
+    }
 }

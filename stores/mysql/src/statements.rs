@@ -101,7 +101,7 @@ impl Statements {
         add(&mut text, format_args!("UPDATE {} SET ", self.names.records));
         let (old, new) = (literals_by(before, on_the_server), literals_by(after, on_the_server));
         for ((column, old), new) in COLUMNS.iter().zip(old).zip(new) {
-            if old != new || *column == "ttl" {
+            if old != new {
                 add(&mut text, format_args!("{column} = {new}, "));
             }
         }
