@@ -140,11 +140,13 @@ where
     B: Future<Output = R>,
 {
     let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish()).prepare();
-    Box::pin(async move {
+    // Written to its place, because `Box::pin` would make the future elsewhere and move it.
+    let place = Box::new_uninit();
+    Box::into_pin(Box::write(place, async move {
         let body = pin!(Some(Lent { body, into_result: codec.into_result }));
         let result = engine::run(call, &mut codec.rules, body).await;
         codec.own()(result)
-    })
+    }))
 }
 
 /// As [`run`], for functions that run their body unguarded if the key is missing. A separate function, so that only

@@ -10,7 +10,7 @@ use idem_core::protocol::Fingerprint;
 use ordered::{HASH_SET, Ordered};
 
 /// Above this, neighbouring integers are the same double, and so the same number in RFC 8785.
-const LARGEST_EXACT: u64 = 1 << 53;
+pub(crate) const LARGEST_EXACT: u64 = 1 << 53;
 
 /// An integer with fewer digits is exact as a double.
 const DIGITS_OF_LARGEST: usize = 16;

@@ -5,19 +5,19 @@
 //! object runs the shipped protocol. An operation with an unknown outcome stays open: it may take effect at any later
 //! time, or never. An operation that was certainly not applied is left out.
 
-use crate::dynamodb_support;
+mod stores;
+mod violations;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use idem::listing::{List, Page};
 use idem::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, OnCrash, Owner, Record,
     RecordStep, RecordStepAnswer, RecordedStep, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer,
-    Resolution, ResolveAnswer, State, StoredResult, Timestamp, Verdict,
+    State, StoredResult, Timestamp, Verdict,
 };
 use idem::testing::{FaultStore, Rates};
-use idem::{Key, MemoryStore, RecordKey, Scope, SqliteStore, Store, StoreError, StoreErrorKind, Waiters};
+use idem::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester, SequentialSpec};
@@ -321,178 +321,4 @@ async fn violation<S: Store>(store: S, histories: u64, seed: u64) -> Option<(u64
         }
     }
     None
-}
-
-fn seed() -> u64 {
-    let given = std::env::var("IDEM_SEED").ok().map(|seed| seed.parse().expect("IDEM_SEED is a number"));
-    let seed = given.unwrap_or_else(rand::random);
-    println!("IDEM_SEED={seed}");
-    seed
-}
-
-/// The number of histories; `IDEM_HISTORIES` sets another.
-fn histories(usual: u64) -> u64 {
-    let given = std::env::var("IDEM_HISTORIES").ok();
-    given.map_or(usual, |histories| histories.parse().expect("IDEM_HISTORIES is a number"))
-}
-
-fn assert_none(broken: Option<(u64, Arc<History>)>) {
-    if let Some((seed, history)) = broken {
-        panic!("with seed {seed}, this history is not linearizable: {:#?}", history.0.lock().unwrap());
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn histories_on_the_memory_store_are_linearizable() {
-    assert_none(violation(MemoryStore::new(), histories(300), seed()).await);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn histories_on_the_sqlite_store_are_linearizable() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(folder.path().join("idem.db")).unwrap();
-    assert_none(violation(store, histories(150), seed()).await);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn histories_on_the_dynamodb_store_are_linearizable() {
-    let aws = idem_test_servers::Aws::start();
-    let client = dynamodb_support::client(&aws);
-    let store = idem::DynamoDbStore::builder(client, "records").clock_skew(Duration::ZERO).build();
-    store.create_table().await.unwrap();
-    assert_none(violation(store, histories(60), seed()).await);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn histories_on_the_redis_store_are_linearizable() {
-    let redis = idem_test_servers::Redis::start();
-    let store = idem::RedisStore::connect(redis.url()).await.unwrap();
-    assert_none(violation(store, histories(300), seed()).await);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn histories_on_the_postgres_store_are_linearizable() {
-    let server = idem_test_servers::Postgres::start();
-    let store = idem::PostgresStore::connect(&server.url()).await.unwrap();
-    assert_none(violation(store, histories(150), seed()).await);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn histories_through_a_pooler_are_linearizable() {
-    for mode in ["session", "transaction"] {
-        let mut server = idem_test_servers::Postgres::start();
-        let pooler = idem_test_servers::PgBouncer::start(&mut server, mode, "");
-        let store = idem::PostgresStore::connect(&pooler.url()).await.unwrap();
-        assert_none(violation(store, histories(75), seed()).await);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn histories_on_the_mysql_store_are_linearizable() {
-    let server = idem_test_servers::MariaDb::start();
-    let store = idem::MySqlStore::connect(&server.url()).await.unwrap();
-    assert_none(violation(store, histories(150), seed()).await);
-}
-
-/// A store whose claim reads first and writes later.
-#[derive(Clone)]
-struct GetThenSet(MemoryStore);
-
-impl Store for GetThenSet {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        if self.0.get(key).await?.is_none() {
-            tokio::task::yield_now().await;
-            self.0.forget(key).await?;
-        }
-        self.0.claim(key, request).await
-    }
-
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        self.0.renew(key, request).await
-    }
-
-    async fn record_step(
-        &self,
-        key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        self.0.record_step(key, request).await
-    }
-
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        self.0.complete(key, request).await
-    }
-
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        self.0.release(key, request).await
-    }
-
-    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        self.0.resolve(key, resolution).await
-    }
-
-    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        self.0.forget(key).await
-    }
-
-    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        self.0.get(key).await
-    }
-
-    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
-        self.0.purge(limit).await
-    }
-
-    async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        self.0.list(request).await
-    }
-
-    fn max_result_bytes(&self) -> Option<usize> {
-        self.0.max_result_bytes()
-    }
-
-    fn waiters(&self) -> &Waiters {
-        self.0.waiters()
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_claim_in_two_steps_is_found_out() {
-    assert!(violation(GetThenSet(MemoryStore::new()), 400, 1).await.is_some());
-}
-
-const fn claim_by(owner: u32) -> Op {
-    Op::Claim { owner, fingerprint: 0, on_crash: OnCrash::Rerun }
-}
-
-/// A store that takes a late copy of a claim for a new claim.
-#[test]
-fn a_released_key_that_its_own_owner_revives_is_found_out() {
-    let history = History::default();
-    let granted = Granted { owner: 1, attempt: 1 };
-    for (op, ret) in [
-        (claim_by(1), Ret::Granted { attempt: 1, recovered: false }),
-        (Op::Release(granted, ReleaseCause::Failed), Ret::Released(ReleaseAnswer::Released)),
-        (claim_by(1), Ret::Granted { attempt: 2, recovered: false }),
-    ] {
-        let id = history.invoke(op);
-        history.end(id, Ok(ret));
-    }
-    assert!(!history.is_linearizable());
-}
-
-/// A store that answers before it has written.
-#[test]
-fn a_lost_write_is_found_out() {
-    let history = History::default();
-    let granted = Granted { owner: 1, attempt: 1 };
-    for (op, ret) in [
-        (claim_by(1), Ret::Granted { attempt: 1, recovered: false }),
-        (Op::Complete(granted, 7), Ret::Completed(CompleteAnswer::Done)),
-        (claim_by(2), Ret::Busy),
-    ] {
-        let id = history.invoke(op);
-        history.end(id, Ok(ret));
-    }
-    assert!(!history.is_linearizable());
 }

@@ -29,15 +29,13 @@ impl Timestamp {
     /// This instant plus `duration`, rounded up to the microsecond; the last possible instant if that does not fit.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
-        let micros = duration.as_nanos().div_ceil(1_000);
-        Self(self.0.saturating_add(u64::try_from(micros).unwrap_or(u64::MAX)))
+        Self(self.0.saturating_add(whole_micros(duration)))
     }
 
     /// This instant minus `duration`, rounded down to the microsecond; the epoch if that does not fit.
     #[must_use]
     pub fn before(self, duration: Duration) -> Self {
-        let micros = duration.as_nanos().div_ceil(1_000);
-        Self(self.0.saturating_sub(u64::try_from(micros).unwrap_or(u64::MAX)))
+        Self(self.0.saturating_sub(whole_micros(duration)))
     }
 
     /// The time from `earlier` to this instant; zero if `earlier` is not earlier.
@@ -45,6 +43,12 @@ impl Timestamp {
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
+}
+
+/// A duration in microseconds, rounded up; the largest number if that does not fit.
+fn whole_micros(duration: Duration) -> u64 {
+    let below_a_second = duration.subsec_nanos().div_ceil(1_000);
+    duration.as_secs().saturating_mul(1_000_000).saturating_add(below_a_second.into())
 }
 
 /// Identifies who made an attempt: 128 random bits, new for each attempt.

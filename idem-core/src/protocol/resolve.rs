@@ -25,7 +25,7 @@ pub fn resolve(
         return Transition::keep(ResolveAnswer::NotInDoubt(record.state));
     }
     let new = match resolution.recorded() {
-        Some((verdict, result)) => terminal(record, Owner::NOBODY, verdict, result.clone(), now),
+        Some((verdict, result)) => terminal(record, Owner::NOBODY, record.ttl, verdict, result.clone(), now),
         // The owner is removed too, so that the worker in doubt does not take this release for its own.
         None => Record { owner: Owner::NOBODY, ..released(record, false, Duration::ZERO, now) },
     };

@@ -205,12 +205,11 @@ fn in_doubt(record: &Record, now: Timestamp) -> Record {
 }
 
 fn exhaust(record: &Record, request: &Claim, now: Timestamp) -> Transition<ClaimAnswer> {
-    let failed = Record { ttl: request.ttl, ..record.clone() };
     let result = StoredResult::Tombstone(Tombstone::Exhausted);
     // The steps stay: only they show what the last run did.
     let failed = Record {
         steps: record.steps.clone(),
-        ..terminal(&failed, Owner::NOBODY, Verdict::Failed, result, now)
+        ..terminal(record, Owner::NOBODY, request.ttl, Verdict::Failed, result, now)
     };
     Transition::put(failed, ClaimAnswer::Exhausted { attempts: record.attempt })
 }
@@ -218,22 +217,32 @@ fn exhaust(record: &Record, request: &Claim, now: Timestamp) -> Transition<Claim
 pub(super) fn terminal(
     record: &Record,
     owner: Owner,
+    ttl: Duration,
     verdict: Verdict,
     result: StoredResult,
     now: Timestamp,
 ) -> Record {
+    // Each field by name: a copy of the record would copy its steps too, which may be large.
     Record {
         state: match verdict {
             Verdict::Completed => State::Completed,
             Verdict::Failed => State::Failed,
         },
         owner,
+        fence: record.fence,
+        attempt: record.attempt,
+        recovered: record.recovered,
+        on_crash: record.on_crash,
+        lease_until: record.lease_until,
+        retry_at: record.retry_at,
+        ttl,
+        fingerprint: record.fingerprint,
         result: Some(result),
         // No body runs again, and the result needs the space.
         steps: Vec::new(),
+        created_at: record.created_at,
         completed_at: Some(now),
-        expires_at: Some(now.after(record.ttl)),
-        ..record.clone()
+        expires_at: Some(now.after(ttl)),
     }
 }
 
@@ -340,8 +349,8 @@ pub fn complete(record: Option<&Record>, request: &Complete, now: Timestamp) -> 
     };
     match record.state {
         State::InFlight | State::InDoubt => {
-            let record = Record { ttl: request.ttl, ..record.clone() };
-            let done = terminal(&record, request.owner, request.verdict, request.result.clone(), now);
+            let result = request.result.clone();
+            let done = terminal(record, request.owner, request.ttl, request.verdict, result, now);
             Transition::put(done, CompleteAnswer::Done)
         }
         State::Completed | State::Failed => Transition::keep(CompleteAnswer::Done),

@@ -1,9 +1,10 @@
-//! Remembers for which keys this process has seen a result. A claim on such a key first reads the record, which costs
-//! the server less than a claim. A wrong hint costs one read and decides nothing.
+//! Remembers for which keys this process has seen a result, and whether keys that it has not seen mostly have one, as when another
+//! process handled them. A claim on such a key first reads the record, which costs the server less than a claim. A
+//! wrong hint costs one read and decides nothing.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::key::RecordKey;
 
@@ -12,10 +13,17 @@ const PLACES: usize = 8_192;
 /// How many places a key may have. With one alone, of a thousand keys more than fifty would take another's.
 const CHOICES: usize = 4;
 
+/// The share of keys with a result that counts as all of them.
+const ALL: u32 = 256;
+/// One more key changes the share by the difference divided by this: about six in a row turn it over.
+const WEIGHT: u32 = 8;
+
 /// A fixed number of remembered keys, shared by all callers without a lock.
 pub struct Hints {
     hasher: RandomState,
     places: Box<[AtomicU64]>,
+    /// How many of the last keys that were not remembered had a result, of [`ALL`].
+    unseen_with_result: AtomicU32,
 }
 
 /// A key's hash.
@@ -26,7 +34,8 @@ impl Hints {
     /// Remembers nothing yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { hasher: RandomState::new(), places: (0..PLACES).map(|_| AtomicU64::new(0)).collect() }
+        let places = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
+        Self { hasher: RandomState::new(), places, unseen_with_result: AtomicU32::new(0) }
     }
 
     /// The mark of a key.
@@ -47,6 +56,24 @@ impl Hints {
     #[must_use]
     pub fn has(&self, mark: Mark) -> bool {
         self.choices(mark).iter().any(|place| place.load(Ordering::Relaxed) == mark.0)
+    }
+
+    /// Whether a claim on the key with this mark should read the record first: the key is remembered, or most keys of late had a
+    /// result that were not.
+    #[must_use]
+    pub fn expects_result(&self, mark: Mark) -> bool {
+        self.unseen_with_result.load(Ordering::Relaxed) > ALL / 2 || self.has(mark)
+    }
+
+    /// Notes whether a claim on the key found a result.
+    pub fn claimed(&self, mark: Mark, has_result: bool) {
+        if !self.has(mark) {
+            // Two threads at a time may count as one.
+            let share = self.unseen_with_result.load(Ordering::Relaxed);
+            let share = if has_result { share + (ALL - share) / WEIGHT } else { share - share / WEIGHT };
+            self.unseen_with_result.store(share, Ordering::Relaxed);
+        }
+        if has_result { self.put(mark) } else { self.take(mark) }
     }
 
     /// Remembers a key, if need be in the place of another.
@@ -97,6 +124,25 @@ mod tests {
         assert!(hints.has(mark("a")));
         hints.take(mark("a"));
         assert!(!hints.has(mark("a")));
+    }
+
+    #[test]
+    fn where_most_unseen_keys_have_a_result_the_next_is_expected_to_have_one() {
+        let hints = Hints::new();
+        let mark = |key: u32| {
+            hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key.to_string()).unwrap()))
+        };
+        // New keys, one of them twice.
+        (0..100).for_each(|key| hints.claimed(mark(key), false));
+        hints.claimed(mark(7), true);
+        (0..100).for_each(|_| hints.claimed(mark(7), true));
+        assert!(hints.expects_result(mark(7)) && !hints.expects_result(mark(1_000)));
+        // Keys that another process handled.
+        (100..110).for_each(|key| hints.claimed(mark(key), true));
+        assert!(hints.expects_result(mark(1_000)));
+        // New ones again.
+        (200..210).for_each(|key| hints.claimed(mark(key), false));
+        assert!(!hints.expects_result(mark(1_000)) && hints.expects_result(mark(100)));
     }
 
     #[test]

@@ -20,6 +20,9 @@ use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
 /// The longest short result, in bytes.
 const SHORT: usize = 128;
 
+/// The longest very short result, in bytes: a number, a flag, an identifier.
+const VERY_SHORT: usize = 32;
+
 /// How the results of an operation are kept.
 pub(crate) trait Codec<T, E> {
     /// What to record for a result; `None` to release the key instead.
@@ -166,13 +169,23 @@ impl io::Write for Limited {
     }
 }
 
+/// The bytes of a result as they are kept: a very short one takes no more room than it needs, because a store in memory holds it for
+/// its whole ttl.
+fn kept(bytes: SmallVec<[u8; SHORT]>) -> Bytes {
+    if bytes.len() <= VERY_SHORT {
+        Bytes::from_owner(SmallVec::<[u8; VERY_SHORT]>::from_slice(&bytes))
+    } else {
+        Bytes::from_owner(bytes)
+    }
+}
+
 pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> Stored {
     let mut limited = Limited { bytes: SmallVec::new(), most: max_bytes, exceeded: false };
     let written = catch_unwind(AssertUnwindSafe(|| serde_json::to_writer(&mut limited, value)));
     let (tombstone, fault) = match written {
         // Also if a user's `Serialize` ignored the error and continued.
         _ if limited.exceeded => (Tombstone::TooLarge, NotEncoded::TooLarge(max_bytes)),
-        Ok(Ok(())) => return StoredResult::Value(Bytes::from_owner(limited.bytes)).into(),
+        Ok(Ok(())) => return StoredResult::Value(kept(limited.bytes)).into(),
         Ok(Err(error)) => (Tombstone::NotEncodable, NotEncoded::Refused(encoding_fault(&error))),
         Err(_) => (Tombstone::NotEncodable, NotEncoded::Panicked),
     };

@@ -7,6 +7,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use crate::fingerprint::LARGEST_EXACT;
+
 /// How many values a body may have, including nested ones. Each value takes many times the memory of its text.
 const MOST_VALUES: usize = 50_000;
 
@@ -30,30 +32,42 @@ impl Member {
 /// The canonical JSON (RFC 8785) of `body` without `left_out`; `None` if it is not JSON, or could be read in two ways
 /// (members of one name, a number that a double cannot represent, a lone surrogate), or has more than [`MOST_VALUES`].
 pub(super) fn canonical(body: &[u8], left_out: &[Member]) -> Option<Vec<u8>> {
-    let mut left = MOST_VALUES;
+    let mut seen = Seen { left: MOST_VALUES, plain: true };
     let mut json = serde_json::Deserializer::from_slice(body);
-    let mut value = Unambiguous { left: &mut left }.deserialize(&mut json).ok()?;
+    let mut value = Unambiguous(&mut seen).deserialize(&mut json).ok()?;
     json.end().ok()?;
-    if !numbers(body).all(is_carried) {
+    if !seen.plain && !numbers(body).all(is_carried) {
         return None;
     }
     for member in left_out {
         member.remove_from(&mut value);
     }
-    serde_json_canonicalizer::to_vec(&value).ok()
+    if seen.plain {
+        // In a build with serde_json's feature `preserve_order` the members are as they came.
+        value.sort_all_objects();
+        serde_json::to_vec(&value).ok()
+    } else {
+        serde_json_canonicalizer::to_vec(&value).ok()
+    }
+}
+
+/// What is known of a document while it is read.
+struct Seen {
+    /// How many more values may come.
+    left: usize,
+    /// Whether all numbers are integers that a double represents and all names are ASCII. RFC 8785 then asks for what `serde_json`
+    /// writes, in the order of the bytes of the names, and that takes a fifth of the library's time.
+    plain: bool,
 }
 
 /// Reads JSON, and fails if an object has two members of one name.
-struct Unambiguous<'a> {
-    /// How many more values may come.
-    left: &'a mut usize,
-}
+struct Unambiguous<'a>(&'a mut Seen);
 
 impl<'de> DeserializeSeed<'de> for Unambiguous<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        *self.left = self.left.checked_sub(1).ok_or_else(|| D::Error::custom("too many values"))?;
+        self.0.left = self.0.left.checked_sub(1).ok_or_else(|| D::Error::custom("too many values"))?;
         deserializer.deserialize_any(self)
     }
 }
@@ -74,14 +88,17 @@ impl<'de> Visitor<'de> for Unambiguous<'_> {
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        self.0.plain &= value.unsigned_abs() <= LARGEST_EXACT;
         Ok(Value::from(value))
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        self.0.plain &= value <= LARGEST_EXACT;
         Ok(Value::from(value))
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        self.0.plain = false;
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number that is not finite"))
     }
 
@@ -95,7 +112,7 @@ impl<'de> Visitor<'de> for Unambiguous<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
-        while let Some(value) = items.next_element_seed(Unambiguous { left: self.left })? {
+        while let Some(value) = items.next_element_seed(Unambiguous(self.0))? {
             values.push(value);
         }
         Ok(Value::Array(values))
@@ -107,7 +124,8 @@ impl<'de> Visitor<'de> for Unambiguous<'_> {
             if name == NUMBER {
                 return Err(A::Error::custom("a number, or an object that looks like one"));
             }
-            let value = entries.next_value_seed(Unambiguous { left: self.left })?;
+            self.0.plain &= name.is_ascii();
+            let value = entries.next_value_seed(Unambiguous(self.0))?;
             if members.insert(name, value).is_some() {
                 return Err(A::Error::custom("two members of one name"));
             }
@@ -263,7 +281,33 @@ mod tests {
         assert!(canonical_text(r#"{"9007199254740993":"\"9007199254740993\\"}"#).is_some());
     }
 
+    /// Documents of the kinds of values that are written in two ways.
+    fn documents() -> impl Strategy<Value = Value> {
+        let name = "[a-c\u{e9}\u{20ac}\u{1f600}\u{fb33}\"\\\\/\u{0}-\u{20}]{0,4}";
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (-9_007_199_254_740_992_i64..=9_007_199_254_740_992).prop_map(Value::from),
+            (-100_i64..100).prop_map(Value::from),
+            (-100.0_f64..100.0).prop_map(Value::from),
+            name.prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 24, 4, move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::hash_map(name, inner, 0..4)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
     proptest! {
+        #[test]
+        fn the_canonical_form_is_the_librarys_whoever_writes_it(document in documents()) {
+            let canonical = canonical(document.to_string().as_bytes(), &[]);
+            prop_assert_eq!(canonical, serde_json_canonicalizer::to_vec(&document).ok());
+        }
+
         #[test]
         fn every_double_is_carried_by_its_own_text(double in proptest::num::f64::NORMAL | proptest::num::f64::ZERO) {
             let texts = [double.to_string(), format!("{double:e}")];

@@ -72,7 +72,8 @@ impl Running {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        runtime.spawn(pending(counted, work).in_current_span())
+        // Boxed, because tokio would move the whole future several times.
+        runtime.spawn(Box::pin(pending(counted, work).in_current_span()))
     }
 
     /// Spawns on this thread, in its `LocalSet`.

@@ -109,13 +109,13 @@ impl Shard {
         found.copied()
     }
 
-    fn record(&self, key: Hashed<'_>) -> Option<&Record> {
-        Some(&self.slots.get(self.place(key)?.slot)?.record)
+    fn record(&self, place: Option<Place>) -> Option<&Record> {
+        Some(&self.slots.get(place?.slot)?.record)
     }
 
-    fn write(&mut self, key: Hashed<'_>, record: Record, now: Timestamp) {
+    /// Writes the record of a key. `place` is what [`place`](Self::place) returned for the key.
+    fn write(&mut self, key: Hashed<'_>, place: Option<Place>, record: Record, now: Timestamp) {
         let look = first_look(&record, now);
-        let place = self.place(key);
         let slot = match place.and_then(|place| self.slots.get_mut(place.slot)) {
             Some(slot) => {
                 slot.record = record;
@@ -225,9 +225,11 @@ impl MemoryStore {
         self.check_size(request.result())?;
         let (mut shard, key) = self.shard(key);
         let now = self.now();
-        let Transition { write, answer, .. } = protocol::apply(shard.record(key), shard.floor, request, now);
+        let place = shard.place(key);
+        let Transition { write, answer, .. } =
+            protocol::apply(shard.record(place), shard.floor, request, now);
         if let Some(record) = write {
-            shard.write(key, record, now);
+            shard.write(key, place, record, now);
         }
         Ok(answer)
     }
@@ -300,8 +302,9 @@ impl Store for MemoryStore {
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
         let (mut shard, key) = self.shard(key);
         let now = self.now();
-        let live = shard.record(key).is_some_and(|record| protocol::is_live(record, now));
-        if let Some(place) = shard.place(key) {
+        let place = shard.place(key);
+        let live = shard.record(place).is_some_and(|record| protocol::is_live(record, now));
+        if let Some(place) = place {
             shard.remove(place);
         }
         Ok(live)
@@ -310,7 +313,7 @@ impl Store for MemoryStore {
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
         let (shard, key) = self.shard(key);
         let now = self.now();
-        Ok(shard.record(key).filter(|record| protocol::is_live(record, now)).cloned())
+        Ok(shard.record(shard.place(key)).filter(|record| protocol::is_live(record, now)).cloned())
     }
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {

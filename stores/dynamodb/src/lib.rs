@@ -127,10 +127,7 @@ impl Store for DynamoDbStore {
                 Ok(answer)
             })
             .await?;
-        match answer {
-            ClaimAnswer::Replay(_) => self.hints.put(mark),
-            _ => self.hints.take(mark),
-        }
+        self.hints.claimed(mark, matches!(answer, ClaimAnswer::Replay(_)));
         match answer {
             ClaimAnswer::Granted(_) if in_doubt => self.without_end.put(mark),
             _ => self.without_end.take(mark),

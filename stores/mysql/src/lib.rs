@@ -190,19 +190,25 @@ async fn ask_again(
 
 impl Store for MySqlStore {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let mark = self.0.hints.mark(key);
-        if self.0.hints.has(mark)
-            && let Some(record) = self.get(key).await?
-            && matches!(record.state, State::Completed | State::Failed)
-        {
-            // `get` returned it, so it was alive by the server's clock. The answer for a result does not depend on the time.
-            return Ok(protocol::claim(Some(&record), Fence::default(), request, Timestamp::default()).answer);
+        let (mark, begin) = (self.0.hints.mark(key), Instant::now());
+        if self.0.hints.expects_result(mark) {
+            match self.get(key).await {
+                Ok(Some(record)) if matches!(record.state, State::Completed | State::Failed) => {
+                    self.0.hints.claimed(mark, true);
+                    // `get` returned it, so it was alive by the server's clock. The answer for a result does not depend on the time.
+                    let now = Timestamp::default();
+                    return Ok(protocol::claim(Some(&record), Fence::default(), request, now).answer);
+                }
+                Ok(_) => {}
+                Err(error) if begin.elapsed() > self.0.queues.setting().connector.timeout / 2 => {
+                    return Err(error);
+                }
+                // The claim needs no reading.
+                Err(_) => {}
+            }
         }
         let answer = self.apply(key, request.clone()).await?;
-        match answer {
-            ClaimAnswer::Replay(_) => self.0.hints.put(mark),
-            _ => self.0.hints.take(mark),
-        }
+        self.0.hints.claimed(mark, matches!(answer, ClaimAnswer::Replay(_)));
         Ok(answer)
     }
 

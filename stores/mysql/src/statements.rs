@@ -2,23 +2,21 @@
 //!
 //! Contains no rule of the protocol: rows are read under a lock, the protocol's own functions decide, and the result is written.
 
+mod alone;
+mod upkeep;
+
 use bytes::Bytes;
 
 use idem_core::RecordKey;
 use idem_core::protocol::{Record, StoredResult};
 
+pub(super) use self::alone::WRITE_ALONE;
 use super::layout::Names;
-use super::rows::{
-    COLUMNS, FENCE, NOW, add, hex, is_key, literals, literals_by, on_the_server, result_literal,
-};
-use crate::db::identifier::Identifier;
+use super::rows::{COLUMNS, NOW, add, hex, is_key, literals, result_literal};
 use crate::db::session::{BEGIN, BEGIN_READING, COMMIT, ONE};
 
 /// The largest result, in bytes, that is read together with its record and written as part of a statement's text.
 pub(super) const SMALL_RESULT: usize = 64 << 10;
-
-/// Which statement of an exchange writes a record alone.
-pub(super) const WRITE_ALONE: usize = 2;
 
 /// The texts for one store's names.
 #[derive(Debug)]
@@ -56,61 +54,6 @@ impl Statements {
         if !commits_each {
             add(&mut text, format_args!("; {COMMIT}"));
         }
-        text
-    }
-
-    /// Fails at once if another transaction has the row of this key locked, then begins a transaction of one statement. Fails
-    /// there if a transaction is open.
-    fn alone(&self, key: &RecordKey) -> String {
-        let mut text = "SELECT 1".to_owned();
-        self.of_keys(&mut text, [key].into_iter());
-        add(&mut text, format_args!(" FOR UPDATE NOWAIT; {ONE}"));
-        text
-    }
-
-    /// Inserts the record of a claim that was judged by [`BLANK_CLOCK`](super::rows::BLANK_CLOCK), if there is none. The
-    /// statement at [`WRITE_ALONE`] makes the fence.
-    ///
-    /// Floor and absence are of one snapshot: a record that is deleted just now is there, or the floor is above it. Neither is
-    /// locked, so one claim that waits holds up no other.
-    pub(super) fn insert_alone(&self, key: &RecordKey, record: &Record) -> String {
-        let Names { records, meta, .. } = &self.names;
-        let mut literals = literals_by(record, on_the_server);
-        // The first fence is the time, or one more than the floor: see `protocol::claim`.
-        literals[FENCE] = format!("LAST_INSERT_ID(GREATEST({NOW}, 1 + floor.value))");
-        let mut text = self.alone(key);
-        self.insert_into(&mut text);
-        text.push_str("SELECT ");
-        values(&mut text, key, &literals);
-        add(
-            &mut text,
-            format_args!(
-                ", NULL FROM {meta} floor WHERE floor.name = 'fence_floor' \
-                 AND NOT EXISTS (SELECT 1 FROM {records} WHERE "
-            ),
-        );
-        is_key(&mut text, key);
-        text.push(')');
-        text
-    }
-
-    /// Completes the record in flight of this owner and fence, if it is alive and has no steps. Both records were judged by
-    /// [`BLANK_CLOCK`](super::rows::BLANK_CLOCK); the one `before` has only what the request says.
-    pub(super) fn complete_alone(&self, key: &RecordKey, before: &Record, after: &Record) -> String {
-        let mut text = self.alone(key);
-        add(&mut text, format_args!("UPDATE {} SET ", self.names.records));
-        let (old, new) = (literals_by(before, on_the_server), literals_by(after, on_the_server));
-        for ((column, old), new) in COLUMNS.iter().zip(old).zip(new) {
-            if old != new {
-                add(&mut text, format_args!("{column} = {new}, "));
-            }
-        }
-        text.push_str("result = ");
-        result_literal(&mut text, after);
-        text.push_str(" WHERE ");
-        is_key(&mut text, key);
-        has(&mut text, before, &["state", "owner", "fence", "steps"]);
-        add(&mut text, format_args!(" AND (expires_at IS NULL OR expires_at > {NOW})"));
         text
     }
 
@@ -311,60 +254,6 @@ impl Statements {
     pub(super) fn delete_steps(&self, scope: &[u8], key: &[u8]) -> String {
         deletion(&self.names.steps, scope, key)
     }
-
-    /// Records the highest deleted fence, so that fences rise even if the clock is set back.
-    pub(super) fn raise_floor(&self, fence: u64) -> String {
-        format!(
-            "UPDATE {} SET value = {fence} WHERE name = 'fence_floor' AND value < {fence}",
-            self.names.meta
-        )
-    }
-
-    /// Begins a transaction and locks at most this many expired records. Results: those of the beginning; scope, key, fence
-    /// and number of steps of each. Skips rows that another transaction holds.
-    pub(super) fn lock_expired(&self, most: usize) -> String {
-        let records = &self.names.records;
-        format!(
-            "{BEGIN}SELECT scope, `key`, fence, steps FROM {records} FORCE INDEX (expiry) WHERE expires_at <= {NOW} \
-             ORDER BY expires_at LIMIT {most} FOR UPDATE SKIP LOCKED"
-        )
-    }
-
-    /// Reads a page of records. Results: the time; then scope, key and record of each, with the length of its result only.
-    pub(super) fn list(&self, scope: Option<&str>, after: (&str, &str), limit: usize) -> String {
-        let mut text = format!(
-            "{BEGIN_READING}SELECT {NOW}; SELECT scope, `key`, {}, OCTET_LENGTH(result), NULL \
-             FROM {} FORCE INDEX (PRIMARY) WHERE ",
-            self.columns, self.names.records
-        );
-        let (after_scope, after_key) = (scope.unwrap_or(after.0), after.1);
-        if scope.is_none() {
-            text.push_str("scope > ");
-            hex(&mut text, after_scope.as_bytes());
-            text.push_str(" OR ");
-        }
-        text.push_str("scope = ");
-        hex(&mut text, after_scope.as_bytes());
-        text.push_str(" AND `key` > ");
-        hex(&mut text, after_key.as_bytes());
-        add(&mut text, format_args!(" ORDER BY scope, `key` LIMIT {limit}; {COMMIT}"));
-        text
-    }
-
-    /// The version of the layout.
-    pub(super) fn version(&self) -> String {
-        format!("SELECT value FROM {} WHERE name = 'schema_version' LIMIT 1", self.names.meta)
-    }
-
-    /// The comment of the table that holds the version.
-    pub(super) fn meta_comment(&self) -> String {
-        let mut text = "SELECT table_comment FROM information_schema.tables WHERE table_schema = ".to_owned();
-        text_literal(&mut text, &self.names.database);
-        text.push_str(" AND table_name = ");
-        text_literal(&mut text, &self.names.meta_name);
-        text.push_str(" LIMIT 1");
-        text
-    }
 }
 
 /// Adds a record's values to an insertion, up to its result.
@@ -399,12 +288,6 @@ fn has(text: &mut String, record: &Record, columns: &[&str]) {
             add(text, format_args!(" AND {column} = {literal}"));
         }
     }
-}
-
-fn text_literal(text: &mut String, name: &Identifier) {
-    text.push_str("CONVERT(");
-    hex(text, name.as_bytes());
-    text.push_str(" USING utf8mb4)");
 }
 
 fn deletion(table: &str, scope: &[u8], key: &[u8]) -> String {

@@ -184,15 +184,25 @@ impl PostgresStore {
 
 impl Store for PostgresStore {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let mark = self.0.hints.mark(key);
-        if self.0.hints.has(mark)
-            && let Some(record) = self.get(key).await?
-            && matches!(record.state, State::Completed | State::Failed)
-        {
-            // It was alive by the server's clock, and no clock changes the answer.
-            return Ok(protocol::claim(Some(&record), Fence::default(), request, Timestamp::default()).answer);
+        let (mark, begin) = (self.0.hints.mark(key), Instant::now());
+        let mut is_there = self.0.seen.has(mark);
+        if self.0.hints.expects_result(mark) {
+            match self.get(key).await {
+                Ok(Some(record)) if matches!(record.state, State::Completed | State::Failed) => {
+                    self.0.hints.claimed(mark, true);
+                    // It was alive by the server's clock, and no clock changes the answer.
+                    let now = Timestamp::default();
+                    return Ok(protocol::claim(Some(&record), Fence::default(), request, now).answer);
+                }
+                Ok(found) => is_there |= found.is_some(),
+                Err(error) if begin.elapsed() > self.0.queues.setting().connector.timeout() / 2 => {
+                    return Err(error);
+                }
+                // The claim needs no reading.
+                Err(_) => {}
+            }
         }
-        let op = if self.0.seen.has(mark) { Op::Claim } else { Op::ClaimNew };
+        let op = if is_there { Op::Claim } else { Op::ClaimNew };
         self.0.seen.put(mark);
         let answer = self
             .ask(key, op(request.clone()), |answer| match answer {
@@ -200,10 +210,7 @@ impl Store for PostgresStore {
                 _ => None,
             })
             .await?;
-        match answer {
-            ClaimAnswer::Replay(_) => self.0.hints.put(mark),
-            _ => self.0.hints.take(mark),
-        }
+        self.0.hints.claimed(mark, matches!(answer, ClaimAnswer::Replay(_)));
         Ok(answer)
     }
 

@@ -190,10 +190,7 @@ impl Store for RedisStore {
                 claimed(self.ask_replicated(name, Request::of(&CLAIM, call)).await?, request)?
             }
         };
-        match answer {
-            ClaimAnswer::Replay(_) => self.0.hints.put(mark),
-            _ => self.0.hints.take(mark),
-        }
+        self.0.hints.claimed(mark, matches!(answer, ClaimAnswer::Replay(_)));
         Ok(answer)
     }
 

@@ -72,6 +72,17 @@ async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each()
     }
     let replay = meter.since(before, 20).round_trips;
     assert_eq!((fresh, replay), (2.0, 1.0));
+
+    // Another process, which finds out that what it has not seen mostly has a result.
+    let other = builder(&url).table("exchanges").connections(1).connect().await.unwrap();
+    for number in 0..10 {
+        assert!(replayed(&other, &format!("order {number}")).await.is_some());
+    }
+    let before = meter.now();
+    for number in 10..20 {
+        assert!(replayed(&other, &format!("order {number}")).await.is_some());
+    }
+    assert_eq!(meter.since(before, 10).round_trips, 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

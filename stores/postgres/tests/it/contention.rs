@@ -34,10 +34,17 @@ async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_oth
     let results = [completion(owner, held, b"1"), completion(free_owner, free, b"2")];
     let (locked, free) =
         tokio::join!(store.complete(&names[0], &results[0]), store.complete(&names[1], &results[1]));
-    let error = locked.unwrap_err();
+    assert_eq!(free.unwrap(), CompleteAnswer::Done);
+    let mut error = locked.unwrap_err();
+    for _ in 0..5 {
+        if !error.is_outcome_unknown() {
+            break;
+        }
+        // The time ended in the middle of a try. Most tries end before.
+        error = store.complete(&names[0], &results[0]).await.unwrap_err();
+    }
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("55P03"), "{error}");
-    assert_eq!(free.unwrap(), CompleteAnswer::Done);
     other.rollback().await.unwrap();
     assert_eq!(store.complete(&names[0], &results[0]).await.unwrap(), CompleteAnswer::Done);
 }

@@ -1,0 +1,68 @@
+//! The statements of housekeeping: floors of fences, expired records, pages of records, and the version of the layout.
+
+use super::Statements;
+use crate::db::identifier::Identifier;
+use crate::db::session::{BEGIN, BEGIN_READING, COMMIT};
+use crate::rows::{NOW, add, hex};
+
+impl Statements {
+    /// Records the highest deleted fence, so that fences rise even if the clock is set back.
+    pub(crate) fn raise_floor(&self, fence: u64) -> String {
+        format!(
+            "UPDATE {} SET value = {fence} WHERE name = 'fence_floor' AND value < {fence}",
+            self.names.meta
+        )
+    }
+
+    /// Begins a transaction and locks at most this many expired records. Results: those of the beginning; scope, key, fence
+    /// and number of steps of each. Skips rows that another transaction holds.
+    pub(crate) fn lock_expired(&self, most: usize) -> String {
+        let records = &self.names.records;
+        format!(
+            "{BEGIN}SELECT scope, `key`, fence, steps FROM {records} FORCE INDEX (expiry) WHERE expires_at <= {NOW} \
+             ORDER BY expires_at LIMIT {most} FOR UPDATE SKIP LOCKED"
+        )
+    }
+
+    /// Reads a page of records. Results: the time; then scope, key and record of each, with the length of its result only.
+    pub(crate) fn list(&self, scope: Option<&str>, after: (&str, &str), limit: usize) -> String {
+        let mut text = format!(
+            "{BEGIN_READING}SELECT {NOW}; SELECT scope, `key`, {}, OCTET_LENGTH(result), NULL \
+             FROM {} FORCE INDEX (PRIMARY) WHERE ",
+            self.columns, self.names.records
+        );
+        let (after_scope, after_key) = (scope.unwrap_or(after.0), after.1);
+        if scope.is_none() {
+            text.push_str("scope > ");
+            hex(&mut text, after_scope.as_bytes());
+            text.push_str(" OR ");
+        }
+        text.push_str("scope = ");
+        hex(&mut text, after_scope.as_bytes());
+        text.push_str(" AND `key` > ");
+        hex(&mut text, after_key.as_bytes());
+        add(&mut text, format_args!(" ORDER BY scope, `key` LIMIT {limit}; {COMMIT}"));
+        text
+    }
+
+    /// The version of the layout.
+    pub(crate) fn version(&self) -> String {
+        format!("SELECT value FROM {} WHERE name = 'schema_version' LIMIT 1", self.names.meta)
+    }
+
+    /// The comment of the table that holds the version.
+    pub(crate) fn meta_comment(&self) -> String {
+        let mut text = "SELECT table_comment FROM information_schema.tables WHERE table_schema = ".to_owned();
+        text_literal(&mut text, &self.names.database);
+        text.push_str(" AND table_name = ");
+        text_literal(&mut text, &self.names.meta_name);
+        text.push_str(" LIMIT 1");
+        text
+    }
+}
+
+fn text_literal(text: &mut String, name: &Identifier) {
+    text.push_str("CONVERT(");
+    hex(text, name.as_bytes());
+    text.push_str(" USING utf8mb4)");
+}

@@ -1,0 +1,98 @@
+//! Files that are damaged, cut or emptied, and a log without its database.
+
+use std::fs;
+
+use idem_runtime::protocol::ClaimAnswer;
+use idem_runtime::{Store, StoreErrorKind};
+use idem_sqlite::SqliteStore;
+
+use super::{PATIENCE, all_operations_are_unavailable, impatient, refused};
+use crate::support::*;
+
+#[tokio::test]
+async fn a_damaged_file_is_refused_and_unchanged() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = impatient(&path);
+    for i in 0..100 {
+        complete(&store, &key(&format!("{i}")), &[b'x'; 1_000]).await;
+    }
+    drop(store);
+    let whole = fs::read(&path).unwrap();
+    let mut beginning = whole.clone();
+    beginning[..100].fill(0x5a);
+    let mut root_pages = whole.clone();
+    root_pages[4_096..5 * 4_096].fill(0x5a);
+    for damaged in [beginning, root_pages, whole[..5_000].to_vec(), whole[..4_096].to_vec()] {
+        fs::write(&path, damaged).unwrap();
+        let error = refused(&path);
+        assert!(
+            matches!(error.kind(), StoreErrorKind::Configuration | StoreErrorKind::Unavailable),
+            "{error}"
+        );
+    }
+    fs::write(&path, whole).unwrap();
+    assert_eq!(replayed(&impatient(&path), &key("7")).await, [b'x'; 1_000]);
+}
+
+#[tokio::test]
+async fn damage_deep_in_the_file_is_an_error_and_never_an_answer() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = impatient(&path);
+    for i in 0..200 {
+        complete(&store, &key(&format!("{i}")), &[b'x'; 1_000]).await;
+    }
+    drop(store);
+    let mut bytes = fs::read(&path).unwrap();
+    let end = bytes.len();
+    bytes[10 * 4_096..end - 4_096].fill(0x5a);
+    fs::write(&path, bytes).unwrap();
+    let Ok(store) = SqliteStore::builder(&path).busy_timeout(PATIENCE).open() else {
+        return;
+    };
+    for i in 0..200 {
+        match store.claim(&key(&format!("{i}")), &claim_request()).await {
+            Ok(ClaimAnswer::Replay(_)) => {}
+            Ok(other) => panic!("{i}: {other:?}"),
+            Err(error) => assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_log_without_its_database_is_not_thrown_away() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = impatient(&path);
+    complete(&store, &key("a"), b"x").await;
+    let log = fs::read(folder.path().join("idem.db-wal")).unwrap();
+    drop(store);
+    let whole = fs::read(&path).unwrap();
+    for left in [None, Some("")] {
+        fs::remove_file(&path).unwrap();
+        if let Some(left) = left {
+            fs::write(&path, left).unwrap();
+        }
+        fs::write(folder.path().join("idem.db-wal"), &log).unwrap();
+        assert_eq!(refused(&path).kind(), StoreErrorKind::Unavailable);
+        fs::write(&path, &whole).unwrap();
+    }
+    assert_eq!(replayed(&impatient(&path), &key("a")).await, b"x");
+}
+
+#[tokio::test]
+async fn a_file_that_was_emptied_takes_no_operation_and_keeps_its_log() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = impatient(&path);
+    complete(&store, &key("a"), b"x").await;
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, "").unwrap();
+    all_operations_are_unavailable(&store).await;
+    assert_eq!(refused(&path).kind(), StoreErrorKind::Unavailable);
+    fs::write(&path, whole).unwrap();
+    assert_eq!(replayed(&store, &key("a")).await, b"x");
+    drop(store);
+    assert_eq!(integrity(&path), "ok");
+}

@@ -1,0 +1,107 @@
+//! A file that another program has locked.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use idem_runtime::protocol::ClaimAnswer;
+use idem_runtime::{Store, StoreErrorKind};
+use idem_sqlite::SqliteStore;
+use rusqlite::Connection;
+
+use super::{BOUND, PATIENCE, all_operations_are_unavailable, impatient};
+use crate::support::*;
+
+fn lock(path: &Path) -> Connection {
+    let connection = sqlite(path);
+    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+    connection
+}
+
+#[tokio::test]
+async fn a_lock_by_another_program_is_waited_for() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let locked = lock(&path);
+    let holder = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(1));
+        locked.execute_batch("COMMIT").unwrap();
+    });
+    let started = Instant::now();
+    complete(&store, &key("a"), b"x").await;
+    assert!(started.elapsed() >= Duration::from_millis(900));
+    holder.join().unwrap();
+    assert_eq!(replayed(&store, &key("a")).await, b"x");
+}
+
+#[tokio::test]
+async fn a_lock_that_never_ends_is_an_error_in_time_and_nothing_was_applied() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = impatient(&path);
+    complete(&store, &key("before"), b"x").await;
+    let locked = lock(&path);
+    all_operations_are_unavailable(&store).await;
+    drop(locked);
+    assert_eq!(store.get(&key("some")).await.unwrap(), None);
+    complete(&store, &key("some"), b"y").await;
+    assert_eq!(replayed(&store, &key("before")).await, b"x");
+}
+
+#[tokio::test]
+async fn operations_that_come_one_after_another_are_all_answered_in_time_under_a_lock() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = impatient(&path);
+    let locked = lock(&path);
+    let mut asked = Vec::new();
+    for i in 0..20 {
+        let store = store.clone();
+        asked.push(tokio::spawn(async move {
+            let started = Instant::now();
+            let error = store.claim(&key(&format!("{i}")), &claim_request()).await.unwrap_err();
+            (error.kind(), started.elapsed())
+        }));
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    for ask in asked {
+        let (kind, took) = ask.await.unwrap();
+        assert_eq!(kind, StoreErrorKind::Unavailable);
+        assert!(took < PATIENCE + Duration::from_secs(1), "{took:?}");
+    }
+    drop(locked);
+}
+
+#[test]
+fn opening_a_locked_file_waits_and_then_is_an_error() {
+    let folder = folder();
+    let path = folder.path().join("new.db");
+    // A file without a layout, so that opening must write.
+    let locked = Connection::open(&path).unwrap();
+    locked.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let started = Instant::now();
+    let error = SqliteStore::builder(&path).busy_timeout(PATIENCE).open().unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(started.elapsed() >= PATIENCE && started.elapsed() < PATIENCE + BOUND);
+    drop(locked);
+    impatient(&path);
+}
+
+#[tokio::test]
+async fn replays_do_not_wait_for_a_lock() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = SqliteStore::builder(&path).busy_timeout(Duration::from_secs(60)).open().unwrap();
+    complete(&store, &key("a"), b"x").await;
+    granted(&store, &key("b")).await;
+    let locked = lock(&path);
+    let started = Instant::now();
+    for _ in 0..100 {
+        assert_eq!(replayed(&store, &key("a")).await, b"x");
+        assert!(store.get(&key("a")).await.unwrap().is_some());
+        let busy = store.claim(&key("b"), &claim_request()).await.unwrap();
+        assert!(matches!(busy, ClaimAnswer::Busy { .. }));
+    }
+    assert!(started.elapsed() < Duration::from_secs(30));
+    drop(locked);
+}

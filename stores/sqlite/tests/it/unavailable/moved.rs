@@ -1,0 +1,121 @@
+//! A folder or a file that is removed, comes back or has another file in its place.
+
+use std::fs;
+
+use idem_runtime::protocol::CompleteAnswer;
+use idem_runtime::{Store, StoreErrorKind};
+
+use super::{all_operations_are_unavailable, impatient};
+use crate::support::*;
+
+#[tokio::test]
+async fn a_folder_that_is_removed_is_not_created_again() {
+    let folder = folder();
+    let inner = folder.path().join("inner");
+    fs::create_dir(&inner).unwrap();
+    let store = impatient(&inner.join("idem.db"));
+    complete(&store, &key("a"), b"x").await;
+    fs::remove_dir_all(&inner).unwrap();
+    all_operations_are_unavailable(&store).await;
+    assert_eq!(store.get(&key("a")).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
+    drop(store);
+    assert!(!inner.exists());
+}
+
+#[tokio::test]
+async fn a_folder_that_comes_back_brings_everything_back() {
+    let folder = folder();
+    let (here, away) = (folder.path().join("here"), folder.path().join("away"));
+    fs::create_dir(&here).unwrap();
+    let store = impatient(&here.join("idem.db"));
+    complete(&store, &key("a"), b"x").await;
+    let (owner, grant) = granted(&store, &key("b")).await;
+    fs::rename(&here, &away).unwrap();
+    all_operations_are_unavailable(&store).await;
+    assert!(!here.exists());
+    fs::rename(&away, &here).unwrap();
+    assert_eq!(replayed(&store, &key("a")).await, b"x");
+    let done = store.complete(&key("b"), &completion(owner, grant.fence, b"y")).await.unwrap();
+    assert_eq!(done, CompleteAnswer::Done);
+    drop(store);
+    assert_eq!(integrity(&here.join("idem.db")), "ok");
+}
+
+#[tokio::test]
+async fn another_database_of_idem_in_its_place_is_used_from_then_on() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let other = folder.path().join("other.db");
+    let store = impatient(&other);
+    complete(&store, &key("in other"), b"other").await;
+    drop(store);
+
+    let store = impatient(&path);
+    complete(&store, &key("in first"), b"first").await;
+    assert_eq!(replayed(&store, &key("in first")).await, b"first");
+    for suffix in ["", "-wal", "-shm"] {
+        let name = |stem: &str| folder.path().join(format!("{stem}.db{suffix}"));
+        fs::rename(name("idem"), name("kept")).unwrap();
+    }
+    fs::rename(&other, &path).unwrap();
+    assert_eq!(replayed(&store, &key("in other")).await, b"other");
+    assert_eq!(store.get(&key("in first")).await.unwrap(), None);
+    complete(&store, &key("later"), b"later").await;
+    drop(store);
+
+    assert_eq!(integrity(&path), "ok");
+    let kept = impatient(&folder.path().join("kept.db"));
+    assert_eq!(replayed(&kept, &key("in first")).await, b"first");
+    assert_eq!(kept.get(&key("later")).await.unwrap(), None);
+    let store = impatient(&path);
+    assert_eq!(replayed(&store, &key("later")).await, b"later");
+}
+
+#[tokio::test]
+async fn the_log_of_the_file_before_is_not_played_into_the_one_in_its_place() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let backup = folder.path().join("backup.db");
+    let store = impatient(&backup);
+    complete(&store, &key("in backup"), b"backup").await;
+    drop(store);
+    let before = fs::read(&backup).unwrap();
+
+    let store = impatient(&path);
+    complete(&store, &key("in first"), b"first").await;
+    // As an operator who forgets the log would do.
+    fs::rename(&path, folder.path().join("kept.db")).unwrap();
+    fs::rename(&backup, &path).unwrap();
+    all_operations_are_unavailable(&store).await;
+    assert_eq!(fs::read(&path).unwrap(), before);
+
+    for suffix in ["-wal", "-shm"] {
+        let name = |stem: &str| folder.path().join(format!("{stem}.db{suffix}"));
+        fs::rename(name("idem"), name("kept")).unwrap();
+    }
+    assert_eq!(replayed(&store, &key("in backup")).await, b"backup");
+    complete(&store, &key("later"), b"later").await;
+    drop(store);
+    assert_eq!(integrity(&path), "ok");
+    let kept = impatient(&folder.path().join("kept.db"));
+    assert_eq!(replayed(&kept, &key("in first")).await, b"first");
+}
+
+#[tokio::test]
+async fn another_file_in_its_place_is_left_alone_until_the_database_is_back() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let kept = folder.path().join("kept.db");
+    let store = impatient(&path);
+    complete(&store, &key("a"), b"x").await;
+    fs::rename(&path, &kept).unwrap();
+    fs::write(&path, "notes\n").unwrap();
+    all_operations_are_unavailable(&store).await;
+    assert_eq!(store.get(&key("a")).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
+    assert_eq!(fs::read(&path).unwrap(), b"notes\n");
+    fs::rename(&kept, &path).unwrap();
+    assert_eq!(replayed(&store, &key("a")).await, b"x");
+    complete(&store, &key("b"), b"y").await;
+    drop(store);
+    assert_eq!(integrity(&path), "ok");
+}

@@ -1,0 +1,60 @@
+//! Which paths and settings a store takes.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use idem_runtime::StoreErrorKind;
+use idem_sqlite::SqliteStore;
+
+use super::{contents, impatient};
+use crate::support::*;
+
+#[test]
+fn a_path_that_is_no_place_for_a_file_is_an_error() {
+    let folder = folder();
+    let absent = folder.path().join("absent").join("idem.db");
+    let error = SqliteStore::open(&absent).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(!absent.parent().unwrap().exists());
+    for path in [Path::new(""), folder.path(), Path::new("/dev/null"), Path::new("a\0b")] {
+        let error = SqliteStore::open(path).unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Configuration, "{path:?}: {error}");
+    }
+    assert!(contents(folder.path()).is_empty());
+}
+
+#[tokio::test]
+async fn names_that_mean_something_to_sqlite_are_names_of_files() {
+    let folder = folder();
+    for name in [":memory:", "file:x?mode=memory", "file::memory:", "a?b=c&d%20#", " ", "-", "ü🦀"] {
+        let path = folder.path().join(name);
+        complete(&SqliteStore::open(&path).unwrap(), &key("a"), b"x").await;
+        assert!(path.is_file(), "{name}");
+        assert_eq!(replayed(&SqliteStore::open(&path).unwrap(), &key("a")).await, b"x");
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_errors() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    for timeout in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(3_601), Duration::MAX] {
+        let error = SqliteStore::builder(&path).busy_timeout(timeout).open().unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Configuration, "{timeout:?}");
+    }
+    for bytes in [0, 1_000_000_000, usize::MAX] {
+        let error = SqliteStore::builder(&path).max_result_bytes(bytes).open().unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Configuration, "{bytes}");
+    }
+    assert!(!path.exists());
+}
+
+#[test]
+fn an_empty_file_is_taken_over() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    fs::write(&path, "").unwrap();
+    impatient(&path);
+    assert_eq!(integrity(&path), "ok");
+}

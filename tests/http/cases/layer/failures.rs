@@ -1,0 +1,139 @@
+//! Stores that are down, records that cannot be replayed, handlers that panic or lose their claim.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::routing::post;
+use idem::http::IdempotencyLayer;
+use idem::protocol::{ClaimAnswer, Owner};
+use idem::testing::{Fault, FaultStore, OperationKind};
+use idem::{Key, MemoryStore, RecordKey, Scope, SqliteStore, Store};
+use idem_test_servers::web::{Answer, Request};
+use tokio::sync::Semaphore;
+
+use super::{api, builder};
+use crate::framework::serve;
+use crate::support::{self, Runs};
+
+#[tokio::test]
+async fn a_store_that_is_down_is_503_in_time_with_a_time_to_wait_and_the_key_is_not_lost() {
+    let store = FaultStore::new(MemoryStore::new());
+    let layer = IdempotencyLayer::builder(store.clone())
+        .shared_by_all_clients()
+        .store_timeout(Duration::from_millis(300));
+    let (server, runs) = api(layer.build().unwrap()).await;
+    for fault in [Fault::FailBefore, Fault::HangBefore] {
+        store.always(OperationKind::Claim, Some(fault));
+        let begin = Instant::now();
+        let refused = server.ask(Request::post("/pay", "k")).await;
+        assert_eq!((refused.status, refused.problem()), (503, "store-unavailable".into()));
+        assert!(refused.retry_after() >= 1 && begin.elapsed() < Duration::from_secs(5));
+    }
+    store.always(OperationKind::Claim, None);
+    assert_eq!(runs.count(), 0);
+    assert!(!server.ask(Request::post("/pay", "k")).await.is_replay());
+    assert!(server.ask(Request::post("/pay", "k")).await.is_replay());
+}
+
+#[tokio::test]
+async fn failing_open_runs_unprotected_while_the_store_is_down() {
+    let store = FaultStore::new(MemoryStore::new());
+    let layer = IdempotencyLayer::builder(store.clone()).shared_by_all_clients().fail_open().build().unwrap();
+    let (server, runs) = api(layer).await;
+    store.always(OperationKind::Claim, Some(Fault::FailBefore));
+    for _ in 0..2 {
+        let answer = server.ask(Request::post("/pay", "k")).await;
+        assert_eq!((answer.status, answer.is_replay()), (201, false));
+    }
+    assert_eq!(runs.count(), 2);
+}
+
+#[tokio::test]
+async fn a_panic_is_in_doubt_where_the_policy_says_so_and_nothing_runs_again() {
+    let runs = Runs::default();
+    let count = runs.clone();
+    let handler = move || async move {
+        assert_ne!(count.run(), 1, "the first one panics");
+    };
+    let layer = builder().on_crash(idem::OnCrash::InDoubt).build().unwrap();
+    let server = serve(Router::new().route("/pay", post(handler)), layer).await;
+    let failed = server.ask(Request::post("/pay", "k")).await;
+    assert_eq!((failed.status, failed.problem()), (500, "handler-failed".into()));
+    let detail = failed.json()["detail"].as_str().unwrap().to_owned();
+    assert!(!detail.contains("Send") && detail.contains("not processed again"), "{detail}");
+    for _ in 0..2 {
+        let refused = server.ask(Request::post("/pay", "k")).await;
+        assert_eq!((refused.status, refused.problem()), (409, "in-doubt".into()));
+    }
+    assert_eq!(runs.count(), 1);
+}
+
+fn record_key(key: &str) -> RecordKey {
+    RecordKey::new(Scope::new("http").unwrap(), Key::new(format!("/{key}")).unwrap())
+}
+
+#[tokio::test]
+async fn a_record_that_holds_no_response_is_kept_and_nothing_runs_again() {
+    let store = MemoryStore::new();
+    let owner = Owner::random();
+    let ClaimAnswer::Granted(grant) =
+        store.claim(&record_key("k"), &support::claim_request(owner)).await.unwrap()
+    else {
+        panic!("not granted")
+    };
+    store.complete(&record_key("k"), &support::completion(owner, grant, "{}")).await.unwrap();
+    let (server, runs) = api(IdempotencyLayer::shared_by_all_clients(store)).await;
+    for _ in 0..2 {
+        let refused = server.ask(Request::post("/pay", "k")).await;
+        assert_eq!((refused.status, refused.problem()), (409, "in-doubt".into()));
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains("cannot read") && !detail.contains("too large"), "{detail}");
+    }
+    assert_eq!(runs.count(), 0);
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_in_doubt_and_nothing_runs_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("idem.db");
+    let (server, runs) =
+        api(IdempotencyLayer::shared_by_all_clients(SqliteStore::open(&path).unwrap())).await;
+    assert_eq!(server.ask(Request::post("/pay", "k")).await.status, 201);
+    let sqlite = rusqlite::Connection::open(&path).unwrap();
+    assert_eq!(sqlite.execute("UPDATE idem_records SET state = 'gone'", ()).unwrap(), 1);
+    for _ in 0..2 {
+        let refused = server.ask(Request::post("/pay", "k")).await;
+        assert_eq!((refused.status, refused.problem()), (409, "in-doubt".into()));
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(!detail.contains("Nothing was processed") && !detail.contains("again after"), "{detail}");
+        assert_eq!(refused.text("retry-after"), None);
+    }
+    assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test]
+async fn a_handler_that_lost_its_claim_gives_its_client_the_recorded_response() {
+    let store = MemoryStore::new();
+    let (begun, may_end) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (seen, gate, runs) = (begun.clone(), may_end.clone(), Runs::default());
+    let handler = move || async move {
+        let number = runs.run();
+        if number == 1 {
+            seen.add_permits(1);
+            gate.acquire().await.unwrap().forget();
+        }
+        format!("receipt {number}")
+    };
+    let router = Router::new().route("/pay", post(handler));
+    let server = serve(router, IdempotencyLayer::shared_by_all_clients(store.clone())).await;
+    let mut late = Request::post("/pay", "k").send(server.address).await;
+    begun.acquire().await.unwrap().forget();
+    // As if the lease had run out while the process was stopped.
+    store.forget(&record_key("k")).await.unwrap();
+    let successor = server.ask(Request::post("/pay", "k")).await;
+    assert_eq!((&successor.body[..], successor.is_replay()), (&b"receipt 2"[..], false));
+    may_end.add_permits(1);
+    let late = Answer::read(&mut late).await;
+    assert_eq!((late.lasting(), late.is_replay()), (successor.lasting(), true));
+}

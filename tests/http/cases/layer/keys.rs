@@ -1,0 +1,136 @@
+//! What makes two requests the same: the header, the fingerprint, tenants and scopes.
+
+use axum::http::{HeaderName, Method};
+use idem::http::{IdempotencyLayer, RequestFingerprint};
+use idem::{Key, MemoryStore, RecordKey, Scope, Store};
+use idem_test_servers::web::Request;
+
+use super::{account, api, with};
+
+#[tokio::test]
+async fn header_name_methods_and_syntax_can_be_set() {
+    let (server, runs) = with(|builder| {
+        builder.header(HeaderName::from_static("x-request-id")).methods([Method::PUT]).max_key_bytes(4)
+    })
+    .await;
+    let ask = |method: &str, key: &str| Request::new(method, "/pay").header("X-Request-Id", key);
+    server.ask(ask("PUT", "abcd")).await;
+    assert!(server.ask(ask("PUT", "\"abcd\"")).await.is_replay());
+    assert_eq!(server.ask(ask("PUT", "abcde")).await.problem(), "key-malformed");
+    assert_eq!(
+        server.ask(Request::new("PUT", "/pay").header("Idempotency-Key", "a")).await.problem(),
+        "key-missing"
+    );
+    assert_eq!(server.ask(ask("POST", "abcd")).await.status, 201);
+    assert_eq!(runs.count(), 2);
+}
+
+#[tokio::test]
+async fn parts_of_the_fingerprint_can_be_left_out() {
+    let (server, _) = with(|builder| {
+        builder.fingerprint(RequestFingerprint::new().without_query().without_member("/sent_at"))
+    })
+    .await;
+    server.ask(Request::post("/pay?try=1", "k").json(r#"{"amount":1,"sent_at":1}"#)).await;
+    let again = server.ask(Request::post("/pay?try=2", "k").json(r#"{"sent_at":2,"amount":1}"#)).await;
+    assert!(again.is_replay());
+    let other = server.ask(Request::post("/pay?try=2", "k").json(r#"{"sent_at":2,"amount":2}"#)).await;
+    assert_eq!(other.problem(), "key-reused");
+}
+
+#[tokio::test]
+async fn json_that_can_be_read_in_two_ways_counts_by_its_bytes() {
+    let (server, _) = with(|builder| builder).await;
+    for (key, one, other) in [
+        ("members", r#"{"a":1,"a":2}"#, r#"{"a":2,"a":2}"#),
+        ("large", "[9007199254740992]", "[9007199254740993]"),
+        ("precise", "[0.1]", "[0.10000000000000000001]"),
+        ("infinite", "[1e400]", "[1e401]"),
+        ("surrogate", r#"["\ud800"]"#, r#"["\ud801"]"#),
+    ] {
+        assert_eq!(server.ask(Request::post("/pay", key).json(one)).await.status, 201);
+        assert!(server.ask(Request::post("/pay", key).json(one)).await.is_replay(), "{key}");
+        assert_eq!(server.ask(Request::post("/pay", key).json(other)).await.problem(), "key-reused", "{key}");
+    }
+}
+
+#[tokio::test]
+async fn two_tenants_with_one_key_never_meet_however_they_are_spelled() {
+    let long = "x".repeat(3_000);
+    for digests in [false, true] {
+        let (server, runs) = with(|builder| {
+            let builder = builder.tenant(account);
+            if digests { builder.digest_keys() } else { builder }
+        })
+        .await;
+        let ask = |tenant: &str, key: &str| {
+            Request::new("POST", "/pay")
+                .header("X-Account", tenant)
+                .header("Idempotency-Key", format!("\"{key}\""))
+        };
+        let pairs = [
+            ("a", "b/c"),
+            ("a/b", "c"),
+            ("a%2Fb", "c"),
+            ("A", "b/c"),
+            (&long[..2_999], "k"),
+            (&long, "k"),
+            (&long, "kk"),
+            ("sha256:00", "k"),
+        ];
+        for (done, (tenant, key)) in pairs.into_iter().enumerate() {
+            assert!(!server.ask(ask(tenant, key)).await.is_replay(), "{digests} {done}");
+        }
+        for (tenant, key) in pairs {
+            assert!(server.ask(ask(tenant, key)).await.is_replay());
+        }
+        assert_eq!(runs.count(), pairs.len());
+        for nobody in [Request::post("/pay", "k"), ask("", "k")] {
+            let refused = server.ask(nobody).await;
+            assert_eq!((refused.status, refused.problem()), (400, "tenant-missing".into()));
+        }
+        assert_eq!(runs.count(), pairs.len());
+    }
+}
+
+#[tokio::test]
+async fn the_longest_key_of_the_longest_tenant_is_stored_whatever_its_escaping_costs() {
+    let (server, runs) = with(|builder| builder.tenant(account)).await;
+    for (done, character) in ["\\\"", "\\\\", " ", "%", "/", "~"].into_iter().enumerate() {
+        let request = Request::new("POST", "/pay")
+            .header("X-Account", "%".repeat(2_000))
+            .header("Idempotency-Key", format!("\"{}\"", character.repeat(255)));
+        assert_eq!(server.ask(request.clone()).await.status, 201, "{character}");
+        assert!(server.ask(request).await.is_replay());
+        assert_eq!(runs.count(), done + 1);
+    }
+}
+
+#[tokio::test]
+async fn keys_and_tenants_are_stored_as_digests_where_the_builder_says_so() {
+    let store = MemoryStore::new();
+    let plain = RecordKey::new(Scope::new("pay").unwrap(), Key::new("one/secret").unwrap());
+    let builder = IdempotencyLayer::builder(store.clone()).scope("pay").tenant(account);
+    let (server, _) = api(builder.clone().digest_keys().build().unwrap()).await;
+    let request = Request::post("/pay", "secret").header("X-Account", "one");
+    server.ask(request.clone()).await;
+    assert!(server.ask(request.clone()).await.is_replay());
+    assert!(store.get(&plain).await.unwrap().is_none());
+    let (server, _) = api(builder.build().unwrap()).await;
+    server.ask(request).await;
+    assert!(store.get(&plain).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn two_layers_of_one_store_meet_only_under_one_scope() {
+    let store = MemoryStore::new();
+    let under = async |scope: &'static str| {
+        let layer =
+            IdempotencyLayer::builder(store.clone()).scope(scope).shared_by_all_clients().build().unwrap();
+        let (server, _) = api(layer).await;
+        server.ask(Request::post("/pay", "k")).await.is_replay()
+    };
+    assert!(!under("one").await);
+    assert!(!under("other").await);
+    assert!(under("one").await);
+}

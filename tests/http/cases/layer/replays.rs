@@ -1,0 +1,112 @@
+//! Which responses are kept, and what a replay has of them.
+
+use axum::Router;
+use axum::http::{HeaderName, StatusCode};
+use axum::response::IntoResponse;
+use axum::routing::post;
+use idem::MemoryStore;
+use idem::http::{IdempotencyLayer, Recording};
+use idem_test_servers::web::Request;
+
+use super::with;
+use crate::framework::{Server, serve};
+use crate::support::Runs;
+
+#[tokio::test]
+async fn status_headers_and_body_are_replayed_exactly_and_what_is_for_one_client_is_not() {
+    let (server, runs) = with(|builder| builder).await;
+    let first = server.ask(Request::post("/payments", "k")).await;
+    let again = server.ask(Request::post("/payments", "k")).await;
+    assert_eq!(first.all("set-cookie"), [b"session=private"]);
+    assert_eq!(first.all("x-hop"), [b"1"]);
+    for name in ["set-cookie", "x-hop"] {
+        assert!(again.all(name).is_empty(), "{name}");
+    }
+    for answer in [&first, &again] {
+        assert_eq!((answer.status, &answer.body[..]), (201, &b"receipt 1"[..]));
+        assert_eq!(answer.all("link"), [&b"</a>; rel=\"a\""[..], b"</b>; rel=\"b\""]);
+        assert_eq!(answer.all("x-bytes"), [b"caf\xe9"]);
+        assert_eq!(answer.text("location"), Some("/payments/1"));
+        assert_eq!(answer.all("date").len(), 1);
+    }
+    assert_eq!(
+        (first.text("idempotency-replayed"), again.text("idempotency-replayed")),
+        (None, Some("true"))
+    );
+    assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test]
+async fn a_status_that_asks_for_another_try_releases_the_key_and_every_other_is_kept() {
+    let (server, _) = with(|builder| builder).await;
+    for status in [200, 201, 202, 204, 301, 304, 400, 402, 404, 409, 410, 422, 451, 600, 999] {
+        let request = Request::post("/payments", &status.to_string()).header("X-Status", status.to_string());
+        let (first, again) = (server.ask(request.clone()).await, server.ask(request).await);
+        assert_eq!((first.status, again.status, again.is_replay()), (status, status, true));
+    }
+    for status in [401, 403, 407, 408, 425, 429, 500, 502, 503, 504, 599] {
+        let request = Request::post("/payments", &status.to_string()).header("X-Status", status.to_string());
+        let (first, again) = (server.ask(request.clone()).await, server.ask(request).await);
+        assert_eq!((first.status, again.status, again.is_replay()), (status, status, false));
+        assert_ne!(first.body, again.body);
+    }
+}
+
+#[tokio::test]
+async fn which_responses_are_kept_can_be_set_by_status_and_by_a_hook() {
+    let ask = |status: u16| Request::post("/pay", &status.to_string()).header("X-Status", status.to_string());
+    let replays = async |server: &Server, status| {
+        server.ask(ask(status)).await;
+        server.ask(ask(status)).await.is_replay()
+    };
+    let (server, _) =
+        with(|builder| builder.keep_status(StatusCode::BAD_GATEWAY).release_status(StatusCode::NOT_FOUND))
+            .await;
+    assert!(replays(&server, 502).await && !replays(&server, 404).await);
+    assert!(replays(&server, 201).await && !replays(&server, 500).await);
+    let (server, _) = with(|builder| builder.keep_if(|response| response.status == 503)).await;
+    assert!(replays(&server, 503).await && !replays(&server, 201).await);
+}
+
+#[tokio::test]
+async fn a_handler_can_opt_out_by_an_extension_of_its_response() {
+    let runs = Runs::default();
+    let count = runs.clone();
+    let handler = move || async move {
+        let mut response = count.run().to_string().into_response();
+        if runs.count() == 1 {
+            response.extensions_mut().insert(Recording::Release);
+        }
+        response
+    };
+    let router = Router::new().route("/pay", post(handler));
+    let server = serve(router, IdempotencyLayer::shared_by_all_clients(MemoryStore::new())).await;
+    for (body, replay) in [("1", false), ("2", false), ("2", true)] {
+        let answer = server.ask(Request::post("/pay", "k")).await;
+        assert_eq!((&answer.body[..], answer.is_replay()), (body.as_bytes(), replay));
+    }
+}
+
+#[tokio::test]
+async fn header_lists_and_the_name_of_the_marker_can_be_set() {
+    let (server, _) = with(|builder| {
+        builder
+            .allow_headers([HeaderName::from_static("location"), HeaderName::from_static("link")])
+            .deny_headers([HeaderName::from_static("link")])
+            .replay_marker(HeaderName::from_static("x-again"))
+    })
+    .await;
+    server.ask(Request::post("/pay", "k")).await;
+    let again = server.ask(Request::post("/pay", "k")).await;
+    assert_eq!((again.text("location"), again.text("x-again")), (Some("/payments/1"), Some("true")));
+    assert!(again.all("link").is_empty() && again.all("x-bytes").is_empty() && !again.is_replay());
+}
+
+#[tokio::test]
+async fn a_marker_that_the_handler_sets_does_not_pass_for_a_replay() {
+    let handler = || async { ([("idempotency-replayed", "true")], "x") };
+    let router = Router::new().route("/pay", post(handler));
+    let server = serve(router, IdempotencyLayer::shared_by_all_clients(MemoryStore::new())).await;
+    assert!(!server.ask(Request::post("/pay", "k")).await.is_replay());
+    assert_eq!(server.ask(Request::post("/pay", "k")).await.text("idempotency-replayed"), Some("true"));
+}

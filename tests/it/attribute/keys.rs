@@ -1,0 +1,129 @@
+//! Keys: what a template and an expression may name, and what becomes of an empty or long value.
+
+use std::sync::atomic::Ordering;
+
+use idem::idempotent;
+
+use super::{App, Order, OrderId, Pair, Run, Sku, ran};
+
+#[idempotent(key = "order/{order.id}", ttl = "24h", store = app.store)]
+async fn charge(app: &App, order: &Order) -> Run {
+    app.run()
+}
+
+#[tokio::test]
+async fn a_function_runs_once_for_a_key_and_then_is_replayed() {
+    let app = App::default();
+    let (first, second) = (Order::new(1), Order::new(2));
+    assert_eq!(ran(charge(&app, &first).await), (1, "order/1".into()));
+    assert_eq!(ran(charge(&app, &first).await), (1, "order/1".into()));
+    assert_eq!(ran(charge(&app, &second).await), (2, "order/2".into()));
+    assert_eq!(app.runs.load(Ordering::SeqCst), 2);
+}
+
+#[idempotent(
+    key = "{{{ order . tenant() }}}/{order.lines.0}:{order.sku}|{type}",
+    store = app.store
+)]
+async fn every_kind_of_place(app: &App, order: &Order, r#type: char) -> Run {
+    app.run()
+}
+
+#[tokio::test]
+async fn a_template_renders_fields_methods_tuples_and_raw_names() {
+    let app = App::default();
+    let result = every_kind_of_place(&app, &Order::new(1), 'ß').await;
+    assert_eq!(ran(result).1, "{acme}/x%20y:7/a%2Fb/eu-west|%C3%9F");
+}
+
+#[idempotent(key = "order.sku.item", store = app.store)]
+async fn one_place(app: &App, order: Order) -> Run {
+    drop(order);
+    app.run()
+}
+
+#[idempotent(key = (tenant, (order.id, order.sku), { order.amount + 1 }), store = app.store)]
+async fn tuple(app: &App, tenant: String, order: Order) -> Run {
+    drop((tenant, order.into_id()));
+    app.run()
+}
+
+#[idempotent(key = format!("{}-{name}", order.id), store = app.store)]
+async fn formatted(app: &App, name: &str, order: &Order) -> Run {
+    app.run()
+}
+
+#[idempotent(key = id, store = app.store)]
+async fn newtype(app: &App, id: OrderId) -> Run {
+    app.run()
+}
+
+#[idempotent(key = pair, store = app.store)]
+async fn generic_parts(app: &App, pair: &Pair<Sku, Box<str>>) -> Run {
+    app.run()
+}
+
+#[tokio::test]
+async fn a_key_is_a_place_or_an_expression_and_moves_nothing() {
+    let app = App::default();
+    assert_eq!(ran(one_place(&app, Order::new(1)).await).1, "a%2Fb");
+    let order = Order::new(4);
+    let same = idem::KeyBuilder::new().part(&("a", (order.id, &order.sku), order.amount + 1));
+    let same = same.finish().unwrap();
+    assert_eq!(same.as_str(), "a/4/7/a%2Fb/eu-west/101");
+    assert_eq!(ran(tuple(&app, "a".into(), order).await).1, same.as_str());
+    assert_eq!(ran(formatted(&app, "x", &Order::new(4)).await).1, "4-x");
+    assert_eq!(ran(newtype(&app, OrderId(9)).await).1, "9");
+    let pair = Pair(Order::new(1).sku, "z".into());
+    assert_eq!(ran(generic_parts(&app, &pair).await).1, "7/a%2Fb/eu-west/z");
+}
+
+struct Json<T>(T);
+
+#[idempotent(key = "{id}/{left}", store = app.store)]
+async fn destructured(
+    Json(app): Json<&App>,
+    Order { id, .. }: Order,
+    (mut left, _): (u8, u8),
+    _: String,
+) -> Run {
+    left += 1;
+    assert_eq!((id, left), (3, 2));
+    app.run()
+}
+
+#[tokio::test]
+async fn what_a_pattern_binds_can_be_named() {
+    let app = App::default();
+    let result = destructured(Json(&app), Order::new(3), (1, 2), "x".into()).await;
+    assert_eq!(ran(result).1, "3/1");
+}
+
+#[idempotent(key = "k/{name}", store = app.store)]
+async fn text(app: &App, name: &str) -> Run {
+    app.run()
+}
+
+#[tokio::test]
+async fn an_empty_or_too_long_value_is_refused_before_the_body() {
+    let app = App::default();
+    assert_eq!(text(&app, "").await.unwrap_err().kind(), "missing_key");
+    assert_eq!(text(&app, &"x".repeat(2_000)).await.unwrap_err().kind(), "invalid_key");
+    assert_eq!(app.runs.load(Ordering::SeqCst), 0);
+}
+
+#[idempotent(key = "k/{count}", store = app.store)]
+async fn changes_its_argument(app: &App, mut count: u64, log: &mut Vec<u64>) -> Run {
+    count += 10;
+    log.push(count);
+    app.run()
+}
+
+#[tokio::test]
+async fn a_body_that_changes_its_arguments_does_not_change_the_key() {
+    let app = App::default();
+    let mut log = Vec::new();
+    assert_eq!(ran(changes_its_argument(&app, 1, &mut log).await).1, "k/1");
+    assert_eq!(ran(changes_its_argument(&app, 1, &mut log).await).1, "k/1");
+    assert_eq!(log, [11]);
+}
