@@ -108,3 +108,20 @@ where
 pub(super) fn unanswered(what: &str, patience: Duration) -> StoreError {
     StoreError::outcome_unknown(format!("it did not answer about {what} within {patience:?}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// Many calls that lost a store at the same time must not all ask it again at the same time.
+    #[test]
+    fn the_pauses_of_each_call_are_its_own() {
+        for pauses in [backoff(), late_backoff()] {
+            let of_one_call = || pauses.build().take(4).collect::<Vec<_>>();
+            let different = (0..100).map(|_| of_one_call()).collect::<HashSet<_>>();
+            assert!(different.len() > 90, "{} of 100", different.len());
+        }
+    }
+}
