@@ -34,7 +34,7 @@ pub(super) async fn apply(
 ) -> Result<operation::Answers, Failure> {
     if let [ticket] = tickets
         && session.commits_each()
-        && let Some(short) = Short::of(setting, ticket)
+        && let Some(short) = Short::of(setting, ticket, session.prepares())
         && let Some(answer) = short.run(session).await?
     {
         return Ok(vec![Some(answer)]);
@@ -176,12 +176,7 @@ async fn write(
     floor: Fence,
 ) -> Result<(), Failure> {
     let statements = &setting.statements;
-    let mut write = Write::default();
-    let new = entries.values().filter(|entry| entry.is_new());
-    write.insert(statements, new);
-    for entry in entries.values().filter(|entry| !entry.is_new()) {
-        write.change(statements, entry);
-    }
+    let mut write = Write::of(statements, entries.values());
     if entries.values().any(Entry::is_deleted) {
         write.statements.push(statements.raise_floor(floor.get()));
     }

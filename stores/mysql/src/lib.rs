@@ -22,6 +22,7 @@ mod reading;
 mod rows;
 mod setting;
 mod statements;
+mod text;
 mod transaction;
 
 use std::fmt;

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use sqlx::mysql::MySqlRow;
 
 use super::clock::{Clock, clock};
-use super::operation::{Answer, Answers, Ticket};
+use super::operation::{self, Answer, Ticket};
 use super::rows::{self, Row, Unreadable, column};
 use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
-use crate::db::session::{BEGINNING, Session};
+use crate::db::session::{Answers, BEGINNING, Session};
 use idem_core::RecordKey;
 use idem_core::protocol::{self, Record, StoredResult, Timestamp};
 
@@ -28,20 +28,16 @@ pub(super) async fn get(
     session: &mut Session,
     setting: &Setting,
     tickets: &[Ticket],
-) -> Result<Answers, Failure> {
+) -> Result<operation::Answers, Failure> {
     let mut keys: Vec<&RecordKey> = tickets.iter().map(|ticket| &ticket.asked.key).collect();
     keys.sort_by_key(|key| (key.scope().as_str(), key.key().as_str()));
     keys.dedup();
-    let found =
-        session.run(setting.statements.look(keys.into_iter(), session.commits_each()), Stage::Open).await?;
-    let rows = found.rows(1);
+    let found = look(session, setting, &keys).await?;
     let mut rest = Rest::default();
     let mut answers = Vec::with_capacity(tickets.len());
     for ticket in tickets {
         let key = &ticket.asked.key;
-        let asked = (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes());
-        let row = rows.iter().find(|row| name(row).is_ok_and(|name| name == asked));
-        let read = match row.map(record_and_time).transpose() {
+        let read = match found.row(key).map(|row| record_and_time(row, found.record)).transpose() {
             Ok(Some((row, _))) if row.is_large || row.steps > 0 => {
                 let whole = rest.read(session, setting, key).await?;
                 whole.map(|whole| whole.map(|(record, clock)| live(record, clock.now)))
@@ -57,9 +53,46 @@ pub(super) async fn get(
 }
 
 /// The record in a row, without its steps, and when it was read.
-pub(super) fn record_and_time(row: &MySqlRow) -> Result<(Row, Timestamp), Unreadable> {
-    let now = Timestamp::from_micros(column(row, RECORD + rows::WIDTH, "now")?);
-    Ok((rows::read(row, RECORD)?, now))
+fn record_and_time(row: &MySqlRow, record: usize) -> Result<(Row, Timestamp), Unreadable> {
+    let now = Timestamp::from_micros(column(row, record + rows::WIDTH, "now")?);
+    Ok((rows::read(row, record)?, now))
+}
+
+/// Rows that were read.
+struct Looked {
+    answers: Answers,
+    /// The statement that returned them.
+    place: usize,
+    /// Where the columns of a record begin: after scope and key, which the row of a single key does not have.
+    record: usize,
+}
+
+impl Looked {
+    fn row(&self, key: &RecordKey) -> Option<&MySqlRow> {
+        let (rows, asked) = (self.answers.rows(self.place), (key.scope().as_str(), key.key().as_str()));
+        let asked = (asked.0.as_bytes(), asked.1.as_bytes());
+        if self.record == 0 {
+            return rows.first();
+        }
+        rows.iter().find(|row| name(row).is_ok_and(|name| name == asked))
+    }
+}
+
+/// Reads the rows of these keys. A single one by a prepared statement, if the session has it.
+async fn look(session: &mut Session, setting: &Setting, keys: &[&RecordKey]) -> Result<Looked, Failure> {
+    if let [key] = keys
+        && session.prepares()
+    {
+        match session.run_prepared(setting.statements.look_at_one(key), Stage::Open).await {
+            Ok(answers) => return Ok(Looked { answers, place: 0, record: 0 }),
+            // The text tells whether it is the statement or that it is prepared.
+            Err(Failure::Refused(_)) => {}
+            Err(failed) => return Err(failed),
+        }
+    }
+    let text = setting.statements.look(keys.iter().copied(), session.commits_each());
+    let answers = session.run(text, Stage::Open).await?;
+    Ok(Looked { answers, place: 1, record: RECORD })
 }
 
 fn live(record: Option<Record>, now: Timestamp) -> Option<Record> {

@@ -1,6 +1,5 @@
 //! Translates a record to the columns of a row, and back. Contains no rule of the protocol.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,8 +13,7 @@ use idem_core::protocol::{
 use idem_core::support::step_bytes;
 use idem_core::{RecordKey, StoreError};
 
-/// The columns of a record that [`read`] expects, in its order. After them come the length of the result, and the result
-/// itself or nothing where it is not wanted.
+/// The columns of a record, but for its result.
 pub(super) const COLUMNS: [&str; 15] = [
     "state",
     "owner",
@@ -34,11 +32,31 @@ pub(super) const COLUMNS: [&str; 15] = [
     "steps",
 ];
 pub(super) const FENCE: usize = 2;
-const STEPS: usize = 14;
-const LENGTH: usize = COLUMNS.len();
-const RESULT: usize = LENGTH + 1;
+
+/// What [`read`] expects of a row, but for the result: the numbers in one column, as each column of an answer costs the server and the
+/// driver more than its value. `-` is none: to some SQL modes an empty string is NULL. After them comes the result, or nothing where it is not wanted.
+pub(super) const RECORD: &str = "CAST(CONCAT_WS(',', state, fence, attempt, recovered, on_crash, lease_until, retry_at, \
+     ttl, IFNULL(tombstone, '-'), created_at, IFNULL(completed_at, '-'), IFNULL(expires_at, '-'), steps, \
+     IFNULL(OCTET_LENGTH(result), '-')) AS BINARY), owner, fingerprint";
+/// The names of these numbers.
+const NUMBERS: [&str; 14] = [
+    "state",
+    "fence",
+    "attempt",
+    "recovered",
+    "on_crash",
+    "lease_until",
+    "retry_at",
+    "ttl",
+    "tombstone",
+    "created_at",
+    "completed_at",
+    "expires_at",
+    "steps",
+    "result",
+];
 /// How many columns [`read`] expects.
-pub(super) const WIDTH: usize = RESULT + 1;
+pub(super) const WIDTH: usize = 4;
 
 /// The server's time in microseconds at the start of the statement. The session's time zone does not matter.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
@@ -97,38 +115,70 @@ pub(super) fn column<'r, T: Decode<'r, MySql>>(
     row.try_get_unchecked(index).map_err(|_| Unreadable(name))
 }
 
-/// The record in the [`COLUMNS`] that begin at `first`.
+/// The numbers of a record, in the order of their names.
+fn numbers(row: &MySqlRow, index: usize) -> Result<[Option<u64>; NUMBERS.len()]> {
+    let text = column::<&[u8]>(row, index, "state")?;
+    let (mut numbers, mut words) = ([None; NUMBERS.len()], text.split(|byte| *byte == b','));
+    for (number, name) in numbers.iter_mut().zip(NUMBERS) {
+        let word = words.next().and_then(|word| str::from_utf8(word).ok()).ok_or(Unreadable(name))?;
+        if word != "-" {
+            *number = Some(word.parse().map_err(|_| Unreadable(name))?);
+        }
+    }
+    Ok(numbers)
+}
+
+/// The fence in the columns of [`RECORD`] that begin at `first`, also of a row that is no valid record.
+pub(super) fn fence(row: &MySqlRow, first: usize) -> Option<Fence> {
+    numbers(row, first).ok()?[1].map(Fence::new)
+}
+
+/// The record in the columns of [`RECORD`] that begin at `first`.
 pub(super) fn read(row: &MySqlRow, first: usize) -> Result<Row> {
-    let number = |index: usize| column::<u64>(row, first + index, COLUMNS[index]);
-    let optional = |index: usize| column::<Option<u64>>(row, first + index, COLUMNS[index]);
-    let bytes = |index: usize| column::<Option<&[u8]>>(row, first + index, COLUMNS[index]);
-    let state = word(number(0)?, "state", STATES)?;
-    let completed_at = optional(12)?.map(Timestamp::from_micros);
-    let result_bytes = column::<Option<u64>>(row, first + LENGTH, "result")?;
-    let value = column::<Option<&[u8]>>(row, first + RESULT, "result")?;
-    let result = result(optional(10)?, result_bytes.map(|_| value.unwrap_or_default()))?;
+    let [
+        state,
+        fence,
+        attempt,
+        recovered,
+        on_crash,
+        lease_until,
+        retry_at,
+        ttl,
+        tombstone,
+        created_at,
+        completed_at,
+        expires_at,
+        steps,
+        result_bytes,
+    ] = numbers(row, first)?;
+    let bytes = |place: usize, name| column::<Option<&[u8]>>(row, first + place, name);
+    let state = word(state, "state", STATES)?;
+    let completed_at = completed_at.map(Timestamp::from_micros);
+    let value = bytes(3, "result")?;
+    let result = result(tombstone, result_bytes.map(|_| value.unwrap_or_default()))?;
     let terminal = matches!(state, State::Completed | State::Failed);
     if result.is_some() != terminal || completed_at.is_some() != terminal {
         return Err(Unreadable("result"));
     }
+    let number = |number: Option<u64>, name| number.ok_or(Unreadable(name));
     let record = Record::new(
         state,
-        Owner::from_bytes(array(bytes(1)?, COLUMNS[1])?.ok_or(Unreadable(COLUMNS[1]))?),
-        Fence::new(number(2)?),
+        Owner::from_bytes(array(bytes(1, "owner")?, "owner")?.ok_or(Unreadable("owner"))?),
+        Fence::new(number(fence, "fence")?),
     )
-    .with_attempt(u32::try_from(number(3)?).map_err(|_| Unreadable(COLUMNS[3]))?)
-    .with_recovered(word(number(4)?, COLUMNS[4], [false, true])?)
-    .with_on_crash(word(number(5)?, COLUMNS[5], POLICIES)?)
-    .with_lease_until(Timestamp::from_micros(number(6)?))
-    .with_retry_at(Timestamp::from_micros(number(7)?))
-    .with_ttl(Duration::from_micros(number(8)?))
-    .with_fingerprint(array(bytes(9)?, COLUMNS[9])?.map(Fingerprint::from_bytes))
+    .with_attempt(u32::try_from(number(attempt, "attempt")?).map_err(|_| Unreadable("attempt"))?)
+    .with_recovered(word(recovered, "recovered", [false, true])?)
+    .with_on_crash(word(on_crash, "on_crash", POLICIES)?)
+    .with_lease_until(Timestamp::from_micros(number(lease_until, "lease_until")?))
+    .with_retry_at(Timestamp::from_micros(number(retry_at, "retry_at")?))
+    .with_ttl(Duration::from_micros(number(ttl, "ttl")?))
+    .with_fingerprint(array(bytes(2, "fingerprint")?, "fingerprint")?.map(Fingerprint::from_bytes))
     .with_result(result)
     .with_steps(Vec::new())
-    .with_created_at(Timestamp::from_micros(number(11)?))
+    .with_created_at(Timestamp::from_micros(number(created_at, "created_at")?))
     .with_completed_at(completed_at)
-    .with_expires_at(optional(13)?.map(Timestamp::from_micros));
-    let steps = usize::try_from(number(STEPS)?).map_err(|_| Unreadable("steps"))?;
+    .with_expires_at(expires_at.map(Timestamp::from_micros));
+    let steps = usize::try_from(number(steps, "steps")?).map_err(|_| Unreadable("steps"))?;
     let is_large = result_bytes.is_some_and(|length| length > 0) && value.is_none();
     Ok(Row { record, steps, is_large, result_bytes })
 }
@@ -158,8 +208,12 @@ const STATES: [State; 5] =
 const POLICIES: [OnCrash; 2] = [OnCrash::Rerun, OnCrash::InDoubt];
 const TOMBSTONES: [Tombstone; 3] = [Tombstone::TooLarge, Tombstone::NotEncodable, Tombstone::Exhausted];
 
-fn word<T: Copy, const N: usize>(number: u64, name: &'static str, words: [T; N]) -> Result<T> {
-    let number = usize::try_from(number).ok();
+fn word<T: Copy, const N: usize>(
+    number: impl Into<Option<u64>>,
+    name: &'static str,
+    words: [T; N],
+) -> Result<T> {
+    let number = number.into().and_then(|number| usize::try_from(number).ok());
     number.and_then(|number| words.get(number)).copied().ok_or(Unreadable(name))
 }
 
@@ -168,88 +222,67 @@ fn number_of<T: PartialEq>(word: &T, words: &[T]) -> usize {
     words.iter().position(|known| known == word).unwrap_or(usize::from(u8::MAX))
 }
 
-/// Bytes as a literal that means the same in every SQL mode and character set.
-pub(super) fn hex(text: &mut String, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    text.reserve(bytes.len() * 2 + 3);
-    text.push_str("x'");
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    text.push('\'');
+/// A value of a record in a statement.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value<'v> {
+    Null,
+    Number(u64),
+    Bytes(&'v [u8]),
+    /// The server's time, and this many microseconds more.
+    Later(u64),
+    Expression(String),
 }
 
-/// A record's value for each of the [`COLUMNS`], as literals.
-pub(super) fn literals(record: &Record) -> [String; COLUMNS.len()] {
-    literals_by(record, |instant| instant.as_micros().to_string())
+/// A record's value for each of the [`COLUMNS`].
+pub(super) fn values(record: &Record) -> [Value<'_>; COLUMNS.len()] {
+    values_by(record, |instant| Value::Number(instant.as_micros()))
 }
 
 /// An instant of a record that was judged by [`BLANK_CLOCK`], as the server's clock makes it.
-pub(super) fn on_the_server(instant: Timestamp) -> String {
+pub(super) const fn on_the_server<'v>(instant: Timestamp) -> Value<'v> {
     match instant.as_micros().checked_sub(BLANK_CLOCK.as_micros()) {
         // Not of the clock, or beyond the end of time.
-        None | Some(END) => instant.as_micros().to_string(),
-        Some(0) => NOW.to_owned(),
-        Some(later) => format!("{NOW} + {later}"),
+        None | Some(END) => Value::Number(instant.as_micros()),
+        Some(later) => Value::Later(later),
     }
 }
 
-/// As [`literals`], with instants as `instant` writes them.
-pub(super) fn literals_by(record: &Record, instant: impl Fn(Timestamp) -> String) -> [String; COLUMNS.len()] {
-    let number = |number: u64| number.to_string();
-    let optional = |end: Option<Timestamp>| end.map_or_else(null, &instant);
-    let bytes = |bytes: &[u8]| {
-        let mut literal = String::new();
-        hex(&mut literal, bytes);
-        literal
-    };
+/// As [`values`], with instants as `instant` writes them.
+pub(super) fn values_by<'r>(
+    record: &'r Record,
+    instant: impl Fn(Timestamp) -> Value<'r>,
+) -> [Value<'r>; COLUMNS.len()] {
+    let number = |number: usize| Value::Number(number as u64);
+    let optional = |end: Option<Timestamp>| end.map_or(Value::Null, &instant);
     let tombstone = match &record.result {
-        Some(StoredResult::Tombstone(reason)) => number_of(reason, &TOMBSTONES).to_string(),
-        _ => null(),
+        Some(StoredResult::Tombstone(reason)) => number(number_of(reason, &TOMBSTONES)),
+        _ => Value::Null,
     };
     [
-        number_of(&record.state, &STATES).to_string(),
-        bytes(record.owner.as_bytes()),
-        number(record.fence.get()),
-        record.attempt.to_string(),
-        u8::from(record.recovered).to_string(),
-        number_of(&record.on_crash, &POLICIES).to_string(),
+        number(number_of(&record.state, &STATES)),
+        Value::Bytes(record.owner.as_bytes()),
+        Value::Number(record.fence.get()),
+        Value::Number(record.attempt.into()),
+        Value::Number(record.recovered.into()),
+        number(number_of(&record.on_crash, &POLICIES)),
         instant(record.lease_until),
         instant(record.retry_at),
-        number(micros(record.ttl)),
-        record.fingerprint.as_ref().map_or_else(null, |print| bytes(print.as_bytes())),
+        Value::Number(micros(record.ttl)),
+        record.fingerprint.as_ref().map_or(Value::Null, |print| Value::Bytes(print.as_bytes())),
         tombstone,
         instant(record.created_at),
         optional(record.completed_at),
         optional(record.expires_at),
-        record.steps.len().to_string(),
+        number(record.steps.len()),
     ]
 }
 
-/// A record's result as a literal.
-pub(super) fn result_literal(text: &mut String, record: &Record) {
+/// A record's result.
+pub(super) fn result_of(record: &Record) -> Value<'_> {
     match &record.result {
-        Some(StoredResult::Value(value)) => hex(text, value),
-        _ => text.push_str("NULL"),
+        Some(StoredResult::Value(value)) => Value::Bytes(value),
+        _ => Value::Null,
     }
-}
-
-/// Adds the condition that finds a row by its key.
-pub(super) fn is_key(text: &mut String, key: &RecordKey) {
-    text.push_str("scope = ");
-    hex(text, key.scope().as_str().as_bytes());
-    text.push_str(" AND `key` = ");
-    hex(text, key.key().as_str().as_bytes());
-}
-
-/// Appends formatted text, which cannot fail.
-pub(super) fn add(text: &mut String, arguments: std::fmt::Arguments<'_>) {
-    let _ = text.write_fmt(arguments);
-}
-
-fn null() -> String {
-    "NULL".to_owned()
 }
 
 /// Rounded up, as [`Timestamp::after`] does it.
@@ -260,16 +293,6 @@ fn micros(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_are_a_literal_of_digits_alone() {
-        let mut text = String::new();
-        hex(&mut text, b"a'\\\0\xff");
-        assert_eq!(text, "x'61275c00ff'");
-        text.clear();
-        hex(&mut text, b"");
-        assert_eq!(text, "x''");
-    }
 
     #[test]
     fn the_words_of_a_column_lead_back_to_their_numbers() {
@@ -284,9 +307,9 @@ mod tests {
     #[test]
     fn an_instant_of_the_blank_clock_is_the_servers_time_and_the_rest_and_the_end_of_time_stays() {
         let later = |time| on_the_server(BLANK_CLOCK.after(time));
-        assert_eq!(later(Duration::ZERO), NOW);
-        assert_eq!(later(Duration::from_secs(1)), format!("{NOW} + 1000000"));
-        assert_eq!(later(Duration::MAX), u64::MAX.to_string());
-        assert_eq!(on_the_server(Timestamp::from_micros(7)), "7");
+        assert_eq!(later(Duration::ZERO), Value::Later(0));
+        assert_eq!(later(Duration::from_secs(1)), Value::Later(1_000_000));
+        assert_eq!(later(Duration::MAX), Value::Number(u64::MAX));
+        assert_eq!(on_the_server(Timestamp::from_micros(7)), Value::Number(7));
     }
 }

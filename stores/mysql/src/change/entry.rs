@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sqlx::mysql::MySqlRow;
 
 use crate::clock::Clock;
-use crate::rows::{self, Row, Unreadable, column};
+use crate::rows::{self, Row, Unreadable};
 use crate::statements::{SMALL_RESULT, Statements, large_result};
 use idem_core::protocol::{self, Fence, Record, RecordedStep, Request, StoredResult};
 use idem_core::support::step_bytes;
@@ -14,8 +14,6 @@ use idem_core::{RecordKey, StoreError};
 const MOST_STEPS: usize = 65_536;
 /// Where the columns of a record begin in a row, after scope and key.
 const RECORD: usize = 2;
-/// The column of the fence.
-const FENCE: usize = RECORD + 2;
 
 /// The state of one key in a batch.
 pub(super) struct Entry<'k> {
@@ -57,7 +55,7 @@ impl<'k> Entry<'k> {
 
     /// Sets the row that the server has.
     pub(super) fn found(&mut self, row: &MySqlRow) {
-        self.fence = Fence::new(column(row, FENCE, "fence").unwrap_or_default());
+        self.fence = rows::fence(row, RECORD).unwrap_or_default();
         self.row = Some(rows::read(row, RECORD).and_then(|row| self.take(row)));
     }
 
@@ -153,6 +151,11 @@ impl<'k> Entry<'k> {
         self.row.is_none() && self.record.is_some()
     }
 
+    /// Whether the batch replaces the server's row.
+    const fn is_replaced(&self) -> bool {
+        self.row.is_some() && self.has_changed && self.record.is_some()
+    }
+
     /// Whether the batch deletes the server's row.
     pub(super) const fn is_deleted(&self) -> bool {
         self.row.is_some() && self.has_changed && self.record.is_none()
@@ -168,39 +171,43 @@ pub(super) struct Write {
 }
 
 impl Write {
-    /// Adds the statements for new records.
-    pub(super) fn insert<'e, 'k: 'e>(
-        &mut self,
+    /// The statements for the changes of these entries.
+    pub(super) fn of<'e, 'k: 'e>(
         statements: &Statements,
-        entries: impl Iterator<Item = &'e Entry<'k>>,
-    ) {
-        let entries: Vec<_> = entries.filter_map(|entry| Some((entry, entry.record.as_ref()?))).collect();
-        if entries.is_empty() {
-            return;
+        entries: impl Iterator<Item = &'e Entry<'k>> + Clone,
+    ) -> Self {
+        let mut write = Self::default();
+        for entry in entries.clone() {
+            write.delete(statements, entry);
         }
-        let rows = entries.iter().map(|(entry, record)| (entry.key, *record));
-        self.statements.push(statements.insert(rows, |record| large_result(record).is_none()));
-        for (entry, record) in entries {
-            self.beside(statements, entry, record);
+        let rows = |is: fn(&Entry<'k>) -> bool| {
+            let rows = entries.clone().filter(move |entry| is(entry));
+            rows.filter_map(|entry| Some((entry.key, entry.record.as_ref()?)))
+        };
+        let with_result = |record: &Record| large_result(record).is_none();
+        if rows(Entry::is_new).next().is_some() {
+            write.statements.push(statements.insert(rows(Entry::is_new), with_result));
         }
+        if rows(Entry::is_replaced).next().is_some() {
+            write.statements.push(statements.replace(rows(Entry::is_replaced), with_result));
+        }
+        for entry in entries.filter(|entry| entry.is_new() || entry.is_replaced()) {
+            if let Some(record) = &entry.record {
+                write.beside(statements, entry, record);
+            }
+        }
+        write
     }
 
-    /// Adds the statements for a changed or deleted record.
-    pub(super) fn change(&mut self, statements: &Statements, entry: &Entry<'_>) {
-        if !entry.has_changed || entry.row.is_none() {
-            return;
-        }
+    /// Adds the statements that delete a record, or its steps.
+    fn delete(&mut self, statements: &Statements, entry: &Entry<'_>) {
         let (scope, key) = (entry.key.scope().as_str().as_bytes(), entry.key.key().as_str().as_bytes());
-        if entry.without_steps && (entry.steps > 0 || matches!(entry.row, Some(Err(_)))) {
+        let has_steps = entry.steps > 0 || matches!(entry.row, Some(Err(_)));
+        if entry.row.is_some() && entry.has_changed && entry.without_steps && has_steps {
             self.statements.push(statements.delete_steps(scope, key));
         }
-        match &entry.record {
-            None => self.statements.push(statements.delete(scope, key)),
-            Some(record) => {
-                let with_result = large_result(record).is_none();
-                self.statements.push(statements.update(entry.key, record, with_result));
-                self.beside(statements, entry, record);
-            }
+        if entry.is_deleted() {
+            self.statements.push(statements.delete(scope, key));
         }
     }
 

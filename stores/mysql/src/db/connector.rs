@@ -1,7 +1,7 @@
 //! How connections are opened.
 //!
 //! Neither this crate nor the driver changes a session setting. Statements contain all they need, so a
-//! pooler may give the session to another client after each transaction.
+//! pooler may give the session to another client after each transaction. What is prepared belongs to the connection, also through a proxy.
 
 use std::fmt;
 use std::str::FromStr as _;
@@ -18,6 +18,9 @@ use super::failure;
 use super::session::Session;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
+
+/// How many statements stay prepared in a session at most: a read, and claims and completions in their usual forms.
+const MOST_PREPARED: usize = 16;
 
 type Refresh = Arc<
     dyn Fn(MySqlConnectOptions) -> BoxFuture<'static, Result<MySqlConnectOptions, StoreError>> + Send + Sync,
@@ -115,6 +118,8 @@ pub(crate) struct Connector {
     pub(crate) source: Source,
     pub(crate) timeout: Duration,
     pub(crate) max_age: Duration,
+    /// Whether statements may stay prepared.
+    pub(crate) prepares: bool,
 }
 
 impl Connector {
@@ -136,9 +141,9 @@ impl Connector {
             .no_engine_substitution(false)
             .timezone(None)
             .set_names(false)
-            .statement_cache_capacity(0);
+            .statement_cache_capacity(MOST_PREPARED);
         let connection = MySqlConnection::connect_with(&options).await;
-        Session::new(connection.map_err(|error| failure::of_connect(&error))?).await
+        Session::new(connection.map_err(|error| failure::of_connect(&error))?, self.prepares).await
     }
 
     /// Reports whether connections must be encrypted.

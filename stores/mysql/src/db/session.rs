@@ -1,16 +1,18 @@
 //! One connection to the server, and the statements on it.
 //!
-//! Statements are text with all their values in them, several in one exchange. Only statements with a large value are
-//! prepared, and closed again, so nothing stays in the session.
+//! Statements are text with all their values in them, several in one exchange. Those with a large value are prepared, and closed
+//! again. Where the server can do in one statement what a call needs that comes alone, that statement stays prepared.
 
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
+use futures_util::stream::BoxStream;
 use sqlx::mysql::{MySqlConnection, MySqlQueryResult, MySqlRow};
 use sqlx::{AssertSqlSafe, Connection as _, Either, Executor as _, Row as _};
 use tokio::time::{Instant, timeout};
 
 use super::failure::{self, Failure, Stage};
+use crate::text::Prepared;
 use idem_core::StoreError;
 
 /// Begins a transaction whose locking reads lock the rows that they find and no gaps, whatever the server's defaults are. The
@@ -24,6 +26,12 @@ pub(crate) const BEGIN_READING: &str =
 pub(crate) const ONE: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
 /// Commits. Overrides the server's `completion_type`, which could begin another transaction or close the connection.
 pub(crate) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
+/// Reads what a session does by default.
+const ABOUT: &str = "SELECT @@autocommit, VERSION(); \
+     SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation', 'binlog_format')";
+/// The isolation in which a statement reads what is not committed, and the format of the binary log that the other statements fail
+/// under.
+const UNFIT: [&str; 2] = ["READ-UNCOMMITTED", "STATEMENT"];
 const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
 
 /// How many statements there are in `BEGIN` and in `BEGIN_READING`.
@@ -58,17 +66,24 @@ pub(crate) struct Session {
     usable: bool,
     /// Whether each statement outside a transaction is one of its own, as by the server's default.
     commits_each: bool,
+    /// Whether a call that comes alone is a prepared statement.
+    prepares: bool,
 }
 
 impl Session {
-    pub(super) async fn new(connection: MySqlConnection) -> Result<Self, StoreError> {
-        let mut session = Self { connection, opened: Instant::now(), usable: true, commits_each: false };
-        let found = session.run(format!("SELECT @@autocommit; {COMMIT}"), Stage::Open).await;
-        let found = found.map_err(Failure::error)?;
-        session.commits_each = found
-            .rows(0)
-            .first()
-            .is_some_and(|row| row.try_get_unchecked::<u64, _>(0).is_ok_and(|on| on == 1));
+    /// `prepares`: whether statements may stay prepared.
+    pub(super) async fn new(connection: MySqlConnection, prepares: bool) -> Result<Self, StoreError> {
+        let (opened, usable) = (Instant::now(), true);
+        let mut session = Self { connection, opened, usable, commits_each: false, prepares: false };
+        let found = session.run(format!("{ABOUT}; {COMMIT}"), Stage::Open).await.map_err(Failure::error)?;
+        let row = found.rows(0).first();
+        let text = |row: &MySqlRow, index| row.try_get_unchecked::<String, _>(index).unwrap_or_default();
+        session.commits_each =
+            row.is_some_and(|row| row.try_get_unchecked::<u64, _>(0).is_ok_and(|on| on == 1));
+        let is_mariadb = row.is_some_and(|row| text(row, 1).contains("MariaDB"));
+        let mut settings = found.rows(1).iter().map(|row| text(row, 1));
+        let is_fit = settings.all(|setting| !UNFIT.contains(&&*setting));
+        session.prepares = prepares && session.commits_each && is_mariadb && is_fit;
         Ok(session)
     }
 
@@ -80,9 +95,34 @@ impl Session {
     /// Runs statements, separated by `;`, in one exchange. Stops at the first that fails.
     pub(crate) async fn run(&mut self, text: String, stage: Stage) -> Result<Answers, Failure> {
         let usable = std::mem::replace(&mut self.usable, false);
-        let answers = read(&mut self.connection, text).await;
+        let answers = read(self.connection.fetch_many(AssertSqlSafe(text))).await;
         let answers = answers.map_err(|error| failure::of_statement(&error, stage));
         self.usable = usable && !matches!(answers, Err(Failure::Broken(_)));
+        answers
+    }
+
+    /// Whether a call that comes alone is a prepared statement. No more if the server has refused one: a proxy may have led it to
+    /// another server.
+    pub(crate) const fn prepares(&self) -> bool {
+        self.prepares
+    }
+
+    /// Runs one statement that stays prepared.
+    pub(crate) async fn run_prepared(
+        &mut self,
+        Prepared { text, values, is_broken }: Prepared,
+        stage: Stage,
+    ) -> Result<Answers, Failure> {
+        if is_broken {
+            self.prepares = false;
+            return Err(Failure::Refused(StoreError::unavailable("the driver could not encode a value")));
+        }
+        let usable = std::mem::replace(&mut self.usable, false);
+        let statement = sqlx::query_with(AssertSqlSafe(text), values).persistent(true);
+        let answers = read(self.connection.fetch_many(statement)).await;
+        let answers = answers.map_err(|error| failure::of_statement(&error, stage));
+        self.usable = usable && !matches!(answers, Err(Failure::Broken(_)));
+        self.prepares &= !matches!(answers, Err(Failure::Refused(_)));
         answers
     }
 
@@ -130,9 +170,10 @@ impl Session {
     }
 }
 
-async fn read(connection: &mut MySqlConnection, text: String) -> sqlx::Result<Answers> {
+async fn read(
+    mut given: BoxStream<'_, sqlx::Result<Either<MySqlQueryResult, MySqlRow>>>,
+) -> sqlx::Result<Answers> {
     let (mut answers, mut rows) = (Answers::default(), Vec::new());
-    let mut given = connection.fetch_many(AssertSqlSafe(text));
     while let Some(given) = given.try_next().await? {
         match given {
             Either::Right(row) => rows.push(row),

@@ -3,13 +3,28 @@
 use idem_core::RecordKey;
 use idem_core::protocol::Record;
 
-use super::{Statements, has, values};
+use super::{Statements, has, name_and_values};
 use crate::db::session::ONE;
 use crate::layout::Names;
-use crate::rows::{COLUMNS, FENCE, NOW, add, is_key, literals_by, on_the_server, result_literal};
+use crate::rows::{COLUMNS, FENCE, NOW, Value, on_the_server, result_of, values_by};
+use crate::text::{Prepared, Text};
 
-/// Which statement of an exchange writes a record alone.
-pub(crate) const WRITE_ALONE: usize = 2;
+/// Before a statement that fails at once where another transaction has a row locked that it needs, or the table.
+const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR ";
+/// The condition that the statement is a transaction of its own: the session may come from a pooler.
+const IS_ONE: &str = " AND @@in_transaction = 0 AND @@autocommit = 1";
+
+/// The statements of an exchange that changes one record.
+pub(crate) enum Alone {
+    /// Texts, of which the one at [`Alone::PLACE`] writes.
+    Texts(String),
+    Prepared(Prepared),
+}
+
+impl Alone {
+    /// The place of the statement that writes.
+    pub(crate) const PLACE: usize = 2;
+}
 
 impl Statements {
     /// Fails at once if another transaction has the row of this key locked, then begins a transaction of one statement. Fails
@@ -17,53 +32,136 @@ impl Statements {
     fn alone(&self, key: &RecordKey) -> String {
         let mut text = "SELECT 1".to_owned();
         self.of_keys(&mut text, [key].into_iter());
-        add(&mut text, format_args!(" FOR UPDATE NOWAIT; {ONE}"));
+        text.push_str(" FOR UPDATE NOWAIT; ");
+        text.push_str(ONE);
         text
     }
 
     /// Inserts the record of a claim that was judged by [`BLANK_CLOCK`](crate::rows::BLANK_CLOCK), if there is none. The
-    /// statement at [`WRITE_ALONE`] makes the fence.
+    /// statement that writes makes the fence.
     ///
-    /// Floor and absence are of one snapshot: a record that is deleted just now is there, or the floor is above it. Neither is
-    /// locked, so one claim that waits holds up no other.
-    pub(crate) fn insert_alone(&self, key: &RecordKey, record: &Record) -> String {
-        let Names { records, meta, .. } = &self.names;
-        let mut literals = literals_by(record, on_the_server);
-        // The first fence is the time, or one more than the floor: see `protocol::claim`.
-        literals[FENCE] = format!("LAST_INSERT_ID(GREATEST({NOW}, 1 + floor.value))");
+    /// A record that is deleted just now is there, or the floor is above it: prepared, the floor is locked, so that it stays, and an
+    /// insertion beside a deletion fails. In texts, floor and absence are of one snapshot, and neither is locked: where a statement may
+    /// wait, one claim that waits would hold up all others.
+    pub(crate) fn insert_alone(&self, key: &RecordKey, record: &Record, prepares: bool) -> Alone {
+        if prepares {
+            let mut text = Prepared::default();
+            text.push(AT_ONCE);
+            self.insert_one(&mut text, key, record);
+            text.push(IS_ONE);
+            text.push(" LOCK IN SHARE MODE");
+            return Alone::Prepared(text);
+        }
         let mut text = self.alone(key);
-        self.insert_into(&mut text);
-        text.push_str("SELECT ");
-        values(&mut text, key, &literals);
-        add(
-            &mut text,
-            format_args!(
-                ", NULL FROM {meta} floor WHERE floor.name = 'fence_floor' \
-                 AND NOT EXISTS (SELECT 1 FROM {records} WHERE "
-            ),
-        );
-        is_key(&mut text, key);
+        self.insert_one(&mut text, key, record);
+        text.push_str(" AND NOT EXISTS (SELECT 1 FROM ");
+        text.push_str(&self.names.records);
+        text.push_str(" WHERE ");
+        text.is_key(key);
         text.push(')');
-        text
+        Alone::Texts(text)
+    }
+
+    fn insert_one(&self, text: &mut impl Text, key: &RecordKey, record: &Record) {
+        let Names { meta, .. } = &self.names;
+        let mut values = values_by(record, on_the_server);
+        // The first fence is the time, or one more than the floor: see `protocol::claim`.
+        values[FENCE] = Value::Expression(format!("LAST_INSERT_ID(GREATEST({NOW}, 1 + floor.value))"));
+        self.insert_into(text);
+        text.push("SELECT ");
+        name_and_values(text, key, &values);
+        text.push(&format!(", NULL FROM {meta} floor WHERE floor.name = 'fence_floor'"));
     }
 
     /// Completes the record in flight of this owner and fence, if it is alive and has no steps. Both records were judged by
     /// [`BLANK_CLOCK`](crate::rows::BLANK_CLOCK); the one `before` has only what the request says.
-    pub(crate) fn complete_alone(&self, key: &RecordKey, before: &Record, after: &Record) -> String {
+    pub(crate) fn complete_alone(
+        &self,
+        key: &RecordKey,
+        before: &Record,
+        after: &Record,
+        prepares: bool,
+    ) -> Alone {
+        if prepares {
+            let mut text = Prepared::default();
+            text.push(AT_ONCE);
+            self.complete_one(&mut text, key, before, after);
+            text.push(IS_ONE);
+            return Alone::Prepared(text);
+        }
         let mut text = self.alone(key);
-        add(&mut text, format_args!("UPDATE {} SET ", self.names.records));
-        let (old, new) = (literals_by(before, on_the_server), literals_by(after, on_the_server));
+        self.complete_one(&mut text, key, before, after);
+        Alone::Texts(text)
+    }
+
+    fn complete_one(&self, text: &mut impl Text, key: &RecordKey, before: &Record, after: &Record) {
+        text.push(&format!("UPDATE {} SET ", self.names.records));
+        let (old, new) = (values_by(before, on_the_server), values_by(after, on_the_server));
         for ((column, old), new) in COLUMNS.iter().zip(old).zip(new) {
             if old != new {
-                add(&mut text, format_args!("{column} = {new}, "));
+                text.push(column);
+                text.push(" = ");
+                text.value(&new);
+                text.push(", ");
             }
         }
-        text.push_str("result = ");
-        result_literal(&mut text, after);
-        text.push_str(" WHERE ");
-        is_key(&mut text, key);
-        has(&mut text, before, &["state", "owner", "fence", "steps"]);
-        add(&mut text, format_args!(" AND (expires_at IS NULL OR expires_at > {NOW})"));
-        text
+        text.push("result = ");
+        text.value(&result_of(after));
+        text.push(" WHERE ");
+        text.is_key(key);
+        has(text, before, &["state", "owner", "fence", "steps"]);
+        text.push(&format!(" AND (expires_at IS NULL OR expires_at > {NOW})"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use idem_core::protocol::{Fence, Owner, State};
+    use idem_core::{Key, Scope};
+    use idem_test_servers::MariaDb;
+
+    use super::*;
+    use crate::db::connector::{Connector, Source};
+    use crate::db::failure::Stage;
+    use crate::db::identifier::Identifier;
+    use crate::db::schema;
+
+    /// Another client of a pooler may have left it, and would roll back what was answered as done.
+    #[tokio::test]
+    async fn nothing_is_written_in_a_transaction_that_is_open() {
+        let server = MariaDb::start();
+        let source = Source::of_url(&server.url()).unwrap();
+        let names = Names::new(
+            &Identifier::database(&source.database().unwrap()),
+            &Identifier::table("records").unwrap(),
+        );
+        let (timeout, max_age) = (Duration::from_secs(10), Duration::from_secs(60));
+        let mut session = Connector { source, timeout, max_age, prepares: true }.connect().await.unwrap();
+        schema::prepare(&mut session, &names, false).await.unwrap();
+        let statements = Statements::new(names);
+        let key = RecordKey::new(Scope::new("orders").unwrap(), Key::new("1").unwrap());
+        let before = Record::new(State::InFlight, Owner::random(), Fence::new(7));
+        let after = Record::new(State::Completed, before.owner, before.fence);
+        assert!(session.prepares());
+        for open in ["START TRANSACTION", "SET autocommit = 0"] {
+            session.run(open.to_owned(), Stage::Open).await.unwrap();
+            for alone in [
+                statements.insert_alone(&key, &before, true),
+                statements.complete_alone(&key, &before, &after, true),
+            ] {
+                let Alone::Prepared(statement) = alone else { panic!("not prepared") };
+                let given = session.run_prepared(statement, Stage::Committing).await.unwrap();
+                assert_eq!(given.written(0), 0, "{open}");
+            }
+            session.run("ROLLBACK; SET autocommit = 1".to_owned(), Stage::Open).await.unwrap();
+        }
+        let inserted = match statements.insert_alone(&key, &before, true) {
+            Alone::Prepared(statement) => session.run_prepared(statement, Stage::Committing).await.unwrap(),
+            Alone::Texts(_) => panic!("not prepared"),
+        };
+        assert_eq!(inserted.written(0), 1);
+        assert_eq!(server.sql("select count(*) from records"), "1");
     }
 }

@@ -3,7 +3,8 @@
 use super::Statements;
 use crate::db::identifier::Identifier;
 use crate::db::session::{BEGIN, BEGIN_READING, COMMIT};
-use crate::rows::{NOW, add, hex};
+use crate::rows::{NOW, RECORD};
+use crate::text::{Text as _, add};
 
 impl Statements {
     /// Records the highest deleted fence, so that fences rise even if the clock is set back.
@@ -27,20 +28,20 @@ impl Statements {
     /// Reads a page of records. Results: the time; then scope, key and record of each, with the length of its result only.
     pub(crate) fn list(&self, scope: Option<&str>, after: (&str, &str), limit: usize) -> String {
         let mut text = format!(
-            "{BEGIN_READING}SELECT {NOW}; SELECT scope, `key`, {}, OCTET_LENGTH(result), NULL \
+            "{BEGIN_READING}SELECT {NOW}; SELECT scope, `key`, {RECORD}, NULL \
              FROM {} FORCE INDEX (PRIMARY) WHERE ",
-            self.columns, self.names.records
+            self.names.records
         );
         let (after_scope, after_key) = (scope.unwrap_or(after.0), after.1);
         if scope.is_none() {
             text.push_str("scope > ");
-            hex(&mut text, after_scope.as_bytes());
+            text.bytes(after_scope.as_bytes());
             text.push_str(" OR ");
         }
         text.push_str("scope = ");
-        hex(&mut text, after_scope.as_bytes());
+        text.bytes(after_scope.as_bytes());
         text.push_str(" AND `key` > ");
-        hex(&mut text, after_key.as_bytes());
+        text.bytes(after_key.as_bytes());
         add(&mut text, format_args!(" ORDER BY scope, `key` LIMIT {limit}; {COMMIT}"));
         text
     }
@@ -63,6 +64,6 @@ impl Statements {
 
 fn text_literal(text: &mut String, name: &Identifier) {
     text.push_str("CONVERT(");
-    hex(text, name.as_bytes());
+    text.bytes(name.as_bytes());
     text.push_str(" USING utf8mb4)");
 }

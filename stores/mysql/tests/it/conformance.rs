@@ -31,11 +31,13 @@ fn run(theme: &str) {
     let url = server.url();
     let checks: Vec<&Check> = conformance::all().iter().filter(|check| check.theme() == theme).collect();
     assert!(!checks.is_empty());
-    let broken: Vec<_> = checks
+    let broken: Vec<_> = [true, false]
         .into_iter()
-        .filter_map(|check| {
+        .flat_map(|prepares| checks.iter().map(move |check| (check, prepares)))
+        .filter_map(|(check, prepares)| {
             let url = url.clone();
-            check.run(move || subject(url)).err()
+            let run = check.run(move || subject(url, prepares));
+            run.err().map(|broken| (prepares, broken))
         })
         .collect();
     assert!(broken.is_empty(), "{broken:#?}");

@@ -14,13 +14,19 @@ use crate::support::{builder, completion, grant, key, record, replayed, run, sto
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_set_in_a_session_and_nothing_stays_prepared() {
+async fn nothing_is_set_in_a_session_and_nothing_stays_prepared_unless_it_may() {
+    for prepares in [false, true] {
+        nothing_is_set(prepares).await;
+    }
+}
+
+async fn nothing_is_set(prepares: bool) {
     let server = MariaDb::with(&[
         "--general-log=1",
         "--general-log-file=statements",
         "--innodb-flush-log-at-trx-commit=2",
     ]);
-    let store = store(&server.url()).await;
+    let store = builder(&server.url()).prepared_statements(prepares).connect().await.unwrap();
     record(&store, "small", "x").await;
     record(&store, "large", vec![7; 200_000]).await;
     assert_eq!(replayed(&store, "large").await.map(|bytes| bytes.len()), Some(200_000));
@@ -29,21 +35,36 @@ async fn nothing_is_set_in_a_session_and_nothing_stays_prepared() {
     store.forget(&key("small")).await.unwrap();
     let _ = server.sql("flush general logs");
     let log = log_of(&server);
+    let mut known = vec!["UPDATE ", "SET TRANSACTION"];
+    known.extend(prepares.then_some("SET STATEMENT innodb_lock_wait_timeout = 0"));
     let sets: Vec<&str> = log
         .lines()
-        .filter(|line| {
-            line.contains("SET ") && !line.contains("UPDATE ") && !line.contains("SET TRANSACTION")
-        })
+        .filter(|line| line.contains("SET ") && !known.iter().any(|known| line.contains(known)))
         .collect();
     assert!(sets.is_empty(), "{sets:?}");
     assert!(log.contains("SET TRANSACTION ISOLATION LEVEL READ COMMITTED"), "{log}");
     for word in ["GET_LOCK", "PREPARE s", "SET SESSION", "SET NAMES", "SET @", "TEMPORARY"] {
         assert!(!log.contains(word), "{word}");
     }
-    assert_eq!(
-        server.sql("select variable_value from information_schema.global_status where variable_name = 'PREPARED_STMT_COUNT'"),
-        "0"
-    );
+    let prepared: usize = server.sql(PREPARED).parse().unwrap();
+    let sessions = 4;
+    assert!(if prepares { 0 < prepared && prepared <= 3 * sessions } else { prepared == 0 }, "{prepared}");
+}
+
+/// How many statements the server keeps prepared.
+const PREPARED: &str =
+    "select variable_value from information_schema.global_status where variable_name = 'PREPARED_STMT_COUNT'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_prepares_nothing_is_served_without() {
+    let server = MariaDb::with(&["--max-prepared-stmt-count=0", "--innodb-flush-log-at-trx-commit=2"]);
+    let store = store(&server.url()).await;
+    for number in 0..5 {
+        let name = format!("order {number}");
+        record(&store, &name, "done").await;
+        assert_eq!(replayed(&store, &name).await, Some(b"done".to_vec()));
+    }
+    assert_eq!(server.sql(PREPARED), "0");
 }
 
 fn log_of(server: &MariaDb) -> String {
@@ -55,12 +76,20 @@ fn log_of(server: &MariaDb) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each() {
+    for prepares in [false, true] {
+        one_exchange_each(prepares).await;
+    }
+}
+
+async fn one_exchange_each(prepares: bool) {
     let mut server = MariaDb::start();
     let port = server.server().port();
     let meter = Meter::before(port).await.unwrap();
     let url = server.url().replace(&port.to_string(), &meter.port.to_string());
-    let store = builder(&url).table("exchanges").connections(1).connect().await.unwrap();
-    grant(&store, "warm").await;
+    let open = || builder(&url).table("exchanges").connections(1).prepared_statements(prepares).connect();
+    let store = open().await.unwrap();
+    record(&store, "warm", "done").await;
+    assert!(replayed(&store, "warm").await.is_some());
     let before = meter.now();
     for number in 0..20 {
         record(&store, &format!("order {number}"), "done").await;
@@ -74,7 +103,7 @@ async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each()
     assert_eq!((fresh, replay), (2.0, 1.0));
 
     // Another process, which finds out that what it has not seen mostly has a result.
-    let other = builder(&url).table("exchanges").connections(1).connect().await.unwrap();
+    let other = open().await.unwrap();
     for number in 0..10 {
         assert!(replayed(&other, &format!("order {number}")).await.is_some());
     }

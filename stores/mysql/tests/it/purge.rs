@@ -8,7 +8,7 @@ use idem_runtime::protocol::{Claim, ClaimAnswer, Owner, RecordStep, RecordedStep
 use idem_test_servers::MariaDb;
 use sqlx::{Executor as _, MySqlPool};
 
-use crate::support::{grant, key, run};
+use crate::support::{builder, grant, key, run};
 
 fn claim() -> Claim {
     let (lease, ttl) = (Duration::from_secs(60), Duration::from_secs(60));
@@ -187,5 +187,30 @@ async fn steps_left_over_from_a_record_that_was_deleted_by_hand_are_replaced() {
         store.record_step(&key("order"), &request).await.unwrap();
         assert_eq!(store.get(&key("order")).await.unwrap().unwrap().steps, [step]);
         run(&server, "delete from left_over");
+    }
+}
+
+/// A claim reads the floor of fences, and then inserts: a record that is purged in between must be below its fence.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_beside_a_purge_gets_a_fence_above_what_is_purged() {
+    for prepares in [true, false] {
+        // Under others, insertions lock what they select.
+        let server =
+            MariaDb::with(&["--transaction-isolation=READ-COMMITTED", "--innodb-flush-log-at-trx-commit=2"]);
+        let store =
+            builder(&server.url()).table("beside").prepared_statements(prepares).connect().await.unwrap();
+        let (_, held) = grant(&store, "order").await;
+        let ahead = held.fence.get() + (1 << 40);
+        run(&server, &format!("update beside set fence = {ahead}, expires_at = 1"));
+        run(&server, "create trigger wait before insert on beside for each row set @waited = sleep(0.7)");
+        let claiming = tokio::spawn({
+            let store = store.clone();
+            async move { grant(&store, "order").await }
+        });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        // In texts, the claim sees the record, and has locked it by now.
+        assert_eq!(store.purge(10).await.unwrap(), usize::from(prepares));
+        let (_, next) = claiming.await.unwrap();
+        assert!(next.fence.get() > ahead, "{prepares}: {next:?}, {ahead}");
     }
 }

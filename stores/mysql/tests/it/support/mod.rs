@@ -22,16 +22,16 @@ pub(crate) fn new_table() -> String {
     format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Two stores on a new table, as in two processes.
-pub(crate) async fn subject(url: String) -> Subject {
+/// Two stores on a new table, as in two processes. One of them prepares its statements: the one that does most, or the other.
+pub(crate) async fn subject(url: String, prepares: bool) -> Subject {
     let table = new_table();
-    let open = || {
+    let open = |prepares| {
         let builder = MySqlStore::builder(&url).table(&table).max_result_bytes(MAX_RESULT_BYTES);
-        builder.connections(2).connect()
+        builder.connections(2).prepared_statements(prepares).connect()
     };
     // Other tests load the machine at the same time.
     let profile = Profile::real_clock().short(Duration::from_millis(200));
-    Subject::new(open().await.unwrap(), profile).handle(open().await.unwrap())
+    Subject::new(open(prepares).await.unwrap(), profile).handle(open(!prepares).await.unwrap())
 }
 
 /// A store on a new table of this server.
