@@ -33,12 +33,13 @@ pub(super) const COLUMNS: [&str; 15] = [
 ];
 pub(super) const FENCE: usize = 2;
 
-/// What [`read`] expects of a row, but for the result: the numbers in one column, as each column of an answer costs the server and the
-/// driver more than its value. `-` is none: to some SQL modes an empty string is NULL. After them comes the result, or nothing where it is not wanted.
+/// What [`read`] expects of a row, but for the result: all in one column, as each column of an answer costs the server and the
+/// driver more than its value. `-` is none: to some SQL modes an empty string is NULL. After it comes the result, or nothing where it is
+/// not wanted.
 pub(super) const RECORD: &str = "CAST(CONCAT_WS(',', state, fence, attempt, recovered, on_crash, lease_until, retry_at, \
      ttl, IFNULL(tombstone, '-'), created_at, IFNULL(completed_at, '-'), IFNULL(expires_at, '-'), steps, \
-     IFNULL(OCTET_LENGTH(result), '-')) AS BINARY), owner, fingerprint";
-/// The names of these numbers.
+     IFNULL(OCTET_LENGTH(result), '-'), HEX(owner), IFNULL(HEX(fingerprint), '-')) AS BINARY) r";
+/// The names of its numbers, which come first.
 const NUMBERS: [&str; 14] = [
     "state",
     "fence",
@@ -56,7 +57,7 @@ const NUMBERS: [&str; 14] = [
     "result",
 ];
 /// How many columns [`read`] expects.
-pub(super) const WIDTH: usize = 4;
+pub(super) const WIDTH: usize = 2;
 
 /// The server's time in microseconds at the start of the statement. The session's time zone does not matter.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
@@ -115,26 +116,55 @@ pub(super) fn column<'r, T: Decode<'r, MySql>>(
     row.try_get_unchecked(index).map_err(|_| Unreadable(name))
 }
 
-/// The numbers of a record, in the order of their names.
-fn numbers(row: &MySqlRow, index: usize) -> Result<[Option<u64>; NUMBERS.len()]> {
-    let text = column::<&[u8]>(row, index, "state")?;
-    let (mut numbers, mut words) = ([None; NUMBERS.len()], text.split(|byte| *byte == b','));
-    for (number, name) in numbers.iter_mut().zip(NUMBERS) {
-        let word = words.next().and_then(|word| str::from_utf8(word).ok()).ok_or(Unreadable(name))?;
-        if word != "-" {
-            *number = Some(word.parse().map_err(|_| Unreadable(name))?);
+/// The words of a record: its numbers, and owner and fingerprint in digits.
+struct Words<'r> {
+    numbers: [Option<u64>; NUMBERS.len()],
+    owner: &'r [u8],
+    fingerprint: Option<&'r [u8]>,
+}
+
+impl<'r> Words<'r> {
+    fn read(row: &'r MySqlRow, index: usize) -> Result<Self> {
+        let mut words = column::<&[u8]>(row, index, "state")?.split(|byte| *byte == b',');
+        let mut word = |name| match words.next() {
+            Some(b"-") => Ok(None),
+            Some(word) => Ok(Some(word)),
+            None => Err(Unreadable(name)),
+        };
+        let mut numbers = [None; NUMBERS.len()];
+        for (number, name) in numbers.iter_mut().zip(NUMBERS) {
+            if let Some(word) = word(name)? {
+                let parsed = str::from_utf8(word).ok().and_then(|word| word.parse().ok());
+                *number = Some(parsed.ok_or(Unreadable(name))?);
+            }
         }
+        let owner = word("owner")?.ok_or(Unreadable("owner"))?;
+        Ok(Self { numbers, owner, fingerprint: word("fingerprint")? })
     }
-    Ok(numbers)
+}
+
+/// The bytes that these hexadecimal digits mean.
+fn bytes_of<const N: usize>(digits: &[u8], name: &'static str) -> Result<[u8; N]> {
+    let (mut bytes, (pairs, rest)) = ([0; N], digits.as_chunks::<2>());
+    if pairs.len() != N || !rest.is_empty() {
+        return Err(Unreadable(name));
+    }
+    let value = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        let (high, low) = value(*high).zip(value(*low)).ok_or(Unreadable(name))?;
+        *byte = high << 4 | low;
+    }
+    Ok(bytes)
 }
 
 /// The fence in the columns of [`RECORD`] that begin at `first`, also of a row that is no valid record.
 pub(super) fn fence(row: &MySqlRow, first: usize) -> Option<Fence> {
-    numbers(row, first).ok()?[1].map(Fence::new)
+    Words::read(row, first).ok()?.numbers[1].map(Fence::new)
 }
 
 /// The record in the columns of [`RECORD`] that begin at `first`.
 pub(super) fn read(row: &MySqlRow, first: usize) -> Result<Row> {
+    let Words { numbers, owner, fingerprint } = Words::read(row, first)?;
     let [
         state,
         fence,
@@ -150,34 +180,31 @@ pub(super) fn read(row: &MySqlRow, first: usize) -> Result<Row> {
         expires_at,
         steps,
         result_bytes,
-    ] = numbers(row, first)?;
-    let bytes = |place: usize, name| column::<Option<&[u8]>>(row, first + place, name);
+    ] = numbers;
     let state = word(state, "state", STATES)?;
     let completed_at = completed_at.map(Timestamp::from_micros);
-    let value = bytes(3, "result")?;
+    let value = column::<Option<&[u8]>>(row, first + 1, "result")?;
     let result = result(tombstone, result_bytes.map(|_| value.unwrap_or_default()))?;
     let terminal = matches!(state, State::Completed | State::Failed);
     if result.is_some() != terminal || completed_at.is_some() != terminal {
         return Err(Unreadable("result"));
     }
     let number = |number: Option<u64>, name| number.ok_or(Unreadable(name));
-    let record = Record::new(
-        state,
-        Owner::from_bytes(array(bytes(1, "owner")?, "owner")?.ok_or(Unreadable("owner"))?),
-        Fence::new(number(fence, "fence")?),
-    )
-    .with_attempt(u32::try_from(number(attempt, "attempt")?).map_err(|_| Unreadable("attempt"))?)
-    .with_recovered(word(recovered, "recovered", [false, true])?)
-    .with_on_crash(word(on_crash, "on_crash", POLICIES)?)
-    .with_lease_until(Timestamp::from_micros(number(lease_until, "lease_until")?))
-    .with_retry_at(Timestamp::from_micros(number(retry_at, "retry_at")?))
-    .with_ttl(Duration::from_micros(number(ttl, "ttl")?))
-    .with_fingerprint(array(bytes(2, "fingerprint")?, "fingerprint")?.map(Fingerprint::from_bytes))
-    .with_result(result)
-    .with_steps(Vec::new())
-    .with_created_at(Timestamp::from_micros(number(created_at, "created_at")?))
-    .with_completed_at(completed_at)
-    .with_expires_at(expires_at.map(Timestamp::from_micros));
+    let fingerprint = fingerprint.map(|digits| bytes_of(digits, "fingerprint"));
+    let record =
+        Record::new(state, Owner::from_bytes(bytes_of(owner, "owner")?), Fence::new(number(fence, "fence")?))
+            .with_attempt(u32::try_from(number(attempt, "attempt")?).map_err(|_| Unreadable("attempt"))?)
+            .with_recovered(word(recovered, "recovered", [false, true])?)
+            .with_on_crash(word(on_crash, "on_crash", POLICIES)?)
+            .with_lease_until(Timestamp::from_micros(number(lease_until, "lease_until")?))
+            .with_retry_at(Timestamp::from_micros(number(retry_at, "retry_at")?))
+            .with_ttl(Duration::from_micros(number(ttl, "ttl")?))
+            .with_fingerprint(fingerprint.transpose()?.map(Fingerprint::from_bytes))
+            .with_result(result)
+            .with_steps(Vec::new())
+            .with_created_at(Timestamp::from_micros(number(created_at, "created_at")?))
+            .with_completed_at(completed_at)
+            .with_expires_at(expires_at.map(Timestamp::from_micros));
     let steps = usize::try_from(number(steps, "steps")?).map_err(|_| Unreadable("steps"))?;
     let is_large = result_bytes.is_some_and(|length| length > 0) && value.is_none();
     Ok(Row { record, steps, is_large, result_bytes })
@@ -187,10 +214,6 @@ pub(super) fn read(row: &MySqlRow, first: usize) -> Result<Row> {
 pub(super) fn step(row: &MySqlRow, index: usize) -> Result<RecordedStep> {
     let bytes = column::<Vec<u8>>(row, index, "step")?;
     step_bytes::decode(bytes.into()).ok_or(Unreadable("step"))
-}
-
-fn array<const N: usize>(bytes: Option<&[u8]>, name: &'static str) -> Result<Option<[u8; N]>> {
-    bytes.map(|bytes| <[u8; N]>::try_from(bytes).map_err(|_| Unreadable(name))).transpose()
 }
 
 fn result(tombstone: Option<u64>, value: Option<&[u8]>) -> Result<Option<StoredResult>> {
@@ -293,6 +316,14 @@ fn micros(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digits_are_bytes_and_nothing_else_is() {
+        assert_eq!(bytes_of(b"00Ff7a", "owner"), Ok([0, 255, 122]));
+        for digits in [&b"00Ff7"[..], b"00Ff7a00", b"00Fg7a", b"00+f7a"] {
+            assert_eq!(bytes_of::<3>(digits, "owner"), Err(Unreadable("owner")));
+        }
+    }
 
     #[test]
     fn the_words_of_a_column_lead_back_to_their_numbers() {

@@ -65,6 +65,7 @@ impl Statements {
         Self::record(&mut text);
         text.push(", ");
         text.push(NOW);
+        text.push(" t");
         self.of_keys(&mut text, [key].into_iter());
         text
     }
@@ -89,7 +90,7 @@ impl Statements {
 
     /// Adds the columns of a record.
     fn record(text: &mut impl Text) {
-        text.push(&format!("{RECORD}, IF(OCTET_LENGTH(result) <= {SMALL_RESULT}, result, NULL)"));
+        text.push(&format!("{RECORD}, IF(OCTET_LENGTH(result) <= {SMALL_RESULT}, result, NULL) v"));
     }
 
     /// Adds the rows of these keys.
