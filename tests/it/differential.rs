@@ -15,6 +15,9 @@ use idem::testing::seed;
 /// deleted that before.
 const KINDS: usize = 28;
 
+/// How long an operation may take: a disk that stands still for some seconds is no answer of a store.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// Panics if the histories did not produce every kind of answer.
 fn complete(answers: &Answers) {
     assert!(is_complete(answers), "{answers:#?}");
@@ -103,7 +106,7 @@ fn two_postgres_stores_on_one_table_answer_as_the_protocol_does() -> Result<(), 
     let server = idem_test_servers::Postgres::start();
     let url = server.url();
     let subject = || async move {
-        let open = || idem::PostgresStore::connect(&url);
+        let open = || idem::PostgresStore::builder(&url).operation_timeout(PATIENCE).connect();
         Subject::new(open().await.unwrap(), Profile::real_clock()).handle(open().await.unwrap())
     };
     complete(&differential::run(seed(), 20_000, subject)?);
@@ -117,7 +120,7 @@ fn two_postgres_stores_through_a_pooler_answer_as_the_protocol_does() -> Result<
         let pooler = idem_test_servers::PgBouncer::start(&mut server, mode, "");
         let url = pooler.url();
         let subject = || async move {
-            let open = || idem::PostgresStore::connect(&url);
+            let open = || idem::PostgresStore::builder(&url).operation_timeout(PATIENCE).connect();
             Subject::new(open().await.unwrap(), Profile::real_clock()).handle(open().await.unwrap())
         };
         complete(&differential::run(seed(), 8_000, subject)?);
@@ -130,14 +133,17 @@ fn two_mysql_stores_on_one_table_answer_as_the_protocol_does() -> Result<(), Vio
     let server = idem_test_servers::MariaDb::start();
     let url = server.url();
     let subject = || async move {
-        let open = || idem::MySqlStore::connect(&url);
+        let open = |prepares| {
+            let builder = idem::MySqlStore::builder(&url).operation_timeout(PATIENCE);
+            builder.prepared_statements(prepares).connect()
+        };
         let profile = Profile::real_clock().short(std::time::Duration::from_millis(200));
-        Subject::new(open().await.unwrap(), profile).handle(open().await.unwrap())
+        Subject::new(open(true).await.unwrap(), profile).handle(open(false).await.unwrap())
     };
     complete(&differential::run(seed(), 8_000, subject)?);
     Ok(())
 }
 
 async fn redis_store(redis: &idem_test_servers::Redis) -> idem::RedisStore {
-    idem::RedisStore::connect(redis.url()).await.unwrap()
+    idem::RedisStore::builder(redis.url()).operation_timeout(PATIENCE).connect().await.unwrap()
 }

@@ -11,8 +11,9 @@ use crate::text::{Prepared, Text};
 
 /// Before a statement that fails at once where another transaction has a row locked that it needs, or the table.
 const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR ";
-/// The condition that the statement is a transaction of its own: the session may come from a pooler.
-const IS_ONE: &str = " AND @@in_transaction = 0 AND @@autocommit = 1";
+/// The condition that the statement is a transaction of its own: the session may come from a pooler. Where statements do not commit by
+/// themselves, each is in one.
+const IS_ONE: &str = " AND @@in_transaction = 0";
 
 /// The statements of an exchange that changes one record.
 pub(crate) enum Alone {

@@ -13,10 +13,17 @@ use crate::support::{builder, claim, completion, grant, key, new_table, record, 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_other() {
+    for prepares in [true, false] {
+        delays_no_other(prepares).await;
+    }
+}
+
+async fn delays_no_other(prepares: bool) {
     let server = MariaDb::start();
     let time = Duration::from_secs(2);
     let store = MySqlStore::builder(&server.url())
         .table("locked")
+        .prepared_statements(prepares)
         .connections(1)
         .operation_timeout(time)
         .connect()
@@ -49,10 +56,17 @@ async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_oth
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_of_a_locked_record_is_answered_where_it_would_change_nothing() {
+    for prepares in [true, false] {
+        is_answered(prepares).await;
+    }
+}
+
+async fn is_answered(prepares: bool) {
     let server = MariaDb::start();
     let table = new_table();
     let open = || {
-        MySqlStore::builder(&server.url()).table(&table).operation_timeout(Duration::from_secs(1)).connect()
+        let builder = MySqlStore::builder(&server.url()).table(&table).prepared_statements(prepares);
+        builder.operation_timeout(Duration::from_secs(1)).connect()
     };
     let store = open().await.unwrap();
     record(&store, "done", "kept").await;
@@ -143,25 +157,35 @@ async fn the_rows_of_others_in_a_small_table_are_not_locked() {
         format!("SELECT * FROM {table} WHERE scope = 'mysql' AND `key` IN ('order 1', 'order 4') FOR UPDATE");
     other.execute(sqlx::AssertSqlSafe(lock)).await.unwrap();
     // All but the two locked records share one transaction, also those between the two.
-    let begin = Instant::now();
+    let transactions = || {
+        let begun =
+            "select variable_value from information_schema.global_status where variable_name = 'COM_BEGIN'";
+        server.sql(begun).parse::<u64>().unwrap()
+    };
+    let (begin, before) = (Instant::now(), transactions());
     let completions = [0, 2, 3, 5].map(|number: usize| {
         let (store, name, held) = (&store, &names[number], held[number]);
         async move { store.complete(&key(name), &completion(held, "done")).await.unwrap() }
     });
     assert_eq!(join_all(completions).await, vec![CompleteAnswer::Done; 4]);
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    // None was broken off by a locked row and begun again.
+    let begun = transactions() - before;
+    assert!(begun <= 2, "{begun}");
     other.rollback().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_waits_keeps_nobody_from_a_key_beside_it() {
-    waits_beside(MariaDb::start()).await;
+    waits_beside(MariaDb::start(), true).await;
+    waits_beside(MariaDb::start(), false).await;
     // Where a statement is no transaction of its own, a claim goes the long way.
-    waits_beside(MariaDb::with(&["--autocommit=0", "--innodb-flush-log-at-trx-commit=2"])).await;
+    let server = MariaDb::with(&["--autocommit=0", "--innodb-flush-log-at-trx-commit=2"]);
+    waits_beside(server, true).await;
 }
 
-async fn waits_beside(server: MariaDb) {
-    let store = builder(&server.url()).table("beside").connect().await.unwrap();
+async fn waits_beside(server: MariaDb, prepares: bool) {
+    let store = builder(&server.url()).table("beside").prepared_statements(prepares).connect().await.unwrap();
     grant(&store, "a").await;
     let pool = MySqlPool::connect(&server.url()).await.unwrap();
     let mut other = pool.begin().await.unwrap();
@@ -190,9 +214,16 @@ async fn waits_beside(server: MariaDb) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_of_a_new_key_locks_nothing_that_other_claims_need() {
+    for prepares in [true, false] {
+        locks_nothing(prepares).await;
+    }
+}
+
+async fn locks_nothing(prepares: bool) {
     let server = MariaDb::start();
     let store = builder(&server.url())
         .table("floor")
+        .prepared_statements(prepares)
         .operation_timeout(Duration::from_secs(4))
         .connect()
         .await
