@@ -84,9 +84,9 @@ async fn look(session: &mut Session, setting: &Setting, keys: &[&RecordKey]) -> 
         && session.prepares()
     {
         match session.run_prepared(setting.statements.look_at_one(key), Stage::Open).await {
-            Ok(answers) => return Ok(Looked { answers, place: 0, record: 0 }),
-            // The text tells whether it is the statement or that it is prepared.
-            Err(Failure::Refused(_)) => {}
+            Ok(answers) if !answers.rows(0).is_empty() => return Ok(Looked { answers, place: 0, record: 0 }),
+            // The text tells whether there is no record, and whether it is the statement or that it is prepared.
+            Ok(_) | Err(Failure::Refused(_)) => {}
             Err(failed) => return Err(failed),
         }
     }
@@ -142,7 +142,12 @@ fn length(result: &StoredResult) -> usize {
 
 /// Reads one record with its steps and its result.
 async fn whole(session: &mut Session, setting: &Setting, key: &RecordKey) -> Result<Whole, Failure> {
-    let found = session.run(setting.statements.look_at_all(key), Stage::Open).await?;
+    let found = session.run(setting.statements.look_at_all(key), Stage::Open).await;
+    if found.is_err() {
+        // Its transaction may be open, with a snapshot that grows old.
+        session.leave();
+    }
+    let found = found?;
     let clock = clock(&found, BEGINNING, setting).map_err(Unreadable::failure)?;
     let (row, steps) = (found.rows(BEGINNING + 1).first(), found.rows(BEGINNING + 2));
     let record = row.map(|row| rows::read(row, RECORD).and_then(|row| with_steps(row, steps)));

@@ -36,9 +36,9 @@ pub(super) const FENCE: usize = 2;
 /// What [`read`] expects of a row, but for the result: all in one column, as each column of an answer costs the server and the
 /// driver more than its value. `-` is none: to some SQL modes an empty string is NULL. After it comes the result, or nothing where it is
 /// not wanted.
-pub(super) const RECORD: &str = "CAST(CONCAT_WS(',', state, fence, attempt, recovered, on_crash, lease_until, retry_at, \
+pub(super) const RECORD: &str = "CAST(CONVERT(CONCAT_WS(',', state, fence, attempt, recovered, on_crash, lease_until, retry_at, \
      ttl, IFNULL(tombstone, '-'), created_at, IFNULL(completed_at, '-'), IFNULL(expires_at, '-'), steps, \
-     IFNULL(OCTET_LENGTH(result), '-'), HEX(owner), IFNULL(HEX(fingerprint), '-')) AS BINARY) r";
+     IFNULL(OCTET_LENGTH(result), '-'), HEX(owner), IFNULL(HEX(fingerprint), '-')) USING ascii) AS BINARY) r";
 /// The names of its numbers, which come first.
 const NUMBERS: [&str; 14] = [
     "state",
@@ -159,7 +159,8 @@ fn bytes_of<const N: usize>(digits: &[u8], name: &'static str) -> Result<[u8; N]
 
 /// The fence in the columns of [`RECORD`] that begin at `first`, also of a row that is no valid record.
 pub(super) fn fence(row: &MySqlRow, first: usize) -> Option<Fence> {
-    Words::read(row, first).ok()?.numbers[1].map(Fence::new)
+    let mut words = column::<&[u8]>(row, first, "fence").ok()?.split(|byte| *byte == b',');
+    str::from_utf8(words.nth(1)?).ok()?.parse().ok().map(Fence::new)
 }
 
 /// The record in the columns of [`RECORD`] that begin at `first`.

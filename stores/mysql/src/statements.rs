@@ -61,7 +61,8 @@ impl Statements {
         text
     }
 
-    /// Reads the row of one key, as [`look`](Self::look) does, without scope and key.
+    /// Reads the row of one key, as [`look`](Self::look) does, without scope and key. No row if the session is in a transaction, which may
+    /// have an older snapshot.
     pub(super) fn look_at_one(&self, key: &RecordKey) -> Prepared {
         let mut text = Prepared::default();
         text.push("SELECT ");
@@ -69,7 +70,9 @@ impl Statements {
         text.push(", ");
         text.push(NOW);
         text.push(" t");
-        self.of_keys(&mut text, [key].into_iter());
+        text.push(&format!(" FROM {} FORCE INDEX (PRIMARY) WHERE ", self.names.records));
+        text.is_key(key);
+        text.push(" AND @@in_transaction = 0 LIMIT 1");
         text
     }
 

@@ -29,6 +29,8 @@ mod number {
     pub(super) const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
     /// A commit that failed halfway, and errors that end a session or statement at any moment.
     pub(super) const UNKNOWN_AT_COMMIT: [u16; 5] = [1053, 1180, 1317, 1927, 3168];
+    /// Errors of a proxy, which may have lost its connection to the server: those of the client library, and `ProxySQL`'s own.
+    pub(super) const PROXY: [std::ops::RangeInclusive<u16>; 2] = [2_000..=2_999, 9_000..=9_999];
     /// A transaction is open that this store did not begin: another client has used the session.
     pub(super) const TRANSACTION_OPEN: u16 = 1568;
     /// Errors that end the session.
@@ -122,7 +124,7 @@ pub(crate) fn of_statement(error: &Error, stage: Stage) -> Failure {
 
 fn of_error(error: &MySqlDatabaseError, stage: Stage) -> Failure {
     let code = error.number();
-    if stage == Stage::Committing && number::UNKNOWN_AT_COMMIT.contains(&code) {
+    if stage == Stage::Committing && is_unknown_at_commit(code) {
         return Failure::Broken(StoreError::outcome_unknown(told(error)));
     }
     match code {
@@ -138,6 +140,10 @@ fn of_error(error: &MySqlDatabaseError, stage: Stage) -> Failure {
         code if number::SESSION_OVER.contains(&code) => Failure::Broken(refused(error)),
         _ => Failure::Refused(refused(error)),
     }
+}
+
+fn is_unknown_at_commit(code: u16) -> bool {
+    number::UNKNOWN_AT_COMMIT.contains(&code) || number::PROXY.iter().any(|range| range.contains(&code))
 }
 
 /// The error of an attempt to connect: nothing was sent that could have been applied.
@@ -206,4 +212,19 @@ pub(crate) fn late(time: Duration) -> Failure {
 /// The error of a record that another transaction has locked.
 pub(crate) fn locked() -> StoreError {
     StoreError::unavailable("another transaction has the record locked; try again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_that_lost_its_server_at_a_commit_does_not_know_the_outcome() {
+        for code in [1180, 2006, 2013, 2055, 9001] {
+            assert!(is_unknown_at_commit(code), "{code}");
+        }
+        for code in [1062, 1205, 1213, 1290, 3101, 4151] {
+            assert!(!is_unknown_at_commit(code), "{code}");
+        }
+    }
 }

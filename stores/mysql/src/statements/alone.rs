@@ -11,9 +11,10 @@ use crate::text::{Prepared, Text};
 
 /// Before a statement that fails at once where another transaction has a row locked that it needs, or the table.
 const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR ";
-/// The condition that the statement is a transaction of its own: the session may come from a pooler. Where statements do not commit by
-/// themselves, each is in one.
-const IS_ONE: &str = " AND @@in_transaction = 0";
+/// The condition that the statement is a transaction of its own, which where statements do not commit by themselves none is, and that a
+/// replica gets what it writes and not its text, in which this condition would fail. A proxy may have led it to another session than
+/// the one that was looked at.
+const IS_ONE: &str = " AND @@in_transaction = 0 AND @@binlog_format <> 'STATEMENT'";
 
 /// The statements of an exchange that changes one record.
 pub(crate) enum Alone {
@@ -128,11 +129,10 @@ mod tests {
     use crate::db::failure::Stage;
     use crate::db::identifier::Identifier;
     use crate::db::schema;
+    use crate::db::session::Session;
+    use crate::rows;
 
-    /// Another client of a pooler may have left it, and would roll back what was answered as done.
-    #[tokio::test]
-    async fn nothing_is_written_in_a_transaction_that_is_open() {
-        let server = MariaDb::start();
+    async fn opened(server: &MariaDb) -> (Session, Statements) {
         let source = Source::of_url(&server.url()).unwrap();
         let names = Names::new(
             &Identifier::database(&source.database().unwrap()),
@@ -141,12 +141,23 @@ mod tests {
         let (timeout, max_age) = (Duration::from_secs(10), Duration::from_secs(60));
         let mut session = Connector { source, timeout, max_age, prepares: true }.connect().await.unwrap();
         schema::prepare(&mut session, &names, false).await.unwrap();
-        let statements = Statements::new(names);
-        let key = RecordKey::new(Scope::new("orders").unwrap(), Key::new("1").unwrap());
+        assert!(session.prepares());
+        (session, Statements::new(names))
+    }
+
+    fn key() -> RecordKey {
+        RecordKey::new(Scope::new("orders").unwrap(), Key::new("1").unwrap())
+    }
+
+    /// Another client of a pooler may have left it so: it would roll back what was answered as done, or a replica would not have it.
+    #[tokio::test]
+    async fn nothing_is_written_in_a_session_that_is_not_as_it_was() {
+        let server = MariaDb::start();
+        let (mut session, statements) = opened(&server).await;
+        let key = key();
         let before = Record::new(State::InFlight, Owner::random(), Fence::new(7));
         let after = Record::new(State::Completed, before.owner, before.fence);
-        assert!(session.prepares());
-        for open in ["START TRANSACTION", "SET autocommit = 0"] {
+        for open in ["START TRANSACTION", "SET autocommit = 0", "SET binlog_format = 'STATEMENT'"] {
             session.run(open.to_owned(), Stage::Open).await.unwrap();
             for alone in [
                 statements.insert_alone(&key, &before, true),
@@ -156,7 +167,8 @@ mod tests {
                 let given = session.run_prepared(statement, Stage::Committing).await.unwrap();
                 assert_eq!(given.written(0), 0, "{open}");
             }
-            session.run("ROLLBACK; SET autocommit = 1".to_owned(), Stage::Open).await.unwrap();
+            let back = "ROLLBACK; SET autocommit = 1; SET binlog_format = 'ROW'".to_owned();
+            session.run(back, Stage::Open).await.unwrap();
         }
         let inserted = match statements.insert_alone(&key, &before, true) {
             Alone::Prepared(statement) => session.run_prepared(statement, Stage::Committing).await.unwrap(),
@@ -164,5 +176,28 @@ mod tests {
         };
         assert_eq!(inserted.written(0), 1);
         assert_eq!(server.sql("select count(*) from records"), "1");
+    }
+
+    #[tokio::test]
+    async fn a_record_is_read_in_every_character_set_and_not_from_an_old_snapshot() {
+        let server = MariaDb::start();
+        let (mut session, statements) = opened(&server).await;
+        let record = Record::new(State::InFlight, Owner::random(), Fence::new(7));
+        let Alone::Texts(text) = statements.insert_alone(&key(), &record, false) else { panic!("prepared") };
+        session.run(text, Stage::Committing).await.unwrap();
+        for charset in ["utf8mb4", "latin1", "utf16", "ucs2"] {
+            let set = format!("SET character_set_connection = {charset}, character_set_results = {charset}");
+            session.run(set, Stage::Open).await.unwrap();
+            let found = session.run(statements.look([key()].iter(), true), Stage::Open).await.unwrap();
+            let read = rows::read(&found.rows(1)[0], 2).unwrap();
+            assert_eq!((read.record.state, read.record.owner), (record.state, record.owner), "{charset}");
+            assert!(rows::fence(&found.rows(1)[0], 2).is_some_and(|fence| fence > record.fence));
+        }
+        session.run("SET NAMES utf8mb4; START TRANSACTION".to_owned(), Stage::Open).await.unwrap();
+        let found = session.run_prepared(statements.look_at_one(&key()), Stage::Open).await.unwrap();
+        assert!(found.rows(0).is_empty(), "it may be an old one");
+        session.roll_back().await;
+        let found = session.run_prepared(statements.look_at_one(&key()), Stage::Open).await.unwrap();
+        assert_eq!(rows::read(&found.rows(0)[0], 0).unwrap().record.owner, record.owner);
     }
 }
