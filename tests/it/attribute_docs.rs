@@ -81,6 +81,38 @@ fn the_tables_say_the_defaults_that_the_runtime_has() {
 }
 
 #[test]
+fn sentences_elsewhere_say_the_default_lease_that_the_runtime_has() {
+    let seconds = defaults::LEASE.as_secs();
+    for (place, text, says) in [
+        ("README.md", include_str!("../../README.md"), "the lease (SECONDS s, renewed"),
+        ("docs/attribute.md", PAGE, "keeps its claim (SECONDSs)"),
+        ("docs/http.md", include_str!("../../docs/http.md"), "until the lease (SECONDS s) is over"),
+        ("docs/messages.md", include_str!("../../docs/messages.md"), "may be all of its SECONDS s"),
+        ("docs/messages.md", include_str!("../../docs/messages.md"), "wait for their leases (SECONDS s)"),
+        ("docs/tutorial.md", include_str!("../../docs/tutorial.md"), "worker's lease (SECONDS s)"),
+        ("defaults", include_str!("../../idem-core/src/defaults.rs"), "keeps its claim: SECONDS seconds"),
+        (
+            "Operation::lease",
+            include_str!("../../idem-runtime/src/engine/operation.rs"),
+            "keeps its claim; SECONDS seconds unless set",
+        ),
+        (
+            "the HTTP layer's lease",
+            include_str!("../../idem-runtime/src/http/builder.rs"),
+            "stays claimed; SECONDS seconds unless set",
+        ),
+        (
+            "the client's policy",
+            include_str!("../../idem-client/src/policy.rs"),
+            "the default lease of SECONDS s",
+        ),
+    ] {
+        let says = says.replace("SECONDS", &seconds.to_string());
+        assert!(text.contains(&says), "{place} does not say \"{says}\"");
+    }
+}
+
+#[test]
 fn the_macro_checks_the_limits_that_the_runtime_has() {
     assert_eq!(limits::MAX_SCOPE_BYTES, MAX_SCOPE_BYTES);
     assert_eq!(limits::DEFAULT_LEASE, defaults::LEASE);
