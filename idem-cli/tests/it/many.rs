@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use idem::protocol::State;
-use idem::{OnCrash, Operation};
+use idem::{OnCrash, Operation, Store as _};
 use serde_json::json;
 
 use crate::idem_command::*;
