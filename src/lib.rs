@@ -1,7 +1,7 @@
 //! Makes async functions safe to call twice.
 //!
 //! One attribute makes a key from the arguments, claims it in a shared store, runs the body and records the result.
-//! Every duplicate, retry, redelivery and takeover after a crash gets that same result.
+//! After that, every duplicate, retry and redelivery gets the recorded result.
 //!
 //! ```
 //! # #[cfg(feature = "macros")]
