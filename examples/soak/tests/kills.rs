@@ -15,9 +15,12 @@ fn two_thousand_keys_over_eight_processes_with_random_kills_end_with_one_result_
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let report = ended.json();
     assert_eq!(report["violations"], 0);
-    for disturbance in ["timed_out", "failed", "not_due", "ended", "drained", "recorded_late"] {
-        assert!(report[disturbance].as_u64().unwrap() > 0, "no {disturbance}: {report}");
+    let count = |disturbance: &str| report[disturbance].as_u64().unwrap();
+    for disturbance in ["timed_out", "failed", "not_due", "ended", "drained"] {
+        assert!(count(disturbance) > 0, "no {disturbance}: {report}");
     }
+    // Of the results that an outage outlasted, only some are recorded before their workers are killed.
+    assert!(count("recorded_late") + count("unrecorded") > 0, "no result was late: {report}");
     assert!(report["kills"].as_u64().unwrap() > 10 && report["takeovers"].as_u64().unwrap() > 0, "{report}");
 }
 
