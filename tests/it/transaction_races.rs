@@ -98,7 +98,7 @@ async fn a_call_without_a_transaction_meets_one_that_is_open_as_in_flight_at_onc
             tokio::join!(bank.pay_plainly(order, Duration::ZERO), bank.pay_plainly(&another, Duration::ZERO));
         assert!(matches!(same, Err(Failure::Idem(idem::Error::InFlight { .. }))), "{same:?}");
         assert_eq!(other.unwrap(), 8);
-        assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
         tx.commit().await.unwrap();
         assert_eq!(bank.pay_plainly(order, Duration::ZERO).await.unwrap(), 7);
     }

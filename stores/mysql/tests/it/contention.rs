@@ -168,7 +168,7 @@ async fn the_rows_of_others_in_a_small_table_are_not_locked() {
         async move { store.complete(&key(name), &completion(held, "done")).await.unwrap() }
     });
     assert_eq!(join_all(completions).await, vec![CompleteAnswer::Done; 4]);
-    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
     // None was broken off by a locked row and begun again.
     let begun = transactions() - before;
     assert!(begun <= 2, "{begun}");
