@@ -15,7 +15,7 @@ use idem::testing::seed;
 /// deleted that before.
 const KINDS: usize = 28;
 
-/// How long an operation may take: a disk that stands still for some seconds is no answer of a store.
+/// How long an operation may take. A disk may stand still for some seconds, and the store then waits for it.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Panics if the histories did not produce every kind of answer.

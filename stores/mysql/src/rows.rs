@@ -157,7 +157,7 @@ fn bytes_of<const N: usize>(digits: &[u8], name: &'static str) -> Result<[u8; N]
     Ok(bytes)
 }
 
-/// The fence in the columns of [`RECORD`] that begin at `first`, also of a row that is no valid record.
+/// The fence in the columns of [`RECORD`] that begin at `first`. The rest of the row need not be valid.
 pub(super) fn fence(row: &MySqlRow, first: usize) -> Option<Fence> {
     let mut words = column::<&[u8]>(row, first, "fence").ok()?.split(|byte| *byte == b',');
     str::from_utf8(words.nth(1)?).ok()?.parse().ok().map(Fence::new)

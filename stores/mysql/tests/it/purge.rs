@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
 use idem_runtime::protocol::{Claim, ClaimAnswer, Owner, RecordStep, RecordedStep, StoredResult};
-use idem_test_servers::MariaDb;
+use idem_test_servers::{MariaDb, until};
 use sqlx::{Executor as _, MySqlPool};
 
 use crate::support::{builder, grant, key, run};
@@ -193,24 +193,21 @@ async fn steps_left_over_from_a_record_that_was_deleted_by_hand_are_replaced() {
 /// A claim reads the floor of fences, and then inserts: a record that is purged in between must be below its fence.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_beside_a_purge_gets_a_fence_above_what_is_purged() {
-    for prepares in [true, false] {
-        // Under others, insertions lock what they select.
-        let server =
-            MariaDb::with(&["--transaction-isolation=READ-COMMITTED", "--innodb-flush-log-at-trx-commit=2"]);
-        let store =
-            builder(&server.url()).table("beside").prepared_statements(prepares).connect().await.unwrap();
-        let (_, held) = grant(&store, "order").await;
-        let ahead = held.fence.get() + (1 << 40);
-        run(&server, &format!("update beside set fence = {ahead}, expires_at = 1"));
-        run(&server, "create trigger wait before insert on beside for each row set @waited = sleep(0.7)");
-        let claiming = tokio::spawn({
-            let store = store.clone();
-            async move { grant(&store, "order").await }
-        });
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        // In texts, the claim sees the record, and has locked it by now.
-        assert_eq!(store.purge(10).await.unwrap(), usize::from(prepares));
-        let (_, next) = claiming.await.unwrap();
-        assert!(next.fence.get() > ahead, "{prepares}: {next:?}, {ahead}");
-    }
+    // Under others, insertions lock what they select.
+    let server =
+        MariaDb::with(&["--transaction-isolation=READ-COMMITTED", "--innodb-flush-log-at-trx-commit=2"]);
+    let store = builder(&server.url()).table("beside").connect().await.unwrap();
+    let (_, held) = grant(&store, "order").await;
+    let ahead = held.fence.get() + (1 << 40);
+    run(&server, &format!("update beside set fence = {ahead}, expires_at = 1"));
+    run(&server, "create trigger wait before insert on beside for each row set @waited = sleep(2)");
+    let claiming = tokio::spawn({
+        let store = store.clone();
+        async move { grant(&store, "order").await }
+    });
+    let waits = "select count(*) from information_schema.processlist where state = 'User sleep'";
+    tokio::task::block_in_place(|| until("the claim has read the floor", || server.sql(waits) == "1"));
+    assert_eq!(store.purge(10).await.unwrap(), 1);
+    let (_, next) = claiming.await.unwrap();
+    assert!(next.fence.get() > ahead, "{next:?}, {ahead}");
 }
