@@ -3,7 +3,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
 
-use super::operation::Ticket;
+use super::operation::{Op, Ticket};
+use idem_core::protocol::Request;
 use idem_core::{RecordKey, StoreError};
 
 /// The largest batch, in operations.
@@ -14,9 +15,11 @@ const FEW: usize = 8;
 /// How many batches of a class may be in flight when there are `FEW` operations or more.
 const ABREAST: usize = 2;
 
-/// Whether an operation changes records or only reads them.
+/// What kinds of operations go together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
+    Completions,
+    /// Other changes of records.
     Changes,
     Reads,
 }
@@ -31,6 +34,7 @@ struct Lane {
 
 #[derive(Default)]
 pub(super) struct Backlog {
+    completions: Lane,
     changes: Lane,
     reads: Lane,
     /// The keys whose records a batch of this process changes now. Other operations on them wait here instead of for a row lock.
@@ -43,20 +47,25 @@ pub(super) struct Backlog {
 impl Backlog {
     fn lane(&mut self, class: Class) -> &mut Lane {
         match class {
+            Class::Completions => &mut self.completions,
             Class::Changes => &mut self.changes,
             Class::Reads => &mut self.reads,
         }
     }
 
     pub(super) fn push(&mut self, ticket: Ticket) {
-        let class = if ticket.asked.is_read() { Class::Reads } else { Class::Changes };
+        let class = match ticket.asked.op {
+            Op::Get => Class::Reads,
+            Op::Apply(Request::Complete(_)) => Class::Completions,
+            _ => Class::Changes,
+        };
         self.lane(class).waiting.push_back(ticket);
     }
 
     /// Takes the next batch: operations of one class, with at most this many bytes of statements.
     pub(super) fn take(&mut self, most_bytes: usize) -> Option<(Class, Vec<Ticket>)> {
         // Reads first: they do not wait for the disk, so they are short.
-        for class in [Class::Reads, Class::Changes] {
+        for class in [Class::Reads, Class::Completions, Class::Changes] {
             if !self.lane(class).lets_go() {
                 continue;
             }
@@ -91,7 +100,7 @@ impl Backlog {
                 left.push_back(ticket);
                 break;
             }
-            let is_taken = class == Class::Changes && self.taken.contains(&ticket.asked.key);
+            let is_taken = class != Class::Reads && self.taken.contains(&ticket.asked.key);
             if is_taken {
                 left.push_back(ticket);
             } else {
@@ -102,7 +111,7 @@ impl Backlog {
         }
         left.append(&mut waiting);
         self.lane(class).waiting = left;
-        if class == Class::Changes {
+        if class != Class::Reads {
             self.taken.extend(keys);
         }
         tickets
@@ -113,7 +122,7 @@ impl Backlog {
         let lane = self.lane(class);
         lane.batches -= 1;
         lane.tickets -= count;
-        if class == Class::Changes {
+        if class != Class::Reads {
             for key in keys {
                 self.taken.remove(key);
             }
@@ -122,12 +131,12 @@ impl Backlog {
 
     /// Whether a worker would find work. It may not: all waiting operations may be on taken keys.
     pub(super) fn has_work(&self) -> bool {
-        [&self.changes, &self.reads].into_iter().any(|lane| !lane.waiting.is_empty() && lane.lets_go())
+        [&self.completions, &self.changes, &self.reads].into_iter().any(|lane| !lane.waiting.is_empty() && lane.lets_go())
     }
 
     /// Takes all waiting operations, when no worker is left to run them.
     pub(super) fn abandon(&mut self) -> Vec<Ticket> {
-        [Class::Changes, Class::Reads]
+        [Class::Completions, Class::Changes, Class::Reads]
             .into_iter()
             .flat_map(|class| std::mem::take(&mut self.lane(class).waiting))
             .collect()
@@ -157,7 +166,8 @@ mod tests {
         let key = RecordKey::new(Scope::new("waiting").unwrap(), Key::new(name).unwrap());
         let (reply, answered) = oneshot::channel();
         let deadline = Instant::now() + Duration::from_secs(60);
-        backlog.push(Ticket { asked: Arc::new(Operation { key, op }), deadline, reply });
+        let asked = Arc::new(Operation { key, op });
+        backlog.push(Ticket { asked, is_long: false, deadline, reply });
         answered
     }
 

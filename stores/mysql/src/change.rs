@@ -2,6 +2,7 @@
 //! writes.
 
 mod entry;
+mod lot;
 mod short;
 
 use std::collections::{BTreeMap, HashMap};
@@ -26,18 +27,23 @@ use idem_core::{RecordKey, StoreError};
 /// `retry_after` of a duplicate while a caller's transaction has the key. When that ends is unknown.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Answers a batch, in its order. Either all its changes are committed, or none.
+/// Answers a batch, in its order. Either all changes that it answers are committed, or none. What it does not answer goes the long way.
 pub(super) async fn apply(
     session: &mut Session,
     setting: &Setting,
     tickets: &[Ticket],
 ) -> Result<operation::Answers, Failure> {
     if let [ticket] = tickets
-        && session.commits_each()
-        && let Some(short) = Short::of(setting, ticket, session.prepares())
-        && let Some(answer) = short.run(session).await?
+        && !ticket.is_long
+        && let Some(answer) = alone(session, setting, &ticket.asked).await?
     {
         return Ok(vec![Some(answer)]);
+    }
+    if session.prepares() && tickets.len() > 1 {
+        let answers = lot::run(session, setting, tickets).await?;
+        if answers.iter().any(Option::is_some) {
+            return Ok(answers);
+        }
     }
     let done = transact(session, setting, tickets).await;
     if done.is_err() {
@@ -59,6 +65,21 @@ pub(super) async fn apply(
         }
     }
     Ok(answers)
+}
+
+/// Runs an operation as one exchange that holds no lock after it. `None` if it changed nothing, or cannot be run like that.
+pub(super) async fn alone(
+    session: &mut Session,
+    setting: &Setting,
+    asked: &Operation,
+) -> Result<Judged, Failure> {
+    if !session.commits_each() {
+        return Ok(None);
+    }
+    match Short::of(setting, asked, session.prepares()) {
+        Some(short) => short.run(session).await,
+        None => Ok(None),
+    }
 }
 
 type Judged = Option<Result<Answer, StoreError>>;

@@ -9,6 +9,7 @@
 
 mod backlog;
 mod builder;
+mod callers;
 mod change;
 mod clock;
 mod db;

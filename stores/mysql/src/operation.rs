@@ -52,6 +52,11 @@ impl Operation {
         matches!(self.op, Op::Get)
     }
 
+    /// Whether one exchange can settle it that leaves no lock behind.
+    pub(super) const fn may_be_alone(&self) -> bool {
+        matches!(self.op, Op::Get | Op::Apply(Request::Claim(_) | Request::Complete(_)))
+    }
+
     /// About how many bytes it adds to statements.
     pub(super) fn weight(&self) -> usize {
         let name = self.key.scope().as_str().len() + self.key.key().as_str().len();
@@ -70,6 +75,8 @@ impl Operation {
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) asked: Arc<Operation>,
+    /// Whether it goes the long way: locked, judged and written in one transaction. The short ways were tried, and did not settle it.
+    pub(super) is_long: bool,
     /// The latest time at which it may begin. Not by the runtime's clock, which a test may pause.
     pub(super) deadline: Instant,
     pub(super) reply: oneshot::Sender<Result<Answer, StoreError>>,

@@ -1,8 +1,8 @@
 //! Passes operations from callers to workers, each of which has a connection. `backlog` holds the operations that wait.
 //!
 //! Operations that wait at the same moment share a batch: a free worker takes all of them. An operation that comes alone
-//! finds an idle worker and is not delayed. Workers live in the stores' own runtime: in the caller's, a body that blocks
-//! its thread would hold up the renewal of its own lease (decision 0005).
+//! is run in the caller's runtime, if it can be (`callers`), or finds an idle worker and is not delayed. Workers live in the stores' own
+//! runtime: in the caller's, a body that blocks its thread would hold up the renewal of its own lease (decision 0005).
 
 mod worker;
 
@@ -14,6 +14,7 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::backlog::{Backlog, Class};
+use super::callers::{Alone, Callers};
 use super::operation::{Answer, Operation, Ticket};
 use super::setting::Setting;
 use idem_core::support::own_runtime::own_runtime;
@@ -26,11 +27,14 @@ const IDLE: Duration = Duration::from_secs(60);
 pub(super) struct Queue {
     backlog: Mutex<Backlog>,
     wake: Notify,
-    setting: Setting,
+    setting: Arc<Setting>,
 }
 
 /// The store's hold on its queue: when the last handle is dropped, the workers end.
-pub(super) struct Queues(Arc<Queue>);
+pub(super) struct Queues {
+    queue: Arc<Queue>,
+    callers: Arc<Callers>,
+}
 
 /// The operations that a worker runs together.
 pub(super) struct Batch {
@@ -56,39 +60,50 @@ impl Drop for Travel {
 
 impl Queues {
     pub(super) fn new(setting: Setting) -> Self {
-        let (backlog, wake) = (Mutex::default(), Notify::new());
-        Self(Arc::new(Queue { backlog, wake, setting }))
+        let (backlog, wake, setting) = (Mutex::default(), Notify::new(), Arc::new(setting));
+        let callers = Callers::new(setting.clone());
+        Self { queue: Arc::new(Queue { backlog, wake, setting }), callers }
     }
 
     pub(super) fn setting(&self) -> &Setting {
-        &self.0.setting
+        &self.queue.setting
     }
 
     /// Runs an operation once.
     pub(super) async fn ask(&self, asked: Arc<Operation>) -> Result<Answer, StoreError> {
+        let under_way = self.callers.count();
+        let is_long = match under_way.alone(&asked).await {
+            Alone::Settled(answer) => return answer,
+            Alone::Unsettled => true,
+            Alone::NotTried => false,
+        };
         own_runtime()?;
-        match self.submit(asked).await {
+        match self.submit(asked, is_long).await {
             Ok(answer) => answer,
             Err(_) => Err(StoreError::outcome_unknown("the work on it was broken off")),
         }
     }
 
-    fn submit(&self, asked: Arc<Operation>) -> oneshot::Receiver<Result<Answer, StoreError>> {
+    fn submit(
+        &self,
+        asked: Arc<Operation>,
+        is_long: bool,
+    ) -> oneshot::Receiver<Result<Answer, StoreError>> {
         let (reply, answered) = oneshot::channel();
         let deadline = Instant::now() + self.setting().connector.timeout;
-        let mut backlog = self.0.lock();
-        backlog.push(Ticket { asked, deadline, reply });
-        self.0.call(backlog);
+        let mut backlog = self.queue.lock();
+        backlog.push(Ticket { asked, is_long, deadline, reply });
+        self.queue.call(backlog);
         answered
     }
 }
 
 impl Drop for Queues {
     fn drop(&mut self) {
-        self.0.lock().closed = true;
-        self.0.wake.notify_waiters();
+        self.queue.lock().closed = true;
+        self.queue.wake.notify_waiters();
         // Leaves a permit for a worker that is about to wait.
-        self.0.wake.notify_one();
+        self.queue.wake.notify_one();
     }
 }
 

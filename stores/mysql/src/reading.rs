@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sqlx::mysql::MySqlRow;
 
 use super::clock::{Clock, clock};
-use super::operation::{self, Answer, Ticket};
+use super::operation::{self, Answer, Operation};
 use super::rows::{self, Row, Unreadable, column};
 use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
@@ -23,20 +23,19 @@ pub(super) fn name(row: &MySqlRow) -> Result<(&[u8], &[u8]), Unreadable> {
     Ok((column(row, 0, "scope")?, column(row, 1, "key")?))
 }
 
-/// Answers reads, in the order of the tickets.
+/// Answers reads, in their order.
 pub(super) async fn get(
     session: &mut Session,
     setting: &Setting,
-    tickets: &[Ticket],
+    asked: &[&Operation],
 ) -> Result<operation::Answers, Failure> {
-    let mut keys: Vec<&RecordKey> = tickets.iter().map(|ticket| &ticket.asked.key).collect();
+    let mut keys: Vec<&RecordKey> = asked.iter().map(|asked| &asked.key).collect();
     keys.sort_by_key(|key| (key.scope().as_str(), key.key().as_str()));
     keys.dedup();
     let found = look(session, setting, &keys).await?;
     let mut rest = Rest::default();
-    let mut answers = Vec::with_capacity(tickets.len());
-    for ticket in tickets {
-        let key = &ticket.asked.key;
+    let mut answers = Vec::with_capacity(asked.len());
+    for Operation { key, .. } in asked {
         let read = match found.row(key).map(|row| record_and_time(row, found.record)).transpose() {
             Ok(Some((row, _))) if row.is_large || row.steps > 0 => {
                 let whole = rest.read(session, setting, key).await?;
@@ -86,6 +85,16 @@ async fn look(session: &mut Session, setting: &Setting, keys: &[&RecordKey]) -> 
         match session.run_prepared(setting.statements.look_at_one(key), Stage::Open).await {
             Ok(answers) if !answers.rows(0).is_empty() => return Ok(Looked { answers, place: 0, record: 0 }),
             // The same read as text finds out whether there is no record, or whether the statement only cannot be prepared.
+            Ok(_) | Err(Failure::Refused(_)) => {}
+            Err(failed) => return Err(failed),
+        }
+    }
+    let is_one_scope = keys.iter().all(|key| key.scope() == keys[0].scope());
+    if keys.len() > 1 && is_one_scope && session.prepares() {
+        match session.run_prepared(setting.statements.look_at_lot(keys), Stage::Open).await {
+            Ok(answers) if !answers.rows(0).is_empty() => {
+                return Ok(Looked { answers, place: 0, record: RECORD });
+            }
             Ok(_) | Err(Failure::Refused(_)) => {}
             Err(failed) => return Err(failed),
         }

@@ -71,6 +71,13 @@ pub(super) struct Prepared {
     pub(super) is_broken: bool,
 }
 
+impl Prepared {
+    pub(super) fn null(&mut self) {
+        self.text.push('?');
+        self.is_broken |= self.values.add(None::<&[u8]>).is_err();
+    }
+}
+
 impl Text for Prepared {
     fn push(&mut self, text: &str) {
         self.text.push_str(text);

@@ -6,7 +6,7 @@
 use super::Judged;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::Session;
-use crate::operation::{Answer, Op, Ticket};
+use crate::operation::{Answer, Op, Operation};
 use crate::rows::BLANK_CLOCK;
 use crate::setting::Setting;
 use crate::statements::{Alone, large_result};
@@ -27,9 +27,9 @@ enum Done {
 
 impl Short {
     /// `None` if it is another operation, has steps that must be deleted, or a result that does not fit in a statement's text.
-    pub(super) fn of(setting: &Setting, ticket: &Ticket, prepares: bool) -> Option<Self> {
-        let (key, statements) = (&ticket.asked.key, &setting.statements);
-        let Op::Apply(request) = &ticket.asked.op else { return None };
+    pub(super) fn of(setting: &Setting, asked: &Operation, prepares: bool) -> Option<Self> {
+        let (key, statements) = (&asked.key, &setting.statements);
+        let Op::Apply(request) = &asked.op else { return None };
         match request {
             Request::Claim(claim) => {
                 let Transition { write, answer, .. } =

@@ -19,8 +19,9 @@ use super::session::Session;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 
-/// How many statements stay prepared in a session at most: a read, and claims and completions in their usual forms.
-const MOST_PREPARED: usize = 16;
+/// How many statements stay prepared in a session at most: a read, claims and completions in their usual forms, and each of the three for
+/// some numbers of rows.
+const MOST_PREPARED: usize = 32;
 
 type Refresh = Arc<
     dyn Fn(MySqlConnectOptions) -> BoxFuture<'static, Result<MySqlConnectOptions, StoreError>> + Send + Sync,

@@ -129,7 +129,7 @@ fn settle(tickets: Vec<Ticket>, answers: Answers) -> Vec<Ticket> {
         match answer {
             Some(answer) => ticket.answer(answer),
             None if ticket.deadline <= now => ticket.answer(Err(late_by_others())),
-            None => left.push(ticket),
+            None => left.push(Ticket { is_long: true, ..ticket }),
         }
     }
     left
@@ -144,8 +144,11 @@ async fn attempt(
 ) -> Result<Answers, Failure> {
     let mut open = open(setting, session).await?;
     let done = match class {
-        Class::Changes => in_time(setting, change::apply(&mut open, setting, tickets)).await,
-        Class::Reads => in_time(setting, reading::get(&mut open, setting, tickets)).await,
+        Class::Completions | Class::Changes => in_time(setting, change::apply(&mut open, setting, tickets)).await,
+        Class::Reads => {
+            let asked: Vec<_> = tickets.iter().map(|ticket| &*ticket.asked).collect();
+            in_time(setting, reading::get(&mut open, setting, &asked)).await
+        }
     };
     *session = setting.connector.kept(open).await;
     done
