@@ -5,15 +5,16 @@
 //! exchanges: a body that blocks its thread would hold up other processes. Whatever this does not settle goes the way of the queue.
 
 use std::collections::HashMap;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Either, select};
 use tokio::runtime::{Handle, Id};
-use tokio::time::{sleep, timeout};
+use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use super::change;
 use super::operation::{Answer, Operation};
@@ -43,9 +44,9 @@ pub(super) struct Callers {
 
 /// What a runtime has.
 enum Place {
-    /// Its connection is in use, or is being opened.
-    Taken,
-    Free { session: Session, runtime: Handle, since: Instant },
+    /// Its connection is being opened, or is in use since this instant. What uses it is told when that takes too long.
+    Taken { since: Instant, late: Arc<Notify> },
+    Free { session: Session, since: Instant },
     /// None before this instant.
     Shut(Instant),
 }
@@ -75,12 +76,13 @@ struct Taken {
     callers: Arc<Callers>,
     runtime: Handle,
     session: Option<Session>,
+    late: Arc<Notify>,
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
         let place = match self.session.take().filter(Session::is_usable) {
-            Some(session) => Place::Free { session, runtime: self.runtime.clone(), since: Instant::now() },
+            Some(session) => Place::Free { session, since: Instant::now() },
             None => Place::Shut(Instant::now() + PAUSE),
         };
         self.callers.places().insert(self.runtime.id(), place);
@@ -95,6 +97,11 @@ impl Callers {
 
     fn places(&self) -> MutexGuard<'_, HashMap<Id, Place>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often to look at the places.
+    fn tick(&self) -> Duration {
+        (self.setting.connector.timeout / 4).min(self.idle / 2).max(Duration::from_millis(1))
     }
 
     /// Counts an operation until it has its answer.
@@ -112,26 +119,26 @@ impl Callers {
         let mut places = self.places();
         let is_full = places.len() >= MOST;
         let session = match places.get_mut(&runtime.id()) {
-            Some(Place::Taken) => return None,
+            Some(Place::Taken { .. }) => return None,
             Some(Place::Shut(until)) if Instant::now() < *until => return None,
             Some(Place::Shut(_)) => None,
-            Some(place) => match std::mem::replace(place, Place::Taken) {
+            None if is_full => return None,
+            Some(place) => match std::mem::replace(place, Place::Shut(Instant::now())) {
                 Place::Free { session, .. } => Some(session),
                 _ => None,
             },
-            None if is_full => return None,
             None => None,
         };
-        if session.is_some() {
-            drop(places);
-            return Some(Taken { callers: self.clone(), runtime, session });
-        }
         if places.is_empty() {
-            own_runtime().ok()?.spawn(close_idle(Arc::downgrade(self), self.idle));
+            own_runtime().ok()?.spawn(watch_over(Arc::downgrade(self)));
         }
-        places.insert(runtime.id(), Place::Taken);
+        let (since, late) = (Instant::now(), Arc::new(Notify::new()));
+        places.insert(runtime.id(), Place::Taken { since, late: late.clone() });
         drop(places);
-        let mut taken = Taken { callers: self.clone(), runtime: runtime.clone(), session: None };
+        let mut taken = Taken { callers: self.clone(), runtime: runtime.clone(), session, late };
+        if taken.session.is_some() {
+            return Some(taken);
+        }
         runtime.spawn(async move {
             taken.session = taken.callers.setting.connector.connect().await.ok();
             drop(taken);
@@ -155,15 +162,18 @@ async fn exchange(mut taken: Taken, asked: Arc<Operation>) -> Alone {
     let callers = taken.callers.clone();
     let Some(mut session) = taken.session.take() else { return Alone::NotTried };
     let setting = &callers.setting;
-    let time = setting.connector.timeout;
-    let done = timeout(time, async {
+    let work = async {
         if asked.is_read() {
             let mut answers = reading::get(&mut session, setting, &[&asked]).await?;
             return Ok(answers.pop().flatten());
         }
         change::alone(&mut session, setting, &asked).await
-    });
-    let done = done.await.unwrap_or_else(|_| Err(failure::late(time)));
+    };
+    // By no timer of the caller's runtime, where a test may have paused them.
+    let done = match select(pin!(work), pin!(taken.late.clone().notified_owned())).await {
+        Either::Left((done, _)) => done,
+        Either::Right(_) => Err(failure::late(setting.connector.timeout)),
+    };
     taken.session = setting.connector.kept(session).await;
     match done {
         Ok(Some(answer)) => Alone::Settled(answer),
@@ -203,34 +213,42 @@ impl Drop for GoesOn {
     }
 }
 
-/// Closes connections that were not used for some time.
-async fn close_idle(callers: Weak<Callers>, idle: Duration) {
+/// Tells those who use a connection for too long, and closes connections that were not used for some time.
+async fn watch_over(callers: Weak<Callers>) {
     loop {
-        sleep(idle / 2).await;
+        let Some(tick) = callers.upgrade().map(|callers| callers.tick()) else { return };
+        sleep(tick).await;
         let Some(callers) = callers.upgrade() else { return };
-        let now = Instant::now();
+        let (now, time) = (Instant::now(), callers.setting.connector.timeout);
         let mut places = callers.places();
-        let old: Vec<Place> = places
-            .extract_if(|_, place| match place {
-                Place::Taken => false,
-                Place::Free { since, .. } => now.duration_since(*since) >= idle,
-                Place::Shut(until) => *until <= now,
-            })
-            .map(|(_, place)| place)
-            .collect();
+        let mut old = Vec::new();
+        places.retain(|_, place| {
+            match place {
+                Place::Taken { since, late } if now.duration_since(*since) >= time => late.notify_one(),
+                Place::Free { since, .. } if now.duration_since(*since) >= callers.idle => {
+                    old.push(std::mem::replace(place, Place::Shut(now)));
+                    return false;
+                }
+                Place::Shut(until) => return now < *until,
+                Place::Taken { .. } | Place::Free { .. } => {}
+            }
+            true
+        });
         let is_empty = places.is_empty();
         drop(places);
-        close(old, callers.setting.connector.timeout);
+        close(old, time);
         if is_empty {
             return;
         }
     }
 }
 
+/// Closes them from the stores' own runtime: nobody may drive the one they belong to. To say goodbye takes no waiting.
 fn close(places: impl IntoIterator<Item = Place>, time: Duration) {
+    let Ok(own) = own_runtime() else { return };
     for place in places {
-        if let Place::Free { session, runtime, .. } = place {
-            runtime.spawn(session.close(time));
+        if let Place::Free { session, .. } = place {
+            own.spawn(session.close(time));
         }
     }
 }
@@ -239,5 +257,115 @@ impl Drop for Callers {
     fn drop(&mut self) {
         let places = self.places.get_mut().unwrap_or_else(PoisonError::into_inner);
         close(places.drain().map(|(_, place)| place), self.setting.connector.timeout);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use idem_core::support::hints::Hints;
+    use idem_core::{Key, RecordKey, Scope};
+    use idem_test_servers::{MariaDb, until};
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+    use crate::db::connector::{Connector, Source};
+    use crate::db::identifier::Identifier;
+    use crate::db::schema;
+    use crate::layout::Names;
+    use crate::operation::Op;
+    use crate::statements::Statements;
+
+    /// How many sessions the server has beside the one that asks.
+    const SESSIONS: &str =
+        "select count(*) from information_schema.processlist where user = 'root' and id <> connection_id()";
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    fn callers(server: &MariaDb, idle: Duration) -> Arc<Callers> {
+        let source = Source::of_url(&server.url()).unwrap();
+        let names = Names::new(
+            &Identifier::database(&source.database().unwrap()),
+            &Identifier::table("records").unwrap(),
+        );
+        let (timeout, max_age) = (Duration::from_secs(1), Duration::from_secs(60));
+        let connector = Connector { source, timeout, max_age, prepares: true };
+        runtime().block_on(async {
+            let mut session = connector.connect().await.unwrap();
+            schema::prepare(&mut session, &names, false).await.unwrap();
+            session.close(timeout).await;
+        });
+        let setting = Arc::new(Setting {
+            connector,
+            statements: Arc::new(Statements::new(names)),
+            stepped: Hints::new(),
+            connections: 1,
+            most_bytes: 1 << 20,
+            has_transactions: Default::default(),
+        });
+        Arc::new(Callers { setting, places: Mutex::default(), under_way: AtomicUsize::new(0), idle })
+    }
+
+    async fn read(callers: &Arc<Callers>) -> Alone {
+        let key = RecordKey::new(Scope::new("orders").unwrap(), Key::new("1").unwrap());
+        callers.count().alone(&Arc::new(Operation { key, op: Op::Get })).await
+    }
+
+    /// Reads until the connection of the current runtime is there.
+    async fn settled(callers: &Arc<Callers>) {
+        for _ in 0..1_000 {
+            match read(callers).await {
+                Alone::Settled(answer) => return drop(answer.unwrap()),
+                Alone::NotTried => sleep(Duration::from_millis(5)).await,
+                Alone::Unsettled => panic!("a read is settled"),
+            }
+        }
+        panic!("there is no connection");
+    }
+
+    #[test]
+    fn connections_without_work_are_closed_those_of_runtimes_that_ended_too() {
+        let server = MariaDb::start();
+        let callers = callers(&server, Duration::from_millis(500));
+        let (first, second) = (runtime(), runtime());
+        first.block_on(settled(&callers));
+        second.block_on(settled(&callers));
+        assert_eq!(server.sql(SESSIONS), "2");
+        drop(first);
+        until("both are closed", || server.sql(SESSIONS) == "0");
+        assert!(callers.places().is_empty());
+        second.block_on(settled(&callers));
+    }
+
+    #[test]
+    fn with_more_than_a_few_under_way_nothing_is_run_alone() {
+        let server = MariaDb::start();
+        let callers = callers(&server, IDLE);
+        let runtime = runtime();
+        runtime.block_on(settled(&callers));
+        let others: Vec<_> = (0..FEW).map(|_| callers.count()).collect();
+        assert!(matches!(runtime.block_on(read(&callers)), Alone::NotTried));
+        drop(others);
+        assert!(matches!(runtime.block_on(read(&callers)), Alone::Settled(_)));
+    }
+
+    #[test]
+    fn an_answer_that_does_not_come_is_given_up_on_a_clock_that_no_test_pauses() {
+        let mut server = MariaDb::start();
+        let callers = callers(&server, IDLE);
+        runtime().block_on(async {
+            settled(&callers).await;
+            tokio::time::pause();
+            assert!(matches!(read(&callers).await, Alone::Settled(Ok(_))), "nothing is late");
+            server.server().signal("-STOP");
+            let begin = Instant::now();
+            let Alone::Settled(Err(error)) = read(&callers).await else { panic!("it had an answer") };
+            assert!(error.is_transient(), "{error}");
+            let took = begin.elapsed();
+            assert!(Duration::from_secs(1) <= took && took < Duration::from_secs(5), "{took:?}");
+            server.server().signal("-CONT");
+            assert!(matches!(read(&callers).await, Alone::NotTried), "the connection is in an unknown state");
+        });
     }
 }

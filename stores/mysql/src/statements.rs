@@ -4,6 +4,8 @@
 
 mod alone;
 mod lots;
+#[cfg(test)]
+mod test_session;
 mod upkeep;
 
 use bytes::Bytes;

@@ -118,35 +118,16 @@ impl Statements {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use idem_core::protocol::{Fence, Owner, State};
-    use idem_core::{Key, Scope};
     use idem_test_servers::MariaDb;
 
+    use super::super::test_session::{key_of, opened};
     use super::*;
-    use crate::db::connector::{Connector, Source};
     use crate::db::failure::Stage;
-    use crate::db::identifier::Identifier;
-    use crate::db::schema;
-    use crate::db::session::Session;
     use crate::rows;
 
-    async fn opened(server: &MariaDb) -> (Session, Statements) {
-        let source = Source::of_url(&server.url()).unwrap();
-        let names = Names::new(
-            &Identifier::database(&source.database().unwrap()),
-            &Identifier::table("records").unwrap(),
-        );
-        let (timeout, max_age) = (Duration::from_secs(10), Duration::from_secs(60));
-        let mut session = Connector { source, timeout, max_age, prepares: true }.connect().await.unwrap();
-        schema::prepare(&mut session, &names, false).await.unwrap();
-        assert!(session.prepares());
-        (session, Statements::new(names))
-    }
-
     fn key() -> RecordKey {
-        RecordKey::new(Scope::new("orders").unwrap(), Key::new("1").unwrap())
+        key_of("1")
     }
 
     /// Another client of a pooler may have left it so: it would roll back what was answered as done, or a replica would not have it.

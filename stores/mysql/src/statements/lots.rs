@@ -163,3 +163,166 @@ impl Statements {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use idem_core::protocol::{Fence, Owner, State, StoredResult, Timestamp};
+    use idem_test_servers::MariaDb;
+    use sqlx::Row as _;
+
+    use super::super::test_session::{key_of, opened};
+    use super::*;
+    use crate::db::failure::{Failure, Stage};
+    use crate::db::session::{COMMIT, Session};
+    use crate::rows::BLANK_CLOCK;
+
+    fn in_flight(fence: u64) -> Record {
+        Record::new(State::InFlight, Owner::random(), Fence::new(fence))
+            .with_expires_at(Some(Timestamp::from_micros(u64::MAX >> 1)))
+    }
+
+    /// Inserts these, and returns the names of those that were new.
+    async fn inserted(
+        session: &mut Session,
+        statements: &Statements,
+        rows: &[(RecordKey, Record)],
+    ) -> Result<Vec<String>, Failure> {
+        let rows: Vec<_> = rows.iter().map(|(key, record)| (key, record)).collect();
+        session.run(statements.begin_lot(), Stage::Open).await?;
+        let given = session.run_prepared(statements.insert_lot(&rows), Stage::Open).await?;
+        session.run(COMMIT.to_owned(), Stage::Committing).await?;
+        let name = |row| String::from_utf8(sqlx::mysql::MySqlRow::get::<Vec<u8>, _>(row, 1)).unwrap();
+        Ok(given.rows(0).iter().map(name).collect())
+    }
+
+    fn completion<'t>(key: &'t RecordKey, record: &Record, result: &'static str) -> Completion<'t> {
+        let before = Record::new(State::InFlight, record.owner, record.fence);
+        let after = Record::new(State::Completed, record.owner, record.fence)
+            .with_result(Some(StoredResult::Value(Bytes::from_static(result.as_bytes()))))
+            .with_completed_at(Some(BLANK_CLOCK))
+            .with_expires_at(Some(BLANK_CLOCK.after(Duration::from_secs(60))));
+        Completion { key, before, after }
+    }
+
+    #[test]
+    fn the_last_row_fills_up_to_a_power_of_two() {
+        let filled = |count: usize| {
+            filled(&(0..count).collect::<Vec<_>>()).map(|(_, row)| *row).collect::<Vec<_>>()
+        };
+        assert_eq!(filled(1), [0]);
+        assert_eq!(filled(5), [0, 1, 2, 3, 4, 4, 4, 4]);
+        assert_eq!(filled(8).len(), 8);
+    }
+
+    #[tokio::test]
+    async fn only_what_is_new_is_inserted_and_told_and_what_is_there_stays() {
+        let server = MariaDb::start();
+        let (mut session, statements) = opened(&server).await;
+        let rows: Vec<_> =
+            (0..5).map(|number| (key_of(&number.to_string()), in_flight(7 + number))).collect();
+        let first = inserted(&mut session, &statements, &rows[1..3]).await.unwrap();
+        assert_eq!(first, ["1", "2"]);
+        let others: Vec<_> = rows.iter().map(|(key, _)| (key.clone(), in_flight(9))).collect();
+        assert_eq!(inserted(&mut session, &statements, &others).await.unwrap(), ["0", "3", "4"]);
+        let fences = "select group_concat(fence order by `key`) from records";
+        assert_eq!(server.sql(fences), "9,8,9,9,9");
+        let owners = server.sql("select count(distinct owner) from records");
+        assert_eq!(owners, "5");
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_row_or_for_the_floor_that_another_has_locked() {
+        let server = MariaDb::start();
+        let (mut session, statements) = opened(&server).await;
+        let (mut other, _) = opened(&server).await;
+        let rows: Vec<_> = (0..3).map(|number| (key_of(&number.to_string()), in_flight(7))).collect();
+        inserted(&mut session, &statements, &rows[..1]).await.unwrap();
+        for locked in [
+            "START TRANSACTION; DELETE FROM records WHERE `key` = '0'",
+            "START TRANSACTION; UPDATE records_meta SET value = 1 WHERE name = 'fence_floor'",
+        ] {
+            other.run(locked.to_owned(), Stage::Open).await.unwrap();
+            let given = inserted(&mut session, &statements, &rows).await;
+            assert!(matches!(given, Err(Failure::Raced(_))), "{locked}: {given:?}");
+            session.roll_back().await;
+            let done = [completion(&rows[0].0, &rows[0].1, "done")];
+            let completed = session.run_prepared(statements.complete_lot(done.iter()), Stage::Committing).await;
+            assert_eq!(completed.is_ok(), locked.contains("meta"), "{locked}");
+            other.roll_back().await;
+        }
+        assert_eq!(server.sql("select count(*) from records"), "1");
+    }
+
+    #[tokio::test]
+    async fn a_purge_cannot_raise_the_floor_between_a_look_at_it_and_the_commit() {
+        let server = MariaDb::start();
+        let (mut session, statements) = opened(&server).await;
+        session.run(statements.begin_lot(), Stage::Open).await.unwrap();
+        let (mut other, _) = opened(&server).await;
+        let raise = format!("{}{}", super::AT_ONCE, statements.raise_floor(7));
+        let raised = other.run(raise.clone(), Stage::Committing).await.map(drop);
+        assert!(matches!(raised, Err(Failure::Raced(_))), "{raised:?}");
+        session.run(COMMIT.to_owned(), Stage::Committing).await.unwrap();
+        other.run(raise, Stage::Committing).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn each_completion_changes_the_record_of_its_owner_and_fence_and_only_if_it_is_alive() {
+        let server = MariaDb::start();
+        let (mut session, statements) = opened(&server).await;
+        let mut rows: Vec<_> = (0..6).map(|number| (key_of(&number.to_string()), in_flight(7 + number))).collect();
+        rows[3].1 = in_flight(10).with_expires_at(Some(Timestamp::from_micros(1)));
+        rows[4].1.state = State::Released;
+        inserted(&mut session, &statements, &rows).await.unwrap();
+        session.run("UPDATE records SET steps = 1 WHERE `key` = '5'".to_owned(), Stage::Open).await.unwrap();
+        // The second has the owner and fence of the first.
+        let mut lot: Vec<_> = rows.iter().map(|(key, record)| completion(key, record, "done")).collect();
+        lot[1] = completion(&rows[1].0, &rows[0].1, "of another");
+        lot[2] = completion(&rows[2].0, &rows[2].1, "its own");
+        let done = session.run_prepared(statements.complete_lot(lot.iter()), Stage::Committing).await.unwrap();
+        assert_eq!(done.written(0), 2);
+        let results = "select convert(group_concat(concat(`key`, '=', result) order by `key`) using ascii) from records where state = 1";
+        assert_eq!(server.sql(results), "0=done,2=its own");
+        let ends = "select count(distinct expires_at - completed_at), min(expires_at - completed_at) from records where state = 1";
+        assert_eq!(server.sql(ends), "1|60000000");
+        // Another client of a pooler may have left the session so.
+        session.run("START TRANSACTION".to_owned(), Stage::Open).await.unwrap();
+        lot[1] = completion(&rows[1].0, &rows[1].1, "late");
+        let done = session.run_prepared(statements.complete_lot(lot.iter()), Stage::Committing).await.unwrap();
+        assert_eq!(done.written(0), 0);
+    }
+
+    #[tokio::test]
+    async fn a_read_of_many_finds_those_of_one_scope_and_nothing_in_a_transaction() {
+        let server = MariaDb::start();
+        let (mut session, statements) = opened(&server).await;
+        let rows: Vec<_> = (0..3).map(|number| (key_of(&number.to_string()), in_flight(7))).collect();
+        inserted(&mut session, &statements, &rows).await.unwrap();
+        let (first, absent, last) = (key_of("0"), key_of("absent"), key_of("2"));
+        let keys = [&first, &absent, &last];
+        let found = session.run_prepared(statements.look_at_lot(&keys), Stage::Open).await.unwrap();
+        assert_eq!(found.rows(0).len(), 2);
+        session.run("START TRANSACTION".to_owned(), Stage::Open).await.unwrap();
+        let found = session.run_prepared(statements.look_at_lot(&keys), Stage::Open).await.unwrap();
+        assert!(found.rows(0).is_empty(), "it may be an old snapshot");
+    }
+
+    #[test]
+    fn completions_go_together_if_they_write_the_same_but_for_the_result() {
+        let (first, second) = (key_of("1"), key_of("2"));
+        let (record, other) = (in_flight(7), in_flight(8));
+        let one = completion(&first, &record, "a");
+        assert!(one.goes_with(&completion(&second, &other, "b")));
+        let mut later = completion(&second, &other, "b");
+        later.after = later.after.with_expires_at(Some(BLANK_CLOCK.after(Duration::from_secs(61))));
+        assert!(!one.goes_with(&later));
+        let elsewhere = RecordKey::new(
+            idem_core::Scope::new("bills").unwrap(),
+            idem_core::Key::new("2").unwrap(),
+        );
+        assert!(!one.goes_with(&completion(&elsewhere, &other, "b")));
+    }
+}

@@ -81,6 +81,19 @@ async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each()
     }
 }
 
+/// Calls the store until the connection in this runtime is there, and its statements are prepared.
+async fn warm(store: &MySqlStore, meter: &Meter) {
+    for number in 0..100 {
+        let (before, name) = (meter.now(), format!("{number} of {:?}", std::ptr::from_ref(store)));
+        record(store, &name, "done").await;
+        assert!(replayed(store, &name).await.is_some());
+        if meter.since(before, 1).round_trips <= 3.0 {
+            return;
+        }
+    }
+    panic!("a call takes more exchanges");
+}
+
 async fn one_exchange_each(prepares: bool) {
     let mut server = MariaDb::start();
     let port = server.server().port();
@@ -88,8 +101,7 @@ async fn one_exchange_each(prepares: bool) {
     let url = server.url().replace(&port.to_string(), &meter.port.to_string());
     let open = || builder(&url).table("exchanges").connections(1).prepared_statements(prepares).connect();
     let store = open().await.unwrap();
-    record(&store, "warm", "done").await;
-    assert!(replayed(&store, "warm").await.is_some());
+    warm(&store, &meter).await;
     let before = meter.now();
     for number in 0..20 {
         record(&store, &format!("order {number}"), "done").await;
@@ -104,6 +116,7 @@ async fn one_exchange_each(prepares: bool) {
 
     // Another process, which finds out that what it has not seen mostly has a result.
     let other = open().await.unwrap();
+    warm(&other, &meter).await;
     for number in 0..10 {
         assert!(replayed(&other, &format!("order {number}")).await.is_some());
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
 mod attribute;
+mod callers;
 mod conformance;
 mod connections;
 mod contention;
@@ -13,4 +14,5 @@ mod listing;
 mod purge;
 mod settings;
 mod support;
+mod together;
 mod transaction;

@@ -1,0 +1,120 @@
+//! Operations that wait at the same moment: what they share, and that each gets its own answer.
+
+use futures_util::future::join_all;
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Grant, Owner};
+use idem_runtime::Store as _;
+use idem_test_servers::MariaDb;
+
+use crate::support::{builder, claim, completion, grant, key, record, replayed, run, store};
+
+/// How many statements of this kind the server has run.
+fn count(server: &MariaDb, kind: &str) -> u32 {
+    let sum = "select sum(variable_value) from information_schema.global_status where variable_name";
+    server.sql(&format!("{sum} like 'COM\\_{kind}%'")).parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_and_completions_that_wait_together_share_statements() {
+    for prepares in [true, false] {
+        let server = MariaDb::start();
+        let store = builder(&server.url()).connections(2).prepared_statements(prepares).connect().await.unwrap();
+        let before = ["INSERT", "UPDATE"].map(|kind| count(&server, kind));
+        let names: Vec<_> = (0..64).map(|number| format!("order {number}")).collect();
+        join_all(names.iter().map(|name| record(&store, name, name.as_str()))).await;
+        for (kind, before) in ["INSERT", "UPDATE"].into_iter().zip(before) {
+            let statements = count(&server, kind) - before;
+            assert!(statements < 32, "{statements} of {kind} for 64 calls");
+        }
+        // What is known to have a result is read, many by one statement.
+        let before = count(&server, "SELECT");
+        let results = join_all(names.iter().map(|name| replayed(&store, name))).await;
+        assert!(results.iter().zip(&names).all(|(result, name)| result.as_deref() == Some(name.as_bytes())));
+        let statements = count(&server, "SELECT") - before;
+        assert!(statements < 32, "{statements} reads of 64 results");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_batch_each_gets_its_own_answer() {
+    let server = MariaDb::start();
+    let url = server.url();
+    for prepares in [true, false] {
+        let open = || builder(&url).table(if prepares { "first" } else { "second" });
+        let other = open().connect().await.unwrap();
+        for number in 0..8 {
+            grant(&other, &format!("held {number}")).await;
+            record(&other, &format!("done {number}"), "by another").await;
+        }
+        let store = open().prepared_statements(prepares).connect().await.unwrap();
+        let ask = |name: String| {
+            let store = &store;
+            async move {
+                let owner = Owner::random();
+                (owner, store.claim(&key(&name), &claim(owner)).await.unwrap())
+            }
+        };
+        let asked = (0..8).flat_map(|number| {
+            // The new ones twice: one of both gets it.
+            ["new", "held", "new", "done"].map(|kind| ask(format!("{kind} {number}")))
+        });
+        let mut granted: Vec<(usize, (Owner, Grant))> = Vec::new();
+        for (place, (owner, answer)) in join_all(asked).await.into_iter().enumerate() {
+            match (place % 4, answer) {
+                (0 | 2, ClaimAnswer::Granted(grant)) => granted.push((place / 4, (owner, grant))),
+                (0..=2, ClaimAnswer::Busy { .. }) | (3, ClaimAnswer::Replay(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let numbers: Vec<_> = granted.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, (0..8).collect::<Vec<_>>(), "each once");
+        // The owner of the fourth tries to complete the fifth.
+        let mut held: Vec<_> = granted.into_iter().map(|(_, held)| held).collect();
+        held[4] = held[3];
+        let completing = held.into_iter().enumerate().map(|(number, held)| {
+            let store = &store;
+            async move {
+                let (key, request) = (key(&format!("new {number}")), completion(held, format!("by {number}")));
+                store.complete(&key, &request).await.unwrap()
+            }
+        });
+        let done = join_all(completing).await;
+        for (number, done) in done.into_iter().enumerate() {
+            assert_eq!(done == CompleteAnswer::Done, number != 4, "{number}");
+            let result = (number != 4).then(|| format!("by {number}").into_bytes());
+            assert_eq!(replayed(&other, &format!("new {number}")).await, result);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fences_of_a_batch_are_above_the_floor_though_the_clock_was_set_back() {
+    let server = MariaDb::start();
+    let store = builder(&server.url()).table("floor").connect().await.unwrap();
+    let floor = 1_u64 << 60;
+    run(&server, &format!("update floor_meta set value = {floor} where name = 'fence_floor'"));
+    let names: Vec<_> = (0..32).map(|number| number.to_string()).collect();
+    let held = join_all(names.iter().map(|name| grant(&store, name))).await;
+    assert!(held.iter().all(|(_, grant)| grant.fence.get() > floor), "{held:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_another_has_locked_holds_up_only_its_own_claim() {
+    let server = MariaDb::start();
+    let store = store(&server.url()).await;
+    grant(&store, "7").await;
+    let pool = sqlx::MySqlPool::connect(&server.url()).await.unwrap();
+    let mut other = pool.begin().await.unwrap();
+    let table = server.sql("select table_name from information_schema.tables where table_name rlike '^records_[0-9]+$'");
+    sqlx::query(sqlx::AssertSqlSafe(format!("SELECT * FROM {table} WHERE scope = 'mysql' AND `key` = '7' FOR UPDATE")))
+        .execute(&mut *other)
+        .await
+        .unwrap();
+    let names: Vec<_> = (0..32).map(|number| number.to_string()).collect();
+    let requests: Vec<_> = names.iter().map(|name| (key(name), claim(Owner::random()))).collect();
+    let answers = join_all(requests.iter().map(|(key, claim)| store.claim(key, claim))).await;
+    for (number, answer) in answers.into_iter().enumerate() {
+        let granted = matches!(answer, Ok(ClaimAnswer::Granted(_)));
+        assert_eq!(granted, number != 7, "{number}: {answer:?}");
+    }
+    other.rollback().await.unwrap();
+}
