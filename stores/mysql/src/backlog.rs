@@ -24,6 +24,9 @@ pub(super) enum Class {
     Reads,
 }
 
+/// The classes, in the order of their turns.
+const CLASSES: [Class; 3] = [Class::Reads, Class::Completions, Class::Changes];
+
 /// The operations of one class.
 #[derive(Default)]
 struct Lane {
@@ -37,6 +40,8 @@ pub(super) struct Backlog {
     completions: Lane,
     changes: Lane,
     reads: Lane,
+    /// Where in [`CLASSES`] to look first.
+    turn: usize,
     /// The keys whose records a batch of this process changes now. Other operations on them wait here instead of for a row lock.
     taken: HashSet<RecordKey>,
     pub(super) workers: usize,
@@ -64,8 +69,9 @@ impl Backlog {
 
     /// Takes the next batch: operations of one class, with at most this many bytes of statements.
     pub(super) fn take(&mut self, most_bytes: usize) -> Option<(Class, Vec<Ticket>)> {
-        // Reads first: they do not wait for the disk, so they are short.
-        for class in [Class::Reads, Class::Completions, Class::Changes] {
+        for turn in 0..CLASSES.len() {
+            // In turns: with fewer workers than batches that may be in flight, the first of a fixed order would leave the last none.
+            let class = CLASSES[(self.turn + turn) % CLASSES.len()];
             if !self.lane(class).lets_go() {
                 continue;
             }
@@ -74,6 +80,7 @@ impl Backlog {
                 let lane = self.lane(class);
                 lane.batches += 1;
                 lane.tickets += tickets.len();
+                self.turn = (self.turn + turn + 1) % CLASSES.len();
                 return Some((class, tickets));
             }
         }
@@ -131,15 +138,14 @@ impl Backlog {
 
     /// Whether a worker would find work. It may not: all waiting operations may be on taken keys.
     pub(super) fn has_work(&self) -> bool {
-        [&self.completions, &self.changes, &self.reads].into_iter().any(|lane| !lane.waiting.is_empty() && lane.lets_go())
+        [&self.completions, &self.changes, &self.reads]
+            .into_iter()
+            .any(|lane| !lane.waiting.is_empty() && lane.lets_go())
     }
 
     /// Takes all waiting operations, when no worker is left to run them.
     pub(super) fn abandon(&mut self) -> Vec<Ticket> {
-        [Class::Completions, Class::Changes, Class::Reads]
-            .into_iter()
-            .flat_map(|class| std::mem::take(&mut self.lane(class).waiting))
-            .collect()
+        CLASSES.into_iter().flat_map(|class| std::mem::take(&mut self.lane(class).waiting)).collect()
     }
 }
 
@@ -188,6 +194,21 @@ mod tests {
         assert!(taken(&mut backlog, usize::MAX).is_none());
         backlog.back(Class::Changes, 3, &keys);
         assert_eq!(taken(&mut backlog, usize::MAX).unwrap().1, keys[..1]);
+    }
+
+    #[test]
+    fn with_one_worker_each_class_has_its_turn() {
+        let mut backlog = Backlog::default();
+        let (mut replies, mut taken_of) = (Vec::new(), Vec::new());
+        for number in 0..6 {
+            replies.push(ask(&mut backlog, &format!("read {number}"), Op::Get));
+            replies.push(ask(&mut backlog, &format!("changed {number}"), Op::Forget));
+            let (class, keys) = taken(&mut backlog, 1).unwrap();
+            backlog.back(class, 1, &keys);
+            taken_of.push(class);
+        }
+        let changes = taken_of.iter().filter(|class| **class == Class::Changes).count();
+        assert_eq!(changes, 3, "{taken_of:?}");
     }
 
     #[test]

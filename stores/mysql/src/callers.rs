@@ -33,6 +33,10 @@ const FEW: usize = 2;
 const IDLE: Duration = Duration::from_secs(60);
 /// How long a runtime is without a connection after one could not be opened, or broke.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Longer than a program runs.
+const NEVER: Duration = Duration::from_secs(1 << 32);
+/// The part of the operation timeout after which the queue is tried: nobody may drive the runtime, or the connection may be dead.
+const PART: u32 = 2;
 
 /// The connections of one store, one for each runtime that calls it.
 pub(super) struct Callers {
@@ -45,8 +49,14 @@ pub(super) struct Callers {
 /// What a runtime has.
 enum Place {
     /// Its connection is being opened, or is in use since this instant. What uses it is told when that takes too long.
-    Taken { since: Instant, late: Arc<Notify> },
-    Free { session: Session, since: Instant },
+    Taken {
+        since: Instant,
+        late: Arc<Notify>,
+    },
+    Free {
+        session: Session,
+        since: Instant,
+    },
     /// None before this instant.
     Shut(Instant),
 }
@@ -83,6 +93,8 @@ impl Drop for Taken {
     fn drop(&mut self) {
         let place = match self.session.take().filter(Session::is_usable) {
             Some(session) => Place::Free { session, since: Instant::now() },
+            // It cannot have one: it has no timers, or no network.
+            None if std::thread::panicking() => Place::Shut(Instant::now() + NEVER),
             None => Place::Shut(Instant::now() + PAUSE),
         };
         self.callers.places().insert(self.runtime.id(), place);
@@ -101,7 +113,7 @@ impl Callers {
 
     /// How often to look at the places.
     fn tick(&self) -> Duration {
-        (self.setting.connector.timeout / 4).min(self.idle / 2).max(Duration::from_millis(1))
+        (self.setting.connector.timeout / 4).min(self.idle / 2).max(Duration::from_millis(10))
     }
 
     /// Counts an operation until it has its answer.
@@ -172,8 +184,12 @@ async fn exchange(mut taken: Taken, asked: Arc<Operation>) -> Alone {
     // By no timer of the caller's runtime, where a test may have paused them.
     let done = match select(pin!(work), pin!(taken.late.clone().notified_owned())).await {
         Either::Left((done, _)) => done,
-        Either::Right(_) => Err(failure::late(setting.connector.timeout)),
+        Either::Right(_) => Err(failure::late(setting.connector.timeout / PART)),
     };
+    // A new connection may lead to a server that takes writes.
+    if matches!(done, Err(Failure::ReadOnly(_))) {
+        session.leave();
+    }
     taken.session = setting.connector.kept(session).await;
     match done {
         Ok(Some(answer)) => Alone::Settled(answer),
@@ -224,7 +240,9 @@ async fn watch_over(callers: Weak<Callers>) {
         let mut old = Vec::new();
         places.retain(|_, place| {
             match place {
-                Place::Taken { since, late } if now.duration_since(*since) >= time => late.notify_one(),
+                Place::Taken { since, late } if now.duration_since(*since) >= time / PART => {
+                    late.notify_one();
+                }
                 Place::Free { since, .. } if now.duration_since(*since) >= callers.idle => {
                     old.push(std::mem::replace(place, Place::Shut(now)));
                     return false;
@@ -262,18 +280,12 @@ impl Drop for Callers {
 
 #[cfg(test)]
 mod tests {
-    use idem_core::support::hints::Hints;
-    use idem_core::{Key, RecordKey, Scope};
     use idem_test_servers::{MariaDb, until};
     use tokio::runtime::{Builder, Runtime};
 
     use super::*;
-    use crate::db::connector::{Connector, Source};
-    use crate::db::identifier::Identifier;
-    use crate::db::schema;
-    use crate::layout::Names;
     use crate::operation::Op;
-    use crate::statements::Statements;
+    use crate::statements::test_session::{key_of, opened, setting_of};
 
     /// How many sessions the server has beside the one that asks.
     const SESSIONS: &str =
@@ -284,32 +296,13 @@ mod tests {
     }
 
     fn callers(server: &MariaDb, idle: Duration) -> Arc<Callers> {
-        let source = Source::of_url(&server.url()).unwrap();
-        let names = Names::new(
-            &Identifier::database(&source.database().unwrap()),
-            &Identifier::table("records").unwrap(),
-        );
-        let (timeout, max_age) = (Duration::from_secs(1), Duration::from_secs(60));
-        let connector = Connector { source, timeout, max_age, prepares: true };
-        runtime().block_on(async {
-            let mut session = connector.connect().await.unwrap();
-            schema::prepare(&mut session, &names, false).await.unwrap();
-            session.close(timeout).await;
-        });
-        let setting = Arc::new(Setting {
-            connector,
-            statements: Arc::new(Statements::new(names)),
-            stepped: Hints::new(),
-            connections: 1,
-            most_bytes: 1 << 20,
-            has_transactions: Default::default(),
-        });
+        runtime().block_on(async { drop(opened(server).await) });
+        let setting = Arc::new(setting_of(server));
         Arc::new(Callers { setting, places: Mutex::default(), under_way: AtomicUsize::new(0), idle })
     }
 
     async fn read(callers: &Arc<Callers>) -> Alone {
-        let key = RecordKey::new(Scope::new("orders").unwrap(), Key::new("1").unwrap());
-        callers.count().alone(&Arc::new(Operation { key, op: Op::Get })).await
+        callers.count().alone(&Arc::new(Operation { key: key_of("1"), op: Op::Get })).await
     }
 
     /// Reads until the connection of the current runtime is there.
@@ -363,7 +356,7 @@ mod tests {
             let Alone::Settled(Err(error)) = read(&callers).await else { panic!("it had an answer") };
             assert!(error.is_transient(), "{error}");
             let took = begin.elapsed();
-            assert!(Duration::from_secs(1) <= took && took < Duration::from_secs(5), "{took:?}");
+            assert!(Duration::from_millis(500) <= took && took < Duration::from_secs(5), "{took:?}");
             server.server().signal("-CONT");
             assert!(matches!(read(&callers).await, Alone::NotTried), "the connection is in an unknown state");
         });

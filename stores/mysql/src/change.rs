@@ -208,6 +208,10 @@ async fn write(
         }
         write.statements = Vec::new();
     }
+    let fences = entries.values().filter(|entry| entry.is_new()).filter_map(Entry::record);
+    if let Some(lowest) = fences.map(|record| record.fence.get()).min() {
+        write.statements.push(statements.floor_is_below(lowest));
+    }
     write.statements.push(COMMIT.to_owned());
     session.run(write.statements.join("; "), Stage::Committing).await.map(drop)
 }
@@ -261,4 +265,39 @@ fn unwritten(
         _ => return None,
     };
     Some(Answer::Applied(answer.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use idem_core::protocol::{Owner, Timestamp};
+    use idem_test_servers::MariaDb;
+
+    use super::*;
+    use crate::statements::test_session::{key_of, opened, setting_of};
+
+    /// Between the two exchanges another process may have been granted the key, and have deleted its record.
+    #[tokio::test]
+    async fn a_fence_that_the_floor_has_reached_between_the_exchanges_is_not_committed() {
+        let server = MariaDb::start();
+        let (mut session, _) = opened(&server).await;
+        let setting = setting_of(&server);
+        let key = key_of("1");
+        let mut entry = Entry::absent(&key);
+        let record = Record::new(State::InFlight, Owner::random(), Fence::new(7));
+        entry.write(record.with_expires_at(Some(Timestamp::from_micros(u64::MAX >> 1))));
+        let entries = BTreeMap::from([(name(&key), entry)]);
+        for (floor, is_below) in [(7, false), (6, true)] {
+            session
+                .run(crate::db::session::BEGIN.trim_end_matches("; ").to_owned(), Stage::Open)
+                .await
+                .unwrap();
+            let _ =
+                server.sql(&format!("update records_meta set value = {floor} where name = 'fence_floor'"));
+            let written = write(&mut session, &setting, &entries, Fence::default()).await;
+            assert_eq!(written.is_ok(), is_below, "{written:?}");
+            assert!(is_below || matches!(written, Err(Failure::Raced(_))), "{written:?}");
+            session.roll_back().await;
+        }
+        assert_eq!(server.sql("select fence from records"), "7");
+    }
 }

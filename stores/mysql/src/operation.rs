@@ -83,7 +83,14 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    pub(super) fn answer(self, answer: Result<Answer, StoreError>) {
+    pub(super) fn answer(self, mut answer: Result<Answer, StoreError>) {
+        // The short way may have completed some of a batch.
+        if let (Err(error), Op::Apply(Request::Complete(_)), true) = (&answer, &self.asked.op, self.is_long)
+            && error.is_transient()
+            && !error.is_outcome_unknown()
+        {
+            answer = Err(StoreError::outcome_unknown(error.to_string()));
+        }
         // The caller may have gone.
         let _ = self.reply.send(answer);
     }

@@ -71,6 +71,7 @@ impl Queues {
 
     /// Runs an operation once.
     pub(super) async fn ask(&self, asked: Arc<Operation>) -> Result<Answer, StoreError> {
+        let deadline = Instant::now() + self.setting().connector.timeout;
         let under_way = self.callers.count();
         let is_long = match under_way.alone(&asked).await {
             Alone::Settled(answer) => return answer,
@@ -78,23 +79,18 @@ impl Queues {
             Alone::NotTried => false,
         };
         own_runtime()?;
-        match self.submit(asked, is_long).await {
+        let (reply, answered) = oneshot::channel();
+        self.submit(Ticket { asked, is_long, deadline, reply });
+        match answered.await {
             Ok(answer) => answer,
             Err(_) => Err(StoreError::outcome_unknown("the work on it was broken off")),
         }
     }
 
-    fn submit(
-        &self,
-        asked: Arc<Operation>,
-        is_long: bool,
-    ) -> oneshot::Receiver<Result<Answer, StoreError>> {
-        let (reply, answered) = oneshot::channel();
-        let deadline = Instant::now() + self.setting().connector.timeout;
+    fn submit(&self, ticket: Ticket) {
         let mut backlog = self.queue.lock();
-        backlog.push(Ticket { asked, is_long, deadline, reply });
+        backlog.push(ticket);
         self.queue.call(backlog);
-        answered
     }
 }
 

@@ -5,7 +5,7 @@
 mod alone;
 mod lots;
 #[cfg(test)]
-mod test_session;
+pub(crate) mod test_session;
 mod upkeep;
 
 use bytes::Bytes;
@@ -142,6 +142,17 @@ impl Statements {
         text.is_key(key);
         add(&mut text, format_args!(" ORDER BY position LIMIT {}; {COMMIT}", u32::MAX));
         text
+    }
+
+    /// Fails with [`Raced`](crate::db::failure::Failure::Raced) unless this fence, the lowest of the transaction's new rows, is still above the
+    /// floor: between the look at the floor and the insertion, another process may have been granted the key, and have deleted it. From
+    /// the insertion on nobody can, so nothing need be locked.
+    pub(super) fn floor_is_below(&self, fence: u64) -> String {
+        let meta = &self.names.meta;
+        // The table has several rows: more than an expression may have.
+        format!(
+            "SELECT IF((SELECT value FROM {meta} WHERE name = 'fence_floor') < {fence}, 1, (SELECT value FROM {meta}))"
+        )
     }
 
     /// One step of a record.

@@ -30,9 +30,10 @@ mod transaction;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+// Not the runtime's, which a test may have paused.
+use std::time::Instant;
 
 use sqlx::PgPool;
-use tokio::time::Instant;
 
 pub use self::builder::PostgresStoreBuilder;
 use self::operation::{Answer, Op, Operation};

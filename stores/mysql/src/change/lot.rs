@@ -94,14 +94,18 @@ async fn grant(
     let granted = |request| protocol::claim(None, clock.floor, request, clock.now);
     let judged: Vec<_> = claims.values().map(|(_, key, request)| (*key, granted(request))).collect();
     let rows = judged.iter().filter_map(|(key, granted)| Some((*key, granted.write.as_ref()?)));
-    let inserted = session.run_prepared(statements.insert_lot(&rows.collect::<Vec<_>>()), Stage::Open).await?;
+    let inserted =
+        session.run_prepared(statements.insert_lot(&rows.collect::<Vec<_>>()), Stage::Open).await?;
     for row in inserted.rows(0) {
         let (scope, key) = reading::name(row).map_err(Unreadable::failure)?;
         let names = str::from_utf8(scope).ok().zip(str::from_utf8(key).ok());
         let Some((place, _, request)) = names.and_then(|names| claims.get(&names)) else { return Ok(false) };
         answers[*place] = Some(Ok(Answer::Applied(granted(request).answer.into())));
     }
-    session.run(COMMIT.to_owned(), Stage::Committing).await?;
+    let lowest =
+        judged.iter().filter_map(|(_, granted)| granted.write.as_ref()).map(|record| record.fence.get());
+    let checked = lowest.min().map(|fence| statements.floor_is_below(fence) + "; ").unwrap_or_default();
+    session.run(checked + COMMIT, Stage::Committing).await?;
     Ok(true)
 }
 

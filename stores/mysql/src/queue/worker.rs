@@ -144,7 +144,9 @@ async fn attempt(
 ) -> Result<Answers, Failure> {
     let mut open = open(setting, session).await?;
     let done = match class {
-        Class::Completions | Class::Changes => in_time(setting, change::apply(&mut open, setting, tickets)).await,
+        Class::Completions | Class::Changes => {
+            in_time(setting, change::apply(&mut open, setting, tickets)).await
+        }
         Class::Reads => {
             let asked: Vec<_> = tickets.iter().map(|ticket| &*ticket.asked).collect();
             in_time(setting, reading::get(&mut open, setting, &asked)).await

@@ -6,8 +6,8 @@ use std::iter::repeat_n;
 
 use super::alone::{AT_ONCE, IS_ONE};
 use super::{Statements, has};
-use crate::layout::Names;
 use crate::db::session::BEGIN;
+use crate::layout::Names;
 use crate::rows::{COLUMNS, NOW, Value, on_the_server, result_of, values, values_by};
 use crate::text::{Prepared, Text as _};
 use idem_core::RecordKey;
@@ -63,14 +63,11 @@ impl Prepared {
 }
 
 impl Statements {
-    /// Begins a transaction and locks the floor of fences, so that it stays. Results: those of the beginning; then the clock. Fails at once
-    /// where it would wait.
+    /// Begins a transaction. Results: those of the beginning; then the clock.
     pub(crate) fn begin_lot(&self) -> String {
-        let meta = &self.names.meta;
-        format!(
-            "{BEGIN}{AT_ONCE}SELECT {NOW}, (SELECT value FROM {meta} WHERE name = 'fence_floor' LOCK IN SHARE MODE), \
-             (SELECT value FROM {meta} WHERE name = 'transactions')"
-        )
+        let mut text = BEGIN.to_owned();
+        self.clock(&mut text);
+        text
     }
 
     /// Inserts those of these records that there are not. Returns scope and key of each that it has inserted.
@@ -112,11 +109,13 @@ impl Statements {
             text.push(", ");
         }
         text.push("result = CASE `key`");
-        for (_, Completion { key, after, .. }) in filled(&lot) {
+        for (place, Completion { key, after, .. }) in filled(&lot) {
             text.push(" WHEN ");
             text.bytes(key.key().as_str().as_bytes());
             text.push(" THEN ");
-            text.value(&result_of(after));
+            // Where a key is repeated, the first counts.
+            let is_repeated = place >= lot.len();
+            text.value(&if is_repeated { Value::Bytes(b"-") } else { result_of(after) });
         }
         text.push(" END WHERE scope = ");
         text.bytes(first.key.scope().as_str().as_bytes());
@@ -209,9 +208,8 @@ mod tests {
 
     #[test]
     fn the_last_row_fills_up_to_a_power_of_two() {
-        let filled = |count: usize| {
-            filled(&(0..count).collect::<Vec<_>>()).map(|(_, row)| *row).collect::<Vec<_>>()
-        };
+        let filled =
+            |count: usize| filled(&(0..count).collect::<Vec<_>>()).map(|(_, row)| *row).collect::<Vec<_>>();
         assert_eq!(filled(1), [0]);
         assert_eq!(filled(5), [0, 1, 2, 3, 4, 4, 4, 4]);
         assert_eq!(filled(8).len(), 8);
@@ -234,46 +232,67 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_a_row_or_for_the_floor_that_another_has_locked() {
+    async fn nobody_waits_for_a_row_that_another_has_locked() {
         let server = MariaDb::start();
         let (mut session, statements) = opened(&server).await;
         let (mut other, _) = opened(&server).await;
         let rows: Vec<_> = (0..3).map(|number| (key_of(&number.to_string()), in_flight(7))).collect();
         inserted(&mut session, &statements, &rows[..1]).await.unwrap();
-        for locked in [
-            "START TRANSACTION; DELETE FROM records WHERE `key` = '0'",
-            "START TRANSACTION; UPDATE records_meta SET value = 1 WHERE name = 'fence_floor'",
-        ] {
-            other.run(locked.to_owned(), Stage::Open).await.unwrap();
-            let given = inserted(&mut session, &statements, &rows).await;
-            assert!(matches!(given, Err(Failure::Raced(_))), "{locked}: {given:?}");
-            session.roll_back().await;
-            let done = [completion(&rows[0].0, &rows[0].1, "done")];
-            let completed = session.run_prepared(statements.complete_lot(done.iter()), Stage::Committing).await;
-            assert_eq!(completed.is_ok(), locked.contains("meta"), "{locked}");
-            other.roll_back().await;
-        }
+        let deletes = "START TRANSACTION; DELETE FROM records WHERE `key` = '0'".to_owned();
+        other.run(deletes, Stage::Open).await.unwrap();
+        let given = inserted(&mut session, &statements, &rows).await;
+        assert!(matches!(given, Err(Failure::Raced(_))), "{given:?}");
+        session.roll_back().await;
+        let done = [completion(&rows[0].0, &rows[0].1, "done")];
+        let completed = session.run_prepared(statements.complete_lot(done.iter()), Stage::Committing).await;
+        assert!(matches!(completed.map(drop), Err(Failure::Raced(_))));
+        other.roll_back().await;
         assert_eq!(server.sql("select count(*) from records"), "1");
     }
 
     #[tokio::test]
-    async fn a_purge_cannot_raise_the_floor_between_a_look_at_it_and_the_commit() {
+    async fn a_fence_that_the_floor_has_reached_meanwhile_is_not_committed() {
         let server = MariaDb::start();
         let (mut session, statements) = opened(&server).await;
-        session.run(statements.begin_lot(), Stage::Open).await.unwrap();
-        let (mut other, _) = opened(&server).await;
-        let raise = format!("{}{}", super::AT_ONCE, statements.raise_floor(7));
-        let raised = other.run(raise.clone(), Stage::Committing).await.map(drop);
-        assert!(matches!(raised, Err(Failure::Raced(_))), "{raised:?}");
-        session.run(COMMIT.to_owned(), Stage::Committing).await.unwrap();
-        other.run(raise, Stage::Committing).await.unwrap();
+        let rows = [(key_of("1"), in_flight(7))];
+        for (floor, is_below) in [(6, true), (7, false)] {
+            session.run(statements.begin_lot(), Stage::Open).await.unwrap();
+            // Another process is granted the key, and deletes it.
+            let _ = server.sql(&statements.raise_floor(floor));
+            let rows: Vec<_> = rows.iter().map(|(key, record)| (key, record)).collect();
+            session.run_prepared(statements.insert_lot(&rows), Stage::Open).await.unwrap();
+            let text = format!("{}; {COMMIT}", statements.floor_is_below(7));
+            let committed = session.run(text, Stage::Committing).await.map(drop);
+            assert_eq!(committed.is_ok(), is_below, "{committed:?}");
+            assert!(is_below || matches!(committed, Err(Failure::Raced(_))), "{committed:?}");
+            session.roll_back().await;
+            assert_eq!(server.sql("select count(*) from records"), if is_below { "1" } else { "0" });
+            let _ = server.sql("delete from records");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_result_is_sent_once_though_its_row_is_repeated() {
+        let server = MariaDb::start();
+        let (mut session, statements) = opened(&server).await;
+        let rows: Vec<_> = (0..33).map(|number| (key_of(&number.to_string()), in_flight(7))).collect();
+        inserted(&mut session, &statements, &rows).await.unwrap();
+        let lot: Vec<_> = rows.iter().map(|(key, record)| completion(key, record, "a result")).collect();
+        let statement = statements.complete_lot(lot.iter());
+        assert_eq!(statement.text.matches("WHEN").count(), 64);
+        let bytes = format!("{:?}", statement.values);
+        let result = format!("{:?}", b"a result");
+        assert_eq!(bytes.matches(result.trim_matches(['[', ']'])).count(), 33, "{bytes}");
+        session.run_prepared(statement, Stage::Committing).await.unwrap();
+        assert_eq!(server.sql("select count(*) from records where result = 'a result'"), "33");
     }
 
     #[tokio::test]
     async fn each_completion_changes_the_record_of_its_owner_and_fence_and_only_if_it_is_alive() {
         let server = MariaDb::start();
         let (mut session, statements) = opened(&server).await;
-        let mut rows: Vec<_> = (0..6).map(|number| (key_of(&number.to_string()), in_flight(7 + number))).collect();
+        let mut rows: Vec<_> =
+            (0..6).map(|number| (key_of(&number.to_string()), in_flight(7 + number))).collect();
         rows[3].1 = in_flight(10).with_expires_at(Some(Timestamp::from_micros(1)));
         rows[4].1.state = State::Released;
         inserted(&mut session, &statements, &rows).await.unwrap();
@@ -282,7 +301,8 @@ mod tests {
         let mut lot: Vec<_> = rows.iter().map(|(key, record)| completion(key, record, "done")).collect();
         lot[1] = completion(&rows[1].0, &rows[0].1, "of another");
         lot[2] = completion(&rows[2].0, &rows[2].1, "its own");
-        let done = session.run_prepared(statements.complete_lot(lot.iter()), Stage::Committing).await.unwrap();
+        let done =
+            session.run_prepared(statements.complete_lot(lot.iter()), Stage::Committing).await.unwrap();
         assert_eq!(done.written(0), 2);
         let results = "select convert(group_concat(concat(`key`, '=', result) order by `key`) using ascii) from records where state = 1";
         assert_eq!(server.sql(results), "0=done,2=its own");
@@ -291,7 +311,8 @@ mod tests {
         // Another client of a pooler may have left the session so.
         session.run("START TRANSACTION".to_owned(), Stage::Open).await.unwrap();
         lot[1] = completion(&rows[1].0, &rows[1].1, "late");
-        let done = session.run_prepared(statements.complete_lot(lot.iter()), Stage::Committing).await.unwrap();
+        let done =
+            session.run_prepared(statements.complete_lot(lot.iter()), Stage::Committing).await.unwrap();
         assert_eq!(done.written(0), 0);
     }
 
@@ -319,10 +340,8 @@ mod tests {
         let mut later = completion(&second, &other, "b");
         later.after = later.after.with_expires_at(Some(BLANK_CLOCK.after(Duration::from_secs(61))));
         assert!(!one.goes_with(&later));
-        let elsewhere = RecordKey::new(
-            idem_core::Scope::new("bills").unwrap(),
-            idem_core::Key::new("2").unwrap(),
-        );
+        let elsewhere =
+            RecordKey::new(idem_core::Scope::new("bills").unwrap(), idem_core::Key::new("2").unwrap());
         assert!(!one.goes_with(&completion(&elsewhere, &other, "b")));
     }
 }

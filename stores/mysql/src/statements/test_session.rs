@@ -1,7 +1,9 @@
 //! A session with the store's tables, for tests of single statements.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use idem_core::support::hints::Hints;
 use idem_core::{Key, RecordKey, Scope};
 use idem_test_servers::MariaDb;
 
@@ -11,18 +13,32 @@ use crate::db::identifier::Identifier;
 use crate::db::schema;
 use crate::db::session::Session;
 use crate::layout::Names;
+use crate::setting::Setting;
 
-pub(super) async fn opened(server: &MariaDb) -> (Session, Statements) {
+fn names_of(source: &Source) -> Names {
+    Names::new(&Identifier::database(&source.database().unwrap()), &Identifier::table("records").unwrap())
+}
+
+/// The settings of a store on this server.
+pub(crate) fn setting_of(server: &MariaDb) -> Setting {
     let source = Source::of_url(&server.url()).unwrap();
-    let names =
-        Names::new(&Identifier::database(&source.database().unwrap()), &Identifier::table("records").unwrap());
-    let (timeout, max_age) = (Duration::from_secs(10), Duration::from_secs(60));
-    let mut session = Connector { source, timeout, max_age, prepares: true }.connect().await.unwrap();
+    let statements = Arc::new(Statements::new(names_of(&source)));
+    let (timeout, max_age) = (Duration::from_secs(1), Duration::from_secs(60));
+    let connector = Connector { source, timeout, max_age, prepares: true };
+    let (stepped, has_transactions) = (Hints::new(), Default::default());
+    Setting { connector, statements, stepped, connections: 1, most_bytes: 1 << 20, has_transactions }
+}
+
+/// A session on this server, which has the tables now.
+pub(crate) async fn opened(server: &MariaDb) -> (Session, Statements) {
+    let Setting { connector, .. } = setting_of(server);
+    let names = names_of(&connector.source);
+    let mut session = connector.connect().await.unwrap();
     schema::prepare(&mut session, &names, false).await.unwrap();
     assert!(session.prepares());
     (session, Statements::new(names))
 }
 
-pub(super) fn key_of(name: &str) -> RecordKey {
+pub(crate) fn key_of(name: &str) -> RecordKey {
     RecordKey::new(Scope::new("orders").unwrap(), Key::new(name).unwrap())
 }

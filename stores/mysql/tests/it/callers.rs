@@ -118,7 +118,8 @@ async fn the_last_handle_closes_the_connection() {
     let store = store(&server.url()).await;
     warm(&store).await;
     drop(store);
-    let sessions = "select count(*) from information_schema.processlist where user = 'root' and id <> connection_id()";
+    let sessions =
+        "select count(*) from information_schema.processlist where user = 'root' and id <> connection_id()";
     until("all sessions are closed", || server.sql(sessions) == "0");
     // Not one was cut off.
     assert_eq!(server.sql("show global status like 'Aborted_clients'"), "Aborted_clients|0");

@@ -194,7 +194,8 @@ async fn waits_beside(server: MariaDb, prepares: bool) {
     let claiming = tokio::spawn(async move { grant(&store, "b").await });
     let server = tokio::task::spawn_blocking(move || {
         // Who looks at that table more than ten times a second sees what was there at first.
-        let waits = "do sleep(0.2); select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'";
+        let waits =
+            "do sleep(0.2); select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'";
         until("the claim waits", || server.sql(waits) == "1");
         server
     });

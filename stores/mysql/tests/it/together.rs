@@ -1,8 +1,8 @@
 //! Operations that wait at the same moment: what they share, and that each gets its own answer.
 
 use futures_util::future::join_all;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Grant, Owner};
 use idem_runtime::Store as _;
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Grant, Owner};
 use idem_test_servers::MariaDb;
 
 use crate::support::{builder, claim, completion, grant, key, record, replayed, run, store};
@@ -17,7 +17,8 @@ fn count(server: &MariaDb, kind: &str) -> u32 {
 async fn claims_and_completions_that_wait_together_share_statements() {
     for prepares in [true, false] {
         let server = MariaDb::start();
-        let store = builder(&server.url()).connections(2).prepared_statements(prepares).connect().await.unwrap();
+        let store =
+            builder(&server.url()).connections(2).prepared_statements(prepares).connect().await.unwrap();
         let before = ["INSERT", "UPDATE"].map(|kind| count(&server, kind));
         let names: Vec<_> = (0..64).map(|number| format!("order {number}")).collect();
         join_all(names.iter().map(|name| record(&store, name, name.as_str()))).await;
@@ -73,7 +74,8 @@ async fn in_a_batch_each_gets_its_own_answer() {
         let completing = held.into_iter().enumerate().map(|(number, held)| {
             let store = &store;
             async move {
-                let (key, request) = (key(&format!("new {number}")), completion(held, format!("by {number}")));
+                let (key, request) =
+                    (key(&format!("new {number}")), completion(held, format!("by {number}")));
                 store.complete(&key, &request).await.unwrap()
             }
         });
@@ -98,17 +100,39 @@ async fn fences_of_a_batch_are_above_the_floor_though_the_clock_was_set_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_the_floor_has_reached_meanwhile_is_not_granted() {
+    let server = MariaDb::start();
+    let timeout = std::time::Duration::from_secs(2);
+    let store = builder(&server.url()).table("reached").operation_timeout(timeout).connect().await.unwrap();
+    // As if each key were granted to another process and deleted, between the look at the floor and the commit.
+    run(
+        &server,
+        "create trigger reaches after insert on reached for each row \
+         update reached_meta set value = new.fence where name = 'fence_floor'",
+    );
+    let requests: Vec<_> = (0..32).map(|number| (key(&number.to_string()), claim(Owner::random()))).collect();
+    let answers = join_all(requests.iter().map(|(key, claim)| store.claim(key, claim))).await;
+    assert!(answers.iter().all(Result::is_err), "{answers:?}");
+    assert_eq!(server.sql("select count(*) from reached"), "0");
+    run(&server, "drop trigger reaches");
+    join_all(requests.iter().map(|(key, _)| grant(&store, key.key().as_str()))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_another_has_locked_holds_up_only_its_own_claim() {
     let server = MariaDb::start();
     let store = store(&server.url()).await;
     grant(&store, "7").await;
     let pool = sqlx::MySqlPool::connect(&server.url()).await.unwrap();
     let mut other = pool.begin().await.unwrap();
-    let table = server.sql("select table_name from information_schema.tables where table_name rlike '^records_[0-9]+$'");
-    sqlx::query(sqlx::AssertSqlSafe(format!("SELECT * FROM {table} WHERE scope = 'mysql' AND `key` = '7' FOR UPDATE")))
-        .execute(&mut *other)
-        .await
-        .unwrap();
+    let table = server
+        .sql("select table_name from information_schema.tables where table_name rlike '^records_[0-9]+$'");
+    sqlx::query(sqlx::AssertSqlSafe(format!(
+        "SELECT * FROM {table} WHERE scope = 'mysql' AND `key` = '7' FOR UPDATE"
+    )))
+    .execute(&mut *other)
+    .await
+    .unwrap();
     let names: Vec<_> = (0..32).map(|number| number.to_string()).collect();
     let requests: Vec<_> = names.iter().map(|name| (key(name), claim(Owner::random()))).collect();
     let answers = join_all(requests.iter().map(|(key, claim)| store.claim(key, claim))).await;

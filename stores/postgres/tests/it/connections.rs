@@ -291,3 +291,19 @@ async fn a_table_that_was_dropped_is_an_error_that_says_what_to_do() {
     let text = error.to_string();
     assert!(text.contains("42P01") && text.contains("restore it") && !text.contains("password"), "{text}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_clock_delays_nothing() {
+    let server = Postgres::start();
+    let store = builder(&server.url()).connect().await.unwrap();
+    let begin = Instant::now();
+    for number in 0..20 {
+        let name = format!("order {number}");
+        let (owner, held) = grant(&store, &name).await;
+        let result = StoredResult::Value("done".into());
+        let done = Complete::new(owner, held.fence, Verdict::Completed, result, HOUR);
+        store.complete(&key(&name), &done).await.unwrap();
+        assert!(matches!(claim(&store, &name).await, Ok(ClaimAnswer::Replay(_))));
+    }
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+}
