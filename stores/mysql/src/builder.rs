@@ -83,8 +83,9 @@ impl MySqlStoreBuilder {
         self
     }
 
-    /// How many connections the store opens at most, from 1 to 64; 4 unless set. More are seldom
-    /// faster: operations that find no free connection share a transaction.
+    /// How many connections the store opens at most for all callers, from 1 to 64; 4 unless set. More are seldom
+    /// faster: operations that find no free connection share a transaction. Each tokio runtime that calls the store has one more, for
+    /// operations that come alone.
     pub const fn connections(mut self, most: usize) -> Self {
         self.connections = most;
         self
@@ -97,8 +98,8 @@ impl MySqlStoreBuilder {
         self
     }
 
-    /// Whether a call that comes alone is a prepared statement, on MariaDB; true unless set. Up to 16 statements then stay prepared on each
-    /// connection. Where the server or a proxy refuses one, the store goes on without; set this to false for a proxy that mixes them up.
+    /// Whether reads, claims of new keys and completions are prepared statements, on MariaDB; true unless set. Up to 32 statements then stay
+    /// prepared on each connection. Where the server or a proxy refuses one, the store goes on without; set this to false for a proxy that mixes them up.
     /// MySQL cannot bound the wait for a lock in one statement, so nothing is prepared there.
     pub const fn prepared_statements(mut self, prepares: bool) -> Self {
         self.prepared_statements = prepares;

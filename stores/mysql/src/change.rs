@@ -1,5 +1,5 @@
 //! Operations that change records. One transaction for a whole batch locks the rows, decides by the protocol's own functions, and
-//! writes.
+//! writes: the long way. `short` and `lot` try a shorter one first.
 
 mod entry;
 mod lot;

@@ -1,8 +1,8 @@
 //! `MySqlStore`: one table of a MySQL or MariaDB database, any number of processes.
 //!
 //! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL, `operation` the requests and
-//! answers. `queue` and its `backlog` hold operations that wait; a `worker` with a connection of its own runs them: `change` locks,
-//! decides and writes, `reading` only reads. `transaction` records in a caller's transaction. `deletion`, `listing` and
+//! answers. `callers` runs operations that come alone in their caller's runtime. `queue` and its `backlog` hold those that wait; a `worker`
+//! with a connection of its own runs them: `change` decides and writes, `reading` only reads. `transaction` records in a caller's transaction. `deletion`, `listing` and
 //! `inspection` serve operators, `rows` translates records. `db` has connections, errors, names of objects and the migration.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -56,10 +56,11 @@ use idem_core::{RecordKey, Store, StoreError, Waiters};
 /// settings (`innodb_flush_log_at_trx_commit = 1`) a crash and a power cut. The clock is the server's, in UTC; time
 /// zones do not matter, neither the server's nor a session's.
 ///
-/// Operations that wait at the same moment share one transaction; an operation that comes alone is not delayed. The
+/// Operations that wait at the same moment share statements; an operation that comes alone is not delayed. The
 /// store has connections of its own, at most [`connections`](MySqlStoreBuilder::connections), opened when they are
 /// needed and closed when not. They live in a runtime of its own: a caller whose runtime is blocked keeps its lease, and one
-/// store serves several runtimes. The store replaces a broken connection, and repeats the operations that were on it, within the
+/// store serves several runtimes. Operations that come alone use one more connection, in their caller's runtime, which
+/// must have tokio's timers and network. The store replaces a broken connection, and repeats the operations that were on it, within the
 /// [`operation_timeout`](MySqlStoreBuilder::operation_timeout). It changes no session settings, so it works through a
 /// pooler that shares sessions between its clients.
 ///

@@ -240,12 +240,15 @@ mod tests {
         inserted(&mut session, &statements, &rows[..1]).await.unwrap();
         let deletes = "START TRANSACTION; DELETE FROM records WHERE `key` = '0'".to_owned();
         other.run(deletes, Stage::Open).await.unwrap();
+        session.run("SET innodb_lock_wait_timeout = 5".to_owned(), Stage::Open).await.unwrap();
+        let begin = std::time::Instant::now();
         let given = inserted(&mut session, &statements, &rows).await;
         assert!(matches!(given, Err(Failure::Raced(_))), "{given:?}");
         session.roll_back().await;
         let done = [completion(&rows[0].0, &rows[0].1, "done")];
         let completed = session.run_prepared(statements.complete_lot(done.iter()), Stage::Committing).await;
         assert!(matches!(completed.map(drop), Err(Failure::Raced(_))));
+        assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
         other.roll_back().await;
         assert_eq!(server.sql("select count(*) from records"), "1");
     }
