@@ -173,7 +173,7 @@ mod tests {
         let (reply, answered) = oneshot::channel();
         let deadline = Instant::now() + Duration::from_secs(60);
         let asked = Arc::new(Operation { key, op });
-        backlog.push(Ticket { asked, is_long: false, deadline, reply });
+        backlog.push(Ticket { asked, is_long: false, may_be_done: Default::default(), deadline, reply });
         answered
     }
 

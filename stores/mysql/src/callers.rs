@@ -33,8 +33,8 @@ const FEW: usize = 2;
 const IDLE: Duration = Duration::from_secs(60);
 /// How long a runtime is without a connection after one could not be opened, or broke.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longer than a program runs.
-const NEVER: Duration = Duration::from_secs(1 << 32);
+/// How long a runtime is without one after the attempt to open it panicked.
+const LONG_PAUSE: Duration = Duration::from_secs(3_600);
 /// The part of the operation timeout after which the queue is tried: nobody may drive the runtime, or the connection may be dead.
 const PART: u32 = 2;
 
@@ -93,8 +93,8 @@ impl Drop for Taken {
     fn drop(&mut self) {
         let place = match self.session.take().filter(Session::is_usable) {
             Some(session) => Place::Free { session, since: Instant::now() },
-            // It cannot have one: it has no timers, or no network.
-            None if std::thread::panicking() => Place::Shut(Instant::now() + NEVER),
+            // It seems that it has no network.
+            None if std::thread::panicking() => Place::Shut(Instant::now() + LONG_PAUSE),
             None => Place::Shut(Instant::now() + PAUSE),
         };
         self.callers.places().insert(self.runtime.id(), place);
@@ -152,7 +152,14 @@ impl Callers {
             return Some(taken);
         }
         runtime.spawn(async move {
-            taken.session = taken.callers.setting.connector.connect().await.ok();
+            let callers = taken.callers.clone();
+            // By no timer of this runtime either.
+            match select(pin!(callers.setting.connector.open()), pin!(taken.late.clone().notified_owned()))
+                .await
+            {
+                Either::Left((opened, _)) => taken.session = opened.ok(),
+                Either::Right(_) => {}
+            }
             drop(taken);
         });
         None
@@ -348,8 +355,8 @@ mod tests {
         let mut server = MariaDb::start();
         let callers = callers(&server, IDLE);
         runtime().block_on(async {
-            settled(&callers).await;
             tokio::time::pause();
+            settled(&callers).await;
             assert!(matches!(read(&callers).await, Alone::Settled(Ok(_))), "nothing is late");
             server.server().signal("-STOP");
             let begin = Instant::now();

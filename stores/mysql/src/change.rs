@@ -50,13 +50,23 @@ pub(super) async fn apply(
         session.roll_back().await;
     }
     let mut answers = done?;
+    let is_any_answered = answers.iter().any(Option::is_some);
     let mut rest = Rest::default();
     for (ticket, answer) in tickets.iter().zip(&mut answers) {
         // The answer is a large result, which was not read with the record.
         if answer.is_none()
             && let Some(request) = claim_of(&ticket.asked.op)
-            && let Some(whole) = rest.read(session, setting, &ticket.asked.key).await?
         {
+            let whole = match rest.read(session, setting, &ticket.asked.key).await {
+                Ok(Some(whole)) => whole,
+                Ok(None) => continue,
+                // What is committed has its answers. The others are repeated.
+                Err(_) if is_any_answered => {
+                    session.leave();
+                    break;
+                }
+                Err(failed) => return Err(failed),
+            };
             let judged = whole.map(|whole| unwritten(setting, request, whole, Why::Locked));
             *answer = Some(match judged {
                 Ok(answer) => answer.ok_or_else(locked),
@@ -198,6 +208,11 @@ async fn write(
 ) -> Result<(), Failure> {
     let statements = &setting.statements;
     let mut write = Write::of(statements, entries.values());
+    let fences = entries.values().filter(|entry| entry.is_new()).filter_map(Entry::record);
+    // Before the floor is raised for what this batch deletes: those are other keys.
+    if let Some(lowest) = fences.map(|record| record.fence.get()).min() {
+        write.statements.push(statements.floor_is_below(lowest));
+    }
     if entries.values().any(Entry::is_deleted) {
         write.statements.push(statements.raise_floor(floor.get()));
     }
@@ -207,10 +222,6 @@ async fn write(
             session.put(statement, &value).await?;
         }
         write.statements = Vec::new();
-    }
-    let fences = entries.values().filter(|entry| entry.is_new()).filter_map(Entry::record);
-    if let Some(lowest) = fences.map(|record| record.fence.get()).min() {
-        write.statements.push(statements.floor_is_below(lowest));
     }
     write.statements.push(COMMIT.to_owned());
     session.run(write.statements.join("; "), Stage::Committing).await.map(drop)

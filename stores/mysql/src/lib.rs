@@ -60,7 +60,7 @@ use idem_core::{RecordKey, Store, StoreError, Waiters};
 /// store has connections of its own, at most [`connections`](MySqlStoreBuilder::connections), opened when they are
 /// needed and closed when not. They live in a runtime of its own: a caller whose runtime is blocked keeps its lease, and one
 /// store serves several runtimes. Operations that come alone use one more connection, in their caller's runtime, which
-/// must have tokio's timers and network. The store replaces a broken connection, and repeats the operations that were on it, within the
+/// must have tokio's network. The store replaces a broken connection, and repeats the operations that were on it, within the
 /// [`operation_timeout`](MySqlStoreBuilder::operation_timeout). It changes no session settings, so it works through a
 /// pooler that shares sessions between its clients.
 ///

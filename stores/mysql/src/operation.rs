@@ -3,6 +3,7 @@
 //! Knows nothing of connections and SQL.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use tokio::sync::oneshot;
@@ -77,6 +78,8 @@ pub(super) struct Ticket {
     pub(super) asked: Arc<Operation>,
     /// Whether it goes the long way: locked, judged and written in one transaction. The short ways were tried, and did not settle it.
     pub(super) is_long: bool,
+    /// Whether a statement for several has done some of them, perhaps this one.
+    pub(super) may_be_done: AtomicBool,
     /// The latest time at which it may begin. Not by the runtime's clock, which a test may pause.
     pub(super) deadline: Instant,
     pub(super) reply: oneshot::Sender<Result<Answer, StoreError>>,
@@ -84,8 +87,8 @@ pub(super) struct Ticket {
 
 impl Ticket {
     pub(super) fn answer(self, mut answer: Result<Answer, StoreError>) {
-        // The short way may have completed some of a batch.
-        if let (Err(error), Op::Apply(Request::Complete(_)), true) = (&answer, &self.asked.op, self.is_long)
+        if let Err(error) = &answer
+            && self.may_be_done.load(Ordering::Relaxed)
             && error.is_transient()
             && !error.is_outcome_unknown()
         {
@@ -98,3 +101,28 @@ impl Ticket {
 
 /// The answers to a batch, in its order. `None` where the batch had read as much as it may: repeat the operation.
 pub(super) type Answers = Vec<Option<Result<Answer, StoreError>>>;
+
+#[cfg(test)]
+mod tests {
+    use idem_core::{Key, Scope};
+
+    use super::*;
+
+    #[test]
+    fn what_may_be_done_is_not_said_to_be_undone() {
+        for may_be_done in [false, true] {
+            let key = RecordKey::new(Scope::new("orders").unwrap(), Key::new("1").unwrap());
+            let (reply, mut answered) = oneshot::channel();
+            let ticket = Ticket {
+                asked: Arc::new(Operation { key, op: Op::Get }),
+                is_long: true,
+                may_be_done: AtomicBool::new(may_be_done),
+                deadline: Instant::now(),
+                reply,
+            };
+            ticket.answer(Err(StoreError::unavailable("the server is away")));
+            let error = answered.try_recv().unwrap().unwrap_err();
+            assert_eq!(error.is_outcome_unknown(), may_be_done, "{error}");
+        }
+    }
+}

@@ -6,6 +6,7 @@
 
 mod worker;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -80,7 +81,8 @@ impl Queues {
         };
         own_runtime()?;
         let (reply, answered) = oneshot::channel();
-        self.submit(Ticket { asked, is_long, deadline, reply });
+        let may_be_done = AtomicBool::new(false);
+        self.submit(Ticket { asked, is_long, may_be_done, deadline, reply });
         match answered.await {
             Ok(answer) => answer,
             Err(_) => Err(StoreError::outcome_unknown("the work on it was broken off")),

@@ -149,9 +149,10 @@ impl Statements {
     /// the insertion on nobody can, so nothing need be locked.
     pub(super) fn floor_is_below(&self, fence: u64) -> String {
         let meta = &self.names.meta;
-        // The table has several rows: more than an expression may have.
+        // More rows than an expression may have.
         format!(
-            "SELECT IF((SELECT value FROM {meta} WHERE name = 'fence_floor') < {fence}, 1, (SELECT value FROM {meta}))"
+            "SELECT IF(IFNULL((SELECT value FROM {meta} WHERE name = 'fence_floor'), 0) < {fence}, 1, \
+             (SELECT value FROM {meta} UNION ALL SELECT 1 UNION ALL SELECT 2))"
         )
     }
 

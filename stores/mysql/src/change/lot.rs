@@ -3,6 +3,7 @@
 //! Restates no rule, as `short` does for one that comes alone. What this does not settle goes the long way.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::Ordering;
 
 use super::Judged;
 use crate::clock::clock;
@@ -64,9 +65,14 @@ pub(super) async fn run(
     for together in completions.iter().filter(|part| part.len() >= FEWEST.max(tickets.len() / PARTS)) {
         let statement = setting.statements.complete_lot(together.iter().map(|(_, completion)| completion));
         let done = session.run_prepared(statement, Stage::Committing).await;
-        let done = unless_broken(done)?.is_some_and(|done| done.written(0) == together.len() as u64);
-        for (place, _) in together.iter().filter(|_| done) {
-            answers[*place] = Some(Ok(Answer::Applied(CompleteAnswer::Done.into())));
+        let written = unless_broken(done)?.map_or(0, |done| done.written(0));
+        for (place, _) in together.iter().filter(|_| written > 0) {
+            // Of some it does not say which.
+            if written == together.len() as u64 {
+                answers[*place] = Some(Ok(Answer::Applied(CompleteAnswer::Done.into())));
+            } else {
+                tickets[*place].may_be_done.store(true, Ordering::Relaxed);
+            }
         }
     }
     Ok(answers)
@@ -126,5 +132,71 @@ fn add<'t>(completions: &mut Vec<Completions<'t>>, place: usize, completion: Com
     match completions.iter_mut().find(fits) {
         Some(together) => together.push((place, completion)),
         None => completions.push(vec![(place, completion)]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use bytes::Bytes;
+    use idem_core::protocol::{Fence, Owner, Verdict};
+    use idem_test_servers::MariaDb;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::statements::test_session::{key_of, opened, setting_of};
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn ticket(name: usize, op: Op) -> Ticket {
+        Ticket {
+            asked: Arc::new(Operation { key: key_of(&name.to_string()), op }),
+            is_long: false,
+            may_be_done: Default::default(),
+            deadline: Instant::now() + HOUR,
+            reply: oneshot::channel().0,
+        }
+    }
+
+    #[tokio::test]
+    async fn where_some_of_a_lot_are_completed_each_may_be() {
+        let server = MariaDb::start();
+        let (mut session, _) = opened(&server).await;
+        let setting = setting_of(&server);
+        let owner = Owner::random();
+        let claims: Vec<_> =
+            (0..8).map(|name| ticket(name, Op::Apply(Claim::new(owner, HOUR, HOUR).into()))).collect();
+        let granted = run(&mut session, &setting, &claims).await.unwrap();
+        let fence = |place: usize| match &granted[place] {
+            Some(Ok(Answer::Applied(protocol::Answer::Claim(protocol::ClaimAnswer::Granted(grant))))) => {
+                grant.fence
+            }
+            other => panic!("{other:?}"),
+        };
+        let completions = |lost: Option<usize>| -> Vec<Ticket> {
+            let complete = |name: usize| {
+                let fence = if lost == Some(name) { Fence::new(1) } else { fence(name) };
+                let result = StoredResult::Value(Bytes::from_static(b"done"));
+                Complete::new(owner, fence, Verdict::Completed, result, HOUR)
+            };
+            (0..8).map(|name| ticket(name, Op::Apply(complete(name).into()))).collect()
+        };
+        let may_be = |tickets: &[Ticket]| -> Vec<bool> {
+            tickets.iter().map(|ticket| ticket.may_be_done.load(Ordering::Relaxed)).collect()
+        };
+        let (some, none, all) = (completions(Some(3)), completions(None), completions(None));
+        let answers = run(&mut session, &setting, &some).await.unwrap();
+        assert!(answers.iter().all(Option::is_none), "{answers:?}");
+        assert_eq!(may_be(&some), [true; 8]);
+        assert_eq!(server.sql("select count(*) from records where state = 1"), "7");
+        // Now one is in flight.
+        let answers = run(&mut session, &setting, &none).await.unwrap();
+        assert!(answers.iter().all(Option::is_none), "{answers:?}");
+        let _ = server.sql("update records set state = 0, result = null, completed_at = null");
+        let answers = run(&mut session, &setting, &all).await.unwrap();
+        assert!(answers.iter().all(|answer| matches!(answer, Some(Ok(_)))), "{answers:?}");
+        assert_eq!(may_be(&all), [false; 8]);
     }
 }

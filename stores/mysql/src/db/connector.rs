@@ -134,7 +134,8 @@ impl Connector {
         })
     }
 
-    async fn open(&self) -> Result<Session, StoreError> {
+    /// Opens a connection, however long it takes.
+    pub(crate) async fn open(&self) -> Result<Session, StoreError> {
         let options = self.source.options().await?.disable_statement_logging();
         encryption::report(&options);
         let options = options
