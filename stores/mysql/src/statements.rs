@@ -3,7 +3,7 @@
 //! Contains no rule of the protocol: rows are read under a lock, the protocol's own functions decide, and the result is written.
 
 mod alone;
-mod lots;
+pub(crate) mod lots;
 #[cfg(test)]
 pub(crate) mod test_session;
 mod upkeep;
@@ -14,7 +14,6 @@ use idem_core::RecordKey;
 use idem_core::protocol::{Record, StoredResult};
 
 pub(super) use self::alone::Alone;
-pub(super) use self::lots::Completion;
 use super::layout::Names;
 use super::rows::{self, COLUMNS, NOW, RECORD, Value, result_of};
 use super::text::{Prepared, Text, add};

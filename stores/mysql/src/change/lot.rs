@@ -13,7 +13,8 @@ use crate::operation::{Answer, Op, Operation, Ticket};
 use crate::reading;
 use crate::rows::{BLANK_CLOCK, Unreadable};
 use crate::setting::Setting;
-use crate::statements::{Completion, large_result};
+use crate::statements::large_result;
+use crate::statements::lots::Completion;
 use idem_core::RecordKey;
 use idem_core::protocol::{self, Claim, Complete, CompleteAnswer, Record, Request, State, StoredResult};
 

@@ -24,6 +24,12 @@ pub(crate) const BEGIN_READING: &str =
 /// Before a statement that is a transaction of its own, whatever the server's default of isolation is. Fails if a transaction is
 /// open.
 pub(crate) const ONE: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
+/// Before a statement that fails at once where another transaction has a row locked that it needs, or the table.
+pub(crate) const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR ";
+/// The condition that the statement is a transaction of its own, which where statements do not commit by themselves none is, and that a
+/// replica gets what it writes and not its text, in which this condition would fail. A proxy may have led it to another session than
+/// the one that was looked at.
+pub(crate) const IS_ONE: &str = " AND @@in_transaction = 0 AND @@binlog_format <> 'STATEMENT'";
 /// Commits. Overrides the server's `completion_type`, which could begin another transaction or close the connection.
 pub(crate) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
 /// Reads what a session does by default.

@@ -4,17 +4,10 @@ use idem_core::RecordKey;
 use idem_core::protocol::Record;
 
 use super::{Statements, has, name_and_values};
-use crate::db::session::ONE;
+use crate::db::session::{AT_ONCE, IS_ONE, ONE};
 use crate::layout::Names;
 use crate::rows::{COLUMNS, FENCE, NOW, Value, on_the_server, result_of, values_by};
 use crate::text::{Prepared, Text};
-
-/// Before a statement that fails at once where another transaction has a row locked that it needs, or the table.
-pub(super) const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR ";
-/// The condition that the statement is a transaction of its own, which where statements do not commit by themselves none is, and that a
-/// replica gets what it writes and not its text, in which this condition would fail. A proxy may have led it to another session than
-/// the one that was looked at.
-pub(super) const IS_ONE: &str = " AND @@in_transaction = 0 AND @@binlog_format <> 'STATEMENT'";
 
 /// The statements of an exchange that changes one record.
 pub(crate) enum Alone {

@@ -4,9 +4,8 @@
 
 use std::iter::repeat_n;
 
-use super::alone::{AT_ONCE, IS_ONE};
 use super::{Statements, has};
-use crate::db::session::BEGIN;
+use crate::db::session::{AT_ONCE, BEGIN, IS_ONE};
 use crate::layout::Names;
 use crate::rows::{COLUMNS, NOW, Value, on_the_server, result_of, values, values_by};
 use crate::text::{Prepared, Text as _};
