@@ -48,7 +48,7 @@ pub(super) struct Callers {
 
 /// What a runtime has.
 enum Place {
-    /// Its connection is being opened, or is in use since this instant. What uses it is told when that takes too long.
+    /// A connection that is being opened or used. The task that does so began at `since`, and `late` tells it to give up.
     Taken {
         since: Instant,
         late: Arc<Notify>,
@@ -76,7 +76,7 @@ impl Drop for UnderWay<'_> {
 /// What an attempt to run an operation alone has come to.
 pub(super) enum Alone {
     NotTried,
-    /// It has changed nothing, and takes more than one exchange.
+    /// One exchange was not enough.
     Unsettled,
     Settled(Result<Answer, StoreError>),
 }
@@ -321,7 +321,7 @@ mod tests {
                 Alone::Unsettled => panic!("a read is settled"),
             }
         }
-        panic!("there is no connection");
+        panic!("the runtime got no connection");
     }
 
     #[test]
