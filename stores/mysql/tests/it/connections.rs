@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
+use idem_runtime::protocol::{Release, ReleaseCause};
 use idem_test_servers::meter::Meter;
 use idem_test_servers::{MariaDb, MovingName};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
@@ -219,4 +220,24 @@ fn a_name_that_leads_to_another_server_is_followed() {
             assert_eq!(servers[1].sql("select count(*) from idem_records where `key` = 'third'"), "1");
         });
     });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_exchange_does_not_settle_is_not_tried_so_again() {
+    let mut server = MariaDb::start();
+    let port = server.server().port();
+    let meter = Meter::before(port).await.unwrap();
+    let store = store(&server.url().replace(&port.to_string(), &meter.port.to_string())).await;
+    warm(&store, &meter).await;
+    for number in 0..10 {
+        let name = format!("order {number}");
+        let (owner, held) = grant(&store, &name).await;
+        store.release(&key(&name), &Release::new(owner, held.fence, ReleaseCause::Failed)).await.unwrap();
+    }
+    let before = meter.now();
+    for number in 0..10 {
+        grant(&store, &format!("order {number}")).await;
+    }
+    // The insertion, and the two of the long way.
+    assert_eq!(meter.since(before, 10).round_trips, 3.0);
 }
