@@ -27,16 +27,21 @@ pub fn own_runtime() -> Result<&'static Handle, StoreError> {
     OWN.as_ref().ok_or_else(|| StoreError::unavailable("no thread can be started for it"))
 }
 
-/// Runs `work` in that runtime. The work continues when the returned future is dropped.
+/// Starts `work` in that runtime at once. The work continues when the returned future is dropped.
+///
+/// The returned future does not contain `work`, so callers stay small however large the work is.
 ///
 /// # Errors
 ///
 /// Those of `work`; `OutcomeUnknown` if it panicked.
-pub async fn apart<T: Send + 'static>(
+pub fn apart<T: Send + 'static>(
     work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-) -> Result<T, StoreError> {
-    match own_runtime()?.spawn(work).await {
-        Ok(answer) => answer,
-        Err(_) => Err(StoreError::outcome_unknown("the work on it was broken off")),
+) -> impl Future<Output = Result<T, StoreError>> + Send {
+    let started = own_runtime().map(|own| own.spawn(work));
+    async move {
+        match started?.await {
+            Ok(answer) => answer,
+            Err(_) => Err(StoreError::outcome_unknown("the work on it was broken off")),
+        }
     }
 }

@@ -5,7 +5,7 @@ mod wait;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use backon::BackoffBuilder;
+use backon::{BackoffBuilder, ExponentialBackoff};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::attempt::Attempt;
@@ -179,51 +179,68 @@ struct Asking<S: Store> {
 impl<S: Store> Asking<S> {
     /// Sends the claim until there is an answer, for at most the store timeout.
     async fn answered(self) -> Result<Asked<S>, Unanswered> {
-        let Self { call, owner, sent } = self;
-        let policy = &call.policy;
-        let until = || sent.runtime + policy.store_timeout;
-        let mut pauses = None;
-        let mut unknown = None;
-        // Whether an earlier request may have been granted.
-        let mut open = false;
+        // Boxed, because it is rare and every call has room for this future.
+        let mut again: Option<Box<Again>> = None;
         loop {
-            let request = Claim::new(owner, call.lease(), policy.ttl)
-                .with_fingerprint(call.fingerprint)
-                .with_on_crash(policy.on_crash)
-                .with_max_attempts(policy.max_attempts)
-                .with_recovers(policy.recovers)
-                .with_durability(policy.claim_durability);
+            let request = self.request();
             let time = Stopwatch::start();
-            let answer = call.store.claim(&call.key, &request).await;
-            time.store_answered::<S, _, _>(&call.key, "claim", &answer);
+            let answer = self.call.store.claim(&self.call.key, &request).await;
+            time.store_answered::<S, _, _>(&self.call.key, "claim", &answer);
             match answer {
                 Ok(ClaimAnswer::Granted(grant)) => {
-                    (open, unknown) = (false, None);
-                    let attempt = Attempt::new(&call, owner, grant, sent);
+                    again = None;
+                    let attempt = Attempt::new(&self.call, self.owner, grant, self.sent);
                     if !attempt.claimed().lease.is_late() {
                         return Ok(Asked::Granted(attempt));
                     }
-                    match Box::pin(confirm(attempt, until())).await {
+                    match Box::pin(confirm(attempt, self.until())).await {
                         Ok(Some(attempt)) => return Ok(Asked::Granted(attempt)),
                         // Another call has the claim by now. The next answer says for how long.
                         Ok(None) => {}
-                        Err(error) => return Err(Unanswered { error, open }),
+                        Err(error) => return Err(Unanswered { error, open: false }),
                     }
                 }
                 Ok(answer) => return Ok(Asked::NotGranted(answer)),
                 Err(error) if error.is_outcome_unknown() => {
-                    open = true;
-                    let error = unknown.get_or_insert(error);
-                    let left = until().saturating_duration_since(Instant::now());
+                    let again = again.get_or_insert_with(|| Again::after(error));
+                    let left = self.until().saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        return Err(Unanswered { error: error.clone(), open });
+                        return Err(Unanswered { error: again.first.clone(), open: true });
                     }
-                    let pauses = pauses.get_or_insert_with(|| backoff().build());
-                    sleep(pauses.next().unwrap_or(left).min(left)).await;
+                    Box::pin(sleep(again.pauses.next().unwrap_or(left).min(left))).await;
                 }
-                Err(error) => return Err(Unanswered { error: unknown.unwrap_or(error), open }),
+                Err(error) => {
+                    let open = again.is_some();
+                    return Err(Unanswered { error: again.map_or(error, |again| again.first), open });
+                }
             }
         }
+    }
+
+    fn until(&self) -> Instant {
+        self.sent.runtime + self.call.policy.store_timeout
+    }
+
+    fn request(&self) -> Claim {
+        let policy = &self.call.policy;
+        Claim::new(self.owner, self.call.lease(), policy.ttl)
+            .with_fingerprint(self.call.fingerprint)
+            .with_on_crash(policy.on_crash)
+            .with_max_attempts(policy.max_attempts)
+            .with_recovers(policy.recovers)
+            .with_durability(policy.claim_durability)
+    }
+}
+
+/// A claim that is sent again, because an earlier request may have been granted.
+struct Again {
+    first: StoreError,
+    pauses: ExponentialBackoff,
+}
+
+impl Again {
+    fn after(first: StoreError) -> Box<Self> {
+        Box::new(Self { first, pauses: backoff().build() })
     }
 }
 

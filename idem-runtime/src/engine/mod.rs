@@ -110,7 +110,8 @@ where
     S: Store,
     B: Future<Output = R>,
 {
-    let mut entered = enter(call.map_err(|error| *error)?, None).await?;
+    let call = call.map_err(|error| *error)?;
+    let mut entered = enter(call, None).await?;
     finish(&mut entered, codec, body).await
 }
 
@@ -196,9 +197,7 @@ where
             }
         }
     };
-    let encoded =
-        if attempt.is_decided() { None } else { encode(call, attempt.grant().attempt, codec, &result) };
-    let Some(encoded) = encoded else {
+    if !is_finished(attempt, codec, &result) {
         let retry_after = codec.retry_after(&result, attempt.grant().attempt);
         if !attempt.is_decided() && codec.is_crash(&result) {
             Box::pin(attempt.abandon()).await;
@@ -206,8 +205,7 @@ where
             Box::pin(attempt.release(retry_after)).await;
         }
         return result;
-    };
-    attempt.finished(encoded);
+    }
     // In its span, as the claim is, because a layer of the store may keep which one it is. The span is lent, not cloned: every
     // call in flight has room for this future.
     let mut recording = pin!(attempt.record());
@@ -342,6 +340,18 @@ async fn unprotected<S: Store, B: Future>(call: &Prepared<S>, mut body: Pin<&mut
         }
     })
     .await
+}
+
+/// Whether there is something to record, which the attempt has then.
+fn is_finished<S: Store, C, T, E>(attempt: &mut Attempt<S>, codec: &C, result: &Result<T, E>) -> bool
+where
+    C: Codec<T, E>,
+{
+    if attempt.is_decided() {
+        return false;
+    }
+    let encoded = encode(attempt.call(), attempt.grant().attempt, codec, result);
+    encoded.map(|encoded| attempt.finished(encoded)).is_some()
 }
 
 /// What to record for a result. If a duplicate cannot get it, that is reported here and not when a duplicate comes.

@@ -30,16 +30,22 @@ pub(super) fn late_backoff() -> ExponentialBuilder {
 }
 
 /// Polls once.
-async fn once<F: Future>(mut asked: Pin<&mut F>) -> Poll<F::Output> {
-    poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx))).await
+fn once<F: Future>(mut asked: Pin<&mut F>) -> impl Future<Output = Poll<F::Output>> {
+    poll_fn(move |cx| Poll::Ready(asked.as_mut().poll(cx)))
 }
 
 /// As tokio's `timeout`, but without a timer and without reading the clock if the answer is there at the first poll.
-pub(super) async fn within<F: Future>(patience: Duration, asked: F) -> Result<F::Output, Elapsed> {
-    let mut asked = pin!(asked);
-    match once(asked.as_mut()).await {
-        Poll::Ready(answer) => Ok(answer),
-        Poll::Pending => waited(patience, asked).await,
+#[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
+pub(super) fn within<F: Future>(
+    patience: Duration,
+    asked: F,
+) -> impl Future<Output = Result<F::Output, Elapsed>> {
+    async move {
+        let mut asked = pin!(asked);
+        match once(asked.as_mut()).await {
+            Poll::Ready(answer) => Ok(answer),
+            Poll::Pending => waited(patience, asked).await,
+        }
     }
 }
 
@@ -50,30 +56,33 @@ fn waited<F: Future>(patience: Duration, asked: Pin<&mut F>) -> Pin<Box<Timeout<
 
 /// Retries until `end`, with at most `most` for each try, and makes at least one try. `end` is called only if the first
 /// poll brings no success.
-pub(super) async fn retry_until<T, F>(
+#[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
+pub(super) fn retry_until<T, F>(
     what: &str,
     end: impl Fn() -> Instant,
     most: Duration,
     mut ask: impl FnMut() -> F,
-) -> Result<T, StoreError>
+) -> impl Future<Output = Result<T, StoreError>>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
-    let (end, answer) = {
-        let mut asked = pin!(ask());
-        match once(asked.as_mut()).await {
-            Poll::Ready(Ok(answer)) => return Ok(answer),
-            Poll::Ready(answer) => (end(), answer),
-            Poll::Pending => {
-                let end = end();
-                (end, waited(most, asked).await.unwrap_or_else(|_| Err(unanswered(what, most))))
+    async move {
+        let (end, answer) = {
+            let mut asked = pin!(ask());
+            match once(asked.as_mut()).await {
+                Poll::Ready(Ok(answer)) => return Ok(answer),
+                Poll::Ready(answer) => (end(), answer),
+                Poll::Pending => {
+                    let end = end();
+                    (end, waited(most, asked).await.unwrap_or_else(|_| Err(unanswered(what, most))))
+                }
             }
+        };
+        match answer {
+            Ok(answer) => Ok(answer),
+            // Rare, so its large future is boxed.
+            Err(error) => Box::pin(again(what, end, most, ask, error)).await,
         }
-    };
-    match answer {
-        Ok(answer) => Ok(answer),
-        // Rare, so its large future is boxed.
-        Err(error) => Box::pin(again(what, end, most, ask, error)).await,
     }
 }
 

@@ -116,22 +116,23 @@ impl MySqlStore {
     }
 
     /// Runs an operation, and repeats it if the answer was lost or the server was unreachable for a moment.
-    async fn ask<A>(
+    fn ask<A>(
         &self,
-        key: &RecordKey,
-        op: Op,
-        answer: impl FnOnce(Answer) -> Option<A>,
-    ) -> Result<A, StoreError> {
-        let asked = Arc::new(Operation { key: key.clone(), op });
+        asked: Result<Arc<Operation>, StoreError>,
+        answer: impl FnOnce(Answer) -> Option<A> + Send,
+    ) -> impl Future<Output = Result<A, StoreError>> + Send {
         let (queues, begin) = (&self.0.queues, Instant::now());
-        let given = match queues.ask(asked.clone()).await {
-            Err(error) if error.is_transient() && !must_not_repeat(&asked, &error) => {
-                let left = queues.setting().connector.timeout.saturating_sub(begin.elapsed());
-                ask_again(queues.clone(), asked, error, left).await
-            }
-            given => given,
-        }?;
-        answer(given).ok_or_else(|| StoreError::outcome_unknown("the answer was to something else"))
+        async move {
+            let asked = asked?;
+            let given = match queues.ask(asked.clone()).await {
+                Err(error) if error.is_transient() && !must_not_repeat(&asked, &error) => {
+                    let left = queues.setting().connector.timeout.saturating_sub(begin.elapsed());
+                    ask_again(queues.clone(), asked, error, left).await
+                }
+                given => given,
+            }?;
+            answer(given).ok_or_else(|| StoreError::outcome_unknown("the answer was to something else"))
+        }
     }
 
     fn check_size(&self, result: &StoredResult) -> Result<(), StoreError> {
@@ -144,19 +145,21 @@ impl MySqlStore {
     }
 
     /// Applies a request to the record of a key.
-    async fn apply<R>(&self, key: &RecordKey, request: R) -> Result<R::Answer, StoreError>
+    fn apply<R>(
+        &self,
+        key: &RecordKey,
+        request: R,
+    ) -> impl Future<Output = Result<R::Answer, StoreError>> + Send
     where
         R: Apply + Into<Request>,
         R::Answer: TryFrom<protocol::Answer>,
     {
-        if let Some(result) = request.result() {
-            self.check_size(result)?;
-        }
-        self.ask(key, Op::Apply(request.into()), |answer| match answer {
+        let fits = request.result().map_or(Ok(()), |result| self.check_size(result));
+        let asked = fits.map(|()| Operation::on(key, Op::Apply(request.into())));
+        self.ask(asked, |answer| match answer {
             Answer::Applied(answer) => answer.try_into().ok(),
             _ => None,
         })
-        .await
     }
 }
 
@@ -231,7 +234,8 @@ impl Store for MySqlStore {
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        let answer = self.apply(key, request.clone()).await?;
+        // Boxed, so that the future of a call has no room for it while its body runs.
+        let answer = Box::pin(self.apply(key, request.clone())).await?;
         if answer == CompleteAnswer::Done {
             self.0.hints.put(self.0.hints.mark(key));
         }
@@ -247,7 +251,7 @@ impl Store for MySqlStore {
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        self.ask(key, Op::Forget, |answer| match answer {
+        self.ask(Ok(Operation::on(key, Op::Forget)), |answer| match answer {
             Answer::Forgotten(was_live) => Some(was_live),
             _ => None,
         })
@@ -255,7 +259,7 @@ impl Store for MySqlStore {
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        self.ask(key, Op::Get, |answer| match answer {
+        self.ask(Ok(Operation::on(key, Op::Get)), |answer| match answer {
             Answer::Found(record) => Some(record.map(|record| *record)),
             _ => None,
         })

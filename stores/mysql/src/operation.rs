@@ -49,6 +49,10 @@ pub(super) struct Operation {
 }
 
 impl Operation {
+    pub(super) fn on(key: &RecordKey, op: Op) -> Arc<Self> {
+        Arc::new(Self { key: key.clone(), op })
+    }
+
     pub(super) const fn is_read(&self) -> bool {
         matches!(self.op, Op::Get)
     }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::MySqlStore;
 use super::change::RETRY_AFTER;
-use super::operation::{Answer, Op, Seen};
+use super::operation::{Answer, Op, Operation, Seen};
 use super::statements::{Statements, large_result};
 use crate::db::failure::{self, Failure, Stage};
 use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer};
@@ -68,7 +68,7 @@ impl MySqlStore {
         key: &RecordKey,
         request: &Claim,
     ) -> Result<Result<Box<Seen>, ClaimAnswer>, StoreError> {
-        self.ask(key, Op::Look(request.clone()), |answer| match answer {
+        self.ask(Ok(Operation::on(key, Op::Look(request.clone()))), |answer| match answer {
             Answer::Seen(seen) => Some(Ok(seen)),
             Answer::Applied(protocol::Answer::Claim(answer)) => Some(Err(answer)),
             _ => None,

@@ -131,46 +131,49 @@ impl PostgresStore {
     }
 
     /// Asks, and asks again where the answer was lost or the server was away for a moment.
-    async fn ask<A>(
+    fn ask<A>(
         &self,
         key: &RecordKey,
         op: Op,
-        answer: impl FnOnce(Answer) -> Option<A>,
-    ) -> Result<A, StoreError> {
+        answer: impl FnOnce(Answer) -> Option<A> + Send,
+    ) -> impl Future<Output = Result<A, StoreError>> + Send {
+        // Outside of the future, which is part of that of each call.
         let asked = Arc::new(Operation { key: key.clone(), op });
         let (queues, begin) = (&self.0.queues, Instant::now());
-        let given = match queues.ask(asked.clone()).await {
-            // Operation again, it might delete the record of a claim that came in between.
-            Err(error) if matches!(asked.op, Op::Forget) && error.is_outcome_unknown() => Err(error),
-            Err(error) if error.is_transient() => {
-                let (queues, mut first) = (queues.clone(), Some(error));
-                let left = queues.setting().connector.timeout().saturating_sub(begin.elapsed());
-                // Pauses are slept where no caller can hold them up.
-                apart(async move {
-                    retried(left, || {
-                        let (queues, asked, first) = (queues.clone(), asked.clone(), first.take());
-                        async move {
-                            let given = match first {
-                                Some(error) => Err(error),
-                                None => queues.ask_apart(asked.clone()).await,
-                            };
-                            match given {
-                                Err(error)
-                                    if matches!(asked.op, Op::Forget) && error.is_outcome_unknown() =>
-                                {
-                                    Ok(Err(error))
+        async move {
+            let given = match queues.ask(asked.clone()).await {
+                // Operation again, it might delete the record of a claim that came in between.
+                Err(error) if matches!(asked.op, Op::Forget) && error.is_outcome_unknown() => Err(error),
+                Err(error) if error.is_transient() => {
+                    let (queues, mut first) = (queues.clone(), Some(error));
+                    let left = queues.setting().connector.timeout().saturating_sub(begin.elapsed());
+                    // Pauses are slept where no caller can hold them up.
+                    apart(async move {
+                        retried(left, || {
+                            let (queues, asked, first) = (queues.clone(), asked.clone(), first.take());
+                            async move {
+                                let given = match first {
+                                    Some(error) => Err(error),
+                                    None => queues.ask_apart(asked.clone()).await,
+                                };
+                                match given {
+                                    Err(error)
+                                        if matches!(asked.op, Op::Forget) && error.is_outcome_unknown() =>
+                                    {
+                                        Ok(Err(error))
+                                    }
+                                    given => given.map(Ok),
                                 }
-                                given => given.map(Ok),
                             }
-                        }
+                        })
+                        .await?
                     })
-                    .await?
-                })
-                .await
-            }
-            given => given,
-        }?;
-        answer(given).ok_or_else(|| StoreError::outcome_unknown("the answer was to something else"))
+                    .await
+                }
+                given => given,
+            }?;
+            answer(given).ok_or_else(|| StoreError::outcome_unknown("the answer was to something else"))
+        }
     }
 
     fn check_size(&self, result: &StoredResult) -> Result<(), StoreError> {
@@ -238,12 +241,12 @@ impl Store for PostgresStore {
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
         self.check_size(&request.result)?;
-        let answer = self
-            .ask(key, Op::Complete(request.clone()), |answer| match answer {
-                Answer::Complete(answer) => Some(answer),
-                _ => None,
-            })
-            .await?;
+        let asked = self.ask(key, Op::Complete(request.clone()), |answer| match answer {
+            Answer::Complete(answer) => Some(answer),
+            _ => None,
+        });
+        // Boxed, so that the future of a call has no room for it while its body runs.
+        let answer = Box::pin(asked).await?;
         if answer == CompleteAnswer::Done {
             self.0.hints.put(self.0.hints.mark(key));
         }

@@ -19,16 +19,20 @@ impl RedisStore {
         self.ask_for(self.0.operation_timeout, request).await
     }
 
-    async fn ask_for(&self, time: Duration, request: Request) -> Result<Value, StoreError> {
+    fn ask_for(
+        &self,
+        time: Duration,
+        request: Request,
+    ) -> impl Future<Output = Result<Value, StoreError>> + Send {
         let connection = self.0.connection.clone();
-        apart(async move { retried(time, || connection.ask(&request)).await }).await
+        apart(async move { retried(time, || connection.ask(&request)).await })
     }
 
     /// Sends a request once in the caller's runtime; if that brings no answer, in the stores' own runtime.
     pub(super) async fn ask(&self, request: Request) -> Result<Value, StoreError> {
         let Connection::Own(own) = &self.0.connection else { return self.ask_apart(request).await };
         let begin = Instant::now();
-        let error = match self.0.runtime_connections.ask(own, &request.command).await {
+        let error = match self.0.runtime_connections.ask(own, &request).await {
             Some(Ok(answer)) => return Ok(answer),
             Some(Err(error)) => Some(failure::asking(error)),
             None => None,

@@ -20,6 +20,7 @@ mod layout;
 mod listing;
 mod masters;
 mod name;
+mod pipelined;
 mod replication;
 mod runtime_connections;
 mod scripts;
@@ -30,7 +31,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Value, cmd};
+use redis::{Cmd, Value, cmd};
 
 pub use self::builder::RedisStoreBuilder;
 use self::connection::Connection;
@@ -104,12 +105,58 @@ impl RedisStore {
     /// The answer to a claim on a key that has a result, with a read instead of a script. `None` if the key has no
     /// result.
     async fn replay(&self, name: &[u8], request: &Claim) -> Result<Option<ClaimAnswer>, StoreError> {
-        let mut get = cmd("GET");
-        get.arg(name);
-        let Value::BulkString(record) = self.ask(Request::plain(get)).await? else { return Ok(None) };
+        let Value::BulkString(record) = self.ask(Request::get(name)).await? else { return Ok(None) };
         let record = layout::decode(record)?;
         let is_terminal = matches!(record.state, State::Completed | State::Failed);
         Ok(is_terminal.then(|| answered(Some(&record), 0, request)))
+    }
+
+    /// The call of the script for a claim.
+    fn claim_call(&self, name: &[u8], request: &Claim) -> Cmd {
+        let mut call = CLAIM.call(name, 160);
+        call.arg(&layout::first_grant(request));
+        call.arg(layout::micros(request.lease)).arg(layout::micros(request.ttl));
+        let print = request.fingerprint.as_ref().map_or(&[][..], |fingerprint| fingerprint.as_bytes());
+        let most_attempts = request.max_attempts.map_or(0, std::num::NonZeroU32::get);
+        // Each argument costs time on the server, so trailing default arguments are left out.
+        if self.0.replication.is_some() || request.recovers || most_attempts != 0 {
+            call.arg(print).arg(u8::from(request.recovers)).arg(most_attempts);
+        } else if !print.is_empty() {
+            call.arg(print);
+        }
+        call
+    }
+
+    /// A claim that waits for replicas, if it must.
+    async fn claim_replicated(
+        &self,
+        name: Vec<u8>,
+        mut call: Cmd,
+        request: &Claim,
+    ) -> Result<ClaimAnswer, StoreError> {
+        if request.is_relaxed() {
+            let answer = claimed(self.ask(Request::of(&CLAIM, call.clone())).await?, request)?;
+            if is_first_grant(&answer) {
+                return Ok(answer);
+            }
+        }
+        // After a relaxed try, the same owner asks again: what it was granted, the replicas must have.
+        self.replicate(&mut call);
+        claimed(self.ask_replicated(name, Request::of(&CLAIM, call)).await?, request)
+    }
+
+    /// The call of the script that records a result.
+    fn complete_call(&self, name: &[u8], request: &Complete) -> Cmd {
+        let (kind, result) = layout::terminal(request.verdict, &request.result);
+        let mut call = COMPLETE.call(name, 96 + result.len());
+        call.arg(&layout::holder(&request.owner, request.fence)).arg(&[
+            fields::FIRST_VERSION,
+            kind[0],
+            kind[1],
+        ]);
+        call.arg(layout::micros(request.ttl)).arg(result);
+        self.replicate(&mut call);
+        call
     }
 
     fn check_size(&self, result: &StoredResult) -> Result<(), StoreError> {
@@ -166,29 +213,11 @@ impl Store for RedisStore {
         {
             return Ok(answer);
         }
-        let mut call = CLAIM.call(&name, 160);
-        call.arg(&layout::first_grant(request));
-        call.arg(layout::micros(request.lease)).arg(layout::micros(request.ttl));
-        let print = request.fingerprint.as_ref().map_or(&[][..], |fingerprint| fingerprint.as_bytes());
-        let most_attempts = request.max_attempts.map_or(0, std::num::NonZeroU32::get);
-        // Each argument costs time on the server, so trailing default arguments are left out.
-        if self.0.replication.is_some() || request.recovers || most_attempts != 0 {
-            call.arg(print).arg(u8::from(request.recovers)).arg(most_attempts);
-        } else if !print.is_empty() {
-            call.arg(print);
-        }
-        let mut first = None;
-        if self.0.replication.is_some() && request.is_relaxed() {
-            let answer = claimed(self.ask(Request::of(&CLAIM, call.clone())).await?, request)?;
-            first = is_first_grant(&answer).then_some(answer);
-        }
-        let answer = match first {
-            Some(answer) => answer,
-            None => {
-                // After a relaxed try, the same owner asks again: what it was granted, the replicas must have.
-                self.replicate(&mut call);
-                claimed(self.ask_replicated(name, Request::of(&CLAIM, call)).await?, request)?
-            }
+        let call = self.claim_call(&name, request);
+        let answer = if self.0.replication.is_some() {
+            Box::pin(self.claim_replicated(name, call, request)).await?
+        } else {
+            claimed(self.ask(Request::of(&CLAIM, call)).await?, request)?
         };
         self.0.hints.claimed(mark, matches!(answer, ClaimAnswer::Replay(_)));
         Ok(answer)
@@ -226,16 +255,9 @@ impl Store for RedisStore {
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
         self.check_size(&request.result)?;
         let name = self.0.prefix.name(key);
-        let (kind, result) = layout::terminal(request.verdict, &request.result);
-        let mut call = COMPLETE.call(&name, 96 + result.len());
-        call.arg(&layout::holder(&request.owner, request.fence)).arg(&[
-            fields::FIRST_VERSION,
-            kind[0],
-            kind[1],
-        ]);
-        call.arg(layout::micros(request.ttl)).arg(result);
-        self.replicate(&mut call);
-        match number(&self.ask_replicated(name, Request::of(&COMPLETE, call)).await?)? {
+        let call = self.complete_call(&name, request);
+        // Boxed, so that the future of a call has no room for it while its body runs.
+        match number(&Box::pin(self.ask_replicated(name, Request::of(&COMPLETE, call))).await?)? {
             1 => {
                 self.0.hints.put(self.0.hints.mark(key));
                 Ok(CompleteAnswer::Done)
@@ -318,9 +340,7 @@ impl Store for RedisStore {
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        let mut get = cmd("GET");
-        get.arg(self.0.prefix.name(key));
-        match self.ask(Request::plain(get)).await? {
+        match self.ask(Request::get(&self.0.prefix.name(key))).await? {
             Value::Nil => Ok(None),
             Value::BulkString(record) => layout::decode(record).map(Some),
             _ => Err(misunderstood()),

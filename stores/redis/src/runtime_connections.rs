@@ -7,18 +7,18 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use redis::aio::{ConnectionLike as _, MultiplexedConnection};
-use redis::{Cmd, RedisResult, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{RedisResult, Value};
 use tokio::runtime::{Handle, Id};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::connection::{Reconnecting, is_of_no_use};
+use super::pipelined::Pipelined;
+use super::scripts::Request;
 use idem_core::support::own_runtime::own_runtime;
 
 /// How many runtimes can have a connection; others use the stores' own. A new connection does not evict another one:
@@ -40,14 +40,7 @@ pub(super) struct RuntimeConnections {
 
 enum Slot {
     Connecting,
-    Open(Arc<RuntimeConnection>),
-}
-
-struct RuntimeConnection {
-    connection: MultiplexedConnection,
-    asked: AtomicU64,
-    answered: AtomicU64,
-    broken: watch::Sender<bool>,
+    Open(Arc<Pipelined>),
 }
 
 impl Default for RuntimeConnections {
@@ -66,7 +59,7 @@ impl RuntimeConnections {
     }
 
     /// The connection of the current runtime. If there is none, opens one for later operations.
-    fn here(self: &Arc<Self>, own: &Arc<Reconnecting>) -> Option<(Id, Arc<RuntimeConnection>)> {
+    fn here(self: &Arc<Self>, own: &Arc<Reconnecting>) -> Option<(Id, Arc<Pipelined>)> {
         let handle = Handle::try_current().ok()?;
         let id = handle.id();
         let mut slots = self.slots();
@@ -92,12 +85,7 @@ impl RuntimeConnections {
     }
 
     fn open(self: &Arc<Self>, id: Id, connection: MultiplexedConnection, answer_within: Duration) {
-        let connection = Arc::new(RuntimeConnection {
-            connection,
-            asked: AtomicU64::new(0),
-            answered: AtomicU64::new(0),
-            broken: watch::Sender::new(false),
-        });
+        let connection = Arc::new(Pipelined::new(connection));
         // Without the watchdog, nothing would notice a server that no longer answers.
         let Ok(own) = own_runtime() else { return };
         own.spawn(watch_over(Arc::downgrade(self), id, Arc::downgrade(&connection), answer_within));
@@ -107,7 +95,7 @@ impl RuntimeConnections {
     }
 
     /// Takes the connection of a runtime out of use. Requests that are under way still get their answers.
-    fn retire(&self, id: Id, connection: &Arc<RuntimeConnection>) {
+    fn retire(&self, id: Id, connection: &Arc<Pipelined>) {
         let mut slots = self.slots();
         if matches!(slots.get(&id), Some(Slot::Open(open)) if Arc::ptr_eq(open, connection)) {
             slots.remove(&id);
@@ -115,19 +103,19 @@ impl RuntimeConnections {
     }
 
     /// Takes the connection of a runtime out of use, and fails the requests that are under way.
-    fn close(&self, id: Id, connection: &Arc<RuntimeConnection>) {
+    fn close(&self, id: Id, connection: &Arc<Pipelined>) {
         self.retire(id, connection);
-        connection.broken.send_replace(true);
+        connection.break_off();
     }
 
-    /// Sends a command once on the connection of the current runtime; `None` if there is no such connection.
+    /// Sends a request once on the connection of the current runtime; `None` if there is no such connection.
     pub(super) async fn ask(
         self: &Arc<Self>,
         own: &Arc<Reconnecting>,
-        command: &Cmd,
+        request: &Request,
     ) -> Option<RedisResult<Value>> {
         let (id, connection) = self.here(own)?;
-        let answer = connection.ask(command).await;
+        let answer = connection.ask(request).await;
         if answer.as_ref().is_err_and(is_of_no_use) {
             self.close(id, &connection);
         }
@@ -152,23 +140,6 @@ impl Drop for Opening {
     }
 }
 
-impl RuntimeConnection {
-    async fn ask(&self, command: &Cmd) -> RedisResult<Value> {
-        let mut connection = self.connection.clone();
-        let mut broken = self.broken.subscribe();
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        let answer =
-            match select(connection.req_packed_command(command), pin!(broken.wait_for(|broken| *broken)))
-                .await
-            {
-                Either::Left((answer, _)) => answer.and_then(Value::extract_error),
-                Either::Right(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
-            };
-        self.answered.fetch_add(1, Ordering::Relaxed);
-        answer
-    }
-}
-
 /// The connection, if it is made in time on the clock of the stores' own runtime.
 async fn in_time(
     connecting: impl Future<Output = RedisResult<MultiplexedConnection>>,
@@ -190,7 +161,7 @@ async fn in_time(
 async fn watch_over(
     connections: Weak<RuntimeConnections>,
     id: Id,
-    connection: Weak<RuntimeConnection>,
+    connection: Weak<Pipelined>,
     answer_within: Duration,
 ) {
     let (mut silent, mut heard) = (0, 0);
@@ -198,8 +169,7 @@ async fn watch_over(
     loop {
         tokio::time::sleep(answer_within / LOOKS).await;
         let Some(connection) = connection.upgrade() else { return };
-        let answered = connection.answered.load(Ordering::Relaxed);
-        let asked = connection.asked.load(Ordering::Relaxed);
+        let (asked, answered) = connection.counts();
         silent = if asked > answered && answered == heard { silent + 1 } else { 0 };
         heard = answered;
         if asked != seen {
@@ -209,7 +179,7 @@ async fn watch_over(
         if silent > LOOKS {
             match open {
                 Some(connections) => connections.close(id, &connection),
-                None => drop(connection.broken.send_replace(true)),
+                None => connection.break_off(),
             }
             return;
         }
@@ -242,7 +212,7 @@ mod tests {
         let has_one = |runtime: &Runtime, tries: usize| {
             runtime.block_on(async {
                 for _ in 0..tries {
-                    if let Some(answer) = connections.ask(&own, &cmd("PING")).await {
+                    if let Some(answer) = connections.ask(&own, &Request::plain(cmd("PING"))).await {
                         return answer.is_ok();
                     }
                     tokio::time::sleep(Duration::from_millis(5)).await;

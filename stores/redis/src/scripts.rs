@@ -70,6 +70,13 @@ impl Request {
         Self { command: Arc::new(command), script: None }
     }
 
+    /// A read of the key with this name.
+    pub(super) fn get(name: &[u8]) -> Self {
+        let mut get = Cmd::with_capacity(2, name.len() + 3);
+        get.arg("GET").arg(name);
+        Self::plain(get)
+    }
+
     /// The same call with the text of the script, for a server that does not know it. After that, this server knows it,
     /// and no other does.
     pub(super) fn with_body(&self) -> Option<Cmd> {

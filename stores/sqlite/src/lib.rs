@@ -162,14 +162,17 @@ fn ended() -> StoreError {
 
 impl Store for SqliteStore {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let found = self.read(key, Readers::find_for_claim).transpose()?;
-        if let Some(Some(record)) = &found {
-            let step = protocol::claim(Some(record), Fence::default(), request, clock::now());
-            if step.write.is_none() {
-                return Ok(step.answer);
+        let seems_new = match self.read(key, Readers::find_for_claim).transpose()? {
+            Some(Some(record)) => {
+                let step = protocol::claim(Some(&record), Fence::default(), request, clock::now());
+                if step.write.is_none() {
+                    return Ok(step.answer);
+                }
+                false
             }
-        }
-        self.apply(key, request.clone(), matches!(found, Some(None))).await
+            found => found.is_some(),
+        };
+        self.apply(key, request.clone(), seems_new).await
     }
 
     async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
@@ -185,7 +188,8 @@ impl Store for SqliteStore {
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        self.apply(key, request.clone(), false).await
+        // Boxed, so that the future of a call has no room for it while its body runs.
+        Box::pin(self.apply(key, request.clone(), false)).await
     }
 
     async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
