@@ -33,6 +33,7 @@ mod sealed_stores;
 mod sealed_support;
 mod steps;
 mod store_failures;
+mod store_sizes;
 mod support;
 mod testing_your_own;
 mod transaction;

@@ -4,8 +4,8 @@ use futures_util::FutureExt as _;
 use idem::{MemoryStore, Operation};
 use idem_part_costs::{Order, by_attribute, by_hand, runtime, with_fingerprint};
 
-/// The allocations of one of these calls, without those that are made only once.
-fn of<'o, F>(orders: &'o [Order], mut call: impl FnMut(&'o Order) -> F) -> u64
+/// The allocations of one of these calls and their bytes, without those that are made only once.
+fn of<'o, F>(orders: &'o [Order], mut call: impl FnMut(&'o Order) -> F) -> (u64, u64)
 where
     F: Future<Output = Result<(), idem::Error>>,
 {
@@ -19,7 +19,7 @@ where
             let mut outcome = None;
             let counts = allocation_counter::measure(|| outcome = call(order).now_or_never());
             outcome.expect("nothing in it waits").unwrap();
-            counts.count_total
+            (counts.count_total, counts.bytes_total)
         });
         counts.min().unwrap()
     })
@@ -31,17 +31,22 @@ fn a_call_allocates_no_more_than_it_did() {
     let operation = Operation::new("parts.by_hand");
     let fresh: Vec<Order> = (0..2_000).map(Order::new).collect();
     let replayed = vec![Order::new(0); 2_000];
-    let counted = [&fresh, &replayed].map(|orders| {
+    let measured = [&fresh, &replayed].map(|orders| {
         [
             of(orders, |order| by_attribute(&store, order)),
             of(orders, |order| by_hand(&operation, &store, order)),
             of(orders, |order| with_fingerprint(&store, order)),
         ]
     });
+    let counted = measured.map(|calls| calls.map(|(count, _)| count));
     // Fresh and replayed: by the attribute, by hand, with a fingerprint. Each metric allocates its labels if the
     // feature `metrics` is on, as it is with all features.
     let (without, with) = ([[6, 5, 14], [4, 3, 12]], [[11, 10, 19], [6, 5, 14]]);
     assert!(counted == without || counted == with, "{counted:?}");
+    // Their bytes: one of the allocations is the future, which has room for everything that a call may wait for.
+    let [[(_, fresh), ..], [(_, replayed), ..]] = measured;
+    let most = if counted == without { (2_000, 1_700) } else { (2_700, 2_060) };
+    assert!(fresh <= most.0 && replayed <= most.1, "{fresh}, {replayed} bytes");
 }
 
 /// Returns a long result.

@@ -80,19 +80,18 @@ impl DynamoDbStore {
     }
 
     /// Runs `work` on the stores' own thread, for at most the operation timeout.
-    async fn ask<A, F>(&self, work: impl FnOnce(Table) -> F) -> Result<A, StoreError>
+    fn ask<A, F>(&self, work: impl FnOnce(Table) -> F) -> impl Future<Output = Result<A, StoreError>> + Send
     where
         A: Send + 'static,
         F: Future<Output = Result<A, StoreError>> + Send + 'static,
     {
-        self.table.check_names()?;
-        let time = self.table.timeout();
+        let (checked, time) = (self.table.check_names(), self.table.timeout());
         let work = Box::pin(work(self.table.clone()));
         own_runtime::apart(async move {
+            checked?;
             let late = |_| StoreError::outcome_unknown(format!("no answer within {time:?}"));
             tokio::time::timeout(time, work).await.map_err(late)?
         })
-        .await
     }
 }
 
