@@ -1,10 +1,11 @@
 //! `RedisStore`: a store on Redis or Valkey, on one server, a cluster, or a master that sentinels name.
 //!
 //! Owns the public API. `builder` makes a store, and `check` examines the server. `asking` chooses a connection: the
-//! stores' own (`connection`), that of the calling runtime (`runtime_connections`), or the one that waits for replicas
-//! (`replication`). `name` makes the name of a key, `layout` packs a record at the positions in `fields`, `scripts`
-//! restate the protocol on the server, and `failure` translates errors. If a claim changes nothing, the script returns
-//! the record and the server's time, and this crate calls the protocol's function for the answer.
+//! stores' own (`connection`), that of the calling runtime (`runtime_connections`), on which what is ready goes in one
+//! pipeline (`pipelined`), or the one that waits for replicas (`replication`). `name` makes the name of a key, `layout`
+//! packs a record at the positions in `fields`, `scripts` restate the protocol on the server, and `failure` translates
+//! errors. If a claim changes nothing, the script returns the record and the server's time, and this crate calls the
+//! protocol's function for the answer.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
