@@ -8,13 +8,15 @@
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{io, mem};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use std::{future, io, mem};
 
+use futures_util::FutureExt as _;
 use futures_util::future::{Either, select};
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::sync::{oneshot, watch};
-use tokio::task::yield_now;
 
 use super::scripts::Request;
 
@@ -27,8 +29,14 @@ const MOST: usize = 64;
 /// The answers to one pipeline should have at most this many bytes, because the first one arrives with the last one.
 const MOST_BYTES: usize = 1 << 20;
 
+/// The size of an answer until some have been seen.
+const UNSEEN: usize = MOST_BYTES / 8;
+
 /// A request with more bytes is always sent by itself, because a pipeline copies its requests.
 const LARGE: usize = 16 << 10;
+
+/// After this time another task sends what waits: a task may be held up by another one, which does not yield its thread.
+const HELD_UP: Duration = Duration::from_millis(5);
 
 pub(super) struct Pipelined {
     connection: MultiplexedConnection,
@@ -38,11 +46,10 @@ pub(super) struct Pipelined {
     queue: Mutex<Queue>,
 }
 
-#[derive(Default)]
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Whether a task will send what waits.
-    is_served: bool,
+    /// Since when a task has been about to send what waits.
+    served_since: Option<Instant>,
     unanswered: usize,
     /// The size of the largest answer of late.
     largest: usize,
@@ -55,12 +62,13 @@ struct Waiting {
 
 impl Pipelined {
     pub(super) fn new(connection: MultiplexedConnection) -> Self {
+        let queue = Queue { waiting: Vec::new(), served_since: None, unanswered: 0, largest: UNSEEN };
         Self {
             connection,
             asked: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             broken: watch::Sender::new(false),
-            queue: Mutex::default(),
+            queue: Mutex::new(queue),
         }
     }
 
@@ -68,7 +76,7 @@ impl Pipelined {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails the requests that are under way, and all later ones.
+    /// Fails the requests that are under way or wait, and all later ones.
     pub(super) fn break_off(&self) {
         self.broken.send_replace(true);
     }
@@ -82,38 +90,43 @@ impl Pipelined {
     pub(super) async fn ask(self: &Arc<Self>, request: &Request) -> RedisResult<Value> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let answer = match self.place(request) {
-            Place::Alone(_unanswered) => self.alone(&request.command).await,
-            // The task that sends it ended with its runtime.
-            Place::Together(answer) => answer.await.unwrap_or_else(|_| Err(broken_off())),
+            Place::Alone(unanswered) => self.alone(&request.command, unanswered).await,
+            // Without an answer, the task that would have sent it ended with its runtime.
+            Place::Together(answer) => {
+                let answer = answer.map(|answer| answer.unwrap_or_else(|_| Err(broken_off())));
+                self.unless_broken(answer).await
+            }
         };
         self.answered.fetch_add(1, Ordering::Relaxed);
         answer.and_then(Value::extract_error)
     }
 
-    fn place(self: &Arc<Self>, request: &Request) -> Place<'_> {
+    fn place(self: &Arc<Self>, request: &Request) -> Place {
         let mut queue = self.queue();
-        let is_alone = !queue.is_served && queue.unanswered < FEW;
-        if is_alone || request.bytes() > LARGE {
-            return Place::Alone(self.unanswered(queue, 1));
-        }
-        let (answer, answered) = oneshot::channel();
-        queue.waiting.push(Waiting { command: request.command.clone(), answer });
-        let is_served = mem::replace(&mut queue.is_served, true);
+        let is_alone = queue.served_since.is_none() && queue.unanswered < FEW;
+        let place = if is_alone || request.bytes() > LARGE {
+            queue.unanswered += 1;
+            Place::Alone(Unanswered { pipelined: self.clone(), count: 1 })
+        } else {
+            let (answer, answered) = oneshot::channel();
+            queue.waiting.push(Waiting { command: request.command.clone(), answer });
+            Place::Together(answered)
+        };
+        let is_to_be_served = queue.is_to_be_served();
         drop(queue);
-        if !is_served {
+        if is_to_be_served {
             tokio::spawn(Serving { pipelined: self.clone(), is_over: false }.serve());
         }
-        Place::Together(answered)
+        place
     }
 
-    fn unanswered(&self, mut queue: MutexGuard<'_, Queue>, count: usize) -> Unanswered<'_> {
-        queue.unanswered += count;
-        Unanswered { queue: &self.queue, count }
-    }
-
-    async fn alone(&self, command: &Cmd) -> RedisResult<Value> {
+    async fn alone(&self, command: &Cmd, _unanswered: Unanswered) -> RedisResult<Value> {
         let mut connection = self.connection.clone();
-        self.unless_broken(connection.req_packed_command(command)).await
+        let answer = self.unless_broken(connection.req_packed_command(command)).await;
+        if let Ok(answer) = &answer {
+            self.queue().saw(bytes(answer));
+        }
+        answer
     }
 
     async fn unless_broken<T>(&self, answer: impl Future<Output = RedisResult<T>> + Unpin) -> RedisResult<T> {
@@ -126,46 +139,68 @@ impl Pipelined {
     }
 
     /// Sends these requests, and gives each its answer.
-    async fn together(self: Arc<Self>, lot: Vec<Waiting>) {
-        let _unanswered = self.unanswered(self.queue(), lot.len());
-        let mut pipeline = Pipeline::with_capacity(lot.len());
-        for waiting in &lot {
+    async fn together(&self, lot: Lot) {
+        let mut pipeline = Pipeline::with_capacity(lot.waiting.len());
+        for waiting in &lot.waiting {
             pipeline.add_command((*waiting.command).clone());
         }
         let mut connection = self.connection.clone();
-        let answers = self.unless_broken(connection.req_packed_commands(&pipeline, 0, lot.len())).await;
-        match answers {
+        let count = lot.waiting.len();
+        match self.unless_broken(connection.req_packed_commands(&pipeline, 0, count)).await {
             Ok(answers) => {
                 self.queue().saw(answers.iter().map(bytes).max().unwrap_or_default());
-                for (waiting, answer) in lot.into_iter().zip(answers) {
+                for (waiting, answer) in lot.waiting.into_iter().zip(answers) {
                     // A caller that went away does not need the answer.
                     let _ = waiting.answer.send(Ok(answer));
                 }
             }
             Err(error) => {
-                for waiting in lot {
+                for waiting in lot.waiting {
                     let _ = waiting.answer.send(Err(error.clone()));
                 }
             }
         }
     }
+
+    /// What waits, in the order in which it was asked.
+    fn lots(self: &Arc<Self>) -> Vec<Lot> {
+        let (waiting, most) = self.queue().take();
+        // Requests whose caller went away are left out, because nobody would use a grant.
+        let mut waiting = waiting.into_iter().filter(|waiting| !waiting.answer.is_closed());
+        let mut lots = Vec::new();
+        loop {
+            let waiting: Vec<Waiting> = waiting.by_ref().take(most).collect();
+            if waiting.is_empty() {
+                return lots;
+            }
+            let count = waiting.len();
+            self.queue().unanswered += count;
+            lots.push(Lot { waiting, _unanswered: Unanswered { pipelined: self.clone(), count } });
+        }
+    }
 }
 
 /// How a request goes to the server.
-enum Place<'a> {
-    Alone(Unanswered<'a>),
+enum Place {
+    Alone(Unanswered),
     Together(oneshot::Receiver<RedisResult<Value>>),
 }
 
+/// The requests of one pipeline.
+struct Lot {
+    waiting: Vec<Waiting>,
+    _unanswered: Unanswered,
+}
+
 /// Requests that count as unanswered until this is dropped.
-struct Unanswered<'a> {
-    queue: &'a Mutex<Queue>,
+struct Unanswered {
+    pipelined: Arc<Pipelined>,
     count: usize,
 }
 
-impl Drop for Unanswered<'_> {
+impl Drop for Unanswered {
     fn drop(&mut self) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).unanswered -= self.count;
+        self.pipelined.queue().unanswered -= self.count;
     }
 }
 
@@ -177,16 +212,18 @@ struct Serving {
 
 impl Serving {
     async fn serve(mut self) {
-        // The other tasks that are ready run first, and may ask for more.
-        yield_now().await;
-        while !self.is_over {
-            let lot = self.pipelined.queue().next_lot();
-            self.is_over = lot.is_last;
-            let sent = self.pipelined.clone().together(lot.waiting);
-            match lot.is_last {
-                true => sent.await,
-                false => drop(tokio::spawn(sent)),
-            }
+        after_what_is_ready().await;
+        let lots = self.pipelined.lots();
+        self.is_over = true;
+        let mut lots = lots.into_iter();
+        if lots.len() == 1
+            && let Some(lot) = lots.next()
+        {
+            return self.pipelined.together(lot).await;
+        }
+        for lot in lots {
+            let pipelined = self.pipelined.clone();
+            tokio::spawn(async move { pipelined.together(lot).await });
         }
     }
 }
@@ -194,28 +231,45 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         if !self.is_over {
-            let mut queue = self.pipelined.queue();
-            queue.is_served = false;
-            queue.waiting.clear();
+            let waiting = self.pipelined.queue().take();
+            // Wakes those that wait, so not while the queue is locked.
+            drop(waiting);
         }
     }
 }
 
-/// The requests of one pipeline.
-struct Lot {
-    waiting: Vec<Waiting>,
-    /// Whether nothing waits after this one.
-    is_last: bool,
+/// Lets the other tasks that are ready run, which may ask for more.
+///
+/// Not tokio's `yield_now`: its task stays with its thread, even if that is held up. This one can be taken by another.
+async fn after_what_is_ready() {
+    let mut is_later = false;
+    future::poll_fn(|context| {
+        if mem::replace(&mut is_later, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 impl Queue {
-    fn next_lot(&mut self) -> Lot {
-        // Requests whose caller went away are left out, because nobody would use a grant.
-        self.waiting.retain(|waiting| !waiting.answer.is_closed());
-        let most = (MOST_BYTES / self.largest.max(1)).clamp(1, MOST);
-        let waiting: Vec<Waiting> = self.waiting.drain(..self.waiting.len().min(most)).collect();
-        self.is_served = !self.waiting.is_empty();
-        Lot { waiting, is_last: !self.is_served }
+    /// Whether a task must be started that sends what waits.
+    fn is_to_be_served(&mut self) -> bool {
+        let is_served = self.served_since.is_some_and(|since| since.elapsed() < HELD_UP);
+        if self.waiting.is_empty() || is_served {
+            return false;
+        }
+        self.served_since = Some(Instant::now());
+        true
+    }
+
+    /// What waits, and how many of that should be in one pipeline.
+    fn take(&mut self) -> (Vec<Waiting>, usize) {
+        self.served_since = None;
+        let room = self.waiting.len().min(MOST);
+        let waiting = mem::replace(&mut self.waiting, Vec::with_capacity(room));
+        (waiting, (MOST_BYTES / self.largest.max(1)).clamp(1, MOST))
     }
 
     /// Remembers the size of the largest answer. An answer is forgotten slowly, because others of its size may follow.
@@ -233,7 +287,7 @@ fn bytes(answer: &Value) -> usize {
     }
 }
 
-fn broken_off() -> redis::RedisError {
+fn broken_off() -> RedisError {
     io::Error::from(io::ErrorKind::BrokenPipe).into()
 }
 
@@ -241,7 +295,6 @@ fn broken_off() -> redis::RedisError {
 mod tests {
     use std::pin::Pin;
 
-    use futures_util::FutureExt as _;
     use futures_util::future::join_all;
     use idem_test_servers::Redis;
     use redis::{AsyncConnectionConfig, Client, cmd};
@@ -270,9 +323,10 @@ mod tests {
     fn asked<'a>(
         pipelined: &'a Arc<Pipelined>,
         requests: &'a [Request],
-    ) -> Vec<Pin<Box<dyn Future<Output = Answer> + 'a>>> {
+    ) -> Vec<Pin<Box<dyn Future<Output = Answer> + Send + 'a>>> {
         let asked = requests.iter().map(|request| {
-            let mut answer: Pin<Box<dyn Future<Output = Answer> + 'a>> = Box::pin(pipelined.ask(request));
+            let mut answer: Pin<Box<dyn Future<Output = Answer> + Send + 'a>> =
+                Box::pin(pipelined.ask(request));
             assert!(answer.as_mut().now_or_never().is_none());
             answer
         });
@@ -286,7 +340,7 @@ mod tests {
     }
 
     fn nothing_is_left(pipelined: &Pipelined) {
-        assert_eq!((counts(pipelined), pipelined.queue().is_served), ((0, 0), false));
+        assert_eq!((counts(pipelined), pipelined.queue().served_since), ((0, 0), None));
     }
 
     #[tokio::test]
@@ -339,11 +393,64 @@ mod tests {
         pipelined.ask(&request(&["CLIENT", "PAUSE", "60000", "ALL"])).await.unwrap();
         let requests = vec![request(&["INCR", "count"]); FEW + 6];
         let asked = asked(&pipelined, &requests);
-        yield_now().await;
+        tokio::task::yield_now().await;
         pipelined.break_off();
         for answer in join_all(asked).await {
             assert!(answer.unwrap_err().is_io_error());
         }
+        // The task that sent them notices by itself.
+        tokio::task::yield_now().await;
+        nothing_is_left(&pipelined);
+    }
+
+    /// The runtime of the connection is driven by nobody, as if a task held it up.
+    #[test]
+    fn what_waits_to_be_sent_fails_when_the_connection_is_given_up() {
+        let redis = Redis::start();
+        let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+        let held_up = runtime();
+        let pipelined = held_up.block_on(connected(&redis));
+        let requests = vec![request(&["INCR", "count"]); FEW + 6];
+        let asked = held_up.block_on(async { asked(&pipelined, &requests) });
+        pipelined.break_off();
+        for answer in runtime().block_on(join_all(asked)) {
+            assert!(answer.unwrap_err().is_io_error());
+        }
+        assert_eq!(pipelined.queue().unanswered, 0);
+        drop(held_up);
+        nothing_is_left(&pipelined);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_task_that_holds_up_its_thread_holds_up_no_requests_of_others() {
+        let redis = Redis::start();
+        let pipelined = connected(&redis).await;
+        let (begun, begins) = oneshot::channel();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let holding_up = tokio::spawn({
+            let pipelined = pipelined.clone();
+            async move {
+                let requests = vec![request(&["INCR", "count"]); FEW + 6];
+                let asked = asked(&pipelined, &requests);
+                begun.send(()).unwrap();
+                // Its thread now neither sends nor yields.
+                ends.recv().unwrap();
+                join_all(asked).await.into_iter().all(|answer| answer.is_ok())
+            }
+        });
+        begins.await.unwrap();
+        let mut others = Vec::new();
+        for _ in 0..20 {
+            let pipelined = pipelined.clone();
+            others.push(tokio::spawn(async move { pipelined.ask(&request(&["PING"])).await }));
+            tokio::time::sleep(HELD_UP).await;
+        }
+        for other in others {
+            let answer = tokio::time::timeout(Duration::from_secs(10), other).await;
+            assert!(answer.expect("held up").unwrap().is_ok());
+        }
+        end.send(()).unwrap();
+        assert!(holding_up.await.unwrap());
         nothing_is_left(&pipelined);
     }
 
@@ -376,28 +483,23 @@ mod tests {
                 assert_eq!(bytes(&answer.unwrap()), BYTES);
             }
         }
-        let waits = |queue: &mut Queue| {
-            let mut answers = Vec::new();
-            for request in vec![request(&["PING"]); MOST * 2] {
-                let (answer, answered) = oneshot::channel();
-                queue.waiting.push(Waiting { command: request.command, answer });
-                answers.push(answered);
-            }
-            let lot = queue.next_lot();
-            queue.waiting.clear();
-            lot.waiting.len()
-        };
-        let mut queue = pipelined.queue();
-        assert_eq!(waits(&mut queue), MOST_BYTES / BYTES);
-        // The large answers are forgotten after some small ones.
-        let lots = (0..20).map(|_| {
-            queue.saw(100);
-            waits(&mut queue)
-        });
-        assert!(lots.collect::<Vec<_>>().is_sorted());
-        (0..100).for_each(|_| queue.saw(100));
-        assert_eq!(waits(&mut queue), MOST);
-        queue.is_served = false;
+        let most = || pipelined.queue().take().1;
+        assert_eq!(most(), MOST_BYTES / BYTES);
+        // The large answers are forgotten after some small ones, whether these come together or alone.
+        let mut seen = vec![most()];
+        while most() < MOST {
+            assert!(seen.len() < 100, "{seen:?}");
+            pipelined.ask(&request(&["PING"])).await.unwrap();
+            seen.push(most());
+        }
+        assert!(seen.is_sorted() && seen.len() > 10, "{seen:?}");
+    }
+
+    #[tokio::test]
+    async fn the_first_pipelines_are_short_because_their_answers_may_be_large() {
+        let redis = Redis::start();
+        let pipelined = connected(&redis).await;
+        assert_eq!(pipelined.queue().take().1, 8);
     }
 
     #[tokio::test]
