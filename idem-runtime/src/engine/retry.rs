@@ -9,7 +9,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, Timeout, sleep, timeout};
 
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 
 /// The minimum time in which a store may answer, however little time is left.
 pub(super) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
@@ -86,7 +86,8 @@ where
     }
 }
 
-/// Retries until `end` after `error`.
+/// Retries until `end` after `error`. Once a try may have been applied, no later refusal makes the outcome certain, except
+/// that the result is too large: then no try was applied.
 async fn again<T, F>(
     what: &str,
     end: Instant,
@@ -98,10 +99,15 @@ where
     F: Future<Output = Result<T, StoreError>>,
 {
     let mut pauses = backoff().build();
+    let mut unknown: Option<StoreError> = None;
     loop {
+        if error.is_outcome_unknown() {
+            unknown.get_or_insert_with(|| error.clone());
+        }
         let left = end.saturating_duration_since(Instant::now());
         if !error.is_transient() || left.is_zero() {
-            return Err(error);
+            let is_too_large = error.kind() == StoreErrorKind::TooLarge;
+            return Err(unknown.filter(|_| !is_too_large).unwrap_or(error));
         }
         sleep(pauses.next().unwrap_or(LEAST_TIMEOUT).min(left)).await;
         let left = end.saturating_duration_since(Instant::now());
@@ -132,5 +138,21 @@ mod tests {
             let different = (0..100).map(|_| of_one_call()).collect::<HashSet<_>>();
             assert!(different.len() > 90, "{} of 100", different.len());
         }
+    }
+
+    /// What `retry_until` returns if the first try may have been applied and the second one fails like this.
+    async fn after_a_lost_answer(second: StoreError) -> StoreErrorKind {
+        let mut errors = vec![second, StoreError::outcome_unknown("lost")];
+        let end = Instant::now() + Duration::from_secs(5);
+        let ask = || std::future::ready(Err::<(), _>(errors.pop().unwrap()));
+        retry_until("the result", || end, LEAST_TIMEOUT, ask).await.unwrap_err().kind()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_after_a_lost_answer_leaves_the_outcome_unknown() {
+        let refused = after_a_lost_answer(StoreError::configuration("no")).await;
+        assert_eq!(refused, StoreErrorKind::OutcomeUnknown);
+        let too_large = after_a_lost_answer(StoreError::too_large(2, 1)).await;
+        assert_eq!(too_large, StoreErrorKind::TooLarge);
     }
 }
