@@ -16,6 +16,7 @@
 //! | `steps`, `recording_steps`, `recovering` | recovery points and `recover` |
 //! | `transaction` | calls that commit with the caller's transaction |
 //! | `detached` | calls of an operation in a task of their own, or in a transaction |
+//! | `results` | a result to its record, and back to a caller |
 //! | `report` | events and metrics |
 //!
 //! Only this file and a few lines of `steps` and `recovering` are generic over the body. Keep them short, because they
@@ -39,6 +40,7 @@ mod recovering;
 mod renewal_in_task;
 mod renewal_thread;
 mod report;
+mod results;
 mod retry;
 mod retry_after;
 mod returns;
@@ -62,14 +64,13 @@ use tracing::Instrument;
 
 use crate::error::Error;
 use idem_core::Store;
-use idem_core::protocol::{Replay, StoredResult, Tombstone, Verdict};
 
 use attempt::{Attempt, Recorded};
 pub(crate) use background::{Pending, Work};
 use body_permit::before_body;
 use claim::Entry;
 use renewal_in_task::RenewalInTask;
-use report::Event;
+use results::{decode, is_finished};
 
 pub use background::{Drained, drain};
 pub(crate) use call::{Call, Prepared};
@@ -110,6 +111,7 @@ where
     S: Store,
     B: Future<Output = R>,
 {
+    // In a statement of its own, so that the future does not keep the `Result` while it waits.
     let call = call.map_err(|error| *error)?;
     let mut entered = enter(call, None).await?;
     finish(&mut entered, codec, body).await
@@ -340,71 +342,4 @@ async fn unprotected<S: Store, B: Future>(call: &Prepared<S>, mut body: Pin<&mut
         }
     })
     .await
-}
-
-/// Whether there is something to record, which the attempt has then.
-fn is_finished<S: Store, C, T, E>(attempt: &mut Attempt<S>, codec: &C, result: &Result<T, E>) -> bool
-where
-    C: Codec<T, E>,
-{
-    if attempt.is_decided() {
-        return false;
-    }
-    let encoded = encode(attempt.call(), attempt.grant().attempt, codec, result);
-    encoded.map(|encoded| attempt.finished(encoded)).is_some()
-}
-
-/// What to record for a result. If a duplicate cannot get it, that is reported here and not when a duplicate comes.
-fn encode<S: Store, C, T, E>(
-    call: &Prepared<S>,
-    attempt: u32,
-    codec: &C,
-    result: &Result<T, E>,
-) -> Option<Encoded>
-where
-    C: Codec<T, E>,
-{
-    let encoded = codec.encode(result, call.policy.max_result_bytes)?;
-    if let Some(fault) = &encoded.stored.fault {
-        call.report(Event::NotStored(fault), attempt);
-    }
-    // Decoding doubles the work, so it is checked in debug builds only.
-    if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &encoded.stored.result)
-        && let Err(fault) = codec.decode(encoded.verdict, bytes)
-    {
-        call.report(Event::NotReplayable(fault.reason()), attempt);
-    }
-    Some(encoded)
-}
-
-fn decode<S: Store, C, T, E>(call: &Prepared<S>, codec: &C, replay: &Replay) -> Result<T, E>
-where
-    C: Codec<T, E>,
-    E: From<Error>,
-{
-    let id = || (&call.key).into();
-    match &replay.result {
-        StoredResult::Value(bytes) => match codec.decode(replay.verdict, bytes) {
-            Ok(result) => {
-                call.observe(Outcome::replayed(replay));
-                call.report(Event::Replayed, replay.attempt);
-                if replay.verdict == Verdict::Failed {
-                    call.end(Ending::Terminal);
-                }
-                result
-            }
-            Err(fault) => {
-                call.report(Event::Undecodable(fault.reason()), replay.attempt);
-                Err(call.refuse(Error::Undecodable { call: id(), reason: fault.reason().clone() }).into())
-            }
-        },
-        StoredResult::Tombstone(Tombstone::Exhausted) => {
-            Err(call.refuse(Error::Exhausted { call: id(), attempts: replay.attempt }).into())
-        }
-        StoredResult::Tombstone(reason) => {
-            call.observe(Outcome::replayed(replay));
-            call.report(Event::Replayed, replay.attempt);
-            Err(call.refuse(Error::ResultNotStored { call: id(), reason: (*reason).into() }).into())
-        }
-    }
 }

@@ -19,8 +19,9 @@ use super::claim::refused_by_store;
 use super::claimed::not_stored;
 use super::context::{BodyPermit, Context, Current, Ending, Outcome, permitted};
 use super::report::{Event, Stopwatch};
+use super::results::{decode, encode};
 use super::retry::backoff;
-use super::{Call, Codec, Encoded, Ended, decode, encode, polled, unguarded};
+use super::{Call, Codec, Encoded, Ended, polled, unguarded};
 use crate::error::{Error, StoreError, StoreErrorKind};
 use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Replay, StoredResult, Tombstone, Verdict,

@@ -84,7 +84,7 @@ async fn look(session: &mut Session, setting: &Setting, keys: &[&RecordKey]) -> 
     {
         match session.run_prepared(setting.statements.look_at_one(key), Stage::Open).await {
             Ok(answers) if !answers.rows(0).is_empty() => return Ok(Looked { answers, place: 0, record: 0 }),
-            // Either there is no record, or the server refuses to prepare the statement. The same read as text tells which.
+            // No row can mean that there is no record, or that the server does not prepare this statement. Reading again as text shows which.
             Ok(_) | Err(Failure::Refused(_)) => {}
             Err(failed) => return Err(failed),
         }

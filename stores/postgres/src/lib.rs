@@ -142,7 +142,7 @@ impl PostgresStore {
         let (queues, begin) = (&self.0.queues, Instant::now());
         async move {
             let given = match queues.ask(asked.clone()).await {
-                // Operation again, it might delete the record of a claim that came in between.
+                // A second `forget` might delete the record of a claim that came in between.
                 Err(error) if matches!(asked.op, Op::Forget) && error.is_outcome_unknown() => Err(error),
                 Err(error) if error.is_transient() => {
                     let (queues, mut first) = (queues.clone(), Some(error));

@@ -108,7 +108,7 @@ impl RuntimeConnections {
         connection.break_off();
     }
 
-    /// Sends a request once on the connection of the current runtime; `None` if there is no such connection.
+    /// Sends a request once on the connection of the current runtime. Returns `None` if that runtime has no connection yet.
     pub(super) async fn ask(
         self: &Arc<Self>,
         own: &Arc<Reconnecting>,

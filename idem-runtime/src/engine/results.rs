@@ -1,0 +1,81 @@
+//! A body's result on its way to the record, and a record's result on its way to the caller.
+
+use super::attempt::Attempt;
+use super::call::Prepared;
+use super::codec::{Codec, Encoded};
+use super::context::{Ending, Outcome};
+use super::report::Event;
+use crate::error::Error;
+use idem_core::Store;
+use idem_core::protocol::{Replay, StoredResult, Tombstone, Verdict};
+
+/// Whether there is something to record, which the attempt has then.
+pub(super) fn is_finished<S: Store, C, T, E>(
+    attempt: &mut Attempt<S>,
+    codec: &C,
+    result: &Result<T, E>,
+) -> bool
+where
+    C: Codec<T, E>,
+{
+    if attempt.is_decided() {
+        return false;
+    }
+    let encoded = encode(attempt.call(), attempt.grant().attempt, codec, result);
+    encoded.map(|encoded| attempt.finished(encoded)).is_some()
+}
+
+/// What to record for a result. If a duplicate cannot get it, that is reported here and not when a duplicate comes.
+pub(super) fn encode<S: Store, C, T, E>(
+    call: &Prepared<S>,
+    attempt: u32,
+    codec: &C,
+    result: &Result<T, E>,
+) -> Option<Encoded>
+where
+    C: Codec<T, E>,
+{
+    let encoded = codec.encode(result, call.policy.max_result_bytes)?;
+    if let Some(fault) = &encoded.stored.fault {
+        call.report(Event::NotStored(fault), attempt);
+    }
+    // Decoding doubles the work, so it is checked in debug builds only.
+    if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &encoded.stored.result)
+        && let Err(fault) = codec.decode(encoded.verdict, bytes)
+    {
+        call.report(Event::NotReplayable(fault.reason()), attempt);
+    }
+    Some(encoded)
+}
+
+pub(super) fn decode<S: Store, C, T, E>(call: &Prepared<S>, codec: &C, replay: &Replay) -> Result<T, E>
+where
+    C: Codec<T, E>,
+    E: From<Error>,
+{
+    let id = || (&call.key).into();
+    match &replay.result {
+        StoredResult::Value(bytes) => match codec.decode(replay.verdict, bytes) {
+            Ok(result) => {
+                call.observe(Outcome::replayed(replay));
+                call.report(Event::Replayed, replay.attempt);
+                if replay.verdict == Verdict::Failed {
+                    call.end(Ending::Terminal);
+                }
+                result
+            }
+            Err(fault) => {
+                call.report(Event::Undecodable(fault.reason()), replay.attempt);
+                Err(call.refuse(Error::Undecodable { call: id(), reason: fault.reason().clone() }).into())
+            }
+        },
+        StoredResult::Tombstone(Tombstone::Exhausted) => {
+            Err(call.refuse(Error::Exhausted { call: id(), attempts: replay.attempt }).into())
+        }
+        StoredResult::Tombstone(reason) => {
+            call.observe(Outcome::replayed(replay));
+            call.report(Event::Replayed, replay.attempt);
+            Err(call.refuse(Error::ResultNotStored { call: id(), reason: (*reason).into() }).into())
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Tests of the pipelines on a real server.
+
+use std::pin::Pin;
+
+use futures_util::future::join_all;
+use idem_test_servers::Redis;
+use redis::{AsyncConnectionConfig, Client, cmd};
+use tokio::runtime::Builder;
+
+use super::*;
+
+type Answer = RedisResult<Value>;
+
+async fn connected(redis: &Redis) -> Arc<Pipelined> {
+    let client = Client::open(redis.url()).unwrap();
+    // Like the store's connections: without a response timeout of its own.
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    Arc::new(Pipelined::new(client.get_multiplexed_async_connection_with_config(&config).await.unwrap()))
+}
+
+fn request(words: &[&str]) -> Request {
+    let mut command = cmd(words[0]);
+    for word in &words[1..] {
+        command.arg(word);
+    }
+    Request::plain(command)
+}
+
+/// The futures of these requests, each polled once, so that all are asked.
+fn asked<'a>(
+    pipelined: &'a Arc<Pipelined>,
+    requests: &'a [Request],
+) -> Vec<Pin<Box<dyn Future<Output = Answer> + Send + 'a>>> {
+    let asked = requests.iter().map(|request| {
+        let mut answer: Pin<Box<dyn Future<Output = Answer> + Send + 'a>> = Box::pin(pipelined.ask(request));
+        assert!(answer.as_mut().now_or_never().is_none());
+        answer
+    });
+    asked.collect()
+}
+
+/// How many wait to be sent, and how many were sent and have no answer.
+fn counts(pipelined: &Pipelined) -> (usize, usize) {
+    let queue = pipelined.queue();
+    (queue.waiting.len(), queue.unanswered)
+}
+
+fn nothing_is_left(pipelined: &Pipelined) {
+    assert_eq!((counts(pipelined), pipelined.queue().served_since), ((0, 0), None));
+}
+
+#[tokio::test]
+async fn beyond_a_few_what_is_asked_waits_for_what_is_ready_and_each_gets_its_own_answer() {
+    const ALL: usize = MOST + FEW + 20;
+    let redis = Redis::start();
+    let pipelined = connected(&redis).await;
+    let name = |number: usize| format!("key/{number}");
+    for number in 0..ALL {
+        pipelined.ask(&request(&["SET", &name(number), &number.to_string()])).await.unwrap();
+    }
+    let requests: Vec<Request> = (0..ALL)
+        .map(|number| match number % 10 {
+            9 => request(&["LPUSH", &name(number), "no list"]),
+            _ => request(&["GET", &name(number)]),
+        })
+        .collect();
+    let asked = asked(&pipelined, &requests);
+    assert_eq!(counts(&pipelined), (ALL - FEW, FEW));
+    for (number, answer) in join_all(asked).await.into_iter().enumerate() {
+        match number % 10 {
+            9 => assert_eq!(answer.unwrap_err().code(), Some("WRONGTYPE")),
+            _ => assert_eq!(answer.unwrap(), Value::BulkString(number.to_string().into())),
+        }
+    }
+    nothing_is_left(&pipelined);
+}
+
+#[tokio::test]
+async fn what_is_dropped_before_it_is_sent_is_not_sent() {
+    let redis = Redis::start();
+    let pipelined = connected(&redis).await;
+    let requests = vec![request(&["INCR", "count"]); FEW + 6];
+    let mut asked = asked(&pipelined, &requests);
+    asked.truncate(FEW + 2);
+    join_all(asked).await;
+    let count = pipelined.ask(&request(&["GET", "count"])).await.unwrap();
+    assert_eq!(count, Value::BulkString((FEW + 2).to_string().into()));
+    let all_dropped = self::asked(&pipelined, &requests);
+    drop(all_dropped);
+    // Nobody waits for these, so the pipeline has nothing to send.
+    pipelined.ask(&request(&["PING"])).await.unwrap();
+    nothing_is_left(&pipelined);
+}
+
+#[tokio::test]
+async fn when_the_connection_is_given_up_all_that_is_under_way_fails() {
+    let redis = Redis::start();
+    let pipelined = connected(&redis).await;
+    pipelined.ask(&request(&["CLIENT", "PAUSE", "60000", "ALL"])).await.unwrap();
+    let requests = vec![request(&["INCR", "count"]); FEW + 6];
+    let asked = asked(&pipelined, &requests);
+    tokio::task::yield_now().await;
+    pipelined.break_off();
+    for answer in join_all(asked).await {
+        assert!(answer.unwrap_err().is_io_error());
+    }
+    // The task that sent them notices by itself.
+    tokio::task::yield_now().await;
+    nothing_is_left(&pipelined);
+}
+
+/// The runtime of the connection is driven by nobody, as if a task held it up.
+#[test]
+fn what_waits_to_be_sent_fails_when_the_connection_is_given_up() {
+    let redis = Redis::start();
+    let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+    let held_up = runtime();
+    let pipelined = held_up.block_on(connected(&redis));
+    let requests = vec![request(&["INCR", "count"]); FEW + 6];
+    let asked = held_up.block_on(async { asked(&pipelined, &requests) });
+    pipelined.break_off();
+    for answer in runtime().block_on(join_all(asked)) {
+        assert!(answer.unwrap_err().is_io_error());
+    }
+    assert_eq!(pipelined.queue().unanswered, 0);
+    drop(held_up);
+    nothing_is_left(&pipelined);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_holds_up_its_thread_holds_up_no_requests_of_others() {
+    let redis = Redis::start();
+    let pipelined = connected(&redis).await;
+    let (begun, begins) = oneshot::channel();
+    let (end, ends) = std::sync::mpsc::channel::<()>();
+    let holding_up = tokio::spawn({
+        let pipelined = pipelined.clone();
+        async move {
+            let requests = vec![request(&["INCR", "count"]); FEW + 6];
+            let asked = asked(&pipelined, &requests);
+            begun.send(()).unwrap();
+            // Its thread now neither sends nor yields.
+            ends.recv().unwrap();
+            join_all(asked).await.into_iter().all(|answer| answer.is_ok())
+        }
+    });
+    begins.await.unwrap();
+    let mut others = Vec::new();
+    for _ in 0..20 {
+        let pipelined = pipelined.clone();
+        others.push(tokio::spawn(async move { pipelined.ask(&request(&["PING"])).await }));
+        tokio::time::sleep(HELD_UP).await;
+    }
+    for other in others {
+        let answer = tokio::time::timeout(Duration::from_secs(10), other).await;
+        assert!(answer.expect("held up").unwrap().is_ok());
+    }
+    end.send(()).unwrap();
+    assert!(holding_up.await.unwrap());
+    nothing_is_left(&pipelined);
+}
+
+#[test]
+fn what_waits_when_its_runtime_ends_fails() {
+    let redis = Redis::start();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let pipelined = runtime.block_on(connected(&redis));
+    let requests = vec![request(&["INCR", "count"]); FEW + 6];
+    let mut asked = runtime.block_on(async { asked(&pipelined, &requests) });
+    drop(runtime);
+    let together = asked.split_off(FEW);
+    drop(asked);
+    for answer in Builder::new_current_thread().build().unwrap().block_on(join_all(together)) {
+        assert!(answer.unwrap_err().is_io_error());
+    }
+    nothing_is_left(&pipelined);
+}
+
+#[tokio::test]
+async fn large_answers_go_in_small_pipelines() {
+    const BYTES: usize = 300 << 10;
+    let redis = Redis::start();
+    let pipelined = connected(&redis).await;
+    pipelined.ask(&request(&["SET", "large", &"a".repeat(BYTES)])).await.unwrap();
+    let requests = vec![request(&["GET", "large"]); FEW + 20];
+    for _ in 0..2 {
+        let asked = asked(&pipelined, &requests);
+        for answer in join_all(asked).await {
+            assert_eq!(bytes(&answer.unwrap()), BYTES);
+        }
+    }
+    let most = || pipelined.queue().take().1;
+    assert_eq!(most(), MOST_BYTES / BYTES);
+    // The large answers are forgotten after some small ones, whether these come together or alone.
+    let mut seen = vec![most()];
+    while most() < MOST {
+        assert!(seen.len() < 100, "{seen:?}");
+        pipelined.ask(&request(&["PING"])).await.unwrap();
+        seen.push(most());
+    }
+    assert!(seen.is_sorted() && seen.len() > 10, "{seen:?}");
+}
+
+#[tokio::test]
+async fn the_first_pipelines_are_short_because_their_answers_may_be_large() {
+    let redis = Redis::start();
+    let pipelined = connected(&redis).await;
+    assert_eq!(pipelined.queue().take().1, 8);
+}
+
+#[tokio::test]
+async fn a_large_request_goes_by_itself() {
+    let redis = Redis::start();
+    let pipelined = connected(&redis).await;
+    let large = request(&["SET", "large", &"a".repeat(LARGE)]);
+    let requests = [vec![request(&["PING"]); FEW + 1], vec![large]].concat();
+    let asked = asked(&pipelined, &requests);
+    assert_eq!(counts(&pipelined), (1, FEW + 1));
+    assert!(join_all(asked).await.into_iter().all(|answer| answer.is_ok()));
+    nothing_is_left(&pipelined);
+}
