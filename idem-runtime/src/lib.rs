@@ -55,6 +55,12 @@ pub mod __private {
     pub use linkme;
 }
 
+/// What a simulation of several workers in one program needs. Not a public interface.
+#[doc(hidden)]
+pub mod __simulation {
+    pub use crate::engine::Process;
+}
+
 /// The functions with which `idem-testing` makes errors. Not a public interface.
 #[doc(hidden)]
 pub mod __errors {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::late_recording::LateRecording;
+use super::process::Process;
 use super::report;
 
 /// Upper limit of the calls that went away and whose claims are being looked up at the same time.
@@ -30,8 +30,9 @@ pub(crate) enum Work {
     Release,
 }
 
-/// Counts of the work that this process has in the background.
-struct Background {
+/// Counts of the work that a process has in the background.
+#[derive(Default)]
+pub(super) struct Background {
     bodies: AtomicUsize,
     results: AtomicUsize,
     releases: AtomicUsize,
@@ -40,16 +41,6 @@ struct Background {
     give_backs: AtomicUsize,
     ended: Notify,
 }
-
-static BACKGROUND: Background = Background {
-    bodies: AtomicUsize::new(0),
-    results: AtomicUsize::new(0),
-    releases: AtomicUsize::new(0),
-    late_results: AtomicUsize::new(0),
-    late_bytes: AtomicUsize::new(0),
-    give_backs: AtomicUsize::new(0),
-    ended: Notify::const_new(),
-};
 
 impl Background {
     const fn count(&self, work: Work) -> &AtomicUsize {
@@ -71,66 +62,74 @@ impl Background {
 
 /// One piece of work that [`drain`] waits for. The work counts as over when this is dropped, also if its runtime drops
 /// it.
-#[derive(Debug)]
-pub(crate) struct Pending(Work);
+pub(crate) struct Pending {
+    process: Process,
+    work: Work,
+}
 
 impl Pending {
-    pub(crate) fn new(work: Work) -> Self {
-        BACKGROUND.count(work).fetch_add(1, Ordering::SeqCst);
-        Self(work)
+    /// Work of the process that the current task is in.
+    #[cfg(feature = "http")]
+    pub(crate) fn here(work: Work) -> Self {
+        Self::new(&Process::current(), work)
+    }
+
+    pub(super) fn new(process: &Process, work: Work) -> Self {
+        process.background().count(work).fetch_add(1, Ordering::SeqCst);
+        Self { process: process.clone(), work }
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if BACKGROUND.count(self.0).fetch_sub(1, Ordering::SeqCst) == 1 {
-            BACKGROUND.ended.notify_waiters();
+        let background = self.process.background();
+        if background.count(self.work).fetch_sub(1, Ordering::SeqCst) == 1 {
+            background.ended.notify_waiters();
         }
     }
 }
 
 /// A share of the limits for results that wait for their store.
-#[derive(Debug)]
 pub(super) struct LateRoom {
     bytes: usize,
-    _pending: Pending,
+    pending: Pending,
 }
 
 impl LateRoom {
     /// Takes a share of this many bytes; `None` if a limit is reached.
-    pub(super) fn take(bytes: usize) -> Option<Self> {
+    pub(super) fn take(process: &Process, bytes: usize) -> Option<Self> {
         // Made before the counts rise, because dropping it lowers them again.
-        let room = Self { bytes, _pending: Pending::new(Work::Result) };
-        let results = BACKGROUND.late_results.fetch_add(1, Ordering::SeqCst);
-        let before = BACKGROUND.late_bytes.fetch_add(bytes, Ordering::SeqCst);
+        let room = Self { bytes, pending: Pending::new(process, Work::Result) };
+        let results = process.background().late_results.fetch_add(1, Ordering::SeqCst);
+        let before = process.background().late_bytes.fetch_add(bytes, Ordering::SeqCst);
         report::late_results(1.0, bytes);
-        let most = LateRecording::installed();
+        let most = process.late_recording();
         (results < most.most_results && before.saturating_add(bytes) <= most.most_bytes).then_some(room)
     }
 }
 
 impl Drop for LateRoom {
     fn drop(&mut self) {
-        BACKGROUND.late_results.fetch_sub(1, Ordering::SeqCst);
-        BACKGROUND.late_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+        let background = self.pending.process.background();
+        background.late_results.fetch_sub(1, Ordering::SeqCst);
+        background.late_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
         report::late_results(-1.0, self.bytes);
     }
 }
 
 /// A share of [`MOST_GIVE_BACKS`].
-#[derive(Debug)]
-pub(super) struct GiveBackRoom(());
+pub(super) struct GiveBackRoom(Process);
 
 impl GiveBackRoom {
-    pub(super) fn take() -> Option<Self> {
-        let room = Self(());
-        (BACKGROUND.give_backs.fetch_add(1, Ordering::SeqCst) < MOST_GIVE_BACKS).then_some(room)
+    pub(super) fn take(process: &Process) -> Option<Self> {
+        let room = Self(process.clone());
+        (process.background().give_backs.fetch_add(1, Ordering::SeqCst) < MOST_GIVE_BACKS).then_some(room)
     }
 }
 
 impl Drop for GiveBackRoom {
     fn drop(&mut self) {
-        BACKGROUND.give_backs.fetch_sub(1, Ordering::SeqCst);
+        self.0.background().give_backs.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -184,11 +183,13 @@ impl Drained {
 /// # }
 /// ```
 pub async fn drain(patience: Duration) -> Drained {
+    let process = Process::current();
+    let background = process.background();
     let over = async {
         loop {
-            let mut ended = pin!(BACKGROUND.ended.notified());
+            let mut ended = pin!(background.ended.notified());
             ended.as_mut().enable();
-            if BACKGROUND.left().is_complete() {
+            if background.left().is_complete() {
                 return;
             }
             ended.await;
@@ -196,7 +197,7 @@ pub async fn drain(patience: Duration) -> Drained {
     };
     // The return value says what is left, so the timeout itself is not an error.
     let _ = timeout(patience, over).await;
-    BACKGROUND.left()
+    background.left()
 }
 
 /// Finishes `work` without a caller.
@@ -204,11 +205,12 @@ pub async fn drain(patience: Duration) -> Drained {
 /// The work is polled once at once, so that a store that only queues the request has it before the caller's runtime can
 /// end. The rest of the work becomes a task.
 pub(super) fn finish(
+    process: &Process,
     runtime: &Handle,
     kind: Work,
     work: impl Future<Output = ()> + Send + 'static,
 ) -> Option<JoinHandle<()>> {
-    let pending = Pending::new(kind);
+    let pending = Pending::new(process, kind);
     let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
         let _pending = pending;
         work.await;

@@ -13,6 +13,7 @@ use tracing::Span;
 use super::background::{self, Work};
 use super::context::{self, Context, Ending, HandlerPermit, Observation, Outcome};
 use super::operation::{Operation, Policy, RenderedKey};
+use super::process::Process;
 use super::report::{self, Event, Shown};
 use super::waiters::StoreIdentity;
 use crate::error::{CallId, Error};
@@ -27,16 +28,18 @@ pub(crate) struct Call<S> {
     store: S,
     key: RenderedKey,
     observer: Option<Arc<Observation>>,
-    /// This field and the next are read in the caller's task, because a detached body runs in another task.
+    /// This field and the next two are read in the caller's task, because a detached body runs in another task.
     deadline: Option<Instant>,
     enclosing: Option<Context>,
+    process: Process,
 }
 
 impl<S: Store> Call<S> {
     /// A call of `operation` with this key.
     pub(crate) fn new(operation: Operation, store: S, key: RenderedKey) -> Self {
         let (observer, deadline) = (Observation::current(), context::deadline());
-        Self { operation, store, key, observer, deadline, enclosing: context::enclosing() }
+        let process = Process::current();
+        Self { operation, store, key, observer, deadline, enclosing: context::enclosing(), process }
     }
 
     /// The runtime in which the call is made.
@@ -55,6 +58,10 @@ impl<S: Store> Call<S> {
 
     pub(super) fn strict_name(&self) -> Option<Arc<str>> {
         self.operation.strict_name()
+    }
+
+    pub(super) const fn process(&self) -> &Process {
+        &self.process
     }
 
     /// The permit that the body needs, if a consumer limits bodies.
@@ -79,7 +86,7 @@ impl<S: Store> Call<S> {
 
     fn checked(self) -> Result<Arc<Prepared<S>>, Error> {
         let runtime = self.runtime()?;
-        let Self { operation, store, key, observer, deadline, enclosing } = self;
+        let Self { operation, store, key, observer, deadline, enclosing, process } = self;
         let checked = operation.check()?;
         if let Some(observer) = &observer {
             observer.keeps_for(checked.scope.as_str(), checked.policy.ttl);
@@ -106,6 +113,7 @@ impl<S: Store> Call<S> {
             renewal_pause,
             enclosing,
             fingerprint: checked.fingerprint,
+            process,
             runtime,
             span,
             observer,
@@ -160,6 +168,7 @@ pub(crate) struct Prepared<S> {
     /// The call whose body makes this one.
     pub(super) enclosing: Option<Context>,
     pub(super) fingerprint: Option<Fingerprint>,
+    pub(super) process: Process,
     pub(super) runtime: Handle,
     pub(super) span: Span,
     observer: Option<Arc<Observation>>,
@@ -222,7 +231,7 @@ impl<S: Store> Prepared<S> {
 
     /// Finishes `work` in the background.
     pub(super) fn finish_behind(&self, kind: Work, work: impl Future<Output = ()> + Send + 'static) {
-        let left = background::finish(&self.runtime, kind, work);
+        let left = background::finish(&self.process, &self.runtime, kind, work);
         if let (Some(observer), Some(left)) = (&self.observer, left) {
             observer.left_behind(left);
         }

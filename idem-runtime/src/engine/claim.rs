@@ -123,7 +123,7 @@ impl<S: Store> Prepared<S> {
 
 /// Claims the key once. If the answer is lost, the same owner sends the claim again, within the store timeout.
 pub(super) async fn ask<S: Store>(call: &Arc<Prepared<S>>) -> Result<Asked<S>, StoreError> {
-    let asking = Asking { call: call.clone(), owner: Owner::random(), sent: Sent::now() };
+    let asking = Asking { call: call.clone(), owner: Owner::random(), sent: Sent::now(&call.process) };
     let mut claiming = Claiming { call, owner: asking.owner, sent: asking.sent, answering: None };
     let answering = claiming.answering.insert(Box::pin(asking.answered()));
     let patience = call.policy.store_timeout;
@@ -258,7 +258,7 @@ impl<S: Store> Claiming<'_, S> {
     /// open whether the claim was granted.
     fn give_back(&self, answering: Option<Answering<S>>) {
         // Above the limit nothing is done, and the lease ends by itself.
-        if let Some(room) = GiveBackRoom::take() {
+        if let Some(room) = GiveBackRoom::take(&self.call.process) {
             let work = give_back(self.call.clone(), self.owner, self.sent, answering, room);
             self.call.finish_behind(Work::Release, work);
         }

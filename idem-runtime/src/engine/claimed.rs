@@ -15,6 +15,7 @@ use super::call::Prepared;
 use super::codec::NotEncoded;
 use super::context::{Context, Details};
 use super::lease::{Lease, Sent};
+use super::process::Process;
 use super::renewal_thread::RenewableLease;
 use super::report::{Event, Stopwatch};
 use super::retry::{LEAST_TIMEOUT, backoff, retry_until, unanswered, within};
@@ -56,7 +57,7 @@ impl<S: Store> Claimed<S> {
     pub(super) async fn renew(self: Arc<Self>) -> bool {
         let policy = &self.call.policy;
         let request = Renew::new(self.owner, self.grant.fence, self.call.lease());
-        let sent = Sent::now();
+        let sent = Sent::now(&self.call.process);
         let patience = (policy.lease / 3).max(Duration::from_millis(50)).min(policy.store_timeout);
         let answer = match within(patience, self.call.store.renew(&self.call.key, &request)).await {
             Ok(answer) => answer,
@@ -236,6 +237,10 @@ impl<S: Store> RenewableLease for Claimed<S> {
 
     fn runtime(&self) -> &Handle {
         &self.call.runtime
+    }
+
+    fn process(&self) -> &Process {
+        &self.call.process
     }
 
     fn renew_from_outside(self: Arc<Self>) -> Pin<Box<dyn Future<Output = bool> + Send>> {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::background::LateRoom;
 use super::claimed::Claimed;
-use super::late_recording::{LateRecording, Unrecorded};
+use super::late_recording::Unrecorded;
 use super::report::Event;
 use super::retry::late_backoff;
 use super::steps::Recorder as _;
@@ -30,7 +30,7 @@ impl<S: Store> Claimed<S> {
             StoredResult::Value(bytes) => bytes.len(),
             StoredResult::Tombstone(_) => 0,
         };
-        let room = if error.is_transient() { LateRoom::take(bytes) } else { None };
+        let room = if error.is_transient() { LateRoom::take(&self.call.process, bytes) } else { None };
         let Some(room) = room else {
             return self.give_up_on(&request, Some(error));
         };
@@ -42,7 +42,7 @@ impl<S: Store> Claimed<S> {
     /// Reports that this result is not recorded and will not be.
     pub(super) fn give_up_on(&self, request: &Complete, error: Option<&StoreError>) {
         self.report(Event::Unrecorded(error));
-        LateRecording::installed().tell(|| Unrecorded {
+        self.call.process.late_recording().tell(|| Unrecorded {
             call: self.call.id(),
             attempt: self.grant.attempt,
             verdict: request.verdict,
@@ -71,7 +71,7 @@ impl<S: Store> Late<S> {
             // The request stays in `waiting` during the attempt, so that `drop` reports it if the runtime is shut down.
             let Some(request) = &mut self.waiting else { return };
             let asked = claimed.complete_until(request, Instant::now).await;
-            let longest = LateRecording::installed().longest.min(claimed.call.policy.ttl);
+            let longest = claimed.call.process.late_recording().longest.min(claimed.call.policy.ttl);
             let is_over = begin.elapsed() >= longest;
             let given_up = match asked {
                 Ok(CompleteAnswer::Done) => {

@@ -1,12 +1,13 @@
 //! The settings for recording results in the background: the limits, and the hook for results that are given up.
 //!
-//! Owns the settings of this process. `late` reads them.
+//! Owns the settings of a process. `late` reads them.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::process::Process;
 use crate::error::{CallId, StoreError};
 use idem_core::protocol::{StoredResult, Verdict};
 
@@ -69,8 +70,6 @@ const DEFAULT: LateRecording = LateRecording {
     hook: None,
 };
 
-static INSTALLED: RwLock<LateRecording> = RwLock::new(DEFAULT);
-
 impl Default for LateRecording {
     fn default() -> Self {
         DEFAULT
@@ -113,12 +112,7 @@ impl LateRecording {
 
     /// Makes these the settings of this process, also for results that are already waiting.
     pub fn install(self) {
-        *INSTALLED.write().unwrap_or_else(PoisonError::into_inner) = self;
-    }
-
-    /// The settings of this process.
-    pub(super) fn installed() -> Self {
-        INSTALLED.read().unwrap_or_else(PoisonError::into_inner).clone()
+        Process::current().set_late_recording(self);
     }
 
     pub(super) fn tell(&self, unrecorded: impl FnOnce() -> Unrecorded) {

@@ -11,6 +11,8 @@ use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::process::Process;
+
 /// The lease of one attempt.
 pub(super) struct Lease {
     pub(super) length: Duration,
@@ -31,13 +33,13 @@ pub(super) struct Lease {
 pub(super) struct Sent {
     /// On the runtime's clock, which a test may have paused.
     pub(super) runtime: Instant,
-    /// On the machine's clock, which the renewal thread uses.
+    /// On the clock of the renewal from outside, the machine's.
     machine: std::time::Instant,
 }
 
 impl Sent {
-    pub(super) fn now() -> Self {
-        Self { runtime: Instant::now(), machine: std::time::Instant::now() }
+    pub(super) fn now(process: &Process) -> Self {
+        Self { runtime: Instant::now(), machine: process.clock() }
     }
 }
 
@@ -180,7 +182,7 @@ mod tests {
         let length = Duration::from_secs(30);
         let mut moments = BTreeSet::new();
         for _ in 0..10_000 {
-            let sent = Sent::now();
+            let sent = Sent::now(&Process::current());
             let at = Lease::new(length, length, sent).renew_at();
             let after = at - sent.runtime;
             assert!(after <= length / 3 && after > length / 3 - length / 32, "{after:?}");

@@ -10,6 +10,7 @@
 //! | `attempt`, `claimed`, `late`, `late_recording`, `background` | one granted claim, to its end: recorded, released or abandoned, also after its caller has gone |
 //! | `body_permit` | a claim whose body must wait for the other bodies of a consumer |
 //! | `lease`, `renewal_in_task`, `renewal_thread` | the lease, which the caller's task renews, and one thread if that task is blocked |
+//! | `process` | what is kept for all calls of a process |
 //! | `retry` | sending a request to the store again, until a deadline |
 //! | `codec`, `rules`, `returns` | results to bytes and back, and which are kept |
 //! | `context` | what a body learns about its call, and a caller about the call it made |
@@ -35,6 +36,7 @@ mod late;
 mod late_recording;
 mod lease;
 mod operation;
+mod process;
 mod recording_steps;
 mod recovering;
 mod renewal_in_task;
@@ -85,6 +87,7 @@ pub(crate) use context::{Current, Ending, Observation};
 pub(crate) use context::{HandlerPermit, HeldKeys, as_here, observed_by};
 pub use late_recording::{LateRecording, Unrecorded};
 pub use operation::Operation;
+pub use process::Process;
 pub use recovering::RecoveringOperation;
 pub use retry_after::RetryAfter;
 pub use returns::Recordable;
@@ -239,7 +242,7 @@ where
     let strict_steps = call.strict_name();
     // Here and not in the task, because a caller that goes away before it has leave for the body starts nothing.
     let permit = permitted(call.handler_permit()).await;
-    let pending = Pending::new(Work::Body);
+    let pending = Pending::new(call.process(), Work::Body);
     let task = async move {
         let _pending = pending;
         let mut body = pin!(Some(body));

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Instant;
 
@@ -15,12 +15,14 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 
 use super::lease::Lease;
+use super::process::Process;
 
 /// A lease that can be renewed from outside its call.
 pub(super) trait RenewableLease: Send + Sync + 'static {
     fn lease(&self) -> &Lease;
     /// The runtime of the call, whose clock and reactor the store's future needs.
     fn runtime(&self) -> &Handle;
+    fn process(&self) -> &Process;
     fn renew_from_outside(self: Arc<Self>) -> Pin<Box<dyn Future<Output = bool> + Send>>;
 }
 
@@ -37,13 +39,12 @@ struct Watched {
     running: bool,
 }
 
-struct RenewalThread {
+/// The leases of a process that are renewed from outside their calls.
+#[derive(Default)]
+pub(super) struct Renewals {
     watched: Mutex<Watched>,
     earlier: Notify,
 }
-
-static RENEWAL_THREAD: LazyLock<RenewalThread> =
-    LazyLock::new(|| RenewalThread { watched: Mutex::default(), earlier: Notify::new() });
 
 /// Registers one lease with the thread until it is dropped.
 pub(super) struct Watch {
@@ -53,7 +54,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn over(lease: Arc<dyn RenewableLease>) -> Self {
-        let due = RENEWAL_THREAD.watch(&lease);
+        let due = lease.process().renewals().watch(&lease);
         Self { lease, due }
     }
 }
@@ -63,11 +64,11 @@ impl Drop for Watch {
         self.lease.lease().end();
         // If the thread has registered the lease again under another instant, it finds at the next look that the lease
         // is over.
-        RENEWAL_THREAD.watched().leases.remove(&self.due);
+        self.lease.process().renewals().watched().leases.remove(&self.due);
     }
 }
 
-impl RenewalThread {
+impl Renewals {
     fn watched(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,7 +77,7 @@ impl RenewalThread {
         let at = lease.lease().keep_at();
         let mut watched = self.watched();
         if !watched.running {
-            watched.running = thread::Builder::new().name("idem-lease".into()).spawn(keep).is_ok();
+            watched.running = start(lease.process().clone());
         }
         let due = (at, watched.next_number);
         watched.next_number = watched.next_number.wrapping_add(1);
@@ -95,9 +96,9 @@ impl RenewalThread {
     }
 
     /// The leases to look at now, and when to look again.
-    fn take_due(&self) -> (Vec<Weak<dyn RenewableLease>>, Option<Instant>) {
+    fn take_due(&self, now: Instant) -> (Vec<Weak<dyn RenewableLease>>, Option<Instant>) {
         let mut watched = self.watched();
-        let now = (Instant::now(), u64::MAX);
+        let now = (now, u64::MAX);
         let later = watched.leases.split_off(&now);
         let due = std::mem::replace(&mut watched.leases, later);
         watched.next_look = watched.leases.first_key_value().map(|(due, _)| due.0);
@@ -106,45 +107,56 @@ impl RenewalThread {
 }
 
 /// When the thread ends for any reason, this guard lets the next lease start it again.
-struct Ending;
+struct Ending(Process);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let mut watched = RENEWAL_THREAD.watched();
+        let mut watched = self.0.renewals().watched();
         watched.running = false;
         watched.next_look = None;
     }
 }
 
-/// The function of the thread.
-fn keep() {
-    let _ending = Ending;
-    let Ok(runtime) = Builder::new_current_thread().enable_time().build() else {
-        return;
-    };
-    runtime.block_on(async {
-        loop {
-            let (due, next) = RENEWAL_THREAD.take_due();
-            for lease in due.iter().filter_map(Weak::upgrade) {
-                look_at(lease);
-            }
-            // A lease that was just registered again may be due earlier; then `watch` has notified this thread.
-            match next {
-                Some(next) => {
-                    let _ = tokio::time::timeout_at(next.into(), RENEWAL_THREAD.earlier.notified()).await;
-                }
-                None => RENEWAL_THREAD.earlier.notified().await,
-            }
+/// Starts the thread, or the task of a simulated process. Returns whether it runs.
+fn start(process: Process) -> bool {
+    if process.is_simulated() {
+        tokio::spawn(keep(process));
+        return true;
+    }
+    let thread = move || {
+        let ending = Ending(process.clone());
+        if let Ok(runtime) = Builder::new_current_thread().enable_time().build() {
+            runtime.block_on(keep(process));
         }
-    });
+        drop(ending);
+    };
+    thread::Builder::new().name("idem-lease".into()).spawn(thread).is_ok()
+}
+
+/// Looks at each lease when it is due.
+async fn keep(process: Process) {
+    let renewals = process.renewals();
+    loop {
+        let (due, next) = renewals.take_due(process.clock());
+        for lease in due.iter().filter_map(Weak::upgrade) {
+            look_at(lease);
+        }
+        // A lease that was just registered again may be due earlier; then `watch` has notified this code.
+        match next {
+            Some(next) => {
+                let _ = tokio::time::timeout_at(next.into(), renewals.earlier.notified()).await;
+            }
+            None => renewals.earlier.notified().await,
+        }
+    }
 }
 
 fn look_at(lease: Arc<dyn RenewableLease>) {
     if lease.lease().is_over() {
         return;
     }
-    if lease.lease().keep_at() > Instant::now() {
-        RENEWAL_THREAD.watch(&lease);
+    if lease.lease().keep_at() > lease.process().clock() {
+        lease.process().renewals().watch(&lease);
         return;
     }
     tokio::spawn(async move {
@@ -159,7 +171,7 @@ fn look_at(lease: Arc<dyn RenewableLease>) {
             tokio::time::sleep(lease.lease().pause_after_failure()).await;
         }
         if !lease.lease().is_over() {
-            RENEWAL_THREAD.watch(&lease);
+            lease.process().renewals().watch(&lease);
         }
     });
 }
@@ -173,7 +185,7 @@ mod tests {
     use super::super::lease::Sent;
     use super::*;
 
-    struct Call(Lease, Handle);
+    struct Call(Lease, Handle, Process);
 
     impl RenewableLease for Call {
         fn lease(&self) -> &Lease {
@@ -184,6 +196,10 @@ mod tests {
             &self.1
         }
 
+        fn process(&self) -> &Process {
+            &self.2
+        }
+
         fn renew_from_outside(self: Arc<Self>) -> Pin<Box<dyn Future<Output = bool> + Send>> {
             Box::pin(std::future::ready(true))
         }
@@ -192,10 +208,11 @@ mod tests {
     #[tokio::test]
     async fn the_thread_is_woken_for_a_lease_that_is_due_before_its_next_look_and_for_no_other() {
         let watched = Watched { running: true, ..Watched::default() };
-        let thread = RenewalThread { watched: Mutex::new(watched), earlier: Notify::new() };
+        let thread = Renewals { watched: Mutex::new(watched), earlier: Notify::new() };
         let call = |seconds| -> Arc<dyn RenewableLease> {
             let length = Duration::from_secs(seconds);
-            Arc::new(Call(Lease::new(length, length, Sent::now()), Handle::current()))
+            let process = Process::current();
+            Arc::new(Call(Lease::new(length, length, Sent::now(&process)), Handle::current(), process))
         };
         let woken_for = |lease: &Arc<dyn RenewableLease>| {
             let due = thread.watch(lease);
@@ -207,7 +224,7 @@ mod tests {
         assert!(!woken_for(&call(30)).1, "it looks anyway before that");
         assert!(woken_for(&call(1)).1, "it would look too late");
         thread.watched().leases.clear();
-        assert_eq!(thread.take_due().1, None);
+        assert_eq!(thread.take_due(Instant::now()).1, None);
         assert!(woken_for(&call(30)).1, "it waits for nothing else");
     }
 }

@@ -39,7 +39,7 @@ impl RetryAfter {
         let doubled = 2_u32.checked_pow(attempt.saturating_sub(1));
         let most = doubled.and_then(|times| self.shortest.checked_mul(times)).unwrap_or(longest).min(longest);
         let least = self.shortest.max(most / 2).min(most);
-        rand::random_range(least..=most)
+        least + (most - least).mul_f64(fastrand::f64())
     }
 
     pub(super) fn fault(&self) -> Option<&'static str> {

@@ -87,7 +87,7 @@ impl Running {
 
 /// Counts `work`, and lets `drain` wait for it, from now until it has ended.
 fn pending<F: Future>(counted: Counted, work: F) -> impl Future<Output = F::Output> {
-    let pending = Pending::new(Work::Body);
+    let pending = Pending::here(Work::Body);
     async move {
         // These are dropped in reverse order, so that after `drain` the count no longer includes this handler.
         let (_pending, _counted) = (pending, counted);
