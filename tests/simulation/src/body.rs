@@ -1,0 +1,369 @@
+//! Bodies: what they do to the world, and what they see of their call.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use idem_runtime::{Error, Step, context};
+use serde::{Deserialize, Serialize, Serializer};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::caller::{self, Site};
+use crate::checks::Started;
+use crate::network::awake;
+use crate::plan::{Act, End, Millis, Recover, Script, Way};
+use crate::world::{Ended, RunId, World};
+
+/// The value of a body.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    pub run: RunId,
+    pub pending: bool,
+    #[serde(default, skip_serializing_if = "Poison::is_clean")]
+    poison: Poison,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    padding: String,
+}
+
+/// A part of a value that does not serialize.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+struct Poison(bool);
+
+impl Poison {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
+    fn is_clean(&self) -> bool {
+        !self.0
+    }
+}
+
+impl Serialize for Poison {
+    fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        Err(serde::ser::Error::custom("it does not serialize"))
+    }
+}
+
+impl Receipt {
+    pub fn of(run: RunId) -> Self {
+        Self { run, pending: false, poison: Poison(false), padding: String::new() }
+    }
+}
+
+/// The error of a body.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Failure {
+    Transient {
+        run: RunId,
+        retry_after: Millis,
+    },
+    Terminal {
+        run: RunId,
+    },
+    #[serde(skip)]
+    Idem(Option<Error>),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Idem(Some(error))
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the body failed")
+    }
+}
+
+pub type Returned = Result<Receipt, Failure>;
+pub type BoxBody = Pin<Box<dyn Future<Output = Returned> + Send>>;
+
+/// Until when the task of a call does not run, in milliseconds of the history; shared by a body and the task around it.
+#[derive(Clone, Default)]
+pub struct Blocked(Arc<AtomicU64>);
+
+impl Blocked {
+    fn until(&self, at: u64) {
+        self.0.store(at, Ordering::SeqCst);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Ends a run when its body is dropped.
+struct Running {
+    world: World,
+    run: RunId,
+    ended: Ended,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let ended = if std::thread::panicking() { Ended::Panicked } else { self.ended };
+        self.world.lock().end_run(self.run, ended);
+    }
+}
+
+/// The body of a call at `site`.
+pub async fn body(site: Site, script: Script) -> Returned {
+    let world = site.world.clone();
+    let context = context();
+    let started = Started { number: site.number, process: site.process, way: site.way, parent: site.parent };
+    let run = world.begin_run(&started, context.as_ref());
+    site.own_run.store(run, Ordering::SeqCst);
+    let mut running = Running { world: world.clone(), run, ended: Ended::Dropped };
+    let inner = Site { parent: Some(run), way: Way::Run, ..site.clone() };
+    for act in &script.acts {
+        awake(&world, site.process).await;
+        if let Err(error) = do_act(&inner, run, act).await {
+            running.ended = Ended::Error;
+            return Err(error);
+        }
+    }
+    awake(&world, site.process).await;
+    let retry_after =
+        if world.plan.operations[site.number].retry_after_error { script.end_retry_after() } else { 0 };
+    let (ended, result) = match script.end {
+        End::Value => (Ended::Value, Ok(Receipt::of(run))),
+        End::Pending => (Ended::Refused, Ok(Receipt { pending: true, ..Receipt::of(run) })),
+        // They are completed as tombstones.
+        End::Large => (
+            Ended::Unstorable,
+            Ok(Receipt { padding: "x".repeat(crate::network::LARGEST), ..Receipt::of(run) }),
+        ),
+        End::Unencodable => (Ended::Unstorable, Ok(Receipt { poison: Poison(true), ..Receipt::of(run) })),
+        End::Error { .. } => {
+            (site.world.error_means(site.number), Err(Failure::Transient { run, retry_after }))
+        }
+        End::Terminal => (Ended::Terminal, Err(Failure::Terminal { run })),
+        End::Panic => {
+            running.ended = Ended::Panicked;
+            std::panic::resume_unwind(Box::new("a body of the simulation"));
+        }
+        End::Hang => std::future::pending().await,
+    };
+    world.lock().runs[run].retry_after = retry_after;
+    running.ended = ended;
+    result
+}
+
+impl Script {
+    fn end_retry_after(&self) -> Millis {
+        match self.end {
+            End::Error { retry_after } => retry_after,
+            _ => 0,
+        }
+    }
+}
+
+async fn do_act(site: &Site, run: RunId, act: &Act) -> Result<(), Failure> {
+    match *act {
+        Act::Sleep(time) => sleep(Duration::from_millis(time)).await,
+        Act::Effect => {
+            let mut state = site.world.lock();
+            state.runs[run].had_effect = true;
+            state.keys[site.number].effects.push(run);
+        }
+        Act::Step { name, input, takes, fails } => drop(step(site, run, name, input, takes, fails).await?),
+        Act::DroppedStep { name, takes, dropped_after } => {
+            let _ = timeout(Duration::from_millis(dropped_after), step(site, run, name, None, takes, false))
+                .await;
+        }
+        Act::TwoSteps { names, takes } => {
+            let first = step(site, run, names.0, None, takes.0, false);
+            let second = step(site, run, names.1, None, takes.1, false);
+            let (first, second) = futures_util::future::join(first, second).await;
+            first?;
+            second?;
+        }
+        Act::NestedStep { name } => nested(site, run, name).await?,
+        Act::Spawned { after, name, awaited } => {
+            let Some(context) = context() else { return Ok(()) };
+            let (inner, process) = (site.clone(), site.process_value());
+            let carried = async move {
+                sleep(Duration::from_millis(after)).await;
+                awake(&inner.world, inner.process).await;
+                step(&inner, run, name, None, 1, false).await
+            };
+            let task = tokio::spawn(async move { process.scope(context.scope(carried)).await });
+            if awaited {
+                task.await.unwrap_or(Ok(0))?;
+            }
+        }
+        Act::SpawnedCall { after } => {
+            let Some(context) = context() else { return Ok(()) };
+            let (inner, process) = (site.clone(), site.process_value());
+            let carried = async move {
+                sleep(Duration::from_millis(after)).await;
+                awake(&inner.world, inner.process).await;
+                let _ = caller::call(inner, Script::default(), 0).await;
+            };
+            tokio::spawn(async move { process.scope(context.scope(carried)).await });
+        }
+        Act::Call { operation } => {
+            let nested = Site { number: operation, ..site.clone() };
+            let process = site.process_value();
+            let _ = process.scope(caller::call(nested, Script::default(), 0)).await;
+        }
+        Act::Block(time) => {
+            let now = u64::try_from((Instant::now() - site.world.start).as_millis()).unwrap_or(0);
+            site.world.lock().runs[run].blocked += Duration::from_millis(time);
+            site.blocked.until(now + time);
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(())
+}
+
+async fn step(
+    site: &Site,
+    run: RunId,
+    name: u8,
+    input: Option<u8>,
+    takes: Millis,
+    fails: bool,
+) -> Result<u64, Failure> {
+    let (text, world) = (format!("step{name}"), site.world.clone());
+    let step = Step::new(text.clone());
+    let step = match input {
+        Some(input) => step.fingerprint(&input),
+        None => step,
+    };
+    let by_scope = false;
+    let inside = async {
+        world.lock().begin_step(run, &text, by_scope);
+        sleep(Duration::from_millis(takes)).await;
+        awake(&world, site.process).await;
+        if fails {
+            return Err(Failure::Transient { run, retry_after: 0 });
+        }
+        let mut state = world.lock();
+        state.runs[run].loose_steps += 1;
+        Ok(state.rng.u64(..) >> 12)
+    };
+    let value = step.run(|| inside).await?;
+    let mut state = site.world.lock();
+    state.runs[run].loose_steps = state.runs[run].loose_steps.saturating_sub(1);
+    state.step_returned(run, &text, value);
+    Ok(value)
+}
+
+/// A step that begins inside a step, in a scope of the call.
+async fn nested(site: &Site, run: RunId, name: u8) -> Result<(), Failure> {
+    let world = site.world.clone();
+    let inside = async {
+        world.lock().runs[run].is_within_step = true;
+        if let Some(context) = context() {
+            let text = format!("nested{name}");
+            let inner = Step::new(text.clone());
+            let closure = async {
+                world.lock().begin_step(run, &text, true);
+                Ok::<_, Failure>(0_u64)
+            };
+            let _ = context.scope(inner.run(|| closure)).await;
+        }
+        world.lock().runs[run].is_within_step = false;
+        Ok::<_, Failure>(0_u64)
+    };
+    let result = Step::new(format!("around{name}")).run(|| inside).await;
+    site.world.lock().runs[run].is_within_step = false;
+    result.map(drop)
+}
+
+/// The `recover` function of an operation. It knows the truth.
+pub async fn recover(site: Site, recovery: idem_runtime::Recovery) -> Result<Option<Receipt>, Failure> {
+    awake(&site.world, site.process).await;
+    sleep(Duration::from_millis(1)).await;
+    awake(&site.world, site.process).await;
+    let steps: Vec<String> = recovery.steps().map(str::to_owned).collect();
+    let Some(how) = site.world.plan.operations[site.number].recover else { return Ok(None) };
+    let mut state = site.world.lock();
+    state.recover_asked(site.number, site.process, recovery.fence().get(), &steps, how)
+}
+
+impl crate::world::State {
+    fn recover_asked(
+        &mut self,
+        number: usize,
+        process: usize,
+        fence: u64,
+        steps: &[String],
+        how: Recover,
+    ) -> Result<Option<Receipt>, Failure> {
+        let key = &mut self.keys[number];
+        key.recoveries += 1;
+        let is_first = key.recoveries == 1;
+        let Some(life) = key.grants.get(&fence).map(|granted| granted.life) else {
+            self.violate(crate::checks::ONCE, "`recover` has a fence that was never granted".to_owned());
+            return Ok(None);
+        };
+        let seen = &key.lives[life];
+        // Another grant may have the key by now; then nobody listens to this one.
+        let is_current = key.record.as_ref().is_some_and(|record| record.fence.get() == fence);
+        let forgotten = seen.steps.iter().find(|(name, step)| step.acknowledged && !steps.contains(name));
+        let forgotten = forgotten.map(|(name, _)| name.clone());
+        let effect = seen.runs.iter().copied().find(|run| self.runs[*run].had_effect);
+        if let Some(name) = forgotten.filter(|_| is_current) {
+            self.violate(crate::checks::ALL_STEPS, format!("step {name} is recorded"));
+        }
+        let answer = match (how, effect) {
+            (Recover::FailsFirst, _) if is_first => {
+                Err(Failure::Transient { run: usize::MAX, retry_after: 0 })
+            }
+            (Recover::PendingFirst, Some(run)) if is_first => {
+                Ok(Some(Receipt { pending: true, ..Receipt::of(run) }))
+            }
+            (_, Some(run)) => Ok(Some(Receipt::of(run))),
+            (_, None) => Ok(None),
+        };
+        crate::note!(self, "process {process}: recover of key {number}: {answer:?}");
+        let life = &mut self.keys[number].lives[life];
+        match &answer {
+            Ok(None) => {
+                life.cleared = life.runs.len();
+                life.found = false;
+                life.is_doubted_by_recover = false;
+            }
+            Ok(Some(_)) => life.found = true,
+            Err(_) => life.is_doubted_by_recover = true,
+        }
+        answer
+    }
+}
+
+/// A call's future in the task of its caller: it is not polled while its process stands still or its body blocks.
+pub struct Gated<F> {
+    pub world: World,
+    pub process: usize,
+    pub blocked: Blocked,
+    pub inner: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Gated<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<F::Output> {
+        {
+            let mut state = self.world.lock();
+            let process = state.process(self.process);
+            if !process.is_alive || process.stopped_until.is_some() {
+                process.wakers.push(cx.waker().clone());
+                return Poll::Pending;
+            }
+        }
+        let now = u64::try_from((Instant::now() - self.world.start).as_millis()).unwrap_or(0);
+        let until = self.blocked.get();
+        if until > now {
+            let waker = cx.waker().clone();
+            tokio::spawn(async move {
+                sleep(Duration::from_millis(until - now)).await;
+                waker.wake();
+            });
+            return Poll::Pending;
+        }
+        self.inner.as_mut().poll(cx)
+    }
+}

@@ -1,0 +1,638 @@
+//! The sentences of the guarantees, as invariants.
+//!
+//! Each check compares what bodies and callers saw, and what the store's records became, with one sentence of `docs/guarantees.md` or of
+//! another page. The sentence is the message. The table in `docs/internals/simulation.md` lists them.
+
+use std::time::Duration;
+
+use idem_core::StoreErrorKind;
+use idem_core::protocol::{
+    self, Claim, ClaimAnswer, OnCrash, Record, State as RecordState, StoredResult, Verdict,
+};
+use idem_runtime::{Context, Error, Outcome};
+use tokio::time::Instant;
+
+use crate::body::{Failure, Receipt};
+use crate::note;
+use crate::plan::{OperationPlan, Way};
+use crate::world::{Ended, ProcessId, Run, RunId, State, World};
+
+pub const AT_MOST_ONCE: &str =
+    "`on_crash = \"in_doubt\"`: the body starts at most once; a crash is reported, never repeated";
+pub const ONCE: &str = "the body starts once, and once more after each crash";
+pub const ONE_RESULT: &str = "exactly one result is recorded; every caller sees it";
+pub const RECOVERED: &str = "after a crash `context().recovered()` is true in the next run";
+pub const NOT_RECOVERED: &str =
+    "`recovered()` is false if the previous run returned an error: an outage alone makes no `recovered()`";
+pub const NO_DOUBT: &str =
+    "an error that the body returns is not a crash, and an outage alone makes no doubt";
+pub const FOUND: &str = "where `recover` finds the result, the body does not run";
+pub const ASKED: &str =
+    "what happened is not known after a crash: `recover` is called before the body runs again";
+pub const ALL_STEPS: &str = "`recover` is called with the recorded steps";
+pub const STEP: &str = "a step never runs again after its record was acknowledged";
+pub const STEP_VALUE: &str = "every later run of the body gets the recorded value of a step";
+pub const STEP_OVER: &str = "once a call is over, nothing that it carried starts a step";
+pub const STEP_NESTED: &str = "no step begins inside a step";
+pub const ATTEMPTS: &str = "`max_attempts` counts starts";
+pub const UNUSED: &str = "an attempt that was not used is not counted";
+pub const LEASE: &str = "a body keeps its lease while its process runs and the store answers";
+pub const HELD: &str = "a body starts under a lease that its call holds";
+pub const TIMEOUT: &str = "`timeout`: the body is dropped after it, also one that runs unprotected";
+pub const THROWN_AWAY: &str = "the value of a body that succeeded is never thrown away: it is recorded, or the hook for unrecorded results gets it";
+pub const STORED: &str = "a value that its caller takes for stored is stored";
+pub const REENTRANT: &str = "only a call inside the body that holds its key waits for itself";
+pub const FREE: &str =
+    "no claim is left behind: once everything works again, a key has a result, is in doubt, or can be called";
+pub const FAIL_OPEN: &str = "a body runs unprotected only where the claim failed and the policy says so";
+pub const DUE: &str = "`retry_after`: a key whose body failed is not called before it is due";
+pub const BOUNDED: &str = "a key whose body failed is due within 100 years";
+pub const EXPLAINED: &str = "a call is refused for a reason that is there";
+pub const PRIVATE: &str = "no error text and no `Debug` output has a key or a result";
+pub const ACKNOWLEDGED: &str = "a message is acknowledged only when its value is recorded, or cannot be";
+pub const DRAINED: &str = "`drain` waits for all that is to be recorded or released";
+pub const ANSWERED: &str = "over HTTP, the answer of a handler is never discarded because recording is slow";
+pub const TRANSACTION: &str =
+    "`transaction`: the effects are committed exactly once, if and only if the result is";
+
+/// The run that an operator's result names.
+pub const OPERATOR: RunId = 1_000_000_000;
+
+/// How long after the last fault everything that goes on behind a call has come to its end.
+fn grace(operation: &OperationPlan) -> Duration {
+    Duration::from_millis(operation.store_timeout) + Duration::from_secs(12)
+}
+
+/// What a body learns about its call when it starts.
+pub struct Started {
+    pub number: usize,
+    pub process: ProcessId,
+    pub way: Way,
+    pub parent: Option<RunId>,
+}
+
+impl World {
+    /// What an error of a body means: over HTTP under `in_doubt`, every 5xx counts as a crash.
+    pub fn error_means(&self, number: usize) -> Ended {
+        let operation = self.operation(number);
+        if operation.http && operation.in_doubt { Ended::Dropped } else { Ended::Error }
+    }
+
+    fn operation(&self, number: usize) -> &OperationPlan {
+        &self.plan.operations[number]
+    }
+
+    /// A body starts.
+    pub fn begin_run(&self, started: &Started, context: Option<&Context>) -> RunId {
+        let operation = self.operation(started.number);
+        let mut state = self.lock();
+        let id = state.runs.len();
+        let fence = context.and_then(Context::fence).map(|fence| fence.get());
+        let in_transaction = matches!(started.way, Way::Transaction { .. });
+        state.runs.push(Run {
+            key: started.number,
+            life: None,
+            process: started.process,
+            fence,
+            began: Instant::now(),
+            ended: None,
+            loose_steps: 0,
+            is_within_step: false,
+            blocked: Duration::ZERO,
+            timeout: operation.timeout.map(Duration::from_millis),
+            retry_after: 0,
+            was_unrecorded: false,
+            reached_caller: false,
+            in_transaction,
+            had_effect: false,
+            parent: started.parent,
+        });
+        note!(
+            state,
+            "process {}: run {id} of key {} starts ({})",
+            started.process,
+            started.number,
+            context.map_or("without a call".into(), |context| format!(
+                "attempt {}{}{}",
+                context.attempt(),
+                if context.recovered() { ", recovered" } else { "" },
+                if fence.is_some() { "" } else { ", unprotected" }
+            ))
+        );
+        match (context, fence) {
+            _ if in_transaction => {}
+            (Some(context), Some(fence)) => state.check_start(operation, id, fence, context),
+            _ => state.check_unprotected(operation, id, started.way),
+        }
+        id
+    }
+}
+
+impl State {
+    fn check_unprotected(&mut self, operation: &OperationPlan, id: RunId, way: Way) {
+        let run = &self.runs[id];
+        let patience = Duration::from_millis(operation.store_timeout + operation.wait + 3_000);
+        let failed = run.began.checked_sub(patience).is_some_and(|since| !self.is_calm(run.process, since));
+        let may = way == Way::MissingKey || (operation.fail_open && (failed || self.near_start(patience)));
+        if !may {
+            self.violate(FAIL_OPEN, format!("run {id}"));
+        }
+    }
+
+    fn near_start(&self, patience: Duration) -> bool {
+        Instant::now().checked_sub(patience).is_none_or(|since| {
+            self.processes.iter().any(|process| process.disturbed.is_some_and(|at| at >= since))
+        })
+    }
+
+    fn check_start(&mut self, operation: &OperationPlan, id: RunId, fence: u64, context: &Context) {
+        let number = self.runs[id].key;
+        let process = self.runs[id].process;
+        let Some(granted) = self.keys[number].grants.get_mut(&fence) else {
+            return self.violate(ONCE, format!("run {id} has a fence that was never granted"));
+        };
+        let (life, at, claimant) = (granted.life, granted.at, granted.process);
+        if let Some(other) = granted.started.replace(id) {
+            self.violate(ONCE, format!("runs {other} and {id} have one grant"));
+        }
+        self.runs[id].life = Some(life);
+        if claimant != process {
+            self.violate(ONCE, format!("run {id} has a grant of another process"));
+        }
+        let earlier = self.keys[number].lives[life].runs.clone();
+        self.check_held(id, number, fence, at);
+        self.check_earlier(operation, id, number, life, &earlier);
+        self.check_recovered(operation, id, number, life, &earlier, context.recovered(), fence);
+        let starts = u32::try_from(earlier.len()).unwrap_or(u32::MAX) + 1;
+        if context.attempt() < starts {
+            self.violate(
+                ATTEMPTS,
+                format!("run {id} is attempt {}, and {starts} have started", context.attempt()),
+            );
+        }
+        let grants = self.keys[number]
+            .grants
+            .values()
+            .filter(|granted| granted.life == life && granted.started.is_none());
+        let unused = u32::try_from(grants.count()).unwrap_or(u32::MAX);
+        if context.attempt() > starts + unused {
+            self.violate(
+                UNUSED,
+                format!("run {id} is attempt {}, and {starts} have started", context.attempt()),
+            );
+        }
+        if operation.max_attempts.is_some_and(|most| starts > most) {
+            self.violate(ATTEMPTS, format!("run {id} is the start number {starts}"));
+        }
+        self.keys[number].lives[life].runs.push(id);
+    }
+
+    /// The lease must be held by the store's clock, if the process ran all the time.
+    fn check_held(&mut self, id: RunId, number: usize, fence: u64, granted: Instant) {
+        let process = &self.processes[self.runs[id].process];
+        let ran = process.stood_still.is_none_or(|at| at < granted) && process.stopped_until.is_none();
+        let steady = self.jumped.is_none_or(|at| at < granted);
+        let now = self.now();
+        let key = &self.keys[number];
+        // An operator may have taken the record away.
+        let record = key.record.as_ref().filter(|record| record.fence.get() == fence);
+        let is_held =
+            record.is_none_or(|record| record.state != RecordState::InFlight || record.lease_until > now);
+        let taken = key
+            .record
+            .as_ref()
+            .is_some_and(|record| record.fence.get() > fence && record.state == RecordState::InFlight);
+        if ran && steady && (!is_held || taken) {
+            self.violate(HELD, format!("run {id}"));
+        }
+    }
+
+    fn check_earlier(
+        &mut self,
+        operation: &OperationPlan,
+        id: RunId,
+        number: usize,
+        life: usize,
+        earlier: &[RunId],
+    ) {
+        let seen = &self.keys[number].lives[life];
+        let cleared = seen.cleared;
+        if seen.found {
+            self.violate(FOUND, format!("run {id} starts"));
+        }
+        if self.keys[number].lives[life].recorded.is_some() {
+            self.violate(ONE_RESULT, format!("run {id} starts after the result was recorded"));
+        }
+        for other in earlier.iter().skip(cleared).copied() {
+            let run = &self.runs[other];
+            let crashed = run.crashed();
+            let ended = run.ended;
+            if crashed && operation.in_doubt {
+                self.violate(AT_MOST_ONCE, format!("run {other} did not end, and run {id} starts"));
+            } else if crashed && operation.recover.is_some() {
+                self.violate(ASKED, format!("run {other} did not end, and run {id} starts"));
+            }
+            if let Some((_, Ended::Value | Ended::Unstorable | Ended::Terminal)) = ended {
+                if operation.in_doubt {
+                    self.violate(AT_MOST_ONCE, format!("run {other} returned, and run {id} starts"));
+                } else if self.is_settled(operation, other) && !self.runs[other].was_unrecorded {
+                    self.violate(
+                        ONE_RESULT,
+                        format!("run {other} returned, its store answers, and run {id} starts"),
+                    );
+                }
+            }
+            if let Some((at, Ended::Error)) = self.runs[other].ended {
+                let due = at + Duration::from_millis(self.runs[other].retry_after.min(86_400_000 * 365));
+                let is_last = earlier.last() == Some(&other);
+                if is_last
+                    && Instant::now() + Duration::from_millis(1) < due
+                    && self.jumped.is_none()
+                    && self.released_in_order(other)
+                {
+                    self.violate(DUE, format!("run {id} starts too early after run {other}"));
+                }
+            }
+        }
+    }
+
+    /// Whether the release of this run's key was not disturbed.
+    fn released_in_order(&self, run: RunId) -> bool {
+        let run = &self.runs[run];
+        run.loose_steps == 0 && self.is_calm(run.process, run.began)
+    }
+
+    /// Whether all that goes on behind this run has come to its end.
+    fn is_settled(&self, operation: &OperationPlan, run: RunId) -> bool {
+        let run = &self.runs[run];
+        let Some(since) = Instant::now().checked_sub(grace(operation)) else { return false };
+        run.ended.is_some_and(|(at, _)| at < since) && self.is_calm(run.process, since)
+    }
+
+    /// Whether the store cannot know what the runs of this life did.
+    fn is_uncertain(
+        &self,
+        operation: &OperationPlan,
+        number: usize,
+        life: usize,
+        except: Option<u64>,
+    ) -> bool {
+        let seen = &self.keys[number].lives[life];
+        let runs = seen.runs.iter().skip(seen.cleared).copied();
+        let mut unsure = runs.filter(|run| {
+            let loose = self.runs[*run].loose_steps > 0;
+            self.runs[*run].crashed() || loose || !self.is_settled(operation, *run)
+        });
+        let Some(since) = Instant::now().checked_sub(grace(operation)) else { return true };
+        let mut unused = self.keys[number].grants.iter().filter(|(fence, granted)| {
+            granted.life == life
+                && granted.started.is_none()
+                && Some(**fence) != except
+                && (granted.at >= since || !self.is_calm(granted.process, since))
+        });
+        seen.is_doubted_by_recover || unsure.next().is_some() || unused.next().is_some()
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one check of one start")]
+    fn check_recovered(
+        &mut self,
+        operation: &OperationPlan,
+        id: RunId,
+        number: usize,
+        life: usize,
+        earlier: &[RunId],
+        recovered: bool,
+        fence: u64,
+    ) {
+        let cleared = self.keys[number].lives[life].cleared;
+        let last = earlier.iter().skip(cleared).last().copied();
+        if let Some(last) = last
+            && self.runs[last].crashed()
+            && !recovered
+        {
+            self.violate(RECOVERED, format!("run {last} did not end, and run {id} is not recovered"));
+        }
+        if recovered && cleared == 0 && !self.is_uncertain(operation, number, life, Some(fence)) {
+            self.violate(NOT_RECOVERED, format!("run {id} is recovered"));
+        }
+    }
+
+    /// A claim was granted: the call before it must not have held its lease.
+    pub fn check_grant(&mut self, number: usize, before: Option<&Record>, record: &Record) {
+        let Some(before) = before.filter(|before| before.state == RecordState::InFlight) else { return };
+        let Some(run) = self.keys[number].grants.get(&before.fence.get()).and_then(|granted| granted.started)
+        else {
+            return;
+        };
+        let lease = record.lease_until.since(self.now());
+        let Some(since) = Instant::now().checked_sub(lease * 2 + Duration::from_secs(2)) else { return };
+        if self.runs[run].ended.is_none()
+            && self.is_calm(self.runs[run].process, since)
+            && self.jumped.is_none()
+        {
+            self.violate(LEASE, format!("run {run} of key {number} lost it"));
+        }
+    }
+
+    /// A claim was answered.
+    pub fn check_claim_answer(
+        &mut self,
+        plan: &OperationPlan,
+        number: usize,
+        request: &Claim,
+        answer: &ClaimAnswer,
+    ) {
+        if !matches!(answer, ClaimAnswer::InDoubt) || request.on_crash != OnCrash::InDoubt {
+            return;
+        }
+        let is_now =
+            self.keys[number].record.as_ref().is_some_and(|record| record.state == RecordState::InDoubt);
+        let Some(life) = self.keys[number].lives.len().checked_sub(1).filter(|_| is_now) else { return };
+        if !self.is_uncertain(plan, number, life, None) {
+            self.violate(NO_DOUBT, format!("key {number} is in doubt"));
+        }
+    }
+}
+
+/// Who called, for the check of its answer.
+pub struct Caller {
+    pub number: usize,
+    pub process: ProcessId,
+    pub parent: Option<RunId>,
+    pub way: Way,
+    pub began: Instant,
+}
+
+impl World {
+    /// A caller has an answer.
+    pub fn answered(&self, caller: &Caller, result: &Result<Receipt, Failure>, saw: Saw) {
+        let mut state = self.lock();
+        note!(
+            state,
+            "process {}: a caller of key {} gets {}",
+            caller.process,
+            caller.number,
+            match result {
+                Ok(receipt) => format!("the value of run {} ({saw:?})", receipt.run),
+                Err(Failure::Idem(Some(error))) => error.kind().as_str().to_owned(),
+                Err(Failure::Terminal { run }) => format!("the final error of run {run}"),
+                Err(failure) => format!("{failure:?}"),
+            }
+        );
+        match result {
+            Ok(receipt) => state.check_value(caller, receipt.run, Verdict::Completed, saw),
+            Err(Failure::Terminal { run }) => state.check_value(caller, *run, Verdict::Failed, saw),
+            Err(Failure::Idem(Some(error))) => state.check_refusal(self, caller, error),
+            Err(_) => {}
+        }
+    }
+}
+
+/// What a caller learns of how its call got the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saw {
+    /// Its body ran, and a duplicate gets the value.
+    Stored,
+    /// A recorded value.
+    Replayed,
+    /// Its body ran, and a duplicate does not get the value.
+    NotStored,
+    Unrecorded,
+    Unprotected,
+    Nothing,
+}
+
+impl From<Option<Outcome>> for Saw {
+    fn from(outcome: Option<Outcome>) -> Self {
+        match outcome {
+            Some(Outcome::Executed { not_stored: None, .. }) => Self::Stored,
+            Some(Outcome::Executed { .. }) => Self::NotStored,
+            Some(Outcome::Replayed { .. }) => Self::Replayed,
+            Some(Outcome::Unrecorded { .. }) => Self::Unrecorded,
+            Some(Outcome::Unprotected) => Self::Unprotected,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// The run whose result this is.
+pub fn run_of(result: &StoredResult) -> Option<RunId> {
+    let StoredResult::Value(bytes) = result else { return None };
+    // A response of the HTTP layer is framed, and its body is text.
+    if let Some(at) = bytes.windows(4).position(|window| window == b"run=") {
+        let digits = bytes[at + 4..].iter().take_while(|byte| byte.is_ascii_digit());
+        return Some(digits.fold(0, |number, digit| number * 10 + usize::from(digit - b'0')));
+    }
+    if let Ok(receipt) = serde_json::from_slice::<Receipt>(bytes) {
+        return Some(receipt.run);
+    }
+    match serde_json::from_slice::<Failure>(bytes) {
+        Ok(Failure::Terminal { run }) => Some(run),
+        _ => None,
+    }
+}
+
+impl State {
+    fn check_value(&mut self, caller: &Caller, run: RunId, verdict: Verdict, saw: Saw) {
+        if run == OPERATOR {
+            if !self.keys[caller.number].lives.iter().any(|life| life.operator) {
+                self.violate(ONE_RESULT, "an operator's value, and none has decided".to_owned());
+            }
+            return;
+        }
+        let Some(seen) = self.runs.get(run) else {
+            return self.violate(ONE_RESULT, format!("a value of no run: {run}"));
+        };
+        if seen.key != caller.number {
+            return self.violate(
+                ONE_RESULT,
+                format!("a caller of key {} gets a value of key {}", caller.number, seen.key),
+            );
+        }
+        let (life, ended) = (seen.life, seen.ended.map(|(_, ended)| ended));
+        self.runs[run].reached_caller = true;
+        if matches!(caller.way, Way::Transaction { .. } | Way::MissingKey | Way::Message) {
+            return;
+        }
+        let recorded = life.and_then(|life| self.keys[caller.number].lives[life].recorded.clone());
+        let is_stored =
+            recorded.as_ref().is_some_and(|(is, result)| *is == verdict && run_of(result) == Some(run));
+        let says_stored = matches!(saw, Saw::Stored | Saw::Replayed);
+        if says_stored && !is_stored {
+            let ended = ended.map_or("not ended".into(), |ended| format!("{ended:?}"));
+            self.violate(STORED, format!("run {run} ({ended}) is not the recorded one"));
+        }
+    }
+
+    fn check_refusal(&mut self, world: &World, caller: &Caller, error: &Error) {
+        let operation = &world.plan.operations[caller.number];
+        let secret = crate::world::key(caller.number);
+        if error.to_string().contains(&secret) || format!("{error:?}").contains(&secret) {
+            self.violate(PRIVATE, error.kind().as_str().to_owned());
+        }
+        let explained = match error {
+            Error::InFlight { reentrant: true, .. } => {
+                if !self.is_inside(caller) {
+                    self.violate(REENTRANT, format!("a call of key {}", caller.number));
+                }
+                true
+            }
+            Error::InFlight { .. } | Error::InDoubt { .. } | Error::NotDue { .. } => {
+                if let Error::NotDue { retry_after, .. } = error
+                    && *retry_after > idem_core::defaults::LONGEST
+                {
+                    self.violate(BOUNDED, format!("key {}", caller.number));
+                }
+                true
+            }
+            Error::Mismatch { .. } => operation.fingerprint,
+            Error::Exhausted { attempts, .. } => operation.max_attempts.is_some_and(|most| *attempts >= most),
+            Error::TimedOut { .. } => operation.timeout.is_some(),
+            Error::ResultNotStored { .. } => true,
+            Error::LeaseLost { .. } => !self.was_calm(caller),
+            Error::Store { source, .. } => {
+                !self.was_calm(caller)
+                    || source.kind() == StoreErrorKind::TooLarge
+                    || self.processes.iter().any(|other| other.disturbed.is_some())
+            }
+            Error::NotRecorded { .. } => matches!(caller.way, Way::Transaction { .. }),
+            Error::Step { .. } => true,
+            _ => false,
+        };
+        if !explained {
+            self.violate(EXPLAINED, format!("{error}"));
+        }
+    }
+
+    fn was_calm(&self, caller: &Caller) -> bool {
+        self.is_calm(caller.process, caller.began)
+            && self.jumped.is_none()
+            && !self.keys[caller.number].lives.iter().any(|life| life.operator)
+    }
+
+    /// Whether this call is made inside of a body that runs and has its key.
+    fn is_inside(&self, caller: &Caller) -> bool {
+        let mut parent = caller.parent;
+        while let Some(run) = parent {
+            let run = &self.runs[run];
+            if run.key == caller.number && run.ended.is_none() {
+                return true;
+            }
+            parent = run.parent;
+        }
+        false
+    }
+
+    /// A consumer acknowledged a message whose handler got this value.
+    pub fn acknowledged_message(&mut self, number: usize, run: RunId) {
+        let Some(life) = self.runs.get(run).and_then(|run| run.life) else { return };
+        let is_recorded = self.keys[number].lives[life].recorded.is_some();
+        let could_not = !self.is_calm(self.runs[run].process, self.runs[run].began);
+        if !is_recorded && !could_not {
+            self.violate(ACKNOWLEDGED, format!("the message of run {run}"));
+        }
+    }
+
+    /// A process has waited for all that goes on behind its calls.
+    pub fn drained(&mut self, process: ProcessId) {
+        for id in 0..self.runs.len() {
+            let run = &self.runs[id];
+            let Some(life) = run.life.filter(|_| run.process == process) else { continue };
+            let kept = matches!(run.ended, Some((_, Ended::Value | Ended::Terminal)));
+            let recorded = self.keys[run.key].lives[life].recorded.as_ref();
+            let is_recorded = recorded.is_some_and(|(_, result)| run_of(result) == Some(id));
+            if kept && !is_recorded && !run.was_unrecorded {
+                self.violate(DRAINED, format!("the value of run {id} is not recorded"));
+            }
+        }
+    }
+
+    /// A body ended.
+    pub fn end_run(&mut self, id: RunId, ended: Ended) {
+        let run = &mut self.runs[id];
+        run.ended = Some((Instant::now(), ended));
+        let took = Instant::now() - run.began;
+        let (timeout, blocked, process, began) = (run.timeout, run.blocked, run.process, run.began);
+        note!(self, "process {process}: run {id} ends: {ended:?}");
+        let state = &self.processes[process];
+        let stood_still = state.stood_still.is_some_and(|at| at >= began) || !state.is_alive;
+        if let Some(timeout) = timeout
+            && took > timeout + blocked + Duration::from_millis(5)
+            && !stood_still
+        {
+            self.violate(TIMEOUT, format!("run {id} took {took:?}"));
+        }
+    }
+
+    /// A step's closure runs.
+    pub fn begin_step(&mut self, id: RunId, name: &str, by_scope: bool) {
+        note!(self, "run {id}: step {name} runs");
+        let run = &self.runs[id];
+        if run.in_transaction || run.fence.is_none() {
+            return;
+        }
+        if run.ended.is_some() {
+            self.violate(STEP_OVER, format!("step {name} of run {id}"));
+        }
+        if self.runs[id].is_within_step && by_scope {
+            self.violate(STEP_NESTED, format!("step {name} of run {id}"));
+        }
+        let run = &self.runs[id];
+        let Some(life) = run.life else { return };
+        if self.keys[run.key].lives[life].steps.get(name).is_some_and(|step| step.acknowledged) {
+            self.violate(STEP, format!("step {name} in run {id}"));
+        }
+    }
+
+    /// A body has the value of a step.
+    pub fn step_returned(&mut self, id: RunId, name: &str, value: u64) {
+        let run = &self.runs[id];
+        if run.in_transaction || run.fence.is_none() {
+            return;
+        }
+        let Some(life) = run.life else { return };
+        let key = run.key;
+        let recorded = self.keys[key].lives[life].steps.get(name).and_then(|step| step.recorded.clone());
+        if let Some(StoredResult::Value(bytes)) = recorded
+            && serde_json::from_slice::<u64>(&bytes).ok() != Some(value)
+        {
+            self.violate(STEP_VALUE, format!("step {name} in run {id}"));
+        }
+        self.keys[key].lives[life].steps.entry(name.to_owned()).or_default().acknowledged = true;
+    }
+
+    /// What must be true when everything works again and the time for all work behind calls is over.
+    pub fn check_end(&mut self, plan: &[OperationPlan]) {
+        for id in 0..self.runs.len() {
+            let run = &self.runs[id];
+            let is_alive = self.processes[run.process].is_alive;
+            let Some(life) = run.life.filter(|_| is_alive) else {
+                if is_alive && run.ended.is_none() && run.timeout.is_some() && !run.in_transaction {
+                    self.violate(TIMEOUT, format!("run {id} still runs"));
+                }
+                continue;
+            };
+            let kept = matches!(run.ended, Some((_, Ended::Value | Ended::Unstorable | Ended::Terminal)));
+            let recorded = self.keys[run.key].lives[life].recorded.as_ref();
+            let is_unstorable = matches!(run.ended, Some((_, Ended::Unstorable)));
+            let is_recorded = recorded.is_some_and(|(_, result)| is_unstorable || run_of(result) == Some(id));
+            if kept && !is_recorded && !run.was_unrecorded {
+                self.violate(THROWN_AWAY, format!("run {id}"));
+            }
+        }
+        let now = self.now();
+        for number in 0..self.keys.len() {
+            let record = self.keys[number].record.clone().filter(|record| protocol::is_live(record, now));
+            let Some(record) = record else { continue };
+            let Some(life) = self.keys[number].lives.len().checked_sub(1) else { continue };
+            let owner = self.keys[number].grants.get(&record.fence.get()).and_then(|granted| granted.started);
+            let runs = owner.is_some_and(|run| self.runs[run].ended.is_none());
+            if record.state == RecordState::InFlight && !runs && record.lease_until > now {
+                self.violate(FREE, format!("key {number} is held by nobody"));
+            }
+            if record.state == RecordState::InDoubt && !self.is_uncertain(&plan[number], number, life, None) {
+                self.violate(NO_DOUBT, format!("key {number} is in doubt"));
+            }
+        }
+    }
+}

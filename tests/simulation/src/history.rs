@@ -1,0 +1,370 @@
+//! One history: a plan is carried out, then everything works again, and the end is checked.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use idem_core::Store as _;
+use idem_core::listing::List;
+use idem_core::protocol::{Resolution, StoredResult, Verdict};
+use idem_runtime::__simulation::Process;
+use idem_runtime::{LateRecording, drain};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::body::{Blocked, Failure, Gated, Returned};
+use crate::caller::{Site, call};
+use crate::checks::{FREE, OPERATOR, run_of};
+use crate::network::SimStore;
+use crate::note;
+use crate::plan::{CallPlan, EventPlan, FaultPlan, Plan, Resolve, Script, Way, What};
+use crate::world::{ProcessId, ProcessState, Violation, World};
+
+/// What a history came to.
+pub struct Report {
+    pub violation: Option<Violation>,
+    pub calls: u64,
+    pub requests: u64,
+    pub faults: Vec<FaultPlan>,
+    pub runs: usize,
+    pub history: Option<String>,
+}
+
+/// Carries out a plan.
+#[must_use]
+pub fn run(plan: Plan, with_history: bool) -> Report {
+    stop_at_own_faults();
+    // The pauses of the engine come from this generator.
+    fastrand::seed(plan.seed);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let report = runtime.block_on(async {
+        let world = World::new(plan, with_history);
+        live(&world).await;
+        let mut state = world.lock();
+        let history = state.take_history();
+        Report {
+            violation: state.violation.clone(),
+            calls: state.calls,
+            requests: state.requests.iter().sum(),
+            faults: std::mem::take(&mut state.faults),
+            runs: state.runs.len(),
+            history,
+        }
+    });
+    drop(runtime);
+    report
+}
+
+/// Ends the program where the simulation itself panics, because tokio would hide that. A body panics without this hook.
+fn stop_at_own_faults() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let shown = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            shown(panic);
+            std::process::abort();
+        }));
+    });
+}
+
+async fn live(world: &World) {
+    let plan = world.plan.clone();
+    for worker in 0..plan.workers {
+        start(world, worker).await;
+    }
+    let mut clients: Vec<_> =
+        plan.calls.iter().map(|call| tokio::spawn(client(world.clone(), call.clone()))).collect();
+    let events: Vec<_> =
+        plan.events.iter().map(|event| tokio::spawn(happen(world.clone(), event.clone()))).collect();
+    sleep(Duration::from_millis(plan.length)).await;
+    heal(world);
+    // Longer than any lease, any timeout of the store and any pause between two tries.
+    let longest =
+        plan.operations.iter().map(|op| op.lease * 3 + op.store_timeout * 2 + op.wait).max().unwrap_or(0);
+    let quiet = Duration::from_millis(longest) + Duration::from_secs(30);
+    sleep(quiet).await;
+    for task in events {
+        let _ = timeout(quiet, task).await;
+    }
+    heal(world);
+    // What still goes on hangs.
+    clients.drain(..).for_each(|client| client.abort());
+    let tasks: Vec<_> =
+        world.lock().processes.iter_mut().flat_map(|process| process.tasks.drain(..)).collect();
+    tasks.iter().for_each(tokio::task::AbortHandle::abort);
+    sleep(quiet).await;
+    world.lock().check_end(&plan.operations);
+    last_calls(world).await;
+}
+
+/// From now on nothing fails.
+fn heal(world: &World) {
+    let mut state = world.lock();
+    if state.healed.is_none() {
+        note!(state, "everything works again");
+        state.healed = Some(Instant::now());
+    }
+    state.outage.clear();
+    for process in &mut state.processes {
+        if process.stopped_until.take().is_some() {
+            process.stood_still = Some(Instant::now());
+            process.disturbed = Some(Instant::now());
+        }
+        process.wakers.drain(..).for_each(std::task::Waker::wake);
+    }
+}
+
+/// Starts a process of a worker.
+async fn start(world: &World, worker: usize) -> ProcessId {
+    let process = Process::simulated();
+    let id = {
+        let mut state = world.lock();
+        let id = state.processes.len();
+        state.processes.push(ProcessState {
+            worker,
+            process: process.clone(),
+            is_alive: true,
+            stopped_until: None,
+            disturbed: None,
+            stood_still: None,
+            wakers: Vec::new(),
+            layers: std::collections::BTreeMap::new(),
+            store: None,
+            tasks: Vec::new(),
+        });
+        state.running[worker] = Some(id);
+        note!(state, "worker {worker} starts as process {id}");
+        id
+    };
+    world.lock().processes[id].store = Some(SimStore::new(world.clone(), id));
+    let seen = world.clone();
+    let hook = LateRecording::new().on_unrecorded(move |unrecorded| {
+        let mut state = seen.lock();
+        let run = run_of(&unrecorded.result);
+        // A tombstone names no run: it is one of the attempts of its key.
+        let number = unrecorded.call.operation().trim_start_matches("operation").parse().unwrap_or(0);
+        let runs = state.runs.iter().enumerate().filter(|(_, run)| run.key == number);
+        let run = run.or_else(|| runs.map(|(id, _)| id).last());
+        if let Some(run) = run.filter(|run| *run < state.runs.len()) {
+            note!(state, "process {id}: the hook gets the result of run {run}");
+            state.runs[run].was_unrecorded = true;
+        }
+    });
+    process.scope(async { hook.install() }).await;
+    id
+}
+
+/// The process of a worker that takes calls now.
+async fn serving(world: &World, worker: usize) -> ProcessId {
+    loop {
+        if let Some(id) = world.lock().running[worker] {
+            return id;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn site(world: &World, id: ProcessId, number: usize, way: Way) -> Option<Site> {
+    let store = world.lock().processes[id].store.clone()?;
+    Some(Site {
+        world: world.clone(),
+        store,
+        process: id,
+        number,
+        way,
+        parent: None,
+        blocked: Blocked::default(),
+        own_run: Arc::new(AtomicUsize::new(usize::MAX)),
+    })
+}
+
+/// Makes one call in a task of a process, and returns its answer; `None` if the process died.
+async fn in_process(world: &World, id: ProcessId, plan: &CallPlan) -> Option<Returned> {
+    let site = site(world, id, plan.operation, plan.way)?;
+    let process = site.process_value();
+    let (blocked, script, argument) = (site.blocked.clone(), plan.body.clone(), plan.argument);
+    let inner = Box::pin(async move { process.scope(call(site, script, argument)).await });
+    let gated = Gated { world: world.clone(), process: id, blocked, inner };
+    let dropped_after = plan.dropped_after.map(Duration::from_millis);
+    let task = tokio::spawn(async move {
+        match dropped_after {
+            Some(after) => timeout(after, gated).await.ok(),
+            None => Some(gated.await),
+        }
+    });
+    world.lock().processes[id].tasks.push(task.abort_handle());
+    task.await.ok().flatten()
+}
+
+/// A client, outside of all workers.
+async fn client(world: World, plan: CallPlan) {
+    sleep(Duration::from_millis(plan.at)).await;
+    for _ in 0..plan.tries {
+        let id = serving(&world, plan.worker).await;
+        match in_process(&world, id, &plan).await {
+            Some(Ok(receipt)) if !receipt.pending => return,
+            Some(Err(Failure::Terminal { .. })) => return,
+            _ => sleep(Duration::from_millis(plan.pause)).await,
+        }
+    }
+}
+
+async fn happen(world: World, event: EventPlan) {
+    sleep(Duration::from_millis(event.at)).await;
+    match event.what {
+        What::Kill { worker } => {
+            let Some(id) = world.lock().running[worker].take() else { return };
+            kill(&world, id, "is killed");
+            sleep(Duration::from_millis(50)).await;
+            start(&world, worker).await;
+        }
+        What::Stop { worker, lasts } => stop(&world, worker, Duration::from_millis(lasts)).await,
+        What::Shutdown { worker } => shut_down(&world, worker).await,
+        What::Outage { worker, lasts, refuses } => {
+            let until = Instant::now() + Duration::from_millis(lasts);
+            {
+                let mut state = world.lock();
+                note!(state, "the store is away for {lasts} ms for {worker:?}, refuses: {refuses}");
+                state.outage.push((worker, until, refuses));
+            }
+            sleep(Duration::from_millis(lasts)).await;
+            let mut state = world.lock();
+            note!(state, "the store is back");
+            state.outage.retain(|(_, end, _)| *end > Instant::now());
+        }
+        What::Jump { by } => {
+            let mut state = world.lock();
+            note!(state, "the store's clock jumps by {by} ms");
+            state.offset += by * 1_000;
+            state.jumped = Some(Instant::now());
+        }
+        What::Resolve { .. } | What::Forget { .. } | What::Purge | What::List => {
+            operator(&world, event.what).await
+        }
+    }
+}
+
+fn kill(world: &World, id: ProcessId, how: &str) {
+    let mut state = world.lock();
+    note!(state, "process {id} {how}");
+    state.processes[id].is_alive = false;
+    state.processes[id].tasks.drain(..).for_each(|task| task.abort());
+}
+
+async fn stop(world: &World, worker: usize, lasts: Duration) {
+    let id = {
+        let mut state = world.lock();
+        let Some(id) = state.running[worker] else { return };
+        note!(state, "process {id} stands still for {lasts:?}");
+        let process = state.process(id);
+        process.stopped_until = Some(Instant::now() + lasts);
+        process.stood_still = Some(Instant::now());
+        id
+    };
+    sleep(lasts).await;
+    let mut state = world.lock();
+    note!(state, "process {id} goes on");
+    let process = state.process(id);
+    process.stopped_until = None;
+    process.stood_still = Some(Instant::now());
+    process.disturbed = Some(Instant::now());
+    process.wakers.drain(..).for_each(std::task::Waker::wake);
+}
+
+/// Ends a process in good order, and starts the next.
+async fn shut_down(world: &World, worker: usize) {
+    let Some(id) = world.lock().running[worker].take() else { return };
+    {
+        let mut state = world.lock();
+        note!(state, "process {id} shuts down");
+    }
+    // Calls that are under way have this long.
+    sleep(Duration::from_millis(500)).await;
+    let (process, tasks) = {
+        let mut state = world.lock();
+        let process = state.process(id);
+        (process.process.clone(), std::mem::take(&mut process.tasks))
+    };
+    tasks.iter().for_each(tokio::task::AbortHandle::abort);
+    tokio::task::yield_now().await;
+    let left = process.scope(drain(Duration::from_secs(60))).await;
+    {
+        let mut state = world.lock();
+        note!(state, "process {id} is drained: {left:?}");
+        if left.is_complete() && state.processes[id].is_alive {
+            state.drained(id);
+        }
+    }
+    kill(world, id, "ends");
+    start(world, worker).await;
+}
+
+/// An operator's request, from a process of its own: the first worker's.
+async fn operator(world: &World, what: What) {
+    let id = serving(world, 0).await;
+    let Some(store) = world.lock().processes[id].store.clone() else { return };
+    let key = |number: usize| world.keys[number].clone();
+    let patience = Duration::from_secs(5);
+    let done = async {
+        match what {
+            What::Resolve { operation, verdict } => {
+                let value = |text: String| StoredResult::Value(text.into());
+                let resolution = match verdict {
+                    Resolve::Done => {
+                        let text = format!("{{\"run\":{OPERATOR},\"pending\":false}}");
+                        Resolution::Record(Verdict::Completed, value(text))
+                    }
+                    Resolve::Failed => {
+                        let text = format!("{{\"Terminal\":{{\"run\":{OPERATOR}}}}}");
+                        Resolution::Record(Verdict::Failed, value(text))
+                    }
+                    Resolve::Release => Resolution::Release,
+                };
+                let _ = store.resolve(&key(operation), &resolution).await;
+            }
+            What::Forget { operation } => {
+                let _ = store.forget(&key(operation)).await;
+            }
+            What::Purge => {
+                let _ = store.purge(100).await;
+            }
+            _ => {
+                let _ = store.list(&List::default()).await;
+            }
+        }
+    };
+    let _ = timeout(patience, done).await;
+}
+
+/// When everything works, each key gives an answer, and the same one twice.
+async fn last_calls(world: &World) {
+    let count = world.plan.operations.len();
+    for number in 0..count {
+        let hangs = world.lock().runs.iter().any(|run| run.key == number && run.ended.is_none());
+        if hangs {
+            continue;
+        }
+        for _ in 0..2 {
+            let id = serving(world, 0).await;
+            let Some(site) = site(world, id, number, Way::Run) else { return };
+            let process = site.process_value();
+            let patience = Duration::from_secs(600);
+            let called =
+                timeout(patience, process.scope(call(site, Script::default(), 0))).map(Result::ok).await;
+            let held = match &called {
+                None => true,
+                Some(Err(Failure::Idem(Some(error)))) => {
+                    matches!(error.kind().as_str(), "in_flight" | "store" | "lease_lost" | "timed_out")
+                }
+                Some(_) => false,
+            };
+            if held {
+                world.lock().violate(FREE, format!("key {number} answers {called:?}"));
+            }
+        }
+    }
+}

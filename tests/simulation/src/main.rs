@@ -1,0 +1,151 @@
+//! Runs histories: one seed, one kept plan, or new seeds for a time.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use idem_simulation::history::{Report, run};
+use idem_simulation::plan::Plan;
+use idem_simulation::shrink::shrink;
+
+/// Looks for a history that breaks a sentence of the guarantees.
+#[derive(Parser)]
+struct Args {
+    /// Runs this seed, and prints its history.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Runs the plan in this file, and prints its history.
+    #[arg(long)]
+    plan: Option<PathBuf>,
+    /// Runs this many seeds, from `--first` on.
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// Runs new seeds for this many minutes.
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// The first seed; a random one unless set.
+    #[arg(long)]
+    first: Option<u64>,
+    /// How many threads run histories.
+    #[arg(long, default_value_t = 1)]
+    jobs: u64,
+    /// Goes on after a finding.
+    #[arg(long)]
+    keep_going: bool,
+    /// Does not shrink a finding.
+    #[arg(long)]
+    no_shrink: bool,
+    /// Writes a shrunk finding to this file, to keep it.
+    #[arg(long)]
+    save: Option<PathBuf>,
+}
+
+#[derive(Default)]
+struct Totals {
+    histories: AtomicU64,
+    calls: AtomicU64,
+    requests: AtomicU64,
+    faults: AtomicU64,
+    runs: AtomicU64,
+    findings: AtomicU64,
+}
+
+impl Totals {
+    fn add(&self, report: &Report) {
+        self.histories.fetch_add(1, Ordering::Relaxed);
+        self.calls.fetch_add(report.calls, Ordering::Relaxed);
+        self.requests.fetch_add(report.requests, Ordering::Relaxed);
+        self.faults.fetch_add(report.faults.len() as u64, Ordering::Relaxed);
+        self.runs.fetch_add(report.runs as u64, Ordering::Relaxed);
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let one = match (&args.seed, &args.plan) {
+        (Some(seed), _) => Some(Plan::of(*seed)),
+        (None, Some(file)) => Some(read(file)),
+        (None, None) => None,
+    };
+    if let Some(plan) = one {
+        let report = run(plan.clone(), true);
+        print!("{}", report.history.as_deref().unwrap_or_default());
+        return match report.violation {
+            None => ExitCode::SUCCESS,
+            Some(_) => show(&plan, &args),
+        };
+    }
+    search(&args)
+}
+
+fn read(file: &PathBuf) -> Plan {
+    let text = std::fs::read_to_string(file).expect("the file can be read");
+    serde_json::from_str(&text).expect("the file is a plan")
+}
+
+/// Shrinks a finding, and prints what is left of it.
+fn show(plan: &Plan, args: &Args) -> ExitCode {
+    let Some(violation) = run(plan.clone(), false).violation else { return ExitCode::SUCCESS };
+    println!("\nseed {}: {}: {}", plan.seed, violation.sentence, violation.detail);
+    if !args.no_shrink {
+        let short = shrink(plan, violation.sentence);
+        println!("\nthe shortest history that was found:\n");
+        print!("{}", run(short.clone(), true).history.unwrap_or_default());
+        let text = serde_json::to_string_pretty(&short).expect("a plan serializes");
+        match &args.save {
+            Some(file) => std::fs::write(file, text).expect("the file can be written"),
+            None => println!("\nits plan: {}", serde_json::to_string(&short).expect("a plan serializes")),
+        }
+    }
+    ExitCode::FAILURE
+}
+
+fn search(args: &Args) -> ExitCode {
+    let first = args.first.unwrap_or_else(|| fastrand::u64(..) >> 16);
+    let (totals, stop, next) = (Totals::default(), AtomicBool::new(false), AtomicU64::new(first));
+    let begin = Instant::now();
+    let end = args.minutes.map(|minutes| begin + Duration::from_secs_f64(minutes * 60.0));
+    let last = args.seeds.map(|seeds| first + seeds);
+    println!("seeds from {first}");
+    std::thread::scope(|scope| {
+        for _ in 0..args.jobs {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if last.is_some_and(|last| seed >= last) || end.is_some_and(|end| Instant::now() >= end) {
+                        return;
+                    }
+                    let report = run(Plan::of(seed), false);
+                    totals.add(&report);
+                    let Some(violation) = report.violation else { continue };
+                    totals.findings.fetch_add(1, Ordering::Relaxed);
+                    println!(
+                        "seed {seed} after {:.1} s: {}: {}",
+                        begin.elapsed().as_secs_f64(),
+                        violation.sentence,
+                        violation.detail
+                    );
+                    if !args.keep_going {
+                        stop.store(true, Ordering::Relaxed);
+                        show(&Plan::of(seed), args);
+                    }
+                }
+            });
+        }
+    });
+    let seconds = begin.elapsed().as_secs_f64();
+    let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    println!(
+        "{} histories, {} calls ({:.0} a second), {} runs of bodies, {} requests, {} faults, {} findings in {seconds:.1} s",
+        of(&totals.histories),
+        of(&totals.calls),
+        of(&totals.calls) as f64 / seconds,
+        of(&totals.runs),
+        of(&totals.requests),
+        of(&totals.faults),
+        of(&totals.findings),
+    );
+    if of(&totals.findings) == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

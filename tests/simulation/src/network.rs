@@ -1,0 +1,440 @@
+//! The store, behind a network that loses, delays, repeats and reorders what passes it.
+//!
+//! Owns the records and their clock: each request is one atomic transition of the protocol. A request that was sent is on its way also
+//! if its sender gave up or died.
+
+use std::fmt;
+use std::future::{pending, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use idem_core::listing::{List, Listed, Page};
+use idem_core::protocol::{
+    self, Apply, Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Request, Resolution, ResolveAnswer, State as RecordState,
+    StoredResult, Transition,
+};
+use idem_core::{RecordKey, Store, StoreError, Waiters};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+use crate::note;
+use crate::plan::Fault;
+use crate::world::{Granted, Life, ProcessId, State, World};
+
+/// The largest result that the store takes, in bytes.
+pub const LARGEST: usize = 200;
+
+/// A store's client in one process.
+#[derive(Clone)]
+pub struct SimStore {
+    pub world: World,
+    pub process: ProcessId,
+    waiters: Waiters,
+}
+
+impl SimStore {
+    pub fn new(world: World, process: ProcessId) -> Self {
+        Self { world, process, waiters: Waiters::default() }
+    }
+
+    /// Sends a request, and returns what the sender learns.
+    pub fn send<A, F>(&self, what: &'static str, apply: F) -> Sending<A>
+    where
+        A: Send + fmt::Debug + Clone + 'static,
+        F: FnMut(&mut State, ProcessId) -> Result<A, StoreError> + Send + 'static,
+    {
+        let (world, process) = (self.world.clone(), self.process);
+        Box::pin(async move {
+            awake(&world, process).await;
+            let answer = exchange(&world, process, what, apply).await;
+            awake(&world, process).await;
+            answer
+        })
+    }
+
+    /// Sends a request of the protocol about one key.
+    fn ask<R>(&self, what: &'static str, key: &RecordKey, request: &R) -> Sending<R::Answer>
+    where
+        R: Apply + Clone + Into<Request> + Send + Sync + 'static,
+        R::Answer: Send + fmt::Debug + Clone + 'static,
+    {
+        let (number, request) = (self.world.number(key), request.clone());
+        let told = request.clone();
+        let world = self.world.clone();
+        let process = self.process;
+        let sending = self.send(what, move |state, process| {
+            if let Some(StoredResult::Value(bytes)) = request.result()
+                && bytes.len() > LARGEST
+            {
+                return Err(StoreError::too_large(bytes.len(), LARGEST));
+            }
+            Ok(state.apply(number, process, what, &request))
+        });
+        Box::pin(async move {
+            let answer = sending.await;
+            if let Ok(answer) = &answer {
+                world.lock().acknowledged(number, process, &told.into(), &format!("{answer:?}"));
+            }
+            answer
+        })
+    }
+}
+
+pub type Sending<A> = Pin<Box<dyn Future<Output = Result<A, StoreError>> + Send>>;
+
+/// Returns when this process runs; never, if it is dead.
+pub async fn awake(world: &World, process: ProcessId) {
+    poll_fn(|cx| {
+        let mut state = world.lock();
+        let process = state.process(process);
+        if process.is_alive && process.stopped_until.is_none() {
+            return Poll::Ready(());
+        }
+        process.wakers.push(cx.waker().clone());
+        Poll::Pending
+    })
+    .await;
+}
+
+/// One request and its answer.
+async fn exchange<A, F>(
+    world: &World,
+    process: ProcessId,
+    what: &'static str,
+    mut apply: F,
+) -> Result<A, StoreError>
+where
+    A: Send + fmt::Debug + Clone + 'static,
+    F: FnMut(&mut State, ProcessId) -> Result<A, StoreError> + Send + 'static,
+{
+    let (fault, before, after) = {
+        let mut state = world.lock();
+        let worker = state.process(process).worker;
+        let out =
+            state.outage.iter().find(|(only, _, _)| only.is_none_or(|only| only == worker)).map(|out| out.2);
+        let fault = match out {
+            Some(true) => Some(Fault::Refused),
+            Some(false) => Some(Fault::RequestSwallowed),
+            None => state.next_fault(&world.plan, worker),
+        };
+        if let Some(fault) = fault {
+            state.disturb(process);
+            note!(state, "process {process}: {what}: {}", words(fault));
+        }
+        let mut short = || if state.rng.bool() { 0 } else { state.rng.u64(0..3_000) };
+        (fault, short(), short())
+    };
+    let lost = || Err(StoreError::outcome_unknown("the simulated network lost it"));
+    match fault {
+        Some(Fault::Refused) => return Err(StoreError::unavailable("the simulated store refused it")),
+        Some(Fault::RequestLost) => return lost(),
+        Some(Fault::RequestSwallowed) => return pending().await,
+        Some(Fault::AppliedLate(by)) => {
+            let world = world.clone();
+            tokio::spawn(async move {
+                sleep(Duration::from_millis(by)).await;
+                let _ = apply(&mut world.lock(), process);
+            });
+            return lost();
+        }
+        _ => {}
+    }
+    let before = match fault {
+        Some(Fault::Slow(by)) => Duration::from_millis(by),
+        _ => Duration::from_micros(before),
+    };
+    let after = match fault {
+        Some(Fault::SlowAnswer(by)) => Duration::from_millis(by),
+        _ => Duration::from_micros(after),
+    };
+    let answer = if before.is_zero() {
+        let answer = apply(&mut world.lock(), process);
+        if let Some(Fault::Repeated(by)) = fault {
+            let world = world.clone();
+            tokio::spawn(async move {
+                sleep(Duration::from_millis(by)).await;
+                let _ = apply(&mut world.lock(), process);
+            });
+        }
+        answer
+    } else {
+        // In a task of its own, because a request that was sent arrives whatever becomes of its sender.
+        let (sender, receiver) = oneshot::channel();
+        let travelling = world.clone();
+        tokio::spawn(async move {
+            sleep(before).await;
+            let answer = apply(&mut travelling.lock(), process);
+            let _ = sender.send(answer);
+            if let Some(Fault::Repeated(by)) = fault {
+                sleep(Duration::from_millis(by)).await;
+                let _ = apply(&mut travelling.lock(), process);
+            }
+        });
+        receiver.await.unwrap_or_else(|_| lost())
+    };
+    match fault {
+        Some(Fault::AnswerLost) => lost(),
+        Some(Fault::AnswerSwallowed) => pending().await,
+        _ => {
+            if !after.is_zero() {
+                sleep(after).await;
+            }
+            answer
+        }
+    }
+}
+
+fn words(fault: Fault) -> String {
+    match fault {
+        Fault::Refused => "refused".into(),
+        Fault::RequestLost => "the request is lost".into(),
+        Fault::RequestSwallowed => "the request is lost, and nobody says so".into(),
+        Fault::AnswerLost => "the answer is lost".into(),
+        Fault::AnswerSwallowed => "the answer is lost, and nobody says so".into(),
+        Fault::AppliedLate(by) => format!("reported as lost, arrives {by} ms later"),
+        Fault::Slow(by) => format!("arrives {by} ms later"),
+        Fault::SlowAnswer(by) => format!("its answer takes {by} ms"),
+        Fault::Repeated(by) => format!("arrives twice, the second time {by} ms later"),
+    }
+}
+
+impl State {
+    /// One atomic step of the store.
+    pub fn apply<R>(
+        &mut self,
+        number: usize,
+        process: ProcessId,
+        what: &'static str,
+        request: &R,
+    ) -> R::Answer
+    where
+        R: Apply + Clone + Into<Request>,
+        R::Answer: fmt::Debug,
+    {
+        let now = self.now();
+        let key = &self.keys[number];
+        let Transition { write, answer, .. } = protocol::apply(key.record.as_ref(), key.floor, request, now);
+        let request: Request = request.clone().into();
+        let locked = key.taken_by.is_some() && matches!(request, Request::Claim(_));
+        debug_assert!(!locked, "a locked key is refused before");
+        note!(self, "process {process}: {what} of key {number}: {}", shown(&answer));
+        if let Some(record) = write {
+            self.written(number, process, &request, record);
+        }
+        answer
+    }
+
+    fn written(&mut self, number: usize, process: ProcessId, request: &Request, record: Record) {
+        let now = self.now();
+        let before = self.keys[number].record.take().filter(|record| protocol::is_live(record, now));
+        if let Request::Claim(claim) = request
+            && record.state == RecordState::InFlight
+            && record.owner == claim.owner
+        {
+            self.granted(number, process, before.as_ref(), &record);
+        }
+        let key = &mut self.keys[number];
+        let life = key.lives.last_mut();
+        match (request, life) {
+            (Request::Complete(complete), Some(life)) => {
+                if life.recorded.is_some() {
+                    self.violate("exactly one result is recorded", format!("key {number} has two"));
+                } else {
+                    life.recorded = Some((complete.verdict, complete.result.clone()));
+                }
+            }
+            (Request::RecordStep(step), Some(life)) => {
+                life.steps.entry(step.step.name.clone()).or_default().recorded =
+                    Some(step.step.result.clone());
+            }
+            (Request::Resolve(_), Some(life)) => {
+                life.cleared = life.runs.len();
+                life.found = false;
+                life.is_doubted_by_recover = false;
+                life.operator = true;
+                if let Some(result) = &record.result {
+                    life.recorded.get_or_insert((
+                        if record.state == RecordState::Failed {
+                            protocol::Verdict::Failed
+                        } else {
+                            protocol::Verdict::Completed
+                        },
+                        result.clone(),
+                    ));
+                }
+            }
+            _ => {}
+        }
+        self.keys[number].record = Some(record);
+    }
+
+    /// A claim was granted.
+    fn granted(&mut self, number: usize, process: ProcessId, before: Option<&Record>, record: &Record) {
+        if before.is_none() {
+            self.keys[number].lives.push(Life::default());
+        }
+        self.check_grant(number, before, record);
+        let key = &mut self.keys[number];
+        let life = key.lives.len() - 1;
+        let granted =
+            Granted { life, process, started: None, recovered: record.recovered, at: Instant::now() };
+        if key.grants.insert(record.fence.get(), granted).is_some() {
+            self.violate("distinct grants have distinct fences", format!("key {number}"));
+        }
+    }
+
+    /// The sender of a request has its answer.
+    fn acknowledged(&mut self, number: usize, _process: ProcessId, request: &Request, answer: &str) {
+        if let (Request::RecordStep(step), "Recorded") = (request, answer) {
+            let Some(granted) = self.keys[number].grants.get(&step.fence.get()) else { return };
+            let life = granted.life;
+            let seen = self.keys[number].lives[life].steps.entry(step.step.name.clone()).or_default();
+            seen.acknowledged = true;
+        }
+    }
+
+    pub fn delete(&mut self, number: usize) -> bool {
+        let now = self.now();
+        let key = &mut self.keys[number];
+        let record = key.record.take();
+        if let Some(record) = &record {
+            key.floor = key.floor.max(record.fence);
+        }
+        record.is_some_and(|record| protocol::is_live(&record, now))
+    }
+}
+
+/// An answer without the random owner.
+fn shown(answer: &impl fmt::Debug) -> String {
+    format!("{answer:?}")
+}
+
+impl fmt::Debug for SimStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimStore").finish_non_exhaustive()
+    }
+}
+
+impl Store for SimStore {
+    fn claim(
+        &self,
+        key: &RecordKey,
+        request: &Claim,
+    ) -> impl Future<Output = Result<ClaimAnswer, StoreError>> + Send {
+        let number = self.world.number(key);
+        let (world, request) = (self.world.clone(), request.clone());
+        let claim = request.clone();
+        let sending = self.send("claim", move |state, process| {
+            if state.keys[number].taken_by.is_some() {
+                return Ok(ClaimAnswer::Busy { retry_after: claim.lease });
+            }
+            Ok(state.apply(number, process, "claim", &claim))
+        });
+        sending.inspect(move |answer| {
+            if let Ok(answer) = answer {
+                world.lock().check_claim_answer(&world.plan.operations[number], number, &request, answer);
+            }
+        })
+    }
+
+    fn renew(
+        &self,
+        key: &RecordKey,
+        request: &Renew,
+    ) -> impl Future<Output = Result<RenewAnswer, StoreError>> + Send {
+        self.ask("renew", key, request)
+    }
+
+    fn record_step(
+        &self,
+        key: &RecordKey,
+        request: &RecordStep,
+    ) -> impl Future<Output = Result<RecordStepAnswer, StoreError>> + Send {
+        self.ask("record step", key, request)
+    }
+
+    fn complete(
+        &self,
+        key: &RecordKey,
+        request: &Complete,
+    ) -> impl Future<Output = Result<CompleteAnswer, StoreError>> + Send {
+        self.ask("complete", key, request)
+    }
+
+    fn release(
+        &self,
+        key: &RecordKey,
+        request: &Release,
+    ) -> impl Future<Output = Result<ReleaseAnswer, StoreError>> + Send {
+        self.ask("release", key, request)
+    }
+
+    fn resolve(
+        &self,
+        key: &RecordKey,
+        resolution: &Resolution,
+    ) -> impl Future<Output = Result<ResolveAnswer, StoreError>> + Send {
+        self.ask("resolve", key, resolution)
+    }
+
+    fn forget(&self, key: &RecordKey) -> impl Future<Output = Result<bool, StoreError>> + Send {
+        let number = self.world.number(key);
+        self.send("forget", move |state, _| {
+            note!(state, "forget of key {number}");
+            Ok(state.delete(number))
+        })
+    }
+
+    fn get(&self, key: &RecordKey) -> impl Future<Output = Result<Option<Record>, StoreError>> + Send {
+        let number = self.world.number(key);
+        self.send("get", move |state, process| {
+            let now = state.now();
+            let record = state.keys[number].record.clone().filter(|record| protocol::is_live(record, now));
+            note!(
+                state,
+                "process {process}: get of key {number}: {:?}",
+                record.as_ref().map(|record| record.state)
+            );
+            Ok(record)
+        })
+    }
+
+    fn purge(&self, limit: usize) -> impl Future<Output = Result<usize, StoreError>> + Send {
+        self.send("purge", move |state, _| {
+            let now = state.now();
+            let is_over = |key: &crate::world::KeyState| {
+                key.record.as_ref().is_some_and(|record| !protocol::is_live(record, now))
+            };
+            let expired: Vec<_> =
+                (0..state.keys.len()).filter(|number| is_over(&state.keys[*number])).take(limit).collect();
+            note!(state, "purge of {} records", expired.len());
+            for number in &expired {
+                state.delete(*number);
+            }
+            Ok(expired.len())
+        })
+    }
+
+    fn list(&self, request: &List) -> impl Future<Output = Result<Page, StoreError>> + Send {
+        let (request, keys) = (request.clone(), self.world.keys.clone());
+        self.send("list", move |state, _| {
+            let mut page = Page::new(state.now());
+            let records =
+                keys.iter().zip(&state.keys).filter_map(|(key, slot)| Some((key, slot.record.clone()?)));
+            let fitting = records.filter(|(_, record)| request.takes(record.state));
+            page.records.extend(fitting.map(|(key, record)| Listed::new(key.clone(), record)));
+            Ok(page)
+        })
+    }
+
+    fn max_result_bytes(&self) -> Option<usize> {
+        Some(LARGEST)
+    }
+
+    fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+}

@@ -1,0 +1,475 @@
+//! A plan: everything that happens in one history from outside the engine. A seed makes one.
+//!
+//! A plan is a list of things, each of which can be left out, so that a finding can be shrunk. It is also the form in which a finding
+//! is kept (`regressions/`), because a seed means another plan as soon as this file changes.
+
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+
+/// Milliseconds of simulated time.
+pub type Millis = u64;
+
+/// Everything that happens in one history.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    pub seed: u64,
+    /// How long calls and events go on. Then everything works again, and the end is awaited.
+    pub length: Millis,
+    pub workers: usize,
+    pub operations: Vec<OperationPlan>,
+    pub calls: Vec<CallPlan>,
+    pub events: Vec<EventPlan>,
+    pub weather: Vec<Weather>,
+    /// Faults of single requests: what the weather came to, once it is written out.
+    pub faults: Vec<FaultPlan>,
+}
+
+/// The policy of one operation, which has one key.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct OperationPlan {
+    pub lease: Millis,
+    pub ttl: Millis,
+    pub store_timeout: Millis,
+    pub in_doubt: bool,
+    pub recover: Option<Recover>,
+    pub terminal: bool,
+    pub record_if: bool,
+    pub max_attempts: Option<u32>,
+    pub timeout: Option<Millis>,
+    pub retry_after: Option<(Millis, Millis)>,
+    /// The error of a body says when the key is due again.
+    pub retry_after_error: bool,
+    pub wait: Millis,
+    pub fail_open: bool,
+    pub fingerprint: bool,
+    /// Its calls come over HTTP.
+    pub http: bool,
+}
+
+/// What a `recover` function does. It always knows the truth about the effects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Recover {
+    /// Returns the value if there was an effect.
+    Truthful,
+    /// Returns a value that is still pending the first time, where there was an effect.
+    PendingFirst,
+    /// Fails the first time.
+    FailsFirst,
+}
+
+/// One caller.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CallPlan {
+    pub at: Millis,
+    pub worker: usize,
+    pub operation: usize,
+    pub way: Way,
+    /// The argument of the fingerprint.
+    pub argument: u8,
+    /// The caller drops its future after this time.
+    pub dropped_after: Option<Millis>,
+    /// How many times the caller calls until it has a value.
+    pub tries: u32,
+    pub pause: Millis,
+    pub body: Script,
+}
+
+/// By which interface a call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Way {
+    Run,
+    Detached,
+    MissingKey,
+    Transaction { commit: bool },
+    Message,
+}
+
+/// What a body does.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Script {
+    pub acts: Vec<Act>,
+    pub end: End,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Act {
+    Sleep(Millis),
+    /// Something in the world outside that cannot be undone.
+    Effect,
+    Step {
+        name: u8,
+        input: Option<u8>,
+        takes: Millis,
+        fails: bool,
+    },
+    /// A step whose future the body drops after a time.
+    DroppedStep {
+        name: u8,
+        takes: Millis,
+        dropped_after: Millis,
+    },
+    /// Two steps at once.
+    TwoSteps {
+        names: (u8, u8),
+        takes: (Millis, Millis),
+    },
+    /// A step inside of a step, by a scope.
+    NestedStep {
+        name: u8,
+    },
+    /// A task that carries the call, and makes a step after a time.
+    Spawned {
+        after: Millis,
+        name: u8,
+        awaited: bool,
+    },
+    /// A task that carries the call, and calls the same key after a time.
+    SpawnedCall {
+        after: Millis,
+    },
+    /// The body calls another operation, or its own.
+    Call {
+        operation: usize,
+    },
+    /// The task does not yield for this time, while the rest of its process goes on.
+    Block(Millis),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    #[default]
+    Value,
+    /// A value that `record_if` refuses.
+    Pending,
+    /// A value that takes more room than the store has.
+    Large,
+    /// A value that does not serialize.
+    Unencodable,
+    Error {
+        retry_after: Millis,
+    },
+    Terminal,
+    Panic,
+    Hang,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EventPlan {
+    pub at: Millis,
+    pub what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    /// The process dies without a word.
+    Kill {
+        worker: usize,
+    },
+    /// The process stands still, and goes on later.
+    Stop {
+        worker: usize,
+        lasts: Millis,
+    },
+    /// The process ends in good order.
+    Shutdown {
+        worker: usize,
+    },
+    /// The store does not answer, or refuses, for all workers or for one.
+    Outage {
+        worker: Option<usize>,
+        lasts: Millis,
+        refuses: bool,
+    },
+    /// The store's clock jumps.
+    Jump {
+        by: i64,
+    },
+    Resolve {
+        operation: usize,
+        verdict: Resolve,
+    },
+    Forget {
+        operation: usize,
+    },
+    Purge,
+    List,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Resolve {
+    Done,
+    Failed,
+    Release,
+}
+
+/// How likely each fault is for the requests of a time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Weather {
+    pub from: Millis,
+    pub lasts: Millis,
+    pub worker: Option<usize>,
+    /// One of `ONE_IN` requests has a fault.
+    pub one_in: u32,
+    /// The faults that happen, each as likely as its number here.
+    pub kinds: Vec<(Fault, u32)>,
+}
+
+/// What happens to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fault {
+    /// The store refuses it: it is certain that nothing happened.
+    Refused,
+    /// The request is lost, and the sender learns that something broke.
+    RequestLost,
+    /// The request is lost, and the sender learns nothing.
+    RequestSwallowed,
+    /// The answer is lost, and the sender learns that something broke.
+    AnswerLost,
+    /// The answer is lost, and the sender learns nothing.
+    AnswerSwallowed,
+    /// The sender learns that something broke, and the request is applied after this time.
+    AppliedLate(Millis),
+    /// The request is applied after this time, also if its sender gave up.
+    Slow(Millis),
+    /// The answer takes this time.
+    SlowAnswer(Millis),
+    /// It is applied, answered, and applied once more after this time.
+    Repeated(Millis),
+}
+
+/// The fault of one request.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct FaultPlan {
+    pub worker: usize,
+    /// Which of the worker's requests, counted from 0.
+    pub request: u64,
+    pub fault: Fault,
+}
+
+fn one_in(rng: &mut Rng, n: u32) -> bool {
+    rng.u32(0..n) == 0
+}
+
+fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
+    from[rng.usize(0..from.len())]
+}
+
+fn maybe<T>(rng: &mut Rng, n: u32, make: impl FnOnce(&mut Rng) -> T) -> Option<T> {
+    if one_in(rng, n) { Some(make(rng)) } else { None }
+}
+
+impl Plan {
+    /// The plan of this seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let rng = &mut rng;
+        let workers = rng.usize(1..=3);
+        let count = rng.usize(1..=3);
+        let mut operations: Vec<_> = (0..count).map(|_| operation(rng)).collect();
+        // A third of the histories look at one policy without knobs, where most callers are.
+        if one_in(rng, 4) {
+            operations = vec![OperationPlan { in_doubt: one_in(rng, 2), ..plain(rng) }];
+        }
+        let count = operations.len();
+        let longest = operations.iter().map(|operation| operation.lease).max().unwrap_or(1_000);
+        let length = longest * rng.u64(3..=12);
+        let calls = (0..rng.usize(4..=40)).map(|_| call(rng, length, workers, &operations)).collect();
+        let events = match rng.u32(0..4) {
+            0 => Vec::new(),
+            most => (0..rng.u32(1..=most * 3)).map(|_| event(rng, length, workers, count, longest)).collect(),
+        };
+        let weather = match rng.u32(0..4) {
+            0 => Vec::new(),
+            most => (0..most).map(|_| weather(rng, length, workers, longest)).collect(),
+        };
+        Self { seed, length, workers, operations, calls, events, weather, faults: Vec::new() }
+    }
+}
+
+fn plain(rng: &mut Rng) -> OperationPlan {
+    OperationPlan {
+        lease: pick(rng, &[500, 1_000, 5_000, 30_000]),
+        ttl: pick(rng, &[86_400_000, 86_400_000, 86_400_000, 60_000, 5_000]),
+        store_timeout: pick(rng, &[300, 2_000, 10_000]),
+        ..OperationPlan::default()
+    }
+}
+
+fn operation(rng: &mut Rng) -> OperationPlan {
+    let rng_ = rng;
+    let base = plain(rng_);
+    let lease = base.lease;
+    let in_doubt = one_in(rng_, 2);
+    let recover =
+        maybe(rng_, 3, |rng| pick(rng, &[Recover::Truthful, Recover::PendingFirst, Recover::FailsFirst]));
+    if one_in(rng_, 8) {
+        // What the HTTP layer has options for.
+        return OperationPlan {
+            http: true,
+            in_doubt,
+            timeout: maybe(rng_, 2, |rng| rng.u64(lease / 4..=lease * 2)),
+            wait: if one_in(rng_, 2) { rng_.u64(0..=lease * 3) } else { 0 },
+            fail_open: !in_doubt && one_in(rng_, 6),
+            ..base
+        };
+    }
+    OperationPlan {
+        in_doubt,
+        recover,
+        terminal: one_in(rng_, 3),
+        record_if: one_in(rng_, 4) || recover == Some(Recover::PendingFirst),
+        max_attempts: maybe(rng_, 3, |rng| rng.u32(1..=4)),
+        timeout: maybe(rng_, 4, |rng| rng.u64(lease / 4..=lease * 2)),
+        retry_after: maybe(rng_, 5, |rng| {
+            let least = rng.u64(1..=lease);
+            (least, least * rng.u64(1..=8))
+        }),
+        retry_after_error: one_in(rng_, 6),
+        wait: if one_in(rng_, 2) { rng_.u64(0..=lease * 3) } else { 0 },
+        fail_open: !in_doubt && one_in(rng_, 4),
+        fingerprint: one_in(rng_, 5),
+        http: false,
+        ..base
+    }
+}
+
+fn call(rng: &mut Rng, length: Millis, workers: usize, operations: &[OperationPlan]) -> CallPlan {
+    let number = rng.usize(0..operations.len());
+    let operation = &operations[number];
+    let lease = operation.lease;
+    let may_transact = !operation.http
+        && operation.recover.is_none()
+        && !operation.in_doubt
+        && !operation.fail_open
+        && operation.max_attempts.is_none()
+        && operation.timeout.is_none()
+        && operation.retry_after.is_none()
+        && !operation.record_if
+        && !operation.retry_after_error
+        && operation.wait <= lease;
+    let way = match rng.u32(0..16) {
+        _ if operation.http => Way::Run,
+        0..=1 => Way::Detached,
+        2 if operation.recover.is_none() => Way::Message,
+        3 => Way::MissingKey,
+        4..=7 if may_transact => Way::Transaction { commit: !one_in(rng, 4) },
+        _ => Way::Run,
+    };
+    // Callers come in clusters, so that they meet.
+    let at = match rng.u32(0..3) {
+        0 => rng.u64(0..=length),
+        1 => length / 4 * rng.u64(0..=3) + rng.u64(0..=20),
+        _ => length / 8 * rng.u64(0..=7) + rng.u64(0..=lease / 2),
+    };
+    CallPlan {
+        at,
+        worker: rng.usize(0..workers),
+        operation: number,
+        way,
+        argument: if one_in(rng, 6) { 1 } else { 0 },
+        dropped_after: maybe(rng, 5, |rng| if one_in(rng, 2) { rng.u64(0..=30) } else { rng.u64(0..=lease) }),
+        tries: rng.u32(1..=3),
+        pause: rng.u64(1..=lease * 2),
+        body: script(rng, number, operation, operations.len()),
+    }
+}
+
+fn script(rng: &mut Rng, own: usize, operation: &OperationPlan, operations: usize) -> Script {
+    let lease = operation.lease;
+    let acts = (0..rng.usize(0..=4)).map(|_| act(rng, own, lease, operations)).collect();
+    let end = match rng.u32(0..20) {
+        0..=2 => End::Error {
+            retry_after: match rng.u32(0..8) {
+                0 => u64::MAX / 2,
+                _ => rng.u64(0..=lease),
+            },
+        },
+        3..=4 if operation.terminal => End::Terminal,
+        5..=6 if operation.record_if => End::Pending,
+        7 => End::Panic,
+        8 => End::Hang,
+        9 if one_in(rng, 2) => End::Large,
+        9 => End::Unencodable,
+        _ => End::Value,
+    };
+    Script { acts, end }
+}
+
+fn act(rng: &mut Rng, own: usize, lease: Millis, operations: usize) -> Act {
+    let name = rng.u8(0..4);
+    let short = if one_in(rng, 4) { rng.u64(0..=lease) } else { rng.u64(0..=20) };
+    match rng.u32(0..18) {
+        0..=3 => Act::Sleep(short),
+        4 => Act::Sleep(rng.u64(0..=lease * 3)),
+        5..=6 => Act::Effect,
+        7..=9 => {
+            Act::Step { name, input: maybe(rng, 4, |rng| rng.u8(0..2)), takes: short, fails: one_in(rng, 6) }
+        }
+        10 => Act::DroppedStep { name, takes: short, dropped_after: rng.u64(0..=30) },
+        11 => Act::TwoSteps { names: (name, (name + 1) % 4), takes: (short, rng.u64(0..=20)) },
+        12 => Act::NestedStep { name },
+        13..=14 => Act::Spawned { after: short, name, awaited: one_in(rng, 2) },
+        15 => Act::SpawnedCall { after: short },
+        16 => Act::Call { operation: if one_in(rng, 3) { own } else { rng.usize(0..operations) } },
+        _ => Act::Block(rng.u64(0..=lease * 2)),
+    }
+}
+
+fn event(rng: &mut Rng, length: Millis, workers: usize, operations: usize, lease: Millis) -> EventPlan {
+    let worker = rng.usize(0..workers);
+    let operation = rng.usize(0..operations);
+    // About as long as a lease: some longer, some shorter.
+    let lasts = match rng.u32(0..3) {
+        0 => rng.u64(0..=lease / 2),
+        1 => lease + rng.u64(0..=lease / 2),
+        _ => rng.u64(lease..=lease * 4),
+    };
+    let what = match rng.u32(0..20) {
+        0..=4 => What::Kill { worker },
+        5..=6 => What::Stop { worker, lasts },
+        7 => What::Shutdown { worker },
+        8..=11 => What::Outage { worker: maybe(rng, 2, |_| worker), lasts, refuses: one_in(rng, 2) },
+        12 => {
+            let by = i64::try_from(lasts).unwrap_or(0);
+            What::Jump { by: if one_in(rng, 2) { by } else { -by } }
+        }
+        13..=15 => What::Resolve {
+            operation,
+            verdict: pick(rng, &[Resolve::Done, Resolve::Failed, Resolve::Release]),
+        },
+        16 => What::Forget { operation },
+        17..=18 => What::Purge,
+        _ => What::List,
+    };
+    EventPlan { at: rng.u64(0..=length), what }
+}
+
+fn weather(rng: &mut Rng, length: Millis, workers: usize, lease: Millis) -> Weather {
+    let slow = |rng: &mut Rng| if one_in(rng, 2) { rng.u64(1..=lease / 4) } else { rng.u64(1..=lease * 2) };
+    let (late, before, after, repeated) = (slow(rng), slow(rng), slow(rng), slow(rng));
+    let all = [
+        Fault::Refused,
+        Fault::RequestLost,
+        Fault::RequestSwallowed,
+        Fault::AnswerLost,
+        Fault::AnswerSwallowed,
+        Fault::AppliedLate(late),
+        Fault::Slow(before),
+        Fault::SlowAnswer(after),
+        Fault::Repeated(repeated),
+    ];
+    // Some weather has one kind of fault, so that the same happens twice in a row.
+    let kinds = match rng.u32(0..4) {
+        0 => vec![(pick(rng, &all), 1)],
+        1 => vec![(Fault::AnswerLost, 2), (Fault::Refused, 1)],
+        _ => all.iter().map(|kind| (*kind, rng.u32(0..4))).filter(|(_, weight)| *weight > 0).collect(),
+    };
+    Weather {
+        from: rng.u64(0..=length),
+        lasts: rng.u64(1..=length),
+        worker: maybe(rng, 2, |rng| rng.usize(0..workers)),
+        one_in: pick(rng, &[1, 2, 2, 4, 10, 30]),
+        kinds: if kinds.is_empty() { vec![(Fault::AnswerLost, 1)] } else { kinds },
+    }
+}

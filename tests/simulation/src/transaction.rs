@@ -1,0 +1,237 @@
+//! A database whose transactions the store can record in.
+//!
+//! A transaction keeps what it writes to itself until it commits. A key that it has taken is busy for everybody else.
+
+use std::time::Duration;
+
+use idem_core::RecordKey;
+use idem_core::StoreError;
+use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer, Transition};
+use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
+use tokio::time::{Instant, sleep};
+
+use crate::body::{Failure, Returned};
+use crate::checks::TRANSACTION;
+use crate::network::SimStore;
+use crate::note;
+use crate::world::{Ended, Life, ProcessId, RunId, World};
+
+/// A connection with an open transaction.
+pub struct SimTransaction {
+    world: World,
+    process: ProcessId,
+    id: u64,
+    taken: Vec<usize>,
+    records: Vec<(usize, Box<protocol::Record>, Complete)>,
+    /// What the records were when they were read.
+    read: Vec<(usize, Option<protocol::Record>)>,
+    /// How many rows the bodies wrote.
+    rows: usize,
+    run: Option<RunId>,
+    is_spoiled: bool,
+}
+
+/// A savepoint: how much was written before it.
+pub struct Mark {
+    rows: usize,
+    records: usize,
+}
+
+impl SimTransaction {
+    pub fn begin(world: &World, process: ProcessId) -> Self {
+        let id = world.lock().calls;
+        let (taken, records, read) = (Vec::new(), Vec::new(), Vec::new());
+        Self {
+            world: world.clone(),
+            process,
+            id,
+            taken,
+            records,
+            read,
+            rows: 0,
+            run: None,
+            is_spoiled: false,
+        }
+    }
+
+    /// A body writes a row.
+    pub fn write(&mut self) {
+        self.rows += 1;
+    }
+
+    pub fn ran(&mut self, run: RunId) {
+        self.run = Some(run);
+    }
+
+    /// Commits or rolls back, as the caller wants.
+    pub async fn finish(mut self, commit: bool, result: Returned) -> Returned {
+        sleep(Duration::from_millis(1)).await;
+        if !commit || self.is_spoiled {
+            return Err(Failure::Transient { run: usize::MAX, retry_after: 0 });
+        }
+        let mut state = self.world.lock();
+        if !state.processes[self.process].is_alive {
+            return result;
+        }
+        let ended = self.run.and_then(|run| state.runs[run].ended).map(|(_, ended)| ended);
+        let returned = matches!(ended, Some(Ended::Value | Ended::Unstorable));
+        let now = state.now();
+        let changed = |(number, old): &(usize, Option<protocol::Record>)| {
+            let current = state.keys[*number].record.as_ref().filter(|record| protocol::is_live(record, now));
+            current != old.as_ref()
+        };
+        if self.read.iter().any(changed) {
+            // A worker outside of a transaction finished first: the commit fails.
+            return Err(Failure::Transient { run: usize::MAX, retry_after: 0 });
+        }
+        note!(
+            state,
+            "process {}: commit of {} rows and {} records",
+            self.process,
+            self.rows,
+            self.records.len()
+        );
+        if (self.rows > 0) != (returned && !self.records.is_empty()) {
+            let detail = format!(
+                "{} rows and {} records are committed, and the body ended as {ended:?}",
+                self.rows,
+                self.records.len()
+            );
+            state.violate(TRANSACTION, detail);
+        }
+        for (number, new, complete) in std::mem::take(&mut self.records) {
+            let now = state.now();
+            let before = state.keys[number].record.take().filter(|record| protocol::is_live(record, now));
+            if before.is_none() {
+                state.keys[number].lives.push(Life::default());
+            }
+            state.keys[number].record = protocol::complete(Some(&new), &complete, now).write;
+            let life = state.keys[number].lives.last_mut();
+            let recorded = life.is_some_and(|life| {
+                life.recorded.replace((complete.verdict, complete.result.clone())).is_some()
+            });
+            if recorded {
+                state.violate(TRANSACTION, format!("key {number} has two results"));
+            }
+        }
+        drop(state);
+        result
+    }
+}
+
+impl Drop for SimTransaction {
+    fn drop(&mut self) {
+        let mut state = self.world.lock();
+        for number in &self.taken {
+            if state.keys[*number].taken_by == Some(self.id) {
+                state.keys[*number].taken_by = None;
+            }
+        }
+    }
+}
+
+impl TransactionStore for SimStore {
+    type Itself = Self;
+
+    fn itself(self) -> Self {
+        self
+    }
+}
+
+impl RecordsIn<SimTransaction> for SimStore {
+    type Mark = Mark;
+
+    fn is_open(_: &mut SimTransaction) -> bool {
+        true
+    }
+
+    async fn take(
+        &self,
+        connection: &mut SimTransaction,
+        key: &RecordKey,
+        request: &Claim,
+    ) -> Result<Taking, StoreError> {
+        let (number, claim, id) = (self.world.number(key), request.clone(), connection.id);
+        let taking = self.send("take", move |state, process| {
+            let now = state.now();
+            let key = &mut state.keys[number];
+            if key.taken_by.is_some() {
+                return Ok(Err(ClaimAnswer::Busy { retry_after: claim.lease }));
+            }
+            let old = key.record.clone().filter(|record| protocol::is_live(record, now));
+            let Transition { write, answer, .. } =
+                protocol::claim(key.record.as_ref(), key.floor, &claim, now);
+            match (answer, write) {
+                (ClaimAnswer::Granted(grant), Some(new)) => {
+                    key.taken_by = Some(id);
+                    note!(state, "process {process}: transaction takes key {number}");
+                    Ok(Ok((grant, old, Box::new(new), now)))
+                }
+                (answer, _) => Ok(Err(answer)),
+            }
+        });
+        match taking.await {
+            Ok(Ok((grant, old, new, now))) => {
+                connection.taken.push(number);
+                let since = Instant::now();
+                Ok(Taking::Taken(Box::new(Taken { grant, old, new: *new, begun: now, at: now, since })))
+            }
+            Ok(Err(answer)) => Ok(Taking::Refused(answer)),
+            Err(error) => {
+                // The connection is lost, and with it the transaction and its locks.
+                connection.is_spoiled = true;
+                connection.taken.push(number);
+                Err(error)
+            }
+        }
+    }
+
+    async fn mark(connection: &mut SimTransaction) -> Result<Mark, StoreError> {
+        Ok(Mark { rows: connection.rows, records: connection.records.len() })
+    }
+
+    async fn undo(connection: &mut SimTransaction, mark: &mut Mark) -> Result<(), StoreError> {
+        Self::undo_first(connection, mark);
+        Ok(())
+    }
+
+    fn undo_first(connection: &mut SimTransaction, mark: &mut Mark) {
+        connection.rows = mark.rows;
+        connection.records.truncate(mark.records);
+    }
+
+    async fn keep(_: &mut SimTransaction, _: &mut Mark) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn record(
+        &self,
+        connection: &mut SimTransaction,
+        key: &RecordKey,
+        taken: &Taken,
+        request: &Complete,
+    ) -> Result<CompleteAnswer, StoreError> {
+        let number = self.world.number(key);
+        let (old, result) = (taken.old.clone(), request.result.clone());
+        let answer = self.send("record in the transaction", move |state, _| {
+            if let protocol::StoredResult::Value(bytes) = &result
+                && bytes.len() > crate::network::LARGEST
+            {
+                return Err(StoreError::too_large(bytes.len(), crate::network::LARGEST));
+            }
+            let now = state.now();
+            let current = state.keys[number].record.clone().filter(|record| protocol::is_live(record, now));
+            Ok(if current == old { CompleteAnswer::Done } else { CompleteAnswer::Lost })
+        });
+        let answer = answer.await?;
+        if answer == CompleteAnswer::Done {
+            connection.read.push((number, taken.old.clone()));
+            connection.records.push((number, Box::new(taken.new.clone()), request.clone()));
+        }
+        Ok(answer)
+    }
+
+    async fn spoil(connection: &mut SimTransaction) {
+        connection.is_spoiled = true;
+    }
+}

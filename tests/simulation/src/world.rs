@@ -1,0 +1,328 @@
+//! The world of one history: the store's records, the workers, and what bodies and callers saw.
+//!
+//! Owns the state that everything shares. `checks` compares it with the sentences of the guarantees; `network` changes it for the
+//! store, `body` and `caller` for what they see. Nothing here asks the engine what it thinks.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use fastrand::Rng;
+use idem_core::protocol::{Fence, Record, StoredResult, Timestamp, Verdict};
+use idem_core::{Key, RecordKey, Scope};
+use idem_runtime::__simulation::Process;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use idem_runtime::http::IdempotencyLayer;
+
+use crate::network::SimStore;
+use crate::plan::{Fault, FaultPlan, Plan};
+
+/// The number of a run of a body, in the order in which they began.
+pub type RunId = usize;
+/// The number of a process: each start of a worker is another.
+pub type ProcessId = usize;
+
+#[derive(Clone)]
+pub struct World {
+    state: Arc<Mutex<State>>,
+    pub plan: Arc<Plan>,
+    pub keys: Arc<[RecordKey]>,
+    pub start: Instant,
+}
+
+pub struct State {
+    pub keys: Vec<KeyState>,
+    pub processes: Vec<ProcessState>,
+    /// The process of each worker that runs now.
+    pub running: Vec<Option<ProcessId>>,
+    pub runs: Vec<Run>,
+    pub rng: Rng,
+    weather: Vec<Rng>,
+    pub requests: Vec<u64>,
+    pub faults: Vec<FaultPlan>,
+    pub outage: Vec<(Option<usize>, Instant, bool)>,
+    /// By how many microseconds the store's clock differs from the simulated time.
+    pub offset: i64,
+    pub jumped: Option<Instant>,
+    /// Since when nothing fails any more.
+    pub healed: Option<Instant>,
+    pub violation: Option<Violation>,
+    pub calls: u64,
+    history: Option<String>,
+    started: Instant,
+}
+
+/// What breaks a promise.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// The sentence that is not true.
+    pub sentence: &'static str,
+    pub detail: String,
+    pub at: Duration,
+}
+
+/// One key, and all that happened under it.
+#[derive(Default)]
+pub struct KeyState {
+    pub record: Option<Record>,
+    pub floor: Fence,
+    /// From the first claim of an absent key to the end of its record.
+    pub lives: Vec<Life>,
+    pub grants: BTreeMap<u64, Granted>,
+    pub effects: Vec<RunId>,
+    /// The transaction that has taken the key.
+    pub taken_by: Option<u64>,
+    /// How often `recover` was called.
+    pub recoveries: u32,
+}
+
+#[derive(Default)]
+pub struct Life {
+    pub runs: Vec<RunId>,
+    pub recorded: Option<(Verdict, StoredResult)>,
+    /// The names of steps whose record a worker or its body knows of, with the recorded value.
+    pub steps: BTreeMap<String, StepSeen>,
+    /// How many runs had begun when an operator released the key, or `recover` said that nothing happened.
+    pub cleared: usize,
+    /// `recover` found a result, and nobody has said otherwise since.
+    pub found: bool,
+    pub is_doubted_by_recover: bool,
+    /// An operator has decided about it.
+    pub operator: bool,
+}
+
+#[derive(Clone, Default)]
+pub struct StepSeen {
+    pub recorded: Option<StoredResult>,
+    pub acknowledged: bool,
+}
+
+#[derive(Clone)]
+pub struct Granted {
+    pub life: usize,
+    pub process: ProcessId,
+    pub started: Option<RunId>,
+    pub recovered: bool,
+    pub at: Instant,
+}
+
+/// One process of a worker.
+pub struct ProcessState {
+    pub worker: usize,
+    pub process: Process,
+    pub is_alive: bool,
+    pub stopped_until: Option<Instant>,
+    /// When something last went wrong between this process and the store, or the process stood still.
+    pub disturbed: Option<Instant>,
+    /// When it last stood still.
+    pub stood_still: Option<Instant>,
+    pub wakers: Vec<Waker>,
+    /// The layers of its HTTP server, by operation.
+    pub layers: BTreeMap<usize, IdempotencyLayer<SimStore>>,
+    pub store: Option<SimStore>,
+    /// The tasks of its calls.
+    pub tasks: Vec<AbortHandle>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Value,
+    /// A value that cannot be stored.
+    Unstorable,
+    /// A value that `record_if` refuses.
+    Refused,
+    Error,
+    Terminal,
+    Panicked,
+    Dropped,
+}
+
+/// One run of a body.
+pub struct Run {
+    pub key: usize,
+    pub life: Option<usize>,
+    pub process: ProcessId,
+    pub fence: Option<u64>,
+    pub began: Instant,
+    pub ended: Option<(Instant, Ended)>,
+    /// The steps that ended with a value and are not known to be recorded.
+    pub loose_steps: usize,
+    pub is_within_step: bool,
+    /// For how long its task did not run.
+    pub blocked: Duration,
+    pub timeout: Option<Duration>,
+    pub retry_after: u64,
+    /// The hook for unrecorded results had its result.
+    pub was_unrecorded: bool,
+    pub reached_caller: bool,
+    /// The run counts for nothing, because its transaction was rolled back.
+    pub in_transaction: bool,
+    /// It did something in the world outside.
+    pub had_effect: bool,
+    /// The run whose body made this call.
+    pub parent: Option<RunId>,
+}
+
+impl Run {
+    /// Whether it began and did not report an outcome.
+    pub fn crashed(&self) -> bool {
+        matches!(self.ended, None | Some((_, Ended::Panicked | Ended::Dropped)))
+    }
+}
+
+/// Adds a line to the history, if one is written.
+#[macro_export]
+macro_rules! note {
+    ($state:expr, $($text:tt)*) => {
+        if let Some(line) = $state.line() {
+            use std::fmt::Write as _;
+            let _ = writeln!(line, $($text)*);
+        }
+    };
+}
+
+impl World {
+    pub fn new(plan: Plan, with_history: bool) -> Self {
+        let keys = (0..plan.operations.len()).map(record_key).collect();
+        let start = Instant::now();
+        let state = State {
+            keys: plan.operations.iter().map(|_| KeyState::default()).collect(),
+            processes: Vec::new(),
+            running: vec![None; plan.workers],
+            runs: Vec::new(),
+            rng: Rng::with_seed(plan.seed ^ 0x6e65_7477_6f72_6b73),
+            weather: (0..plan.workers as u64)
+                .map(|worker| Rng::with_seed(plan.seed ^ (worker << 32) ^ 0x77))
+                .collect(),
+            requests: vec![0; plan.workers],
+            faults: Vec::new(),
+            outage: Vec::new(),
+            offset: 0,
+            jumped: None,
+            healed: None,
+            violation: None,
+            calls: 0,
+            history: with_history.then(String::new),
+            started: start,
+        };
+        Self { state: Arc::new(Mutex::new(state)), plan: Arc::new(plan), keys, start }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The operation that this key belongs to, by its scope: each has one key.
+    #[must_use]
+    pub fn number(&self, key: &RecordKey) -> usize {
+        let number = key.scope().as_str().strip_prefix(SCOPE).and_then(|number| number.parse().ok());
+        number.unwrap_or(0)
+    }
+}
+
+/// The name of the one record of an operation. Its text must never be seen in an error.
+fn record_key(number: usize) -> RecordKey {
+    let scope = Scope::new(scope(number)).expect("a scope");
+    RecordKey::new(scope, Key::new(key(number)).expect("a key"))
+}
+
+const SCOPE: &str = "operation";
+
+pub fn scope(number: usize) -> String {
+    format!("{SCOPE}{number}")
+}
+
+pub fn key(number: usize) -> String {
+    format!("secret-{number}")
+}
+
+impl State {
+    /// The line of the history to write, with its time in front.
+    pub fn line(&mut self) -> Option<&mut String> {
+        let history = self.history.as_mut()?;
+        let at = Instant::now() - self.started;
+        let _ = write!(history, "{:>9.3} s  ", at.as_secs_f64());
+        Some(history)
+    }
+
+    pub fn take_history(&mut self) -> Option<String> {
+        self.history.take()
+    }
+
+    /// Notes that a sentence of the guarantees is not true. The first one counts.
+    pub fn violate(&mut self, sentence: &'static str, detail: String) {
+        note!(self, "VIOLATION: {sentence}: {detail}");
+        let at = Instant::now() - self.started;
+        self.violation.get_or_insert(Violation { sentence, detail, at });
+    }
+
+    /// The store's clock.
+    pub fn now(&self) -> Timestamp {
+        let micros = i64::try_from((Instant::now() - self.started).as_micros()).unwrap_or(i64::MAX);
+        // A date like today's, so that a clock that is set back stays above zero.
+        let micros = 1_800_000_000_000_000 + micros + self.offset;
+        Timestamp::from_micros(u64::try_from(micros).unwrap_or(0))
+    }
+
+    pub fn process(&mut self, id: ProcessId) -> &mut ProcessState {
+        &mut self.processes[id]
+    }
+
+    pub fn disturb(&mut self, id: ProcessId) {
+        self.processes[id].disturbed = Some(Instant::now());
+    }
+
+    /// Whether nothing has gone wrong between this process and the store since `since`, and the process ran.
+    pub fn is_calm(&self, id: ProcessId, since: Instant) -> bool {
+        let process = &self.processes[id];
+        process.is_alive
+            && process.stopped_until.is_none()
+            && process.disturbed.is_none_or(|at| at < since)
+            && self.jumped.is_none_or(|at| at < since)
+    }
+
+    /// The fault of the next request of a worker.
+    pub fn next_fault(&mut self, plan: &Plan, worker: usize) -> Option<Fault> {
+        let request = self.requests[worker];
+        self.requests[worker] += 1;
+        if self.healed.is_some() {
+            return None;
+        }
+        let fault = if plan.faults.is_empty() {
+            self.weather_fault(plan, worker)
+        } else {
+            written_fault(plan, worker, request)
+        };
+        if let Some(fault) = fault {
+            self.faults.push(FaultPlan { worker, request, fault });
+        }
+        fault
+    }
+
+    fn weather_fault(&mut self, plan: &Plan, worker: usize) -> Option<Fault> {
+        let now = u64::try_from((Instant::now() - self.started).as_millis()).unwrap_or(u64::MAX);
+        let rng = &mut self.weather[worker];
+        let weather = plan.weather.iter().find(|weather| {
+            (weather.from..weather.from + weather.lasts).contains(&now)
+                && weather.worker.is_none_or(|only| only == worker)
+        })?;
+        if rng.u32(0..weather.one_in) != 0 {
+            return None;
+        }
+        let mut drawn = rng.u32(0..weather.kinds.iter().map(|(_, weight)| weight).sum::<u32>().max(1));
+        weather.kinds.iter().find_map(|(fault, weight)| {
+            let is_it = drawn < *weight;
+            drawn = drawn.saturating_sub(*weight);
+            is_it.then_some(*fault)
+        })
+    }
+}
+
+fn written_fault(plan: &Plan, worker: usize, request: u64) -> Option<Fault> {
+    let fault = plan.faults.iter().find(|fault| fault.worker == worker && fault.request == request);
+    fault.map(|fault| fault.fault)
+}
