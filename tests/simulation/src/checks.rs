@@ -288,7 +288,7 @@ impl State {
             granted.life == life
                 && granted.started.is_none()
                 && Some(**fence) != except
-                && (granted.at >= since || !self.is_calm(granted.process, since))
+                && (granted.is_late || granted.at >= since || !self.is_calm(granted.process, since))
         });
         seen.is_doubted_by_recover || unsure.next().is_some() || unused.next().is_some()
     }

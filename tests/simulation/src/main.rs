@@ -92,7 +92,7 @@ fn show(plan: &Plan, args: &Args) -> ExitCode {
     if !args.no_shrink {
         let short = shrink(plan, violation.sentence);
         println!("\nthe shortest history that was found:\n");
-        print!("{}", run(short.clone(), true).history.unwrap_or_default());
+        print!("{}", shown(&run(short.clone(), true).history.unwrap_or_default()));
         let text = serde_json::to_string_pretty(&short).expect("a plan serializes");
         match &args.save {
             Some(file) => std::fs::write(file, text).expect("the file can be written"),
@@ -100,6 +100,22 @@ fn show(plan: &Plan, args: &Args) -> ExitCode {
         }
     }
     ExitCode::FAILURE
+}
+
+/// A history without the renewals that follow one another.
+fn shown(history: &str) -> String {
+    let is_renewal = |line: &str| line.contains(": renew of key") && line.ends_with(": Held");
+    let mut shown = String::new();
+    let mut renewals = 0;
+    for line in history.lines().filter(|line| !line.is_empty()) {
+        renewals = if is_renewal(line) { renewals + 1 } else { 0 };
+        match renewals {
+            0 | 1 => shown.extend([line, "\n"]),
+            2 => shown.push_str("               .. and renewals\n"),
+            _ => {}
+        }
+    }
+    shown
 }
 
 fn search(args: &Args) -> ExitCode {

@@ -136,7 +136,7 @@ where
             let world = world.clone();
             tokio::spawn(async move {
                 sleep(Duration::from_millis(by)).await;
-                let _ = apply(&mut world.lock(), process);
+                let _ = late(&world, true, |state| apply(state, process));
             });
             return lost();
         }
@@ -156,7 +156,7 @@ where
             let world = world.clone();
             tokio::spawn(async move {
                 sleep(Duration::from_millis(by)).await;
-                let _ = apply(&mut world.lock(), process);
+                let _ = late(&world, true, |state| apply(state, process));
             });
         }
         answer
@@ -166,11 +166,11 @@ where
         let travelling = world.clone();
         tokio::spawn(async move {
             sleep(before).await;
-            let answer = apply(&mut travelling.lock(), process);
+            let answer = late(&travelling, sender.is_closed(), |state| apply(state, process));
             let _ = sender.send(answer);
             if let Some(Fault::Repeated(by)) = fault {
                 sleep(Duration::from_millis(by)).await;
-                let _ = apply(&mut travelling.lock(), process);
+                let _ = late(&travelling, true, |state| apply(state, process));
             }
         });
         receiver.await.unwrap_or_else(|_| lost())
@@ -185,6 +185,15 @@ where
             answer
         }
     }
+}
+
+/// Applies a request, whose sender may have gone away.
+fn late<A>(world: &World, is_late: bool, apply: impl FnOnce(&mut State) -> A) -> A {
+    let mut state = world.lock();
+    state.is_late = is_late;
+    let answer = apply(&mut state);
+    state.is_late = false;
+    answer
 }
 
 fn words(fault: Fault) -> String {
@@ -280,7 +289,7 @@ impl State {
         let key = &mut self.keys[number];
         let life = key.lives.len() - 1;
         let granted =
-            Granted { life, process, started: None, recovered: record.recovered, at: Instant::now() };
+            Granted { life, process, started: None, is_late: self.is_late, at: Instant::now() };
         if key.grants.insert(record.fence.get(), granted).is_some() {
             self.violate("distinct grants have distinct fences", format!("key {number}"));
         }
@@ -302,6 +311,9 @@ impl State {
         let record = key.record.take();
         if let Some(record) = &record {
             key.floor = key.floor.max(record.fence);
+        }
+        if let Some(life) = key.lives.last_mut() {
+            life.operator = true;
         }
         record.is_some_and(|record| protocol::is_live(&record, now))
     }

@@ -21,7 +21,6 @@ pub struct SimTransaction {
     world: World,
     process: ProcessId,
     id: u64,
-    taken: Vec<usize>,
     records: Vec<(usize, Box<protocol::Record>, Complete)>,
     /// What the records were when they were read.
     read: Vec<(usize, Option<protocol::Record>)>,
@@ -39,19 +38,15 @@ pub struct Mark {
 
 impl SimTransaction {
     pub fn begin(world: &World, process: ProcessId) -> Self {
-        let id = world.lock().calls;
-        let (taken, records, read) = (Vec::new(), Vec::new(), Vec::new());
-        Self {
-            world: world.clone(),
-            process,
-            id,
-            taken,
-            records,
-            read,
-            rows: 0,
-            run: None,
-            is_spoiled: false,
-        }
+        let id = {
+            let mut state = world.lock();
+            state.transactions += 1;
+            let id = state.transactions;
+            state.open.insert(id);
+            id
+        };
+        let (records, read) = (Vec::new(), Vec::new());
+        Self { world: world.clone(), process, id, records, read, rows: 0, run: None, is_spoiled: false }
     }
 
     /// A body writes a row.
@@ -106,6 +101,10 @@ impl SimTransaction {
                 state.keys[number].lives.push(Life::default());
             }
             state.keys[number].record = protocol::complete(Some(&new), &complete, now).write;
+            let life = state.keys[number].lives.len() - 1;
+            if let Some(run) = self.run {
+                state.runs[run].life = Some(life);
+            }
             let life = state.keys[number].lives.last_mut();
             let recorded = life.is_some_and(|life| {
                 life.recorded.replace((complete.verdict, complete.result.clone())).is_some()
@@ -122,10 +121,9 @@ impl SimTransaction {
 impl Drop for SimTransaction {
     fn drop(&mut self) {
         let mut state = self.world.lock();
-        for number in &self.taken {
-            if state.keys[*number].taken_by == Some(self.id) {
-                state.keys[*number].taken_by = None;
-            }
+        state.open.remove(&self.id);
+        for key in &mut state.keys {
+            key.taken_by.take_if(|id| *id == self.id);
         }
     }
 }
@@ -154,8 +152,10 @@ impl RecordsIn<SimTransaction> for SimStore {
         let (number, claim, id) = (self.world.number(key), request.clone(), connection.id);
         let taking = self.send("take", move |state, process| {
             let now = state.now();
+            // A request of a connection that is closed does nothing.
+            let is_open = state.open.contains(&id);
             let key = &mut state.keys[number];
-            if key.taken_by.is_some() {
+            if key.taken_by.is_some() || !is_open {
                 return Ok(Err(ClaimAnswer::Busy { retry_after: claim.lease }));
             }
             let old = key.record.clone().filter(|record| protocol::is_live(record, now));
@@ -172,7 +172,6 @@ impl RecordsIn<SimTransaction> for SimStore {
         });
         match taking.await {
             Ok(Ok((grant, old, new, now))) => {
-                connection.taken.push(number);
                 let since = Instant::now();
                 Ok(Taking::Taken(Box::new(Taken { grant, old, new: *new, begun: now, at: now, since })))
             }
@@ -180,7 +179,6 @@ impl RecordsIn<SimTransaction> for SimStore {
             Err(error) => {
                 // The connection is lost, and with it the transaction and its locks.
                 connection.is_spoiled = true;
-                connection.taken.push(number);
                 Err(error)
             }
         }

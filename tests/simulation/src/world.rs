@@ -3,7 +3,7 @@
 //! Owns the state that everything shares. `checks` compares it with the sentences of the guarantees; `network` changes it for the
 //! store, `body` and `caller` for what they see. Nothing here asks the engine what it thinks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -52,6 +52,11 @@ pub struct State {
     pub healed: Option<Instant>,
     pub violation: Option<Violation>,
     pub calls: u64,
+    /// How many transactions began, and which are open.
+    pub transactions: u64,
+    pub open: BTreeSet<u64>,
+    /// The request that is applied now has no sender any more.
+    pub is_late: bool,
     history: Option<String>,
     started: Instant,
 }
@@ -106,7 +111,8 @@ pub struct Granted {
     pub life: usize,
     pub process: ProcessId,
     pub started: Option<RunId>,
-    pub recovered: bool,
+    /// Its claim arrived when nobody waited for an answer any more.
+    pub is_late: bool,
     pub at: Instant,
 }
 
@@ -206,6 +212,9 @@ impl World {
             healed: None,
             violation: None,
             calls: 0,
+            transactions: 0,
+            open: BTreeSet::new(),
+            is_late: false,
             history: with_history.then(String::new),
             started: start,
         };
