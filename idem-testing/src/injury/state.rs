@@ -176,13 +176,11 @@ impl State {
         Some(injury)
     }
 
-    /// What happens to an operation of the worker `owner`.
-    pub(super) fn meet(&mut self, kind: OperationKind, owner: Owner) -> Met {
-        let worker = match (self.workers.get(&owner), self.driven) {
-            (Some(call), _) => *call,
-            (None, Some(driven)) => *self.workers.entry(owner).or_insert(driven),
-            (None, None) => return Met::Apply,
-        };
+    /// What happens to an operation of the worker `owner`. An operation without an owner, or with a new one, belongs to
+    /// the call that is driven; between two calls to the last one, whose background work may still run.
+    pub(super) fn meet(&mut self, kind: OperationKind, owner: Option<Owner>) -> Met {
+        let current = self.driven.unwrap_or(self.last_call);
+        let worker = owner.map_or(current, |owner| *self.workers.entry(owner).or_insert(current));
         if self.dead.contains(&worker) || self.still == Some(worker) {
             return Met::Unheard;
         }
