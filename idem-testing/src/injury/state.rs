@@ -70,7 +70,7 @@ impl Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Operation(kind) => write!(f, "the store's {}", format!("{kind:?}").to_lowercase()),
+            Self::Operation(kind) => write!(f, "the store's {kind}"),
             Self::Await => f.write_str("an await"),
         }
     }

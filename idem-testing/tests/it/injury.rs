@@ -97,3 +97,16 @@ fn a_worker_that_is_dead_or_paused_does_not_read() {
     let here = report.broken().into_iter().filter(|at| at.ends_with("at point 2, an await"));
     assert_eq!(here.collect::<Vec<_>>(), ["dropped caller at point 2, an await"], "{report}");
 }
+
+#[test]
+fn operations_are_printed_in_words() {
+    let report = injure("swallows an error", async |trial: Trial| {
+        let store = trial.store();
+        let call = || async {
+            let body = async || step("reserve", async || Ok::<_, Error>(7)).await;
+            Ok::<_, Error>(charge().run(&store, "42", body).await.unwrap_or(0))
+        };
+        trial.call(call).await;
+    });
+    assert!(report.to_string().contains(", the store's record step"), "{report}");
+}
