@@ -8,6 +8,7 @@ mod store;
 mod trial;
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -57,6 +58,9 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
 /// assert!(report.broken().is_empty(), "{report}");
 /// ```
 ///
+/// A test also fails if its calls do not use the store of the trial, or if a run does not come to the place of its
+/// injury.
+///
 /// # Panics
 ///
 /// If no runtime can be made. Panics of the body are in the report.
@@ -70,21 +74,18 @@ pub fn injure<O: TestOutcome>(name: &str, body: impl AsyncFn(Trial) -> O) -> Rep
     if let Err(message) = unharmed {
         report.broken.push(Broken { at: "no injury at all".into(), message });
     } else {
-        for (number, place) in places.iter().enumerate() {
+        for (number, place) in places.into_iter().enumerate() {
             for &injury in place.injuries() {
                 report.runs += 1;
-                if let (_, Err(message)) = run(&body, Some(Target { number, injury })) {
-                    report.broken.push(Broken { at: described(number, *place, injury), message });
+                let target = Target { number, place, injury };
+                if let (_, Err(message)) = run(&body, Some(target)) {
+                    report.broken.push(Broken { at: target.to_string(), message });
                 }
             }
         }
     }
     report.elapsed = started.elapsed();
     report
-}
-
-fn described(number: usize, place: Place, injury: Injury) -> String {
-    format!("{injury} at point {}, {place}", number + 1)
 }
 
 /// One run: the places that it passed, and how it ended.
@@ -105,7 +106,13 @@ fn run<O: TestOutcome>(
             Err(_) => panic!("the test does not end"),
         }
     }));
-    (trial.places(), ended.map_err(|panic| message(panic.as_ref())))
+    let state = trial.state();
+    let ended = match (ended.map_err(|panic| message(panic.as_ref())), state.fault()) {
+        (Ok(()), Some(fault)) => Err(fault),
+        (Err(message), Some(fault)) if target.is_some() => Err(format!("{fault}\n{message}")),
+        (ended, _) => ended,
+    };
+    (state.places(), ended)
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {
@@ -114,7 +121,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "a panic without a text".into())
 }
 
-/// The result of all runs of a test. `Display` lists the injuries that broke it.
+/// The result of all runs of a test. `Display` lists the injuries that broke it, and each message once in full.
 #[derive(Debug, Default)]
 pub struct Report {
     name: String,
@@ -173,6 +180,12 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, places, runs, elapsed, broken } = self;
         write!(f, "{name}: {runs} runs over {places} points in {elapsed:.2?}, {} broken", broken.len())?;
-        broken.iter().try_for_each(|Broken { at, message }| write!(f, "\n* {at}: {message}"))
+        let mut printed = HashSet::new();
+        broken.iter().try_for_each(|Broken { at, message }| {
+            // The first line tells a message from the others; the rest of the same message is above.
+            let is_new = printed.insert(message);
+            let message = if is_new { message } else { message.lines().next().unwrap_or_default() };
+            write!(f, "\n* {at}: {message}")
+        })
     }
 }

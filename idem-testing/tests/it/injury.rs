@@ -1,11 +1,11 @@
 //! Tests of `injure`: which operations it injures, which tests it refuses, and what it prints.
 
 use std::cell::Cell;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use idem_runtime::{Error, Key, Operation, RecordKey, Scope, Store, step};
-use idem_testing::{Trial, injure};
+use idem_runtime::{Error, Key, MemoryStore, Operation, RecordKey, Scope, Store, step};
+use idem_testing::{Trial, TrialStore, injure};
 use tokio::time::sleep;
 
 fn charge() -> Operation {
@@ -96,6 +96,59 @@ fn a_worker_that_is_dead_or_paused_does_not_read() {
     // The worker of a dropped caller lives.
     let here = report.broken().into_iter().filter(|at| at.ends_with("at point 2, an await"));
     assert_eq!(here.collect::<Vec<_>>(), ["dropped caller at point 2, an await"], "{report}");
+}
+
+#[test]
+fn a_test_without_a_call_is_refused() {
+    let report = injure("no call", async |trial: Trial| {
+        assert_eq!(charged(&trial.store()).await.unwrap(), 1);
+    });
+    assert_eq!(report.broken(), ["no injury at all"], "{report}");
+    assert!(report.to_string().contains("help: write `trial.call(|| ..).await`"), "{report}");
+}
+
+#[test]
+fn a_test_without_the_store_of_its_trial_is_refused() {
+    let report = injure("no store", async |trial: Trial| {
+        let store = MemoryStore::new();
+        trial.call(|| charged(&store)).await;
+    });
+    assert_eq!(report.broken(), ["no injury at all"], "{report}");
+    assert!(report.to_string().contains("help: pass `trial.store()`"), "{report}");
+}
+
+#[test]
+fn a_store_that_outlives_its_run_is_found() {
+    let store = OnceLock::<TrialStore>::new();
+    let report = injure("one store for all runs", async |trial: Trial| {
+        let store = store.get_or_init(|| trial.store());
+        trial.call(|| charged(store)).await;
+    });
+    assert_eq!(report.broken().len(), report.runs() - 1, "{report}");
+    let text = report.to_string();
+    assert!(text.contains("the run does not come to this point"), "{report}");
+    assert_eq!(text.matches("help: make the store").count(), 1, "{report}");
+}
+
+#[test]
+fn a_run_with_another_operation_at_its_point_is_found() {
+    let runs = Cell::new(0);
+    let report = injure("different runs", async |trial: Trial| {
+        let store = trial.store();
+        runs.set(runs.get() + 1);
+        let is_first = runs.get() == 1;
+        let call = || async {
+            if !is_first {
+                // The record is not of this call.
+                let _ = store.get(&record()).await;
+            }
+            charged(&store).await
+        };
+        trial.call(call).await;
+    });
+    let broken = report.broken();
+    assert!(broken.contains(&"crash before at point 1, the store's claim"), "{report}");
+    assert!(report.to_string().contains("its point 1 is the store's get"), "{report}");
 }
 
 #[test]
