@@ -1,11 +1,13 @@
 //! Tests of `injure`: which operations it injures, which tests it refuses, and what it prints.
 
 use std::cell::Cell;
+use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::join;
 use idem_runtime::{Error, Key, MemoryStore, Operation, RecordKey, Scope, Store, step};
-use idem_testing::{Trial, TrialStore, injure};
+use idem_testing::{Trial, TrialStore, idempotent_test, injure};
 use tokio::time::sleep;
 
 fn charge() -> Operation {
@@ -162,4 +164,46 @@ fn operations_are_printed_in_words() {
         trial.call(call).await;
     });
     assert!(report.to_string().contains(", the store's record step"), "{report}");
+}
+
+#[idempotent_test(crate = ::idem_testing)]
+#[should_panic(expected = "charged twice")]
+async fn a_test_that_panics_everywhere(trial: Trial) {
+    let store = trial.store();
+    let charges = Arc::new(Mutex::new(0));
+    let body = async || {
+        let charges = charges.clone();
+        let thread = std::thread::spawn(|| panic!("a thread of the test"));
+        assert!(thread.join().is_err());
+        let (go, gone) = std::sync::mpsc::channel();
+        let task = tokio::task::spawn_blocking(move || gone.recv().map(|()| panic!("a task of the run")));
+        // The task ends after the first poll, so that every run passes the same points.
+        let (ended, _) = join(task, async { go.send(()) }).await;
+        assert!(ended.is_err());
+        *charges.lock().unwrap() += 1;
+        Ok::<_, Error>(1)
+    };
+    trial.call(|| charge().run(&store, "42", body)).await;
+    assert_eq!(*charges.lock().unwrap(), 1, "charged twice");
+}
+
+/// The test runs in a process of its own, because its output is looked at.
+#[test]
+fn a_broken_test_prints_each_message_once() {
+    let mut test = Command::new(std::env::current_exe().unwrap());
+    test.args(["--exact", "injury::a_test_that_panics_everywhere", "--nocapture"]);
+    let output = test.env("RUST_BACKTRACE", "0").output().unwrap();
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(output.status.success() && text[0].contains("1 passed"), "{}", text.concat());
+    let panics = text[1].split("\nthread '").filter(|panic| !panic.contains("a thread of the test"));
+    let [_, summary] = panics.collect::<Vec<_>>()[..] else { panic!("not one panic: {}", text[1]) };
+    let broken = summary.matches("\n* ").count();
+    assert!(broken > 1 && summary.matches("charged twice").count() == broken, "{summary}");
+    for part in
+        ["right: 1\n  at idem-testing/tests/it/injury.rs:", "another panic of the run: a task of the run"]
+    {
+        assert_eq!(summary.matches(part).count(), 1, "{part}: {summary}");
+    }
+    // The hook prints the panics of threads that do not belong to the run.
+    assert!(text[1].matches("a thread of the test").count() > broken, "{}", text[1]);
 }
