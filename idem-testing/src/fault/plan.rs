@@ -3,6 +3,7 @@
 //! Knows nothing of stores.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
@@ -65,6 +66,23 @@ impl OperationKind {
 
     pub(super) const fn index(self) -> usize {
         self as usize
+    }
+}
+
+impl fmt::Display for OperationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Claim => "claim",
+            Self::Renew => "renew",
+            Self::RecordStep => "record step",
+            Self::Complete => "complete",
+            Self::Release => "release",
+            Self::Resolve => "resolve",
+            Self::Forget => "forget",
+            Self::Get => "get",
+            Self::Purge => "purge",
+            Self::List => "list",
+        })
     }
 }
 

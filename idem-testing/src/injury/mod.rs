@@ -1,19 +1,20 @@
 //! Runs a test body many times, each time with one injury at another place.
 //!
 //! Owns the runs and their report. `state` numbers the places and decides where the injury happens; `store` and `trial`
-//! pass the places.
+//! pass the places; `panics` keeps a run from printing its panics.
 
+mod panics;
 mod state;
 mod store;
 mod trial;
 
-use std::any::Any;
+use std::collections::HashSet;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
+use panics::caught;
 pub use state::Injury;
 use state::{Place, Target};
 pub use store::TrialStore;
@@ -57,9 +58,8 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
 /// assert!(report.broken().is_empty(), "{report}");
 /// ```
 ///
-/// # Panics
-///
-/// If no runtime can be made. Panics of the body are in the report.
+/// The report has the panics of the body; they are not printed. A test also fails if its calls do not use the store of
+/// the trial, or if a run does not come to the place of its injury.
 #[must_use = "the report says what was broken: `assert_whole` fails the test"]
 pub fn injure<O: TestOutcome>(name: &str, body: impl AsyncFn(Trial) -> O) -> Report {
     let started = Instant::now();
@@ -70,11 +70,12 @@ pub fn injure<O: TestOutcome>(name: &str, body: impl AsyncFn(Trial) -> O) -> Rep
     if let Err(message) = unharmed {
         report.broken.push(Broken { at: "no injury at all".into(), message });
     } else {
-        for (number, place) in places.iter().enumerate() {
+        for (number, place) in places.into_iter().enumerate() {
             for &injury in place.injuries() {
                 report.runs += 1;
-                if let (_, Err(message)) = run(&body, Some(Target { number, injury })) {
-                    report.broken.push(Broken { at: described(number, *place, injury), message });
+                let target = Target { number, place, injury };
+                if let (_, Err(message)) = run(&body, Some(target)) {
+                    report.broken.push(Broken { at: target.to_string(), message });
                 }
             }
         }
@@ -83,38 +84,35 @@ pub fn injure<O: TestOutcome>(name: &str, body: impl AsyncFn(Trial) -> O) -> Rep
     report
 }
 
-fn described(number: usize, place: Place, injury: Injury) -> String {
-    format!("{injury} at point {}, {place}", number + 1)
-}
-
 /// One run: the places that it passed, and how it ended.
 fn run<O: TestOutcome>(
     body: &impl AsyncFn(Trial) -> O,
     target: Option<Target>,
 ) -> (Vec<Place>, Result<(), String>) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => panic!("no runtime can be made: {error}"),
-    };
     let trial = Trial::new(target);
-    let ended = catch_unwind(AssertUnwindSafe(|| {
-        let outcome = runtime.block_on(async { timeout(LONGEST_RUN, body(trial.clone())).await });
-        match outcome {
+    let ended = caught(|panics| {
+        let panics = panics.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .on_thread_start(move || panics.collect_here())
+            .build();
+        let runtime = runtime.unwrap_or_else(|error| panic!("no runtime can be made: {error}"));
+        match runtime.block_on(async { timeout(LONGEST_RUN, body(trial.clone())).await }) {
             Ok(outcome) => outcome.check(),
             Err(_) => panic!("the test does not end"),
         }
-    }));
-    (trial.places(), ended.map_err(|panic| message(panic.as_ref())))
+    });
+    let state = trial.state();
+    let ended = match (ended, state.fault()) {
+        (Ok(()), Some(fault)) => Err(fault),
+        (Err(message), Some(fault)) if target.is_some() => Err(format!("{fault}\n{message}")),
+        (ended, _) => ended,
+    };
+    (state.places(), ended)
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a text".into())
-}
-
-/// The result of all runs of a test. `Display` lists the injuries that broke it.
+/// The result of all runs of a test. `Display` lists the injuries that broke it, and each message once in full.
 #[derive(Debug, Default)]
 pub struct Report {
     name: String,
@@ -173,6 +171,12 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, places, runs, elapsed, broken } = self;
         write!(f, "{name}: {runs} runs over {places} points in {elapsed:.2?}, {} broken", broken.len())?;
-        broken.iter().try_for_each(|Broken { at, message }| write!(f, "\n* {at}: {message}"))
+        let mut printed = HashSet::new();
+        broken.iter().try_for_each(|Broken { at, message }| {
+            // The first line tells a message from the others; the rest of the same message is above.
+            let is_new = printed.insert(message);
+            let message = if is_new { message } else { message.lines().next().unwrap_or_default() };
+            write!(f, "\n* {at}: {message}")
+        })
     }
 }

@@ -12,6 +12,15 @@ use idem_core::protocol::Owner;
 
 use crate::OperationKind;
 
+const NO_CALL: &str = "the test makes no call to injure\n\
+    help: write `trial.call(|| ..).await`, with a call of the tested function";
+
+const NO_OPERATION: &str = "no call uses the store of the trial\n\
+    help: pass `trial.store()` to the tested function";
+
+const SAME_POINTS: &str = "help: make the store and all other state in the body of the test, so that a run sees no \
+    records of earlier runs; pass the same points in every run: without random numbers, real time and threads";
+
 /// What happens at one place of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -70,7 +79,7 @@ impl Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Operation(kind) => write!(f, "the store's {}", format!("{kind:?}").to_lowercase()),
+            Self::Operation(kind) => write!(f, "the store's {kind}"),
             Self::Await => f.write_str("an await"),
         }
     }
@@ -80,7 +89,15 @@ impl fmt::Display for Place {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) number: usize,
+    pub(super) place: Place,
     pub(super) injury: Injury,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, place, injury } = self;
+        write!(f, "{injury} at point {}, {place}", number + 1)
+    }
 }
 
 /// A call that the trial makes.
@@ -169,20 +186,35 @@ impl State {
     pub(super) fn pass(&mut self, place: Place) -> Option<Injury> {
         let number = self.places.len();
         self.places.push(place);
-        let target = self.target.filter(|target| !self.struck && target.number == number)?;
-        // A run with an injury may have another place with the same number.
-        let injury = place.injuries().contains(&target.injury).then_some(target.injury)?;
+        let here = |target: &Target| target.number == number && target.place == place;
+        let target = self.target.filter(here)?;
         self.struck = true;
-        Some(injury)
+        Some(target.injury)
     }
 
-    /// What happens to an operation of the worker `owner`.
-    pub(super) fn meet(&mut self, kind: OperationKind, owner: Owner) -> Met {
-        let worker = match (self.workers.get(&owner), self.driven) {
-            (Some(call), _) => *call,
-            (None, Some(driven)) => *self.workers.entry(owner).or_insert(driven),
-            (None, None) => return Met::Apply,
-        };
+    /// Why the run that ended proves nothing; `None` if it does.
+    pub(super) fn fault(&self) -> Option<String> {
+        match self.target {
+            None if self.last_call == 0 => Some(NO_CALL.into()),
+            None if !self.places.iter().any(|place| matches!(place, Place::Operation(_))) => {
+                Some(NO_OPERATION.into())
+            }
+            Some(target) if !self.struck => {
+                let instead = match self.places.get(target.number) {
+                    Some(place) => format!("its point {} is {place}", target.number + 1),
+                    None => format!("it passes {} points", self.places.len()),
+                };
+                Some(format!("the run does not come to this point: {instead}\n{SAME_POINTS}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// What happens to an operation of the worker `owner`. An operation without an owner, or with a new one, belongs to
+    /// the call that is driven; between two calls to the last one, whose background work may still run.
+    pub(super) fn meet(&mut self, kind: OperationKind, owner: Option<Owner>) -> Met {
+        let current = self.driven.unwrap_or(self.last_call);
+        let worker = owner.map_or(current, |owner| *self.workers.entry(owner).or_insert(current));
         if self.dead.contains(&worker) || self.still == Some(worker) {
             return Met::Unheard;
         }

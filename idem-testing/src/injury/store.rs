@@ -21,7 +21,7 @@ use crate::{Fault, FaultStore, OperationKind};
 /// The store of a [`Trial`](super::Trial): pass it to the function under test. Clones share the records.
 ///
 /// Claims, renewals, steps, completions and releases are places for an injury, if their owner belongs to a call of the
-/// trial. `get`, `resolve`, `forget`, `purge` and `list` have no injuries.
+/// trial; so are reads (`get`) while a call runs. `resolve`, `forget`, `purge` and `list` have no injuries.
 #[derive(Clone)]
 pub struct TrialStore {
     faults: FaultStore<MemoryStore>,
@@ -46,7 +46,7 @@ impl TrialStore {
     async fn meet<A>(
         &self,
         kind: OperationKind,
-        owner: Owner,
+        owner: Option<Owner>,
         operation: impl Future<Output = Result<A, StoreError>>,
     ) -> Result<A, StoreError> {
         let met = self.state().meet(kind, owner);
@@ -88,11 +88,11 @@ impl fmt::Debug for TrialStore {
 impl Store for TrialStore {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
         self.state().see_lease(request.lease);
-        self.meet(OperationKind::Claim, request.owner, self.faults.claim(key, request)).await
+        self.meet(OperationKind::Claim, Some(request.owner), self.faults.claim(key, request)).await
     }
 
     async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        self.meet(OperationKind::Renew, request.owner, self.faults.renew(key, request)).await
+        self.meet(OperationKind::Renew, Some(request.owner), self.faults.renew(key, request)).await
     }
 
     async fn record_step(
@@ -100,15 +100,15 @@ impl Store for TrialStore {
         key: &RecordKey,
         request: &RecordStep,
     ) -> Result<RecordStepAnswer, StoreError> {
-        self.meet(OperationKind::RecordStep, request.owner, self.faults.record_step(key, request)).await
+        self.meet(OperationKind::RecordStep, Some(request.owner), self.faults.record_step(key, request)).await
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        self.meet(OperationKind::Complete, request.owner, self.faults.complete(key, request)).await
+        self.meet(OperationKind::Complete, Some(request.owner), self.faults.complete(key, request)).await
     }
 
     async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        self.meet(OperationKind::Release, request.owner, self.faults.release(key, request)).await
+        self.meet(OperationKind::Release, Some(request.owner), self.faults.release(key, request)).await
     }
 
     async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
@@ -120,7 +120,7 @@ impl Store for TrialStore {
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        self.faults.get(key).await
+        self.meet(OperationKind::Get, None, self.faults.get(key)).await
     }
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {

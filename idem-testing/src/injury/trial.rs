@@ -33,10 +33,6 @@ impl Trial {
         Self { store: TrialStore::new(state.clone()), state }
     }
 
-    pub(super) fn places(&self) -> Vec<Place> {
-        self.state().places()
-    }
-
     /// The store. Pass it to the function under test.
     #[must_use]
     pub fn store(&self) -> TrialStore {
@@ -188,7 +184,7 @@ impl Trial {
         tokio::time::sleep(beyond).await;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,5 @@
-//! Tests of idem-testing: the model check, its mutants, the properties of the protocol, and the kit on the store in memory.
+//! Tests of idem-testing: the model check, its mutants, the properties of the protocol, the kit on the store in memory,
+//! and tests under injuries.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
@@ -8,6 +9,7 @@ mod support;
 mod conformance_memory;
 mod errors;
 mod first_version;
+mod injury;
 mod model;
 mod model_mutants;
 mod mutants_kit;
