@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
@@ -115,11 +115,12 @@ pub async fn body(site: Site, script: Script) -> Returned {
     let run = world.begin_run(&started, context.as_ref());
     site.own_run.store(run, Ordering::SeqCst);
     let mut running = Running { world: world.clone(), run, ended: Ended::Dropped };
-    let inner = Site { parent: Some(run), way: Way::Run, ..site.clone() };
+    let own_run = Arc::new(AtomicUsize::new(usize::MAX));
+    let inner = Site { parent: Some(run), way: Way::Run, own_run, ..site.clone() };
     for act in &script.acts {
         awake(&world, site.process).await;
         if let Err(error) = do_act(&inner, run, act).await {
-            running.ended = Ended::Error;
+            running.ended = world.error_means(site.number);
             return Err(error);
         }
     }
@@ -242,7 +243,8 @@ async fn step(
         }
         let mut state = world.lock();
         state.runs[run].loose_steps += 1;
-        Ok(state.rng.u64(..) >> 12)
+        state.steps += 1;
+        Ok(state.steps)
     };
     let value = step.run(|| inside).await?;
     let mut state = site.world.lock();

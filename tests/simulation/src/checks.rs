@@ -495,6 +495,10 @@ impl State {
                     || source.kind() == StoreErrorKind::TooLarge
                     || self.processes.iter().any(|other| other.disturbed.is_some())
             }
+            // An operator wrote an error where the operation keeps none.
+            Error::Undecodable { .. } => {
+                !operation.terminal && self.keys[caller.number].lives.iter().any(|life| life.operator)
+            }
             Error::NotRecorded { .. } => matches!(caller.way, Way::Transaction { .. }),
             Error::Step { .. } => true,
             _ => false,

@@ -22,7 +22,7 @@ use crate::world::{ProcessId, ProcessState, Violation, World};
 
 /// What a history came to.
 pub struct Report {
-    pub violation: Option<Violation>,
+    pub violations: Vec<Violation>,
     pub calls: u64,
     pub requests: u64,
     pub faults: Vec<FaultPlan>,
@@ -47,9 +47,9 @@ pub fn run(plan: Plan, with_history: bool) -> Report {
         let mut state = world.lock();
         let history = state.take_history();
         Report {
-            violation: state.violation.clone(),
+            violations: state.violations.clone(),
             calls: state.calls,
-            requests: state.requests.iter().sum(),
+            requests: state.requests,
             faults: std::mem::take(&mut state.faults),
             runs: state.runs.len(),
             history,

@@ -9,6 +9,7 @@ use clap::Parser;
 use idem_simulation::history::{Report, run};
 use idem_simulation::plan::Plan;
 use idem_simulation::shrink::shrink;
+use idem_simulation::world::Violation;
 
 /// Looks for a history that breaks a sentence of the guarantees.
 #[derive(Parser)]
@@ -31,6 +32,9 @@ struct Args {
     /// How many threads run histories.
     #[arg(long, default_value_t = 1)]
     jobs: u64,
+    /// Looks only for sentences that contain this text.
+    #[arg(long)]
+    about: Option<String>,
     /// Goes on after a finding.
     #[arg(long)]
     keep_going: bool,
@@ -40,6 +44,15 @@ struct Args {
     /// Writes a shrunk finding to this file, to keep it.
     #[arg(long)]
     save: Option<PathBuf>,
+}
+
+impl Args {
+    /// The violation to report.
+    fn picks<'r>(&self, report: &'r Report) -> Option<&'r Violation> {
+        let fits =
+            |violation: &&Violation| self.about.as_ref().is_none_or(|text| violation.sentence.contains(text));
+        report.violations.iter().find(fits)
+    }
 }
 
 #[derive(Default)]
@@ -72,10 +85,7 @@ fn main() -> ExitCode {
     if let Some(plan) = one {
         let report = run(plan.clone(), true);
         print!("{}", report.history.as_deref().unwrap_or_default());
-        return match report.violation {
-            None => ExitCode::SUCCESS,
-            Some(_) => show(&plan, &args),
-        };
+        return if args.picks(&report).is_some() { show(&plan, &args) } else { ExitCode::SUCCESS };
     }
     search(&args)
 }
@@ -87,7 +97,8 @@ fn read(file: &PathBuf) -> Plan {
 
 /// Shrinks a finding, and prints what is left of it.
 fn show(plan: &Plan, args: &Args) -> ExitCode {
-    let Some(violation) = run(plan.clone(), false).violation else { return ExitCode::SUCCESS };
+    let report = run(plan.clone(), false);
+    let Some(violation) = args.picks(&report) else { return ExitCode::SUCCESS };
     println!("\nseed {}: {}: {}", plan.seed, violation.sentence, violation.detail);
     if !args.no_shrink {
         let short = shrink(plan, violation.sentence);
@@ -135,7 +146,7 @@ fn search(args: &Args) -> ExitCode {
                     }
                     let report = run(Plan::of(seed), false);
                     totals.add(&report);
-                    let Some(violation) = report.violation else { continue };
+                    let Some(violation) = args.picks(&report) else { continue };
                     totals.findings.fetch_add(1, Ordering::Relaxed);
                     println!(
                         "seed {seed} after {:.1} s: {}: {}",

@@ -113,19 +113,18 @@ where
     let (fault, before, after) = {
         let mut state = world.lock();
         let worker = state.process(process).worker;
-        let out =
-            state.outage.iter().find(|(only, _, _)| only.is_none_or(|only| only == worker)).map(|out| out.2);
-        let fault = match out {
-            Some(true) => Some(Fault::Refused),
-            Some(false) => Some(Fault::RequestSwallowed),
-            None => state.next_fault(&world.plan, worker),
+        let (drawn, before, after) = state.network(&world.plan, worker, what);
+        let is_out = |only: &Option<usize>| only.is_none_or(|only| only == worker);
+        let fault = match state.outage.iter().find(|(only, _, _)| is_out(only)) {
+            Some((_, _, true)) => Some(Fault::Refused),
+            Some((_, _, false)) => Some(Fault::RequestSwallowed),
+            None => drawn,
         };
         if let Some(fault) = fault {
             state.disturb(process);
             note!(state, "process {process}: {what}: {}", words(fault));
         }
-        let mut short = || if state.rng.bool() { 0 } else { state.rng.u64(0..3_000) };
-        (fault, short(), short())
+        (fault, before, after)
     };
     let lost = || Err(StoreError::outcome_unknown("the simulated network lost it"));
     match fault {
@@ -288,8 +287,7 @@ impl State {
         self.check_grant(number, before, record);
         let key = &mut self.keys[number];
         let life = key.lives.len() - 1;
-        let granted =
-            Granted { life, process, started: None, is_late: self.is_late, at: Instant::now() };
+        let granted = Granted { life, process, started: None, is_late: self.is_late, at: Instant::now() };
         if key.grants.insert(record.fence.get(), granted).is_some() {
             self.violate("distinct grants have distinct fences", format!("key {number}"));
         }

@@ -238,11 +238,12 @@ pub enum Fault {
 }
 
 /// The fault of one request.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FaultPlan {
     pub worker: usize,
-    /// Which of the worker's requests, counted from 0.
-    pub request: u64,
+    /// Which operation of the store, and when it was sent, in microseconds.
+    pub request: String,
+    pub at: u64,
     pub fault: Fault,
 }
 

@@ -7,7 +7,7 @@ use crate::plan::{Act, End, Plan};
 #[must_use]
 pub fn shrink(plan: &Plan, sentence: &'static str) -> Plan {
     let breaks =
-        |plan: &Plan| run(plan.clone(), false).violation.is_some_and(|found| found.sentence == sentence);
+        |plan: &Plan| run(plan.clone(), false).violations.iter().any(|found| found.sentence == sentence);
     let mut best = plan.clone();
     // The weather written out as the faults that it came to, each of which can be left out.
     let faults = run(plan.clone(), false).faults;

@@ -40,9 +40,9 @@ pub struct State {
     /// The process of each worker that runs now.
     pub running: Vec<Option<ProcessId>>,
     pub runs: Vec<Run>,
-    pub rng: Rng,
-    weather: Vec<Rng>,
-    pub requests: Vec<u64>,
+    /// How many closures of steps have ended: each has another value.
+    pub steps: u64,
+    pub requests: u64,
     pub faults: Vec<FaultPlan>,
     pub outage: Vec<(Option<usize>, Instant, bool)>,
     /// By how many microseconds the store's clock differs from the simulated time.
@@ -50,7 +50,8 @@ pub struct State {
     pub jumped: Option<Instant>,
     /// Since when nothing fails any more.
     pub healed: Option<Instant>,
-    pub violation: Option<Violation>,
+    /// The first of each sentence.
+    pub violations: Vec<Violation>,
     pub calls: u64,
     /// How many transactions began, and which are open.
     pub transactions: u64,
@@ -200,17 +201,14 @@ impl World {
             processes: Vec::new(),
             running: vec![None; plan.workers],
             runs: Vec::new(),
-            rng: Rng::with_seed(plan.seed ^ 0x6e65_7477_6f72_6b73),
-            weather: (0..plan.workers as u64)
-                .map(|worker| Rng::with_seed(plan.seed ^ (worker << 32) ^ 0x77))
-                .collect(),
-            requests: vec![0; plan.workers],
+            steps: 0,
+            requests: 0,
             faults: Vec::new(),
             outage: Vec::new(),
             offset: 0,
             jumped: None,
             healed: None,
-            violation: None,
+            violations: Vec::new(),
             calls: 0,
             transactions: 0,
             open: BTreeSet::new(),
@@ -262,11 +260,13 @@ impl State {
         self.history.take()
     }
 
-    /// Notes that a sentence of the guarantees is not true. The first one counts.
+    /// Notes that a sentence of the guarantees is not true.
     pub fn violate(&mut self, sentence: &'static str, detail: String) {
         note!(self, "VIOLATION: {sentence}: {detail}");
         let at = Instant::now() - self.started;
-        self.violation.get_or_insert(Violation { sentence, detail, at });
+        if self.violations.iter().all(|known| known.sentence != sentence) {
+            self.violations.push(Violation { sentence, detail, at });
+        }
     }
 
     /// The store's clock.
@@ -294,44 +294,51 @@ impl State {
             && self.jumped.is_none_or(|at| at < since)
     }
 
-    /// The fault of the next request of a worker.
-    pub fn next_fault(&mut self, plan: &Plan, worker: usize) -> Option<Fault> {
-        let request = self.requests[worker];
-        self.requests[worker] += 1;
+    /// What the network does to a request that is sent now: its fault, and how long the request and the answer take, in microseconds.
+    ///
+    /// It depends on the worker, the request and the time, and on nothing that happened before. So a plan from which something was
+    /// left out has the same faults at the same requests.
+    pub fn network(&mut self, plan: &Plan, worker: usize, what: &str) -> (Option<Fault>, u64, u64) {
+        let at = u64::try_from((Instant::now() - self.started).as_micros()).unwrap_or(u64::MAX);
+        let word =
+            what.bytes().fold(worker as u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+        let mut rng = Rng::with_seed(plan.seed ^ at.rotate_left(20) ^ word.rotate_left(50));
+        // The pauses of the engine after this request.
+        fastrand::seed(rng.u64(..));
+        self.requests += 1;
+        let mut short = || if rng.bool() { 0 } else { rng.u64(0..3_000) };
+        let (before, after) = (short(), short());
         if self.healed.is_some() {
-            return None;
+            return (None, before, after);
         }
         let fault = if plan.faults.is_empty() {
-            self.weather_fault(plan, worker)
+            weather(plan, worker, at, &mut rng)
         } else {
-            written_fault(plan, worker, request)
+            let is_it =
+                |fault: &&FaultPlan| fault.worker == worker && fault.at == at && fault.request == what;
+            plan.faults.iter().find(is_it).map(|fault| fault.fault)
         };
         if let Some(fault) = fault {
-            self.faults.push(FaultPlan { worker, request, fault });
+            self.faults.push(FaultPlan { worker, request: what.to_owned(), at, fault });
         }
-        fault
-    }
-
-    fn weather_fault(&mut self, plan: &Plan, worker: usize) -> Option<Fault> {
-        let now = u64::try_from((Instant::now() - self.started).as_millis()).unwrap_or(u64::MAX);
-        let rng = &mut self.weather[worker];
-        let weather = plan.weather.iter().find(|weather| {
-            (weather.from..weather.from + weather.lasts).contains(&now)
-                && weather.worker.is_none_or(|only| only == worker)
-        })?;
-        if rng.u32(0..weather.one_in) != 0 {
-            return None;
-        }
-        let mut drawn = rng.u32(0..weather.kinds.iter().map(|(_, weight)| weight).sum::<u32>().max(1));
-        weather.kinds.iter().find_map(|(fault, weight)| {
-            let is_it = drawn < *weight;
-            drawn = drawn.saturating_sub(*weight);
-            is_it.then_some(*fault)
-        })
+        (fault, before, after)
     }
 }
 
-fn written_fault(plan: &Plan, worker: usize, request: u64) -> Option<Fault> {
-    let fault = plan.faults.iter().find(|fault| fault.worker == worker && fault.request == request);
-    fault.map(|fault| fault.fault)
+/// The fault that the weather brings.
+fn weather(plan: &Plan, worker: usize, at: u64, rng: &mut Rng) -> Option<Fault> {
+    let at = at / 1_000;
+    let weather = plan.weather.iter().find(|weather| {
+        (weather.from..weather.from + weather.lasts).contains(&at)
+            && weather.worker.is_none_or(|only| only == worker)
+    })?;
+    if rng.u32(0..weather.one_in) != 0 {
+        return None;
+    }
+    let mut drawn = rng.u32(0..weather.kinds.iter().map(|(_, weight)| weight).sum::<u32>().max(1));
+    weather.kinds.iter().find_map(|(fault, weight)| {
+        let is_it = drawn < *weight;
+        drawn = drawn.saturating_sub(*weight);
+        is_it.then_some(*fault)
+    })
 }
