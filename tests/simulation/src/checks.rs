@@ -202,7 +202,8 @@ impl State {
             .record
             .as_ref()
             .is_some_and(|record| record.fence.get() > fence && record.state == RecordState::InFlight);
-        if ran && steady && (!is_held || taken) {
+        let forgotten = key.lives.iter().any(|life| life.operator);
+        if ran && steady && !forgotten && (!is_held || taken) {
             self.violate(HELD, format!("run {id}"));
         }
     }
@@ -451,7 +452,7 @@ impl State {
         }
         let (life, ended) = (seen.life, seen.ended.map(|(_, ended)| ended));
         self.runs[run].reached_caller = true;
-        if matches!(caller.way, Way::Transaction { .. } | Way::MissingKey | Way::Message) {
+        if matches!(caller.way, Way::MissingKey | Way::Message) {
             return;
         }
         let recorded = life.and_then(|life| self.keys[caller.number].lives[life].recorded.clone());

@@ -103,7 +103,7 @@ fn show(plan: &Plan, args: &Args) -> ExitCode {
     if !args.no_shrink {
         let short = shrink(plan, violation.sentence);
         println!("\nthe shortest history that was found:\n");
-        print!("{}", shown(&run(short.clone(), true).history.unwrap_or_default()));
+        print!("{}", shown(&run(short.clone(), true).history.unwrap_or_default(), violation.sentence));
         let text = serde_json::to_string_pretty(&short).expect("a plan serializes");
         match &args.save {
             Some(file) => std::fs::write(file, text).expect("the file can be written"),
@@ -113,8 +113,8 @@ fn show(plan: &Plan, args: &Args) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// A history without the renewals that follow one another.
-fn shown(history: &str) -> String {
+/// A history until the sentence is broken, without the renewals that follow one another.
+fn shown(history: &str, sentence: &str) -> String {
     let is_renewal = |line: &str| line.contains(": renew of key") && line.ends_with(": Held");
     let mut shown = String::new();
     let mut renewals = 0;
@@ -124,6 +124,9 @@ fn shown(history: &str) -> String {
             0 | 1 => shown.extend([line, "\n"]),
             2 => shown.push_str("               .. and renewals\n"),
             _ => {}
+        }
+        if line.contains("VIOLATION") && line.contains(sentence) {
+            break;
         }
     }
     shown
