@@ -26,6 +26,8 @@ pub(super) struct Attempt<S: Store> {
     claimed: Arc<Claimed<S>>,
     stopwatch: Stopwatch,
     phase: Phase,
+    /// Its caller gets a value that is not kept.
+    has_value: bool,
 }
 
 enum Phase {
@@ -56,10 +58,10 @@ impl<S: Store> Attempt<S> {
         let lease =
             Lease::new(call.policy.lease, grant.lease_left, sent).renewed_at_most_every(call.renewal_pause);
         call.span.record("idem.attempt", grant.attempt);
-        // A first attempt finds no steps of earlier runs.
-        let log = Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered);
+        // A first attempt finds no steps of earlier runs. One that takes over from another run is none, whatever its number says.
+        let log = Log::new(grant.attempt == 1 && !grant.recovered, call.policy.recovers && grant.recovered);
         let claimed = Arc::new(Claimed { call: call.clone(), owner, grant, lease, log });
-        Self { claimed, stopwatch: Stopwatch::start(), phase: Phase::Unused }
+        Self { claimed, stopwatch: Stopwatch::start(), phase: Phase::Unused, has_value: false }
     }
 
     pub(super) fn call(&self) -> &Prepared<S> {
@@ -104,7 +106,19 @@ impl<S: Store> Attempt<S> {
         self.claimed.log.cause().is_some()
     }
 
-    /// Releases the claim after an error of the body or of `recover` that is not recorded.
+    /// The result is not kept. If it is a value that `recover` found, the next call must ask `recover` again, and no body has run.
+    pub(super) fn not_kept(&mut self, is_value: bool) {
+        if is_value {
+            if self.claimed.log.is_found() {
+                self.claimed.log.decide(ReleaseCause::Unused);
+            }
+            self.stopwatch.body_ran(&self.call().key);
+            self.call().observe(Outcome::NotKept { attempt: self.claimed.grant.attempt });
+            self.has_value = true;
+        }
+    }
+
+    /// Releases the claim after a result that is not recorded.
     pub(super) async fn release(&mut self, retry_after: Option<Duration>) {
         let attempt = self.claimed.grant.attempt;
         let by_policy = || self.call().policy.retry_after.map(|pace| pace.delay(attempt));
@@ -120,10 +134,10 @@ impl<S: Store> Attempt<S> {
                 call: self.call().id(),
                 attempts: attempt.saturating_sub(1),
             }),
-            (ReleaseCause::Failed, Some(refused)) => Ending::Refused(refused),
+            (ReleaseCause::Failed | ReleaseCause::Unused, Some(refused)) => Ending::Refused(refused),
             _ => released,
         };
-        if !matches!(cause, ReleaseCause::Unused | ReleaseCause::NothingHappened) {
+        if !self.has_value && !matches!(cause, ReleaseCause::Unused | ReleaseCause::NothingHappened) {
             self.body_ended();
         }
         self.call().end(ending);
@@ -178,22 +192,26 @@ impl<S: Store> Attempt<S> {
                 self.executed(not_stored);
                 Recorded::Kept
             }
-            Ok(_) => match std::mem::replace(&mut self.phase, Phase::Over) {
-                Phase::Recording(request) => Box::pin(self.settle(&request)).await,
-                _ => self.unrecorded(),
-            },
+            Ok(_) => {
+                // In this phase until the record is read, so that a dropped caller loses no result either.
+                let superseded = Box::pin(self.superseded()).await;
+                if let Phase::Recording(request) = std::mem::replace(&mut self.phase, Phase::Over) {
+                    self.claimed.give_up_on(&request, None);
+                }
+                superseded
+            }
             Err(error) => self.hand_over(&error),
         }
     }
 
-    /// The body has a result, but another call has the claim or the record is gone.
-    async fn settle(&self, request: &Complete) -> Recorded {
+    /// What the caller gets instead of its result, which cannot be recorded: another call has the claim, or the record is gone.
+    async fn superseded(&self) -> Recorded {
         let record = self.claimed.look().await;
         match &record {
             Ok(Some(record)) => match record.replay() {
                 // `Exhausted` is not a result of another attempt.
                 Some(replay) if replay.result == StoredResult::Tombstone(Tombstone::Exhausted) => {
-                    self.decided_otherwise(request)
+                    self.unrecorded()
                 }
                 Some(replay) => Recorded::Superseded(replay),
                 // Another attempt is running and will have a result.
@@ -201,9 +219,9 @@ impl<S: Store> Attempt<S> {
                     Recorded::Lost(self.lost(&Ok(Some(record))))
                 }
                 // Released or in doubt: there is no other result.
-                None => self.decided_otherwise(request),
+                None => self.unrecorded(),
             },
-            Ok(None) => self.decided_otherwise(request),
+            Ok(None) => self.unrecorded(),
             Err(_) => Recorded::Lost(self.lost(&Err(()))),
         }
     }
@@ -217,11 +235,6 @@ impl<S: Store> Attempt<S> {
     }
 
     /// The result is not recorded, and there is no other result to return.
-    fn decided_otherwise(&self, request: &Complete) -> Recorded {
-        self.claimed.give_up_on(request, None);
-        self.unrecorded()
-    }
-
     fn unrecorded(&self) -> Recorded {
         self.call().observe(Outcome::Unrecorded { attempt: self.claimed.grant.attempt });
         Recorded::Kept

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 use super::process::Process;
 use super::report;
 
-/// Upper limit of the calls that went away and whose claims are being looked up at the same time.
-const MOST_GIVE_BACKS: usize = 1_000;
+/// Upper limit of the releases that wait for their store at a time. Each takes about a kilobyte.
+const MOST_RELEASES: usize = 10_000;
 
 /// What a piece of work in the background does.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Background {
     releases: AtomicUsize,
     late_results: AtomicUsize,
     late_bytes: AtomicUsize,
-    give_backs: AtomicUsize,
+    late_releases: AtomicUsize,
     ended: Notify,
 }
 
@@ -117,19 +117,20 @@ impl Drop for LateRoom {
     }
 }
 
-/// A share of [`MOST_GIVE_BACKS`].
-pub(super) struct GiveBackRoom(Process);
+/// A share of [`MOST_RELEASES`].
+pub(super) struct ReleaseRoom(Process);
 
-impl GiveBackRoom {
+impl ReleaseRoom {
+    /// Takes a share; `None` if the limit is reached.
     pub(super) fn take(process: &Process) -> Option<Self> {
         let room = Self(process.clone());
-        (process.background().give_backs.fetch_add(1, Ordering::SeqCst) < MOST_GIVE_BACKS).then_some(room)
+        (process.background().late_releases.fetch_add(1, Ordering::SeqCst) < MOST_RELEASES).then_some(room)
     }
 }
 
-impl Drop for GiveBackRoom {
+impl Drop for ReleaseRoom {
     fn drop(&mut self) {
-        self.0.background().give_backs.fetch_sub(1, Ordering::SeqCst);
+        self.0.background().late_releases.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -141,7 +142,7 @@ pub struct Drained {
     pub bodies: usize,
     /// Results that are not recorded yet. Other calls can take over their keys after the leases have ended.
     pub results: usize,
-    /// Claims that are not released yet. They end with their leases.
+    /// Claims that are not released yet. When their leases have ended, other calls take them for crashes.
     pub releases: usize,
 }
 

@@ -9,16 +9,17 @@ use backon::{BackoffBuilder, ExponentialBackoff};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::attempt::Attempt;
-use super::background::{GiveBackRoom, Work};
+use super::background::Work;
 use super::call::Prepared;
 use super::claimed::Claimed;
+use super::late::Patience;
 use super::lease::Sent;
 use super::report::{Event, Stopwatch};
-use super::retry::{backoff, late_backoff, unanswered, within};
+use super::retry::{backoff, unanswered, within};
 use super::waiters::Waiters;
 use crate::error::{Error, StoreError, StoreErrorKind};
 use idem_core::Store;
-use idem_core::protocol::{Claim, ClaimAnswer, Owner, Record, Release, ReleaseCause, Replay, State};
+use idem_core::protocol::{Claim, ClaimAnswer, Fence, Owner, Record, Release, ReleaseCause, Replay, State};
 
 /// What a call may do.
 pub(super) enum Entry<S: Store> {
@@ -99,7 +100,10 @@ impl<S: Store> Prepared<S> {
                 self.report(Event::Busy, 0);
                 Error::InFlight { call: id(), retry_after, reentrant: self.is_reentrant() }
             }
-            ClaimAnswer::RetryAt { retry_after } => Error::NotDue { call: id(), retry_after },
+            ClaimAnswer::RetryAt { retry_after } => {
+                self.report(Event::NotDue, 0);
+                Error::NotDue { call: id(), retry_after }
+            }
             ClaimAnswer::Mismatch => {
                 self.report(Event::Mismatch, 0);
                 Error::Mismatch { call: id() }
@@ -124,7 +128,7 @@ impl<S: Store> Prepared<S> {
 /// Claims the key once. If the answer is lost, the same owner sends the claim again, within the store timeout.
 pub(super) async fn ask<S: Store>(call: &Arc<Prepared<S>>) -> Result<Asked<S>, StoreError> {
     let asking = Asking { call: call.clone(), owner: Owner::random(), sent: Sent::now(&call.process) };
-    let mut claiming = Claiming { call, owner: asking.owner, sent: asking.sent, answering: None };
+    let mut claiming = Claiming { call, owner: asking.owner, answering: None };
     let answering = claiming.answering.insert(Box::pin(asking.answered()));
     let patience = call.policy.store_timeout;
     // After the timeout the claim is not dropped. It continues in the background, to release what the store may still
@@ -249,7 +253,6 @@ impl Again {
 struct Claiming<'c, S: Store> {
     call: &'c Arc<Prepared<S>>,
     owner: Owner,
-    sent: Sent,
     answering: Option<Answering<S>>,
 }
 
@@ -257,11 +260,8 @@ impl<S: Store> Claiming<'_, S> {
     /// Finds out in the background what was granted, and releases it. `answering` is `None` if the last answer left
     /// open whether the claim was granted.
     fn give_back(&self, answering: Option<Answering<S>>) {
-        // Above the limit nothing is done, and the lease ends by itself.
-        if let Some(room) = GiveBackRoom::take(&self.call.process) {
-            let work = give_back(self.call.clone(), self.owner, self.sent, answering, room);
-            self.call.finish_behind(Work::Release, work);
-        }
+        let work = give_back(self.call.clone(), self.owner, answering);
+        self.call.finish_behind(Work::Release, work);
     }
 }
 
@@ -273,34 +273,33 @@ impl<S: Store> Drop for Claiming<'_, S> {
     }
 }
 
-/// Finds out what was granted to a call that went away, and releases it. It stops when the lease has ended by itself.
-async fn give_back<S: Store>(
-    call: Arc<Prepared<S>>,
-    owner: Owner,
-    sent: Sent,
-    answering: Option<Answering<S>>,
-    _room: GiveBackRoom,
-) {
-    let policy = &call.policy;
+/// Finds out what was granted to a call that went away, and releases it. No body began, so this outlives an outage of the store:
+/// after the lease the next call would take the claim for a crash.
+async fn give_back<S: Store>(call: Arc<Prepared<S>>, owner: Owner, answering: Option<Answering<S>>) {
     if let Some(answering) = answering {
-        let answered = timeout(policy.store_timeout, answering).await;
+        let answered = timeout(call.policy.store_timeout, answering).await;
         // An unused attempt releases its claim when it is dropped.
         if let Ok(Ok(_) | Err(Unanswered { open: false, .. })) = answered {
             return;
         }
     }
-    let mut pauses = late_backoff().build();
+    let mut patience = Patience::new(&call);
+    let mut fence = None;
     // Reads the record and does not claim again, because a claim that was never granted must not be granted here.
-    while let Err(error) = give_up_what_is_ours(&call, owner).await {
-        if !error.is_transient() || sent.runtime.elapsed() > policy.lease {
+    while let Err(error) = give_up_what_is_ours(&call, owner, &mut fence).await {
+        if !patience.wait_after(&error).await {
             return call.report(Event::ReleaseFailed(&error), 0);
         }
-        sleep(pauses.next().unwrap_or(policy.store_timeout)).await;
     }
 }
 
-/// Releases the key if this owner holds it.
-async fn give_up_what_is_ours<S: Store>(call: &Prepared<S>, owner: Owner) -> Result<(), StoreError> {
+/// Releases the key if this owner holds it under `fence`, the fence that was read first. A later read may show a higher one: then an
+/// earlier release was applied and its answer lost, and what the record says now is not about this claim.
+async fn give_up_what_is_ours<S: Store>(
+    call: &Prepared<S>,
+    owner: Owner,
+    fence: &mut Option<Fence>,
+) -> Result<(), StoreError> {
     let patience = call.policy.store_timeout;
     let record = timeout(patience, call.store.get(&call.key))
         .await
@@ -309,7 +308,7 @@ async fn give_up_what_is_ours<S: Store>(call: &Prepared<S>, owner: Owner) -> Res
     let Some(record) = record.filter(|record| held(record) && record.owner == owner) else {
         return Ok(());
     };
-    let request = Release::new(owner, record.fence, ReleaseCause::Unused);
+    let request = Release::new(owner, *fence.get_or_insert(record.fence), ReleaseCause::Unused);
     timeout(patience, call.store.release(&call.key, &request))
         .await
         .unwrap_or_else(|_| Err(unanswered("the release", patience)))?;

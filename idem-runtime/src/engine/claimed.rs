@@ -14,16 +14,18 @@ use super::background::Work;
 use super::call::Prepared;
 use super::codec::NotEncoded;
 use super::context::{Context, Details};
+use super::late::Patience;
 use super::lease::{Lease, Sent};
 use super::process::Process;
 use super::renewal_thread::RenewableLease;
 use super::report::{Event, Stopwatch};
 use super::retry::{LEAST_TIMEOUT, backoff, retry_until, unanswered, within};
-use super::steps::{Log, Recorder, settle};
+use super::steps::{Failed, Log, Recorder, settle};
 use super::waiters::{StoreIdentity, Waiters};
 use crate::error::{NotStored, StoreError, StoreErrorKind};
 use idem_core::RecordKey;
 use idem_core::Store;
+use idem_core::defaults::LONGEST;
 use idem_core::protocol::{
     Complete, CompleteAnswer, Grant, Owner, Record, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer,
     StoredResult, Tombstone, Verdict,
@@ -139,10 +141,10 @@ impl<S: Store> Claimed<S> {
     }
 
     pub(super) async fn release(&self, GiveUp { cause, retry_after }: GiveUp) -> Result<(), StoreError> {
-        let cause = if cause == ReleaseCause::Unused { cause } else { self.with_its_steps(cause).await };
+        let cause = if cause == ReleaseCause::Unused { cause } else { self.with_its_steps(cause).await? };
         let mut request = Release::new(self.owner, self.grant.fence, cause);
         if cause == ReleaseCause::Failed {
-            request = request.with_retry_after(retry_after);
+            request = request.with_retry_after(retry_after.min(LONGEST));
         }
         let patience = self.call.policy.store_timeout;
         let answer = within(patience, self.call.store.release(&self.call.key, &request))
@@ -157,31 +159,41 @@ impl<S: Store> Claimed<S> {
         Ok(())
     }
 
-    /// Records the steps that have ended, so that they do not run again. If that fails, the store does not know all
-    /// that the body did, so a failed body counts as abandoned.
-    async fn with_its_steps(&self, cause: ReleaseCause) -> ReleaseCause {
-        let recorded = match self.log.is_settled() {
-            Ok(true) => true,
-            Ok(false) => settle(self).await.is_ok(),
-            Err(()) => false,
-        };
-        if cause == ReleaseCause::Failed && !recorded { ReleaseCause::Abandoned } else { cause }
+    /// Records the steps that have ended, so that they do not run again. Where that cannot be, the store does not know all that the
+    /// body did, so a failed body counts as abandoned.
+    async fn with_its_steps(&self, cause: ReleaseCause) -> Result<ReleaseCause, StoreError> {
+        if self.log.is_settled() {
+            return Ok(cause);
+        }
+        match settle(self).await {
+            Ok(()) => Ok(cause),
+            Err(Failed::Store(error)) if error.is_transient() && cause == ReleaseCause::Failed => Err(error),
+            Err(_) if cause == ReleaseCause::Failed => Ok(ReleaseCause::Abandoned),
+            Err(_) => Ok(cause),
+        }
     }
 
-    /// Releases the claim, and retries until the lease has ended by itself.
-    async fn release_until_held(self: Arc<Self>, how: GiveUp) {
+    /// Releases the claim, and retries: until the lease has ended by itself, if that says the same, and otherwise for as long as
+    /// results are retried.
+    async fn release_to_the_end(self: Arc<Self>, how: GiveUp) {
         let mut pauses = backoff().build();
+        let mut patience = Patience::new(&self.call);
         while let Err(error) = self.release(how).await {
             let left = self.lease.held_until().saturating_duration_since(Instant::now());
-            if left.is_zero() || !error.is_transient() {
+            let goes_on = if !left.is_zero() && error.is_transient() {
+                sleep(pauses.next().unwrap_or(LEAST_TIMEOUT).min(left)).await;
+                true
+            } else {
+                how.cause != ReleaseCause::Abandoned && patience.wait_after(&error).await
+            };
+            if !goes_on {
                 return self.report(Event::ReleaseFailed(&error));
             }
-            sleep(pauses.next().unwrap_or(LEAST_TIMEOUT).min(left)).await;
         }
     }
 
     pub(super) fn release_behind(self: &Arc<Self>, how: GiveUp) {
-        self.call.finish_behind(Work::Release, self.clone().release_until_held(how));
+        self.call.finish_behind(Work::Release, self.clone().release_to_the_end(how));
     }
 
     pub(super) async fn look(&self) -> Result<Option<Record>, StoreError> {
@@ -226,7 +238,8 @@ impl<S: Store> Details for Claimed<S> {
     }
 
     fn holds(&self, key: &RecordKey, store: StoreIdentity) -> bool {
-        self.call.key == *key && StoreIdentity::of(&self.call.store) == Some(store)
+        // Once the call is over, nobody waits for itself.
+        !self.lease.is_over() && self.call.key == *key && StoreIdentity::of(&self.call.store) == Some(store)
     }
 }
 

@@ -44,7 +44,11 @@ enum Frame {
 
 /// What a running body can learn about its call: see [`context`].
 #[derive(Clone)]
-pub struct Context(Arc<dyn Details>);
+pub struct Context {
+    details: Arc<dyn Details>,
+    /// Whether it was asked for inside a step or a `recover` function, where no step may begin.
+    within_step: bool,
+}
 
 /// The source of a context's answers.
 pub(crate) trait Details: Send + Sync {
@@ -136,13 +140,11 @@ pub(crate) struct Current {
     pub(crate) context: Context,
     /// The recorder of its steps; `None` if the call runs unprotected or in a transaction of the caller.
     pub(crate) recorder: Option<Arc<dyn Recorder>>,
-    /// Whether the code runs inside a step or a `recover` function, where no step may begin.
-    pub(crate) within_step: bool,
 }
 
 impl Current {
     pub(crate) fn new(context: Context, recorder: Option<Arc<dyn Recorder>>) -> Self {
-        Self { context, recorder, within_step: false }
+        Self { context, recorder }
     }
 
     pub(crate) fn get() -> Option<Self> {
@@ -160,7 +162,8 @@ impl Current {
 
     /// Runs the body of a step of this call.
     pub(crate) async fn within_step<F: Future>(&self, inside: F) -> F::Output {
-        CURRENT.scope(Frame::Call(Self { within_step: true, ..self.clone() }), inside).await
+        let context = Context { within_step: true, ..self.context.clone() };
+        CURRENT.scope(Frame::Call(Self { context, recorder: self.recorder.clone() }), inside).await
     }
 }
 
@@ -196,28 +199,33 @@ impl Context {
         Self::of(Arc::new(Fixed { key, grant, enclosing, strict_steps }))
     }
 
+    /// Whether no step may begin here.
+    pub(crate) const fn is_within_step(&self) -> bool {
+        self.within_step
+    }
+
     pub(crate) fn id(&self) -> CallId {
-        self.0.key().into()
+        self.details.key().into()
     }
 
     pub(crate) fn strict_steps(&self) -> bool {
-        self.0.strict_steps()
+        self.details.strict_steps()
     }
 
     /// Whether this call, or a call around it, holds a claim on this key in this store.
     pub(crate) fn holds(&self, key: &RecordKey, store: StoreIdentity) -> bool {
         let mut call = Some(self);
         while let Some(context) = call {
-            if context.0.holds(key, store) {
+            if context.details.holds(key, store) {
                 return true;
             }
-            call = context.0.enclosing();
+            call = context.details.enclosing();
         }
         false
     }
 
     pub(crate) fn of(details: Arc<dyn Details>) -> Self {
-        Self(details)
+        Self { details, within_step: false }
     }
 
     /// Carries the call into another task: inside `future`, [`context`] returns this context, and steps are recorded
@@ -252,7 +260,13 @@ impl Context {
     /// # }
     /// ```
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        let current = Current::new(self.clone(), self.0.clone().recorder());
+        // A step that is running stays one, also where the context is from before it.
+        let is_within = |current: Current| {
+            current.context.within_step && Arc::ptr_eq(&current.context.details, &self.details)
+        };
+        let within_step = self.within_step || Current::get().is_some_and(is_within);
+        let context = Self { within_step, ..self.clone() };
+        let current = Current::new(context, self.details.clone().recorder());
         CURRENT.scope(Frame::Call(current), future).await
     }
 
@@ -289,7 +303,7 @@ impl Context {
     /// # }
     /// ```
     pub fn lease_lost(&self) -> impl Future<Output = ()> + Send + use<> {
-        let ended = self.0.clone().claim_ended();
+        let ended = self.details.clone().claim_ended();
         async move {
             match ended {
                 Some(ended) => ended.await,
@@ -301,26 +315,26 @@ impl Context {
     /// The scope of the operation.
     #[must_use]
     pub fn operation(&self) -> &str {
-        self.0.key().scope().as_str()
+        self.details.key().scope().as_str()
     }
 
     /// The rendered key of the call. It is private data.
     #[must_use]
     pub fn key(&self) -> &Key {
-        self.0.key().key()
+        self.details.key().key()
     }
 
     /// Which attempt this is; from 1. It is 1 if the call runs unprotected.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.0.grant().map_or(1, |grant| grant.attempt)
+        self.details.grant().map_or(1, |grant| grant.attempt)
     }
 
     /// The fence of this attempt, for a downstream service that can refuse a lower one. `None` if the call runs
     /// unprotected, because the store was down and the operation fails open.
     #[must_use]
     pub fn fence(&self) -> Option<Fence> {
-        self.0.grant().map(|grant| grant.fence)
+        self.details.grant().map(|grant| grant.fence)
     }
 
     /// Whether the previous run began and did not end, so that its effect may have happened already: its worker died or
@@ -328,13 +342,13 @@ impl Context {
     /// run returned an error.
     #[must_use]
     pub fn recovered(&self) -> bool {
-        self.0.grant().is_some_and(|grant| grant.recovered)
+        self.details.grant().is_some_and(|grant| grant.recovered)
     }
 
     /// Whether a claim protects the call; `false` only if the store was down and the operation fails open.
     #[must_use]
     pub fn protected(&self) -> bool {
-        self.0.grant().is_some()
+        self.details.grant().is_some()
     }
 
     /// A key for the next service. It is the same for every attempt of this call, differs for every other key,
@@ -353,7 +367,10 @@ impl Context {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("key", self.0.key()).field("grant", &self.0.grant()).finish()
+        f.debug_struct("Context")
+            .field("key", self.details.key())
+            .field("grant", &self.details.grant())
+            .finish()
     }
 }
 

@@ -61,6 +61,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Instrument;
 
@@ -72,6 +73,7 @@ pub(crate) use background::{Pending, Work};
 use body_permit::before_body;
 use claim::Entry;
 use renewal_in_task::RenewalInTask;
+use report::Event;
 use results::{decode, is_finished};
 
 pub use background::{Drained, drain};
@@ -171,7 +173,7 @@ where
             if permit.is_none() {
                 *permit = permitted(call.handler_permit()).await;
             }
-            return unprotected(call, body).await.into_result();
+            return unprotected::<R, _, _>(call, body).await;
         }
     };
     if !before_body(attempt, permit).await.map_err(|error| call.refuse(error))? {
@@ -290,8 +292,7 @@ async fn drive<R: Return, S: Store, B: Future<Output = R>>(
     let call = attempt.call();
     let current = Current::new(Context::of(attempt.claimed().clone()), Some(attempt.claimed().clone()));
     let mut renewal = RenewalInTask::new(attempt.claimed());
-    let timeout = call.policy.timeout.map(|after| (after, Instant::now() + after));
-    let mut timer: Option<Pin<Box<Sleep>>> = None;
+    let mut limit = Limit::new(call.policy.timeout);
     poll_fn(|cx| {
         let _entered = call.span.enter();
         let Some(running) = body.as_mut().as_pin_mut() else {
@@ -300,17 +301,37 @@ async fn drive<R: Return, S: Store, B: Future<Output = R>>(
         match catch_unwind(AssertUnwindSafe(|| current.enter(|| running.poll(cx)))) {
             Ok(Poll::Ready(returned)) => Poll::Ready(Ended::Returned(returned.into_result())),
             Ok(Poll::Pending) => {
-                if let Some((after, end)) = timeout
-                    && timer.get_or_insert_with(|| Box::pin(sleep_until(end))).as_mut().poll(cx).is_ready()
-                {
+                if let Poll::Ready(after) = limit.poll(cx) {
                     return Poll::Ready(Ended::TimedOut(after));
                 }
-                renewal.poll_lost(cx).map(|()| Ended::LeaseLost)
+                // Also for a body that has used up its task's budget, and would otherwise lose its lease.
+                let lost = pin!(unconstrained(poll_fn(|cx| renewal.poll_lost(cx)))).poll(cx);
+                lost.map(|()| Ended::LeaseLost)
             }
             Err(payload) => Poll::Ready(Ended::Panicked(payload)),
         }
     })
     .await
+}
+
+/// The `timeout` of a body. It has no timer until the body is pending for the first time.
+struct Limit {
+    end: Option<(Duration, Instant)>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Limit {
+    fn new(timeout: Option<Duration>) -> Self {
+        Self { end: timeout.map(|after| (after, Instant::now() + after)), timer: None }
+    }
+
+    /// Ready when the body's time is over, also for a body that is always ready and so uses up its task's budget: tokio's timers
+    /// are pending then, as tokio's own `timeout` knows.
+    fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Duration> {
+        let Some((after, end)) = self.end else { return Poll::Pending };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(end)));
+        pin!(unconstrained(timer)).poll(cx).map(|()| after)
+    }
 }
 
 /// Runs a body without any guard, and reports that to the observer of the call.
@@ -331,18 +352,33 @@ pub(crate) async fn polled<B: Future>(mut body: Pin<&mut Option<B>>) -> B::Outpu
 }
 
 /// Runs the body without a claim.
-async fn unprotected<S: Store, B: Future>(call: &Prepared<S>, mut body: Pin<&mut Option<B>>) -> B::Output {
+async fn unprotected<R, S, B>(call: &Prepared<S>, body: Pin<&mut Option<B>>) -> Result<R::Value, R::Error>
+where
+    R: Return,
+    S: Store,
+    B: Future<Output = R>,
+{
+    let mut body = Body(body);
     call.observe(Outcome::Unprotected);
+    let mut limit = Limit::new(call.policy.timeout);
     let current = Current::new(
         Context::new(call.key.clone(), None, call.enclosing.clone(), call.policy.strict_steps),
         None,
     );
-    poll_fn(|cx| {
+    let ended = poll_fn(|cx| {
         let _entered = call.span.enter();
-        match body.as_mut().as_pin_mut() {
-            Some(running) => current.enter(|| running.poll(cx)),
-            None => Poll::Pending,
+        let Some(running) = body.0.as_mut().as_pin_mut() else { return Poll::Pending };
+        match current.enter(|| running.poll(cx)) {
+            Poll::Ready(returned) => Poll::Ready(Ok(returned.into_result())),
+            Poll::Pending => limit.poll(cx).map(Err),
         }
-    })
-    .await
+    });
+    match ended.await {
+        Ok(result) => result,
+        Err(after) => {
+            drop(body);
+            call.report(Event::TimedOut(after), 0);
+            Err(call.refuse(Error::TimedOut { call: call.id(), after }).into())
+        }
+    }
 }

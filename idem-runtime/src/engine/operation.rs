@@ -271,6 +271,12 @@ impl Operation {
     }
 
     #[cfg(feature = "http")]
+    pub(crate) const fn limited(mut self, timeout: Option<Duration>) -> Self {
+        self.policy.timeout = timeout;
+        self
+    }
+
+    #[cfg(feature = "http")]
     pub(crate) fn scoped(self, scope: Cow<'static, str>) -> Self {
         Self { scope: ScopeSource::Named(scope), ..self }
     }

@@ -41,6 +41,10 @@ impl<S: Store> Recorder for Claimed<S> {
         self.lease.is_lost()
     }
 
+    fn is_over(&self) -> bool {
+        self.lease.is_over()
+    }
+
     fn lose(&self) {
         self.lease.lose();
     }

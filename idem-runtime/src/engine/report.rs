@@ -43,8 +43,10 @@ pub(crate) enum Event<'a> {
     StepsUnread(&'a StoreError),
     /// `recover` found the result of an earlier run; the body does not run.
     Found,
-    /// Another call has the key, or the key is not due.
+    /// Another call has the key.
     Busy,
+    /// The last attempt failed, and the next is not due.
+    NotDue,
     /// This call waited for another, this long.
     Waited(Duration),
     /// The key belongs to other arguments.
@@ -86,6 +88,7 @@ impl Event<'_> {
             | Self::Replayed
             | Self::Found
             | Self::Busy
+            | Self::NotDue
             | Self::Mismatch
             | Self::Exhausted
             | Self::LeaseLost
@@ -117,6 +120,7 @@ impl Event<'_> {
             Self::StepsUnread(_) => "steps_unread",
             Self::Found => "found",
             Self::Busy => "busy",
+            Self::NotDue => "not_due",
             Self::Waited(_) => "waited",
             Self::Mismatch => "mismatch",
             Self::Exhausted => "exhausted",
@@ -185,6 +189,7 @@ pub(super) fn event(key: &RecordKey, event: Event<'_>, attempt: u32) {
         }
         Event::Found => say!(debug, "an earlier run's result was found; the body does not run"),
         Event::Busy => say!(debug, "in flight elsewhere"),
+        Event::NotDue => say!(debug, "not due yet"),
         Event::Waited(time) => {
             say!(
                 debug,

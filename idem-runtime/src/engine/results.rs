@@ -21,8 +21,16 @@ where
     if attempt.is_decided() {
         return false;
     }
-    let encoded = encode(attempt.call(), attempt.grant().attempt, codec, result);
-    encoded.map(|encoded| attempt.finished(encoded)).is_some()
+    match encode(attempt.call(), attempt.grant().attempt, codec, result) {
+        Some(encoded) => {
+            attempt.finished(encoded);
+            true
+        }
+        None => {
+            attempt.not_kept(result.is_ok());
+            false
+        }
+    }
 }
 
 /// What to record for a result. If a duplicate cannot get it, that is reported here and not when a duplicate comes.

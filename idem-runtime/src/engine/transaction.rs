@@ -17,12 +17,13 @@ use tracing::Instrument;
 use super::call::Prepared;
 use super::claim::refused_by_store;
 use super::claimed::not_stored;
+use super::codec::NotEncoded;
 use super::context::{BodyPermit, Context, Current, Ending, Outcome, permitted};
 use super::report::{Event, Stopwatch};
 use super::results::{decode, encode};
 use super::retry::backoff;
 use super::{Call, Codec, Encoded, Ended, polled, unguarded};
-use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::error::{Error, NotStored, StoreError, StoreErrorKind};
 use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Replay, StoredResult, Tombstone, Verdict,
 };
@@ -224,9 +225,8 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
         let attempt = by.taken.grant.attempt;
         running.stopwatch.body_ran(&by.call.key);
         let encoded = encode(&by.call, attempt, codec, &result);
-        let not_stored = encoded.as_ref().and_then(|encoded| not_stored(&encoded.stored.result));
         let recovered = by.taken.grant.recovered;
-        by.call.observe(Outcome::Executed { attempt, recovered, not_stored });
+        by.call.observe(Outcome::Executed { attempt, recovered, not_stored: None });
         let Some(Encoded { verdict, stored }) = encoded else {
             self.undo().await;
             by.call.end(Ending::Released { attempt, retry_after: Duration::ZERO });
@@ -235,8 +235,12 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
         };
         let recorded = self.record(&by, verdict, stored.result).await;
         match recorded {
-            Ok(()) => {
-                by.call.report(Event::Completed, attempt);
+            Ok(not_stored) => {
+                by.call.observe(Outcome::Executed { attempt, recovered, not_stored });
+                // A tombstone was reported when it was made.
+                if not_stored.is_none() {
+                    by.call.report(Event::Completed, attempt);
+                }
                 result
             }
             Err(error) => {
@@ -259,12 +263,13 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
         }
     }
 
+    /// Records the result. Returns why a duplicate does not get it, if it does not.
     async fn record(
         &mut self,
         by: &TakenBy<S>,
         verdict: Verdict,
         result: StoredResult,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<NotStored>, StoreError> {
         if verdict == Verdict::Failed {
             by.call.end(Ending::Terminal);
             // A terminal error is recorded, and the writes of the body are undone.
@@ -274,7 +279,10 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
         let mut request = Complete::new(by.owner, by.taken.grant.fence, verdict, result, by.call.policy.ttl);
         let key = &by.call.key;
         let mut answer = by.call.store.record(self.connection(), key, &by.taken, &request).await;
-        if answer.as_ref().is_err_and(|error| error.kind() == StoreErrorKind::TooLarge) {
+        if let Err(error) = &answer
+            && error.kind() == StoreErrorKind::TooLarge
+        {
+            by.call.report(Event::NotStored(&NotEncoded::Refused(error.to_string())), by.taken.grant.attempt);
             request.result = StoredResult::Tombstone(Tombstone::TooLarge);
             answer = by.call.store.record(self.connection(), key, &by.taken, &request).await;
         }
@@ -287,7 +295,7 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
             S::keep((self.connection)(self.carrier), mark).await?;
             self.mark = None;
         }
-        Ok(())
+        Ok(not_stored(&request.result))
     }
 
     /// Undoes the writes of the call, and makes it impossible to commit the caller's transaction.

@@ -55,7 +55,6 @@ pub struct Builder<St> {
     problem_types: HashMap<Problem, String>,
     documentation: Option<String>,
     max_running: usize,
-    handler_timeout: Option<Duration>,
 }
 
 impl<St: Store> IdempotencyLayer<St> {
@@ -99,6 +98,7 @@ impl<St: Store> Builder<St> {
             store,
             operation: Operation::new(SCOPE)
                 .store_timeout(Duration::from_secs(5))
+                .timeout(HANDLER_TIMEOUT)
                 // This layer limits the body itself.
                 .max_result_bytes(usize::MAX),
             scope: Cow::Borrowed(SCOPE),
@@ -121,7 +121,6 @@ impl<St: Store> Builder<St> {
             problem_types: HashMap::new(),
             documentation: None,
             max_running: MAX_RUNNING,
-            handler_timeout: Some(HANDLER_TIMEOUT),
         }
     }
 
@@ -249,7 +248,7 @@ impl<St: Store> Builder<St> {
     /// that time the handler is dropped and the request is answered with 500 `handler-failed`: see
     /// [`on_crash`](Self::on_crash).
     pub fn handler_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.handler_timeout = timeout.into();
+        self.operation = self.operation.limited(timeout.into());
         self
     }
 

@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, Method, Response, StatusCode, request, response};
@@ -93,7 +92,6 @@ pub(super) struct Config<St> {
     pub(super) answers: Answers,
     pub(super) running: Running,
     pub(super) max_running: usize,
-    pub(super) handler_timeout: Option<Duration>,
 }
 
 impl<St> Config<St> {

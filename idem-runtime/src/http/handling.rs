@@ -14,7 +14,6 @@ use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use tokio::runtime::Handle;
 use tokio::task::JoinError;
-use tokio::time::timeout;
 use tracing::{Instrument as _, Span};
 
 use super::body::{Body, BoxError, Gathered, gather};
@@ -25,6 +24,7 @@ use super::recording;
 use super::report::{self, Outcome};
 use super::running::{Counted, Running};
 use crate::engine::{self, Codec, Encoded, Entered, Failure, NotDecoded, Unbound};
+use crate::error::Error;
 use idem_core::Store;
 use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
 
@@ -108,8 +108,8 @@ impl<St: Store> fmt::Debug for Run<St> {
     }
 }
 
-/// The result of a handler's task; `None` if it took too long.
-type Ended<E> = Option<Result<Served, Failure<E>>>;
+/// The result of a handler's task.
+type Ended<E> = Result<Served, Failure<E>>;
 
 /// The work of the handler's task.
 async fn work<St, F, R, E>(
@@ -125,20 +125,14 @@ where
     R::Error: Into<BoxError>,
 {
     let mut codec = Responses::new(config.clone());
-    let limit = config.handler_timeout;
     let body = pin!(Some(async move {
         Unbound(match handler.await {
             Ok(response) => Ok(serve(&config, &method, response).await),
             Err(error) => Err(error),
         })
     }));
-    let finishing = engine::finish(&mut entered, &mut codec, body);
-    let finished = match limit {
-        None => Some(finishing.await),
-        // Dropping the call counts as a crash, and the engine applies the crash policy.
-        Some(limit) => timeout(limit, finishing).await.ok(),
-    };
-    finished.map(|served| served.map(|served| served.due_after(codec.due.get())))
+    let served = engine::finish(&mut entered, &mut codec, body).await;
+    served.map(|served| served.due_after(codec.due.get()))
 }
 
 /// The response to the client after the task has ended, in the span of the request.
@@ -152,13 +146,13 @@ fn answer<St, E>(config: &Config<St>, ended: Result<Ended<E>, JoinError>) -> Res
 
 fn answer_of<St, E>(config: &Config<St>, ended: Result<Ended<E>, JoinError>) -> Result<Response<Body>, E> {
     let served = match ended {
-        Ok(Some(Ok(served))) => served,
-        Ok(Some(Err(Failure::Idem(error)))) => return Ok(config.refuse(&refusal(&error))),
-        Ok(Some(Err(Failure::Body(error)))) => {
+        Ok(Ok(served)) => served,
+        Ok(Err(Failure::Idem(Error::TimedOut { .. }))) => return Ok(config.handler_failed("took too long")),
+        Ok(Err(Failure::Idem(error))) => return Ok(config.refuse(&refusal(&error))),
+        Ok(Err(Failure::Body(error))) => {
             report::outcome(&config.scope, Outcome::Failed);
             return Err(error);
         }
-        Ok(None) => return Ok(config.handler_failed("took too long")),
         Err(ended) if ended.is_panic() => return Ok(config.handler_failed("panicked")),
         Err(_) => return Ok(config.handler_failed("was ended with the server")),
     };

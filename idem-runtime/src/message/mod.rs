@@ -60,6 +60,7 @@ const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 /// |---|---|
 /// | ran and succeeded, or was replayed | acknowledge |
 /// | has run, and its result is not stored | acknowledge |
+/// | has a value that `record_if` refused | retry, from 1 s after the first attempt to 5 min |
 /// | is in flight elsewhere, or not due | retry when it can be claimed |
 /// | failed, and was released | retry, from 1 s after the first attempt to 5 min |
 /// | failed for good (`terminal`), now or when it was recorded | reject |
@@ -155,6 +156,8 @@ impl<V> Judged<V> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     Done,
+    /// The call has a value that `record_if` refused to keep.
+    NotKept,
     /// The body failed, and the key was released.
     Failed,
     Terminal,
@@ -196,6 +199,7 @@ impl Cause {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
+            Self::NotKept => "not_kept",
             Self::Failed => "failed",
             Self::Terminal => "terminal",
             Self::Unclaimed => "unclaimed",
@@ -245,9 +249,13 @@ where
     F: Future<Output = Result<T, E>>,
 {
     let (value, outcome, ending) = observed_by(observation, call).await;
-    let cause = Cause::of(value.is_ok(), ending.as_ref());
+    let kept = !matches!(outcome, Some(Outcome::NotKept { .. }));
+    let cause =
+        if value.is_ok() && !kept { Cause::NotKept } else { Cause::of(value.is_ok(), ending.as_ref()) };
     let attempt = outcome.and_then(|outcome| outcome.attempt()).unwrap_or(tries.number);
     let disposition = match &value {
+        // Nobody would call again.
+        Ok(_) if !kept => Disposition::Retry { after: pause(attempt) },
         Ok(_) => Disposition::Acknowledge,
         Err(error) => {
             let proposed = || tries.proposed(Reason::Exhausted);

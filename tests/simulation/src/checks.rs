@@ -398,6 +398,8 @@ pub enum Saw {
     Replayed,
     /// Its body ran, and a duplicate does not get the value.
     NotStored,
+    /// `record_if` refused the value.
+    NotKept,
     Unrecorded,
     Unprotected,
     Nothing,
@@ -409,6 +411,7 @@ impl From<Option<Outcome>> for Saw {
             Some(Outcome::Executed { not_stored: None, .. }) => Self::Stored,
             Some(Outcome::Executed { .. }) => Self::NotStored,
             Some(Outcome::Replayed { .. }) => Self::Replayed,
+            Some(Outcome::NotKept { .. }) => Self::NotKept,
             Some(Outcome::Unrecorded { .. }) => Self::Unrecorded,
             Some(Outcome::Unprotected) => Self::Unprotected,
             _ => Self::Nothing,

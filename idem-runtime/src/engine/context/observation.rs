@@ -46,6 +46,13 @@ pub enum Outcome {
         /// When it was recorded, by the store's clock.
         completed_at: SystemTime,
     },
+    /// Its body ran or `recover` found a value, and `record_if` refused to keep it: the key is free, and the next call runs the
+    /// body, or asks `recover` again.
+    #[non_exhaustive]
+    NotKept {
+        /// Which attempt it was; from 1.
+        attempt: u32,
+    },
     /// Its body ran and succeeded, but its result could not be recorded: the store failed for
     /// longer than the lease, or the record was deleted. Another caller may run the body again.
     #[non_exhaustive]
@@ -71,6 +78,7 @@ impl Outcome {
         match self {
             Self::Executed { attempt, .. }
             | Self::Replayed { attempt, .. }
+            | Self::NotKept { attempt }
             | Self::Unrecorded { attempt } => Some(*attempt),
             Self::Unprotected => None,
         }

@@ -57,8 +57,8 @@ struct State {
     /// Steps that have ended and are not known to be recorded; a request for the first one may be under way.
     waiting: VecDeque<RecordedStep>,
     job: Option<Shared<Job>>,
-    /// Whether the last job failed.
-    failed: bool,
+    /// Whether `recover` found the result.
+    found: bool,
     /// The names that this run has used.
     used: HashSet<Arc<str>>,
     /// Whether `recover` must be called before the body.
@@ -127,7 +127,7 @@ impl Log {
         std::mem::take(&mut self.state().recovery_is_due)
     }
 
-    pub(super) fn decide(&self, cause: ReleaseCause) {
+    pub(crate) fn decide(&self, cause: ReleaseCause) {
         self.state().cause = Some(cause);
     }
 
@@ -145,14 +145,19 @@ impl Log {
         self.begun()?.refused.clone()
     }
 
-    /// Whether all steps that have ended are recorded. `Err` if they are not and the last request to the store failed.
-    pub(crate) fn is_settled(&self) -> Result<bool, ()> {
-        let Some(state) = self.begun() else { return Ok(true) };
-        match (state.waiting.is_empty(), state.failed) {
-            (true, _) => Ok(true),
-            (false, false) => Ok(false),
-            (false, true) => Err(()),
-        }
+    /// Whether all steps that have ended are recorded.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.begun().is_none_or(|state| state.waiting.is_empty())
+    }
+
+    /// Notes that `recover` found the result.
+    pub(super) fn find(&self) {
+        self.state().found = true;
+    }
+
+    /// Whether `recover` found the result.
+    pub(crate) fn is_found(&self) -> bool {
+        self.begun().is_some_and(|state| state.found)
     }
 
     /// How many steps will be recorded when all that have ended are.
@@ -188,7 +193,6 @@ impl Log {
             return;
         }
         state.job = None;
-        state.failed = done.is_err();
         match done {
             Ok(Done::Loaded(steps)) => {
                 state.recorded = steps.len();

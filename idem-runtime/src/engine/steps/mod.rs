@@ -44,6 +44,8 @@ pub(crate) trait Recorder: Send + Sync {
     fn is_relaxed(&self) -> bool;
     /// Whether the claim is known to be lost.
     fn is_lost(&self) -> bool;
+    /// Whether the call is over, or its claim is known to be lost.
+    fn is_over(&self) -> bool;
     /// Notes that the claim is lost, so that the body is dropped.
     fn lose(&self);
     /// Reads the steps of earlier runs. The returned job does not keep this claim alive.
@@ -224,6 +226,7 @@ impl Step {
         };
         let turn = Turn::take(recorder, current, name, input)?;
         turn.settled().await?;
+        turn.in_time()?;
         match turn.recorder.log().recorded(&turn.name) {
             None => Ok(Begun::Run(turn)),
             Some(step) if matches!((step.input, input), (Some(old), Some(new)) if old != new) => {
@@ -268,7 +271,7 @@ impl Turn {
     ) -> Result<Self, Error> {
         let fault = if recorder.is_relaxed() {
             Some(StepError::RelaxedClaim)
-        } else if current.within_step {
+        } else if current.context.is_within_step() {
             Some(StepError::Nested)
         } else if recorder.log().take_name(&name) {
             None
@@ -279,6 +282,14 @@ impl Turn {
             Some(fault) => Err(refused(&*recorder, &name, fault)),
             None => Ok(Self { recorder, current, name, input, given: false }),
         }
+    }
+
+    /// Fails if the call is over: a task that it carried has outlived it, and another run may have made this step.
+    fn in_time(&self) -> Result<(), Error> {
+        if self.recorder.is_over() {
+            return Err(Error::LeaseLost { call: self.recorder.id(), loss: Loss::Unknown });
+        }
+        Ok(())
     }
 
     /// Loads the steps of earlier runs, and records the steps that have ended.

@@ -100,7 +100,9 @@ pub(crate) async fn begin() -> Result<Option<Recovery>, Error> {
         Err(Failed::Store(source)) => {
             // `recover` was not called, so the next claimant must call it.
             recorder.log().decide(ReleaseCause::Unused);
-            Err(Error::Store { call: recorder.id(), source })
+            let error = Error::Store { call: recorder.id(), source };
+            recorder.log().refuse(&error);
+            Err(error)
         }
     }
 }
@@ -125,6 +127,7 @@ pub(crate) async fn ask<T, E>(asked: impl Future<Output = Result<Option<T>, E>>)
     match current.within_step(asked).await {
         Ok(None) => None,
         Ok(Some(value)) => {
+            recorder.log().find();
             recorder.report(Event::Found);
             Some(Ok(value))
         }

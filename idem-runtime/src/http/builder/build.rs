@@ -69,7 +69,6 @@ impl<St: Store> Builder<St> {
             answers: Answers { base: self.problem_base, types: self.problem_types, link },
             running: Running::none(),
             max_running: self.max_running,
-            handler_timeout: self.handler_timeout,
         }
     }
 }
