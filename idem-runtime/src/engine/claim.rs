@@ -149,14 +149,14 @@ async fn confirm<S: Store>(attempt: Attempt<S>, until: Instant) -> Result<Option
     Ok(if attempt.claimed().lease.is_lost() { None } else { Some(attempt) })
 }
 
-/// Renews a claim before its body starts. The claim may be lost then.
+/// Renews a claim before its body or a step starts. The claim may be lost then.
 pub(super) async fn renewed<S: Store>(claimed: &Arc<Claimed<S>>, until: Instant) -> Result<(), StoreError> {
     let mut pauses = backoff().build();
     while !claimed.clone().renew().await {
         let pause = pauses.next().unwrap_or(claimed.lease.length);
         if Instant::now() + pause >= until {
             return Err(StoreError::outcome_unknown(
-                "it did not answer when asked to renew the claim before the body starts",
+                "it did not answer when asked to renew the claim before the body or a step starts",
             ));
         }
         sleep(pause).await;

@@ -67,7 +67,7 @@ pub(super) struct Patience {
 impl Patience {
     pub(super) fn new<S: Store>(call: &Prepared<S>) -> Self {
         let process = call.process.clone();
-        let longest = process.late_recording().longest.min(call.policy.ttl);
+        let longest = process.late_recording().longest;
         Self { begin: Instant::now(), longest, pauses: late_backoff().build(), process, room: None }
     }
 
@@ -102,8 +102,7 @@ impl<S: Store> Late<S> {
             // The request stays in `waiting` during the attempt, so that `drop` reports it if the runtime is shut down.
             let Some(request) = &mut self.waiting else { return };
             let asked = claimed.complete_until(request, Instant::now).await;
-            let longest = claimed.call.process.late_recording().longest.min(claimed.call.policy.ttl);
-            let is_over = begin.elapsed() >= longest;
+            let is_over = begin.elapsed() >= claimed.call.process.late_recording().longest;
             let given_up = match asked {
                 Ok(CompleteAnswer::Done) => {
                     self.waiting = None;

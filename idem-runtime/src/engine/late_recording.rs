@@ -94,7 +94,7 @@ impl LateRecording {
         self
     }
 
-    /// How long recording of one result is retried, unless the operation's `ttl` is shorter.
+    /// How long recording of one result, or one release, is retried.
     pub const fn longest(mut self, longest: Duration) -> Self {
         self.longest = longest;
         self

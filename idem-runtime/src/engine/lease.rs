@@ -4,7 +4,7 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
@@ -139,9 +139,9 @@ impl Lease {
     /// When the call itself renews the lease: usually after a third of its length, or up to a thirty-second of the
     /// length earlier. So leases of the same length are renewed at a few common instants, and the store can take them
     /// in batches.
-    pub(super) fn renew_at(&self) -> Instant {
+    pub(super) fn renew_at(&self, process: &Process) -> Instant {
         let at = later(self.confirmed().runtime, self.renewed_after);
-        let since = at.saturating_duration_since(Instant::from_std(*EPOCH));
+        let since = at.saturating_duration_since(Instant::from_std(process.epoch()));
         let over = since.as_nanos() % (self.length / 32).as_nanos().max(1);
         at.checked_sub(Duration::from_nanos(u64::try_from(over).unwrap_or_default())).unwrap_or(at)
     }
@@ -157,9 +157,6 @@ impl Lease {
         confirmed.checked_add(self.renewed_after * 3 / 2).unwrap_or_else(|| confirmed + FAR)
     }
 }
-
-/// The instant from which the common renewal instants are counted.
-static EPOCH: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
 
 /// Upper limit of the pause after a failed renewal.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -183,7 +180,7 @@ mod tests {
         let mut moments = BTreeSet::new();
         for _ in 0..10_000 {
             let sent = Sent::now(&Process::current());
-            let at = Lease::new(length, length, sent).renew_at();
+            let at = Lease::new(length, length, sent).renew_at(&Process::current());
             let after = at - sent.runtime;
             assert!(after <= length / 3 && after > length / 3 - length / 32, "{after:?}");
             moments.insert(at);

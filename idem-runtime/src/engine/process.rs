@@ -14,7 +14,7 @@ tokio::task_local! {
     static OWN: Arc<State>;
 }
 
-static SHARED: LazyLock<State> = LazyLock::new(State::new);
+static SHARED: LazyLock<State> = LazyLock::new(|| State::new(Instant::now()));
 
 /// The process that a call belongs to: the program, or a worker of a simulation.
 #[derive(Clone)]
@@ -24,14 +24,17 @@ struct State {
     background: Background,
     late_recording: RwLock<LateRecording>,
     renewals: Renewals,
+    /// The instant from which the common instants of renewal are counted.
+    epoch: Instant,
 }
 
 impl State {
-    fn new() -> Self {
+    fn new(epoch: Instant) -> Self {
         Self {
             background: Background::default(),
             late_recording: RwLock::new(LateRecording::new()),
             renewals: Renewals::default(),
+            epoch,
         }
     }
 }
@@ -41,7 +44,7 @@ impl Process {
     /// calls, by tokio's clock, which the simulation has paused.
     #[must_use]
     pub fn simulated() -> Self {
-        Self(Some(Arc::new(State::new())))
+        Self(Some(Arc::new(State::new(tokio::time::Instant::now().into_std()))))
     }
 
     /// Runs `future` in this process. A task that it spawns is in the program's process, unless it enters this one too.
@@ -68,6 +71,10 @@ impl Process {
 
     fn state(&self) -> &State {
         self.0.as_deref().unwrap_or_else(|| &SHARED)
+    }
+
+    pub(super) fn epoch(&self) -> Instant {
+        self.state().epoch
     }
 
     pub(super) fn background(&self) -> &Background {

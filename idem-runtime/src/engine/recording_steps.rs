@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
+use super::claim::renewed;
 use super::claimed::Claimed;
 use super::report::Event;
 use super::retry::retry_until;
-use super::steps::{Done, Failed, Job, Log, Recorder};
+use super::steps::{Confirmed, Done, Failed, Job, Log, Recorder};
 use crate::error::{CallId, StoreErrorKind};
 use idem_core::Store;
 use idem_core::protocol::{
@@ -43,6 +46,14 @@ impl<S: Store> Recorder for Claimed<S> {
 
     fn is_over(&self) -> bool {
         self.lease.is_over()
+    }
+
+    fn confirm(self: Arc<Self>) -> Option<Confirmed> {
+        if self.lease.held_until() > Instant::now() {
+            return None;
+        }
+        let until = Instant::now() + self.call.policy.store_timeout;
+        Some(Box::pin(async move { renewed(&self, until).await }))
     }
 
     fn lose(&self) {

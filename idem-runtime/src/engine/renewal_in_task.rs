@@ -26,7 +26,7 @@ impl<S: Store> RenewalInTask<S> {
 
     /// Renews the lease when it is due; ready when the lease is lost.
     pub(super) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let lease = &self.claimed.lease;
+        let (lease, process) = (&self.claimed.lease, &self.claimed.call.process);
         lease.waker.register(cx.waker());
         loop {
             if lease.is_lost() {
@@ -37,18 +37,21 @@ impl<S: Store> RenewalInTask<S> {
                     return Poll::Pending;
                 };
                 self.renewal = None;
-                let next =
-                    if renewed { lease.renew_at() } else { Instant::now() + lease.pause_after_failure() };
+                let next = if renewed {
+                    lease.renew_at(process)
+                } else {
+                    Instant::now() + lease.pause_after_failure()
+                };
                 if let Some(timer) = &mut self.timer {
                     timer.as_mut().reset(next);
                 }
                 continue;
             }
-            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(lease.renew_at())));
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(lease.renew_at(process))));
             if timer.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            let due = lease.renew_at();
+            let due = lease.renew_at(process);
             if due > Instant::now() {
                 // The renewal thread has renewed the lease meanwhile.
                 timer.as_mut().reset(due);

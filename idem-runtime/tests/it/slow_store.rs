@@ -99,10 +99,10 @@ async fn what_calls_that_went_away_leave_to_be_found_out_is_bounded() {
     store.always(OperationKind::Get, Fault::FailBefore);
     let operation = operation().lease(LEASE * 10).store_timeout(Duration::from_secs(1));
     let calls =
-        (0..1_500).map(|key| operation.run(&store, format!("{key}"), || async { Ok::<_, Failure>(0) }));
+        (0..10_500).map(|key| operation.run(&store, format!("{key}"), || async { Ok::<_, Failure>(0) }));
     assert!(join_all(calls).await.iter().all(Result::is_err));
     sleep(Duration::from_secs(10)).await;
-    assert_eq!(idem::drain(Duration::ZERO).await.releases, 1_000);
+    assert_eq!(idem::drain(Duration::ZERO).await.releases, 10_000);
     store.always(OperationKind::Get, None);
     assert!(idem::drain(Duration::from_secs(5)).await.is_complete());
 }

@@ -99,7 +99,8 @@ impl World {
             loose_steps: 0,
             is_within_step: false,
             blocked: Duration::ZERO,
-            timeout: operation.timeout.map(Duration::from_millis),
+            // The function without a key has no `timeout`.
+            timeout: operation.timeout.filter(|_| started.way != Way::MissingKey).map(Duration::from_millis),
             retry_after: 0,
             was_unrecorded: false,
             reached_caller: false,
@@ -162,7 +163,7 @@ impl State {
         let earlier = self.keys[number].lives[life].runs.clone();
         self.check_held(id, number, fence, at);
         self.check_earlier(operation, id, number, life, &earlier);
-        self.check_recovered(operation, id, number, life, &earlier, context.recovered(), fence);
+        self.check_recovered(id, number, life, &earlier, context.recovered());
         let starts = u32::try_from(earlier.len()).unwrap_or(u32::MAX) + 1;
         if context.attempt() < starts {
             self.violate(
@@ -271,40 +272,26 @@ impl State {
     }
 
     /// Whether the store cannot know what the runs of this life did.
-    fn is_uncertain(
-        &self,
-        operation: &OperationPlan,
-        number: usize,
-        life: usize,
-        except: Option<u64>,
-    ) -> bool {
+    fn is_uncertain(&self, operation: &OperationPlan, number: usize, life: usize) -> bool {
         let seen = &self.keys[number].lives[life];
         let runs = seen.runs.iter().skip(seen.cleared).copied();
         let mut unsure = runs.filter(|run| {
             let loose = self.runs[*run].loose_steps > 0;
-            self.runs[*run].crashed() || loose || !self.is_settled(operation, *run)
+            self.runs[*run].crashed()
+                || self.runs[*run].was_unrecorded
+                || loose
+                || !self.is_settled(operation, *run)
         });
         let Some(since) = Instant::now().checked_sub(grace(operation)) else { return true };
-        let mut unused = self.keys[number].grants.iter().filter(|(fence, granted)| {
+        let mut unused = self.keys[number].grants.values().filter(|granted| {
             granted.life == life
                 && granted.started.is_none()
-                && Some(**fence) != except
                 && (granted.is_late || granted.at >= since || !self.is_calm(granted.process, since))
         });
         seen.is_doubted_by_recover || unsure.next().is_some() || unused.next().is_some()
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one check of one start")]
-    fn check_recovered(
-        &mut self,
-        operation: &OperationPlan,
-        id: RunId,
-        number: usize,
-        life: usize,
-        earlier: &[RunId],
-        recovered: bool,
-        fence: u64,
-    ) {
+    fn check_recovered(&mut self, id: RunId, number: usize, life: usize, earlier: &[RunId], recovered: bool) {
         let cleared = self.keys[number].lives[life].cleared;
         let last = earlier.iter().skip(cleared).last().copied();
         if let Some(last) = last
@@ -313,14 +300,25 @@ impl State {
         {
             self.violate(RECOVERED, format!("run {last} did not end, and run {id} is not recovered"));
         }
-        if recovered && cleared == 0 && !self.is_uncertain(operation, number, life, Some(fence)) {
-            self.violate(NOT_RECOVERED, format!("run {id} is recovered"));
-        }
     }
 
-    /// A claim was granted: the call before it must not have held its lease.
-    pub fn check_grant(&mut self, number: usize, before: Option<&Record>, record: &Record) {
-        let Some(before) = before.filter(|before| before.state == RecordState::InFlight) else { return };
+    /// A claim was granted: there must be a reason why it is recovered, and the call before it must not have held its lease.
+    pub fn check_grant(
+        &mut self,
+        operation: &OperationPlan,
+        number: usize,
+        before: Option<&Record>,
+        record: &Record,
+    ) {
+        let Some(before) = before else { return };
+        let life = self.keys[number].lives.len() - 1;
+        let is_inherited = before.recovered || before.state == RecordState::InDoubt;
+        if record.recovered && !is_inherited && !self.is_uncertain(operation, number, life) {
+            self.violate(NOT_RECOVERED, format!("a grant of key {number} is recovered"));
+        }
+        if before.state != RecordState::InFlight {
+            return;
+        }
         let Some(run) = self.keys[number].grants.get(&before.fence.get()).and_then(|granted| granted.started)
         else {
             return;
@@ -346,10 +344,18 @@ impl State {
         if !matches!(answer, ClaimAnswer::InDoubt) || request.on_crash != OnCrash::InDoubt {
             return;
         }
-        let is_now =
-            self.keys[number].record.as_ref().is_some_and(|record| record.state == RecordState::InDoubt);
-        let Some(life) = self.keys[number].lives.len().checked_sub(1).filter(|_| is_now) else { return };
-        if !self.is_uncertain(plan, number, life, None) {
+        self.check_doubt(plan, number);
+    }
+
+    /// A doubt whose owner could still tell what happened must be about something.
+    fn check_doubt(&mut self, plan: &OperationPlan, number: usize) {
+        let key = &self.keys[number];
+        let Some(record) = key.record.as_ref().filter(|record| record.state == RecordState::InDoubt) else {
+            return;
+        };
+        let Some(life) = key.lives.len().checked_sub(1) else { return };
+        // Given back unused, a doubt has a fence that nobody was granted: nobody can settle it but the next call.
+        if key.grants.contains_key(&record.fence.get()) && !self.is_uncertain(plan, number, life) {
             self.violate(NO_DOUBT, format!("key {number} is in doubt"));
         }
     }
@@ -484,6 +490,7 @@ impl State {
             Error::InFlight { .. } | Error::InDoubt { .. } | Error::NotDue { .. } => {
                 if let Error::NotDue { retry_after, .. } = error
                     && *retry_after > idem_core::defaults::LONGEST
+                    && self.jumped.is_none()
                 {
                     self.violate(BOUNDED, format!("key {}", caller.number));
                 }
@@ -535,7 +542,8 @@ impl State {
     pub fn acknowledged_message(&mut self, number: usize, run: RunId) {
         let Some(life) = self.runs.get(run).and_then(|run| run.life) else { return };
         let is_recorded = self.keys[number].lives[life].recorded.is_some();
-        let could_not = !self.is_calm(self.runs[run].process, self.runs[run].began);
+        let could_not = self.keys[number].lives[life].operator
+            || !self.is_calm(self.runs[run].process, self.runs[run].began);
         if !is_recorded && !could_not {
             self.violate(ACKNOWLEDGED, format!("the message of run {run}"));
         }
@@ -587,7 +595,8 @@ impl State {
         }
         let run = &self.runs[id];
         let Some(life) = run.life else { return };
-        if self.keys[run.key].lives[life].steps.get(name).is_some_and(|step| step.acknowledged) {
+        let steps = &self.keys[run.key].lives[life].steps;
+        if self.jumped.is_none() && steps.get(name).is_some_and(|step| step.acknowledged) {
             self.violate(STEP, format!("step {name} in run {id}"));
         }
     }
@@ -632,15 +641,12 @@ impl State {
         for number in 0..self.keys.len() {
             let record = self.keys[number].record.clone().filter(|record| protocol::is_live(record, now));
             let Some(record) = record else { continue };
-            let Some(life) = self.keys[number].lives.len().checked_sub(1) else { continue };
             let owner = self.keys[number].grants.get(&record.fence.get()).and_then(|granted| granted.started);
             let runs = owner.is_some_and(|run| self.runs[run].ended.is_none());
             if record.state == RecordState::InFlight && !runs && record.lease_until > now {
                 self.violate(FREE, format!("key {number} is held by nobody"));
             }
-            if record.state == RecordState::InDoubt && !self.is_uncertain(&plan[number], number, life, None) {
-                self.violate(NO_DOUBT, format!("key {number} is in doubt"));
-            }
+            self.check_doubt(&plan[number], number);
         }
     }
 }

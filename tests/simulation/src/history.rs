@@ -18,7 +18,7 @@ use crate::checks::{FREE, OPERATOR, run_of};
 use crate::network::SimStore;
 use crate::note;
 use crate::plan::{CallPlan, EventPlan, FaultPlan, Plan, Resolve, Script, Way, What};
-use crate::world::{ProcessId, ProcessState, Violation, World};
+use crate::world::{Ended, ProcessId, ProcessState, Run, Violation, World};
 
 /// What a history came to.
 pub struct Report {
@@ -145,10 +145,15 @@ async fn start(world: &World, worker: usize) -> ProcessId {
     let hook = LateRecording::new().on_unrecorded(move |unrecorded| {
         let mut state = seen.lock();
         let run = run_of(&unrecorded.result);
-        // A tombstone names no run: it is one of the attempts of its key.
+        // A tombstone names no run: it is of one whose value cannot be stored.
         let number = unrecorded.call.operation().trim_start_matches("operation").parse().unwrap_or(0);
-        let runs = state.runs.iter().enumerate().filter(|(_, run)| run.key == number);
-        let run = run.or_else(|| runs.map(|(id, _)| id).last());
+        let is_it = |run: &Run| {
+            run.key == number
+                && run.process == id
+                && !run.was_unrecorded
+                && matches!(run.ended, Some((_, Ended::Unstorable)))
+        };
+        let run = run.or_else(|| state.runs.iter().position(is_it));
         if let Some(run) = run.filter(|run| *run < state.runs.len()) {
             note!(state, "process {id}: the hook gets the result of run {run}");
             state.runs[run].was_unrecorded = true;

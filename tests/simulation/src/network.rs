@@ -284,7 +284,8 @@ impl State {
         if before.is_none() {
             self.keys[number].lives.push(Life::default());
         }
-        self.check_grant(number, before, record);
+        let plan = self.plan.clone();
+        self.check_grant(&plan.operations[number], number, before, record);
         let key = &mut self.keys[number];
         let life = key.lives.len() - 1;
         let granted = Granted { life, process, started: None, is_late: self.is_late, at: Instant::now() };

@@ -35,6 +35,7 @@ pub struct World {
 }
 
 pub struct State {
+    pub plan: Arc<Plan>,
     pub keys: Vec<KeyState>,
     pub processes: Vec<ProcessState>,
     /// The process of each worker that runs now.
@@ -196,7 +197,9 @@ impl World {
     pub fn new(plan: Plan, with_history: bool) -> Self {
         let keys = (0..plan.operations.len()).map(record_key).collect();
         let start = Instant::now();
+        let plan = Arc::new(plan);
         let state = State {
+            plan: plan.clone(),
             keys: plan.operations.iter().map(|_| KeyState::default()).collect(),
             processes: Vec::new(),
             running: vec![None; plan.workers],
@@ -216,7 +219,7 @@ impl World {
             history: with_history.then(String::new),
             started: start,
         };
-        Self { state: Arc::new(Mutex::new(state)), plan: Arc::new(plan), keys, start }
+        Self { state: Arc::new(Mutex::new(state)), plan, keys, start }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {

@@ -10,6 +10,7 @@ mod unrecorded;
 
 use std::fmt;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -19,7 +20,7 @@ use serde::de::DeserializeOwned;
 use super::codec::{Stored, from_bytes, to_stored};
 use super::context::Current;
 use super::report::Event;
-use crate::error::{CallId, Error, Loss, StepError};
+use crate::error::{CallId, Error, Loss, StepError, StoreError};
 use crate::fingerprint::{FingerprintError, fingerprint};
 use idem_core::protocol::{Fingerprint, Grant, RecordedStep, StoredResult};
 
@@ -27,6 +28,9 @@ pub(crate) use log::{Done, Failed, Job, Log, settle};
 pub use name::{MAX_STEP_NAME_BYTES, StepName};
 pub use recovery::Recovery;
 pub(crate) use recovery::{ask, begin as begin_recovery, past_the_limit};
+
+/// A claim that is being confirmed. It fails if the store does not answer in time.
+pub(crate) type Confirmed = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
 /// The claim that steps are recorded under, without the type of its store.
 pub(crate) trait Recorder: Send + Sync {
@@ -46,6 +50,8 @@ pub(crate) trait Recorder: Send + Sync {
     fn is_lost(&self) -> bool;
     /// Whether the call is over, or its claim is known to be lost.
     fn is_over(&self) -> bool;
+    /// Renews the claim, or finds out that it is lost; `None` if it is certainly held.
+    fn confirm(self: Arc<Self>) -> Option<Confirmed>;
     /// Notes that the claim is lost, so that the body is dropped.
     fn lose(&self);
     /// Reads the steps of earlier runs. The returned job does not keep this claim alive.
@@ -226,7 +232,7 @@ impl Step {
         };
         let turn = Turn::take(recorder, current, name, input)?;
         turn.settled().await?;
-        turn.in_time()?;
+        turn.held().await?;
         match turn.recorder.log().recorded(&turn.name) {
             None => Ok(Begun::Run(turn)),
             Some(step) if matches!((step.input, input), (Some(old), Some(new)) if old != new) => {
@@ -284,8 +290,15 @@ impl Turn {
         }
     }
 
-    /// Fails if the call is over: a task that it carried has outlived it, and another run may have made this step.
-    fn in_time(&self) -> Result<(), Error> {
+    /// Returns when the closure may run: the call is not over, and its claim is certainly held. Otherwise another run may have made
+    /// this step: a task that the call carried has outlived it, or its worker stood still, or could not reach the store.
+    async fn held(&self) -> Result<(), Error> {
+        if let Some(confirmed) = self.recorder.clone().confirm() {
+            confirmed.await.map_err(|error| failed(&*self.recorder, &self.name, StepError::Store(error)))?;
+        }
+        if self.recorder.is_lost() {
+            return Err(lost(&*self.recorder).await);
+        }
         if self.recorder.is_over() {
             return Err(Error::LeaseLost { call: self.recorder.id(), loss: Loss::Unknown });
         }
