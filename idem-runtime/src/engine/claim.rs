@@ -204,6 +204,11 @@ impl<S: Store> Asking<S> {
                         Err(error) => return Err(Unanswered { error, open: false }),
                     }
                 }
+                // The doubt may be about this claim: granted, its answer lost, its lease over. Then no body began, and it is
+                // given back.
+                Ok(ClaimAnswer::InDoubt) if let Some(again) = again.take() => {
+                    return Err(Unanswered { error: again.first, open: true });
+                }
                 Ok(answer) => return Ok(Asked::NotGranted(answer)),
                 Err(error) if error.is_outcome_unknown() => {
                     let again = again.get_or_insert_with(|| Again::after(error));

@@ -328,6 +328,7 @@ impl crate::world::State {
                 life.cleared = life.runs.len();
                 life.found = false;
                 life.is_doubted_by_recover = false;
+                life.is_unsure = false;
             }
             Ok(Some(_)) => life.found = true,
             Err(_) => life.is_doubted_by_recover = true,

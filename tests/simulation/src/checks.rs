@@ -288,7 +288,7 @@ impl State {
                 && granted.started.is_none()
                 && (granted.is_late || granted.at >= since || !self.is_calm(granted.process, since))
         });
-        seen.is_doubted_by_recover || unsure.next().is_some() || unused.next().is_some()
+        seen.is_unsure || seen.is_doubted_by_recover || unsure.next().is_some() || unused.next().is_some()
     }
 
     fn check_recovered(&mut self, id: RunId, number: usize, life: usize, earlier: &[RunId], recovered: bool) {
@@ -316,6 +316,8 @@ impl State {
         if record.recovered && !is_inherited && !self.is_uncertain(operation, number, life) {
             self.violate(NOT_RECOVERED, format!("a grant of key {number} is recovered"));
         }
+        // A call took over from what nobody could know of. That stays so until somebody finds out.
+        self.keys[number].lives[life].is_unsure |= record.recovered;
         if before.state != RecordState::InFlight {
             return;
         }

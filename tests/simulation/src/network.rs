@@ -262,6 +262,7 @@ impl State {
                 life.cleared = life.runs.len();
                 life.found = false;
                 life.is_doubted_by_recover = false;
+                life.is_unsure = false;
                 life.operator = true;
                 if let Some(result) = &record.result {
                     life.recorded.get_or_insert((

@@ -98,6 +98,8 @@ pub struct Life {
     /// `recover` found a result, and nobody has said otherwise since.
     pub found: bool,
     pub is_doubted_by_recover: bool,
+    /// A call took over, and nobody has found out since what happened before.
+    pub is_unsure: bool,
     /// An operator has decided about it.
     pub operator: bool,
 }
