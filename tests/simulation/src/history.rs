@@ -1,5 +1,6 @@
 //! One history: a plan is carried out, then everything works again, and the end is checked.
 
+use std::cell::Cell;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -41,6 +42,7 @@ pub fn run(plan: Plan, with_history: bool) -> Report {
         .start_paused(true)
         .build()
         .expect("a runtime");
+    IN_HISTORY.set(true);
     let report = runtime.block_on(async {
         let world = World::new(plan, with_history);
         live(&world).await;
@@ -56,7 +58,12 @@ pub fn run(plan: Plan, with_history: bool) -> Report {
         }
     });
     drop(runtime);
+    IN_HISTORY.set(false);
     report
+}
+
+thread_local! {
+    static IN_HISTORY: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Ends the program where the simulation itself panics, because tokio would hide that. A body panics without this hook.
@@ -66,7 +73,9 @@ fn stop_at_own_faults() {
         let shown = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             shown(panic);
-            std::process::abort();
+            if IN_HISTORY.get() {
+                std::process::abort();
+            }
         }));
     });
 }

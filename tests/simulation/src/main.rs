@@ -29,9 +29,9 @@ struct Args {
     /// The first seed; a random one unless set.
     #[arg(long)]
     first: Option<u64>,
-    /// How many threads run histories.
-    #[arg(long, default_value_t = 1)]
-    jobs: u64,
+    /// How many threads run histories; one for each core unless set.
+    #[arg(long)]
+    jobs: Option<usize>,
     /// Looks only for sentences that contain this text.
     #[arg(long)]
     about: Option<String>,
@@ -132,6 +132,10 @@ fn shown(history: &str, sentence: &str) -> String {
     shown
 }
 
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, Into::into)
+}
+
 fn search(args: &Args) -> ExitCode {
     let first = args.first.unwrap_or_else(|| fastrand::u64(..) >> 16);
     let (totals, stop, next) = (Totals::default(), AtomicBool::new(false), AtomicU64::new(first));
@@ -140,7 +144,7 @@ fn search(args: &Args) -> ExitCode {
     let last = args.seeds.map(|seeds| first + seeds);
     println!("seeds from {first}");
     std::thread::scope(|scope| {
-        for _ in 0..args.jobs {
+        for _ in 0..args.jobs.unwrap_or_else(cores) {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
