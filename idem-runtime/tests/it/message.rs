@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use idem_runtime::message::{Disposition, Reason, settle};
+use idem_runtime::message::{Disposition, Reason, settle, settle_with};
 use idem_runtime::protocol::{Claim, Owner};
 use idem_runtime::{Error, KeyBuilder, MemoryStore, OnCrash, Operation, RecordKey, Scope, Store};
 use idem_testing::{Fault, FaultStore, OperationKind};
@@ -217,4 +217,30 @@ async fn a_call_that_is_observed_inside_tells_as_much_outside() {
     let settled = idem_runtime::observe(Box::pin(settle(observed))).await;
     assert_eq!(reason(settled.value.disposition), Reason::Terminal);
     assert_eq!(settled.outcome.and_then(|outcome| outcome.attempt()), Some(1));
+}
+
+#[tokio::test]
+async fn a_value_that_record_if_refuses_is_retried_because_nobody_else_would_call_again() {
+    let store = MemoryStore::new();
+    let operation = operation().record_if(|value: &u8| *value > 1);
+    let mut dispositions = Vec::new();
+    for value in [1, 2] {
+        let settled = settle(operation.run(&store, "42", || async move { Ok::<_, Failure>(value) })).await;
+        assert_eq!(settled.value.unwrap(), value);
+        dispositions.push(settled.disposition);
+    }
+    assert!(retry(dispositions[0]) >= Duration::from_secs(1));
+    assert_eq!(dispositions[1], Disposition::Acknowledge);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_cannot_be_read_before_recover_holds_the_message() {
+    let store = FaultStore::new(MemoryStore::new());
+    crashed(&store, OnCrash::Rerun).await;
+    sleep(LEASE * 2).await;
+    store.always(OperationKind::Get, Fault::FailBefore);
+    let operation = operation().recover(|_| async { Ok(None) });
+    let call = operation.run(&store, "a", || async { Ok::<u8, Failure>(1) });
+    let settled = settle_with(call, |_, _, _| panic!("no body failed")).await;
+    assert_eq!(retry(settled.disposition), Duration::from_secs(1));
 }

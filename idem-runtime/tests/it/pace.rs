@@ -6,7 +6,8 @@ use std::time::Duration;
 use futures_util::future::join;
 use idem::protocol::State;
 use idem::{Error, MemoryStore, OnCrash, Operation, Store as _};
-use tokio::time::{Instant, advance, sleep};
+use idem_testing::FaultStore;
+use tokio::time::{Instant, advance, sleep, timeout};
 
 use crate::events::Events;
 use crate::support::{Failure, LEASE, Runs, operation, record_key};
@@ -39,6 +40,36 @@ async fn a_body_that_hangs_is_dropped_after_its_timeout_and_the_next_run_is_told
     assert_eq!(next.await.unwrap(), 2);
 }
 
+/// In real time: the paused clock stands still while a task is ready. Such a body uses up its task's budget at each poll, and tokio's
+/// timers are pending without a budget.
+#[tokio::test]
+async fn a_body_that_is_always_ready_ends_at_its_timeout() {
+    async fn busy() -> Result<usize, Failure> {
+        loop {
+            tokio::task::consume_budget().await;
+        }
+    }
+    let (store, down) = (FaultStore::new(MemoryStore::new()), FaultStore::new(MemoryStore::new()));
+    down.down(true);
+    for store in [store, down] {
+        let operation = operation().fail_open().timeout(Duration::from_millis(50));
+        let call = operation.run(&store, "k", busy);
+        assert_eq!(
+            timeout(Duration::from_secs(20), call).await.expect("it ends").unwrap_err().kind(),
+            "timed_out"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_runs_unprotected_has_its_timeout_too() {
+    let store = FaultStore::new(MemoryStore::new());
+    store.down(true);
+    let body = || std::future::pending::<Result<usize, Failure>>();
+    let call = operation().fail_open().timeout(LIMIT).run(&store, "k", body);
+    assert_eq!(timeout(LIMIT * 2, call).await.expect("it ends").unwrap_err().kind(), "timed_out");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_timeout_under_in_doubt_is_a_doubt() {
     let store = MemoryStore::new();
@@ -59,6 +90,7 @@ async fn a_body_within_its_timeout_is_left_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_key_is_not_due_before_its_time_and_each_time_is_longer() {
+    let (events, _guard) = Events::start();
     let (store, runs) = (MemoryStore::new(), Runs::default());
     let operation = operation().retry_after(Duration::from_secs(10)..Duration::from_secs(60));
     let call = || {
@@ -79,6 +111,7 @@ async fn a_failed_key_is_not_due_before_its_time_and_each_time_is_longer() {
         assert_eq!(runs.count(), attempt);
         advance(*retry_after).await;
     }
+    assert_eq!(events.names().iter().filter(|name| *name == "not_due").count(), 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,8 +165,9 @@ async fn a_context_carries_the_call_into_a_task_and_no_further_than_its_end() {
     assert_eq!(operation().run(&store, "k", body).await.unwrap(), 1, "the step was recorded");
     assert_eq!(runs.count(), 1);
     let context = late.lock().unwrap().take().unwrap();
-    let step = context.scope(idem::step("late", || async { Ok::<_, Failure>(()) })).await;
+    let step = context.scope(idem::step("late", || async { Ok::<_, Failure>(runs.run()) })).await;
     assert_eq!(step.unwrap_err().kind(), "lease_lost");
+    assert_eq!(runs.count(), 1, "a step of a call that is over does not run");
 }
 
 #[tokio::test(start_paused = true)]

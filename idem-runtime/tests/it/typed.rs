@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use idem::protocol::{State, StoredResult};
-use idem::{Error, MemoryStore, OnCrash, Operation, Recovery, Store as _, TypedOperation};
+use idem::{Error, MemoryStore, OnCrash, Operation, Outcome, Recovery, Store as _, TypedOperation};
 use serde::{Deserialize, Serialize};
 use tokio::time::{advance, sleep, timeout};
 
@@ -38,7 +38,10 @@ async fn a_value_that_is_not_to_be_kept_is_returned_and_the_key_released() {
     let operation = operation().retry_after(SECOND).record_if(|number: &usize| number.is_multiple_of(2));
     for number in [1, 2, 2] {
         let call = operation.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) });
-        assert_eq!(call.await.unwrap(), number);
+        let observed = idem::observe(call).await;
+        assert_eq!(observed.value.unwrap(), number);
+        let is_kept = !matches!(observed.outcome, Some(Outcome::NotKept { .. }));
+        assert_eq!(is_kept, number.is_multiple_of(2), "{:?}", observed.outcome);
     }
 }
 
