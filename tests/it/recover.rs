@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use idem::protocol::{Resolution, State};
-use idem::testing::{Fault, FaultStore, OperationKind};
 use idem::{MemoryStore, OnCrash, Outcome, Recovery, Store, idempotent, observe};
 use support::{Failure, LEASE, Runs, crashed_worker, operation, record_key};
 use tokio::sync::Notify;
@@ -24,11 +23,10 @@ enum Answer {
     Found,
     Nothing,
     Unknown,
-    Panics,
     Hangs,
 }
 
-use Answer::{Found, Hangs, Nothing, Panics, Unknown};
+use Answer::{Found, Hangs, Nothing, Unknown};
 
 async fn answered(answer: Answer, asked: &Runs) -> Result<Option<usize>, Failure> {
     asked.run();
@@ -36,7 +34,6 @@ async fn answered(answer: Answer, asked: &Runs) -> Result<Option<usize>, Failure
         Found => Ok(Some(70)),
         Nothing => Ok(None),
         Unknown => Err(Failure::Transient),
-        Panics => panic!("recover has a bug"),
         Hangs => std::future::pending().await,
     }
 }
@@ -142,45 +139,6 @@ async fn under_in_doubt_it_settles_the_doubt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recover_that_panics_or_is_dropped_is_asked_again() {
-    for on_crash in [OnCrash::Rerun, OnCrash::InDoubt] {
-        for answer in [Panics, Hangs] {
-            let store = crashed(on_crash).await;
-            let stage = Stage { on_crash, ..Stage::default() };
-            let call = std::panic::AssertUnwindSafe(stage.call(&store, answer));
-            let call = futures_util::FutureExt::catch_unwind(call);
-            let ended = timeout(Duration::from_secs(1), call).await;
-            assert!(!matches!(ended, Ok(Ok(_))), "it gave a result");
-            let expected = match on_crash {
-                OnCrash::Rerun => State::Released,
-                _ => State::InDoubt,
-            };
-            assert_eq!(state(&store).await, Some(expected));
-            advance(Duration::from_millis(1)).await;
-            assert_eq!(stage.call(&store, Found).await.unwrap(), 70);
-            assert_eq!(stage.counts(), (2, 0));
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_body_that_panics_or_whose_caller_goes_away_is_asked_about_as_a_crash_is() {
-    for on_crash in [OnCrash::Rerun, OnCrash::InDoubt] {
-        let (store, stage) = (MemoryStore::new(), Stage { on_crash, ..Stage::default() });
-        let asked = &stage.asked;
-        let operation = operation().on_crash(on_crash).recover(|_: Recovery| answered(Nothing, asked));
-        let call = operation.run(&store, "k", || async {
-            stage.runs.run();
-            std::future::pending::<Result<usize, Failure>>().await
-        });
-        assert!(timeout(Duration::from_secs(1), call).await.is_err());
-        advance(Duration::from_millis(1)).await;
-        assert_eq!(stage.call(&store, Nothing).await.unwrap(), 2);
-        assert_eq!(stage.counts(), (1, 2));
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_recover_that_never_answers_is_asked_past_the_limit_too_and_no_body_runs() {
     let (store, asked) = (crashed(OnCrash::Rerun).await, Runs::default());
     let operation = operation().max_attempts(3).recover(|_: Recovery| answered(Hangs, &asked));
@@ -192,21 +150,6 @@ async fn a_recover_that_never_answers_is_asked_past_the_limit_too_and_no_body_ru
         advance(Duration::from_millis(1)).await;
     }
     assert_eq!((kinds, asked.count()), (vec!["dropped"; 3], 3));
-}
-
-#[tokio::test(start_paused = true)]
-async fn where_the_steps_cannot_be_read_nothing_is_asked_and_the_next_call_asks() {
-    for on_crash in [OnCrash::Rerun, OnCrash::InDoubt] {
-        let store = FaultStore::new(crashed(on_crash).await);
-        let stage = Stage { on_crash, ..Stage::default() };
-        store.always(OperationKind::Get, Fault::FailBefore);
-        assert_eq!(stage.call(&store, Found).await.unwrap_err().kind(), "store");
-        store.always(OperationKind::Get, None);
-        assert_eq!(stage.counts(), (0, 0));
-        let record = store.get(&record_key("k")).await.unwrap().unwrap();
-        assert_eq!(record.attempt, 1, "an attempt that asked nothing does not count");
-        assert_eq!(stage.call(&store, Found).await.unwrap(), 70);
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,13 +14,13 @@ use super::background::Work;
 use super::call::Prepared;
 use super::codec::NotEncoded;
 use super::context::{Context, Details};
-use super::late::Patience;
 use super::lease::{Lease, Sent};
+use super::patience::Patience;
 use super::process::Process;
 use super::renewal_thread::RenewableLease;
 use super::report::{Event, Stopwatch};
 use super::retry::{LEAST_TIMEOUT, backoff, retry_until, unanswered, within};
-use super::steps::{Failed, Log, Recorder, settle};
+use super::steps::{Log, Recorder, settle};
 use super::waiters::{StoreIdentity, Waiters};
 use crate::error::{NotStored, StoreError, StoreErrorKind};
 use idem_core::RecordKey;
@@ -140,8 +140,18 @@ impl<S: Store> Claimed<S> {
         }
     }
 
-    pub(super) async fn release(&self, GiveUp { cause, retry_after }: GiveUp) -> Result<(), StoreError> {
-        let cause = if cause == ReleaseCause::Unused { cause } else { self.with_its_steps(cause).await? };
+    /// Releases the claim once.
+    pub(super) async fn release(&self, how: GiveUp) -> Result<(), StoreError> {
+        self.try_to_release(how, false).await
+    }
+
+    async fn try_to_release(
+        &self,
+        GiveUp { cause, retry_after }: GiveUp,
+        again: bool,
+    ) -> Result<(), StoreError> {
+        let cause =
+            if cause == ReleaseCause::Unused { cause } else { self.with_its_steps(cause, again).await };
         let mut request = Release::new(self.owner, self.grant.fence, cause);
         if cause == ReleaseCause::Failed {
             request = request.with_retry_after(retry_after.min(LONGEST));
@@ -159,18 +169,15 @@ impl<S: Store> Claimed<S> {
         Ok(())
     }
 
-    /// Records the steps that have ended, so that they do not run again. Where that cannot be, the store does not know all that the
-    /// body did, so a failed body counts as abandoned.
-    async fn with_its_steps(&self, cause: ReleaseCause) -> Result<ReleaseCause, StoreError> {
-        if self.log.is_settled() {
-            return Ok(cause);
-        }
-        match settle(self).await {
-            Ok(()) => Ok(cause),
-            Err(Failed::Store(error)) if error.is_transient() && cause == ReleaseCause::Failed => Err(error),
-            Err(_) if cause == ReleaseCause::Failed => Ok(ReleaseCause::Abandoned),
-            Err(_) => Ok(cause),
-        }
+    /// Records the steps that have ended, so that they do not run again. If that fails, the store does not know all that the
+    /// body did, so a failed body counts as abandoned. `again` if a failure to record them counts for nothing, because it was long ago.
+    async fn with_its_steps(&self, cause: ReleaseCause, again: bool) -> ReleaseCause {
+        let recorded = match self.log.is_settled() {
+            Ok(true) => true,
+            Err(()) if !again => false,
+            Ok(false) | Err(()) => settle(self).await.is_ok(),
+        };
+        if cause == ReleaseCause::Failed && !recorded { ReleaseCause::Abandoned } else { cause }
     }
 
     /// Releases the claim, and retries: until the lease has ended by itself, if that says the same, and otherwise for as long as
@@ -178,7 +185,7 @@ impl<S: Store> Claimed<S> {
     async fn release_to_the_end(self: Arc<Self>, how: GiveUp) {
         let mut pauses = backoff().build();
         let mut patience = Patience::new(&self.call);
-        while let Err(error) = self.release(how).await {
+        while let Err(error) = self.try_to_release(how, true).await {
             let left = self.lease.held_until().saturating_duration_since(Instant::now());
             let goes_on = if !left.is_zero() && error.is_transient() {
                 sleep(pauses.next().unwrap_or(LEAST_TIMEOUT).min(left)).await;

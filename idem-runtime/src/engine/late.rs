@@ -1,28 +1,22 @@
-//! Recording a result, or a release, after its caller has gone on, as long as no other call has taken over.
+//! Recording a result after its caller has the value or has gone away, as long as no other call has taken over.
 //!
-//! Owns how long that continues. Completions and releases also count after their lease, so an outage that is longer than a lease
-//! makes no second run, no doubt and no `recovered()` of its own.
+//! Owns how long that continues. A completion also counts after its lease, so the body need not run again after an
+//! outage that is longer than a lease.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBackoff};
+use backon::BackoffBuilder;
 use tokio::time::{Instant, sleep};
 
-use super::background::{LateRoom, ReleaseRoom};
-use super::call::Prepared;
+use super::background::LateRoom;
 use super::claimed::Claimed;
 use super::late_recording::Unrecorded;
-use super::process::Process;
 use super::report::Event;
-use super::retry::late_backoff;
+use super::retry::{LONGEST_PAUSE, late_backoff};
 use super::steps::Recorder as _;
 use crate::error::StoreError;
 use idem_core::Store;
 use idem_core::protocol::{Complete, CompleteAnswer, StoredResult};
-
-/// The pause if the backoff ends. It has no limit of tries, so it does not.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 impl<S: Store> Claimed<S> {
     /// Continues to record a result after `error`, if a retry may help and the limits allow it. Gives the result up
@@ -52,35 +46,6 @@ impl<S: Store> Claimed<S> {
             ttl: request.ttl,
             error: error.cloned(),
         });
-    }
-}
-
-/// How long a release waits for its store, and how often it is tried.
-pub(super) struct Patience {
-    begin: Instant,
-    longest: Duration,
-    pauses: ExponentialBackoff,
-    process: Process,
-    room: Option<ReleaseRoom>,
-}
-
-impl Patience {
-    pub(super) fn new<S: Store>(call: &Prepared<S>) -> Self {
-        let process = call.process.clone();
-        let longest = process.late_recording().longest;
-        Self { begin: Instant::now(), longest, pauses: late_backoff().build(), process, room: None }
-    }
-
-    /// Waits until the next try after this error. Returns whether there is one.
-    pub(super) async fn wait_after(&mut self, error: &StoreError) -> bool {
-        if self.room.is_none() {
-            self.room = ReleaseRoom::take(&self.process);
-        }
-        if self.room.is_none() || !error.is_transient() || self.begin.elapsed() >= self.longest {
-            return false;
-        }
-        sleep(self.pauses.next().unwrap_or(LONGEST_PAUSE)).await;
-        true
     }
 }
 

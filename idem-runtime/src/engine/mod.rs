@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `call`, `operation`, `typed`, `retry_after`, `site` | what is checked before the store is asked |
 //! | `claim`, `waiters` | claiming the key, and waiting for the call in flight |
-//! | `attempt`, `claimed`, `late`, `late_recording`, `background` | one granted claim, to its end: recorded, released or abandoned, also after its caller has gone |
+//! | `attempt`, `claimed`, `late`, `late_recording`, `patience`, `background` | one granted claim, to its end: recorded, released or abandoned, also after its caller has gone |
 //! | `body_permit` | a claim whose body must wait for the other bodies of a consumer |
 //! | `lease`, `renewal_in_task`, `renewal_thread` | the lease, which the caller's task renews, and one thread if that task is blocked |
 //! | `process` | what is kept for all calls of a process |
@@ -36,6 +36,7 @@ mod late;
 mod late_recording;
 mod lease;
 mod operation;
+mod patience;
 mod process;
 mod recording_steps;
 mod recovering;

@@ -14,6 +14,9 @@ use crate::error::{StoreError, StoreErrorKind};
 /// The minimum time in which a store may answer, however little time is left.
 pub(super) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The pause if a backoff ends. It has no limit of tries, so it does not.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
 /// The pauses between two tries: doubling from 10 ms to 250 ms, plus up to the same again at random.
 pub(super) fn backoff() -> ExponentialBuilder {
     ExponentialBuilder::new()

@@ -76,23 +76,6 @@ async fn a_lease_cut_short_by_a_deadline_ends_at_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_was_never_applied_leaves_nothing_behind() {
-    let (store, runs) = (FaultStore::new(MemoryStore::new()), Runs::default());
-    store.next(OperationKind::Claim, Fault::HangBefore);
-    let call =
-        |argument: u8| {
-            let runs = &runs;
-            operation()
-                .fingerprint(&argument)
-                .run(&store, "k", move || async move { Ok::<_, Failure>(runs.run()) })
-        };
-    assert_eq!(call(1).await.unwrap_err().kind(), "store");
-    sleep(Duration::from_secs(25)).await;
-    assert!(store.inner().is_empty(), "finding out is not claiming");
-    assert_eq!(call(2).await.unwrap(), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn what_calls_that_went_away_leave_to_be_found_out_is_bounded() {
     let store = FaultStore::new(MemoryStore::new());
     store.always(OperationKind::Claim, Fault::FailAfter);

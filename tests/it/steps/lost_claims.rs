@@ -7,7 +7,7 @@ use idem::protocol::{RecordStep, RecordStepAnswer, RecordedStep, State, StoredRe
 use idem::{MemoryStore, OnCrash, Store};
 use tokio::sync::Notify;
 
-use super::{counted, recorded, state};
+use super::{recorded, state};
 use crate::support::{Failure, Runs, crashed_worker, operation, record_key};
 
 /// Has another worker, with a step of its own, take over the claim of the running body.
@@ -35,18 +35,6 @@ async fn a_step_of_a_worker_that_was_taken_over_is_not_recorded_and_its_body_goe
     assert_eq!(call.await.unwrap_err().kind(), "lease_lost");
     assert!(!went_on.get());
     assert_eq!(recorded(&store).await, ["theirs"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_rerun_that_was_taken_over_before_its_first_step_runs_none() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    operation().run(&store, "k", || async { Err::<usize, _>(Failure::Transient) }).await.unwrap_err();
-    let call = operation().run(&store, "k", || async {
-        taken_over(&store).await;
-        counted("mine", &runs).await
-    });
-    assert_eq!(call.await.unwrap_err().kind(), "lease_lost");
-    assert_eq!(runs.count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

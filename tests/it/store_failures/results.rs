@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join;
 use idem::protocol::State;
 use idem::testing::{Fault, OperationKind};
-use idem::{OnCrash, Outcome, observe};
+use idem::{Outcome, observe};
 use tokio::time::Instant;
 
 use super::{faulty, state};
@@ -28,17 +28,6 @@ async fn a_value_is_kept_though_its_attempts_were_declared_used_up_meanwhile() {
     assert_eq!(rival.unwrap_err().kind(), "exhausted");
     assert_eq!(slow.value.unwrap(), 1);
     assert!(matches!(slow.outcome, Some(Outcome::Unrecorded { .. })));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_error_whose_caller_goes_away_while_it_is_released_leaves_no_doubt() {
-    let store = faulty();
-    store.next(OperationKind::Release, Fault::HangBefore);
-    let operation = operation().on_crash(OnCrash::InDoubt);
-    let call = operation.run(&store, "k", || async { Err::<usize, _>(Failure::Transient) });
-    assert!(tokio::time::timeout(Duration::from_millis(1), call).await.is_err());
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(state(&store).await, Some(State::Released));
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,41 +58,6 @@ async fn a_result_is_recorded_as_soon_as_the_store_is_back() {
     assert_eq!(result.unwrap(), 1);
     assert!(back.elapsed() < Duration::from_secs(1));
     assert_eq!(state(&store).await, Some(State::Completed));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lost_answer_to_a_completion_is_asked_again_and_is_no_loss() {
-    let (store, runs) = (faulty(), Runs::default());
-    store.next_times(OperationKind::Complete, 2, Fault::FailAfter);
-    let call = || operation().run(&store, "k", || async { Ok::<_, Failure>(runs.run()) });
-    let observed = observe(call()).await;
-    assert_eq!(observed.value.unwrap(), 1);
-    assert!(matches!(observed.outcome, Some(Outcome::Executed { .. })));
-    assert_eq!(call().await.unwrap(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_short_lease_does_not_shorten_the_time_a_result_is_tried_to_be_recorded() {
-    let (store, runs) = (faulty(), Runs::default());
-    store.always(OperationKind::Complete, Fault::FailBefore);
-    let call = operation().lease(Duration::from_millis(300));
-    let call = call.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) });
-    let recovery = async {
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        store.always(OperationKind::Complete, None);
-    };
-    let (result, ()) = join(call, recovery).await;
-    assert_eq!(result.unwrap(), 1);
-    assert_eq!(state(&store).await, Some(State::Completed));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_call_dropped_while_its_result_is_recorded_is_recorded_in_the_background() {
-    let (store, runs) = (faulty(), Runs::default());
-    store.next(OperationKind::Complete, Fault::HangBefore);
-    let call = operation().run(&store, "k", || async { Ok::<_, Failure>(runs.run()) });
-    assert!(tokio::time::timeout(Duration::from_millis(1), call).await.is_err());
-    assert_eq!(operation().wait(LEASE).run(&store, "k", || async { Ok::<_, Failure>(9) }).await.unwrap(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -267,11 +267,17 @@ async fn nested(site: &Site, run: RunId, name: u8) -> Result<(), Failure> {
             };
             let _ = context.scope(inner.run(|| closure)).await;
         }
-        world.lock().runs[run].is_within_step = false;
+        let mut state = world.lock();
+        state.runs[run].is_within_step = false;
+        state.runs[run].loose_steps += 1;
         Ok::<_, Failure>(0_u64)
     };
     let result = Step::new(format!("around{name}")).run(|| inside).await;
-    site.world.lock().runs[run].is_within_step = false;
+    let mut state = site.world.lock();
+    state.runs[run].is_within_step = false;
+    if result.is_ok() {
+        state.runs[run].loose_steps -= 1;
+    }
     result.map(drop)
 }
 

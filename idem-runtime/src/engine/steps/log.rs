@@ -59,6 +59,8 @@ struct State {
     job: Option<Shared<Job>>,
     /// Whether `recover` found the result.
     found: bool,
+    /// Whether the last job failed.
+    failed: bool,
     /// The names that this run has used.
     used: HashSet<Arc<str>>,
     /// Whether `recover` must be called before the body.
@@ -145,9 +147,14 @@ impl Log {
         self.begun()?.refused.clone()
     }
 
-    /// Whether all steps that have ended are recorded.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.begun().is_none_or(|state| state.waiting.is_empty())
+    /// Whether all steps that have ended are recorded. `Err` if they are not and the last request to the store failed.
+    pub(crate) fn is_settled(&self) -> Result<bool, ()> {
+        let Some(state) = self.begun() else { return Ok(true) };
+        match (state.waiting.is_empty(), state.failed) {
+            (true, _) => Ok(true),
+            (false, false) => Ok(false),
+            (false, true) => Err(()),
+        }
     }
 
     /// Notes that `recover` found the result.
@@ -193,6 +200,7 @@ impl Log {
             return;
         }
         state.job = None;
+        state.failed = done.is_err();
         match done {
             Ok(Done::Loaded(steps)) => {
                 state.recorded = steps.len();
