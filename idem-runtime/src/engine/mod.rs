@@ -65,7 +65,7 @@ use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Instrument;
 
-use crate::error::Error;
+use crate::error::{CallId, Error};
 use idem_core::Store;
 
 use attempt::{Attempt, Recorded};
@@ -241,16 +241,15 @@ where
 {
     let runtime = call.runtime()?;
     let operation = call.operation_name();
-    let strict_steps = call.strict_name();
     // Here and not in the task, because a caller that goes away before it has leave for the body starts nothing.
     let permit = permitted(call.handler_permit()).await;
     let pending = Pending::new(call.process(), Work::Body);
     let task = async move {
         let _pending = pending;
-        let mut body = pin!(Some(body));
+        let body = pin!(Some(body));
         if unguarded {
             let _permit = permit;
-            unguarded_frame(strict_steps, polled(body.as_mut())).await.into_result()
+            unguarded_frame(without_key(call.operation(), call.observer(), body)).await
         } else {
             let mut entered = enter(call.prepare().map_err(|error| *error)?, permit).await?;
             finish(&mut entered, &mut codec, body).await
@@ -321,8 +320,10 @@ struct Limit {
 }
 
 impl Limit {
+    /// No limit if the end is too far away to have a time: nobody has checked the policy of a call without a key.
     fn new(timeout: Option<Duration>) -> Self {
-        Self { end: timeout.map(|after| (after, Instant::now() + after)), timer: None }
+        let end = timeout.and_then(|after| Some((after, Instant::now().checked_add(after)?)));
+        Self { end, timer: None }
     }
 
     /// Ready when the body's time is over, also for a body that is always ready and so uses up its task's budget: tokio's timers
@@ -335,10 +336,10 @@ impl Limit {
 }
 
 /// Runs a body without any guard, and reports that to the observer of the call.
-pub(crate) async fn unguarded<B: Future>(strict_steps: Option<Arc<str>>, body: B) -> B::Output {
+pub(crate) async fn unguarded<B: Future>(body: B) -> B::Output {
     let observer = Observation::current();
     let permit = permitted(observer.as_ref().and_then(|observer| observer.permit())).await;
-    let returned = unguarded_frame(strict_steps, body).await;
+    let returned = unguarded_frame(body).await;
     drop(permit);
     if let Some(observer) = observer {
         observer.set(Outcome::Unprotected);
@@ -351,6 +352,26 @@ pub(crate) async fn polled<B: Future>(mut body: Pin<&mut Option<B>>) -> B::Outpu
     poll_fn(|cx| body.as_mut().as_pin_mut().map_or(Poll::Pending, |running| running.poll(cx))).await
 }
 
+/// Runs the body of a call whose key is missing, until its `timeout` is over.
+pub(crate) async fn without_key<R, B>(
+    operation: &Operation,
+    observer: Option<Arc<Observation>>,
+    body: Pin<&mut Option<B>>,
+) -> Result<R::Value, R::Error>
+where
+    R: Return,
+    B: Future<Output = R>,
+{
+    let ended = until_timeout(operation.body_timeout(), body).await;
+    ended.unwrap_or_else(|after| {
+        let error = Error::TimedOut { call: CallId::without_key(operation.name()), after };
+        if let Some(observer) = observer {
+            observer.end(Ending::Refused(error.clone()));
+        }
+        Err(error.into())
+    })
+}
+
 /// Runs the body without a claim.
 async fn unprotected<R, S, B>(call: &Prepared<S>, body: Pin<&mut Option<B>>) -> Result<R::Value, R::Error>
 where
@@ -358,27 +379,36 @@ where
     S: Store,
     B: Future<Output = R>,
 {
-    let mut body = Body(body);
     call.observe(Outcome::Unprotected);
-    let mut limit = Limit::new(call.policy.timeout);
-    let current = Current::new(
-        Context::new(call.key.clone(), None, call.enclosing.clone(), call.policy.strict_steps),
-        None,
-    );
+    let current = Current::new(Context::new(call.key.clone(), None, call.enclosing.clone()), None);
+    let mut running = pin!(until_timeout(call.policy.timeout, body));
     let ended = poll_fn(|cx| {
         let _entered = call.span.enter();
+        current.enter(|| running.as_mut().poll(cx))
+    });
+    ended.await.unwrap_or_else(|after| {
+        call.report(Event::TimedOut(after), 0);
+        Err(call.refuse(Error::TimedOut { call: call.id(), after }).into())
+    })
+}
+
+/// Polls a body that has no claim, and drops it when it has ended. `Err` if the time was over first.
+async fn until_timeout<R, B>(
+    timeout: Option<Duration>,
+    body: Pin<&mut Option<B>>,
+) -> Result<Result<R::Value, R::Error>, Duration>
+where
+    R: Return,
+    B: Future<Output = R>,
+{
+    let mut body = Body(body);
+    let mut limit = Limit::new(timeout);
+    poll_fn(|cx| {
         let Some(running) = body.0.as_mut().as_pin_mut() else { return Poll::Pending };
-        match current.enter(|| running.poll(cx)) {
+        match running.poll(cx) {
             Poll::Ready(returned) => Poll::Ready(Ok(returned.into_result())),
             Poll::Pending => limit.poll(cx).map(Err),
         }
-    });
-    match ended.await {
-        Ok(result) => result,
-        Err(after) => {
-            drop(body);
-            call.report(Event::TimedOut(after), 0);
-            Err(call.refuse(Error::TimedOut { call: call.id(), after }).into())
-        }
-    }
+    })
+    .await
 }
