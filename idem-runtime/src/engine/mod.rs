@@ -16,6 +16,7 @@
 //! | `context` | what a body learns about its call, and a caller about the call it made |
 //! | `steps`, `recording_steps`, `recovering` | recovery points and `recover` |
 //! | `transaction` | calls that commit with the caller's transaction |
+//! | `unprotected` | bodies that run without a claim |
 //! | `detached` | calls of an operation in a task of their own, or in a transaction |
 //! | `results` | a result to its record, and back to a caller |
 //! | `report` | events and metrics |
@@ -51,6 +52,7 @@ mod site;
 mod steps;
 mod transaction;
 mod typed;
+mod unprotected;
 mod waiters;
 
 use std::any::Any;
@@ -65,7 +67,7 @@ use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Instrument;
 
-use crate::error::{CallId, Error};
+use crate::error::Error;
 use idem_core::Store;
 
 use attempt::{Attempt, Recorded};
@@ -73,7 +75,6 @@ pub(crate) use background::{Pending, Work};
 use body_permit::before_body;
 use claim::Entry;
 use renewal_in_task::RenewalInTask;
-use report::Event;
 use results::{decode, is_finished};
 
 pub use background::{Drained, drain};
@@ -102,6 +103,8 @@ pub use steps::{MAX_STEP_NAME_BYTES, Recovery, Step, StepName, step};
 pub(crate) use steps::{ask, begin_recovery, past_the_limit};
 pub(crate) use transaction::{Entered as EnteredTransaction, Running, Within, enter as enter_transaction};
 pub use typed::TypedOperation;
+use unprotected::unprotected;
+pub(crate) use unprotected::{polled, unguarded, without_key};
 
 /// Makes a call. The caller pins `body`; it is dropped as soon as it is done or its lease is lost. `codec` is `&mut`
 /// although nothing changes it, so that it need not be `Sync`.
@@ -333,82 +336,4 @@ impl Limit {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(end)));
         pin!(unconstrained(timer)).poll(cx).map(|()| after)
     }
-}
-
-/// Runs a body without any guard, and reports that to the observer of the call.
-pub(crate) async fn unguarded<B: Future>(body: B) -> B::Output {
-    let observer = Observation::current();
-    let permit = permitted(observer.as_ref().and_then(|observer| observer.permit())).await;
-    let returned = unguarded_frame(body).await;
-    drop(permit);
-    if let Some(observer) = observer {
-        observer.set(Outcome::Unprotected);
-    }
-    returned
-}
-
-/// Polls the body itself.
-pub(crate) async fn polled<B: Future>(mut body: Pin<&mut Option<B>>) -> B::Output {
-    poll_fn(|cx| body.as_mut().as_pin_mut().map_or(Poll::Pending, |running| running.poll(cx))).await
-}
-
-/// Runs the body of a call whose key is missing, until its `timeout` is over.
-pub(crate) async fn without_key<R, B>(
-    operation: &Operation,
-    observer: Option<Arc<Observation>>,
-    body: Pin<&mut Option<B>>,
-) -> Result<R::Value, R::Error>
-where
-    R: Return,
-    B: Future<Output = R>,
-{
-    let ended = until_timeout(operation.body_timeout(), body).await;
-    ended.unwrap_or_else(|after| {
-        let error = Error::TimedOut { call: CallId::without_key(operation.name()), after };
-        if let Some(observer) = observer {
-            observer.end(Ending::Refused(error.clone()));
-        }
-        Err(error.into())
-    })
-}
-
-/// Runs the body without a claim.
-async fn unprotected<R, S, B>(call: &Prepared<S>, body: Pin<&mut Option<B>>) -> Result<R::Value, R::Error>
-where
-    R: Return,
-    S: Store,
-    B: Future<Output = R>,
-{
-    call.observe(Outcome::Unprotected);
-    let current = Current::new(Context::new(call.key.clone(), None, call.enclosing.clone()), None);
-    let mut running = pin!(until_timeout(call.policy.timeout, body));
-    let ended = poll_fn(|cx| {
-        let _entered = call.span.enter();
-        current.enter(|| running.as_mut().poll(cx))
-    });
-    ended.await.unwrap_or_else(|after| {
-        call.report(Event::TimedOut(after), 0);
-        Err(call.refuse(Error::TimedOut { call: call.id(), after }).into())
-    })
-}
-
-/// Polls a body that has no claim, and drops it when it has ended. `Err` if the time was over first.
-async fn until_timeout<R, B>(
-    timeout: Option<Duration>,
-    body: Pin<&mut Option<B>>,
-) -> Result<Result<R::Value, R::Error>, Duration>
-where
-    R: Return,
-    B: Future<Output = R>,
-{
-    let mut body = Body(body);
-    let mut limit = Limit::new(timeout);
-    poll_fn(|cx| {
-        let Some(running) = body.0.as_mut().as_pin_mut() else { return Poll::Pending };
-        match running.poll(cx) {
-            Poll::Ready(returned) => Poll::Ready(Ok(returned.into_result())),
-            Poll::Pending => limit.poll(cx).map(Err),
-        }
-    })
-    .await
 }
