@@ -40,7 +40,6 @@ use proc_macro::TokenStream;
 /// | `terminal = ChargeError::is_final` | `fn(&E) -> bool`: errors to keep and replay | none |
 /// | `on_crash = "rerun"` or `"in_doubt"` | what to do when a lease ran out without a result | `"rerun"` |
 /// | `recover = path` | an async function that the engine calls before it runs the body again: `Some(value)` is the result | none |
-/// | `steps = "strict"` or `"warn"` | a step that nothing records is an error, or runs with a warning | `"warn"` |
 /// | `max_attempts = 5` | how often the body may be started | no limit |
 /// | `max_result_bytes = 65_536` | the largest result that is recorded | 1 MiB |
 /// | `timeout = "2m"` | how long one attempt may take; then its body is dropped, as in a crash | no limit |

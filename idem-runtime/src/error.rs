@@ -21,7 +21,7 @@ pub use step::StepError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallId {
     operation: Arc<str>,
-    key: KeyDigest,
+    key: Option<KeyDigest>,
 }
 
 impl CallId {
@@ -31,22 +31,29 @@ impl CallId {
         &self.operation
     }
 
-    /// The digest of the key, as logs and spans show it.
+    /// The digest of the key, as logs and spans show it. `None` if the call had no key and `missing_key = "run"`.
     #[must_use]
-    pub const fn key(&self) -> KeyDigest {
+    pub const fn key(&self) -> Option<KeyDigest> {
         self.key
+    }
+
+    pub(crate) fn without_key(operation: &str) -> Self {
+        Self { operation: Arc::from(operation), key: None }
     }
 }
 
 impl From<&RecordKey> for CallId {
     fn from(record: &RecordKey) -> Self {
-        Self { operation: Arc::from(record.scope().as_str()), key: record.digest() }
+        Self { operation: Arc::from(record.scope().as_str()), key: Some(record.digest()) }
     }
 }
 
 impl fmt::Display for CallId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (key digest {})", self.operation, self.key)
+        match self.key {
+            Some(key) => write!(f, "{} (key digest {key})", self.operation),
+            None => write!(f, "{} (no key)", self.operation),
+        }
     }
 }
 

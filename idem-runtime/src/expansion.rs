@@ -165,7 +165,10 @@ where
 {
     Box::pin(async move {
         if key.is_unguarded() {
-            engine::unguarded(operation.strict_name(), engine::polled(body)).await
+            let own = codec.own();
+            let body = pin!(Some(Lent { body, into_result: codec.into_result }));
+            let running = engine::without_key(&operation, engine::Observation::current(), body);
+            own(engine::unguarded(running).await)
         } else {
             run(codec, operation, store, key.into_builder(), fingerprint, body).await
         }
@@ -294,11 +297,10 @@ where
     let unguarded = key.is_unguarded();
     let own = codec.own();
     let into_result = codec.into_result;
-    let strict_steps = operation.strict_name();
     let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
     let body = body.map(move |returned| Unbound(into_result(returned)));
     let call = engine::run_detached(call, unguarded, codec.rules, body);
-    own(if unguarded { engine::unguarded(strict_steps, call).await } else { call.await })
+    own(if unguarded { engine::unguarded(call).await } else { call.await })
 }
 
 impl<R, T, E, F> Codec<R, T, E, F> {

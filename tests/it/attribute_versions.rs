@@ -1,7 +1,7 @@
-//! Tests of `upgrade` and `steps` in the attribute.
+//! Tests of `upgrade` in the attribute, and of steps in calls that run unprotected.
 
 use idem::testing::FaultStore;
-use idem::{Error, MemoryStore, StepError, idempotent};
+use idem::{MemoryStore, idempotent};
 use serde::{Deserialize, Serialize};
 
 use crate::support::{Failure, Runs};
@@ -54,47 +54,45 @@ async fn step(runs: &Runs) -> Result<usize, Failure> {
     idem::step("count", || async { Ok::<_, Failure>(runs.run()) }).await
 }
 
-#[idempotent(key = "{id}", steps = "strict", fail_open, store = store)]
-async fn strict(store: &FaultStore<MemoryStore>, id: u8, runs: &Runs) -> Result<usize, Failure> {
+#[idempotent(key = "{id}", fail_open, store = store)]
+async fn fails_open(store: &FaultStore<MemoryStore>, id: u8, runs: &Runs) -> Result<usize, Failure> {
     step(runs).await
 }
 
-#[idempotent(key = "{id}", steps = "warn", fail_open, store = store)]
-async fn warns(store: &FaultStore<MemoryStore>, id: u8, runs: &Runs) -> Result<usize, Failure> {
-    step(runs).await
-}
-
-#[idempotent(key = "id", steps = "strict", missing_key = "run", store = store)]
+#[idempotent(key = "id", missing_key = "run", store = store)]
 async fn without_a_key(store: &MemoryStore, id: Option<u8>, runs: &Runs) -> Result<usize, Failure> {
     step(runs).await
 }
 
-#[idempotent(key = "id", steps = "strict", missing_key = "run", detach, store = store)]
+#[idempotent(key = "id", missing_key = "run", detach, store = store)]
 async fn detached(store: MemoryStore, id: Option<u8>, runs: Runs) -> Result<usize, Failure> {
     drop(store);
     step(&runs).await
 }
 
 #[tokio::test]
-async fn a_step_that_nothing_records_does_not_run_where_steps_are_strict() {
+async fn where_the_policy_lets_a_call_run_unprotected_its_steps_run_each_time() {
     let (store, runs) = (FaultStore::new(MemoryStore::new()), Runs::default());
-    assert_eq!(strict(&store, 1, &runs).await.unwrap(), 1);
     store.down(true);
-    let refused = strict(&store, 2, &runs).await.unwrap_err();
-    assert!(
-        matches!(refused, Failure::Idem(Error::Step { source: StepError::Unprotected, .. })),
-        "{refused:?}"
-    );
-    assert_eq!(warns(&store, 2, &runs).await.unwrap(), 2);
-
+    assert_eq!(fails_open(&store, 1, &runs).await.unwrap(), 1);
     let store = MemoryStore::new();
-    assert_eq!(without_a_key(&store, Some(1), &runs).await.unwrap(), 3);
-    for refused in
-        [without_a_key(&store, None, &runs).await, detached(store.clone(), None, runs.clone()).await]
-    {
-        let refused = refused.unwrap_err();
-        assert_eq!(refused.kind(), "configuration");
-        assert!(refused.to_string().contains("attribute_versions"), "the operation is named: {refused}");
+    for expected in [2, 4] {
+        assert_eq!(without_a_key(&store, None, &runs).await.unwrap(), expected);
+        assert_eq!(detached(store.clone(), None, runs.clone()).await.unwrap(), expected + 1);
     }
-    assert_eq!(runs.count(), 3);
+}
+
+#[idempotent(key = "id", missing_key = "run", store = store)]
+async fn spawns(store: &MemoryStore, id: Option<u8>, runs: &Runs) -> Result<usize, Failure> {
+    let runs = runs.clone();
+    tokio::spawn(async move { step(&runs).await }).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_task_spawned_by_a_body_is_outside_of_the_call_with_and_without_a_key() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    for id in [Some(1), None] {
+        assert_eq!(spawns(&store, id, &runs).await.unwrap_err().kind(), "configuration");
+    }
+    assert_eq!(runs.count(), 0);
 }

@@ -187,42 +187,6 @@ async fn what_is_found_by_recover_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_that_nothing_records_runs_and_is_told_once_for_each_name_and_operation() {
-    let (log, _guard) = Log::start();
-    let store = FaultStore::new(MemoryStore::new());
-    let lines = || async {
-        for line in 0..3 {
-            assert_eq!(idem::step(("line", line), ok).await?, RESULT);
-        }
-        idem::step("ship", ok).await
-    };
-    for _ in 0..2 {
-        lines().await.unwrap();
-        store.next(OperationKind::Claim, Fault::FailBefore);
-        operation().fail_open().run(&store, KEY, lines).await.unwrap();
-    }
-    // A task that the body spawns does not belong to the call.
-    let spawning = || async { tokio::spawn(async { idem::step("spawned", ok).await }).await.unwrap() };
-    operation().run(&store, KEY, spawning).await.unwrap();
-    let text = log.text();
-    let plain = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["fields"].clone());
-    let plain: Vec<_> = plain
-        .filter(|event| event["event"] == "step_unprotected")
-        .map(|event| ["operation", "step", "why"].map(|field| event[field].as_str().unwrap().to_owned()))
-        .collect();
-    let (outside, open) = ("it is not in the task of an idempotent call", "the call runs unprotected");
-    let told = [
-        ["", "line[0]", outside],
-        ["", "ship", outside],
-        [SCOPE, "line[0]", open],
-        [SCOPE, "ship", open],
-        ["", "spawned", outside],
-    ];
-    assert_eq!(plain, told.map(|told| told.map(str::to_owned)));
-    assert!(!text.contains("private-key") && !text.contains(RESULT), "{text}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn failures_of_the_store_are_told() {
     let (log, _guard) = Log::start();
     let store = FaultStore::new(MemoryStore::new());

@@ -193,9 +193,8 @@ fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let recovering = model.recover.as_ref().map(|_| quote_spanned!(span=> .recovering()));
     let relaxed =
         model.relaxed_claims.then(|| quote_spanned!(span=> .claim_durability(#runtime::Durability::Relaxed)));
-    let strict = model.strict_steps.then(|| quote_spanned!(span=> .strict_steps()));
     quote_spanned! {span=>
-        #start #(#lengths)* #pace #on_crash #(#attempts)* #(#bytes)* #fail_open #recovering #relaxed #strict
+        #start #(#lengths)* #pace #on_crash #(#attempts)* #(#bytes)* #fail_open #recovering #relaxed
     }
 }
 

@@ -26,8 +26,6 @@ pub(crate) struct Model<'f> {
     pub(crate) record_if: Option<Expr>,
     /// The function that is called with a recorded value that does not decode.
     pub(crate) upgrade: Option<Expr>,
-    /// Whether a step that is not recorded is an error.
-    pub(crate) strict_steps: bool,
     pub(crate) on_crash: Option<OnCrash>,
     pub(crate) max_attempts: Option<Expr>,
     pub(crate) max_result_bytes: Option<Expr>,

@@ -2,7 +2,7 @@
 //! with them.
 
 /// Every option, in the order of the documentation.
-pub(crate) const NAMES: [&str; 25] = [
+pub(crate) const NAMES: [&str; 24] = [
     "key",
     "store",
     "ttl",
@@ -13,7 +13,6 @@ pub(crate) const NAMES: [&str; 25] = [
     "terminal",
     "on_crash",
     "recover",
-    "steps",
     "max_attempts",
     "max_result_bytes",
     "timeout",

@@ -56,8 +56,12 @@ impl<S: Store> Call<S> {
         Ok(runtime)
     }
 
-    pub(super) fn strict_name(&self) -> Option<Arc<str>> {
-        self.operation.strict_name()
+    pub(super) const fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    pub(super) fn observer(&self) -> Option<Arc<Observation>> {
+        self.observer.clone()
     }
 
     pub(super) const fn process(&self) -> &Process {

@@ -236,10 +236,6 @@ impl<S: Store> Details for Claimed<S> {
         Some(self)
     }
 
-    fn strict_steps(&self) -> bool {
-        self.call.policy.strict_steps
-    }
-
     fn claim_ended(self: Arc<Self>) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         Some(Box::pin(async move { self.lease.ended().await }))
     }

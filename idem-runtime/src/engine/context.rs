@@ -37,9 +37,8 @@ tokio::task_local! {
 enum Frame {
     /// The body of a call.
     Call(Current),
-    /// A body that runs without any guard: the call around it, if any, and the name of its operation if its steps are
-    /// strict.
-    Unguarded(Option<Context>, Option<Arc<str>>),
+    /// A body that runs without any guard, and the call around it, if any.
+    Unguarded(Option<Context>),
 }
 
 /// What a running body can learn about its call: see [`context`].
@@ -60,8 +59,6 @@ pub(crate) trait Details: Send + Sync {
     fn enclosing(&self) -> Option<&Context>;
     /// The recorder of its steps; `None` if steps are not recorded.
     fn recorder(self: Arc<Self>) -> Option<Arc<dyn Recorder>>;
-    /// Whether a step that is not recorded is an error.
-    fn strict_steps(&self) -> bool;
     /// Resolves when the claim is gone; `None` if the call has no claim.
     fn claim_ended(self: Arc<Self>) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
     /// Whether this call holds a claim on this key in this store.
@@ -72,7 +69,6 @@ struct Fixed {
     key: RecordKey,
     grant: Option<Grant>,
     enclosing: Option<Context>,
-    strict_steps: bool,
 }
 
 impl Details for Fixed {
@@ -90,10 +86,6 @@ impl Details for Fixed {
 
     fn recorder(self: Arc<Self>) -> Option<Arc<dyn Recorder>> {
         None
-    }
-
-    fn strict_steps(&self) -> bool {
-        self.strict_steps
     }
 
     fn claim_ended(self: Arc<Self>) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
@@ -150,7 +142,7 @@ impl Current {
     pub(crate) fn get() -> Option<Self> {
         match CURRENT.try_with(Clone::clone) {
             Ok(Frame::Call(current)) => Some(current),
-            Ok(Frame::Unguarded(..)) | Err(_) => None,
+            Ok(Frame::Unguarded(_)) | Err(_) => None,
         }
     }
 
@@ -168,35 +160,27 @@ impl Current {
 }
 
 /// Runs a body without any guard. The body and its steps see no call, also if it runs inside the body of another call.
-pub(crate) async fn unguarded_frame<F: Future>(strict_steps: Option<Arc<str>>, body: F) -> F::Output {
-    CURRENT.scope(Frame::Unguarded(enclosing(), strict_steps), body).await
+pub(crate) async fn unguarded_frame<F: Future>(body: F) -> F::Output {
+    CURRENT.scope(Frame::Unguarded(enclosing()), body).await
 }
 
-/// The operation whose unguarded body is running, if its steps are strict.
-pub(crate) fn strict_and_unguarded() -> Option<Arc<str>> {
-    match CURRENT.try_with(Clone::clone) {
-        Ok(Frame::Unguarded(_, strict)) => strict,
-        Ok(Frame::Call(_)) | Err(_) => None,
-    }
+/// Whether the task is running a body without any guard.
+pub(crate) fn is_unguarded() -> bool {
+    CURRENT.try_with(|frame| matches!(frame, Frame::Unguarded(_))).unwrap_or(false)
 }
 
 /// The innermost call whose body the task is running.
 pub(crate) fn enclosing() -> Option<Context> {
     match CURRENT.try_with(Clone::clone) {
         Ok(Frame::Call(current)) => Some(current.context),
-        Ok(Frame::Unguarded(enclosing, _)) => enclosing,
+        Ok(Frame::Unguarded(enclosing)) => enclosing,
         Err(_) => None,
     }
 }
 
 impl Context {
-    pub(crate) fn new(
-        key: RecordKey,
-        grant: Option<Grant>,
-        enclosing: Option<Self>,
-        strict_steps: bool,
-    ) -> Self {
-        Self::of(Arc::new(Fixed { key, grant, enclosing, strict_steps }))
+    pub(crate) fn new(key: RecordKey, grant: Option<Grant>, enclosing: Option<Self>) -> Self {
+        Self::of(Arc::new(Fixed { key, grant, enclosing }))
     }
 
     /// Whether no step may begin here.
@@ -206,10 +190,6 @@ impl Context {
 
     pub(crate) fn id(&self) -> CallId {
         self.details.key().into()
-    }
-
-    pub(crate) fn strict_steps(&self) -> bool {
-        self.details.strict_steps()
     }
 
     /// Whether this call, or a call around it, holds a claim on this key in this store.

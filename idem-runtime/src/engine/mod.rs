@@ -16,6 +16,7 @@
 //! | `context` | what a body learns about its call, and a caller about the call it made |
 //! | `steps`, `recording_steps`, `recovering` | recovery points and `recover` |
 //! | `transaction` | calls that commit with the caller's transaction |
+//! | `unprotected` | bodies that run without a claim |
 //! | `detached` | calls of an operation in a task of their own, or in a transaction |
 //! | `results` | a result to its record, and back to a caller |
 //! | `report` | events and metrics |
@@ -52,6 +53,7 @@ mod site;
 mod steps;
 mod transaction;
 mod typed;
+mod unprotected;
 mod waiters;
 
 use std::any::Any;
@@ -74,7 +76,6 @@ pub(crate) use background::{Pending, Work};
 use body_permit::before_body;
 use claim::Entry;
 use renewal_in_task::RenewalInTask;
-use report::Event;
 use results::{decode, is_finished};
 
 pub use background::{Drained, drain};
@@ -103,6 +104,8 @@ pub use steps::{MAX_STEP_NAME_BYTES, Recovery, Step, StepName, step};
 pub(crate) use steps::{ask, begin_recovery, past_the_limit};
 pub(crate) use transaction::{Entered as EnteredTransaction, Running, Within, enter as enter_transaction};
 pub use typed::TypedOperation;
+use unprotected::unprotected;
+pub(crate) use unprotected::{polled, unguarded, without_key};
 
 /// Makes a call. The caller pins `body`; it is dropped as soon as it is done or its lease is lost. `codec` is `&mut`
 /// although nothing changes it, so that it need not be `Sync`.
@@ -242,16 +245,15 @@ where
 {
     let runtime = call.runtime()?;
     let operation = call.operation_name();
-    let strict_steps = call.strict_name();
     // Here and not in the task, because a caller that goes away before it has leave for the body starts nothing.
     let permit = permitted(call.handler_permit()).await;
     let pending = Pending::new(call.process(), Work::Body);
     let task = async move {
         let _pending = pending;
-        let mut body = pin!(Some(body));
+        let body = pin!(Some(body));
         if unguarded {
             let _permit = permit;
-            unguarded_frame(strict_steps, polled(body.as_mut())).await.into_result()
+            unguarded_frame(without_key(call.operation(), call.observer(), body)).await
         } else {
             let mut entered = enter(call.prepare().map_err(|error| *error)?, permit).await?;
             finish(&mut entered, &mut codec, body).await
@@ -322,8 +324,10 @@ struct Limit {
 }
 
 impl Limit {
+    /// No limit if the end is too far away to have a time: nobody has checked the policy of a call without a key.
     fn new(timeout: Option<Duration>) -> Self {
-        Self { end: timeout.map(|after| (after, Instant::now() + after)), timer: None }
+        let end = timeout.and_then(|after| Some((after, Instant::now().checked_add(after)?)));
+        Self { end, timer: None }
     }
 
     /// Ready when the body's time is over, also for a body that is always ready and so uses up its task's budget: tokio's timers
@@ -332,54 +336,5 @@ impl Limit {
         let Some((after, end)) = self.end else { return Poll::Pending };
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(end)));
         pin!(unconstrained(timer)).poll(cx).map(|()| after)
-    }
-}
-
-/// Runs a body without any guard, and reports that to the observer of the call.
-pub(crate) async fn unguarded<B: Future>(strict_steps: Option<Arc<str>>, body: B) -> B::Output {
-    let observer = Observation::current();
-    let permit = permitted(observer.as_ref().and_then(|observer| observer.permit())).await;
-    let returned = unguarded_frame(strict_steps, body).await;
-    drop(permit);
-    if let Some(observer) = observer {
-        observer.set(Outcome::Unprotected);
-    }
-    returned
-}
-
-/// Polls the body itself.
-pub(crate) async fn polled<B: Future>(mut body: Pin<&mut Option<B>>) -> B::Output {
-    poll_fn(|cx| body.as_mut().as_pin_mut().map_or(Poll::Pending, |running| running.poll(cx))).await
-}
-
-/// Runs the body without a claim.
-async fn unprotected<R, S, B>(call: &Prepared<S>, body: Pin<&mut Option<B>>) -> Result<R::Value, R::Error>
-where
-    R: Return,
-    S: Store,
-    B: Future<Output = R>,
-{
-    let mut body = Body(body);
-    call.observe(Outcome::Unprotected);
-    let mut limit = Limit::new(call.policy.timeout);
-    let current = Current::new(
-        Context::new(call.key.clone(), None, call.enclosing.clone(), call.policy.strict_steps),
-        None,
-    );
-    let ended = poll_fn(|cx| {
-        let _entered = call.span.enter();
-        let Some(running) = body.0.as_mut().as_pin_mut() else { return Poll::Pending };
-        match current.enter(|| running.poll(cx)) {
-            Poll::Ready(returned) => Poll::Ready(Ok(returned.into_result())),
-            Poll::Pending => limit.poll(cx).map(Err),
-        }
-    });
-    match ended.await {
-        Ok(result) => result,
-        Err(after) => {
-            drop(body);
-            call.report(Event::TimedOut(after), 0);
-            Err(call.refuse(Error::TimedOut { call: call.id(), after }).into())
-        }
     }
 }

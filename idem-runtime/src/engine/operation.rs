@@ -7,7 +7,6 @@ use std::any::{type_name, type_name_of_val};
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -76,7 +75,6 @@ pub(super) struct Policy {
     pub(super) retry_after: Option<RetryAfter>,
     /// Whether `recover` runs first if an earlier run began and did not end.
     pub(super) recovers: bool,
-    pub(super) strict_steps: bool,
     pub(super) claim_durability: Durability,
 }
 
@@ -121,7 +119,6 @@ impl Operation {
             timeout: None,
             retry_after: None,
             recovers: false,
-            strict_steps: false,
             claim_durability: Durability::Full,
         };
         Self { scope, fingerprint: None, max_attempts: None, policy }
@@ -164,16 +161,6 @@ impl Operation {
     /// [`OnCrash::InDoubt`].
     pub const fn fail_open(mut self) -> Self {
         self.policy.fail_open = true;
-        self
-    }
-
-    /// Makes a [`step`](crate::step) that is not recorded an error instead of a warning; the step does not run. This
-    /// concerns calls that run unprotected and calls in a transaction. The same as `steps = "strict"` in the attribute.
-    ///
-    /// A task that the body spawns is outside the call unless [`Context::scope`](crate::Context::scope) carries the
-    /// call into it. Steps in such a task know no operation: make them [`Step::strict`](crate::Step::strict).
-    pub const fn strict_steps(mut self) -> Self {
-        self.policy.strict_steps = true;
         self
     }
 
@@ -300,9 +287,8 @@ impl Operation {
         Ok(RecordKey::new(scope, key))
     }
 
-    /// The name of the operation, if its steps are strict.
-    pub(crate) fn strict_name(&self) -> Option<Arc<str>> {
-        self.policy.strict_steps.then(|| Arc::from(self.name()))
+    pub(super) const fn body_timeout(&self) -> Option<Duration> {
+        self.policy.timeout
     }
 
     pub(super) fn name(&self) -> &str {

@@ -37,8 +37,6 @@ pub(crate) struct Within<'t, S: RecordsIn<C>, C, P> {
     taken: Option<TakenBy<S>>,
     /// The savepoint, if `drop` must undo what was written after it.
     mark: Option<S::Mark>,
-    /// The name of the operation, if its steps are strict.
-    strict_steps: Option<Arc<str>>,
     permit: Option<BodyPermit>,
 }
 
@@ -51,8 +49,6 @@ struct TakenBy<S> {
 /// Polls the body of a call.
 pub(crate) struct Running {
     guarded: Option<(Current, tracing::Span)>,
-    /// The name of the operation, if its steps are strict.
-    strict_steps: Option<Arc<str>>,
     stopwatch: Stopwatch,
 }
 
@@ -77,9 +73,7 @@ where
     D: Codec<T, E>,
     E: From<Error>,
 {
-    let strict_steps = call.strict_name();
-    let mut within =
-        Within { carrier, connection: P::connection, taken: None, mark: None, strict_steps, permit: None };
+    let mut within = Within { carrier, connection: P::connection, taken: None, mark: None, permit: None };
     if unguarded {
         return Entered::Run(within);
     }
@@ -189,16 +183,11 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
     /// Starts the body: returns what polls it.
     pub(crate) fn running(&self) -> Running {
         let guarded = self.taken.as_ref().map(|by| {
-            let context = Context::new(
-                by.call.key.clone(),
-                Some(by.taken.grant),
-                by.call.enclosing.clone(),
-                by.call.policy.strict_steps,
-            );
-            // Its steps are not recorded. What is not committed did not happen, so no later run continues after a step.
+            let context = Context::new(by.call.key.clone(), Some(by.taken.grant), by.call.enclosing.clone());
+            // It has no steps. What is not committed did not happen, so no later run could continue after one.
             (Current::new(context, None), by.call.span.clone())
         });
-        Running { guarded, strict_steps: self.strict_steps.clone(), stopwatch: Stopwatch::start() }
+        Running { guarded, stopwatch: Stopwatch::start() }
     }
 
     /// Records the body's result, or undoes what the body wrote.
@@ -332,7 +321,7 @@ impl Running {
         B: Future<Output = Result<T, E>>,
     {
         let Some((current, span)) = &self.guarded else {
-            return Ended::Returned(unguarded(self.strict_steps.clone(), polled(body)).await);
+            return Ended::Returned(unguarded(polled(body)).await);
         };
         poll_fn(|cx| {
             let _entered = span.enter();

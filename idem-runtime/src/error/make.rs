@@ -11,7 +11,7 @@ use idem_core::{KeyDigest, KeyError};
 /// A call of `operation` under the key with this digest.
 #[must_use]
 pub fn call(operation: &str, key: KeyDigest) -> CallId {
-    CallId { operation: Arc::from(operation), key }
+    CallId { operation: Arc::from(operation), key: Some(key) }
 }
 
 macro_rules! errors {

@@ -16,10 +16,10 @@ pub enum StepError {
     /// The step is inside another step or in a `recover` function. It did not run.
     #[error("a step cannot stand inside another nor in `recover`; begin it in the body itself")]
     Nested,
-    /// The step would not be recorded, and its operation or the step itself is `strict`. It did not run.
+    /// The step is in a call with `transaction`, which records no steps. It did not run.
     #[error(
-        "nothing records it here, and it must not run unrecorded; begin it in the body, or in a task by \
-         `Context::scope`, of a call that has a claim"
+        "a call in a transaction records no steps: what is not committed did not happen; call the closure itself, \
+         or make the step in a call without `transaction`"
     )]
     Unprotected,
     /// The operation has [relaxed claims](crate::Operation::claim_durability), under which a body has no steps. It did

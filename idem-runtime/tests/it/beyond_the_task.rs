@@ -1,8 +1,9 @@
-//! Work that a body starts outside its own task: it learns when the claim is gone. Steps that must not run unrecorded.
+//! Work that a body starts outside its own task: it learns when the claim is gone. Where a step that
+//! nothing records is an error, and where it runs.
 
 use std::time::Duration;
 
-use idem::{Error, MemoryStore, Operation, Step, StepError, Store as _};
+use idem::{MemoryStore, Store as _};
 use idem_testing::FaultStore;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep, timeout};
@@ -113,40 +114,46 @@ async fn a_call_without_a_claim_has_none_to_lose() {
     assert!(call.await.unwrap());
 }
 
-async fn step(runs: &Runs) -> Result<usize, Failure> {
-    idem::step("count", || async { Ok::<_, Failure>(runs.run()) }).await
+fn step(runs: &Runs) -> impl Future<Output = Result<usize, Failure>> + use<> {
+    let runs = runs.clone();
+    idem::step("count", async move || Ok(runs.run()))
 }
 
-fn strict() -> Operation {
-    operation().strict_steps()
+fn is_outside_of_any_call(refused: &Failure) {
+    assert_eq!(refused.kind(), "configuration");
+    let text = refused.to_string();
+    assert!(text.contains("in the body of an idempotent call") && text.contains("Context::scope"), "{text}");
 }
 
 #[tokio::test]
-async fn a_step_that_nothing_records_does_not_run_where_steps_are_strict() {
+async fn outside_of_any_call_a_step_is_an_error_and_does_not_run() {
+    let runs = Runs::default();
+    is_outside_of_any_call(&step(&runs).await.unwrap_err());
+    assert_eq!(runs.count(), 0);
+}
+
+#[tokio::test]
+async fn in_a_spawned_task_a_step_runs_only_where_the_call_was_carried_into_it() {
     let (store, runs) = (FaultStore::new(MemoryStore::new()), Runs::default());
-    assert_eq!(strict().run(&store, "k", || step(&runs)).await.unwrap(), 1, "one that is recorded runs");
-    store.down(true);
-    let refused = strict().fail_open().run(&store, "open", || step(&runs)).await.unwrap_err();
-    assert!(
-        matches!(refused, Failure::Idem(Error::Step { source: StepError::Unprotected, .. })),
-        "{refused:?}"
-    );
-    assert_eq!(refused.kind(), "step_unprotected");
-    assert_eq!(runs.count(), 1, "and it did not run");
-    let warned = operation().fail_open().run(&store, "open", || step(&runs)).await;
-    assert_eq!(warned.unwrap(), 2, "elsewhere it runs");
+    let operation = operation().fail_open();
+    for (key, steps) in [("guarded", 1), ("unprotected", 2)] {
+        store.down(key == "unprotected");
+        let call = operation.run(&store, key, || async {
+            is_outside_of_any_call(&tokio::spawn(step(&runs)).await.unwrap().unwrap_err());
+            let (context, step) = (idem::context().unwrap(), step(&runs));
+            tokio::spawn(async move { context.scope(step).await }).await.unwrap()
+        });
+        assert_eq!(call.await.unwrap(), steps);
+    }
 }
 
 #[tokio::test]
-async fn a_strict_step_runs_in_no_task_that_the_call_was_not_carried_into() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let strict = |runs: Runs| Step::new("count").strict().run(async move || Ok::<_, Failure>(runs.run()));
-    let call = operation().run(&store, "k", || async {
-        let bare = tokio::spawn(strict(runs.clone())).await.unwrap().unwrap_err();
-        assert_eq!(bare.kind(), "configuration");
-        assert!(bare.to_string().contains("Context::scope"), "{bare}");
-        let (context, step) = (idem::context().unwrap(), strict(runs.clone()));
-        tokio::spawn(async move { context.scope(step).await }).await.unwrap()
-    });
-    assert_eq!(call.await.unwrap(), 1);
+async fn in_a_call_that_fails_open_a_step_runs_and_is_not_recorded() {
+    let (store, runs) = (FaultStore::new(MemoryStore::new()), Runs::default());
+    store.down(true);
+    for _ in 0..2 {
+        let twice = || async { Ok::<_, Failure>(step(&runs).await? + step(&runs).await?) };
+        operation().fail_open().run(&store, "open", twice).await.unwrap();
+    }
+    assert_eq!(runs.count(), 4, "each time, also under one name");
 }

@@ -173,7 +173,7 @@ async fn what_is_given_up_is_handed_to_the_hook_with_its_bytes_and_without_its_k
     let [one] = installed.lost().try_into().unwrap();
     assert_eq!(
         (one.call.operation(), one.call.key()),
-        (crate::support::SCOPE, record_key("secret").digest())
+        (crate::support::SCOPE, Some(record_key("secret").digest()))
     );
     assert_eq!((one.attempt, one.verdict), (1, Verdict::Completed));
     assert_eq!(one.result, StoredResult::Value("\"receipt\"".into()));
@@ -204,7 +204,7 @@ async fn results_beyond_the_bounds_and_those_that_another_took_over_go_to_the_ho
     store.always(OperationKind::Complete, None);
     assert!(drain(Duration::from_secs(60)).await.is_complete());
     let last = installed.lost().pop().unwrap();
-    assert_eq!((last.call.key(), last.error.is_none()), (record_key("1").digest(), true));
+    assert_eq!((last.call.key(), last.error.is_none()), (Some(record_key("1").digest()), true));
 }
 
 #[tokio::test(start_paused = true)]

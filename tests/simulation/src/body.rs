@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use idem_runtime::{Error, Step, context};
+use idem_runtime::{Error, Step, StepError, context};
 use serde::{Deserialize, Serialize, Serializer};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::caller::{self, Site};
-use crate::checks::Started;
+use crate::checks::{STEP_OUTSIDE, Started};
 use crate::network::awake;
 use crate::plan::{Act, End, Millis, Recover, Script, Way};
 use crate::world::{Ended, RunId, World};
@@ -119,9 +119,14 @@ pub async fn body(site: Site, script: Script) -> Returned {
     let inner = Site { parent: Some(run), way: Way::Run, own_run, ..site.clone() };
     for act in &script.acts {
         awake(&world, site.process).await;
-        if let Err(error) = do_act(&inner, run, act).await {
-            running.ended = world.error_means(site.number);
-            return Err(error);
+        match do_act(&inner, run, act).await {
+            Ok(()) => {}
+            // A call in a transaction has no steps; its body goes on.
+            Err(Failure::Idem(Some(Error::Step { source: StepError::Unprotected, .. }))) => {}
+            Err(error) => {
+                running.ended = world.error_means(site.number);
+                return Err(error);
+            }
         }
     }
     awake(&world, site.process).await;
@@ -189,7 +194,11 @@ async fn do_act(site: &Site, run: RunId, act: &Act) -> Result<(), Failure> {
                 awake(&inner.world, inner.process).await;
                 step(&inner, run, name, None, 1, false).await
             };
-            let task = tokio::spawn(async move { process.scope(context.scope(carried)).await });
+            let world = site.world.clone();
+            let task = tokio::spawn(async move {
+                outside(&world, run).await;
+                process.scope(context.scope(carried)).await
+            });
             if awaited {
                 task.await.unwrap_or(Ok(0))?;
             }
@@ -251,6 +260,15 @@ async fn step(
     state.runs[run].loose_steps = state.runs[run].loose_steps.saturating_sub(1);
     state.step_returned(run, &text, value);
     Ok(value)
+}
+
+/// A step that begins outside of any call, in a task that the body of `run` spawned.
+async fn outside(world: &World, run: RunId) {
+    let closure = async {
+        world.lock().violate(STEP_OUTSIDE, format!("in a task of run {run}"));
+        Ok::<_, Failure>(0_u64)
+    };
+    let _ = Step::new("outside").run(|| closure).await;
 }
 
 /// A step that begins inside a step, in a scope of the call.

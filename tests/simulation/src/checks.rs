@@ -34,6 +34,8 @@ pub const STEP: &str = "a step never runs again after its record was acknowledge
 pub const STEP_VALUE: &str = "every later run of the body gets the recorded value of a step";
 pub const STEP_OVER: &str = "once a call is over, nothing that it carried starts a step";
 pub const STEP_NESTED: &str = "no step begins inside a step";
+pub const STEP_OUTSIDE: &str =
+    "a step is recorded, or is an error: outside of any call and in a transaction its closure does not run";
 pub const ATTEMPTS: &str = "`max_attempts` counts starts";
 pub const UNUSED: &str = "an attempt that was not used is not counted";
 pub const LEASE: &str = "a body keeps its lease while its process runs and the store answers";
@@ -586,7 +588,11 @@ impl State {
     pub fn begin_step(&mut self, id: RunId, name: &str, by_scope: bool) {
         note!(self, "run {id}: step {name} runs");
         let run = &self.runs[id];
-        if run.in_transaction || run.fence.is_none() {
+        if run.in_transaction {
+            self.violate(STEP_OUTSIDE, format!("step {name} of run {id}"));
+            return;
+        }
+        if run.fence.is_none() {
             return;
         }
         if run.ended.is_some() {

@@ -12,7 +12,6 @@ async fn look(_: &Recovery, _: &&MemoryStore, _: &u64) -> Result<Option<u8>, Err
     on_crash = "in_doubt",
     max_attempts = 3,
     recover = look,
-    steps = "strict",
 )]
 async fn pay(store: &MemoryStore, id: u64) -> Result<u8, Error> {
     Ok(1)

@@ -13,7 +13,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
 //~ error: unknown option `durability`
-//~ help: did you mean `claim_durability`? The options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `steps`, `max_attempts`, `max_result_bytes`, `timeout`, `retry_after`, `record_if`, `upgrade`, `store_timeout`, `claim_durability`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
+//~ help: did you mean `claim_durability`? The options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `max_result_bytes`, `timeout`, `retry_after`, `record_if`, `upgrade`, `store_timeout`, `claim_durability`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
 //~   --> durability
 
 // option_claim_durability_and_in_doubt
@@ -38,14 +38,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
 //~ error: `claim_durability = "relaxed"` contradicts `recover`: after a crash of the store's server that loses the claim, `recover` is not called; leave one out
-//~   --> "relaxed"
-
-// option_claim_durability_and_steps
-#[idempotent(claim_durability = "relaxed", steps = "strict", key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: `claim_durability = "relaxed"` contradicts `steps`: a body with relaxed claims has no steps; leave one out
 //~   --> "relaxed"
 
 // option_claim_durability_and_transaction

@@ -326,15 +326,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: `upgrade` is a function, not text: write `upgrade = of_old`
 //~   --> "of_old"
 
-// option_steps_other_word
-#[idempotent(key = "{id}", steps = "strikt", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(1)
-}
-//~ error: unknown value `strikt` of `steps`: must be one of "strict" and "warn"
-//~ help: did you mean "strict"?
-//~   --> "strikt"
-
 // option_timeout_number
 #[idempotent(key = "{id}", timeout = 5, store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {

@@ -5,7 +5,7 @@ use super::value;
 use crate::diagnostics::Faults;
 
 /// Whether claims are relaxed. `beside` has the other options, with whether they are there.
-pub(super) fn check(option: Given<Value>, beside: [(&str, bool); 5], faults: &mut Faults) -> bool {
+pub(super) fn check(option: Given<Value>, beside: [(&str, bool); 4], faults: &mut Faults) -> bool {
     let Some(Value(given)) = super::given(option, faults) else { return false };
     match value::claim_durability(&given) {
         Ok((true, _)) => {}
@@ -29,7 +29,6 @@ fn why_not(option: &str) -> &'static str {
     match option {
         "max_attempts" => "a claim that a crash of the store's server loses is an attempt that nobody counts",
         "recover" => "after a crash of the store's server that loses the claim, `recover` is not called",
-        "steps" => "a body with relaxed claims has no steps",
         "transaction" => "the claim is as durable as the caller's commit makes it",
         _ => "a claim that a crash of the store's server loses lets the body start twice",
     }

@@ -51,7 +51,6 @@ pub(crate) fn validate<'f>(
         check(options.record_if, faults, |given| value::function(given, "record_if", "fn(&T) -> bool"));
     let upgrade =
         check(options.upgrade, faults, |given| value::function(given, "upgrade", "fn(&[u8]) -> Option<T>"));
-    let steps = check(options.steps, faults, value::steps);
     let max_attempts =
         check(options.max_attempts, faults, |given| value::number::<u32>(given, "max_attempts"));
     let max_result_bytes =
@@ -80,7 +79,6 @@ pub(crate) fn validate<'f>(
             ("on_crash = \"in_doubt\"", matches!(on_crash, Some((OnCrash::InDoubt, _)))),
             ("max_attempts", max_attempts.is_some()),
             ("recover", options.recover.is_some()),
-            ("steps", steps.is_some()),
             ("transaction", options.transaction.is_some()),
         ],
         faults,
@@ -102,7 +100,6 @@ pub(crate) fn validate<'f>(
         retry_after: retry_after.map(|(pace, _)| pace),
         record_if,
         upgrade,
-        strict_steps: steps.is_some_and(|(strict, _)| strict),
         on_crash: on_crash.map(|(on_crash, _)| on_crash),
         max_attempts,
         max_result_bytes,

@@ -107,13 +107,6 @@ pub(super) fn claim_durability(value: &Expr) -> Result<(bool, Span), String> {
     choice(value, "claim_durability", [("full", false), ("relaxed", true)], words)
 }
 
-/// Whether a step that is not recorded is an error.
-pub(super) fn steps(value: &Expr) -> Result<(bool, Span), String> {
-    let words =
-        "write \"strict\" to refuse a step that nothing records, or \"warn\" to run it with a warning";
-    choice(value, "steps", [("strict", true), ("warn", false)], words)
-}
-
 /// One of two texts.
 fn choice<T: Copy>(
     value: &Expr,

@@ -6,7 +6,6 @@
 mod log;
 mod name;
 mod recovery;
-mod unrecorded;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -18,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::codec::{Stored, from_bytes, to_stored};
-use super::context::Current;
+use super::context::{Current, is_unguarded};
 use super::report::Event;
 use crate::error::{CallId, Error, Loss, StepError, StoreError};
 use crate::fingerprint::{FingerprintError, fingerprint};
@@ -73,15 +72,16 @@ pub(crate) trait Recorder: Send + Sync {
 /// recorded steps are deleted with the record, and when the call gets a result. [`Step`] can also take an input that
 /// must not change.
 ///
-/// Outside an idempotent call, in a call that runs unprotected and in a call with `transaction`, a step runs without
-/// being recorded and emits the event `step_unprotected` once for each name. The same happens in a task that the body
-/// spawns, because the call is bound to its own task.
+/// A step that nothing can record is an error, and its closure does not run: outside of any call, and in a call with
+/// `transaction`. A task that the body spawns is outside of the call unless [`Context::scope`](crate::Context::scope)
+/// carries the call into it. A call that runs unprotected because its policy says so (`fail_open`,
+/// `missing_key = "run"`) runs the closures of its steps each time and records nothing.
 ///
 /// # Errors
 ///
 /// The error of the step, and these, converted into `E`: [`Error::Step`] if there is no value for another reason,
-/// [`Error::Configuration`] for a name that cannot be used, [`Error::LeaseLost`] if the claim is lost (the body is then
-/// dropped).
+/// [`Error::Configuration`] for a name that cannot be used and outside of any call, [`Error::LeaseLost`] if the claim
+/// is lost (the body is then dropped).
 ///
 /// # Panics
 ///
@@ -146,7 +146,6 @@ where
 pub struct Step {
     name: Result<Arc<str>, name::NameFault>,
     input: Option<Result<Fingerprint, FingerprintError>>,
-    strict: bool,
 }
 
 impl fmt::Debug for Step {
@@ -158,7 +157,7 @@ impl fmt::Debug for Step {
 impl Step {
     /// A step of this name.
     pub fn new(name: impl StepName) -> Self {
-        Self { name: name::checked(name), input: None, strict: false }
+        Self { name: name::checked(name), input: None }
     }
 
     /// Sets the input that must not change under this name from one run to the next. The SHA-256 of its canonical JSON
@@ -166,15 +165,6 @@ impl Step {
     /// compared if both runs have an input.
     pub fn fingerprint<T: Serialize + ?Sized>(self, value: &T) -> Self {
         Self { input: Some(fingerprint(value)), ..self }
-    }
-
-    /// Makes the step fail with [`StepError::Unprotected`] instead of running unrecorded, as
-    /// [`strict_steps`](crate::Operation::strict_steps) does for all steps of an operation. Outside any call, such as
-    /// in a task that was spawned without [`Context::scope`](crate::Context::scope), only this setting prevents an
-    /// unrecorded run; the error is then [`Error::Configuration`].
-    pub const fn strict(mut self) -> Self {
-        self.strict = true;
-        self
     }
 
     /// Runs the step, or returns what an earlier run recorded.
@@ -192,7 +182,7 @@ impl Step {
         E: From<Error>,
     {
         match Box::pin(self.begin()).await? {
-            Begun::Unrecorded => body().await,
+            Begun::Unprotected => body().await,
             Begun::Run(turn) => {
                 // No step may begin inside this one; steps that the body runs beside it may.
                 let value = turn.current.within_step(async { body().await }).await?;
@@ -224,11 +214,16 @@ impl Step {
         let input = self.input.transpose();
         let input =
             input.map_err(|fault| Error::configuration(operation, format!("step {name:?}: {fault}")))?;
-        let Some((recorder, current)) =
-            current.as_ref().and_then(|current| Some((current.recorder.clone()?, current.clone())))
-        else {
-            unrecorded::allowed(current.as_ref().map(|current| &current.context), self.strict, &name)?;
-            return Ok(Begun::Unrecorded);
+        let Some(current) = current else {
+            return if is_unguarded() { Ok(Begun::Unprotected) } else { Err(outside(&name)) };
+        };
+        let Some(recorder) = current.recorder.clone() else {
+            // A call that is protected and records no steps is one in a transaction.
+            if current.context.protected() {
+                let call = current.context.id();
+                return Err(Error::Step { call, step: name, source: StepError::Unprotected });
+            }
+            return Ok(Begun::Unprotected);
         };
         let turn = Turn::take(recorder, current, name, input)?;
         turn.settled().await?;
@@ -245,8 +240,8 @@ impl Step {
 
 /// What to do with a step.
 enum Begun {
-    /// Run it without recording.
-    Unrecorded,
+    /// Run it: the policy lets its call run without protection.
+    Unprotected,
     /// Run it and record its value.
     Run(Turn),
     /// Return this recorded value.
@@ -352,6 +347,15 @@ impl Drop for Turn {
             self.recorder.log().give_back(&self.name);
         }
     }
+}
+
+/// The error of a step that is outside of any call.
+fn outside(name: &str) -> Error {
+    let detail = format!(
+        "step {name:?} did not run, because nothing would record it: make the step in the body of an idempotent call, \
+         or carry the call into the task with `Context::scope`"
+    );
+    Error::configuration("(no call)", detail)
 }
 
 fn failed(recorder: &dyn Recorder, name: &Arc<str>, source: StepError) -> Error {

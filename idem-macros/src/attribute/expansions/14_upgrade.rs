@@ -1,4 +1,4 @@
-#[idempotent(key = "{id}", steps = "strict", upgrade = Receipt::of_last_year, store = store)]
+#[idempotent(key = "{id}", upgrade = Receipt::of_last_year, store = store)]
 pub async fn charge(store: &Pool, id: u64) -> Result<Receipt, ChargeError> {
     id.charge().await
 }
@@ -26,8 +26,7 @@ pub async fn charge(store: &Pool, id: u64) -> Result<Receipt, ChargeError> {
             ::core::column!(),
         );
         __idem::Operation::at(&SITE, &|| ())
-    }
-        .strict_steps();
+    };
     let __idem_store = __idem::store(&store);
     let __idem_key = __idem::KeyBuilder::new().part(&id);
     let __idem_fingerprint = ::core::option::Option::None;

@@ -1,0 +1,99 @@
+//! Bodies that run without a claim: the store was down and the operation fails open, or the call has no key.
+//!
+//! Owns how such a body is polled, and that its `timeout` ends it. It knows no store and no record.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::call::Prepared;
+use super::context::{Context, Current, Ending, Observation, Outcome, permitted, unguarded_frame};
+use super::operation::Operation;
+use super::report::Event;
+use super::returns::Return;
+use super::{Body, Limit};
+use crate::error::{CallId, Error};
+use idem_core::Store;
+
+/// Runs a body without any guard, and reports that to the observer of the call.
+pub(crate) async fn unguarded<B: Future>(body: B) -> B::Output {
+    let observer = Observation::current();
+    let permit = permitted(observer.as_ref().and_then(|observer| observer.permit())).await;
+    let returned = unguarded_frame(body).await;
+    drop(permit);
+    if let Some(observer) = observer {
+        observer.set(Outcome::Unprotected);
+    }
+    returned
+}
+
+/// Polls the body itself.
+pub(crate) async fn polled<B: Future>(mut body: Pin<&mut Option<B>>) -> B::Output {
+    poll_fn(|cx| body.as_mut().as_pin_mut().map_or(Poll::Pending, |running| running.poll(cx))).await
+}
+
+/// Runs the body of a call whose key is missing, until its `timeout` is over.
+pub(crate) async fn without_key<R, B>(
+    operation: &Operation,
+    observer: Option<Arc<Observation>>,
+    body: Pin<&mut Option<B>>,
+) -> Result<R::Value, R::Error>
+where
+    R: Return,
+    B: Future<Output = R>,
+{
+    let ended = until_timeout(operation.body_timeout(), body).await;
+    ended.unwrap_or_else(|after| {
+        let error = Error::TimedOut { call: CallId::without_key(operation.name()), after };
+        if let Some(observer) = observer {
+            observer.end(Ending::Refused(error.clone()));
+        }
+        Err(error.into())
+    })
+}
+
+/// Runs the body without a claim.
+pub(super) async fn unprotected<R, S, B>(
+    call: &Prepared<S>,
+    body: Pin<&mut Option<B>>,
+) -> Result<R::Value, R::Error>
+where
+    R: Return,
+    S: Store,
+    B: Future<Output = R>,
+{
+    call.observe(Outcome::Unprotected);
+    let current = Current::new(Context::new(call.key.clone(), None, call.enclosing.clone()), None);
+    let mut running = pin!(until_timeout(call.policy.timeout, body));
+    let ended = poll_fn(|cx| {
+        let _entered = call.span.enter();
+        current.enter(|| running.as_mut().poll(cx))
+    });
+    ended.await.unwrap_or_else(|after| {
+        call.report(Event::TimedOut(after), 0);
+        Err(call.refuse(Error::TimedOut { call: call.id(), after }).into())
+    })
+}
+
+/// Polls a body that has no claim, and drops it when it has ended. `Err` if the time was over first.
+async fn until_timeout<R, B>(
+    timeout: Option<Duration>,
+    body: Pin<&mut Option<B>>,
+) -> Result<Result<R::Value, R::Error>, Duration>
+where
+    R: Return,
+    B: Future<Output = R>,
+{
+    let mut body = Body(body);
+    let mut limit = Limit::new(timeout);
+    poll_fn(|cx| {
+        let Some(running) = body.0.as_mut().as_pin_mut() else { return Poll::Pending };
+        match running.poll(cx) {
+            Poll::Ready(returned) => Poll::Ready(Ok(returned.into_result())),
+            Poll::Pending => limit.poll(cx).map(Err),
+        }
+    })
+    .await
+}
