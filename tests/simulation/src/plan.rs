@@ -131,6 +131,11 @@ pub enum Act {
     Call {
         operation: usize,
     },
+    /// The body calls another function, whose body calls this body's operation.
+    Through {
+        /// The other function's operation; `None` for one without a key.
+        operation: Option<usize>,
+    },
     /// The task does not yield for this time, while the rest of its process goes on.
     Block(Millis),
 }
@@ -400,7 +405,7 @@ fn script(rng: &mut Rng, own: usize, operation: &OperationPlan, operations: usiz
 fn act(rng: &mut Rng, own: usize, lease: Millis, operations: usize) -> Act {
     let name = rng.u8(0..4);
     let short = if one_in(rng, 4) { rng.u64(0..=lease) } else { rng.u64(0..=20) };
-    match rng.u32(0..18) {
+    match rng.u32(0..19) {
         0..=3 => Act::Sleep(short),
         4 => Act::Sleep(rng.u64(0..=lease * 3)),
         5..=6 => Act::Effect,
@@ -413,6 +418,7 @@ fn act(rng: &mut Rng, own: usize, lease: Millis, operations: usize) -> Act {
         13..=14 => Act::Spawned { after: short, name, awaited: one_in(rng, 2) },
         15 => Act::SpawnedCall { after: short },
         16 => Act::Call { operation: if one_in(rng, 3) { own } else { rng.usize(0..operations) } },
+        17 => Act::Through { operation: maybe(rng, 2, |rng| rng.usize(0..operations)) },
         _ => Act::Block(rng.u64(0..=lease * 2)),
     }
 }
