@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::body::{Blocked, BoxBody, Failure, Receipt, Returned, body, recover};
 use crate::checks::{ACKNOWLEDGED, Caller, Saw};
 use crate::network::SimStore;
-use crate::plan::{OperationPlan, Script, Way};
+use crate::plan::{NO_ARGUMENT, OperationPlan, Script, Way};
 use crate::transaction::SimTransaction;
 use crate::world::{ProcessId, RunId, World, key, scope};
 
@@ -49,6 +49,7 @@ impl Site {
             parent: self.parent,
             way: self.way,
             argument: self.argument,
+            own_run: self.own_run.clone(),
             began: Instant::now(),
         }
     }
@@ -77,7 +78,7 @@ fn operation(number: usize, plan: &OperationPlan, argument: u8) -> Operation {
     if plan.fail_open {
         operation = operation.fail_open();
     }
-    if plan.fingerprint {
+    if plan.fingerprint && argument != NO_ARGUMENT {
         operation = operation.fingerprint(&argument);
     }
     operation

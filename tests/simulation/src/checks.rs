@@ -3,6 +3,8 @@
 //! Each check compares what bodies and callers saw, and what the store's records became, with one sentence of `docs/guarantees.md` or of
 //! another page. The sentence is the message. The table in `docs/internals/simulation.md` lists them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use idem_core::StoreErrorKind;
@@ -14,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::body::{Failure, Receipt};
 use crate::note;
-use crate::plan::{OperationPlan, Way};
+use crate::plan::{NO_ARGUMENT, OperationPlan, Way};
 use crate::world::{Ended, ProcessId, Run, RunId, State, World};
 
 pub const AT_MOST_ONCE: &str =
@@ -37,7 +39,7 @@ pub const STEP_NESTED: &str = "no step begins inside a step";
 pub const ATTEMPTS: &str = "`max_attempts` counts starts";
 pub const UNUSED: &str = "an attempt that was not used is not counted";
 pub const LEASE: &str = "a body keeps its lease while its process runs and the store answers";
-pub const HELD: &str = "a body starts under a lease that its call holds";
+pub const HELD: &str = "a body and a step start under a lease that their call holds";
 pub const TIMEOUT: &str = "`timeout`: the body is dropped after it, also one that runs unprotected";
 pub const THROWN_AWAY: &str = "the value of a body that succeeded is never thrown away: it is recorded, or the hook for unrecorded results gets it";
 pub const STORED: &str = "a value that its caller takes for stored is stored";
@@ -61,6 +63,7 @@ pub const KEPT: &str =
     "a value that `record_if` refuses is not recorded, and neither is an error of `recover`";
 pub const GIVEN_UP: &str = "a result is given up only when another call has its key";
 pub const UNASKED: &str = "`recover` is called only if it is not known what happened";
+pub const GOES_ON: &str = "`in_doubt`: a worker that is alive after its lease ran out continues";
 pub const WAITED: &str = "`wait`: a call waits that long before it is refused, and not longer than it must";
 pub const TAKEN_OVER: &str = "a body is dropped when the store says that another call has its key";
 
@@ -408,6 +411,8 @@ pub struct Caller {
     pub parent: Option<RunId>,
     pub way: Way,
     pub argument: u8,
+    /// The last run of a body that the caller began.
+    pub own_run: Arc<AtomicUsize>,
     pub began: Instant,
 }
 
@@ -536,10 +541,14 @@ impl State {
         }
     }
 
+    /// A fingerprint is compared where both calls have one.
     fn check_fingerprint(&mut self, caller: &Caller, run: RunId) {
-        let is_compared = self.plan.operations[caller.number].fingerprint && caller.way != Way::MissingKey;
-        if is_compared && self.runs[run].way != Way::MissingKey && self.runs[run].argument != caller.argument
-        {
+        let arguments = [caller.argument, self.runs[run].argument];
+        let ways = [caller.way, self.runs[run].way];
+        let is_compared = self.plan.operations[caller.number].fingerprint
+            && !ways.contains(&Way::MissingKey)
+            && !arguments.contains(&NO_ARGUMENT);
+        if is_compared && arguments[0] != arguments[1] {
             self.violate(FINGERPRINT, format!("the value of run {run}"));
         }
     }
@@ -601,6 +610,30 @@ impl State {
         false
     }
 
+    /// A body whose key came into doubt, and that no other call has taken over, goes on.
+    fn check_held_in_doubt(&mut self, caller: &Caller) {
+        let own = caller.own_run.load(Ordering::SeqCst);
+        let Some(run) = self.runs.get(own).filter(|run| run.key == caller.number) else { return };
+        let is_dropped = matches!(run.ended, Some((_, Ended::Dropped))) && run.began >= caller.began;
+        let record = self.keys[caller.number].record.as_ref();
+        let is_held = record.is_some_and(|record| {
+            record.state == RecordState::InDoubt && Some(record.fence.get()) == run.fence
+        });
+        if is_dropped && is_held {
+            self.violate(GOES_ON, format!("run {own} is dropped"));
+        }
+    }
+
+    /// Whether an error of the body may be why this key is not due.
+    fn may_be_paced(&self, operation: &OperationPlan, number: usize) -> bool {
+        let record = self.keys[number].record.as_ref();
+        let grant = record.filter(|record| record.state == RecordState::Released);
+        let grant = grant.and_then(|record| self.keys[number].grants.get(&record.fence.get()));
+        let ended = grant.and_then(|granted| granted.started).and_then(|run| self.runs[run].ended);
+        let failed = ended.is_none_or(|(_, ended)| matches!(ended, Ended::Error));
+        failed && (operation.retry_after.is_some() || operation.retry_after_error)
+    }
+
     fn check_refusal(&mut self, world: &World, caller: &Caller, error: &Error) {
         let operation = &world.plan.operations[caller.number];
         let secret = crate::world::key(caller.number);
@@ -610,10 +643,15 @@ impl State {
         match error {
             Error::InFlight { reentrant, .. } => self.check_busy(operation, caller, *reentrant),
             Error::NotDue { .. } => self.check_busy(operation, caller, false),
+            Error::InDoubt { .. } => self.check_held_in_doubt(caller),
             _ => {}
         }
         let explained = match error {
-            Error::NotDue { .. } if operation.retry_after.is_none() && !operation.retry_after_error => false,
+            Error::NotDue { .. } if !self.may_be_paced(operation, caller.number) => false,
+            // It is granted a key in doubt.
+            Error::InDoubt { .. } if operation.in_doubt && operation.recover.is_some() => {
+                !self.was_calm(caller)
+            }
             Error::InFlight { reentrant: true, .. } => {
                 if !self.is_inside(caller) {
                     self.violate(REENTRANT, format!("a call of key {}", caller.number));
@@ -756,6 +794,11 @@ impl State {
         }
         if self.runs[id].is_within_step && by_scope {
             self.violate(STEP_NESTED, format!("step {name} of run {id}"));
+        }
+        let run = &self.runs[id];
+        let (key, fence) = (run.key, run.fence.unwrap_or_default());
+        if let Some(at) = self.keys[key].grants.get(&fence).map(|granted| granted.at) {
+            self.check_held(id, key, fence, at);
         }
         let run = &self.runs[id];
         let Some(life) = run.life else { return };

@@ -6,6 +6,9 @@
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
+/// The argument of a call that has no fingerprint.
+pub const NO_ARGUMENT: u8 = 2;
+
 /// Milliseconds of simulated time.
 pub type Millis = u64;
 
@@ -64,7 +67,7 @@ pub struct CallPlan {
     pub worker: usize,
     pub operation: usize,
     pub way: Way,
-    /// The argument of the fingerprint.
+    /// The argument of the fingerprint; [`NO_ARGUMENT`] for a call without one.
     pub argument: u8,
     /// The caller drops its future after this time.
     pub dropped_after: Option<Millis>,
@@ -373,7 +376,7 @@ fn call(rng: &mut Rng, length: Millis, workers: usize, operations: &[OperationPl
         worker: rng.usize(0..workers),
         operation: number,
         way,
-        argument: if one_in(rng, 6) { 1 } else { 0 },
+        argument: pick(rng, &[0, 0, 0, 0, 1, NO_ARGUMENT]),
         dropped_after: maybe(rng, 5, |rng| if one_in(rng, 2) { rng.u64(0..=30) } else { rng.u64(0..=lease) }),
         tries: rng.u32(1..=3),
         pause: rng.u64(1..=lease * 2),
