@@ -11,10 +11,13 @@ use serde::{Deserialize, Serialize, Serializer};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::caller::{self, Site};
-use crate::checks::{STEP_OUTSIDE, Started};
+use crate::checks::{OF_RECOVER, STEP_OUTSIDE, Started};
 use crate::network::awake;
 use crate::plan::{Act, End, Millis, Recover, Script, Way};
 use crate::world::{Ended, RunId, World};
+
+/// How many bodies call each other at most.
+const DEEPEST: usize = 3;
 
 /// The value of a body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,12 +114,19 @@ impl Drop for Running {
 pub async fn body(site: Site, script: Script) -> Returned {
     let world = site.world.clone();
     let context = context();
-    let started = Started { number: site.number, process: site.process, way: site.way, parent: site.parent };
+    let started = Started {
+        number: site.number,
+        process: site.process,
+        way: site.way,
+        parent: site.parent,
+        argument: site.argument,
+        called: site.called,
+    };
     let run = world.begin_run(&started, context.as_ref());
     site.own_run.store(run, Ordering::SeqCst);
     let mut running = Running { world: world.clone(), run, ended: Ended::Dropped };
     let own_run = Arc::new(AtomicUsize::new(usize::MAX));
-    let inner = Site { parent: Some(run), way: Way::Run, own_run, ..site.clone() };
+    let inner = Site { parent: Some(run), way: Way::Run, own_run, depth: site.depth + 1, ..site.clone() };
     for act in &script.acts {
         awake(&world, site.process).await;
         match do_act(&inner, run, act).await {
@@ -218,6 +228,17 @@ async fn do_act(site: &Site, run: RunId, act: &Act) -> Result<(), Failure> {
             let process = site.process_value();
             let _ = process.scope(caller::call(nested, Script::default(), 0)).await;
         }
+        Act::Through { operation } => {
+            let back = Script { acts: vec![Act::Call { operation: site.number }], end: End::Value };
+            // Otherwise bodies could call each other without end, as leases are lost.
+            let back = if site.depth < DEEPEST { back } else { Script::default() };
+            let through = match operation {
+                Some(number) => Site { number, ..site.clone() },
+                None => Site { way: Way::MissingKey, ..site.clone() },
+            };
+            let process = site.process_value();
+            let _ = process.scope(caller::call(through, back, 0)).await;
+        }
         Act::Block(time) => {
             let now = u64::try_from((Instant::now() - site.world.start).as_millis()).unwrap_or(0);
             site.world.lock().runs[run].blocked += Duration::from_millis(time);
@@ -245,6 +266,7 @@ async fn step(
     let by_scope = false;
     let inside = async {
         world.lock().begin_step(run, &text, by_scope);
+        world.lock().runs[run].inputs.insert(text.clone(), input);
         sleep(Duration::from_millis(takes)).await;
         awake(&world, site.process).await;
         if fails {
@@ -258,7 +280,7 @@ async fn step(
     let value = step.run(|| inside).await?;
     let mut state = site.world.lock();
     state.runs[run].loose_steps = state.runs[run].loose_steps.saturating_sub(1);
-    state.step_returned(run, &text, value);
+    state.step_returned(run, &text, input, value);
     Ok(value)
 }
 
@@ -273,10 +295,11 @@ async fn outside(world: &World, run: RunId) {
 
 /// A step that begins inside a step, in a scope of the call.
 async fn nested(site: &Site, run: RunId, name: u8) -> Result<(), Failure> {
-    let world = site.world.clone();
+    let (world, before) = (site.world.clone(), context());
     let inside = async {
         world.lock().runs[run].is_within_step = true;
-        if let Some(context) = context() {
+        // The step's own context, or the one from before it.
+        if let Some(context) = if name % 2 == 0 { context() } else { before } {
             let text = format!("nested{name}");
             let inner = Step::new(text.clone());
             let closure = async {
@@ -326,18 +349,26 @@ impl crate::world::State {
             self.violate(crate::checks::ONCE, "`recover` has a fence that was never granted".to_owned());
             return Ok(None);
         };
-        let seen = &key.lives[life];
+        let record = key.record.clone();
+        let seen = &self.keys[number].lives[life];
         // Another grant may have the key by now; then nobody listens to this one.
-        let is_current = key.record.as_ref().is_some_and(|record| record.fence.get() == fence);
+        let is_current = record.as_ref().is_some_and(|record| record.fence.get() == fence);
+        let is_known = record.is_some_and(|record| !record.recovered);
         let forgotten = seen.steps.iter().find(|(name, step)| step.acknowledged && !steps.contains(name));
         let forgotten = forgotten.map(|(name, _)| name.clone());
         let effect = seen.runs.iter().copied().find(|run| self.runs[*run].had_effect);
         if let Some(name) = forgotten.filter(|_| is_current) {
             self.violate(crate::checks::ALL_STEPS, format!("step {name} is recorded"));
         }
+        if is_current && is_known {
+            self.violate(crate::checks::UNASKED, format!("process {process}: key {number}"));
+        }
         let answer = match (how, effect) {
+            (Recover::FailsFirst, _) if is_first && self.plan.operations[number].terminal => {
+                Err(Failure::Terminal { run: OF_RECOVER })
+            }
             (Recover::FailsFirst, _) if is_first => {
-                Err(Failure::Transient { run: usize::MAX, retry_after: 0 })
+                Err(Failure::Transient { run: OF_RECOVER, retry_after: 0 })
             }
             (Recover::PendingFirst, Some(run)) if is_first => {
                 Ok(Some(Receipt { pending: true, ..Receipt::of(run) }))

@@ -11,9 +11,9 @@ use idem_runtime::{Error, OnCrash, Operation, Recovery, TypedOperation, observe}
 use tokio::time::Instant;
 
 use crate::body::{Blocked, BoxBody, Failure, Receipt, Returned, body, recover};
-use crate::checks::{Caller, Saw};
+use crate::checks::{ACKNOWLEDGED, Caller, Saw};
 use crate::network::SimStore;
-use crate::plan::{OperationPlan, Script, Way};
+use crate::plan::{NO_ARGUMENT, OperationPlan, Script, Way};
 use crate::transaction::SimTransaction;
 use crate::world::{ProcessId, RunId, World, key, scope};
 
@@ -29,6 +29,12 @@ pub struct Site {
     pub blocked: Blocked,
     /// The last run of a body that this caller's calls began.
     pub own_run: Arc<AtomicUsize>,
+    /// The argument of the call's fingerprint.
+    pub argument: u8,
+    /// When the call was made.
+    pub called: Instant,
+    /// In how many bodies the call is made.
+    pub depth: usize,
 }
 
 impl Site {
@@ -42,6 +48,8 @@ impl Site {
             process: self.process,
             parent: self.parent,
             way: self.way,
+            argument: self.argument,
+            own_run: self.own_run.clone(),
             began: Instant::now(),
         }
     }
@@ -70,7 +78,7 @@ fn operation(number: usize, plan: &OperationPlan, argument: u8) -> Operation {
     if plan.fail_open {
         operation = operation.fail_open();
     }
-    if plan.fingerprint {
+    if plan.fingerprint && argument != NO_ARGUMENT {
         operation = operation.fingerprint(&argument);
     }
     operation
@@ -110,6 +118,7 @@ pub fn call(site: Site, script: Script, argument: u8) -> BoxBody {
 }
 
 async fn called(site: Site, script: Script, argument: u8) -> Returned {
+    let site = Site { argument, called: Instant::now(), ..site };
     let caller = site.caller();
     site.world.lock().calls += 1;
     let world = site.world.clone();
@@ -228,6 +237,11 @@ async fn message(site: Site, script: Script, argument: u8) -> Returned {
     let result = result.unwrap_or(Err(Failure::Idem(None::<Error>)));
     if let (Some(Settled::Acknowledged), Ok(receipt)) = (settled, &result) {
         site.world.lock().acknowledged_message(site.number, receipt.run);
+    }
+    if let (Some(Settled::Acknowledged), Err(Failure::Idem(Some(error)))) = (settled, &result)
+        && !matches!(error, Error::ResultNotStored { .. })
+    {
+        site.world.lock().violate(ACKNOWLEDGED, format!("its call is refused: {error}"));
     }
     match settled {
         Some(Settled::Acknowledged | Settled::Rejected) => result,

@@ -3,6 +3,8 @@
 //! Each check compares what bodies and callers saw, and what the store's records became, with one sentence of `docs/guarantees.md` or of
 //! another page. The sentence is the message. The table in `docs/internals/simulation.md` lists them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use idem_core::StoreErrorKind;
@@ -14,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::body::{Failure, Receipt};
 use crate::note;
-use crate::plan::{OperationPlan, Way};
+use crate::plan::{NO_ARGUMENT, OperationPlan, Way};
 use crate::world::{Ended, ProcessId, Run, RunId, State, World};
 
 pub const AT_MOST_ONCE: &str =
@@ -39,7 +41,7 @@ pub const STEP_OUTSIDE: &str =
 pub const ATTEMPTS: &str = "`max_attempts` counts starts";
 pub const UNUSED: &str = "an attempt that was not used is not counted";
 pub const LEASE: &str = "a body keeps its lease while its process runs and the store answers";
-pub const HELD: &str = "a body starts under a lease that its call holds";
+pub const HELD: &str = "a body and a step start under a lease that their call holds";
 pub const TIMEOUT: &str = "`timeout`: the body is dropped after it, also one that runs unprotected";
 pub const THROWN_AWAY: &str = "the value of a body that succeeded is never thrown away: it is recorded, or the hook for unrecorded results gets it";
 pub const STORED: &str = "a value that its caller takes for stored is stored";
@@ -57,8 +59,27 @@ pub const ANSWERED: &str = "over HTTP, the answer of a handler is never discarde
 pub const TRANSACTION: &str =
     "`transaction`: the effects are committed exactly once, if and only if the result is";
 
+pub const FINGERPRINT: &str = "`fingerprint`: a call with another one gets no result";
+pub const STEP_INPUT: &str = "a step whose input has changed is not replayed";
+pub const KEPT: &str =
+    "a value that `record_if` refuses is not recorded, and neither is an error of `recover`";
+pub const GIVEN_UP: &str = "a result is given up only when another call has its key";
+pub const UNASKED: &str = "`recover` is called only if it is not known what happened";
+pub const GOES_ON: &str = "`in_doubt`: a worker that is alive after its lease ran out continues";
+pub const WAITED: &str = "`wait`: a call waits that long before it is refused, and not longer than it must";
+pub const TAKEN_OVER: &str = "a body is dropped when the store says that another call has its key";
+
+/// The run that an error of `recover` names.
+pub const OF_RECOVER: RunId = OPERATOR + 1;
+
 /// The run that an operator's result names.
 pub const OPERATOR: RunId = 1_000_000_000;
+
+/// How long it takes at most until a waiter has what its own process did.
+const AT_ONCE: Duration = Duration::from_millis(30);
+
+/// How long it takes at most until a waiter has what another process did.
+const SOON: Duration = Duration::from_millis(550);
 
 /// How long after the last fault everything that goes on behind a call has come to its end.
 fn grace(operation: &OperationPlan) -> Duration {
@@ -71,6 +92,8 @@ pub struct Started {
     pub process: ProcessId,
     pub way: Way,
     pub parent: Option<RunId>,
+    pub argument: u8,
+    pub called: Instant,
 }
 
 impl World {
@@ -100,6 +123,8 @@ impl World {
             ended: None,
             loose_steps: 0,
             is_within_step: false,
+            inputs: std::collections::BTreeMap::new(),
+            argument: started.argument,
             blocked: Duration::ZERO,
             // The function without a key has no `timeout`.
             timeout: operation.timeout.filter(|_| started.way != Way::MissingKey).map(Duration::from_millis),
@@ -107,6 +132,7 @@ impl World {
             was_unrecorded: false,
             reached_caller: false,
             in_transaction,
+            way: started.way,
             had_effect: false,
             parent: started.parent,
         });
@@ -124,7 +150,10 @@ impl World {
         );
         match (context, fence) {
             _ if in_transaction => {}
-            (Some(context), Some(fence)) => state.check_start(operation, id, fence, context),
+            (Some(context), Some(fence)) => {
+                state.check_start(operation, id, fence, context);
+                state.check_takeover(id, started, fence);
+            }
             _ => state.check_unprotected(operation, id, started.way),
         }
         id
@@ -188,6 +217,16 @@ impl State {
             self.violate(ATTEMPTS, format!("run {id} is the start number {starts}"));
         }
         self.keys[number].lives[life].runs.push(id);
+    }
+
+    /// A waiter gets a key at once that its own process has released.
+    fn check_takeover(&mut self, id: RunId, started: &Started, fence: u64) {
+        let Some(granted) = self.keys[started.number].grants.get(&fence) else { return };
+        let Some((at, process)) = granted.freed else { return };
+        let waited = process == started.process && started.called < at;
+        if waited && granted.at - at > AT_ONCE && self.is_calm(process, started.called) {
+            self.violate(WAITED, format!("run {id} gets its key {:?} after the release", granted.at - at));
+        }
     }
 
     /// The lease must be held by the store's clock, if the process ran all the time.
@@ -327,8 +366,10 @@ impl State {
         else {
             return;
         };
-        let lease = record.lease_until.since(self.now());
-        let Some(since) = Instant::now().checked_sub(lease * 2 + Duration::from_secs(2)) else { return };
+        // A renewal is sent after a third of the lease; one that fails is sent again within less than a sixth more than its timeout.
+        let lease = Duration::from_millis(operation.lease);
+        let needed = self.now().since(before.lease_until) + lease / 2 + Duration::from_millis(100);
+        let Some(since) = Instant::now().checked_sub(needed) else { return };
         if self.runs[run].ended.is_none()
             && self.is_calm(self.runs[run].process, since)
             && self.jumped.is_none()
@@ -371,6 +412,9 @@ pub struct Caller {
     pub process: ProcessId,
     pub parent: Option<RunId>,
     pub way: Way,
+    pub argument: u8,
+    /// The last run of a body that the caller began.
+    pub own_run: Arc<AtomicUsize>,
     pub began: Instant,
 }
 
@@ -392,10 +436,29 @@ impl World {
         );
         match result {
             Ok(receipt) => state.check_value(caller, receipt.run, Verdict::Completed, saw),
+            Err(Failure::Terminal { run: OF_RECOVER }) => {}
             Err(Failure::Terminal { run }) => state.check_value(caller, *run, Verdict::Failed, saw),
             Err(Failure::Idem(Some(error))) => state.check_refusal(self, caller, error),
             Err(_) => {}
         }
+    }
+}
+
+impl State {
+    /// A result is recorded: the policy must want it.
+    pub fn check_kept(&mut self, result: &StoredResult) {
+        let StoredResult::Value(bytes) = result else { return };
+        let is_pending = serde_json::from_slice::<Receipt>(bytes).is_ok_and(|receipt| receipt.pending);
+        if is_pending || run_of(result) == Some(OF_RECOVER) {
+            self.violate(KEPT, format!("{:?}", run_of(result)));
+        }
+    }
+
+    /// Whether the record of this key has the result of this run.
+    pub fn is_kept(&self, number: usize, run: RunId) -> bool {
+        let now = self.now();
+        let record = self.keys[number].record.as_ref().filter(|record| protocol::is_live(record, now));
+        record.and_then(|record| record.result.as_ref()).is_some_and(|result| run_of(result) == Some(run))
     }
 }
 
@@ -464,6 +527,8 @@ impl State {
             );
         }
         let (life, ended) = (seen.life, seen.ended.map(|(_, ended)| ended));
+        self.check_fingerprint(caller, run);
+        self.check_wait(caller, run, saw);
         self.runs[run].reached_caller = true;
         if matches!(caller.way, Way::MissingKey | Way::Message) {
             return;
@@ -478,13 +543,117 @@ impl State {
         }
     }
 
+    /// A fingerprint is compared where both calls have one.
+    fn check_fingerprint(&mut self, caller: &Caller, run: RunId) {
+        let arguments = [caller.argument, self.runs[run].argument];
+        let ways = [caller.way, self.runs[run].way];
+        let is_compared = self.plan.operations[caller.number].fingerprint
+            && !ways.contains(&Way::MissingKey)
+            && !arguments.contains(&NO_ARGUMENT);
+        if is_compared && arguments[0] != arguments[1] {
+            self.violate(FINGERPRINT, format!("the value of run {run}"));
+        }
+    }
+
+    /// A waiter gets a result soon after it is recorded.
+    fn check_wait(&mut self, caller: &Caller, run: RunId, saw: Saw) {
+        let Some(life) = self.runs[run].life.filter(|_| saw == Saw::Replayed) else { return };
+        let Some((at, process)) = self.keys[caller.number].lives[life].recorded_at else { return };
+        let is_rung = process == caller.process && !matches!(caller.way, Way::Transaction { .. });
+        let longest = if is_rung { AT_ONCE } else { SOON };
+        // A request of another waiter may have been under way when this one came.
+        let patience = Duration::from_millis(self.plan.operations[caller.number].store_timeout);
+        let Some(since) = caller.began.checked_sub(patience + SOON) else { return };
+        let ran = self.runs.iter().any(|run| {
+            run.key == caller.number && run.process == caller.process && run.began >= caller.began
+        });
+        if caller.began < at && !ran && self.is_calm(caller.process, since) && Instant::now() - at > longest {
+            self.violate(
+                WAITED,
+                format!("a waiter gets the value of run {run} {:?} late", Instant::now() - at),
+            );
+        }
+    }
+
+    /// A refusal because another call has the key, or because it is not due.
+    fn check_busy(&mut self, operation: &OperationPlan, caller: &Caller, is_reentrant: bool) {
+        let took = caller.began.elapsed();
+        if is_reentrant {
+            if took > AT_ONCE && self.is_calm(caller.process, caller.began) {
+                self.violate(REENTRANT, format!("a call of key {} waits for itself", caller.number));
+            }
+            return;
+        }
+        if took + Duration::from_millis(1) < Duration::from_millis(operation.wait) {
+            self.violate(WAITED, format!("a call of key {} waits {took:?}", caller.number));
+        }
+        if self.is_held_around(caller) {
+            self.violate(
+                REENTRANT,
+                format!("a call of key {} is not told that it waits for itself", caller.number),
+            );
+        }
+    }
+
+    /// Whether this call is made inside of a body that holds its key.
+    fn is_held_around(&self, caller: &Caller) -> bool {
+        let record = self.keys[caller.number].record.as_ref();
+        let Some(record) = record.filter(|record| record.state == RecordState::InFlight) else {
+            return false;
+        };
+        let mut parent = caller.parent;
+        while let Some(run) = parent {
+            let run = &self.runs[run];
+            if run.key == caller.number && run.ended.is_none() && run.fence == Some(record.fence.get()) {
+                return true;
+            }
+            parent = run.parent;
+        }
+        false
+    }
+
+    /// A body whose key came into doubt, and that no other call has taken over, goes on.
+    fn check_held_in_doubt(&mut self, caller: &Caller) {
+        let own = caller.own_run.load(Ordering::SeqCst);
+        let Some(run) = self.runs.get(own).filter(|run| run.key == caller.number) else { return };
+        let is_dropped = matches!(run.ended, Some((_, Ended::Dropped))) && run.began >= caller.began;
+        let record = self.keys[caller.number].record.as_ref();
+        let is_held = record.is_some_and(|record| {
+            record.state == RecordState::InDoubt && Some(record.fence.get()) == run.fence
+        });
+        if is_dropped && is_held {
+            self.violate(GOES_ON, format!("run {own} is dropped"));
+        }
+    }
+
+    /// Whether an error of the body may be why this key is not due.
+    fn may_be_paced(&self, operation: &OperationPlan, number: usize) -> bool {
+        let record = self.keys[number].record.as_ref();
+        let grant = record.filter(|record| record.state == RecordState::Released);
+        let grant = grant.and_then(|record| self.keys[number].grants.get(&record.fence.get()));
+        let ended = grant.and_then(|granted| granted.started).and_then(|run| self.runs[run].ended);
+        let failed = ended.is_none_or(|(_, ended)| matches!(ended, Ended::Error));
+        failed && (operation.retry_after.is_some() || operation.retry_after_error)
+    }
+
     fn check_refusal(&mut self, world: &World, caller: &Caller, error: &Error) {
         let operation = &world.plan.operations[caller.number];
         let secret = crate::world::key(caller.number);
         if error.to_string().contains(&secret) || format!("{error:?}").contains(&secret) {
             self.violate(PRIVATE, error.kind().as_str().to_owned());
         }
+        match error {
+            Error::InFlight { reentrant, .. } => self.check_busy(operation, caller, *reentrant),
+            Error::NotDue { .. } => self.check_busy(operation, caller, false),
+            Error::InDoubt { .. } => self.check_held_in_doubt(caller),
+            _ => {}
+        }
         let explained = match error {
+            Error::NotDue { .. } if !self.may_be_paced(operation, caller.number) => false,
+            // It is granted a key in doubt.
+            Error::InDoubt { .. } if operation.in_doubt && operation.recover.is_some() => {
+                !self.was_calm(caller)
+            }
             Error::InFlight { reentrant: true, .. } => {
                 if !self.is_inside(caller) {
                     self.violate(REENTRANT, format!("a call of key {}", caller.number));
@@ -503,7 +672,11 @@ impl State {
             Error::Mismatch { .. } => operation.fingerprint,
             Error::Exhausted { attempts, .. } => operation.max_attempts.is_some_and(|most| *attempts >= most),
             Error::TimedOut { .. } => operation.timeout.is_some(),
-            Error::ResultNotStored { .. } => true,
+            Error::ResultNotStored { .. } => {
+                let is_it =
+                    |run: &Run| run.key == caller.number && matches!(run.ended, Some((_, Ended::Unstorable)));
+                self.runs.iter().any(is_it)
+            }
             Error::LeaseLost { .. } => !self.was_calm(caller),
             Error::Store { source, .. } => {
                 !self.was_calm(caller)
@@ -561,6 +734,18 @@ impl State {
             let kept = matches!(run.ended, Some((_, Ended::Value | Ended::Terminal)));
             let recorded = self.keys[run.key].lives[life].recorded.as_ref();
             let is_recorded = recorded.is_some_and(|(_, result)| run_of(result) == Some(id));
+            let record = self.keys[run.key].record.as_ref();
+            let holds = record.is_some_and(|record| {
+                protocol::is_live(record, self.now())
+                    && record.state == RecordState::InFlight
+                    && Some(record.fence.get()) == run.fence
+            });
+            if run.parent.is_none() && run.ended.is_none() {
+                self.violate(DRAINED, format!("run {id} still runs"));
+            } else if run.parent.is_none() && matches!(run.ended, Some((_, Ended::Error))) && holds {
+                self.violate(DRAINED, format!("the claim of run {id} is not released"));
+            }
+            let run = &self.runs[id];
             if kept && !is_recorded && !run.was_unrecorded {
                 self.violate(DRAINED, format!("the value of run {id} is not recorded"));
             }
@@ -574,6 +759,7 @@ impl State {
         let took = Instant::now() - run.began;
         let (timeout, blocked, process, began) = (run.timeout, run.blocked, run.process, run.began);
         note!(self, "process {process}: run {id} ends: {ended:?}");
+        self.check_taken_over(id);
         let state = &self.processes[process];
         let stood_still = state.stood_still.is_some_and(|at| at >= began) || !state.is_alive;
         if let Some(timeout) = timeout
@@ -581,6 +767,20 @@ impl State {
             && !stood_still
         {
             self.violate(TIMEOUT, format!("run {id} took {took:?}"));
+        }
+    }
+
+    /// A body that another call has taken over ends when its next renewal is answered.
+    fn check_taken_over(&mut self, id: RunId) {
+        let run = &self.runs[id];
+        let (Some(life), Some(fence), true) = (run.life, run.fence, run.blocked.is_zero()) else { return };
+        let key = &self.keys[run.key];
+        let mut later = key.grants.range(fence + 1..).filter(|(_, granted)| granted.life == life);
+        let Some((_, granted)) = later.next() else { return };
+        let lease = Duration::from_millis(self.plan.operations[run.key].lease);
+        let longest = lease + Duration::from_millis(100);
+        if run.began < granted.at && granted.at.elapsed() > longest && self.is_calm(run.process, granted.at) {
+            self.violate(TAKEN_OVER, format!("run {id}, {:?} ago", granted.at.elapsed()));
         }
     }
 
@@ -602,6 +802,11 @@ impl State {
             self.violate(STEP_NESTED, format!("step {name} of run {id}"));
         }
         let run = &self.runs[id];
+        let (key, fence) = (run.key, run.fence.unwrap_or_default());
+        if let Some(at) = self.keys[key].grants.get(&fence).map(|granted| granted.at) {
+            self.check_held(id, key, fence, at);
+        }
+        let run = &self.runs[id];
         let Some(life) = run.life else { return };
         let steps = &self.keys[run.key].lives[life].steps;
         if self.jumped.is_none() && steps.get(name).is_some_and(|step| step.acknowledged) {
@@ -610,7 +815,7 @@ impl State {
     }
 
     /// A body has the value of a step.
-    pub fn step_returned(&mut self, id: RunId, name: &str, value: u64) {
+    pub fn step_returned(&mut self, id: RunId, name: &str, input: Option<u8>, value: u64) {
         let run = &self.runs[id];
         if run.in_transaction || run.fence.is_none() {
             return;
@@ -622,6 +827,10 @@ impl State {
             && serde_json::from_slice::<u64>(&bytes).ok() != Some(value)
         {
             self.violate(STEP_VALUE, format!("step {name} in run {id}"));
+        }
+        let before = self.keys[key].lives[life].steps.get(name).and_then(|step| step.input);
+        if before.is_some() && input.is_some() && before != input {
+            self.violate(STEP_INPUT, format!("step {name} in run {id}"));
         }
         self.keys[key].lives[life].steps.entry(name.to_owned()).or_default().acknowledged = true;
     }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::body::{Blocked, Failure, Gated, Returned};
 use crate::caller::{Site, call};
-use crate::checks::{FREE, OPERATOR, run_of};
+use crate::checks::{DRAINED, FREE, GIVEN_UP, OPERATOR, run_of};
 use crate::network::SimStore;
 use crate::note;
 use crate::plan::{CallPlan, EventPlan, FaultPlan, Plan, Resolve, Script, Way, What};
@@ -154,6 +154,9 @@ async fn start(world: &World, worker: usize) -> ProcessId {
     let hook = LateRecording::new().on_unrecorded(move |unrecorded| {
         let mut state = seen.lock();
         let run = run_of(&unrecorded.result);
+        if let Some(error) = &unrecorded.error {
+            state.violate(GIVEN_UP, format!("{error}"));
+        }
         // A tombstone names no run: it is of one whose value cannot be stored.
         let number = unrecorded.call.operation().trim_start_matches("operation").parse().unwrap_or(0);
         let is_it = |run: &Run| {
@@ -162,9 +165,16 @@ async fn start(world: &World, worker: usize) -> ProcessId {
                 && !run.was_unrecorded
                 && matches!(run.ended, Some((_, Ended::Unstorable)))
         };
-        let run = run.or_else(|| state.runs.iter().position(is_it));
+        // Of several, the last one whose key has no result.
+        let is_open =
+            |run: &Run| run.life.is_some_and(|life| state.keys[run.key].lives[life].recorded.is_none());
+        let fitting = state.runs.iter().enumerate().filter(|(_, run)| is_it(run));
+        let run = run.or_else(|| fitting.max_by_key(|(at, run)| (is_open(run), *at)).map(|(at, _)| at));
         if let Some(run) = run.filter(|run| *run < state.runs.len()) {
             note!(state, "process {id}: the hook gets the result of run {run}");
+            if state.is_kept(number, run) {
+                state.violate(GIVEN_UP, format!("the result of run {run} is recorded"));
+            }
             state.runs[run].was_unrecorded = true;
         }
     });
@@ -193,6 +203,9 @@ fn site(world: &World, id: ProcessId, number: usize, way: Way) -> Option<Site> {
         parent: None,
         blocked: Blocked::default(),
         own_run: Arc::new(AtomicUsize::new(usize::MAX)),
+        argument: 0,
+        called: Instant::now(),
+        depth: 0,
     })
 }
 
@@ -305,9 +318,13 @@ async fn shut_down(world: &World, worker: usize) {
     };
     tasks.iter().for_each(tokio::task::AbortHandle::abort);
     tokio::task::yield_now().await;
-    let left = process.scope(drain(Duration::from_secs(60))).await;
+    let (began, patience) = (Instant::now(), Duration::from_secs(60));
+    let left = process.scope(drain(patience)).await;
     {
         let mut state = world.lock();
+        if left.is_complete() && began.elapsed() >= patience {
+            state.violate(DRAINED, "it is not woken by the last work that ends".to_owned());
+        }
         note!(state, "process {id} is drained: {left:?}");
         if left.is_complete() && state.processes[id].is_alive {
             state.drained(id);

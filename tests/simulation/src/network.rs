@@ -252,11 +252,19 @@ impl State {
                     self.violate("exactly one result is recorded", format!("key {number} has two"));
                 } else {
                     life.recorded = Some((complete.verdict, complete.result.clone()));
+                    life.recorded_at = Some((Instant::now(), process));
                 }
+                self.check_kept(&complete.result);
             }
             (Request::RecordStep(step), Some(life)) => {
-                life.steps.entry(step.step.name.clone()).or_default().recorded =
-                    Some(step.step.result.clone());
+                let name = &step.step.name;
+                let owner = key.grants.get(&step.fence.get()).and_then(|granted| granted.started);
+                let input = owner.and_then(|run| self.runs[run].inputs.get(name).copied().flatten());
+                let seen = life.steps.entry(name.clone()).or_default();
+                (seen.recorded, seen.input) = (Some(step.step.result.clone()), input);
+            }
+            (Request::Release(_), _) if record.state == RecordState::Released && record.retry_at <= now => {
+                key.freed = Some((Instant::now(), process));
             }
             (Request::Resolve(_), Some(life)) => {
                 life.cleared = life.runs.len();
@@ -289,7 +297,8 @@ impl State {
         self.check_grant(&plan.operations[number], number, before, record);
         let key = &mut self.keys[number];
         let life = key.lives.len() - 1;
-        let granted = Granted { life, process, started: None, is_late: self.is_late, at: Instant::now() };
+        let (freed, at) = (key.freed.take(), Instant::now());
+        let granted = Granted { life, process, started: None, is_late: self.is_late, at, freed };
         if key.grants.insert(record.fence.get(), granted).is_some() {
             self.violate("distinct grants have distinct fences", format!("key {number}"));
         }

@@ -6,6 +6,9 @@
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
+/// The argument of a call that has no fingerprint.
+pub const NO_ARGUMENT: u8 = 2;
+
 /// Milliseconds of simulated time.
 pub type Millis = u64;
 
@@ -64,7 +67,7 @@ pub struct CallPlan {
     pub worker: usize,
     pub operation: usize,
     pub way: Way,
-    /// The argument of the fingerprint.
+    /// The argument of the fingerprint; [`NO_ARGUMENT`] for a call without one.
     pub argument: u8,
     /// The caller drops its future after this time.
     pub dropped_after: Option<Millis>,
@@ -130,6 +133,11 @@ pub enum Act {
     /// The body calls another operation, or its own.
     Call {
         operation: usize,
+    },
+    /// The body calls another function, whose body calls this body's operation.
+    Through {
+        /// The other function's operation; `None` for one without a key.
+        operation: Option<usize>,
     },
     /// The task does not yield for this time, while the rest of its process goes on.
     Block(Millis),
@@ -368,7 +376,7 @@ fn call(rng: &mut Rng, length: Millis, workers: usize, operations: &[OperationPl
         worker: rng.usize(0..workers),
         operation: number,
         way,
-        argument: if one_in(rng, 6) { 1 } else { 0 },
+        argument: pick(rng, &[0, 0, 0, 0, 1, NO_ARGUMENT]),
         dropped_after: maybe(rng, 5, |rng| if one_in(rng, 2) { rng.u64(0..=30) } else { rng.u64(0..=lease) }),
         tries: rng.u32(1..=3),
         pause: rng.u64(1..=lease * 2),
@@ -400,7 +408,7 @@ fn script(rng: &mut Rng, own: usize, operation: &OperationPlan, operations: usiz
 fn act(rng: &mut Rng, own: usize, lease: Millis, operations: usize) -> Act {
     let name = rng.u8(0..4);
     let short = if one_in(rng, 4) { rng.u64(0..=lease) } else { rng.u64(0..=20) };
-    match rng.u32(0..18) {
+    match rng.u32(0..19) {
         0..=3 => Act::Sleep(short),
         4 => Act::Sleep(rng.u64(0..=lease * 3)),
         5..=6 => Act::Effect,
@@ -413,6 +421,7 @@ fn act(rng: &mut Rng, own: usize, lease: Millis, operations: usize) -> Act {
         13..=14 => Act::Spawned { after: short, name, awaited: one_in(rng, 2) },
         15 => Act::SpawnedCall { after: short },
         16 => Act::Call { operation: if one_in(rng, 3) { own } else { rng.usize(0..operations) } },
+        17 => Act::Through { operation: maybe(rng, 2, |rng| rng.usize(0..operations)) },
         _ => Act::Block(rng.u64(0..=lease * 2)),
     }
 }

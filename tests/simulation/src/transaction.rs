@@ -8,6 +8,7 @@ use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer, Transition};
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
+use idem_runtime::Error;
 use tokio::time::{Instant, sleep};
 
 use crate::body::{Failure, Returned};
@@ -61,6 +62,10 @@ impl SimTransaction {
     /// Commits or rolls back, as the caller wants.
     pub async fn finish(mut self, commit: bool, result: Returned) -> Returned {
         sleep(Duration::from_millis(1)).await;
+        if matches!(result, Err(Failure::Idem(Some(Error::NotRecorded { .. })))) && !self.is_spoiled {
+            let detail = "its result is not recorded, and it can be committed".to_owned();
+            self.world.lock().violate(TRANSACTION, detail);
+        }
         if !commit || self.is_spoiled {
             return Err(Failure::Transient { run: usize::MAX, retry_after: 0 });
         }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use idem_runtime::http::IdempotencyLayer;
 
 use crate::network::SimStore;
-use crate::plan::{Fault, FaultPlan, Plan};
+use crate::plan::{Fault, FaultPlan, Plan, Way};
 
 /// The number of a run of a body, in the order in which they began.
 pub type RunId = usize;
@@ -85,12 +85,16 @@ pub struct KeyState {
     pub taken_by: Option<u64>,
     /// How often `recover` was called.
     pub recoveries: u32,
+    /// When it was last released, by which process, if nobody was granted it since.
+    pub freed: Option<(Instant, ProcessId)>,
 }
 
 #[derive(Default)]
 pub struct Life {
     pub runs: Vec<RunId>,
     pub recorded: Option<(Verdict, StoredResult)>,
+    /// When it was recorded, and by which process.
+    pub recorded_at: Option<(Instant, ProcessId)>,
     /// The names of steps whose record a worker or its body knows of, with the recorded value.
     pub steps: BTreeMap<String, StepSeen>,
     /// How many runs had begun when an operator released the key, or `recover` said that nothing happened.
@@ -107,6 +111,8 @@ pub struct Life {
 #[derive(Clone, Default)]
 pub struct StepSeen {
     pub recorded: Option<StoredResult>,
+    /// The input under which it was recorded.
+    pub input: Option<u8>,
     pub acknowledged: bool,
 }
 
@@ -118,6 +124,8 @@ pub struct Granted {
     /// Its claim arrived when nobody waited for an answer any more.
     pub is_late: bool,
     pub at: Instant,
+    /// When the key was released before this grant, and by which process.
+    pub freed: Option<(Instant, ProcessId)>,
 }
 
 /// One process of a worker.
@@ -162,6 +170,10 @@ pub struct Run {
     /// The steps that ended with a value and are not known to be recorded.
     pub loose_steps: usize,
     pub is_within_step: bool,
+    /// The inputs of the steps whose closures it ran.
+    pub inputs: BTreeMap<String, Option<u8>>,
+    /// The argument of its call's fingerprint.
+    pub argument: u8,
     /// For how long its task did not run.
     pub blocked: Duration,
     pub timeout: Option<Duration>,
@@ -171,6 +183,7 @@ pub struct Run {
     pub reached_caller: bool,
     /// The run counts for nothing, because its transaction was rolled back.
     pub in_transaction: bool,
+    pub way: Way,
     /// It did something in the world outside.
     pub had_effect: bool,
     /// The run whose body made this call.
