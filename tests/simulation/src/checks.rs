@@ -223,7 +223,7 @@ impl State {
     fn check_takeover(&mut self, id: RunId, started: &Started, fence: u64) {
         let Some(granted) = self.keys[started.number].grants.get(&fence) else { return };
         let Some((at, process)) = granted.freed else { return };
-        let waited = process == started.process && started.called < at;
+        let waited = process == started.process && started.called < at && !self.has_blocked(process);
         if waited && granted.at - at > AT_ONCE && self.is_calm(process, started.called) {
             self.violate(WAITED, format!("run {id} gets its key {:?} after the release", granted.at - at));
         }
@@ -555,6 +555,11 @@ impl State {
         }
     }
 
+    /// Whether a task of this process was blocked: then it could not wake those that wait for it.
+    fn has_blocked(&self, process: ProcessId) -> bool {
+        self.runs.iter().any(|run| run.process == process && !run.blocked.is_zero())
+    }
+
     /// A waiter gets a result soon after it is recorded.
     fn check_wait(&mut self, caller: &Caller, run: RunId, saw: Saw) {
         let Some(life) = self.runs[run].life.filter(|_| saw == Saw::Replayed) else { return };
@@ -567,7 +572,8 @@ impl State {
         let ran = self.runs.iter().any(|run| {
             run.key == caller.number && run.process == caller.process && run.began >= caller.began
         });
-        if caller.began < at && !ran && self.is_calm(caller.process, since) && Instant::now() - at > longest {
+        let calm = self.is_calm(caller.process, since) && !self.has_blocked(caller.process);
+        if caller.began < at && !ran && calm && Instant::now() - at > longest {
             self.violate(
                 WAITED,
                 format!("a waiter gets the value of run {run} {:?} late", Instant::now() - at),
