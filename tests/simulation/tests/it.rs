@@ -4,12 +4,20 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 
-use idem_simulation::history::run;
+use idem_simulation::history::{self, Report};
 use idem_simulation::plan::Plan;
 
 /// How many of the first seeds run here, in a build without optimization.
 const SEEDS: u64 = 300;
+
+/// Runs a history in a thread of its own: without optimization its futures need more stack than a test has.
+fn run(plan: Plan, with_history: bool) -> Report {
+    let thread = thread::Builder::new().stack_size(64 * 1024 * 1024);
+    let thread = thread.spawn(move || history::run(plan, with_history)).expect("a thread");
+    thread.join().expect("the simulation does not panic")
+}
 
 #[test]
 fn the_same_seed_has_the_same_history() {
