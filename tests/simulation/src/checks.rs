@@ -38,6 +38,7 @@ pub const STEP_OVER: &str = "once a call is over, nothing that it carried starts
 pub const STEP_NESTED: &str = "no step begins inside a step";
 pub const STEP_OUTSIDE: &str =
     "a step is recorded, or is an error: outside of any call and in a transaction its closure does not run";
+pub const STEP_LOOSE: &str = "an error after a step that could not be recorded counts as a crash";
 pub const ATTEMPTS: &str = "`max_attempts` counts starts";
 pub const UNUSED: &str = "an attempt that was not used is not counted";
 pub const LEASE: &str = "a body keeps its lease while its process runs and the store answers";
@@ -123,6 +124,7 @@ impl World {
             ended: None,
             loose_steps: 0,
             is_within_step: false,
+            ended_steps: Vec::new(),
             inputs: std::collections::BTreeMap::new(),
             argument: started.argument,
             blocked: Duration::ZERO,
@@ -454,11 +456,27 @@ impl State {
         }
     }
 
+    /// A run is released as failed: each of its steps must be recorded, because nobody takes it for a crash.
+    pub fn check_released(&mut self, number: usize, fence: u64) {
+        let Some(granted) = self.keys[number].grants.get(&fence) else { return };
+        let Some(run) = granted.started else { return };
+        let steps = &self.keys[number].lives[granted.life].steps;
+        let is_recorded = |name: &String| steps.get(name).is_some_and(|step| step.recorded.is_some());
+        let unrecorded = self.runs[run].ended_steps.iter().find(|name| !is_recorded(name)).cloned();
+        if let Some(name) = unrecorded {
+            self.violate(STEP_LOOSE, format!("step {name} of run {run}"));
+        }
+    }
+
     /// Whether the record of this key has the result of this run.
     pub fn is_kept(&self, number: usize, run: RunId) -> bool {
         let now = self.now();
         let record = self.keys[number].record.as_ref().filter(|record| protocol::is_live(record, now));
-        record.and_then(|record| record.result.as_ref()).is_some_and(|result| run_of(result) == Some(run))
+        // Not where `recover` found it in a later attempt.
+        record
+            .filter(|record| self.runs.get(run).is_some_and(|run| run.fence == Some(record.fence.get())))
+            .and_then(|record| record.result.as_ref())
+            .is_some_and(|result| run_of(result) == Some(run))
     }
 }
 
