@@ -547,6 +547,9 @@ impl State {
         let (life, ended) = (seen.life, seen.ended.map(|(_, ended)| ended));
         self.check_fingerprint(caller, run);
         self.check_wait(caller, run, saw);
+        if saw == Saw::Unrecorded {
+            self.check_unrecorded(caller, run);
+        }
         self.runs[run].reached_caller = true;
         if matches!(caller.way, Way::MissingKey | Way::Message) {
             return;
@@ -644,6 +647,30 @@ impl State {
         }
     }
 
+    /// The limit of attempts is no result of another attempt: a caller whose body succeeded gets its value.
+    fn check_not_exhausted(&mut self, caller: &Caller) {
+        let own = caller.own_run.load(Ordering::SeqCst);
+        let Some(run) = self.runs.get(own).filter(|run| run.key == caller.number) else { return };
+        if run.fence.is_some() && matches!(run.ended, Some((_, Ended::Value))) {
+            self.violate(THROWN_AWAY, format!("run {own}, for the limit of attempts"));
+        }
+    }
+
+    /// A caller whose result is not recorded gets it only if no other attempt is running that will have one.
+    fn check_unrecorded(&mut self, caller: &Caller, id: RunId) {
+        let run = &self.runs[id];
+        let (Some((at, _)), Some(fence), Some(life)) = (run.ended, run.fence, run.life) else { return };
+        let key = &self.keys[caller.number];
+        let Some(record) = key.record.as_ref().filter(|record| record.state == RecordState::InFlight) else {
+            return;
+        };
+        let later = key.grants.get(&record.fence.get()).filter(|later| later.life == life && later.at < at);
+        let runs = later.and_then(|later| later.started).is_some_and(|run| self.runs[run].ended.is_none());
+        if runs && record.fence.get() > fence && self.is_calm(caller.process, at) {
+            self.violate(ONE_RESULT, format!("a caller gets the value of run {id}, and another run goes on"));
+        }
+    }
+
     /// Whether an error of the body may be why this key is not due.
     fn may_be_paced(&self, operation: &OperationPlan, number: usize) -> bool {
         let record = self.keys[number].record.as_ref();
@@ -664,6 +691,7 @@ impl State {
             Error::InFlight { reentrant, .. } => self.check_busy(operation, caller, *reentrant),
             Error::NotDue { .. } => self.check_busy(operation, caller, false),
             Error::InDoubt { .. } => self.check_held_in_doubt(caller),
+            Error::Exhausted { .. } => self.check_not_exhausted(caller),
             _ => {}
         }
         let explained = match error {
