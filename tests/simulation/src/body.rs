@@ -274,6 +274,9 @@ async fn step(
         }
         let mut state = world.lock();
         state.runs[run].loose_steps += 1;
+        if state.runs[run].ended.is_none() {
+            state.runs[run].ended_steps.push(text.clone());
+        }
         state.steps += 1;
         Ok(state.steps)
     };

@@ -118,7 +118,8 @@ pub fn call(site: Site, script: Script, argument: u8) -> BoxBody {
 }
 
 async fn called(site: Site, script: Script, argument: u8) -> Returned {
-    let site = Site { argument, called: Instant::now(), ..site };
+    let own_run = Arc::new(AtomicUsize::new(usize::MAX));
+    let site = Site { argument, called: Instant::now(), own_run, ..site };
     let caller = site.caller();
     site.world.lock().calls += 1;
     let world = site.world.clone();

@@ -38,6 +38,7 @@ pub const STEP_OVER: &str = "once a call is over, nothing that it carried starts
 pub const STEP_NESTED: &str = "no step begins inside a step";
 pub const STEP_OUTSIDE: &str =
     "a step is recorded, or is an error: outside of any call and in a transaction its closure does not run";
+pub const STEP_LOOSE: &str = "an error after a step that could not be recorded counts as a crash";
 pub const ATTEMPTS: &str = "`max_attempts` counts starts";
 pub const UNUSED: &str = "an attempt that was not used is not counted";
 pub const LEASE: &str = "a body keeps its lease while its process runs and the store answers";
@@ -123,6 +124,7 @@ impl World {
             ended: None,
             loose_steps: 0,
             is_within_step: false,
+            ended_steps: Vec::new(),
             inputs: std::collections::BTreeMap::new(),
             argument: started.argument,
             blocked: Duration::ZERO,
@@ -454,11 +456,27 @@ impl State {
         }
     }
 
+    /// A run is released as failed: each of its steps must be recorded, because nobody takes it for a crash.
+    pub fn check_released(&mut self, number: usize, fence: u64) {
+        let Some(granted) = self.keys[number].grants.get(&fence) else { return };
+        let Some(run) = granted.started else { return };
+        let steps = &self.keys[number].lives[granted.life].steps;
+        let is_recorded = |name: &String| steps.get(name).is_some_and(|step| step.recorded.is_some());
+        let unrecorded = self.runs[run].ended_steps.iter().find(|name| !is_recorded(name)).cloned();
+        if let Some(name) = unrecorded {
+            self.violate(STEP_LOOSE, format!("step {name} of run {run}"));
+        }
+    }
+
     /// Whether the record of this key has the result of this run.
     pub fn is_kept(&self, number: usize, run: RunId) -> bool {
         let now = self.now();
         let record = self.keys[number].record.as_ref().filter(|record| protocol::is_live(record, now));
-        record.and_then(|record| record.result.as_ref()).is_some_and(|result| run_of(result) == Some(run))
+        // Not where `recover` found it in a later attempt.
+        record
+            .filter(|record| self.runs.get(run).is_some_and(|run| run.fence == Some(record.fence.get())))
+            .and_then(|record| record.result.as_ref())
+            .is_some_and(|result| run_of(result) == Some(run))
     }
 }
 
@@ -529,6 +547,9 @@ impl State {
         let (life, ended) = (seen.life, seen.ended.map(|(_, ended)| ended));
         self.check_fingerprint(caller, run);
         self.check_wait(caller, run, saw);
+        if saw == Saw::Unrecorded {
+            self.check_unrecorded(caller, run);
+        }
         self.runs[run].reached_caller = true;
         if matches!(caller.way, Way::MissingKey | Way::Message) {
             return;
@@ -632,6 +653,30 @@ impl State {
         }
     }
 
+    /// The limit of attempts is no result of another attempt: a caller whose body succeeded gets its value.
+    fn check_not_exhausted(&mut self, caller: &Caller) {
+        let own = caller.own_run.load(Ordering::SeqCst);
+        let Some(run) = self.runs.get(own).filter(|run| run.key == caller.number) else { return };
+        if run.fence.is_some() && matches!(run.ended, Some((_, Ended::Value))) {
+            self.violate(THROWN_AWAY, format!("run {own}, for the limit of attempts"));
+        }
+    }
+
+    /// A caller whose result is not recorded gets it only if no other attempt is running that will have one.
+    fn check_unrecorded(&mut self, caller: &Caller, id: RunId) {
+        let run = &self.runs[id];
+        let (Some((at, _)), Some(fence), Some(life)) = (run.ended, run.fence, run.life) else { return };
+        let key = &self.keys[caller.number];
+        let Some(record) = key.record.as_ref().filter(|record| record.state == RecordState::InFlight) else {
+            return;
+        };
+        let later = key.grants.get(&record.fence.get()).filter(|later| later.life == life && later.at < at);
+        let runs = later.and_then(|later| later.started).is_some_and(|run| self.runs[run].ended.is_none());
+        if runs && record.fence.get() > fence && self.is_calm(caller.process, at) {
+            self.violate(ONE_RESULT, format!("a caller gets the value of run {id}, and another run goes on"));
+        }
+    }
+
     /// Whether an error of the body may be why this key is not due.
     fn may_be_paced(&self, operation: &OperationPlan, number: usize) -> bool {
         let record = self.keys[number].record.as_ref();
@@ -652,6 +697,7 @@ impl State {
             Error::InFlight { reentrant, .. } => self.check_busy(operation, caller, *reentrant),
             Error::NotDue { .. } => self.check_busy(operation, caller, false),
             Error::InDoubt { .. } => self.check_held_in_doubt(caller),
+            Error::Exhausted { .. } => self.check_not_exhausted(caller),
             _ => {}
         }
         let explained = match error {

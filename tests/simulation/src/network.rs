@@ -13,8 +13,8 @@ use futures_util::FutureExt as _;
 use idem_core::listing::{List, Listed, Page};
 use idem_core::protocol::{
     self, Apply, Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Request, Resolution, ResolveAnswer, State as RecordState,
-    StoredResult, Transition,
+    ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Request, Resolution, ResolveAnswer,
+    State as RecordState, StoredResult, Transition,
 };
 use idem_core::{RecordKey, Store, StoreError, Waiters};
 use tokio::sync::oneshot;
@@ -231,6 +231,11 @@ impl State {
         note!(self, "process {process}: {what} of key {number}: {}", shown(&answer));
         if let Some(record) = write {
             self.written(number, process, &request, record);
+            if let Request::Release(release) = &request
+                && release.cause == ReleaseCause::Failed
+            {
+                self.check_released(number, release.fence.get());
+            }
         }
         answer
     }
@@ -263,8 +268,13 @@ impl State {
                 let seen = life.steps.entry(name.clone()).or_default();
                 (seen.recorded, seen.input) = (Some(step.step.result.clone()), input);
             }
-            (Request::Release(_), _) if record.state == RecordState::Released && record.retry_at <= now => {
-                key.freed = Some((Instant::now(), process));
+            (Request::Release(release), _)
+                if record.state == RecordState::Released && record.retry_at <= now =>
+            {
+                let owner = key.grants.get(&release.fence.get()).and_then(|granted| granted.started);
+                // A task that blocks learns late that its claim is released.
+                let is_free = owner.is_none_or(|run| self.runs[run].blocked.is_zero());
+                key.freed = is_free.then(|| (Instant::now(), process));
             }
             (Request::Resolve(_), Some(life)) => {
                 life.cleared = life.runs.len();

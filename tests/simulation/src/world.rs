@@ -170,6 +170,8 @@ pub struct Run {
     /// The steps that ended with a value and are not known to be recorded.
     pub loose_steps: usize,
     pub is_within_step: bool,
+    /// The steps whose closures returned a value.
+    pub ended_steps: Vec<String>,
     /// The inputs of the steps whose closures it ran.
     pub inputs: BTreeMap<String, Option<u8>>,
     /// The argument of its call's fingerprint.
