@@ -208,7 +208,7 @@ impl<S: Store> Attempt<S> {
     async fn superseded(&self) -> Recorded {
         let record = self.claimed.look().await;
         match &record {
-            Ok(Some(record)) => match record.replay() {
+            Ok(Some(record)) => match self.replay(record) {
                 // `Exhausted` is not a result of another attempt.
                 Some(replay) if replay.result == StoredResult::Tombstone(Tombstone::Exhausted) => {
                     self.unrecorded()
@@ -224,6 +224,13 @@ impl<S: Store> Attempt<S> {
             Ok(None) => self.unrecorded(),
             Err(_) => Recorded::Lost(self.lost(&Err(()))),
         }
+    }
+
+    /// The result of another attempt of this call. A record that was deleted and made again may be of a call with other arguments.
+    fn replay(&self, record: &Record) -> Option<Replay> {
+        let is_other =
+            matches!((record.fingerprint, self.call().fingerprint), (Some(old), Some(own)) if old != own);
+        if is_other { None } else { record.replay() }
     }
 
     /// The caller gets its value; recording continues in the background.
@@ -258,7 +265,7 @@ impl<S: Store> Attempt<S> {
         self.phase = Phase::Over;
         let looked = self.claimed.look().await;
         let record = looked.as_ref().map(Option::as_ref).map_err(drop);
-        match record.ok().flatten().and_then(Record::replay) {
+        match record.ok().flatten().and_then(|record| self.replay(record)) {
             Some(replay) => Ok(replay),
             None => Err(self.lost(&record)),
         }
