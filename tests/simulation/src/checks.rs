@@ -33,7 +33,8 @@ pub const ASKED: &str =
     "what happened is not known after a crash: `recover` is called before the body runs again";
 pub const ALL_STEPS: &str = "`recover` is called with the recorded steps";
 pub const STEP: &str = "a step never runs again after its record was acknowledged";
-pub const STEP_VALUE: &str = "every later run of the body gets the recorded value of a step";
+pub const STEP_VALUE: &str =
+    "a body gets the value of a step when it is recorded, and every later run gets that value";
 pub const STEP_OVER: &str = "once a call is over, nothing that it carried starts a step";
 pub const STEP_NESTED: &str = "no step begins inside a step";
 pub const STEP_OUTSIDE: &str =
@@ -875,9 +876,11 @@ impl State {
         let Some(life) = run.life else { return };
         let key = run.key;
         let recorded = self.keys[key].lives[life].steps.get(name).and_then(|step| step.recorded.clone());
-        if let Some(StoredResult::Value(bytes)) = recorded
-            && serde_json::from_slice::<u64>(&bytes).ok() != Some(value)
-        {
+        let is_it = |result| match result {
+            StoredResult::Value(bytes) => serde_json::from_slice::<u64>(&bytes).ok() == Some(value),
+            StoredResult::Tombstone(_) => true,
+        };
+        if !recorded.is_some_and(is_it) {
             self.violate(STEP_VALUE, format!("step {name} in run {id}"));
         }
         let before = self.keys[key].lives[life].steps.get(name).and_then(|step| step.input);
