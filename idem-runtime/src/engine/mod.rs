@@ -101,7 +101,7 @@ pub use site::Site;
 #[cfg(feature = "catalogue")]
 pub(crate) use site::scope_of;
 pub use steps::{MAX_STEP_NAME_BYTES, Recovery, Step, StepName, step};
-pub(crate) use steps::{ask, begin_recovery, past_the_limit};
+pub(crate) use steps::{ask, begin_recovery, confirm, past_the_limit};
 pub(crate) use transaction::{Entered as EnteredTransaction, Running, Within, enter as enter_transaction};
 pub use typed::TypedOperation;
 use unprotected::unprotected;

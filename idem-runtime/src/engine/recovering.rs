@@ -201,6 +201,7 @@ where
         if let Some(result) = steps::ask(asked).await {
             return result;
         }
+        steps::confirm().await?;
     }
     if let Some(error) = steps::past_the_limit() {
         return Err(error.into());

@@ -29,7 +29,11 @@ impl<R, T, E> Recovering<R, T, E> {
     /// What the function returns without running its body, if anything, after `recover` answered.
     pub async fn ask(&self, asked: impl Future<Output = Result<Option<T>, E>>) -> Option<R> {
         let answer = engine::ask(asked).await;
-        let answer = answer.or_else(|| engine::past_the_limit().map(|error| Err((self.error)(error))));
+        let refused = match answer {
+            Some(_) => None,
+            None => engine::confirm().await.err().or_else(engine::past_the_limit),
+        };
+        let answer = answer.or_else(|| refused.map(|error| Err((self.error)(error))));
         answer.map(self.from_result)
     }
 }

@@ -26,7 +26,7 @@ use idem_core::protocol::{Fingerprint, Grant, RecordedStep, StoredResult};
 pub(crate) use log::{Done, Failed, Job, Log, settle};
 pub use name::{MAX_STEP_NAME_BYTES, StepName};
 pub use recovery::Recovery;
-pub(crate) use recovery::{ask, begin as begin_recovery, past_the_limit};
+pub(crate) use recovery::{ask, begin as begin_recovery, confirm, past_the_limit};
 
 /// A claim that is being confirmed. It fails if the store does not answer in time.
 pub(crate) type Confirmed = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;

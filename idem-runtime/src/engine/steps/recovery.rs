@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use super::super::codec::from_bytes;
 use super::super::context::{Context, Current};
 use super::super::report::Event;
-use super::{Failed, StepName, lost, settle};
-use crate::error::{CallId, Error, StepError};
+use super::{Failed, Recorder, StepName, lost, settle};
+use crate::error::{CallId, Error, StepError, StoreError};
 use idem_core::protocol::{Fence, Grant, RecordedStep, ReleaseCause, StoredResult};
 
 /// What is known about the earlier runs of a call, for its `recover` function. Cheap to clone.
@@ -99,12 +99,25 @@ pub(crate) async fn begin() -> Result<Option<Recovery>, Error> {
         Err(Failed::Lost) => Err(lost(&*recorder).await),
         Err(Failed::Store(source)) => {
             // `recover` was not called, so the next claimant must call it.
-            recorder.log().decide(ReleaseCause::Unused);
-            let error = Error::Store { call: recorder.id(), source };
-            recorder.log().refuse(&error);
-            Err(error)
+            Err(unused(&*recorder, source))
         }
     }
+}
+
+/// The error for a store that failed before the body started.
+fn unused(recorder: &dyn Recorder, source: StoreError) -> Error {
+    recorder.log().decide(ReleaseCause::Unused);
+    let error = Error::Store { call: recorder.id(), source };
+    recorder.log().refuse(&error);
+    error
+}
+
+/// Returns when the body may start after `recover`, which may have taken longer than the lease: the claim is certainly held.
+pub(crate) async fn confirm() -> Result<(), Error> {
+    let Some(recorder) = Current::get().and_then(|current| current.recorder) else { return Ok(()) };
+    let Some(confirmed) = recorder.clone().confirm() else { return Ok(()) };
+    confirmed.await.map_err(|source| unused(&*recorder, source))?;
+    if recorder.is_lost() { Err(lost(&*recorder).await) } else { Ok(()) }
 }
 
 /// The error if the body must not start although `recover` found nothing, because no attempts are left.
