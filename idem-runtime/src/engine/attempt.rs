@@ -26,8 +26,6 @@ pub(super) struct Attempt<S: Store> {
     claimed: Arc<Claimed<S>>,
     stopwatch: Stopwatch,
     phase: Phase,
-    /// Its caller gets a value that is not kept.
-    has_value: bool,
 }
 
 enum Phase {
@@ -61,7 +59,7 @@ impl<S: Store> Attempt<S> {
         // A first attempt finds no steps of earlier runs. One that takes over from another run is none, whatever its number says.
         let log = Log::new(grant.attempt == 1 && !grant.recovered, call.policy.recovers && grant.recovered);
         let claimed = Arc::new(Claimed { call: call.clone(), owner, grant, lease, log });
-        Self { claimed, stopwatch: Stopwatch::start(), phase: Phase::Unused, has_value: false }
+        Self { claimed, stopwatch: Stopwatch::start(), phase: Phase::Unused }
     }
 
     pub(super) fn call(&self) -> &Prepared<S> {
@@ -106,20 +104,15 @@ impl<S: Store> Attempt<S> {
         self.claimed.log.cause().is_some()
     }
 
-    /// The result is not kept. If it is a value that `recover` found, the next call must ask `recover` again, and no body has run.
-    pub(super) fn not_kept(&mut self, is_value: bool) {
-        if is_value {
-            if self.claimed.log.is_found() {
-                self.claimed.log.decide(ReleaseCause::Unused);
-            }
-            self.stopwatch.body_ran(&self.call().key);
-            self.call().observe(Outcome::NotKept { attempt: self.claimed.grant.attempt });
-            self.has_value = true;
+    /// `record_if` refuses the value. If `recover` found it, the next call must ask `recover` again, and no body has run.
+    pub(super) fn not_kept(&self) {
+        if self.claimed.log.is_found() {
+            self.claimed.log.decide(ReleaseCause::Unused);
         }
     }
 
-    /// Releases the claim after a result that is not recorded.
-    pub(super) async fn release(&mut self, retry_after: Option<Duration>) {
+    /// Releases the claim after a result that is not recorded, a value or an error.
+    pub(super) async fn release(&mut self, retry_after: Option<Duration>, is_value: bool) {
         let attempt = self.claimed.grant.attempt;
         let by_policy = || self.call().policy.retry_after.map(|pace| pace.delay(attempt));
         let retry_after = retry_after.or_else(by_policy).unwrap_or_default();
@@ -137,7 +130,10 @@ impl<S: Store> Attempt<S> {
             (ReleaseCause::Failed | ReleaseCause::Unused, Some(refused)) => Ending::Refused(refused),
             _ => released,
         };
-        if !self.has_value && !matches!(cause, ReleaseCause::Unused | ReleaseCause::NothingHappened) {
+        if is_value {
+            self.stopwatch.body_ran(&self.call().key);
+            self.call().observe(Outcome::NotKept { attempt });
+        } else if !matches!(cause, ReleaseCause::Unused | ReleaseCause::NothingHappened) {
             self.body_ended();
         }
         self.call().end(ending);

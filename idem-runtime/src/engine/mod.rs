@@ -213,7 +213,7 @@ where
         if !attempt.is_decided() && codec.is_crash(&result) {
             Box::pin(attempt.abandon()).await;
         } else {
-            Box::pin(attempt.release(retry_after)).await;
+            Box::pin(attempt.release(retry_after, result.is_ok())).await;
         }
         return result;
     }

@@ -27,7 +27,9 @@ where
             true
         }
         None => {
-            attempt.not_kept(result.is_ok());
+            if result.is_ok() {
+                attempt.not_kept();
+            }
             false
         }
     }
