@@ -302,7 +302,7 @@ async fn nested(site: &Site, run: RunId, name: u8) -> Result<(), Failure> {
     let inside = async {
         world.lock().runs[run].is_within_step = true;
         // The step's own context, or the one from before it.
-        if let Some(context) = if name % 2 == 0 { context() } else { before } {
+        if let Some(context) = if name.is_multiple_of(2) { context() } else { before } {
             let text = format!("nested{name}");
             let inner = Step::new(text.clone());
             let closure = async {

@@ -913,7 +913,7 @@ impl State {
             }
         }
         let now = self.now();
-        for number in 0..self.keys.len() {
+        for (number, operation) in plan.iter().enumerate() {
             let record = self.keys[number].record.clone().filter(|record| protocol::is_live(record, now));
             let Some(record) = record else { continue };
             let owner = self.keys[number].grants.get(&record.fence.get()).and_then(|granted| granted.started);
@@ -921,7 +921,7 @@ impl State {
             if record.state == RecordState::InFlight && !runs && record.lease_until > now {
                 self.violate(FREE, format!("key {number} is held by nobody"));
             }
-            self.check_doubt(&plan[number], number);
+            self.check_doubt(operation, number);
         }
     }
 }
