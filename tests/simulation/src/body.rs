@@ -320,7 +320,7 @@ async fn nested(site: &Site, run: RunId, name: u8) -> Result<(), Failure> {
     let mut state = site.world.lock();
     state.runs[run].is_within_step = false;
     if result.is_ok() {
-        state.runs[run].loose_steps -= 1;
+        state.runs[run].loose_steps = state.runs[run].loose_steps.saturating_sub(1);
     }
     result.map(drop)
 }
