@@ -329,7 +329,10 @@ impl State {
                 || loose
                 || !self.is_settled(operation, *run)
         });
-        let Some(since) = Instant::now().checked_sub(grace(operation)) else { return true };
+        // A record that expired by a clock that jumped lives again when the clock is set back.
+        let jumped = self.jumped.is_some();
+        let since = Instant::now().checked_sub(grace(operation)).filter(|_| !jumped);
+        let Some(since) = since else { return true };
         let mut unused = self.keys[number].grants.values().filter(|granted| {
             granted.life == life
                 && granted.started.is_none()
