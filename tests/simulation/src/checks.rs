@@ -265,11 +265,15 @@ impl State {
         earlier: &[RunId],
     ) {
         let seen = &self.keys[number].lives[life];
-        let cleared = seen.cleared;
-        if seen.found {
+        let (cleared, found, resolved) = (seen.cleared, seen.found, seen.resolved);
+        let is_recorded = seen.recorded.is_some();
+        if found {
             self.violate(FOUND, format!("run {id} starts"));
         }
-        if self.keys[number].lives[life].recorded.is_some() {
+        // An operator can write a result at the moment when the store has just confirmed the claim of a doubt.
+        let granted = self.runs[id].fence.and_then(|fence| self.keys[number].grants.get(&fence));
+        let was_resolved = granted.is_some_and(|granted| resolved.is_some_and(|at| granted.at < at));
+        if is_recorded && !was_resolved {
             self.violate(ONE_RESULT, format!("run {id} starts after the result was recorded"));
         }
         for other in earlier.iter().skip(cleared).copied() {

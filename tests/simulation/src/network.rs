@@ -282,6 +282,7 @@ impl State {
                 life.is_doubted_by_recover = false;
                 life.is_unsure = false;
                 life.operator = true;
+                life.resolved = Some(Instant::now());
                 if let Some(result) = &record.result {
                     life.recorded.get_or_insert((
                         if record.state == RecordState::Failed {

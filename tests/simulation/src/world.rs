@@ -106,6 +106,8 @@ pub struct Life {
     pub is_unsure: bool,
     /// An operator has decided about it.
     pub operator: bool,
+    /// When an operator last resolved a doubt.
+    pub resolved: Option<Instant>,
 }
 
 #[derive(Clone, Default)]
