@@ -689,12 +689,13 @@ impl State {
     }
 
     /// Whether an error of the body may be why this key is not due.
-    fn may_be_paced(&self, operation: &OperationPlan, number: usize) -> bool {
-        let record = self.keys[number].record.as_ref();
+    fn may_be_paced(&self, operation: &OperationPlan, caller: &Caller) -> bool {
+        let record = self.keys[caller.number].record.as_ref();
         let grant = record.filter(|record| record.state == RecordState::Released);
-        let grant = grant.and_then(|record| self.keys[number].grants.get(&record.fence.get()));
+        let grant = grant.and_then(|record| self.keys[caller.number].grants.get(&record.fence.get()));
         let ended = grant.and_then(|granted| granted.started).and_then(|run| self.runs[run].ended);
-        let failed = ended.is_none_or(|(_, ended)| matches!(ended, Ended::Error));
+        // A late answer is older than the record.
+        let failed = ended.is_none_or(|(_, ended)| matches!(ended, Ended::Error)) || !self.was_calm(caller);
         failed && (operation.retry_after.is_some() || operation.retry_after_error)
     }
 
@@ -712,7 +713,7 @@ impl State {
             _ => {}
         }
         let explained = match error {
-            Error::NotDue { .. } if !self.may_be_paced(operation, caller.number) => false,
+            Error::NotDue { .. } if !self.may_be_paced(operation, caller) => false,
             // It is granted a key in doubt.
             Error::InDoubt { .. } if operation.in_doubt && operation.recover.is_some() => {
                 !self.was_calm(caller)
