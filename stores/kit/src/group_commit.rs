@@ -1,0 +1,121 @@
+//! Runs the operations of a store on sessions of its server, those that wait at the same moment together.
+//!
+//! A caller that finds nothing under way runs its operation itself, in its own future, on a session that is open: that crosses no task.
+//! Everything else waits in a [`queue`] for a worker, which takes all that may go together ([`backlog`]) and waits once for
+//! the server's disk. Each runtime that calls has a queue and sessions of its own, since a session belongs to the runtime that
+//! opened it. What must be done when that runtime is blocked or gone, renewals first of all, goes through the queue of the
+//! [stores' own runtime](crate::own_runtime). There, a [`watch`] looks after all of them by a clock that no test pauses: it ends
+//! attempts that take too long, and closes sessions that nobody needs.
+//!
+//! It knows nothing of SQL: a store says what it can do as a [`Server`].
+
+mod backlog;
+mod operation;
+mod queue;
+mod watch;
+mod worker;
+
+pub use self::backlog::{Class, Keys, Kind};
+pub use self::operation::{Answer, Answers, Op, Operation, Seen, Ticket};
+pub use self::queue::Queues;
+
+use std::time::Duration;
+
+use idem_core::StoreError;
+
+/// Why an attempt failed.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// Another transaction was first, or has a row locked: nothing was applied, and another attempt may succeed at once.
+    Raced(StoreError),
+    /// The server refused it: nothing was applied, and the session can be used again.
+    Refused(StoreError),
+    /// The server takes no writes: nothing was applied.
+    ReadOnly(StoreError),
+    /// A table is absent: nothing was applied.
+    Absent(StoreError),
+    /// The session cannot be used any more. The error says whether anything may have been applied.
+    Broken(StoreError),
+}
+
+impl Failure {
+    /// The error for the caller.
+    #[must_use]
+    pub fn error(self) -> StoreError {
+        match self {
+            Self::Raced(error)
+            | Self::Refused(error)
+            | Self::ReadOnly(error)
+            | Self::Absent(error)
+            | Self::Broken(error) => error,
+        }
+    }
+}
+
+/// The server of a store, and what it can do with the operations of a batch.
+pub trait Server: Send + Sync + 'static {
+    /// A connection. It lives in the runtime in which it was opened.
+    type Session: Send + 'static;
+
+    /// The kinds of operations, each with the rules when its operations go.
+    const KINDS: &'static [Kind];
+
+    /// How many batches of changes may be under way at once when there are many: one, where the next had better collect all others
+    /// while that one waits for the disk.
+    const CHANGES_ABREAST: usize = 1;
+
+    /// Whether what a batch did not answer in a caller's runtime goes on in the stores' own, because it may hold locks between two
+    /// exchanges, and a caller that blocks its thread would hold up other processes.
+    const REPEATS_APART: bool = false;
+
+    /// The place of an operation's kind in [`KINDS`](Self::KINDS).
+    fn kind(operation: &Operation) -> usize;
+
+    /// Whether an operation is run in its caller's runtime, if it has one.
+    fn is_run_by_callers(operation: &Operation) -> bool {
+        operation.is_only_for_its_caller()
+    }
+
+    /// About how many bytes an operation adds to a batch.
+    fn weight(operation: &Operation) -> usize;
+
+    /// The largest batch, in bytes.
+    fn most_bytes(&self) -> usize;
+
+    /// The largest number of sessions in each runtime.
+    fn connections(&self) -> usize;
+
+    /// How long an operation may wait for a session, and how long an attempt may take.
+    fn timeout(&self) -> Duration;
+
+    /// Opens a session.
+    fn open(&self) -> impl Future<Output = Result<Self::Session, StoreError>> + Send;
+
+    /// The session if it may be used again: it is not broken, not too old, and leads to the right server.
+    fn kept(&self, session: Self::Session) -> impl Future<Output = Option<Self::Session>> + Send;
+
+    /// Closes a session.
+    fn close(&self, session: Self::Session) -> impl Future<Output = ()> + Send + 'static;
+
+    /// Runs the operations of one batch once. `is_own`: in the stores' own runtime.
+    ///
+    /// An operation without an answer is repeated.
+    fn attempt(
+        &self,
+        session: &mut Self::Session,
+        kind: usize,
+        tickets: &[Ticket],
+        is_own: bool,
+    ) -> impl Future<Output = Result<Answers, Failure>> + Send;
+
+    /// The answer to an operation that failed alone. The session may be left out of use.
+    fn conclude(
+        &self,
+        session: &mut Option<Self::Session>,
+        operation: &Operation,
+        failure: Failure,
+    ) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+        let _ = (session, operation);
+        std::future::ready(Err(failure.error()))
+    }
+}

@@ -1,0 +1,282 @@
+//! The operations of one queue that wait, those under way, and the rules when which may go.
+//!
+//! Knows nothing of sessions and runtimes.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use idem_core::RecordKey;
+use tokio::sync::Notify;
+
+use super::operation::{Operation, Ticket};
+
+/// With fewer operations of a class under way, another batch may go at once, unless recent batches were larger than this.
+const FEW: usize = 8;
+/// How many batches of renewals, and of reads, may be under way when there are many: two of reads, so that this process works while the
+/// server does.
+const RENEWALS_ABREAST: usize = 1;
+const READS_ABREAST: usize = 2;
+/// As many of one kind fill a batch, and wait for no other.
+const MANY: usize = 256;
+/// A batch that is under way for longer holds up no other: one of its rows may be locked.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Operations that wait for the same thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Changes wait for the server's disk together.
+    Changes,
+    /// Renewals wait for nothing else, so that no lease runs out behind a large batch.
+    Renewals,
+    /// Reads do not wait for the disk.
+    Reads,
+}
+
+/// Which operations of one key may go at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// All.
+    Any,
+    /// One in each batch.
+    OneEach,
+    /// All in one batch, and none beside a batch with the key: it would meet a locked row.
+    OneBatch,
+}
+
+/// A kind of operations. Operations of one kind share a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// What they wait for.
+    pub class: Class,
+    /// The largest batch, in operations.
+    pub most: usize,
+    /// Which operations of one key may go at the same time.
+    pub keys: Keys,
+    /// Whether they go before older ones of other kinds, but not twice in a row: the callers that get their answers then ask again in
+    /// time for the next batch. Otherwise callers would form two groups that wait for the disk in turns.
+    pub goes_first: bool,
+}
+
+/// What the rules need to know of a store.
+#[derive(Clone, Copy)]
+pub(super) struct Rules {
+    pub(super) kinds: &'static [Kind],
+    pub(super) changes_abreast: usize,
+    pub(super) kind: fn(&Operation) -> usize,
+    pub(super) weight: fn(&Operation) -> usize,
+    pub(super) most_bytes: usize,
+}
+
+/// A batch under way.
+struct Flight {
+    number: u64,
+    class: Class,
+    count: usize,
+    keys: Vec<RecordKey>,
+    began: Instant,
+    /// When its present attempt began, and what ends it.
+    attempt: Instant,
+    late: Arc<Notify>,
+}
+
+/// The operations of one queue.
+pub(super) struct Backlog {
+    rules: Rules,
+    waiting: Vec<VecDeque<Ticket>>,
+    flights: Vec<Flight>,
+    /// The keys of batches under way that no other batch may have.
+    taken: HashSet<RecordKey>,
+    /// The size of recent batches of each class, about.
+    usual: [usize; 3],
+    /// The kind that went last.
+    last: usize,
+    next_number: u64,
+}
+
+/// A batch, and its number while it is under way.
+pub(super) struct Batch {
+    pub(super) number: u64,
+    pub(super) kind: usize,
+    pub(super) tickets: Vec<Ticket>,
+}
+
+impl Backlog {
+    pub(super) fn new(rules: Rules) -> Self {
+        let waiting = rules.kinds.iter().map(|_| VecDeque::new()).collect();
+        Self { rules, waiting, flights: Vec::new(), taken: HashSet::new(), usual: [0; 3], last: usize::MAX, next_number: 0 }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    pub(super) fn push(&mut self, mut ticket: Ticket) {
+        ticket.number = self.number();
+        self.waiting[(self.rules.kind)(&ticket.operation)].push_back(ticket);
+    }
+
+    /// Whether any operation waits.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waiting.iter().any(|tickets| !tickets.is_empty())
+    }
+
+    /// How many batches are under way.
+    pub(super) fn under_way(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Whether another batch of this class may go now.
+    fn lets_go(&self, class: Class, now: Instant) -> bool {
+        let abreast = match class {
+            Class::Changes => self.rules.changes_abreast,
+            Class::Renewals => RENEWALS_ABREAST,
+            Class::Reads => READS_ABREAST,
+        };
+        let (mut batches, mut tickets) = (0, 0);
+        for flight in &self.flights {
+            if flight.class == class && now.duration_since(flight.began) < PATIENCE {
+                batches += 1;
+                tickets += flight.count;
+            }
+        }
+        if self.usual[class as usize] > FEW { batches < abreast } else { tickets < FEW }
+    }
+
+    /// The kind of the oldest operation that may go now, among those whose place is not in `without`.
+    fn next_kind(&self, now: Instant, without: u32) -> Option<usize> {
+        let oldest = |place: usize| {
+            let (kind, tickets) = (&self.rules.kinds[place], &self.waiting[place]);
+            let first = tickets.front().filter(|_| without & 1 << place == 0)?;
+            let goes = tickets.len() >= kind.most.max(MANY) || self.lets_go(kind.class, now);
+            goes.then_some(first.number)
+        };
+        let order = |(place, number): &(usize, u64)| {
+            (!self.rules.kinds[*place].goes_first || self.last == *place, *number)
+        };
+        let kinds = (0..self.rules.kinds.len()).filter_map(|place| Some((place, oldest(place)?)));
+        kinds.min_by_key(order).map(|(place, _)| place)
+    }
+
+    /// Whether a worker would find something to do. It may not: the keys of all that wait may be taken.
+    pub(super) fn has_work(&self, now: Instant) -> bool {
+        self.next_kind(now, 0).is_some()
+    }
+
+    /// Takes the oldest operation that may go, and all of its kind that may go with it.
+    pub(super) fn take(&mut self, now: Instant) -> Option<Batch> {
+        let mut without = 0;
+        loop {
+            let place = self.next_kind(now, without)?;
+            let tickets = self.take_kind(place);
+            if !tickets.is_empty() {
+                self.last = place;
+                return Some(self.depart(place, tickets, now));
+            }
+            without |= 1 << place;
+        }
+    }
+
+    /// Takes this operation, before which none waits.
+    pub(super) fn take_alone(&mut self, mut ticket: Ticket, now: Instant) -> Batch {
+        ticket.number = self.number();
+        self.depart((self.rules.kind)(&ticket.operation), vec![ticket], now)
+    }
+
+    fn depart(&mut self, place: usize, tickets: Vec<Ticket>, now: Instant) -> Batch {
+        let (kind, count) = (self.rules.kinds[place], tickets.len());
+        let usual = &mut self.usual[kind.class as usize];
+        *usual = count.max(*usual * 3 / 4);
+        let keys = match kind.keys {
+            Keys::OneBatch => tickets.iter().map(|ticket| ticket.operation.key.clone()).collect(),
+            Keys::Any | Keys::OneEach => Vec::new(),
+        };
+        self.taken.extend(keys.iter().cloned());
+        let (number, late) = (self.number(), Arc::default());
+        self.flights.push(Flight {
+            number,
+            class: kind.class,
+            count,
+            keys,
+            began: now,
+            attempt: now,
+            late,
+        });
+        Batch { number, kind: place, tickets }
+    }
+
+    fn take_kind(&mut self, place: usize) -> Vec<Ticket> {
+        let kind = self.rules.kinds[place];
+        let mut waiting = std::mem::take(&mut self.waiting[place]);
+        let (mut tickets, mut left, mut bytes) = (Vec::new(), VecDeque::new(), 0);
+        let mut keys = HashSet::new();
+        while tickets.len() < kind.most {
+            let Some(ticket) = waiting.pop_front() else { break };
+            if ticket.is_pointless() {
+                continue;
+            }
+            let operation = &ticket.operation;
+            if kind.keys == Keys::OneEach && !keys.insert(operation.key.clone())
+                || kind.keys == Keys::OneBatch && self.taken.contains(&operation.key)
+            {
+                left.push_back(ticket);
+                continue;
+            }
+            let weight = (self.rules.weight)(operation);
+            if !tickets.is_empty() && bytes + weight > self.rules.most_bytes {
+                left.push_back(ticket);
+                break;
+            }
+            bytes += weight;
+            tickets.push(ticket);
+        }
+        left.append(&mut waiting);
+        self.waiting[place] = left;
+        tickets
+    }
+
+    /// Begins another attempt of a batch. The answer is notified when that takes too long.
+    pub(super) fn begin_attempt(&mut self, number: u64, now: Instant) -> Arc<Notify> {
+        let late = Arc::<Notify>::default();
+        if let Some(flight) = self.flights.iter_mut().find(|flight| flight.number == number) {
+            flight.attempt = now;
+            flight.late = late.clone();
+        }
+        late
+    }
+
+    /// Notifies the attempts that began before `since`.
+    pub(super) fn end_attempts(&self, since: Instant) {
+        for flight in self.flights.iter().filter(|flight| flight.attempt <= since) {
+            flight.late.notify_one();
+        }
+    }
+
+    /// A batch has ended.
+    pub(super) fn arrive(&mut self, number: u64) {
+        let Some(place) = self.flights.iter().position(|flight| flight.number == number) else { return };
+        for key in self.flights.swap_remove(place).keys {
+            self.taken.remove(&key);
+        }
+    }
+
+    /// Takes the operations whose time is over.
+    pub(super) fn take_expired(&mut self, now: Instant) -> Vec<Ticket> {
+        let mut expired = Vec::new();
+        for waiting in &mut self.waiting {
+            // In the order of their deadlines, but for the few that are repeated.
+            if waiting.iter().any(|ticket| ticket.deadline <= now) {
+                let (over, left) = waiting.drain(..).partition(|ticket| ticket.deadline <= now);
+                *waiting = left;
+                expired.append(&mut Vec::from_iter::<VecDeque<_>>(over));
+            }
+        }
+        expired
+    }
+
+    /// Takes all operations that wait.
+    pub(super) fn take_all(&mut self) -> Vec<Ticket> {
+        self.waiting.iter_mut().flat_map(std::mem::take).collect()
+    }
+}

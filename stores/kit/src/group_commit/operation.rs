@@ -1,0 +1,153 @@
+//! An operation, its answer, and its ticket while it waits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use idem_core::protocol::{self, Apply as _, Claim, Grant, Record, Request, StoredResult, Timestamp};
+use idem_core::{RecordKey, StoreError};
+use tokio::sync::oneshot;
+
+/// What is to be done with the record of a key.
+#[derive(Debug)]
+pub enum Op {
+    /// Applies a request of the protocol.
+    Apply(Request),
+    /// As the claim, but writes nothing: for a transaction of a caller.
+    Look(Claim),
+    /// Deletes the record.
+    Forget,
+    /// Reads the record.
+    Get,
+}
+
+/// The answer to an [`Op`].
+#[derive(Debug)]
+pub enum Answer {
+    /// The protocol's answer.
+    Applied(protocol::Answer),
+    /// The grant that a claim would get.
+    Seen(Box<Seen>),
+    /// Whether there was a live record.
+    Forgotten(bool),
+    /// The live record.
+    Found(Option<Box<Record>>),
+}
+
+/// The grant that a claim would get.
+#[derive(Debug)]
+pub struct Seen {
+    /// The present record, with blanks in place of its steps.
+    pub old: Option<Record>,
+    /// The record that the claim would write.
+    pub new: Record,
+    /// The grant.
+    pub grant: Grant,
+    /// The server's clock.
+    pub now: Timestamp,
+}
+
+/// An operation on the record of a key.
+#[derive(Debug)]
+pub struct Operation {
+    /// The key of the record.
+    pub key: RecordKey,
+    /// What is to be done.
+    pub op: Op,
+    /// Whether this process knows of no record under the key.
+    pub seems_new: bool,
+}
+
+impl Operation {
+    /// An operation on the record of this key.
+    #[must_use]
+    pub fn new(key: &RecordKey, op: Op) -> Self {
+        Self { key: key.clone(), op, seems_new: false }
+    }
+
+    /// Whether nothing but its caller in its own runtime waits for it. A renewal and a release count for others, too.
+    #[must_use]
+    pub const fn is_only_for_its_caller(&self) -> bool {
+        use Request::{Claim, Complete, RecordStep};
+        matches!(self.op, Op::Get | Op::Apply(Claim(_) | RecordStep(_) | Complete(_)))
+    }
+
+    /// Whether it must not be repeated: a second `forget` might delete the record of a claim that came in between.
+    #[must_use]
+    pub fn must_not_be_repeated(&self, error: &StoreError) -> bool {
+        matches!(self.op, Op::Forget) && error.is_outcome_unknown()
+    }
+
+    /// The size of its result, in bytes.
+    #[must_use]
+    pub fn result_bytes(&self) -> usize {
+        let Op::Apply(request) = &self.op else { return 0 };
+        match request.result() {
+            Some(StoredResult::Value(bytes)) => bytes.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// An operation that waits for its answer.
+#[derive(Debug)]
+pub struct Ticket {
+    /// The operation.
+    pub operation: Arc<Operation>,
+    /// Whether an attempt did not answer it.
+    pub is_repeated: bool,
+    /// Whether a statement for several operations has done some of them, perhaps this one.
+    pub may_be_done: AtomicBool,
+    /// The latest time at which it may begin. By a clock that no test pauses.
+    pub(super) deadline: Instant,
+    pub(super) number: u64,
+    pub(super) reply: oneshot::Sender<Result<Answer, StoreError>>,
+}
+
+impl Ticket {
+    pub(super) fn answer(self, mut answer: Result<Answer, StoreError>) {
+        if let Err(error) = &answer
+            && self.may_be_done.load(Ordering::Relaxed)
+            && error.is_transient()
+            && !error.is_outcome_unknown()
+        {
+            answer = Err(StoreError::outcome_unknown(error.to_string()));
+        }
+        // The caller may have gone.
+        let _ = self.reply.send(answer);
+    }
+
+    /// Whether nobody waits for the answer.
+    pub(super) fn is_pointless(&self) -> bool {
+        self.reply.is_closed()
+    }
+}
+
+/// The answers to a batch, in its order. `None` where there is none yet: the operation is repeated.
+pub type Answers = Vec<Option<Result<Answer, StoreError>>>;
+
+#[cfg(test)]
+mod tests {
+    use idem_core::{Key, Scope};
+
+    use super::*;
+
+    #[test]
+    fn what_may_be_done_is_not_reported_as_undone() {
+        for may_be_done in [false, true] {
+            let key = RecordKey::new(Scope::new("orders").unwrap(), Key::new("1").unwrap());
+            let (reply, mut answered) = oneshot::channel();
+            let ticket = Ticket {
+                operation: Arc::new(Operation::new(&key, Op::Get)),
+                is_repeated: true,
+                may_be_done: AtomicBool::new(may_be_done),
+                deadline: Instant::now(),
+                number: 0,
+                reply,
+            };
+            ticket.answer(Err(StoreError::unavailable("the server is away")));
+            let error = answered.try_recv().unwrap().unwrap_err();
+            assert_eq!(error.is_outcome_unknown(), may_be_done, "{error}");
+        }
+    }
+}

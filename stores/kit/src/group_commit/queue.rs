@@ -1,0 +1,416 @@
+//! Passes operations to who runs them: their caller, if it comes alone, or a worker.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use idem_core::StoreError;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+
+use super::backlog::{Backlog, Batch, Rules};
+use super::operation::{Answer, Operation, Ticket};
+use super::watch::{Wake, watch};
+use super::{Server, worker};
+use crate::own_runtime::{apart, own_runtime};
+use crate::retry::retried;
+
+/// How many callers run their operations themselves at the same time. With more, those that wait share a batch.
+const CALLERS: usize = 2;
+/// How many runtimes have a queue of their own. Others use that of the stores' runtime.
+const RUNTIMES: usize = 64;
+
+type Reply = Result<Answer, StoreError>;
+
+/// The queues of one store. When it is dropped, operations that were begun are still done.
+pub struct Queues<S: Server>(Arc<Shared<S>>);
+
+pub(super) struct Shared<S: Server> {
+    pub(super) server: Arc<S>,
+    pub(super) queues: Mutex<Vec<Arc<Queue<S>>>>,
+    pub(super) wake: Arc<Wake>,
+}
+
+/// The operations and sessions of one runtime.
+pub(super) struct Queue<S: Server> {
+    runtime: Handle,
+    pub(super) server: Arc<S>,
+    state: Mutex<State<S>>,
+    wake: Arc<Wake>,
+    /// The queue of the stores' own runtime; none for that one itself.
+    own: Option<Arc<Self>>,
+    /// A worker panicked here: it seems that the runtime has no network.
+    is_unfit: AtomicBool,
+}
+
+pub(super) struct State<S: Server> {
+    pub(super) backlog: Backlog,
+    /// Open sessions that nobody uses, and since when. The last one is used first, so that those that are not needed are closed.
+    pub(super) idle: Vec<(S::Session, Instant)>,
+    /// How many workers and callers have a session, or open one.
+    busy: usize,
+    /// How many workers will look for work.
+    looking: usize,
+    /// The operations that their callers run.
+    drives: Vec<Arc<Drive>>,
+    closed: bool,
+}
+
+/// An operation that its caller runs. Somebody else can take the work on.
+pub(super) struct Drive(Mutex<Option<BoxFuture<'static, ()>>>);
+
+impl<S: Server> Queues<S> {
+    /// The queues of a store on this server.
+    pub fn new(server: S) -> Self {
+        let (queues, wake) = (Mutex::default(), Arc::default());
+        Self(Arc::new(Shared { server: Arc::new(server), queues, wake }))
+    }
+
+    /// The server.
+    #[must_use]
+    pub fn server(&self) -> &S {
+        &self.0.server
+    }
+
+    /// Runs an operation, and repeats it if the answer was lost or the server was away for a moment.
+    ///
+    /// # Errors
+    ///
+    /// Those of the server; `Unavailable` or `OutcomeUnknown` if the time is over.
+    pub fn ask(&self, operation: Operation) -> impl Future<Output = Reply> + Send + use<S> {
+        // Outside of the future, which is part of that of each call.
+        let (shared, operation, begin) = (self.0.clone(), Arc::new(operation), Instant::now());
+        async move {
+            let answer = shared.ask_once(&operation, false)?.await;
+            match answer {
+                Err(error) if error.is_transient() && !operation.must_not_be_repeated(&error) => {
+                    let left = shared.server.timeout().saturating_sub(begin.elapsed());
+                    ask_again(shared, operation, error, left).await
+                }
+                answer => answer,
+            }
+        }
+    }
+}
+
+/// Repeats an operation within the time left. The pauses run in the stores' own runtime, which no caller can block.
+fn ask_again<S: Server>(
+    shared: Arc<Shared<S>>,
+    operation: Arc<Operation>,
+    first: StoreError,
+    left: Duration,
+) -> impl Future<Output = Reply> + Send {
+    let mut first = Some(first);
+    apart(async move {
+        retried(left, || {
+            let (shared, operation, first) = (shared.clone(), operation.clone(), first.take());
+            async move {
+                let answer = match first {
+                    Some(error) => Err(error),
+                    None => shared.ask_once(&operation, true)?.await,
+                };
+                match answer {
+                    Err(error) if operation.must_not_be_repeated(&error) => Ok(Err(error)),
+                    answer => answer.map(Ok),
+                }
+            }
+        })
+        .await?
+    })
+}
+
+impl<S: Server> Shared<S> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Queue<S>>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Passes an operation on. `apart`: in the stores' own runtime.
+    fn ask_once(self: &Arc<Self>, operation: &Arc<Operation>, apart: bool) -> Result<Asked<S>, StoreError> {
+        let own = own_runtime()?;
+        let queue = match Handle::try_current() {
+            Ok(callers) if !apart && S::is_run_by_callers(operation) => self.queue(&callers, own),
+            _ => self.queue(own, own),
+        };
+        Ok(queue.submit(operation.clone()))
+    }
+
+    fn queue(self: &Arc<Self>, runtime: &Handle, own: &Handle) -> Arc<Queue<S>> {
+        let mut queues = self.lock();
+        if queues.is_empty() {
+            queues.push(Arc::new(Queue::new(self, own.clone(), None)));
+            own.spawn(watch(Arc::downgrade(self), self.wake.clone()));
+        }
+        let id = runtime.id();
+        let own = queues[0].clone();
+        if let Some(queue) = queues.iter().find(|queue| queue.runtime.id() == id) {
+            return if queue.is_unfit.load(Ordering::Relaxed) { own } else { queue.clone() };
+        }
+        // Those of runtimes that ended.
+        queues.retain(|queue| {
+            queue.is_own() || queue.is_unfit.load(Ordering::Relaxed) || queue.lock().is_at_work()
+        });
+        if queues.len() >= RUNTIMES {
+            return own;
+        }
+        let queue = Arc::new(Queue::new(self, runtime.clone(), Some(own)));
+        queues.push(queue.clone());
+        queue
+    }
+}
+
+impl<S: Server> Drop for Queues<S> {
+    fn drop(&mut self) {
+        for queue in self.0.lock().iter() {
+            queue.close();
+        }
+        // Lets the watch end.
+        self.0.wake.wake();
+    }
+}
+
+impl<S: Server> State<S> {
+    /// Whether there is something to look after.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.busy > 0 || !self.idle.is_empty() || self.backlog.has_waiting()
+    }
+}
+
+impl<S: Server> Queue<S> {
+    fn new(shared: &Shared<S>, runtime: Handle, own: Option<Arc<Self>>) -> Self {
+        let server = shared.server.clone();
+        let backlog = Backlog::new(Rules {
+            kinds: S::KINDS,
+            changes_abreast: S::CHANGES_ABREAST,
+            kind: S::kind,
+            weight: S::weight,
+            most_bytes: server.most_bytes(),
+        });
+        let state = State {
+            backlog,
+            idle: Vec::new(),
+            busy: 0,
+            looking: 0,
+            drives: Vec::new(),
+            closed: false,
+        };
+        let (state, wake, is_unfit) = (Mutex::new(state), shared.wake.clone(), AtomicBool::new(false));
+        Self { runtime, server, state, wake, own, is_unfit }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State<S>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is that of the stores' own runtime.
+    pub(super) const fn is_own(&self) -> bool {
+        self.own.is_none()
+    }
+
+    fn submit(self: &Arc<Self>, operation: Arc<Operation>) -> Asked<S> {
+        let (reply, answered) = oneshot::channel();
+        let now = Instant::now();
+        let ticket = Ticket {
+            operation,
+            is_repeated: false,
+            may_be_done: AtomicBool::new(false),
+            deadline: now + self.server.timeout(),
+            number: 0,
+            reply,
+        };
+        let mut state = self.lock();
+        let comes_alone = !self.is_own()
+            && state.backlog.under_way() < CALLERS
+            && state.looking == 0
+            && !state.backlog.has_waiting();
+        let drive = match if comes_alone { state.idle.pop() } else { None } {
+            Some((session, _)) => {
+                state.busy += 1;
+                let batch = state.backlog.take_alone(ticket, now);
+                let hold = Hold::new(self, Some(session), false);
+                let drive = Arc::new(Drive(Mutex::new(Some(Box::pin(worker::run_alone(hold, batch))))));
+                state.drives.push(drive.clone());
+                Some(drive)
+            }
+            None => {
+                state.backlog.push(ticket);
+                self.call(state, now);
+                None
+            }
+        };
+        Asked { drive, queue: self.clone(), answered }
+    }
+
+    /// Puts operations that an attempt did not answer into the queue of the stores' own runtime.
+    pub(super) fn repeat_apart(&self, tickets: Vec<Ticket>) {
+        let Some(own) = &self.own else { return };
+        let mut state = own.lock();
+        for ticket in tickets {
+            state.backlog.push(Ticket { is_repeated: true, ..ticket });
+        }
+        own.call(state, Instant::now());
+    }
+
+    /// Starts a worker if there is work, and nobody comes by himself. If nobody can, others take on what callers run: they may not
+    /// be polled any more.
+    pub(super) fn call(self: &Arc<Self>, mut state: MutexGuard<'_, State<S>>, now: Instant) {
+        if state.looking > 0 || !state.backlog.has_waiting() {
+            return;
+        }
+        if state.busy < self.server.connections() && state.backlog.has_work(now) {
+            state.busy += 1;
+            state.looking += 1;
+            drop(state);
+            self.wake.if_asleep();
+            self.runtime.spawn(worker::work(Hold::new(self, None, true)));
+            return;
+        }
+        drop(state);
+        self.wake.wake();
+        self.take_on_all();
+    }
+
+    /// Takes on all that callers run, and returns whether there was anything.
+    pub(super) fn take_on_all(self: &Arc<Self>) -> bool {
+        let drives = std::mem::take(&mut self.lock().drives);
+        for drive in &drives {
+            self.take_on(drive);
+        }
+        !drives.is_empty()
+    }
+
+    /// Takes on what a caller runs, unless it is being polled just now.
+    fn take_on(self: &Arc<Self>, drive: &Arc<Drive>) {
+        match drive.0.try_lock().map(|mut work| work.take()) {
+            Ok(Some(work)) => drop(self.runtime.spawn(work)),
+            Ok(None) => {}
+            Err(_) => self.lock().drives.push(drive.clone()),
+        }
+    }
+
+    /// The next batch, for one that was to look for it.
+    pub(super) fn next(self: &Arc<Self>, hold: &mut Hold<S>) -> Option<Batch> {
+        let mut state = self.lock();
+        if std::mem::take(&mut hold.is_looking) {
+            state.looking -= 1;
+        }
+        let now = Instant::now();
+        let batch = state.backlog.take(now)?;
+        if hold.session.is_none() {
+            hold.session = state.idle.pop().map(|(session, _)| session);
+        }
+        // For what is left.
+        self.call(state, now);
+        Some(batch)
+    }
+
+    /// A batch has ended, and its worker looks for the next, if `looks`.
+    pub(super) fn arrive(self: &Arc<Self>, number: u64, hold: &mut Hold<S>, looks: bool) {
+        let mut state = self.lock();
+        state.backlog.arrive(number);
+        if looks {
+            state.looking += 1;
+            hold.is_looking = true;
+        }
+    }
+
+    /// Begins another attempt of a batch. The answer is notified when that takes too long.
+    pub(super) fn begin_attempt(&self, number: u64) -> Arc<Notify> {
+        self.lock().backlog.begin_attempt(number, Instant::now())
+    }
+
+    /// Closes the sessions that nobody uses, and lets workers end when they have done what waits.
+    fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let idle = std::mem::take(&mut state.idle);
+        drop(state);
+        self.close_sessions(idle.into_iter().map(|(session, _)| session));
+    }
+
+    /// Closes sessions from the stores' own runtime: nobody may drive the one they belong to.
+    pub(super) fn close_sessions(&self, sessions: impl Iterator<Item = S::Session>) {
+        let Ok(own) = own_runtime() else { return };
+        for session in sessions {
+            own.spawn(self.server.close(session));
+        }
+    }
+}
+
+/// A place among those who have a session, until it is dropped.
+pub(super) struct Hold<S: Server> {
+    pub(super) queue: Arc<Queue<S>>,
+    pub(super) session: Option<S::Session>,
+    is_looking: bool,
+    /// Its work came to its end. Otherwise it panicked, or its runtime ended.
+    pub(super) is_done: bool,
+}
+
+impl<S: Server> Hold<S> {
+    fn new(queue: &Arc<Queue<S>>, session: Option<S::Session>, is_looking: bool) -> Self {
+        Self { queue: queue.clone(), session, is_looking, is_done: false }
+    }
+}
+
+impl<S: Server> Drop for Hold<S> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.queue.is_unfit.store(true, Ordering::Relaxed);
+        }
+        let mut state = self.queue.lock();
+        state.busy -= 1;
+        if std::mem::take(&mut self.is_looking) {
+            state.looking -= 1;
+        }
+        let session = self.session.take();
+        if !self.is_done {
+            // Dropped, they are asked again in the stores' own runtime.
+            let orphans = state.backlog.take_all();
+            drop(state);
+            drop((session, orphans));
+        } else if state.closed {
+            self.queue.call(state, Instant::now());
+            self.queue.close_sessions(session.into_iter());
+        } else {
+            let now = Instant::now();
+            state.idle.extend(session.map(|session| (session, now)));
+            self.queue.call(state, now);
+        }
+    }
+}
+
+/// An operation that was passed on. What its caller has begun to run goes on when this is dropped.
+struct Asked<S: Server> {
+    drive: Option<Arc<Drive>>,
+    queue: Arc<Queue<S>>,
+    answered: oneshot::Receiver<Reply>,
+}
+
+impl<S: Server> Future for Asked<S> {
+    type Output = Reply;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
+        if let Some(drive) = &self.drive {
+            let mut work = drive.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if work.as_mut().is_none_or(|work| work.as_mut().poll(cx).is_ready()) {
+                *work = None;
+                drop(work);
+                self.queue.lock().drives.retain(|other| !Arc::ptr_eq(other, drive));
+                self.drive = None;
+            }
+        }
+        Pin::new(&mut self.answered).poll(cx).map(|answer| {
+            answer.unwrap_or_else(|_| Err(StoreError::outcome_unknown("the work on it was broken off")))
+        })
+    }
+}
+
+impl<S: Server> Drop for Asked<S> {
+    fn drop(&mut self) {
+        if let Some(drive) = &self.drive {
+            self.queue.take_on(drive);
+        }
+    }
+}

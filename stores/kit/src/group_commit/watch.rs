@@ -1,0 +1,107 @@
+//! Looks after the queues of a store, in the stores' own runtime, by a clock that no test pauses.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use idem_core::StoreError;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use super::Server;
+use super::queue::{Queue, Shared};
+
+/// How often to look while operations wait, or callers run theirs.
+const OFTEN: Duration = Duration::from_millis(20);
+/// A session that nobody used for this long is closed.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Wakes the watch.
+#[derive(Default)]
+pub(super) struct Wake {
+    notify: Notify,
+    sleep: AtomicU8,
+}
+
+/// It looks often.
+const AWAKE: u8 = 0;
+/// It looks from time to time.
+const DOZING: u8 = 1;
+/// It does not look, since nothing is open.
+const ASLEEP: u8 = 2;
+
+impl Wake {
+    /// Lets it look now.
+    pub(super) fn wake(&self) {
+        if self.sleep.load(Ordering::SeqCst) != AWAKE && self.sleep.swap(AWAKE, Ordering::SeqCst) != AWAKE {
+            self.notify.notify_one();
+        }
+    }
+
+    /// Lets it look from time to time.
+    pub(super) fn if_asleep(&self) {
+        if self.sleep.load(Ordering::SeqCst) == ASLEEP {
+            self.wake();
+        }
+    }
+}
+
+/// Ends attempts that take too long, answers operations whose time is over, and closes sessions without work. Returns when the store
+/// is dropped and nothing is open any more.
+pub(super) async fn watch<S: Server>(shared: Weak<Shared<S>>, wake: Arc<Wake>) {
+    let (mut queues, mut time) = (Vec::new(), Duration::ZERO);
+    loop {
+        let is_closed = match shared.upgrade() {
+            Some(shared) => {
+                time = shared.server.timeout();
+                queues.clone_from(&shared.queues.lock().unwrap_or_else(PoisonError::into_inner));
+                false
+            }
+            None => true,
+        };
+        // Before it looks: what comes after that wakes it.
+        wake.sleep.store(DOZING, Ordering::SeqCst);
+        if look(&queues, time) {
+            wake.sleep.store(AWAKE, Ordering::SeqCst);
+            sleep(OFTEN).await;
+            continue;
+        }
+        if queues.iter().any(|queue| queue.lock().is_at_work()) {
+            let _ = timeout((time / 8).min(IDLE / 2).max(OFTEN), wake.notify.notified()).await;
+        } else if is_closed {
+            return;
+        } else {
+            wake.sleep.store(ASLEEP, Ordering::SeqCst);
+            // What came before that is seen now.
+            if !queues.iter().any(|queue| queue.lock().is_at_work()) {
+                wake.notify.notified().await;
+            }
+        }
+        wake.sleep.store(AWAKE, Ordering::SeqCst);
+    }
+}
+
+/// Looks once, and returns whether to look again soon.
+fn look<S: Server>(queues: &[Arc<Queue<S>>], time: Duration) -> bool {
+    let now = Instant::now();
+    let mut is_urgent = false;
+    for queue in queues {
+        let mut state = queue.lock();
+        if let Some(since) = now.checked_sub(time) {
+            state.backlog.end_attempts(since);
+        }
+        let old = state.idle.partition_point(|(_, since)| now.duration_since(*since) >= IDLE);
+        let old: Vec<_> = state.idle.drain(..old).map(|(session, _)| session).collect();
+        let expired = state.backlog.take_expired(now);
+        let waits = state.backlog.has_waiting();
+        queue.call(state, now);
+        queue.close_sessions(old.into_iter());
+        for ticket in expired {
+            ticket.answer(Err(StoreError::unavailable(
+                "no connection was free in time; the server is slow, or allow more with `connections`",
+            )));
+        }
+        is_urgent |= queue.take_on_all() || waits;
+    }
+    is_urgent
+}

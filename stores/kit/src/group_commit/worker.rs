@@ -1,0 +1,192 @@
+//! What is done with a batch on a session.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{Either, select};
+use idem_core::StoreError;
+use tokio::task::yield_now;
+use tokio::time::sleep;
+
+use super::backlog::Batch;
+use super::operation::{Answers, Ticket};
+use super::queue::{Hold, Queue};
+use super::{Failure, Server};
+
+/// How often a batch is attempted when other transactions are in its way.
+const ROUNDS: usize = 3;
+/// The pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Runs batches until there is no more work.
+pub(super) async fn work<S: Server>(mut hold: Hold<S>) {
+    let queue = hold.queue.clone();
+    while let Some(batch) = queue.next(&mut hold) {
+        let are_many = batch.tickets.len() > 1;
+        run(&queue, &mut hold, batch, true).await;
+        if are_many {
+            // Those that were answered together ask together, if they can.
+            yield_now().await;
+        }
+    }
+    hold.is_done = true;
+}
+
+/// Runs one batch.
+pub(super) async fn run_alone<S: Server>(mut hold: Hold<S>, batch: Batch) {
+    let queue = hold.queue.clone();
+    run(&queue, &mut hold, batch, false).await;
+    hold.is_done = true;
+}
+
+/// Removes a batch from those under way, also if it is dropped.
+struct UnderWay<'h, S: Server> {
+    queue: Arc<Queue<S>>,
+    hold: &'h mut Hold<S>,
+    number: u64,
+    looks: bool,
+}
+
+impl<S: Server> Drop for UnderWay<'_, S> {
+    fn drop(&mut self) {
+        self.queue.arrive(self.number, self.hold, self.looks && !std::thread::panicking());
+    }
+}
+
+/// Runs a batch at once. If the server refuses it, runs each operation alone, so that an error hits only its own operation.
+async fn run<S: Server>(queue: &Arc<Queue<S>>, hold: &mut Hold<S>, batch: Batch, looks: bool) {
+    let Batch { number, kind, mut tickets } = batch;
+    let under_way = UnderWay { queue: queue.clone(), hold, number, looks };
+    let session = &mut under_way.hold.session;
+    let is_moved = S::REPEATS_APART && !queue.is_own();
+    let mut round = 1;
+    while !tickets.is_empty() {
+        match attempt(queue, session, number, kind, &tickets).await {
+            Ok(answers) => tickets = answered(tickets, answers),
+            Err(Failure::Broken(error)) => {
+                for ticket in std::mem::take(&mut tickets) {
+                    ticket.answer(Err(error.clone()));
+                }
+            }
+            Err(_) if is_moved => {}
+            Err(Failure::Raced(_)) if round < ROUNDS => {
+                round += 1;
+                sleep(PAUSE).await;
+                continue;
+            }
+            Err(failure) => {
+                let is_alone = tickets.len() == 1;
+                for ticket in std::mem::take(&mut tickets) {
+                    if is_alone {
+                        conclude(queue, session, ticket, failure.clone()).await;
+                    } else {
+                        alone(queue, session, number, kind, ticket).await;
+                    }
+                }
+            }
+        }
+        if is_moved {
+            queue.repeat_apart(std::mem::take(&mut tickets));
+        }
+    }
+}
+
+/// Sends the answers, and returns the tickets that must be repeated.
+fn answered(tickets: Vec<Ticket>, answers: Answers) -> Vec<Ticket> {
+    let now = Instant::now();
+    let mut left = Vec::new();
+    for (ticket, answer) in tickets.into_iter().zip(answers) {
+        match answer {
+            Some(answer) => ticket.answer(answer),
+            None if ticket.deadline <= now => ticket.answer(Err(late_by_others())),
+            None => left.push(Ticket { is_repeated: true, ..ticket }),
+        }
+    }
+    left
+}
+
+/// The error of an operation that was not begun because those before it took too long.
+fn late_by_others() -> StoreError {
+    StoreError::unavailable(
+        "operations before this one took all its time; allow more with `operation_timeout`",
+    )
+}
+
+async fn alone<S: Server>(
+    queue: &Queue<S>,
+    session: &mut Option<S::Session>,
+    number: u64,
+    kind: usize,
+    ticket: Ticket,
+) {
+    if ticket.deadline <= Instant::now() {
+        return ticket.answer(Err(late_by_others()));
+    }
+    match attempt(queue, session, number, kind, std::slice::from_ref(&ticket)).await {
+        Ok(answers) => match answers.into_iter().next().flatten() {
+            Some(answer) => ticket.answer(answer),
+            None => ticket.answer(Err(unanswered())),
+        },
+        Err(failure) => conclude(queue, session, ticket, failure).await,
+    }
+}
+
+async fn conclude<S: Server>(
+    queue: &Queue<S>,
+    session: &mut Option<S::Session>,
+    ticket: Ticket,
+    failure: Failure,
+) {
+    let answer = match failure {
+        Failure::Broken(error) => Err(error),
+        failure => queue.server.conclude(session, &ticket.operation, failure).await,
+    };
+    ticket.answer(answer);
+}
+
+/// Runs a batch once, within the time of one attempt.
+async fn attempt<S: Server>(
+    queue: &Queue<S>,
+    session: &mut Option<S::Session>,
+    number: u64,
+    kind: usize,
+    tickets: &[Ticket],
+) -> Result<Answers, Failure> {
+    let server = &queue.server;
+    let late = queue.begin_attempt(number);
+    let mut late = pin!(late.notified());
+    // Others may have left the server of this session since: a replica may lack what this process has written.
+    let open = match session.take() {
+        Some(open) => server.kept(open).await,
+        None => None,
+    };
+    let mut open = match open {
+        Some(open) => open,
+        None => match select(pin!(server.open()), late.as_mut()).await {
+            // The other operations of the batch could not connect either, so all of them get this error.
+            Either::Left((opened, _)) => opened.map_err(Failure::Broken)?,
+            Either::Right(_) => return Err(Failure::Broken(not_connected(server.timeout()))),
+        },
+    };
+    let attempt = server.attempt(&mut open, kind, tickets, queue.is_own());
+    let done = match select(pin!(attempt), late).await {
+        Either::Left((done, _)) => done,
+        Either::Right(_) => Err(Failure::Broken(StoreError::outcome_unknown(format!(
+            "the server did not answer within {:?}",
+            server.timeout()
+        )))),
+    };
+    *session = server.kept(open).await;
+    let answers = done?;
+    if answers.len() == tickets.len() { Ok(answers) } else { Err(Failure::Refused(unanswered())) }
+}
+
+fn not_connected(time: Duration) -> StoreError {
+    StoreError::unavailable(format!("the server did not accept the connection within {time:?}"))
+}
+
+/// The error of an answer that is missing.
+fn unanswered() -> StoreError {
+    StoreError::outcome_unknown("the server answered fewer operations than the statement carried")
+}
