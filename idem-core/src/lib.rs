@@ -24,6 +24,6 @@ pub use key::{
     Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES, RESERVED_SCOPES,
     RecordKey, Scope,
 };
-pub use protocol::{Durability, Fence, Fingerprint, OnCrash};
+pub use protocol::{Fence, Fingerprint, OnCrash};
 pub use store::Store;
 pub use waiters::Waiters;

@@ -33,9 +33,7 @@ use crate::protocol::{
 /// A store must also keep these rules:
 ///
 /// * An acknowledged operation survives the failures that the store's documentation lists, and every later operation of
-///   any client sees it. A store may let a crash of its server lose the grant of an absent key whose claim
-///   [is relaxed](Claim::is_relaxed), and nothing that it acknowledged after it; until then every client sees that
-///   grant, too.
+///   any client sees it.
 /// * If an answer is lost and the same owner sends the same request again, it gets the same answer. The functions
 ///   ensure that, so a store retries on a broken connection by itself.
 /// * Every method ends within a bounded time, with a [`StoreError`] whose kind is honest:

@@ -47,7 +47,6 @@ use proc_macro::TokenStream;
 /// | `record_if = Receipt::is_final` | `fn(&T) -> bool`: an `Ok` for which it does not hold is returned and not recorded | always |
 /// | `upgrade = Receipt::of_old` | `fn(&[u8]) -> Option<T>`: the value of a recorded result that does not decode into the return type | none |
 /// | `store_timeout = "2s"` | how long one store operation may take | 10s |
-/// | `claim_durability = "full"` or `"relaxed"` | whether a claim is durable before the body starts, or a crash of the store's server may lose it | `"full"` |
 /// | `key_fn = charge_key` | also makes `charge_key(..)`: the same arguments, giving the `RecordKey` | none |
 /// | `fail_open` | run unprotected when the store is down | fail closed |
 /// | `detach` | finish and record even when the caller goes away | runs in the caller's task |

@@ -26,7 +26,7 @@ use idem_core::{RecordKey, Store};
 pub use crate::engine::{Operation, Recordable, Site};
 pub use crate::fingerprint::{FingerprintError, fingerprint};
 pub use as_store::{AsStore, store, via};
-pub use idem_core::protocol::{Durability, OnCrash};
+pub use idem_core::protocol::OnCrash;
 pub use idem_core::{KeyBuilder, KeyPart};
 
 /// The return type of the function of a `key_fn`.

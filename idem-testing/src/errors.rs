@@ -153,7 +153,6 @@ pub fn all(operation: &str) -> Vec<Error> {
         StepError::Repeated,
         StepError::Nested,
         StepError::Unprotected,
-        StepError::RelaxedClaim,
         StepError::InputChanged,
         step_undecodable("missing field `id` at line 1 column 2"),
         StepError::NotStored(NotStored::TooLarge),

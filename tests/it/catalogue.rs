@@ -159,12 +159,6 @@ fn every_change_is_said_with_what_it_does_to_records() {
 }
 
 #[test]
-fn claims_that_are_durable_again_affect_no_record() {
-    let words = differences(&changed("relaxed_claims"), &changed("before"));
-    assert_eq!(words, ["payments.charge: claims are as durable as results again: no record is affected"]);
-}
-
-#[test]
 fn two_operations_with_one_scope_and_different_keys_are_refused() {
     let clash = catalogue().within("it::catalogue_changes::clash");
     let words = panic_of(|| assert_catalogue_of(&clash, "nowhere"));

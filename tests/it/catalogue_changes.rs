@@ -37,7 +37,6 @@ shop!(shorter, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint
 shop!(longer, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount, ttl = "7d"], order: &Order, u64, [shop: u16, item: String]);
 shop!(other_lease, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount, lease = "5s"], order: &Order, u64, [shop: u16, item: String]);
 shop!(in_doubt, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount, on_crash = "in_doubt"], order: &Order, u64, [shop: u16, item: String]);
-shop!(relaxed_claims, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount, claim_durability = "relaxed"], order: &Order, u64, [shop: u16, item: String]);
 shop!(reordered, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount], order: &Order, u64, [item: String, shop: u16]);
 
 pub(crate) mod removed {
@@ -116,11 +115,6 @@ pub(crate) const CASES: &[(&str, &str)] = &[
         "in_doubt",
         "payments.charge: after a crash keys are in doubt until an operator has looked, and were run again: `idem list \
          --state in_doubt`",
-    ),
-    (
-        "relaxed_claims",
-        "payments.charge: claims are relaxed now: no record is affected; a crash of the store's server may lose a claim, \
-         and a duplicate then runs the body beside the first",
     ),
     (
         "reordered",

@@ -27,7 +27,6 @@ mod message_overlap;
 mod observability;
 mod operation;
 mod recover;
-mod relaxed_claims;
 mod sealed_stores;
 #[path = "../../idem-runtime/tests/it/sealed_support/mod.rs"]
 mod sealed_support;

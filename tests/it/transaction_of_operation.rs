@@ -4,7 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use idem::{Durability, Error, Operation, PostgresStore, StepError};
+use idem::{Error, Operation, PostgresStore, StepError};
 use idem_test_servers::Postgres as Server;
 use serde::{Deserialize, Serialize};
 use sqlx::{Executor as _, PgPool, Postgres, Transaction};
@@ -118,13 +118,9 @@ async fn an_error_undoes_what_the_body_wrote_and_a_terminal_one_is_recorded() {
 async fn what_cannot_go_with_a_transaction_is_refused_before_the_body() {
     let bank = Bank::open().await;
     let second = Duration::from_secs(1);
-    for operation in [
-        pay().fail_open(),
-        pay().max_attempts(1),
-        pay().timeout(second),
-        pay().retry_after(second),
-        pay().claim_durability(Durability::Relaxed),
-    ] {
+    for operation in
+        [pay().fail_open(), pay().max_attempts(1), pay().timeout(second), pay().retry_after(second)]
+    {
         let mut tx = bank.begin().await;
         let refused = operation.run_in_transaction(&bank.store, &mut tx, "1", effect).await;
         assert_eq!(refused.unwrap_err().kind(), "configuration");

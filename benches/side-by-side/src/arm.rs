@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use idem::{Durability, Operation, Store, idempotent};
+use idem::{Operation, Store, idempotent};
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Anything<T> = Result<T, Failure>;
@@ -97,23 +97,6 @@ pub(crate) fn ours<S: Store>(store: &S) -> Vec<Arm> {
         },
         Arm { name: "idem, `Operation::run`", fresh: operation(false), replay: operation(false), work: None },
     ]
-}
-
-/// This library's arm with relaxed claims, for stores that use them.
-pub(crate) fn relaxed<S: Store>(store: &S) -> Arm {
-    let operation = Operation::new("side.by.side.relaxed").claim_durability(Durability::Relaxed);
-    let made = |store: S, operation: Operation| {
-        call(move |key| {
-            let (store, operation) = (store.clone(), operation.clone());
-            async move {
-                let receipt =
-                    operation.run(&store, key, || async { Ok::<_, idem::Error>(body(false).await) }).await?;
-                if receipt == RECEIPT { Ok(()) } else { Err(wrong()) }
-            }
-        })
-    };
-    let (fresh, replay) = (made(store.clone(), operation.clone()), made(store.clone(), operation));
-    Arm { name: "idem, relaxed claims", fresh, replay, work: None }
 }
 
 /// An arm without idempotency.

@@ -6,7 +6,7 @@ use idem_test_servers::meter::Meter;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgPool, Row as _};
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, relaxed, wrong};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
 
 async fn hand(url: &str) -> Anything<Arm> {
     let pool = PgPoolOptions::new().max_connections(16).test_before_acquire(false).connect(url).await?;
@@ -55,7 +55,6 @@ async fn arms(url: &str) -> Anything<Vec<Arm>> {
     let mut arms = vec![hand(url).await?];
     let store = PostgresStore::connect(url).await?;
     arms.extend(ours(&store));
-    arms.push(relaxed(&store));
     Ok(arms)
 }
 

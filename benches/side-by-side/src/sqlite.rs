@@ -7,7 +7,7 @@ use idem::SqliteStore;
 use rusqlite::{Connection, params};
 use tokio::task::spawn_blocking;
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, relaxed, wrong};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
 
 /// Code by hand: one connection that writes and one that reads, each behind a lock.
 #[derive(Clone)]
@@ -81,7 +81,6 @@ pub(crate) fn contest() -> Anything<Contest> {
     let mut arms = vec![hand(&folder.path().join("hand.db"))?];
     let store = SqliteStore::open(folder.path().join("idem.db"))?;
     arms.extend(ours(&store));
-    arms.push(relaxed(&store));
     arms.push(none());
     let server: Box<dyn std::any::Any> = Box::new(folder);
     Ok(Contest {

@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{
-    Claim, Complete, Durability, Fence, Fingerprint, Grant, OnCrash, Owner, Record, RecordStep, RecordedStep,
-    Release, ReleaseCause, Renew, Replay, State, StoredResult, Timestamp, Transition, Verdict,
+    Claim, Complete, Fence, Fingerprint, Grant, OnCrash, Owner, Record, RecordStep, RecordedStep, Release,
+    ReleaseCause, Renew, Replay, State, StoredResult, Timestamp, Transition, Verdict,
 };
 
 macro_rules! setters {
@@ -35,7 +35,6 @@ setters! {
         with_on_crash on_crash: OnCrash,
         with_max_attempts max_attempts: Option<NonZeroU32>,
         with_recovers recovers: bool,
-        with_durability durability: Durability,
     }
     Grant {
         with_fence fence: Fence,
@@ -111,22 +110,7 @@ impl Claim {
             on_crash: OnCrash::Rerun,
             max_attempts: None,
             recovers: false,
-            durability: Durability::Full,
         }
-    }
-
-    /// Whether the store may grant this claim before it is durable, if the key has no record.
-    ///
-    /// The claim must be [`Relaxed`](Durability::Relaxed), and nothing else in it may depend on a record of each start:
-    /// not [`OnCrash::InDoubt`], not [`max_attempts`](Self::max_attempts), not [`recovers`](Self::recovers). A takeover,
-    /// and a grant of a key that has a record, are always durable first. So is whatever the store acknowledges after the
-    /// claim, and with it the claim: a store that loses a claim loses nothing that it acknowledged later.
-    #[must_use]
-    pub const fn is_relaxed(&self) -> bool {
-        matches!(self.durability, Durability::Relaxed)
-            && matches!(self.on_crash, OnCrash::Rerun)
-            && self.max_attempts.is_none()
-            && !self.recovers
     }
 }
 

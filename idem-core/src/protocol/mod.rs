@@ -72,7 +72,7 @@ pub use record::{
     Verdict,
 };
 pub use request::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Durability, Grant, RecordStep, RecordStepAnswer, Release,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, RecordStep, RecordStepAnswer, Release,
     ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, Seen,
 };
 pub use resolve::resolve;

@@ -7,20 +7,6 @@ use super::{
     Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Verdict,
 };
 
-/// How durable a claim is when the store grants it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Durability {
-    /// As durable as everything else that the store acknowledges.
-    #[default]
-    Full,
-    /// The store may grant the first claim of a key before it is durable, so a crash of the store's server may lose it.
-    /// Everything else that the store acknowledges is as durable as with [`Full`](Self::Full).
-    ///
-    /// A store may ignore it: see [`Claim::is_relaxed`].
-    Relaxed,
-}
-
 /// Asks for the right to run the body.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -43,8 +29,6 @@ pub struct Claim {
     /// gets the key of an unfinished run even when no attempts are left, but only to recover: see
     /// [`Grant::recover_only`].
     pub recovers: bool,
-    /// How durable the claim must be when it is granted. Stores ask [`is_relaxed`](Self::is_relaxed) instead.
-    pub durability: Durability,
 }
 
 /// The right to run the body.

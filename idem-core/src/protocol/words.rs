@@ -1,6 +1,6 @@
 //! The names of states, policies and reasons, as commands print them and as stores with a readable format write them.
 
-use super::{Durability, OnCrash, State, Tombstone};
+use super::{OnCrash, State, Tombstone};
 
 macro_rules! words {
     ($ty:ident { $($variant:ident => $word:literal,)* }) => {
@@ -36,11 +36,6 @@ words!(State {
 words!(OnCrash {
     Rerun => "rerun",
     InDoubt => "in_doubt",
-});
-
-words!(Durability {
-    Full => "full",
-    Relaxed => "relaxed",
 });
 
 words!(Tombstone {

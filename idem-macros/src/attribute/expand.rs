@@ -191,10 +191,8 @@ fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let bytes = model.max_result_bytes.iter().map(|number| setting("max_result_bytes", number));
     let fail_open = model.fail_open.then(|| quote_spanned!(span=> .fail_open()));
     let recovering = model.recover.as_ref().map(|_| quote_spanned!(span=> .recovering()));
-    let relaxed =
-        model.relaxed_claims.then(|| quote_spanned!(span=> .claim_durability(#runtime::Durability::Relaxed)));
     quote_spanned! {span=>
-        #start #(#lengths)* #pace #on_crash #(#attempts)* #(#bytes)* #fail_open #recovering #relaxed
+        #start #(#lengths)* #pace #on_crash #(#attempts)* #(#bytes)* #fail_open #recovering
     }
 }
 

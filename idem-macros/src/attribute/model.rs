@@ -29,8 +29,6 @@ pub(crate) struct Model<'f> {
     pub(crate) on_crash: Option<OnCrash>,
     pub(crate) max_attempts: Option<Expr>,
     pub(crate) max_result_bytes: Option<Expr>,
-    /// Whether a crash of the store's server may lose a claim.
-    pub(crate) relaxed_claims: bool,
     pub(crate) fail_open: bool,
     /// Where `detach` is, if it is set.
     pub(crate) detach: Option<Span>,

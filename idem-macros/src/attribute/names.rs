@@ -2,7 +2,7 @@
 //! with them.
 
 /// Every option, in the order of the documentation.
-pub(crate) const NAMES: [&str; 24] = [
+pub(crate) const NAMES: [&str; 23] = [
     "key",
     "store",
     "ttl",
@@ -20,7 +20,6 @@ pub(crate) const NAMES: [&str; 24] = [
     "record_if",
     "upgrade",
     "store_timeout",
-    "claim_durability",
     "key_fn",
     "fail_open",
     "detach",

@@ -47,9 +47,6 @@ fn facts(model: &Model<'_>) -> Vec<(&'static str, String)> {
     if model.on_crash == Some(OnCrash::InDoubt) {
         facts.push(("on_crash", "in_doubt".into()));
     }
-    if model.relaxed_claims {
-        facts.push(("claim_durability", "relaxed".into()));
-    }
     facts.push(("returns", source(model.returns)));
     facts
 }

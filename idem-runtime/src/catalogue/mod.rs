@@ -72,8 +72,6 @@ pub struct CatalogueOperation {
     pub lease: String,
     /// `rerun` or `in_doubt`.
     pub on_crash: String,
-    /// `relaxed` if the attribute says so; otherwise a claim is as durable as a result.
-    pub claim_durability: Option<String>,
     /// The return type.
     pub returns: String,
     /// The version of the rules by which the attribute makes scopes and keys.

@@ -87,7 +87,6 @@ impl Registered {
             ttl: length("ttl", defaults::TTL),
             lease: length("lease", defaults::LEASE),
             on_crash: self.fact("on_crash").unwrap_or_else(|| "rerun".into()),
-            claim_durability: self.fact("claim_durability"),
             returns: self.fact("returns").unwrap_or_default(),
             attribute: ATTRIBUTE.into(),
         }

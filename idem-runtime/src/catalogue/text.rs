@@ -37,7 +37,6 @@ fn facts(operation: &CatalogueOperation) -> Vec<(&'static str, &str)> {
     facts.push(("ttl", &operation.ttl));
     facts.push(("lease", &operation.lease));
     facts.push(("on_crash", &operation.on_crash));
-    facts.extend(operation.claim_durability.iter().map(|word| ("claim_durability", word.as_str())));
     facts.push(("returns", &operation.returns));
     facts.push(("attribute", &operation.attribute));
     facts
@@ -103,7 +102,6 @@ fn fact(line: &str, stanza: Option<&mut Stanza>) -> Option<()> {
                 "ttl" => &mut operation.ttl,
                 "lease" => &mut operation.lease,
                 "on_crash" => &mut operation.on_crash,
-                "claim_durability" => operation.claim_durability.insert(String::new()),
                 "returns" => &mut operation.returns,
                 "attribute" => &mut operation.attribute,
                 _ => return None,

@@ -237,7 +237,6 @@ impl<S: Store> Asking<S> {
             .with_on_crash(policy.on_crash)
             .with_max_attempts(policy.max_attempts)
             .with_recovers(policy.recovers)
-            .with_durability(policy.claim_durability)
     }
 }
 

@@ -1,6 +1,5 @@
 //! The policy of an operation: the values that the attribute's options set, and their checks.
 
-mod durability;
 mod pace;
 
 use std::any::{type_name, type_name_of_val};
@@ -19,7 +18,7 @@ use crate::error::Error;
 use crate::fingerprint::{FingerprintError, fingerprint};
 use idem_core::Store;
 use idem_core::defaults::{self, LONGEST, SHORTEST_LEASE};
-use idem_core::protocol::{Durability, Fingerprint, OnCrash};
+use idem_core::protocol::{Fingerprint, OnCrash};
 use idem_core::{Key, KeyBuilder, KeyError, KeyPart, RecordKey, Scope};
 
 /// The policy of an operation, and the way to call it without the attribute.
@@ -75,7 +74,6 @@ pub(super) struct Policy {
     pub(super) retry_after: Option<RetryAfter>,
     /// Whether `recover` runs first if an earlier run began and did not end.
     pub(super) recovers: bool,
-    pub(super) claim_durability: Durability,
 }
 
 impl Policy {
@@ -119,7 +117,6 @@ impl Operation {
             timeout: None,
             retry_after: None,
             recovers: false,
-            claim_durability: Durability::Full,
         };
         Self { scope, fingerprint: None, max_attempts: None, policy }
     }
@@ -340,9 +337,6 @@ impl Operation {
             if policy.max_attempts.is_none() {
                 return refuse("`max_attempts` must be at least 1");
             }
-        }
-        if let Some(fault) = policy.durability_fault() {
-            return refuse(fault);
         }
         let fingerprint = match self.fingerprint.transpose() {
             Ok(fingerprint) => fingerprint,

@@ -36,10 +36,6 @@ impl<S: Store> Recorder for Claimed<S> {
         self.call.report(event, self.grant.attempt);
     }
 
-    fn is_relaxed(&self) -> bool {
-        self.call.policy.relaxes_claims()
-    }
-
     fn is_lost(&self) -> bool {
         self.lease.is_lost()
     }

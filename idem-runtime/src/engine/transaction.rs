@@ -122,11 +122,6 @@ fn allowed<S: RecordsIn<C>, C>(
              `on_crash = \"in_doubt\"` nor `max_attempts` can go with it",
         );
     }
-    if call.policy.relaxes_claims() {
-        return refuse(
-            "relaxed claims cannot go with a transaction: the claim is as durable as the caller's commit makes it",
-        );
-    }
     if call.policy.timeout.is_some() || call.policy.retry_after.is_some() {
         return refuse(
             "neither `timeout` nor `retry_after` can go with a transaction: a claim that is rolled back leaves no \

@@ -81,8 +81,6 @@ kinds! {
     StepNested = "step_nested",
     /// [`StepError::Unprotected`].
     StepUnprotected = "step_unprotected",
-    /// [`StepError::RelaxedClaim`].
-    StepRelaxedClaim = "step_relaxed_claim",
     /// [`StepError::InputChanged`].
     StepInputChanged = "step_input_changed",
     /// [`StepError::Undecodable`].
@@ -182,7 +180,6 @@ impl StepError {
             Self::Repeated => ErrorKind::StepRepeated,
             Self::Nested => ErrorKind::StepNested,
             Self::Unprotected => ErrorKind::StepUnprotected,
-            Self::RelaxedClaim => ErrorKind::StepRelaxedClaim,
             Self::InputChanged => ErrorKind::StepInputChanged,
             Self::Undecodable { .. } => ErrorKind::StepUndecodable,
             Self::NotStored(_) => ErrorKind::StepNotStored,

@@ -22,13 +22,6 @@ pub enum StepError {
          or make the step in a call without `transaction`"
     )]
     Unprotected,
-    /// The operation has [relaxed claims](crate::Operation::claim_durability), under which a body has no steps. It did
-    /// not run.
-    #[error(
-        "a crash of the store's server may lose the claim of this operation, and its steps with it; leave \
-         `claim_durability` out, or do without steps"
-    )]
-    RelaxedClaim,
     /// An earlier run recorded the step for another input. It did not run now.
     #[error(
         "an earlier run recorded it for another input; the body must give it the same at each run, or forget the key"

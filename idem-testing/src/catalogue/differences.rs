@@ -144,9 +144,6 @@ fn changes(old: &CatalogueOperation, new: &CatalogueOperation) -> Vec<String> {
     if old.on_crash != new.on_crash {
         words.push(crash_policy_changed(scope, &new.on_crash));
     }
-    if old.claim_durability != new.claim_durability {
-        words.push(claim_durability_changed(scope, new.claim_durability.as_deref()));
-    }
     if old.path != new.path {
         words.push(format!("{scope}: moved from {} to {}: no record is affected", old.path, new.path));
     }
@@ -198,16 +195,6 @@ fn crash_policy_changed(scope: &str, is: &str) -> String {
             "{scope}: after a crash the body runs again, and did not: its effect may happen twice where the downstream \
              does not take the derived key"
         )
-    }
-}
-
-fn claim_durability_changed(scope: &str, is: Option<&str>) -> String {
-    match is {
-        Some(word) => format!(
-            "{scope}: claims are {word} now: no record is affected; a crash of the store's server may lose a claim, and a \
-             duplicate then runs the body beside the first"
-        ),
-        None => format!("{scope}: claims are as durable as results again: no record is affected"),
     }
 }
 

@@ -36,10 +36,6 @@ macro_rules! __conformance_checks {
                 "claim of an absent key: it is in flight, a first attempt, and Granted" {
                     a_fresh_key_is_granted, a_grant_is_recorded_as_it_was_asked,
                 }
-                "a relaxed claim is answered as any other: it excludes others, and its result is replayed" {
-                    a_relaxed_claim_excludes_others, a_relaxed_claim_is_its_owners_when_asked_again,
-                    a_relaxed_claim_ends_as_any_other,
-                }
                 "claim of a key in flight whose lease runs: Busy, with the time left, and nothing changes" {
                     a_running_lease_is_busy_to_others, busy_tells_what_is_left_of_the_lease,
                     a_refused_claim_changes_nothing, a_lease_of_a_hundred_years_runs,

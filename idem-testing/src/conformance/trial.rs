@@ -15,9 +15,9 @@ use super::witness::Witness;
 use idem_core::Store;
 use idem_core::StoreError;
 use idem_core::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Durability, Fence, Fingerprint, Grant, OnCrash,
-    Owner, Record, RecordStep, RecordStepAnswer, RecordedStep, Release, ReleaseAnswer, ReleaseCause, Renew,
-    RenewAnswer, Replay, Resolution, ResolveAnswer, StoredResult, Timestamp, Verdict,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Grant, OnCrash, Owner, Record,
+    RecordStep, RecordStepAnswer, RecordedStep, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer,
+    Replay, Resolution, ResolveAnswer, StoredResult, Timestamp, Verdict,
 };
 use idem_core::{Key, RecordKey, Scope};
 
@@ -154,11 +154,6 @@ impl Trial {
     /// A claim by a new owner under the `in_doubt` policy that recovers.
     pub(super) fn ask_settling(&self) -> Claim {
         self.ask_in_doubt().with_recovers(true)
-    }
-
-    /// A claim by a new owner that need not be durable when it is granted.
-    pub(super) fn ask_relaxed(&self) -> Claim {
-        self.ask().with_durability(Durability::Relaxed)
     }
 
     /// A time short enough to wait for.

@@ -11,8 +11,8 @@ use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Durability, Owner, Record, RecordStep, RecordStepAnswer,
-    Release, ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
 };
 use idem_core::{Store, Waiters};
 use idem_runtime::DynStore;
@@ -57,16 +57,13 @@ impl Witness {
 
 impl Store for Witness {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let Claim { lease, ttl, on_crash, max_attempts, fingerprint, recovers, durability, .. } = request;
+        let Claim { lease, ttl, on_crash, max_attempts, fingerprint, recovers, .. } = request;
         let mut what = format!("claim for {lease:?}, kept {ttl:?}, {on_crash:?}");
         if let Some(most) = max_attempts {
             what += &format!(", at most {most} attempts");
         }
         if *recovers {
             what += ", recovers";
-        }
-        if *durability != Durability::Full {
-            what += ", relaxed";
         }
         if let Some(fingerprint) = fingerprint {
             what += &format!(", {fingerprint:?}");

@@ -61,7 +61,6 @@ fn each_text_names_the_operation_and_says_what_to_do_and_shows_no_key() {
         "give each its own",
         "begin it in",
         "read it as",
-        "leave `claim_durability` out",
         "make the step in",
     ];
     for error in errors::all("payments.charge") {

@@ -101,8 +101,7 @@ async fn insert_new(
     if leads.is_empty() {
         return Ok(());
     }
-    let text = statements.claim_new.of(requests(&leads));
-    let found = session.fetch_all(with_grants(statement(text), &leads)).await?;
+    let found = session.fetch_all(with_grants(statement(&statements.claim_new), &leads)).await?;
     for row in &found {
         match granted(row, &leads).map_err(Unreadable::failure)? {
             Some((index, grant)) => answers[index] = Some(Ok(ClaimAnswer::Granted(grant))),
@@ -263,10 +262,6 @@ async fn replay(
     Ok(())
 }
 
-fn requests<'t>(leads: &[Asking<'t>]) -> impl Iterator<Item = &'t Claim> {
-    leads.iter().map(|(_, _, request)| *request)
-}
-
 /// The parameters that a first grant needs.
 fn with_grants(statement: Statement, leads: &[Asking<'_>]) -> Statement {
     let each = |of: fn(&Claim) -> i64| leads.iter().map(|(_, _, request)| of(request)).collect::<Vec<i64>>();
@@ -290,7 +285,7 @@ async fn put(
     statements: &Statements,
     leads: &[Asking<'_>],
 ) -> Result<Vec<Result<Known, Unreadable>>, Failure> {
-    let query = with_grants(statement(statements.claim.of(requests(leads))), leads)
+    let query = with_grants(statement(&statements.claim), leads)
         .bind(
             leads
                 .iter()

@@ -55,9 +55,7 @@ use idem_core::{Store, Waiters};
 /// Keeps records in one table of a PostgreSQL database, version 12 or later.
 ///
 /// An acknowledged operation is committed, and survives what the server's own commits survive: with its usual
-/// settings (`fsync` and `synchronous_commit` on) a crash and a power cut. The first claim of a key
-/// does not wait for the disk if it [is relaxed](Claim::is_relaxed) and commits with no claim that is not. The clock is the
-/// server's.
+/// settings (`fsync` and `synchronous_commit` on) a crash and a power cut. The clock is the server's.
 ///
 /// Operations that wait at the same moment travel together in one statement and one commit; one that
 /// comes alone is not delayed, and one that comes while many are on their way waits for those, at most 20

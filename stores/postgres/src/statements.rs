@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use self::granting::{ByDurability, claim, claim_new};
+use self::granting::{claim, claim_new};
 use super::layout::Names;
 use super::rows::COLUMNS;
 use crate::db::NOW;
@@ -34,8 +34,8 @@ const SMALL_RESULT: u32 = 64 << 10;
 /// The texts for one store's names.
 #[derive(Debug)]
 pub(super) struct Statements {
-    pub(super) claim: ByDurability,
-    pub(super) claim_new: ByDurability,
+    pub(super) claim: Arc<str>,
+    pub(super) claim_new: Arc<str>,
     pub(super) renew: Arc<str>,
     pub(super) record_step: Arc<str>,
     pub(super) complete: Arc<str>,
@@ -61,8 +61,8 @@ pub(super) struct Statements {
 impl Statements {
     pub(super) fn new(names: &Names) -> Self {
         Self {
-            claim: ByDurability::new(|relaxed| claim(names, relaxed)),
-            claim_new: ByDurability::new(|relaxed| claim_new(names, relaxed)),
+            claim: claim(names).into(),
+            claim_new: claim_new(names).into(),
             renew: renew(names).into(),
             record_step: record_step(names).into(),
             complete: complete(names).into(),

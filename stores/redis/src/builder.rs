@@ -118,8 +118,6 @@ impl RedisStoreBuilder {
     /// it within `timeout` (`WAIT`), which is in whole milliseconds. If fewer have, the error is
     /// [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the same owner may send the request again.
     ///
-    /// The first grant of a key to a claim that [is relaxed](idem_core::protocol::Claim::is_relaxed) does not wait.
-    ///
     /// Operations that wait for replicas are sent in batches, on a separate connection; renewals and releases do not
     /// wait. On a store made [`from_connection`](RedisStore::from_connection), all operations share that connection,
     /// and a renewal waits behind the `WAIT` of others: keep `timeout` far below the lease. A failover may promote a

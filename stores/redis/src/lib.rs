@@ -128,24 +128,6 @@ impl RedisStore {
         call
     }
 
-    /// A claim that waits for replicas, if it must.
-    async fn claim_replicated(
-        &self,
-        name: Vec<u8>,
-        mut call: Cmd,
-        request: &Claim,
-    ) -> Result<ClaimAnswer, StoreError> {
-        if request.is_relaxed() {
-            let answer = claimed(self.ask(Request::of(&CLAIM, call.clone())).await?, request)?;
-            if is_first_grant(&answer) {
-                return Ok(answer);
-            }
-        }
-        // After a relaxed try, the same owner asks again: what it was granted, the replicas must have.
-        self.replicate(&mut call);
-        claimed(self.ask_replicated(name, Request::of(&CLAIM, call)).await?, request)
-    }
-
     /// The call of the script that records a result.
     fn complete_call(&self, name: &[u8], request: &Complete) -> Cmd {
         let (kind, result) = layout::terminal(request.verdict, &request.result);
@@ -195,11 +177,6 @@ fn claimed(answer: Value, request: &Claim) -> Result<ClaimAnswer, StoreError> {
     Ok(answered(record.as_ref(), now, request))
 }
 
-/// Whether the claim got a key that had no body before: only such a grant need not wait for replicas.
-const fn is_first_grant(answer: &ClaimAnswer) -> bool {
-    matches!(answer, ClaimAnswer::Granted(grant) if grant.attempt == 1 && !grant.recovered)
-}
-
 fn answered(record: Option<&Record>, now: u64, request: &Claim) -> ClaimAnswer {
     protocol::claim(record, Fence::default(), request, Timestamp::from_micros(now)).answer
 }
@@ -214,12 +191,15 @@ impl Store for RedisStore {
         {
             return Ok(answer);
         }
-        let call = self.claim_call(&name, request);
+        let mut call = self.claim_call(&name, request);
+        self.replicate(&mut call);
+        let asked = Request::of(&CLAIM, call);
         let answer = if self.0.replication.is_some() {
-            Box::pin(self.claim_replicated(name, call, request)).await?
+            Box::pin(self.ask_replicated(name, asked)).await?
         } else {
-            claimed(self.ask(Request::of(&CLAIM, call)).await?, request)?
+            self.ask(asked).await?
         };
+        let answer = claimed(answer, request)?;
         self.0.hints.claimed(mark, matches!(answer, ClaimAnswer::Replay(_)));
         Ok(answer)
     }

@@ -71,8 +71,6 @@ pub(super) struct Session<'c> {
     floor: Option<u64>,
     /// Whether it rose in this transaction.
     floor_rose: bool,
-    /// Whether this transaction wrote over a record.
-    replaced: bool,
     held: Held<'c>,
 }
 
@@ -120,28 +118,13 @@ impl<'c> Session<'c> {
             )?,
             floor: None,
             floor_rose: false,
-            replaced: false,
             held: Held::new(connection)?,
         })
-    }
-
-    /// Sets whether the next commits wait for the disk, between transactions. With `NORMAL`, a commit is in the log, and
-    /// the next commit with `FULL` brings the log to the disk. SQLite does this when it compiles the statement, so there
-    /// is none to keep.
-    pub(super) fn wait_for_disk(&self, waits: bool) -> rusqlite::Result<()> {
-        let level = if waits { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
-        self.connection.execute_batch(level)
-    }
-
-    /// Whether this transaction wrote over a record: it did more than insert new ones.
-    pub(super) const fn has_replaced(&self) -> bool {
-        self.replaced
     }
 
     pub(super) fn begin(&mut self) -> rusqlite::Result<()> {
         self.floor = None;
         self.floor_rose = false;
-        self.replaced = false;
         self.begin.execute(())?;
         self.held.begin()
     }
@@ -229,7 +212,6 @@ impl<'c> Session<'c> {
         old: Option<&Found>,
         record: &Record,
     ) -> rusqlite::Result<()> {
-        self.replaced |= old.is_some();
         let written = match old {
             Some(old) => rows::update(&mut self.update, old.row, record)?.then_some(old.row),
             None => self.insert(key, record)?,

@@ -16,8 +16,6 @@ mod inspection;
 mod listing;
 mod queue;
 mod reader;
-#[cfg(test)]
-mod relaxed_claims;
 mod rows;
 mod schema;
 #[cfg(test)]
@@ -51,9 +49,7 @@ const PURGE_BATCH: usize = 512;
 ///
 /// Every acknowledged operation is on disk: it survives `kill -9` and a power cut (write-ahead log,
 /// `synchronous=FULL`). One thread writes, and commits all waiting operations in one transaction, so that they share
-/// one flush to disk. A [relaxed](Claim::is_relaxed) claim of a new key does not wait for a flush: until the next one, it
-/// survives `kill -9` and not a power cut. Replays are read on separate connections and never wait for a writer of this
-/// or another process.
+/// one flush to disk. Replays are read on separate connections and never wait for a writer of this or another process.
 ///
 /// The clock is the host's system clock. The file must be on a disk of that host: network file
 /// systems do not keep SQLite's locks.

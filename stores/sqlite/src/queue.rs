@@ -50,16 +50,6 @@ impl Op {
         }
     }
 
-    /// Whether it may be committed without waiting for the disk: a relaxed claim of a key that seems to have no record.
-    fn is_relaxed(&self) -> bool {
-        match self {
-            Self::Apply(Applying { request: Request::Claim(claim), seems_new: true, .. }) => {
-                claim.is_relaxed()
-            }
-            _ => false,
-        }
-    }
-
     /// Whether it is left out if nobody waits for its answer. That includes a claim: nobody would use the grant, and
     /// the key would stay claimed until the lease is over.
     const fn is_for_its_answer(&self) -> bool {
@@ -152,9 +142,6 @@ pub(super) struct Queue {
     state: Mutex<State>,
     work: Condvar,
     watch: Condvar,
-    /// What `PRAGMA synchronous` was at each commit.
-    #[cfg(test)]
-    pub(super) commits: Mutex<Vec<i64>>,
 }
 
 impl Queue {
@@ -220,42 +207,18 @@ impl Queue {
         state.wanted = 0;
     }
 
-    #[cfg(test)]
-    pub(super) fn note_commit(&self, connection: &rusqlite::Connection) {
-        let level = connection.query_row("PRAGMA synchronous", (), |row| row.get(0)).unwrap();
-        self.commits.lock().unwrap().push(level);
-    }
-
     /// How many operations the writer is waiting for.
     #[cfg(test)]
     pub(super) fn wanted(&self) -> usize {
         self.lock().wanted
     }
 
-    /// Whether all waiting operations may be committed without waiting for the disk.
-    pub(super) fn is_relaxed(&self) -> bool {
-        let state = self.lock();
-        !state.waiting.is_empty() && state.waiting.iter().all(|ticket| ticket.op.is_relaxed())
-    }
-
     /// Takes the next operations for a batch: at most `most`, and about `bytes` bytes of results.
     pub(super) fn take(&self, most: usize, bytes: usize) -> Vec<Ticket> {
-        self.take_while(most, bytes, |_| true)
-    }
-
-    /// As [`take`](Self::take), up to the first operation that needs a commit that waits for the disk.
-    pub(super) fn take_relaxed(&self, most: usize, bytes: usize) -> Vec<Ticket> {
-        self.take_while(most, bytes, Op::is_relaxed)
-    }
-
-    fn take_while(&self, most: usize, bytes: usize, takes: impl Fn(&Op) -> bool) -> Vec<Ticket> {
         let mut state = self.lock();
         let mut batch = Vec::new();
         let mut weight = 0;
         while batch.len() < most && weight < bytes {
-            if !state.waiting.front().is_some_and(|first| takes(&first.op)) {
-                break;
-            }
             let Some(ticket) = state.waiting.pop_front() else {
                 break;
             };

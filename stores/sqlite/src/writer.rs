@@ -39,8 +39,6 @@ pub(super) struct Writer {
     pace: Pace,
     /// Whether it is known to which log the current connection writes.
     log_noted: bool,
-    /// Whether the next transaction waits for the disk in any case.
-    must_wait: bool,
 }
 
 /// Why the writer stops using a connection.
@@ -81,7 +79,6 @@ impl Writer {
             no_purge_before: now,
             pace: Pace::default(),
             log_noted: false,
-            must_wait: false,
         }
     }
 
@@ -153,26 +150,9 @@ impl Writer {
         }
     }
 
-    /// Runs one transaction for the waiting operations. It does not wait for the disk if none of them needs that.
+    /// Runs one transaction for the waiting operations.
     fn work(&mut self, connection: &Connection, session: &mut Session<'_>, until: Instant) -> Option<Exit> {
-        let relaxed = !std::mem::take(&mut self.must_wait)
-            && self.queue.is_relaxed()
-            && session.wait_for_disk(false).is_ok();
-        if !relaxed {
-            self.queue.gather(self.pace.expected.min(BATCH), Instant::now() + self.pace.patience);
-            return self.transact(connection, session, until, false);
-        }
-        let exit = self.transact(connection, session, until, true);
-        exit.or_else(|| session.wait_for_disk(true).is_err().then_some(Exit::Reopen))
-    }
-
-    fn transact(
-        &mut self,
-        connection: &Connection,
-        session: &mut Session<'_>,
-        until: Instant,
-        relaxed: bool,
-    ) -> Option<Exit> {
+        self.queue.gather(self.pace.expected.min(BATCH), Instant::now() + self.pace.patience);
         match self.file.standing() {
             Standing::Same => {}
             Standing::Replaced => return Some(Exit::Reopen),
@@ -187,11 +167,7 @@ impl Writer {
         if let Err(error) = begun {
             return self.not_begun(connection, error);
         }
-        let batch = if relaxed {
-            self.queue.take_relaxed(BATCH, BATCH_BYTES)
-        } else {
-            self.queue.take(BATCH, BATCH_BYTES)
-        };
+        let batch = self.queue.take(BATCH, BATCH_BYTES);
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(batch.len());
         for ticket in &batch {
             let outcome = match session.apply(&ticket.op) {
@@ -204,13 +180,7 @@ impl Writer {
             };
             outcomes.push(outcome);
         }
-        if relaxed && session.has_replaced() {
-            // A takeover waits for the disk.
-            self.must_wait = true;
-            self.queue.put_back(batch);
-            return session.rollback().is_err().then_some(Exit::Reopen);
-        }
-        if !relaxed && let Err(error) = self.purge_with(session, batch.len()) {
+        if let Err(error) = self.purge_with(session, batch.len()) {
             self.put_off_purge();
             return self.broken(connection, session, batch, &Cause::Purge, error);
         }
@@ -222,8 +192,6 @@ impl Writer {
             return self.not_committed(connection, session, &batch, error);
         }
         let took = committing.elapsed();
-        #[cfg(test)]
-        self.queue.note_commit(connection);
         if !matches!(self.file.standing(), Standing::Same) {
             // The batch was written, but into a file that others may never see.
             let error = StoreError::outcome_unknown(format!(
@@ -236,9 +204,7 @@ impl Writer {
         self.log_noted = self.log_noted || self.file.note_log();
         self.purge_soon();
         let waiting = self.queue.finish();
-        if !relaxed {
-            self.pace = Pace::after(took, batch.len() + waiting);
-        }
+        self.pace = Pace::after(took, batch.len() + waiting);
         for (ticket, outcome) in batch.iter().zip(outcomes) {
             ticket.reply.send(outcome);
         }

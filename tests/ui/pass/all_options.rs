@@ -16,7 +16,6 @@ use idem::{Error, MemoryStore, idempotent};
     retry_after = "1s..5m",
     record_if = |_| true,
     upgrade = |_| None,
-    claim_durability = "full",
     store_timeout = "2s",
     fail_open,
     detach,

@@ -30,31 +30,6 @@ fn an_absent_key_is_granted_and_the_whole_record_written() {
 }
 
 #[test]
-fn a_relaxed_claim_is_granted_as_any_other() {
-    for record in [None, Some(record_in(State::InFlight)), Some(record_in(State::Released))] {
-        let relaxed = Claim { durability: Durability::Relaxed, ..claim_of(BOB) };
-        let claims = [claim_of(BOB), relaxed];
-        let [full, relaxed] =
-            claims.map(|request| claim(record.as_ref(), NO_FLOOR, &request, at(LEASE_OVER)));
-        assert_eq!(full, relaxed);
-    }
-}
-
-#[test]
-fn a_claim_is_relaxed_only_if_nothing_in_it_depends_on_a_record_of_each_start() {
-    let relaxed = Claim { durability: Durability::Relaxed, ..claim_of(BOB) };
-    assert!(relaxed.is_relaxed());
-    assert!(!claim_of(BOB).is_relaxed());
-    for careful in [
-        relaxed.clone().with_on_crash(OnCrash::InDoubt),
-        relaxed.clone().with_max_attempts(at_most(1, BOB).max_attempts),
-        relaxed.with_recovers(true),
-    ] {
-        assert!(!careful.is_relaxed(), "{careful:?}");
-    }
-}
-
-#[test]
 fn a_claim_under_in_doubt_is_never_forgotten() {
     let request = Claim { on_crash: OnCrash::InDoubt, ..claim_of(BOB) };
     let record = written(claim(None, NO_FLOOR, &request, at(START)));

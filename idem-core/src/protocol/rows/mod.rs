@@ -64,7 +64,6 @@ fn claim_of(owner: Owner) -> Claim {
         on_crash: OnCrash::Rerun,
         max_attempts: None,
         recovers: false,
-        durability: Durability::Full,
     }
 }
 

@@ -3,7 +3,6 @@
 //! Owns which options can be combined; `item` has the rules about the function, `value` those about a single value.
 //! Every fault is reported, and none hides another.
 
-mod durability;
 mod item;
 mod recover;
 mod transaction;
@@ -73,16 +72,6 @@ pub(crate) fn validate<'f>(
         retry_after: retry_after.as_ref().map(|(_, span)| *span),
         record_if: record_if.as_ref(),
     };
-    let relaxed_claims = durability::check(
-        options.claim_durability,
-        [
-            ("on_crash = \"in_doubt\"", matches!(on_crash, Some((OnCrash::InDoubt, _)))),
-            ("max_attempts", max_attempts.is_some()),
-            ("recover", options.recover.is_some()),
-            ("transaction", options.transaction.is_some()),
-        ],
-        faults,
-    );
     let transaction = transaction::check(options.transaction, function, &arguments, &beside, faults);
     let recover = recover::check(options.recover, function, transaction.as_ref(), faults);
     let fingerprint = check_all(options.fingerprint, faults, |given| key::fingerprint(given, &arguments));
@@ -103,7 +92,6 @@ pub(crate) fn validate<'f>(
         on_crash: on_crash.map(|(on_crash, _)| on_crash),
         max_attempts,
         max_result_bytes,
-        relaxed_claims,
         fail_open: fail_open.is_some(),
         detach: detach.map(|Word(span)| span),
         terminal,

@@ -101,12 +101,6 @@ pub(super) fn missing_key(value: &Expr) -> Result<(MissingKey, Span), String> {
     choice(value, "missing_key", [("reject", MissingKey::Reject), ("run", MissingKey::Run)], words)
 }
 
-/// Whether claims are relaxed.
-pub(super) fn claim_durability(value: &Expr) -> Result<(bool, Span), String> {
-    let words = "write \"full\" for claims that are durable before the body starts, or \"relaxed\" to start it earlier";
-    choice(value, "claim_durability", [("full", false), ("relaxed", true)], words)
-}
-
 /// One of two texts.
 fn choice<T: Copy>(
     value: &Expr,

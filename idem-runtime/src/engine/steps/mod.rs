@@ -43,8 +43,6 @@ pub(crate) trait Recorder: Send + Sync {
     fn max_bytes(&self) -> usize;
     /// Reports an event.
     fn report(&self, event: Event<'_>);
-    /// Whether a crash of the store's server may lose the claim while the body runs.
-    fn is_relaxed(&self) -> bool;
     /// Whether the claim is known to be lost.
     fn is_lost(&self) -> bool;
     /// Whether the call is over, or its claim is known to be lost.
@@ -270,9 +268,7 @@ impl Turn {
         name: Arc<str>,
         input: Option<Fingerprint>,
     ) -> Result<Self, Error> {
-        let fault = if recorder.is_relaxed() {
-            Some(StepError::RelaxedClaim)
-        } else if current.context.is_within_step() {
+        let fault = if current.context.is_within_step() {
             Some(StepError::Nested)
         } else if recorder.log().take_name(&name) {
             None

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, DAY, LONG, Trial, answered, print_of, same, that};
 use idem_core::Store;
-use idem_core::protocol::{ClaimAnswer, CompleteAnswer, OnCrash, ReleaseAnswer, ReleaseCause, State};
+use idem_core::protocol::{ClaimAnswer, OnCrash, ReleaseAnswer, ReleaseCause, State};
 
 use super::release::CAUSES;
 
@@ -38,45 +38,6 @@ pub(crate) async fn a_grant_is_recorded_as_it_was_asked(t: &Trial) -> Checked {
         same("expires_at", record.expires_at, end)?;
     }
     Ok(())
-}
-
-pub(crate) async fn a_relaxed_claim_excludes_others(t: &Trial) -> Checked {
-    let key = t.key("a")?;
-    let request = t.ask_relaxed();
-    let held = t.grant(&key, &request).await?;
-    same("attempt", held.grant.attempt, 1)?;
-    same("owner", t.record(&key).await?.owner, request.owner)?;
-    t.left("the lease", t.busy(&key).await?, LONG)?;
-    for handle in &t.handles {
-        let answer = answered(handle.claim(&key, &t.ask_relaxed()).await)?;
-        that(matches!(answer, ClaimAnswer::Busy { .. }), format!("another relaxed claim: {answer:?}"))?;
-    }
-    same("owner", t.record(&key).await?.owner, request.owner)
-}
-
-pub(crate) async fn a_relaxed_claim_is_its_owners_when_asked_again(t: &Trial) -> Checked {
-    let key = t.key("a")?;
-    let request = t.ask_relaxed();
-    let first = t.grant(&key, &request).await?.grant;
-    let again = t.grant(&key, &request).await?.grant;
-    same("fence", again.fence, first.fence)?;
-    same("attempt", again.attempt, 1)
-}
-
-pub(crate) async fn a_relaxed_claim_ends_as_any_other(t: &Trial) -> Checked {
-    let key = t.key("released")?;
-    let held = t.grant(&key, &t.ask_relaxed()).await?;
-    same("release", t.release(&held, ReleaseCause::Failed).await?, ReleaseAnswer::Released)?;
-    let next = t.grant(&key, &t.ask_relaxed()).await?;
-    same("attempt", next.grant.attempt, 2)?;
-    let key = t.key("lapsed")?;
-    t.grant(&key, &t.ask_relaxed().with_lease(t.short())).await?;
-    t.pass(t.short()).await;
-    let next = t.grant(&key, &t.ask_relaxed()).await?;
-    same("recovered", next.grant.recovered, true)?;
-    same("complete", t.complete(&next, b"done").await?, CompleteAnswer::Done)?;
-    let answer = t.claim(&key, &t.ask_relaxed()).await?;
-    that(matches!(answer, ClaimAnswer::Replay(_)), format!("a claim of what is completed: {answer:?}"))
 }
 
 pub(crate) async fn a_running_lease_is_busy_to_others(t: &Trial) -> Checked {

@@ -11,8 +11,8 @@ use super::oracle::Oracle;
 use crate::Fault;
 use idem_core::RecordKey;
 use idem_core::protocol::{
-    Claim, Complete, Durability, Fence, Fingerprint, OnCrash, Owner, Record, RecordStep, RecordedStep,
-    Release, ReleaseCause, Renew, Request, Resolution, State, StoredResult, Tombstone, Verdict,
+    Claim, Complete, Fence, Fingerprint, OnCrash, Owner, Record, RecordStep, RecordedStep, Release,
+    ReleaseCause, Renew, Request, Resolution, State, StoredResult, Tombstone, Verdict,
 };
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -138,7 +138,6 @@ impl Gambler {
             .with_on_crash(self.one_of(&[OnCrash::Rerun, OnCrash::Rerun, OnCrash::Rerun, OnCrash::InDoubt]))
             .with_max_attempts(NonZeroU32::new(self.one_of(&[0, 0, 0, 1, 2, 4])))
             .with_recovers(self.chance(3))
-            .with_durability(self.one_of(&[Durability::Full, Durability::Relaxed]))
     }
 
     /// A random fingerprint: none, mostly the same, and sometimes one that differs at its end.

@@ -1,36 +1,12 @@
 //! The statements that grant claims.
 
-use std::sync::Arc;
-
 use super::{SMALL_RESULT, columns};
 use crate::db::NOW;
 use crate::layout::Names;
 use crate::rows::COLUMNS;
-use idem_core::protocol::Claim;
 
 /// How many advisory locks a statement takes at most.
 const LOCKS: u32 = 64;
-
-/// Lets the transaction of this statement, and no other, commit without waiting for the disk.
-const RELAX: &str = "set_config('synchronous_commit', 'off', true)";
-
-/// A statement for claims that must be durable when they are granted, and one for claims that need not.
-#[derive(Debug)]
-pub(crate) struct ByDurability {
-    full: Arc<str>,
-    relaxed: Arc<str>,
-}
-
-impl ByDurability {
-    pub(super) fn new(text: impl Fn(bool) -> String) -> Self {
-        Self { full: text(false).into(), relaxed: text(true).into() }
-    }
-
-    /// The statement for these claims, which commit together: one that must be durable lets all wait for the disk.
-    pub(crate) fn of<'c>(&self, mut claims: impl Iterator<Item = &'c Claim>) -> &Arc<str> {
-        if claims.all(Claim::is_relaxed) { &self.relaxed } else { &self.full }
-    }
-}
 
 /// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 `on_crash`, $8 `max_attempts`,
 /// $9 `recovers`, $10 the key's number among the server's advisory locks: arrays of one length, sorted by scope
@@ -47,9 +23,7 @@ impl ByDurability {
 /// without its lock is left as it is, and asked for again in the next statement.
 ///
 /// A result that is large is not among what is read: `large` says so, and `read` gets it.
-///
-/// If `relaxed`, its commit does not wait for the disk unless it takes a row over.
-pub(super) fn claim(names: &Names, relaxed: bool) -> String {
+pub(super) fn claim(names: &Names) -> String {
     let (records, meta) = (&names.records, &names.meta);
     let (all, of_record, grant) = (columns(""), columns("r."), first_grant(names, ""));
     let nothing = COLUMNS
@@ -67,13 +41,6 @@ pub(super) fn claim(names: &Names, relaxed: bool) -> String {
             column => column.to_owned(),
         })
         .join(", ");
-    // Gives no row. `CASE` keeps the order: first what was taken over.
-    let relax = format!(
-        " UNION ALL SELECT 3, NULL, NULL, NULL, NULL, true, {}, NULL, false FROM clock \
-         WHERE CASE WHEN EXISTS (SELECT FROM taken) THEN false ELSE {RELAX} IS NULL END",
-        nothing.replace("fence", "NULL::bigint")
-    );
-    let relax = if relaxed { relax.as_str() } else { "" };
     let expired = "r.expires_at IS NOT NULL AND r.expires_at <= a.now";
     let attempts_left = "(a.most IS NULL OR r.attempt < a.most)";
     format!(
@@ -119,7 +86,7 @@ pub(super) fn claim(names: &Names, relaxed: bool) -> String {
          ) \
          SELECT 0, n, now, NULL::bytea, NULL::bytea, found, {small}, free, octet_length(result) > {SMALL_RESULT} FROM asked \
          UNION ALL SELECT 1, NULL, NULL, scope, key, true, {nothing}, NULL, false FROM inserted \
-         UNION ALL SELECT 2, n, NULL, NULL, NULL, true, {all}, NULL, false FROM taken{relax}"
+         UNION ALL SELECT 2, n, NULL, NULL, NULL, true, {all}, NULL, false FROM taken"
     )
 }
 
@@ -132,14 +99,11 @@ pub(super) fn claim(names: &Names, relaxed: bool) -> String {
 ///
 /// That there is no record, and the floor of fences, are of one snapshot: where a record is being deleted, the floor that was
 /// read may be of before, so nothing is inserted.
-///
-/// If `relaxed`, its commit does not wait for the disk.
-pub(super) fn claim_new(names: &Names, relaxed: bool) -> String {
-    let relax = if relaxed { format!(", {RELAX}") } else { String::new() };
+pub(super) fn claim_new(names: &Names) -> String {
     let (records, meta, all, grant) = (&names.records, &names.meta, columns(""), first_grant(names, "a."));
     format!(
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now, \
-           EXISTS (SELECT FROM {meta} WHERE name = 'transactions' AND value > 0) AS locks{relax}), \
+           EXISTS (SELECT FROM {meta} WHERE name = 'transactions' AND value > 0) AS locks), \
          inserted AS ( \
            INSERT INTO {records} (scope, key, {all}, purge_at) \
            SELECT {grant} FROM clock CROSS JOIN unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[], \

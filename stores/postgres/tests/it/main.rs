@@ -20,5 +20,4 @@ mod outbox_relay;
 mod outbox_support;
 mod poolers;
 mod purge;
-mod relaxed_claims;
 mod support;

@@ -6,7 +6,6 @@ mod cluster;
 mod conformance;
 mod failover;
 mod records;
-mod relaxed_claims;
 mod runtimes;
 mod server;
 mod support;
