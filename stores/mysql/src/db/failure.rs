@@ -35,8 +35,9 @@ mod number {
     pub(super) const PROXY: [std::ops::RangeInclusive<u16>; 2] = [2_000..=2_999, 9_000..=9_999];
     /// A transaction is open that this store did not begin: another client has used the session.
     pub(super) const TRANSACTION_OPEN: u16 = 1568;
-    /// Errors that end the session.
-    pub(super) const SESSION_OVER: [u16; 5] = [1053, 1152, 1184, 1927, 4031];
+    /// Errors that end the session, or that the server answers to all statements while it serves nobody: a Galera node that left its
+    /// group (1047), offline mode (3032). A new connection may lead to another server.
+    pub(super) const SESSION_OVER: [u16; 7] = [1047, 1053, 1152, 1184, 1927, 3032, 4031];
     /// Users, rights, databases, tables, and settings that this store cannot work with.
     pub(super) const CONFIGURATION: [u16; 24] = [
         1044, 1045, 1049, 1054, 1064, 1071, 1118, 1130, 1142, 1143, 1146, 1227, 1251, 1275, 1286, 1396, 1524,

@@ -6,7 +6,7 @@
 use sqlx::mysql::MySqlRow;
 
 use super::failure::{Failure, Stage};
-use super::session::{Answers, Session};
+use super::session::{Answers, COMMIT, Session};
 use crate::layout::{COMMENT, Names, VERSION};
 use crate::rows::column;
 use crate::statements::Statements;
@@ -43,8 +43,10 @@ pub(crate) async fn prepare(
             )));
         }
     }
-    run(session, names.create_meta()).await?;
-    run(session, names.create()).await?;
+    for text in [names.create_meta(), names.create()] {
+        // Where statements do not commit by themselves, only the next DDL would.
+        run(session, format!("{text}; {COMMIT}")).await?;
+    }
     Ok(server)
 }
 

@@ -8,6 +8,7 @@ use idem_runtime::protocol::{
 };
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::{MariaDb, until};
+use sqlx::Executor as _;
 
 use crate::support::{HOUR, builder, claim, completion, grant, key, new_table, record, replayed, run, store};
 
@@ -136,12 +137,12 @@ async fn a_table_locked_for_longer_than_an_operation_may_take_changes_nothing() 
     let store =
         MySqlStore::builder(&server.url()).table("slow").operation_timeout(time).connect().await.unwrap();
     let mut other = sqlx::MySqlPool::connect(&server.url()).await.unwrap().acquire().await.unwrap().detach();
-    sqlx::Executor::execute(&mut other, "LOCK TABLES slow WRITE").await.unwrap();
+    other.execute("LOCK TABLES slow WRITE").await.unwrap();
     let begin = Instant::now();
     let error = store.claim(&key("order"), &claim(Owner::random())).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
     assert!(begin.elapsed() < 4 * time, "{:?}", begin.elapsed());
-    sqlx::Executor::execute(&mut other, "UNLOCK TABLES").await.unwrap();
+    other.execute("UNLOCK TABLES").await.unwrap();
     assert_eq!(server.sql("select count(*) from slow"), "0");
     grant(&store, "order").await;
 }
@@ -285,4 +286,36 @@ async fn a_server_that_takes_no_writes_replays_results_and_refuses_the_rest() {
     assert_eq!(server.sql(&rows), "2");
     run(&server, "set global read_only = off");
     grant(&store, "absent").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_on_a_server_that_serves_nobody_is_left() {
+    let server = MariaDb::start();
+    let store = MySqlStore::builder(&server.url()).table("evicted").connect().await.unwrap();
+    run(&server, "create table sessions (id bigint primary key)");
+    let mut other = sqlx::MySqlPool::connect(&server.url()).await.unwrap().acquire().await.unwrap().detach();
+    for number in [1047, 3032] {
+        let refuses = format!(
+            "create or replace trigger refuses before insert on evicted for each row \
+             if exists (select 1 from sessions where id = connection_id()) \
+             then signal sqlstate '08S01' set mysql_errno = {number}, message_text = 'not ready'; end if"
+        );
+        other.execute(sqlx::AssertSqlSafe(refuses)).await.unwrap();
+        for round in 0..20 {
+            grant(&store, &format!("{number} before {round}")).await;
+        }
+        run(
+            &server,
+            "insert ignore into sessions select id from information_schema.processlist where user = 'root' and info is null",
+        );
+        for round in 0..20 {
+            grant(&store, &format!("{number} after {round}")).await;
+        }
+        let own = other.fetch_one("select connection_id()").await.unwrap();
+        let own: u64 = sqlx::Row::get(&own, 0);
+        let stays = format!(
+            "select count(*) from information_schema.processlist join sessions using (id) where id <> {own}"
+        );
+        tokio::task::block_in_place(|| until("every such session is closed", || server.sql(&stays) == "0"));
+    }
 }

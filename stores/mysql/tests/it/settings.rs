@@ -113,6 +113,9 @@ async fn defaults_of_sessions_that_would_change_what_statements_do_do_not() {
     let engines =
         "select count(*) from information_schema.tables where table_schema = 'idem' and engine <> 'InnoDB'";
     assert_eq!(server.sql(engines), "0");
+    let version = format!("select value from {table}_meta where name = 'schema_version'");
+    assert_eq!(server.sql(&version), "1");
+    MySqlStore::builder(&server.url()).table(&table).must_exist().connect().await.unwrap();
     drop(first);
 }
 
