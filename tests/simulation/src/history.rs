@@ -43,21 +43,26 @@ pub fn run(plan: Plan, with_history: bool) -> Report {
         .build()
         .expect("a runtime");
     IN_HISTORY.set(true);
-    let report = runtime.block_on(async {
+    let (report, world) = runtime.block_on(async {
         let world = World::new(plan, with_history);
         live(&world).await;
         let mut state = world.lock();
         let history = state.take_history();
-        Report {
+        let report = Report {
             violations: state.violations.clone(),
             calls: state.calls,
             requests: state.requests,
             faults: std::mem::take(&mut state.faults),
             runs: state.runs.len(),
             history,
-        }
+        };
+        drop(state);
+        (report, world)
     });
     drop(runtime);
+    // Their stores know the world, which would keep itself alive.
+    let processes = std::mem::take(&mut world.lock().processes);
+    drop(processes);
     IN_HISTORY.set(false);
     report
 }
