@@ -7,7 +7,6 @@ use std::time::Duration;
 use sqlx::mysql::MySqlConnectOptions;
 
 use super::layout::Names;
-use super::queue::Queues;
 use super::setting::Setting;
 use super::statements::Statements;
 use super::{Inner, MySqlStore};
@@ -164,7 +163,7 @@ impl MySqlStoreBuilder {
             has_transactions: Default::default(),
         };
         Ok(MySqlStore(Arc::new(Inner {
-            queues: Arc::new(Queues::new(setting)),
+            queues: Arc::new(idem_store_kit::group_commit::Queues::new(setting)),
             walking: Arc::default(),
             place,
             max_result_bytes: self.max_result_bytes.min(server.max_packet.saturating_sub(MESSAGE)),

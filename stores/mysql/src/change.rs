@@ -12,7 +12,6 @@ use std::time::Duration;
 use self::entry::{Entry, Write};
 use self::short::Short;
 use super::clock::{Clock, clock};
-use super::operation::{self, Answer, Op, Operation, Seen, Ticket};
 use super::reading::{self, Rest};
 use super::rows::{self, Unreadable};
 use super::setting::Setting;
@@ -23,27 +22,34 @@ use idem_core::protocol::{
     self, Claim, ClaimAnswer, Fence, Record, RecordStep, RecordedStep, Request, State,
 };
 use idem_core::{RecordKey, StoreError};
+use idem_store_kit::group_commit::{Answer, Answers, Op, Operation, Seen, Ticket};
 
 /// `retry_after` of a duplicate while a caller's transaction has the key. When that ends is unknown.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Answers a batch, in its order. Either all changes that it answers are committed, or none. What it does not answer goes the long way.
+/// Answers what it can of a batch, in its order, by exchanges that each leave no lock behind. The rest goes the long way.
+pub(super) async fn at_once(
+    session: &mut Session,
+    setting: &Setting,
+    tickets: &[Ticket],
+) -> Result<Answers, Failure> {
+    match tickets {
+        [ticket] if ticket.is_repeated => Ok(vec![None]),
+        [ticket] => Ok(vec![alone(session, setting, &ticket.operation).await?]),
+        _ if session.prepares() => lot::run(session, setting, tickets).await,
+        _ => Ok(tickets.iter().map(|_| None).collect()),
+    }
+}
+
+/// Answers a batch, in its order. Either all changes that it answers are committed, or none.
 pub(super) async fn apply(
     session: &mut Session,
     setting: &Setting,
     tickets: &[Ticket],
-) -> Result<operation::Answers, Failure> {
-    if let [ticket] = tickets
-        && !ticket.is_long
-        && let Some(answer) = alone(session, setting, &ticket.asked).await?
-    {
-        return Ok(vec![Some(answer)]);
-    }
-    if session.prepares() && tickets.len() > 1 {
-        let answers = lot::run(session, setting, tickets).await?;
-        if answers.iter().any(Option::is_some) {
-            return Ok(answers);
-        }
+) -> Result<Answers, Failure> {
+    let answers = at_once(session, setting, tickets).await?;
+    if answers.iter().any(Option::is_some) {
+        return Ok(answers);
     }
     let done = transact(session, setting, tickets).await;
     if done.is_err() {
@@ -55,9 +61,9 @@ pub(super) async fn apply(
     for (ticket, answer) in tickets.iter().zip(&mut answers) {
         // The answer is a large result, which was not read with the record.
         if answer.is_none()
-            && let Some(request) = claim_of(&ticket.asked.op)
+            && let Some(request) = claim_of(&ticket.operation.op)
         {
-            let whole = match rest.read(session, setting, &ticket.asked.key).await {
+            let whole = match rest.read(session, setting, &ticket.operation.key).await {
                 Ok(Some(whole)) => whole,
                 Ok(None) => continue,
                 // What is committed has its answers. The others are repeated.
@@ -70,7 +76,7 @@ pub(super) async fn apply(
             let judged = whole.map(|whole| unwritten(setting, request, whole, Why::Locked));
             *answer = Some(match judged {
                 Ok(answer) => answer.ok_or_else(locked),
-                Err(unreadable) => Err(unreadable.error(&ticket.asked.key)),
+                Err(unreadable) => Err(unreadable.error(&ticket.operation.key)),
             });
         }
     }
@@ -102,7 +108,7 @@ async fn transact(
     let statements = &setting.statements;
     let mut entries: BTreeMap<(&str, &str), Entry<'_>> = BTreeMap::new();
     for ticket in tickets {
-        let key = &ticket.asked.key;
+        let key = &ticket.operation.key;
         entries.entry(name(key)).or_insert_with(|| Entry::absent(key));
     }
     let keys: Vec<&RecordKey> = entries.values().map(|entry| entry.key).collect();
@@ -119,7 +125,7 @@ async fn transact(
     let mut there = steps_there(session, setting, tickets, &entries).await?;
     let mut answers = Vec::with_capacity(tickets.len());
     for (place, ticket) in tickets.iter().enumerate() {
-        let asked = &ticket.asked;
+        let asked = &ticket.operation;
         let answer = match entries.get_mut(&name(&asked.key)) {
             Some(entry) => judge(entry, asked, &mut clock, there.remove(&place)),
             None => Some(Err(locked())),
@@ -144,8 +150,8 @@ async fn steps_there(
 ) -> Result<HashMap<usize, RecordedStep>, Failure> {
     let mut there = HashMap::new();
     for (place, ticket) in tickets.iter().enumerate() {
-        let key = &ticket.asked.key;
-        if let Op::Apply(Request::RecordStep(RecordStep { position, .. })) = &ticket.asked.op
+        let key = &ticket.operation.key;
+        if let Op::Apply(Request::RecordStep(RecordStep { position, .. })) = &ticket.operation.op
             && let Some(entry) = entries.get(&name(key))
             && usize::try_from(*position).is_ok_and(|position| position < entry.steps())
         {

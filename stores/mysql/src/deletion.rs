@@ -4,7 +4,7 @@ use tokio::time::timeout;
 
 use super::rows::{Unreadable, column};
 use super::setting::Setting;
-use crate::db::failure::{self, Failure, Stage};
+use crate::db::failure::{Failure, Stage};
 use crate::db::session::{BEGINNING, COMMIT, Session};
 use idem_core::StoreError;
 use idem_core::support::retry::retried;
@@ -42,7 +42,7 @@ async fn in_rounds(session: &mut Session, setting: &Setting, most: usize) -> Res
     loop {
         round += 1;
         let purging = timeout(time, batch(session, setting, most)).await;
-        match purging.unwrap_or_else(|_| Err(failure::late(time))) {
+        match purging.unwrap_or_else(|_| Err(Failure::late(time))) {
             Err(Failure::Raced(_)) if round < ROUNDS => session.roll_back().await,
             done => return done,
         }

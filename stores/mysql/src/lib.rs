@@ -7,9 +7,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod backlog;
 mod builder;
-mod callers;
 mod change;
 mod clock;
 mod db;
@@ -17,8 +15,6 @@ mod deletion;
 mod inspection;
 mod layout;
 mod listing;
-mod operation;
-mod queue;
 mod reading;
 mod rows;
 mod setting;
@@ -35,8 +31,7 @@ use std::time::Instant;
 use sqlx::MySqlPool;
 
 pub use self::builder::MySqlStoreBuilder;
-use self::operation::{Answer, Op, Operation};
-use self::queue::Queues;
+use self::setting::Setting;
 use crate::db::connector::Source;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
@@ -47,8 +42,8 @@ use idem_core::protocol::{
 };
 use idem_core::support::hints::Hints;
 use idem_core::support::own_runtime::apart;
-use idem_core::support::retry::retried;
 use idem_core::{RecordKey, Store, StoreError, Waiters};
+use idem_store_kit::group_commit::{Answer, Op, Operation, Queues};
 
 /// Keeps records in one table of a MySQL database, version 8.0 or later, or of a MariaDB database, version 10.6 or later.
 ///
@@ -73,7 +68,7 @@ use idem_core::{RecordKey, Store, StoreError, Waiters};
 pub struct MySqlStore(Arc<Inner>);
 
 struct Inner {
-    queues: Arc<Queues>,
+    queues: Arc<Queues<Setting>>,
     walking: listing::Walking,
     place: String,
     max_result_bytes: usize,
@@ -118,19 +113,12 @@ impl MySqlStore {
     /// Runs an operation, and repeats it if the answer was lost or the server was unreachable for a moment.
     fn ask<A>(
         &self,
-        asked: Result<Arc<Operation>, StoreError>,
+        operation: Result<Operation, StoreError>,
         answer: impl FnOnce(Answer) -> Option<A> + Send,
     ) -> impl Future<Output = Result<A, StoreError>> + Send {
-        let (queues, begin) = (&self.0.queues, Instant::now());
+        let asked = operation.map(|operation| self.0.queues.ask(operation));
         async move {
-            let asked = asked?;
-            let given = match queues.ask(asked.clone()).await {
-                Err(error) if error.is_transient() && !must_not_repeat(&asked, &error) => {
-                    let left = queues.setting().connector.timeout.saturating_sub(begin.elapsed());
-                    ask_again(queues.clone(), asked, error, left).await
-                }
-                given => given,
-            }?;
+            let given = asked?.await?;
             answer(given).ok_or_else(|| StoreError::outcome_unknown("the answer was to something else"))
         }
     }
@@ -155,44 +143,12 @@ impl MySqlStore {
         R::Answer: TryFrom<protocol::Answer>,
     {
         let fits = request.result().map_or(Ok(()), |result| self.check_size(result));
-        let asked = fits.map(|()| Operation::on(key, Op::Apply(request.into())));
+        let asked = fits.map(|()| Operation::new(key, Op::Apply(request.into())));
         self.ask(asked, |answer| match answer {
             Answer::Applied(answer) => answer.try_into().ok(),
             _ => None,
         })
     }
-}
-
-/// Whether the operation must not be repeated: a second `forget` might delete the record of a claim that came in between.
-fn must_not_repeat(asked: &Operation, error: &StoreError) -> bool {
-    matches!(asked.op, Op::Forget) && error.is_outcome_unknown()
-}
-
-/// Repeats an operation within the time left. The pauses run in the stores' own runtime, which no caller can block.
-async fn ask_again(
-    queues: Arc<Queues>,
-    asked: Arc<Operation>,
-    first: StoreError,
-    left: std::time::Duration,
-) -> Result<Answer, StoreError> {
-    let mut first = Some(first);
-    apart(async move {
-        retried(left, || {
-            let (queues, asked, first) = (queues.clone(), asked.clone(), first.take());
-            async move {
-                let given = match first {
-                    Some(error) => Err(error),
-                    None => queues.ask(asked.clone()).await,
-                };
-                match given {
-                    Err(error) if must_not_repeat(&asked, &error) => Ok(Err(error)),
-                    given => given.map(Ok),
-                }
-            }
-        })
-        .await?
-    })
-    .await
 }
 
 impl Store for MySqlStore {
@@ -207,7 +163,7 @@ impl Store for MySqlStore {
                     return Ok(protocol::claim(Some(&record), Fence::default(), request, now).answer);
                 }
                 Ok(_) => {}
-                Err(error) if begin.elapsed() > self.0.queues.setting().connector.timeout / 2 => {
+                Err(error) if begin.elapsed() > self.0.queues.server().connector.timeout / 2 => {
                     return Err(error);
                 }
                 // The claim needs no reading.
@@ -228,7 +184,7 @@ impl Store for MySqlStore {
         key: &RecordKey,
         request: &RecordStep,
     ) -> Result<RecordStepAnswer, StoreError> {
-        let stepped = &self.0.queues.setting().stepped;
+        let stepped = &self.0.queues.server().stepped;
         stepped.put(stepped.mark(key));
         self.apply(key, request.clone()).await
     }
@@ -251,7 +207,7 @@ impl Store for MySqlStore {
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        self.ask(Ok(Operation::on(key, Op::Forget)), |answer| match answer {
+        self.ask(Ok(Operation::new(key, Op::Forget)), |answer| match answer {
             Answer::Forgotten(was_live) => Some(was_live),
             _ => None,
         })
@@ -259,7 +215,7 @@ impl Store for MySqlStore {
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        self.ask(Ok(Operation::on(key, Op::Get)), |answer| match answer {
+        self.ask(Ok(Operation::new(key, Op::Get)), |answer| match answer {
             Answer::Found(record) => Some(record.map(|record| *record)),
             _ => None,
         })
@@ -268,17 +224,17 @@ impl Store for MySqlStore {
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let queues = self.0.queues.clone();
-        apart(async move { deletion::purge(queues.setting(), limit).await }).await
+        apart(async move { deletion::purge(queues.server(), limit).await }).await
     }
 
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let (queues, walking, request) = (self.0.queues.clone(), self.0.walking.clone(), request.clone());
-        apart(async move { listing::list(queues.setting(), &walking, &request).await }).await
+        apart(async move { listing::list(queues.server(), &walking, &request).await }).await
     }
 
     async fn inspect(&self) -> Result<Inspection, StoreError> {
         let queues = self.0.queues.clone();
-        apart(async move { inspection::look(&queues.setting().connector).await }).await
+        apart(async move { inspection::look(&queues.server().connector).await }).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::reading::name;
 use super::rows::{self, Unreadable, column};
 use super::setting::Setting;
-use crate::db::failure::{self, Failure, Stage};
+use crate::db::failure::{Failure, Stage};
 use crate::db::session::{Answers, BEGINNING, Session};
 use idem_core::StoreError;
 use idem_core::listing::{self, Cursor, List, Listed, Page};
@@ -31,7 +31,7 @@ pub(super) async fn list(setting: &Setting, walking: &Walking, request: &List) -
             None => connector.connect().await?,
         };
         let looked = timeout(connector.timeout, page(&mut session, setting, request));
-        let looked = looked.await.unwrap_or_else(|_| Err(failure::late(connector.timeout)));
+        let looked = looked.await.unwrap_or_else(|_| Err(Failure::late(connector.timeout)));
         match looked {
             Ok(page) if page.next.is_none() => {
                 session.close(connector.timeout).await;

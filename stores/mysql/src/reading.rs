@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use sqlx::mysql::MySqlRow;
 
 use super::clock::{Clock, clock};
-use super::operation::{self, Answer, Operation};
 use super::rows::{self, Row, Unreadable, column};
 use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::{Answers, BEGINNING, Session};
 use idem_core::RecordKey;
+use idem_store_kit::group_commit::{self, Answer, Operation};
 use idem_core::protocol::{self, Record, StoredResult, Timestamp};
 
 /// About how many bytes of results and steps one batch reads; operations that need more are repeated in the next.
@@ -28,7 +28,7 @@ pub(super) async fn get(
     session: &mut Session,
     setting: &Setting,
     asked: &[&Operation],
-) -> Result<operation::Answers, Failure> {
+) -> Result<group_commit::Answers, Failure> {
     let mut keys: Vec<&RecordKey> = asked.iter().map(|asked| &asked.key).collect();
     keys.sort_by_key(|key| (key.scope().as_str(), key.key().as_str()));
     keys.dedup();

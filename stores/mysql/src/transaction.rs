@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::MySqlStore;
 use super::change::RETRY_AFTER;
-use super::operation::{Answer, Op, Operation, Seen};
+use idem_store_kit::group_commit::{Answer, Op, Operation, Seen};
 use super::statements::{Statements, large_result};
 use crate::db::failure::{self, Failure, Stage};
 use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer};
@@ -37,7 +37,7 @@ fn failed(error: &sqlx::Error) -> StoreError {
 
 impl MySqlStore {
     fn statements(&self) -> &Statements {
-        &self.0.queues.setting().statements
+        &self.0.queues.server().statements
     }
 
     /// Marks in the table that callers use transactions, so that all processes answer a claim of a locked record with `Busy`.
@@ -47,7 +47,7 @@ impl MySqlStore {
         }
         let queues = self.0.queues.clone();
         apart(async move {
-            let setting = queues.setting();
+            let setting = queues.server();
             retried(setting.connector.timeout, || async {
                 let mut session = setting.connector.connect().await?;
                 let announced = session.run(setting.statements.announce(), Stage::Committing).await;
@@ -57,7 +57,7 @@ impl MySqlStore {
             .await
         })
         .await?;
-        self.0.queues.setting().has_transactions.store(true, Ordering::Relaxed);
+        self.0.queues.server().has_transactions.store(true, Ordering::Relaxed);
         self.0.announced.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -68,7 +68,7 @@ impl MySqlStore {
         key: &RecordKey,
         request: &Claim,
     ) -> Result<Result<Box<Seen>, ClaimAnswer>, StoreError> {
-        self.ask(Ok(Operation::on(key, Op::Look(request.clone()))), |answer| match answer {
+        self.ask(Ok(Operation::new(key, Op::Look(request.clone()))), |answer| match answer {
             Answer::Seen(seen) => Some(Ok(seen)),
             Answer::Applied(protocol::Answer::Claim(answer)) => Some(Err(answer)),
             _ => None,

@@ -105,6 +105,17 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// A ticket for this operation, which must begin by `deadline`, and its answer.
+    #[must_use]
+    pub fn new(
+        operation: Arc<Operation>,
+        deadline: Instant,
+    ) -> (Self, oneshot::Receiver<Result<Answer, StoreError>>) {
+        let (reply, answered) = oneshot::channel();
+        let may_be_done = AtomicBool::new(false);
+        (Self { operation, is_repeated: false, may_be_done, deadline, number: 0, reply }, answered)
+    }
+
     pub(super) fn answer(self, mut answer: Result<Answer, StoreError>) {
         if let Err(error) = &answer
             && self.may_be_done.load(Ordering::Relaxed)
@@ -136,15 +147,8 @@ mod tests {
     fn what_may_be_done_is_not_reported_as_undone() {
         for may_be_done in [false, true] {
             let key = RecordKey::new(Scope::new("orders").unwrap(), Key::new("1").unwrap());
-            let (reply, mut answered) = oneshot::channel();
-            let ticket = Ticket {
-                operation: Arc::new(Operation::new(&key, Op::Get)),
-                is_repeated: true,
-                may_be_done: AtomicBool::new(may_be_done),
-                deadline: Instant::now(),
-                number: 0,
-                reply,
-            };
+            let (ticket, mut answered) = Ticket::new(Arc::new(Operation::new(&key, Op::Get)), Instant::now());
+            ticket.may_be_done.store(may_be_done, Ordering::Relaxed);
             ticket.answer(Err(StoreError::unavailable("the server is away")));
             let error = answered.try_recv().unwrap().unwrap_err();
             assert_eq!(error.is_outcome_unknown(), may_be_done, "{error}");

@@ -210,16 +210,8 @@ impl<S: Server> Queue<S> {
     }
 
     fn submit(self: &Arc<Self>, operation: Arc<Operation>) -> Asked<S> {
-        let (reply, answered) = oneshot::channel();
         let now = Instant::now();
-        let ticket = Ticket {
-            operation,
-            is_repeated: false,
-            may_be_done: AtomicBool::new(false),
-            deadline: now + self.server.timeout(),
-            number: 0,
-            reply,
-        };
+        let (ticket, answered) = Ticket::new(operation, now + self.server.timeout());
         let mut state = self.lock();
         let comes_alone = !self.is_own()
             && state.backlog.under_way() < CALLERS

@@ -172,10 +172,7 @@ async fn attempt<S: Server>(
     let attempt = server.attempt(&mut open, kind, tickets, queue.is_own());
     let done = match select(pin!(attempt), late).await {
         Either::Left((done, _)) => done,
-        Either::Right(_) => Err(Failure::Broken(StoreError::outcome_unknown(format!(
-            "the server did not answer within {:?}",
-            server.timeout()
-        )))),
+        Either::Right(_) => Err(Failure::late(server.timeout())),
     };
     *session = server.kept(open).await;
     let answers = done?;

@@ -9,7 +9,7 @@ use super::Judged;
 use crate::clock::clock;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::{BEGINNING, COMMIT, Session};
-use crate::operation::{Answer, Op, Operation, Ticket};
+use idem_store_kit::group_commit::{Answer, Op, Operation, Ticket};
 use crate::reading;
 use crate::rows::{BLANK_CLOCK, Unreadable};
 use crate::setting::Setting;
@@ -38,8 +38,8 @@ pub(super) async fn run(
     let mut answers: Vec<Judged> = tickets.iter().map(|_| None).collect();
     let (mut keys, mut claims, mut completions) = (HashSet::new(), Claims::new(), Vec::new());
     for (place, ticket) in tickets.iter().enumerate() {
-        let Operation { key, op } = &*ticket.asked;
-        if ticket.is_long || !keys.insert(key) {
+        let Operation { key, op, .. } = &*ticket.operation;
+        if ticket.is_repeated || !keys.insert(key) {
             continue;
         }
         match op {
@@ -152,13 +152,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
 
     fn ticket(name: usize, op: Op) -> Ticket {
-        Ticket {
-            asked: Arc::new(Operation { key: key_of(&name.to_string()), op }),
-            is_long: false,
-            may_be_done: Default::default(),
-            deadline: Instant::now() + HOUR,
-            reply: oneshot::channel().0,
-        }
+        Ticket::new(Arc::new(Operation::new(&key_of(&name.to_string()), op)), Instant::now() + HOUR).0
     }
 
     #[tokio::test]

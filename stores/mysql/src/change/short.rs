@@ -6,7 +6,7 @@
 use super::Judged;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::Session;
-use crate::operation::{Answer, Op, Operation};
+use idem_store_kit::group_commit::{Answer, Op, Operation};
 use crate::rows::BLANK_CLOCK;
 use crate::setting::Setting;
 use crate::statements::{Alone, large_result};

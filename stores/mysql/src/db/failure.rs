@@ -4,12 +4,12 @@
 //! so a key.
 
 use std::io::ErrorKind;
-use std::time::Duration;
 
 use sqlx::Error;
 use sqlx::mysql::MySqlDatabaseError;
 
 use idem_core::StoreError;
+pub(crate) use idem_store_kit::group_commit::Failure;
 use idem_core::support::network;
 
 /// The server's error numbers that have a meaning here.
@@ -58,33 +58,6 @@ pub(crate) enum Stage {
     Open,
     /// It does.
     Committing,
-}
-
-/// Why an exchange failed.
-#[derive(Clone, Debug)]
-pub(crate) enum Failure {
-    /// Another transaction has a lock on a row, or was first: nothing was applied, and a retry may succeed at once.
-    Raced(StoreError),
-    /// The server refused it: nothing was applied.
-    Refused(StoreError),
-    /// The server takes no writes: nothing was applied.
-    ReadOnly(StoreError),
-    /// A table is absent.
-    Absent(StoreError),
-    /// The connection cannot be used any more.
-    Broken(StoreError),
-}
-
-impl Failure {
-    pub(crate) fn error(self) -> StoreError {
-        match self {
-            Self::Raced(error)
-            | Self::Refused(error)
-            | Self::ReadOnly(error)
-            | Self::Absent(error)
-            | Self::Broken(error) => error,
-        }
-    }
 }
 
 fn database(error: &Error) -> Option<&MySqlDatabaseError> {
@@ -206,11 +179,6 @@ fn refused(error: &MySqlDatabaseError) -> StoreError {
         }
         _ => StoreError::unavailable(told),
     }
-}
-
-/// The error of statements that took longer than they may.
-pub(crate) fn late(time: Duration) -> Failure {
-    Failure::Broken(StoreError::outcome_unknown(format!("the server did not answer within {time:?}")))
 }
 
 /// The error of a record that another transaction has locked.
