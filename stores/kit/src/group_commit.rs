@@ -12,116 +12,11 @@
 mod backlog;
 mod operation;
 mod queue;
+mod server;
 mod watch;
 mod worker;
 
 pub use self::backlog::{Class, Keys, Kind};
 pub use self::operation::{Answer, Answers, Op, Operation, Seen, Ticket};
 pub use self::queue::Queues;
-
-use std::time::Duration;
-
-use idem_core::StoreError;
-
-/// Why an attempt failed.
-#[derive(Clone, Debug)]
-pub enum Failure {
-    /// Another transaction was first, or has a row locked: nothing was applied, and another attempt may succeed at once.
-    Raced(StoreError),
-    /// The server refused it: nothing was applied, and the session can be used again.
-    Refused(StoreError),
-    /// The server takes no writes: nothing was applied.
-    ReadOnly(StoreError),
-    /// A table is absent: nothing was applied.
-    Absent(StoreError),
-    /// The session cannot be used any more. The error says whether anything may have been applied.
-    Broken(StoreError),
-}
-
-impl Failure {
-    /// The server did not answer within this time, so nobody knows what it did.
-    #[must_use]
-    pub fn late(time: Duration) -> Self {
-        Self::Broken(StoreError::outcome_unknown(format!("the server did not answer within {time:?}")))
-    }
-
-    /// The error for the caller.
-    #[must_use]
-    pub fn error(self) -> StoreError {
-        match self {
-            Self::Raced(error)
-            | Self::Refused(error)
-            | Self::ReadOnly(error)
-            | Self::Absent(error)
-            | Self::Broken(error) => error,
-        }
-    }
-}
-
-/// The server of a store, and what it can do with the operations of a batch.
-pub trait Server: Send + Sync + 'static {
-    /// A connection. It lives in the runtime in which it was opened.
-    type Session: Send + 'static;
-
-    /// The kinds of operations, each with the rules when its operations go.
-    const KINDS: &'static [Kind];
-
-    /// How many batches of changes may be under way at once when there are many: one, where the next had better collect all others
-    /// while that one waits for the disk.
-    const CHANGES_ABREAST: usize = 1;
-
-    /// Whether what a batch did not answer in a caller's runtime goes on in the stores' own, because it may hold locks between two
-    /// exchanges, and a caller that blocks its thread would hold up other processes.
-    const REPEATS_APART: bool = false;
-
-    /// The place of an operation's kind in [`KINDS`](Self::KINDS).
-    fn kind(operation: &Operation) -> usize;
-
-    /// Whether an operation is run in its caller's runtime, if it has one.
-    fn is_run_by_callers(operation: &Operation) -> bool {
-        operation.is_only_for_its_caller()
-    }
-
-    /// About how many bytes an operation adds to a batch.
-    fn weight(operation: &Operation) -> usize;
-
-    /// The largest batch, in bytes.
-    fn most_bytes(&self) -> usize;
-
-    /// The largest number of sessions in each runtime.
-    fn connections(&self) -> usize;
-
-    /// How long an operation may wait for a session, and how long an attempt may take.
-    fn timeout(&self) -> Duration;
-
-    /// Opens a session.
-    fn open(&self) -> impl Future<Output = Result<Self::Session, StoreError>> + Send;
-
-    /// The session if it may be used again: it is not broken, not too old, and leads to the right server.
-    fn kept(&self, session: Self::Session) -> impl Future<Output = Option<Self::Session>> + Send;
-
-    /// Closes a session.
-    fn close(&self, session: Self::Session) -> impl Future<Output = ()> + Send + 'static;
-
-    /// Runs the operations of one batch once. `is_own`: in the stores' own runtime.
-    ///
-    /// An operation without an answer is repeated.
-    fn attempt(
-        &self,
-        session: &mut Self::Session,
-        kind: usize,
-        tickets: &[Ticket],
-        is_own: bool,
-    ) -> impl Future<Output = Result<Answers, Failure>> + Send;
-
-    /// The answer to an operation that failed alone. The session may be left out of use.
-    fn conclude(
-        &self,
-        session: &mut Option<Self::Session>,
-        operation: &Operation,
-        failure: Failure,
-    ) -> impl Future<Output = Result<Answer, StoreError>> + Send {
-        let _ = (session, operation);
-        std::future::ready(Err(failure.error()))
-    }
-}
+pub use self::server::{Failure, Server};

@@ -17,6 +17,7 @@ mod layout;
 mod listing;
 mod reading;
 mod rows;
+mod server;
 mod setting;
 mod statements;
 mod text;

@@ -10,8 +10,8 @@ use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::{Answers, BEGINNING, Session};
 use idem_core::RecordKey;
-use idem_store_kit::group_commit::{self, Answer, Operation};
 use idem_core::protocol::{self, Record, StoredResult, Timestamp};
+use idem_store_kit::group_commit::{self, Answer, Operation};
 
 /// About how many bytes of results and steps one batch reads; operations that need more are repeated in the next.
 const READ_BYTES: usize = 1 << 20;

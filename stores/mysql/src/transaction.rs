@@ -13,7 +13,6 @@ use tokio::time::Instant;
 
 use super::MySqlStore;
 use super::change::RETRY_AFTER;
-use idem_store_kit::group_commit::{Answer, Op, Operation, Seen};
 use super::statements::{Statements, large_result};
 use crate::db::failure::{self, Failure, Stage};
 use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer};
@@ -21,6 +20,7 @@ use idem_core::support::own_runtime::apart;
 use idem_core::support::retry::retried;
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
 use idem_core::{RecordKey, StoreError};
+use idem_store_kit::group_commit::{Answer, Op, Operation, Seen};
 
 /// How often the claim is tried again because another transaction changed the record first.
 const ROUNDS: usize = 8;

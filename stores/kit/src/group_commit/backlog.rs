@@ -104,7 +104,15 @@ pub(super) struct Batch {
 impl Backlog {
     pub(super) fn new(rules: Rules) -> Self {
         let waiting = rules.kinds.iter().map(|_| VecDeque::new()).collect();
-        Self { rules, waiting, flights: Vec::new(), taken: HashSet::new(), usual: [0; 3], last: usize::MAX, next_number: 0 }
+        Self {
+            rules,
+            waiting,
+            flights: Vec::new(),
+            taken: HashSet::new(),
+            usual: [0; 3],
+            last: usize::MAX,
+            next_number: 0,
+        }
     }
 
     fn number(&mut self) -> u64 {
@@ -194,15 +202,7 @@ impl Backlog {
         };
         self.taken.extend(keys.iter().cloned());
         let (number, late) = (self.number(), Arc::default());
-        self.flights.push(Flight {
-            number,
-            class: kind.class,
-            count,
-            keys,
-            began: now,
-            attempt: now,
-            late,
-        });
+        self.flights.push(Flight { number, class: kind.class, count, keys, began: now, attempt: now, late });
         Batch { number, kind: place, tickets }
     }
 

@@ -13,8 +13,9 @@ use tokio::sync::{Notify, oneshot};
 
 use super::backlog::{Backlog, Batch, Rules};
 use super::operation::{Answer, Operation, Ticket};
+use super::server::Server;
 use super::watch::{Wake, watch};
-use super::{Server, worker};
+use super::worker;
 use crate::own_runtime::{apart, own_runtime};
 use crate::retry::retried;
 
@@ -188,14 +189,8 @@ impl<S: Server> Queue<S> {
             weight: S::weight,
             most_bytes: server.most_bytes(),
         });
-        let state = State {
-            backlog,
-            idle: Vec::new(),
-            busy: 0,
-            looking: 0,
-            drives: Vec::new(),
-            closed: false,
-        };
+        let state =
+            State { backlog, idle: Vec::new(), busy: 0, looking: 0, drives: Vec::new(), closed: false };
         let (state, wake, is_unfit) = (Mutex::new(state), shared.wake.clone(), AtomicBool::new(false));
         Self { runtime, server, state, wake, own, is_unfit }
     }

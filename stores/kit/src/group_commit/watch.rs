@@ -8,8 +8,8 @@ use idem_core::StoreError;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use super::Server;
 use super::queue::{Queue, Shared};
+use super::server::Server;
 
 /// How often to look while operations wait, or callers run theirs.
 const OFTEN: Duration = Duration::from_millis(20);

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::backlog::Batch;
 use super::operation::{Answers, Ticket};
 use super::queue::{Hold, Queue};
-use super::{Failure, Server};
+use super::server::{Failure, Server};
 
 /// How often a batch is attempted when other transactions are in its way.
 const ROUNDS: usize = 3;
@@ -79,7 +79,7 @@ async fn run<S: Server>(queue: &Arc<Queue<S>>, hold: &mut Hold<S>, batch: Batch,
                 let is_alone = tickets.len() == 1;
                 for ticket in std::mem::take(&mut tickets) {
                     if is_alone {
-                        conclude(queue, session, ticket, failure.clone()).await;
+                        conclude(queue, session, number, ticket, failure.clone()).await;
                     } else {
                         alone(queue, session, number, kind, ticket).await;
                     }
@@ -128,21 +128,32 @@ async fn alone<S: Server>(
             Some(answer) => ticket.answer(answer),
             None => ticket.answer(Err(unanswered())),
         },
-        Err(failure) => conclude(queue, session, ticket, failure).await,
+        Err(failure) => conclude(queue, session, number, ticket, failure).await,
     }
 }
 
 async fn conclude<S: Server>(
     queue: &Queue<S>,
     session: &mut Option<S::Session>,
+    number: u64,
     ticket: Ticket,
     failure: Failure,
 ) {
-    let answer = match failure {
-        Failure::Broken(error) => Err(error),
-        failure => queue.server.conclude(session, &ticket.operation, failure).await,
+    if let Failure::Broken(error) = failure {
+        return ticket.answer(Err(error));
+    }
+    let (error, late) = (failure.clone().error(), queue.begin_attempt(number));
+    let concluded = {
+        let concluding = queue.server.conclude(session, &ticket.operation, failure);
+        match select(pin!(concluding), pin!(late.notified())).await {
+            Either::Left((answer, _)) => Some(answer),
+            Either::Right(_) => None,
+        }
     };
-    ticket.answer(answer);
+    if concluded.is_none() {
+        *session = None;
+    }
+    ticket.answer(concluded.unwrap_or(Err(error)));
 }
 
 /// Runs a batch once, within the time of one attempt.

@@ -9,7 +9,6 @@ use super::Judged;
 use crate::clock::clock;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::{BEGINNING, COMMIT, Session};
-use idem_store_kit::group_commit::{Answer, Op, Operation, Ticket};
 use crate::reading;
 use crate::rows::{BLANK_CLOCK, Unreadable};
 use crate::setting::Setting;
@@ -17,6 +16,7 @@ use crate::statements::large_result;
 use crate::statements::lots::Completion;
 use idem_core::RecordKey;
 use idem_core::protocol::{self, Claim, Complete, CompleteAnswer, Record, Request, State, StoredResult};
+use idem_store_kit::group_commit::{Answer, Op, Operation, Ticket};
 
 /// With fewer operations the long way, in two exchanges for all of a batch, is as fast.
 const FEWEST: usize = 6;
@@ -144,7 +144,6 @@ mod tests {
     use bytes::Bytes;
     use idem_core::protocol::{Fence, Owner, Verdict};
     use idem_test_servers::MariaDb;
-    use tokio::sync::oneshot;
 
     use super::*;
     use crate::statements::test_session::{key_of, opened, setting_of};

@@ -6,11 +6,11 @@
 use super::Judged;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::Session;
-use idem_store_kit::group_commit::{Answer, Op, Operation};
 use crate::rows::BLANK_CLOCK;
 use crate::setting::Setting;
 use crate::statements::{Alone, large_result};
 use idem_core::protocol::{self, ClaimAnswer, CompleteAnswer, Fence, Record, Request, State, Transition};
+use idem_store_kit::group_commit::{Answer, Op, Operation};
 
 /// An operation that is one statement.
 pub(super) struct Short {
