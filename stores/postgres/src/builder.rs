@@ -7,7 +7,7 @@ use std::time::Duration;
 use sqlx::postgres::PgConnectOptions;
 
 use super::layout::Names;
-use super::queue::{Queues, Setting};
+use super::setting::Setting;
 use super::statements::Statements;
 use super::{Inner, PostgresStore};
 use crate::db::settings::{Prepared, Settings};
@@ -16,6 +16,7 @@ use idem_core::StoreError;
 use idem_core::Waiters;
 use idem_core::support::hints::Hints;
 use idem_core::support::own_runtime::apart;
+use idem_store_kit::group_commit::Queues;
 
 const TABLE: &str = "idem_records";
 /// How many connections there are at the most, unless it is said otherwise.

@@ -9,14 +9,16 @@ use std::sync::atomic::Ordering;
 use sqlx::postgres::PgRow;
 
 use super::compare_and_swap::{Swap, names, now_of, number_of, read, read_all, swap};
-use super::operation::{Answer, Answers, Op, Ticket};
 use super::rows::{self, COLUMNS, Unreadable, column};
 use super::statements::{RETRY_AFTER, Statements};
 use crate::db::failure::{Failure, raced};
 use crate::db::session::{Session, Statement, statement};
 use idem_core::RecordKey;
 use idem_core::StoreError;
-use idem_core::protocol::{self, Claim, ClaimAnswer, Fence, Fingerprint, Grant, Record, State, Timestamp};
+use idem_core::protocol::{
+    self, Claim, ClaimAnswer, Fence, Fingerprint, Grant, Record, Request, State, Timestamp,
+};
+use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket};
 
 /// How often a claim is put again because another was faster.
 const ROUNDS: usize = 8;
@@ -60,8 +62,8 @@ pub(super) async fn claim(
             .filter(|(index, _)| answers[*index].is_none() && !later.contains(index));
         let mut keys: BTreeMap<(&[u8], &[u8]), Vec<Asking<'_>>> = BTreeMap::new();
         for (index, ticket) in open {
-            if let Op::Claim(request) | Op::ClaimNew(request) = &ticket.asked.op {
-                let key = &ticket.asked.key;
+            if let Op::Apply(Request::Claim(request)) = &ticket.operation.op {
+                let key = &ticket.operation.key;
                 keys.entry(name(key)).or_default().push((index, key, request));
             }
         }
@@ -76,7 +78,7 @@ pub(super) async fn claim(
     }
     let answers = answers.into_iter().enumerate().map(|(index, answer)| match answer {
         None if later.contains(&index) => None,
-        answer => Some(answer.unwrap_or_else(|| Err(raced())).map(Answer::Claim)),
+        answer => Some(answer.unwrap_or_else(|| Err(raced())).map(|answer| Answer::Applied(answer.into()))),
     });
     Ok(answers.collect())
 }
@@ -91,8 +93,10 @@ async fn insert_new(
     if statements.with_transactions.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let new = tickets.iter().enumerate().filter_map(|(index, ticket)| match &ticket.asked.op {
-        Op::ClaimNew(request) => Some((index, &ticket.asked.key, request)),
+    let new = tickets.iter().enumerate().filter_map(|(index, ticket)| match &ticket.operation.op {
+        Op::Apply(Request::Claim(request)) if ticket.operation.seems_new => {
+            Some((index, &ticket.operation.key, request))
+        }
         _ => None,
     });
     let mut leads: Vec<Asking<'_>> = new.collect();

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use sqlx::postgres::PgRow;
 
-use super::operation::{Answer, Answers, Op, Ticket, unanswered};
 use super::rows::{self, Unreadable};
 use super::statements::Statements;
 use crate::db::failure::{Failure, raced};
@@ -13,6 +12,7 @@ use crate::db::session::{Session, statement};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::{self, Fence, Fingerprint, Record, Timestamp, Transition};
+use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket, unanswered};
 
 /// How often an operation is tried when others change its record meanwhile.
 pub(super) const ROUNDS: usize = 8;
@@ -172,23 +172,6 @@ pub(super) async fn swap(
     Ok(done)
 }
 
-/// The protocol's transition of a record.
-fn decide(op: &Op, record: Option<&Record>, now: Timestamp) -> Option<Transition<Answer>> {
-    fn step<A>(step: Transition<A>, answer: fn(A) -> Answer) -> Transition<Answer> {
-        Transition::new(step.write, answer(step.answer))
-    }
-    Some(match op {
-        Op::Claim(request) | Op::ClaimNew(request) => {
-            step(protocol::claim(record, Fence::default(), request, now), Answer::Claim)
-        }
-        Op::Renew(request) => step(protocol::renew(record, request, now), Answer::Renew),
-        Op::Complete(request) => step(protocol::complete(record, request, now), Answer::Complete),
-        Op::Release(request) => step(protocol::release(record, request, now), Answer::Release),
-        Op::Resolve(word) => step(protocol::resolve(record, word, now), Answer::Resolve),
-        Op::RecordStep(_) | Op::Get | Op::Forget => return None,
-    })
-}
-
 /// Answers operations by reading, deciding and writing. No key occurs twice.
 pub(super) async fn apply(
     session: &mut Session,
@@ -201,11 +184,11 @@ pub(super) async fn apply(
         if open.is_empty() {
             break;
         }
-        let keys: Vec<_> = open.iter().map(|&place| &tickets[place].asked.key).collect();
+        let keys: Vec<_> = open.iter().map(|&place| &tickets[place].operation.key).collect();
         let found = read_all(session, statements, &keys).await?;
         let (mut swaps, mut swapped) = (Vec::new(), Vec::new());
         for (place, found) in open.into_iter().zip(found) {
-            let asked = &tickets[place].asked;
+            let asked = &tickets[place].operation;
             let (record, now) = match found {
                 Ok(found) => found,
                 Err(unreadable) => {
@@ -213,16 +196,18 @@ pub(super) async fn apply(
                     continue;
                 }
             };
-            match decide(&asked.op, record.as_ref(), now) {
-                Some(Transition { write: None, answer, .. }) => answers[place] = Some(Ok(answer)),
-                Some(Transition { write: Some(new), answer, .. }) => {
-                    // Only a claim writes where there is no record.
-                    if let Some(old) = record {
-                        swaps.push(Swap { key: &asked.key, old, new });
-                        swapped.push((place, answer));
-                    }
+            let Op::Apply(request) = &asked.op else { continue };
+            let Transition { write, answer, .. } =
+                protocol::apply(record.as_ref(), Fence::default(), request, now);
+            let answer = Answer::Applied(answer);
+            match (write, record) {
+                (None, _) => answers[place] = Some(Ok(answer)),
+                (Some(new), Some(old)) => {
+                    swaps.push(Swap { key: &asked.key, old, new });
+                    swapped.push((place, answer));
                 }
-                None => answers[place] = Some(Err(raced())),
+                // Only a claim writes where there is no record.
+                (Some(_), None) => {}
             }
         }
         let done = swap(session, statements, &swaps).await?;
@@ -241,11 +226,14 @@ pub(super) async fn get(
     statements: &Statements,
     tickets: &[Ticket],
 ) -> Result<Answers, Failure> {
-    let keys: Vec<_> = tickets.iter().map(|ticket| &ticket.asked.key).collect();
+    let keys: Vec<_> = tickets.iter().map(|ticket| &ticket.operation.key).collect();
     let (distinct, place_of) = distinct(&keys);
     let found = read(session, statements, &distinct).await?;
     let answers = keys.into_iter().zip(place_of).map(|(key, place)| match found.get(place)?.clone()? {
-        Ok((record, now)) => Some(Ok(Answer::Get(record.filter(|record| protocol::is_live(record, now))))),
+        Ok((record, now)) => {
+            let live = record.filter(|record| protocol::is_live(record, now));
+            Some(Ok(Answer::Found(live.map(Box::new))))
+        }
         Err(unreadable) => Some(Err(unreadable.error(key))),
     });
     Ok(answers.collect())

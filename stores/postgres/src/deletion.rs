@@ -3,14 +3,14 @@
 use sqlx::Row as _;
 use tokio::time::timeout;
 
-use super::operation::{Answer, Answers};
 use super::statements::Statements;
 use crate::db::connector::Connector;
-use crate::db::failure::{self, Failure};
+use crate::db::failure::Failure;
 use crate::db::session::{Session, statement};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::support::retry::retried;
+use idem_store_kit::group_commit::{Answer, Answers};
 
 /// How many records one statement deletes: few, so that it is short.
 const PURGE_BATCH: usize = 2_000;
@@ -26,7 +26,7 @@ pub(super) async fn forget(
         .bind(key.key().as_str().as_bytes());
     let given = session.fetch_all(query).await?;
     let live = given.first().is_some_and(|row| row.try_get::<bool, _>(0).unwrap_or(true));
-    Ok(vec![Some(Ok(Answer::Forget(live)))])
+    Ok(vec![Some(Ok(Answer::Forgotten(live)))])
 }
 
 /// Deletes at most `limit` expired records, on a connection of its own, so that no other operation waits.
@@ -40,7 +40,7 @@ pub(super) async fn purge(
     while purged < limit {
         let most = PURGE_BATCH.min(limit - purged);
         let purging = timeout(connector.timeout(), purge_batch(&mut session, statements, most)).await;
-        let (looked_at, now) = match purging.unwrap_or_else(|_| Err(failure::late(connector.timeout()))) {
+        let (looked_at, now) = match purging.unwrap_or_else(|_| Err(Failure::late(connector.timeout()))) {
             Ok(counts) => counts,
             Err(failure) if purged == 0 => return Err(failure.error()),
             // Returns the count so far; the next call reports the error if it lasts.

@@ -5,24 +5,29 @@
 use sqlx::postgres::PgRow;
 
 use super::compare_and_swap::{ROUNDS, apply, names, number_of, read_all};
-use super::operation::{Answer, Answers, Op, Ticket, unanswered};
 use super::rows;
 use super::statements::Statements;
 use crate::db::failure::{Failure, raced};
 use crate::db::session::{Session, statement};
 use idem_core::RecordKey;
 use idem_core::StoreError;
-use idem_core::protocol::{self, Complete, CompleteAnswer, RecordStep, RecordStepAnswer, Renew, RenewAnswer};
+use idem_core::protocol::{
+    self, Complete, CompleteAnswer, RecordStep, RecordStepAnswer, Renew, RenewAnswer, Request,
+};
 use idem_core::support::step_bytes;
+use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket, unanswered};
 
 /// Requests with their places in the batch, always in the same order, so that two batches cannot deadlock.
 fn sorted<'t, R>(
     tickets: &'t [Ticket],
-    request: impl Fn(&'t Op) -> Option<&'t R>,
+    request: impl Fn(&'t Request) -> Option<&'t R>,
 ) -> Vec<(usize, &'t RecordKey, &'t R)> {
     let asked = tickets.iter().enumerate();
     let mut asked: Vec<_> = asked
-        .filter_map(|(place, ticket)| Some((place, &ticket.asked.key, request(&ticket.asked.op)?)))
+        .filter_map(|(place, ticket)| match &ticket.operation.op {
+            Op::Apply(asked) => Some((place, &ticket.operation.key, request(asked)?)),
+            _ => None,
+        })
         .collect();
     asked.sort_by_key(|(_, key, _)| (key.scope().as_str(), key.key().as_str()));
     asked
@@ -34,8 +39,8 @@ pub(super) async fn renew(
     statements: &Statements,
     tickets: &[Ticket],
 ) -> Result<Answers, Failure> {
-    let asked = sorted(tickets, |op| match op {
-        Op::Renew(request) => Some(request),
+    let asked = sorted(tickets, |asked| match asked {
+        Request::Renew(request) => Some(request),
         _ => None,
     });
     let (scopes, keys) = names(asked.iter().map(|(_, key, _)| *key));
@@ -47,7 +52,7 @@ pub(super) async fn renew(
         .bind(asked.iter().map(|(_, _, Renew { lease, .. })| rows::micros(*lease)).collect::<Vec<_>>());
     let given = session.fetch_all(query).await?;
     let done = done(tickets.len(), &given, asked.iter().map(|(place, ..)| *place));
-    rest(session, statements, tickets, &done, || Answer::Renew(RenewAnswer::Held)).await
+    rest(session, statements, tickets, &done, RenewAnswer::Held).await
 }
 
 /// Answers steps. No key occurs twice. For a step that was not the next one, the present row decides; if it has become the next
@@ -57,8 +62,8 @@ pub(super) async fn record_step(
     statements: &Statements,
     tickets: &[Ticket],
 ) -> Result<Answers, Failure> {
-    let asked = sorted(tickets, |op| match op {
-        Op::RecordStep(request) => Some(request),
+    let asked = sorted(tickets, |asked| match asked {
+        Request::RecordStep(request) => Some(request),
         _ => None,
     });
     let mut answers: Vec<Option<Result<Answer, StoreError>>> = tickets.iter().map(|_| None).collect();
@@ -68,7 +73,7 @@ pub(super) async fn record_step(
             break;
         }
         for place in append(session, statements, &open).await? {
-            answers[place] = Some(Ok(Answer::RecordStep(RecordStepAnswer::Recorded)));
+            answers[place] = Some(Ok(Answer::Applied(RecordStepAnswer::Recorded.into())));
         }
         let left: Vec<_> = open.into_iter().filter(|(place, ..)| answers[*place].is_none()).collect();
         if left.is_empty() {
@@ -80,7 +85,7 @@ pub(super) async fn record_step(
             answers[*place] = match found {
                 Ok((record, now)) => {
                     let step = protocol::record_step(record.as_ref(), request, now);
-                    step.write.is_none().then_some(Ok(Answer::RecordStep(step.answer)))
+                    step.write.is_none().then_some(Ok(Answer::Applied(step.answer.into())))
                 }
                 Err(unreadable) => Some(Err(unreadable.error(key))),
             };
@@ -114,8 +119,8 @@ pub(super) async fn complete(
     statements: &Statements,
     tickets: &[Ticket],
 ) -> Result<Answers, Failure> {
-    let asked = sorted(tickets, |op| match op {
-        Op::Complete(request) => Some(request),
+    let asked = sorted(tickets, |asked| match asked {
+        Request::Complete(request) => Some(request),
         _ => None,
     });
     let (scopes, keys) = names(asked.iter().map(|(_, key, _)| *key));
@@ -139,7 +144,7 @@ pub(super) async fn complete(
         .bind(asked.iter().map(|(_, _, Complete { ttl, .. })| rows::micros(*ttl)).collect::<Vec<_>>());
     let given = session.fetch_all(query).await?;
     let done = done(tickets.len(), &given, asked.iter().map(|(place, ..)| *place));
-    rest(session, statements, tickets, &done, || Answer::Complete(CompleteAnswer::Done)).await
+    rest(session, statements, tickets, &done, CompleteAnswer::Done).await
 }
 
 /// Which operations of a batch the rows of a statement are about. The statement's order is that of `places`.
@@ -160,7 +165,7 @@ async fn rest(
     statements: &Statements,
     tickets: &[Ticket],
     done: &[bool],
-    answer: impl Fn() -> Answer,
+    answer: impl Into<protocol::Answer> + Copy,
 ) -> Result<Answers, Failure> {
     let left: Vec<&Ticket> =
         tickets.iter().zip(done).filter(|(_, done)| !**done).map(|(ticket, _)| ticket).collect();
@@ -169,7 +174,11 @@ async fn rest(
     Ok(done
         .iter()
         .map(|done| {
-            if *done { Some(Ok(answer())) } else { settled.next().unwrap_or_else(|| Some(Err(unanswered()))) }
+            if *done {
+                Some(Ok(Answer::Applied(answer.into())))
+            } else {
+                settled.next().unwrap_or_else(|| Some(Err(unanswered())))
+            }
         })
         .collect())
 }

@@ -1,14 +1,13 @@
 //! `PostgresStore`: one table of a database, any number of processes.
 //!
-//! Owns the public API. Below it, `builder` holds the settings, `layout` the tables, `statements` the SQL, `operation` what
-//! can be asked. `queue` and its `backlog` hold operations that wait; a `worker` with a connection of its own runs them:
+//! Owns the public API. Below it, `builder` holds the settings, `layout` the tables, `statements` the SQL. The group commit of the
+//! stores' kit holds operations that wait, and `server` says how a batch runs:
 //! `claims`, `held_claims` (renewals, steps, results), `compare_and_swap` (releases, resolutions, reads) and `deletion`.
 //! `transaction` records in a caller's transaction by way of a `driver`, `listing` and `inspection` answer operators, `rows` translates records.
 //! `db` holds what the store and the `outbox` share: connections, errors, names of objects and migrations.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod backlog;
 mod builder;
 mod claims;
 mod compare_and_swap;
@@ -19,11 +18,11 @@ mod held_claims;
 mod inspection;
 mod layout;
 mod listing;
-mod operation;
 #[cfg(feature = "outbox")]
 pub mod outbox;
-mod queue;
 mod rows;
+mod server;
+mod setting;
 mod statements;
 mod transaction;
 
@@ -36,21 +35,21 @@ use std::time::Instant;
 use sqlx::PgPool;
 
 pub use self::builder::PostgresStoreBuilder;
-use self::operation::{Answer, Op, Operation};
-use self::queue::Queues;
+use self::setting::Setting;
 use crate::db::source::Source;
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult, Timestamp,
+    self, Apply, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer,
+    Release, ReleaseAnswer, Renew, RenewAnswer, Request, Resolution, ResolveAnswer, State, StoredResult,
+    Timestamp,
 };
 use idem_core::support::hints::Hints;
 use idem_core::support::own_runtime::apart;
-use idem_core::support::retry::retried;
 use idem_core::{Store, Waiters};
+use idem_store_kit::group_commit::{Answer, Op, Operation, Queues};
 
 /// Keeps records in one table of a PostgreSQL database, version 12 or later.
 ///
@@ -74,7 +73,7 @@ use idem_core::{Store, Waiters};
 pub struct PostgresStore(Arc<Inner>);
 
 struct Inner {
-    queues: Arc<Queues>,
+    queues: Arc<Queues<Setting>>,
     /// Whether the table says that transactions of callers are in use.
     announced: AtomicBool,
     walking: listing::Walking,
@@ -128,50 +127,36 @@ impl PostgresStore {
         PostgresStoreBuilder::new(Ok(Source::of_pool(pool)))
     }
 
-    /// Asks, and asks again where the answer was lost or the server was away for a moment.
+    /// Runs an operation, and repeats it if the answer was lost or the server was away for a moment.
     fn ask<A>(
         &self,
-        key: &RecordKey,
-        op: Op,
+        operation: Result<Operation, StoreError>,
         answer: impl FnOnce(Answer) -> Option<A> + Send,
     ) -> impl Future<Output = Result<A, StoreError>> + Send {
-        // Outside of the future, which is part of that of each call.
-        let asked = Arc::new(Operation { key: key.clone(), op });
-        let (queues, begin) = (&self.0.queues, Instant::now());
+        let asked = operation.map(|operation| self.0.queues.ask(operation));
         async move {
-            let given = match queues.ask(asked.clone()).await {
-                // A second `forget` might delete the record of a claim that came in between.
-                Err(error) if matches!(asked.op, Op::Forget) && error.is_outcome_unknown() => Err(error),
-                Err(error) if error.is_transient() => {
-                    let (queues, mut first) = (queues.clone(), Some(error));
-                    let left = queues.setting().connector.timeout().saturating_sub(begin.elapsed());
-                    // Pauses are slept where no caller can hold them up.
-                    apart(async move {
-                        retried(left, || {
-                            let (queues, asked, first) = (queues.clone(), asked.clone(), first.take());
-                            async move {
-                                let given = match first {
-                                    Some(error) => Err(error),
-                                    None => queues.ask_apart(asked.clone()).await,
-                                };
-                                match given {
-                                    Err(error)
-                                        if matches!(asked.op, Op::Forget) && error.is_outcome_unknown() =>
-                                    {
-                                        Ok(Err(error))
-                                    }
-                                    given => given.map(Ok),
-                                }
-                            }
-                        })
-                        .await?
-                    })
-                    .await
-                }
-                given => given,
-            }?;
+            let given = asked?.await?;
             answer(given).ok_or_else(|| StoreError::outcome_unknown("the answer was to something else"))
         }
+    }
+
+    /// Applies a request to the record of a key.
+    fn apply<R>(
+        &self,
+        key: &RecordKey,
+        request: R,
+        seems_new: bool,
+    ) -> impl Future<Output = Result<R::Answer, StoreError>> + Send
+    where
+        R: Apply + Into<Request>,
+        R::Answer: TryFrom<protocol::Answer>,
+    {
+        let fits = request.result().map_or(Ok(()), |result| self.check_size(result));
+        let asked = fits.map(|()| Operation { seems_new, ..Operation::new(key, Op::Apply(request.into())) });
+        self.ask(asked, |answer| match answer {
+            Answer::Applied(answer) => answer.try_into().ok(),
+            _ => None,
+        })
     }
 
     fn check_size(&self, result: &StoredResult) -> Result<(), StoreError> {
@@ -197,31 +182,21 @@ impl Store for PostgresStore {
                     return Ok(protocol::claim(Some(&record), Fence::default(), request, now).answer);
                 }
                 Ok(found) => is_there |= found.is_some(),
-                Err(error) if begin.elapsed() > self.0.queues.setting().connector.timeout() / 2 => {
+                Err(error) if begin.elapsed() > self.0.queues.server().connector.timeout() / 2 => {
                     return Err(error);
                 }
                 // The claim needs no reading.
                 Err(_) => {}
             }
         }
-        let op = if is_there { Op::Claim } else { Op::ClaimNew };
         self.0.seen.put(mark);
-        let answer = self
-            .ask(key, op(request.clone()), |answer| match answer {
-                Answer::Claim(answer) => Some(answer),
-                _ => None,
-            })
-            .await?;
+        let answer = self.apply(key, request.clone(), !is_there).await?;
         self.0.hints.claimed(mark, matches!(answer, ClaimAnswer::Replay(_)));
         Ok(answer)
     }
 
     async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        self.ask(key, Op::Renew(*request), |answer| match answer {
-            Answer::Renew(answer) => Some(answer),
-            _ => None,
-        })
-        .await
+        self.apply(key, *request, false).await
     }
 
     async fn record_step(
@@ -229,22 +204,12 @@ impl Store for PostgresStore {
         key: &RecordKey,
         request: &RecordStep,
     ) -> Result<RecordStepAnswer, StoreError> {
-        self.check_size(&request.step.result)?;
-        self.ask(key, Op::RecordStep(request.clone()), |answer| match answer {
-            Answer::RecordStep(answer) => Some(answer),
-            _ => None,
-        })
-        .await
+        self.apply(key, request.clone(), false).await
     }
 
     async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        self.check_size(&request.result)?;
-        let asked = self.ask(key, Op::Complete(request.clone()), |answer| match answer {
-            Answer::Complete(answer) => Some(answer),
-            _ => None,
-        });
         // Boxed, so that the future of a call has no room for it while its body runs.
-        let answer = Box::pin(asked).await?;
+        let answer = Box::pin(self.apply(key, request.clone(), false)).await?;
         if answer == CompleteAnswer::Done {
             self.0.hints.put(self.0.hints.mark(key));
         }
@@ -253,35 +218,24 @@ impl Store for PostgresStore {
 
     async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
         self.0.seen.put(self.0.hints.mark(key));
-        self.ask(key, Op::Release(*request), |answer| match answer {
-            Answer::Release(answer) => Some(answer),
-            _ => None,
-        })
-        .await
+        self.apply(key, *request, false).await
     }
 
     async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        if let Some((_, result)) = resolution.recorded() {
-            self.check_size(result)?;
-        }
-        self.ask(key, Op::Resolve(resolution.clone()), |answer| match answer {
-            Answer::Resolve(answer) => Some(answer),
-            _ => None,
-        })
-        .await
+        self.apply(key, resolution.clone(), false).await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        self.ask(key, Op::Forget, |answer| match answer {
-            Answer::Forget(answer) => Some(answer),
+        self.ask(Ok(Operation::new(key, Op::Forget)), |answer| match answer {
+            Answer::Forgotten(was_live) => Some(was_live),
             _ => None,
         })
         .await
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        self.ask(key, Op::Get, |answer| match answer {
-            Answer::Get(answer) => Some(answer),
+        self.ask(Ok(Operation::new(key, Op::Get)), |answer| match answer {
+            Answer::Found(record) => Some(record.map(|record| *record)),
             _ => None,
         })
         .await
@@ -290,7 +244,7 @@ impl Store for PostgresStore {
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let queues = self.0.queues.clone();
         apart(async move {
-            let setting = queues.setting();
+            let setting = queues.server();
             deletion::purge(&setting.connector, &setting.statements, limit).await
         })
         .await
@@ -298,12 +252,12 @@ impl Store for PostgresStore {
 
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let (queues, walking, request) = (self.0.queues.clone(), self.0.walking.clone(), request.clone());
-        apart(async move { listing::list(&queues, &walking, &request).await }).await
+        apart(async move { listing::list(queues.server(), &walking, &request).await }).await
     }
 
     async fn inspect(&self) -> Result<Inspection, StoreError> {
         let queues = self.0.queues.clone();
-        apart(async move { inspection::look(&queues.setting().connector).await }).await
+        apart(async move { inspection::look(&queues.server().connector).await }).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -9,10 +9,10 @@ use sqlx::postgres::PgRow;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::queue::Queues;
 use super::rows::{self, Unreadable, column};
+use super::setting::Setting;
 use super::statements::Statements;
-use crate::db::failure::{self, Failure};
+use crate::db::failure::Failure;
 use crate::db::session::{Session, statement};
 use idem_core::StoreError;
 use idem_core::listing::{self, Cursor, List, Listed, Page};
@@ -23,8 +23,7 @@ use idem_core::support::retry::retried;
 pub(super) type Walking = Arc<Mutex<Option<Session>>>;
 
 /// One page.
-pub(super) async fn list(queues: &Queues, walking: &Walking, request: &List) -> Result<Page, StoreError> {
-    let setting = queues.setting();
+pub(super) async fn list(setting: &Setting, walking: &Walking, request: &List) -> Result<Page, StoreError> {
     let (connector, statements) = (&setting.connector, &setting.statements);
     retried(connector.timeout(), || async {
         // Another walk at the same time waits for this page.
@@ -37,7 +36,7 @@ pub(super) async fn list(queues: &Queues, walking: &Walking, request: &List) -> 
             None => walking.insert(connector.connect().await?),
         };
         let looked = timeout(connector.timeout(), page(session, statements, request));
-        match looked.await.unwrap_or_else(|_| Err(failure::late(connector.timeout()))) {
+        match looked.await.unwrap_or_else(|_| Err(Failure::late(connector.timeout()))) {
             Ok(page) => {
                 if page.next.is_none()
                     && let Some(session) = walking.take()

@@ -9,8 +9,8 @@ use sqlx::Row as _;
 use tokio::time::Instant;
 
 use super::PostgresStore;
-use super::queue::Setting;
 use super::rows::{self, Unreadable};
+use super::setting::Setting;
 use super::statements::{RETRY_AFTER, Statements};
 use crate::db::failure::Failure;
 use crate::db::session::statement;
@@ -52,7 +52,7 @@ fn read(row: &impl Row) -> Result<Look, Unreadable> {
 
 impl PostgresStore {
     fn statements(&self) -> &Statements {
-        &self.0.queues.setting().statements
+        &self.0.queues.server().statements
     }
 
     /// Marks in the table that callers use transactions: from then on all processes take a lock for each claim, and so find a key
@@ -63,7 +63,7 @@ impl PostgresStore {
         }
         let queues = self.0.queues.clone();
         apart(async move {
-            let setting = queues.setting();
+            let setting = queues.server();
             retried(setting.connector.timeout(), || announce(setting)).await
         })
         .await?;
@@ -83,7 +83,7 @@ impl PostgresStore {
     }
 
     fn query<'a>(&self, text: &'a str, parameters: &'a [Parameter<'a>]) -> Query<'a> {
-        Query::new(text, parameters, self.0.queues.setting().connector.is_shared())
+        Query::new(text, parameters, self.0.queues.server().connector.is_shared())
     }
 }
 

@@ -137,6 +137,12 @@ impl Ticket {
 /// The answers to a batch, in its order. `None` where there is none yet: the operation is repeated.
 pub type Answers = Vec<Option<Result<Answer, StoreError>>>;
 
+/// The error of an answer that is missing.
+#[must_use]
+pub fn unanswered() -> StoreError {
+    StoreError::outcome_unknown("the server answered fewer operations than the statement carried")
+}
+
 #[cfg(test)]
 mod tests {
     use idem_core::{Key, Scope};

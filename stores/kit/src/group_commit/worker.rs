@@ -10,7 +10,7 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use super::backlog::Batch;
-use super::operation::{Answers, Ticket};
+use super::operation::{Answers, Ticket, unanswered};
 use super::queue::{Hold, Queue};
 use super::server::{Failure, Server};
 
@@ -192,9 +192,4 @@ async fn attempt<S: Server>(
 
 fn not_connected(time: Duration) -> StoreError {
     StoreError::unavailable(format!("the server did not accept the connection within {time:?}"))
-}
-
-/// The error of an answer that is missing.
-fn unanswered() -> StoreError {
-    StoreError::outcome_unknown("the server answered fewer operations than the statement carried")
 }

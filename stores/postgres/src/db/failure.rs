@@ -3,38 +3,19 @@
 //! Passes on only an error's code and message: its detail may contain a row, and so a key.
 
 use std::io::ErrorKind;
-use std::time::Duration;
 
 use sqlx::Error;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 use idem_core::StoreError;
 use idem_core::support::network;
+pub(crate) use idem_store_kit::group_commit::Failure;
 
 /// `lock_timeout` ran out.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 const READ_ONLY: &str = "25006";
 const CANNOT_CONNECT_NOW: &str = "57P03";
 const DUPLICATE_STATEMENT: &str = "42P05";
-
-/// Why a statement failed.
-#[derive(Clone, Debug)]
-pub(crate) enum Failure {
-    /// The server refused it: nothing was applied, and the connection can be used again.
-    Refused(StoreError),
-    /// The server takes no writes: nothing was applied, and only reads are of use on this connection.
-    ReadOnly(StoreError),
-    /// The connection cannot be used any more; the statement may have been applied.
-    Broken(StoreError),
-}
-
-impl Failure {
-    pub(crate) fn error(self) -> StoreError {
-        match self {
-            Self::Refused(error) | Self::ReadOnly(error) | Self::Broken(error) => error,
-        }
-    }
-}
 
 fn database(error: &Error) -> Option<&PgDatabaseError> {
     error.as_database_error()?.try_downcast_ref()
@@ -186,11 +167,6 @@ pub(crate) fn refused(code: &str, message: &str) -> StoreError {
         )),
         _ => StoreError::unavailable(said),
     }
-}
-
-/// The failure of a statement without an answer in time. It may still be applied.
-pub(crate) fn late(time: Duration) -> Failure {
-    Failure::Broken(StoreError::outcome_unknown(format!("the server did not answer within {time:?}")))
 }
 
 /// The error of a record that others change faster than it can be read and written.

@@ -38,7 +38,7 @@ pub(super) fn failed(error: &::sqlx::Error) -> StoreError {
     match failure::of_statement(error) {
         // A lost connection rolls its transaction back, so nothing was applied.
         Failure::Broken(error) => StoreError::unavailable(error.to_string()),
-        Failure::Refused(error) | Failure::ReadOnly(error) => error,
+        failure => failure.error(),
     }
 }
 

@@ -1,0 +1,122 @@
+//! What the group commit has to know of this store: the kinds of its operations, and how a batch runs.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use idem_core::StoreError;
+use idem_core::protocol::Request;
+use idem_store_kit::group_commit::{Answers, Class, Failure, Keys, Kind, Op, Operation, Server, Ticket};
+
+use crate::db::session::Session;
+use crate::setting::Setting;
+use crate::{claims, compare_and_swap, deletion, held_claims};
+
+/// The largest batch, in operations, and in bytes of results.
+const MOST: usize = 256;
+const MOST_BYTES: usize = 1 << 20;
+/// Renewals are small, and come by the thousand when many bodies begin together.
+const MOST_RENEWALS: usize = 1_024;
+
+const fn changes(most: usize, keys: Keys, goes_first: bool) -> Kind {
+    Kind { class: Class::Changes, most, keys, goes_first }
+}
+
+/// Claims of one key are answered from one row.
+const CLAIMS: usize = 0;
+const RENEWALS: usize = 1;
+const RECORDINGS: usize = 2;
+const COMPLETIONS: usize = 3;
+/// Reads the record, decides, and writes.
+const COMPARE_AND_SWAP: usize = 4;
+const READS: usize = 5;
+const DELETIONS: usize = 6;
+
+impl Server for Setting {
+    type Session = Session;
+
+    const KINDS: &'static [Kind] = &[
+        changes(MOST, Keys::Any, false),
+        Kind { class: Class::Renewals, most: MOST_RENEWALS, keys: Keys::OneEach, goes_first: false },
+        changes(MOST, Keys::OneEach, false),
+        changes(MOST, Keys::OneEach, true),
+        changes(MOST, Keys::OneEach, false),
+        Kind { class: Class::Reads, most: MOST, keys: Keys::Any, goes_first: false },
+        changes(1, Keys::Any, false),
+    ];
+
+    fn kind(operation: &Operation) -> usize {
+        match &operation.op {
+            Op::Apply(Request::Claim(_)) => CLAIMS,
+            Op::Apply(Request::Renew(_)) => RENEWALS,
+            Op::Apply(Request::RecordStep(_)) => RECORDINGS,
+            Op::Apply(Request::Complete(_)) => COMPLETIONS,
+            Op::Apply(_) | Op::Look(_) => COMPARE_AND_SWAP,
+            Op::Get => READS,
+            Op::Forget => DELETIONS,
+        }
+    }
+
+    fn weight(operation: &Operation) -> usize {
+        operation.result_bytes()
+    }
+
+    fn most_bytes(&self) -> usize {
+        MOST_BYTES
+    }
+
+    fn connections(&self) -> usize {
+        self.connections
+    }
+
+    fn timeout(&self) -> Duration {
+        self.connector.timeout()
+    }
+
+    async fn open(&self) -> Result<Session, StoreError> {
+        self.connector.connect().await
+    }
+
+    async fn kept(&self, session: Session) -> Option<Session> {
+        self.connector.kept(session).await
+    }
+
+    fn close(&self, session: Session) -> impl Future<Output = ()> + Send + 'static {
+        session.close(self.connector.timeout())
+    }
+
+    async fn attempt(
+        &self,
+        session: &mut Session,
+        kind: usize,
+        tickets: &[Ticket],
+        _is_own: bool,
+    ) -> Result<Answers, Failure> {
+        let statements = &self.statements;
+        let done = match kind {
+            CLAIMS => claims::claim(session, statements, tickets).await,
+            RENEWALS => held_claims::renew(session, statements, tickets).await,
+            RECORDINGS => held_claims::record_step(session, statements, tickets).await,
+            COMPLETIONS => held_claims::complete(session, statements, tickets).await,
+            COMPARE_AND_SWAP => {
+                compare_and_swap::apply(session, statements, &tickets.iter().collect::<Vec<_>>()).await
+            }
+            READS => compare_and_swap::get(session, statements, tickets).await,
+            _ => match tickets {
+                [ticket] => deletion::forget(session, statements, &ticket.operation.key).await,
+                _ => Ok(Vec::new()),
+            },
+        };
+        match done {
+            // The next session leads to another server, if there is one: the others need not find that out one by one.
+            Err(Failure::ReadOnly(error)) => Err(Failure::Broken(error)),
+            Err(Failure::Refused(error)) if tickets.len() > 1 => {
+                // An earlier statement may have done some of them.
+                for ticket in tickets {
+                    ticket.may_be_done.store(true, Ordering::Relaxed);
+                }
+                Err(Failure::Refused(error))
+            }
+            done => done,
+        }
+    }
+}
