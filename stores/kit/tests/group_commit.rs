@@ -1,0 +1,349 @@
+//! The group commit on a server that a test leads: what it does with sessions, runtimes and time.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use idem_core::protocol::{Claim, Owner, Renew};
+use idem_core::{Key, RecordKey, Scope, StoreError};
+use idem_store_kit::group_commit::{
+    Answer, Answers, Class, Failure, Keys, Kind, Op, Operation, Queues, Server, Ticket,
+};
+use tokio::runtime::Builder;
+use tokio::sync::Semaphore;
+
+/// What the server saw.
+#[derive(Default)]
+struct Seen {
+    /// The sizes of the batches that it answered, and whether in the stores' own runtime.
+    batches: Mutex<Vec<(usize, bool)>>,
+    open: AtomicUsize,
+    most_open: AtomicUsize,
+    closed: AtomicUsize,
+}
+
+/// What it does with a batch.
+#[derive(Clone, Copy, Default)]
+enum Manner {
+    #[default]
+    Answers,
+    /// Answers as soon as the test gives permission.
+    Waits,
+    NeverAnswers,
+    /// Refuses a batch that has this key, such as `bad`.
+    Refuses,
+    /// Panics in a caller's runtime.
+    Panics,
+}
+
+struct Fake {
+    seen: Arc<Seen>,
+    manner: Manner,
+    permission: Arc<Semaphore>,
+    connections: usize,
+    timeout: Duration,
+}
+
+struct Session {
+    seen: Arc<Seen>,
+    /// Whether no attempt on it was broken off.
+    usable: bool,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.seen.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+const fn kind(class: Class) -> Kind {
+    Kind { class, most: 64, keys: Keys::OneEach, goes_first: false }
+}
+
+impl Server for Fake {
+    type Session = Session;
+
+    const KINDS: &'static [Kind] = &[kind(Class::Changes), kind(Class::Renewals)];
+
+    fn kind(operation: &Operation) -> usize {
+        usize::from(!operation.is_only_for_its_caller())
+    }
+
+    fn weight(_: &Operation) -> usize {
+        1
+    }
+
+    fn most_bytes(&self) -> usize {
+        1_000
+    }
+
+    fn connections(&self) -> usize {
+        self.connections
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    async fn open(&self) -> Result<Session, StoreError> {
+        let open = self.seen.open.fetch_add(1, Ordering::SeqCst) + 1;
+        self.seen.most_open.fetch_max(open, Ordering::SeqCst);
+        Ok(Session { seen: self.seen.clone(), usable: true })
+    }
+
+    async fn kept(&self, session: Session) -> Option<Session> {
+        session.usable.then_some(session)
+    }
+
+    fn close(&self, session: Session) -> impl Future<Output = ()> + Send + 'static {
+        self.seen.closed.fetch_add(1, Ordering::SeqCst);
+        async move { drop(session) }
+    }
+
+    async fn attempt(
+        &self,
+        session: &mut Session,
+        _: usize,
+        tickets: &[Ticket],
+        is_own: bool,
+    ) -> Result<Answers, Failure> {
+        session.usable = false;
+        match self.manner {
+            Manner::Answers => {}
+            Manner::Waits => self.permission.acquire().await.unwrap().forget(),
+            Manner::NeverAnswers => std::future::pending().await,
+            Manner::Panics if !is_own => panic!("this runtime is of no use"),
+            Manner::Panics => {}
+            Manner::Refuses => {
+                session.usable = true;
+                if tickets.iter().any(|ticket| ticket.operation.key.key().as_str() == "bad") {
+                    return Err(Failure::Refused(StoreError::configuration("it is bad")));
+                }
+            }
+        }
+        session.usable = true;
+        self.seen.batches.lock().unwrap().push((tickets.len(), is_own));
+        Ok(tickets.iter().map(|_| Some(Ok(Answer::Found(None)))).collect())
+    }
+}
+
+/// A server that behaves in this manner, and the queues before it.
+struct Test {
+    queues: Arc<Queues<Fake>>,
+    seen: Arc<Seen>,
+    permission: Arc<Semaphore>,
+}
+
+fn test(manner: Manner) -> Test {
+    test_with(manner, 4, Duration::from_secs(20))
+}
+
+fn test_with(manner: Manner, connections: usize, timeout: Duration) -> Test {
+    let (seen, permission) = (Arc::<Seen>::default(), Arc::new(Semaphore::new(0)));
+    let server = Fake { seen: seen.clone(), manner, permission: permission.clone(), connections, timeout };
+    Test { queues: Arc::new(Queues::new(server)), seen, permission }
+}
+
+impl Test {
+    fn batches(&self) -> Vec<(usize, bool)> {
+        self.seen.batches.lock().unwrap().clone()
+    }
+
+    fn open(&self) -> usize {
+        self.seen.open.load(Ordering::SeqCst)
+    }
+}
+
+fn key(name: &str) -> RecordKey {
+    RecordKey::new(Scope::new("orders").unwrap(), Key::new(name).unwrap())
+}
+
+fn reading(name: &str) -> Operation {
+    Operation::new(&key(name), Op::Get)
+}
+
+fn renewal(name: &str) -> Operation {
+    let second = Duration::from_secs(1);
+    Operation::new(&key(name), Op::Apply(Renew::new(Owner::random(), Default::default(), second).into()))
+}
+
+/// Looks until this is true.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "in vain: {what}");
+        // Not a timer of a runtime whose clock may be paused.
+        std::thread::sleep(Duration::from_millis(1));
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn who_comes_alone_to_an_open_session_crosses_no_task() {
+    let test = test(Manner::Answers);
+    test.queues.ask(reading("first")).await.unwrap();
+    for _ in 0..3 {
+        let answered = test.queues.ask(reading("order")).now_or_never();
+        assert!(matches!(answered, Some(Ok(Answer::Found(None)))), "{answered:?}");
+    }
+    assert_eq!(test.batches(), [(1, false); 4]);
+    assert_eq!(test.open(), 1);
+}
+
+#[tokio::test]
+async fn those_that_come_meanwhile_share_a_batch() {
+    let test = test(Manner::Waits);
+    test.permission.add_permits(1);
+    test.queues.ask(reading("first")).await.unwrap();
+    let mut asking = join_all((0..30).map(|number| test.queues.ask(reading(&number.to_string()))));
+    assert!((&mut asking).now_or_never().is_none());
+    test.permission.add_permits(30);
+    for answer in asking.await {
+        answer.unwrap();
+    }
+    let batches = test.batches();
+    assert!(batches.len() < 20, "{batches:?}");
+    assert_eq!(batches.iter().map(|(count, _)| count).sum::<usize>(), 31);
+}
+
+#[tokio::test]
+async fn what_its_caller_drops_halfway_is_done() {
+    let test = test(Manner::Waits);
+    test.permission.add_permits(1);
+    test.queues.ask(reading("first")).await.unwrap();
+    let mut asked = Box::pin(test.queues.ask(reading("order")));
+    assert!(asked.as_mut().now_or_never().is_none());
+    drop(asked);
+    test.permission.add_permits(1);
+    until("the second is done", || test.batches().len() == 2).await;
+}
+
+#[test]
+fn what_its_caller_does_not_poll_any_more_holds_up_nobody() {
+    let test = test_with(Manner::Waits, 1, Duration::from_secs(20));
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        test.permission.add_permits(1);
+        test.queues.ask(reading("first")).await.unwrap();
+        let mut held = Box::pin(test.queues.ask(reading("held")));
+        assert!(held.as_mut().now_or_never().is_none());
+        // The only session is with the one that nobody polls.
+        test.permission.add_permits(2);
+        test.queues.ask(reading("other")).await.unwrap();
+        held.await.unwrap();
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_takes_too_long_is_ended_whatever_the_callers_clock_says() {
+    let test = test_with(Manner::NeverAnswers, 4, Duration::from_millis(200));
+    let error = test.queues.ask(reading("order")).await.unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error}");
+    until("its session is closed", || test.open() == 0).await;
+}
+
+#[tokio::test]
+async fn without_a_session_in_time_the_caller_gets_an_error() {
+    let test = test_with(Manner::Waits, 1, Duration::from_millis(300));
+    let (first, second) = (test.queues.ask(reading("first")), test.queues.ask(reading("second")));
+    let (first, second) = tokio::join!(first, second);
+    for error in [first.unwrap_err(), second.unwrap_err()] {
+        assert!(error.is_transient(), "{error}");
+    }
+    assert_eq!(test.batches(), []);
+}
+
+#[tokio::test]
+async fn an_error_hits_only_the_operation_that_is_refused() {
+    let test = test(Manner::Refuses);
+    let names = ["good", "bad", "better"];
+    let answers = join_all(names.map(|name| test.queues.ask(reading(name)))).await;
+    let refused: Vec<_> = answers.iter().map(Result::is_err).collect();
+    assert_eq!(refused, [false, true, false]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_sessions_are_open_than_allowed() {
+    let test = test_with(Manner::Answers, 2, Duration::from_secs(20));
+    let asked = (0..200).map(|number| tokio::spawn(test.queues.ask(reading(&number.to_string()))));
+    for answer in join_all(asked).await {
+        answer.unwrap().unwrap();
+    }
+    assert!(test.seen.most_open.load(Ordering::SeqCst) <= 2);
+}
+
+#[test]
+fn a_renewal_goes_while_its_callers_runtime_is_blocked() {
+    let test = test(Manner::Answers);
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let asked = test.queues.ask(renewal("order"));
+        let asking = std::thread::spawn(move || {
+            Builder::new_current_thread().build().unwrap().block_on(asked).unwrap();
+        });
+        // Blocks this runtime until it is done.
+        asking.join().unwrap();
+    });
+    assert_eq!(test.batches(), [(1, true)]);
+}
+
+#[tokio::test]
+async fn in_a_runtime_where_it_panics_it_is_asked_apart_from_then_on() {
+    let test = test(Manner::Panics);
+    for name in ["first", "second"] {
+        test.queues.ask(reading(name)).await.unwrap();
+    }
+    assert_eq!(test.batches(), [(1, true); 2]);
+}
+
+#[test]
+fn what_waits_in_a_runtime_that_ends_is_asked_apart() {
+    let test = test_with(Manner::Waits, 1, Duration::from_secs(20));
+    let first = Builder::new_current_thread().enable_all().build().unwrap();
+    let queues = test.queues.clone();
+    let asking = first.block_on(async move {
+        let mut begun = Box::pin(queues.ask(reading("begun")));
+        assert!(begun.as_mut().now_or_never().is_none());
+        tokio::task::yield_now().await;
+        let mut waiting = Box::pin(queues.ask(reading("waiting")));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        (begun, waiting)
+    });
+    drop(first);
+    test.permission.add_permits(2);
+    let second = Builder::new_current_thread().enable_all().build().unwrap();
+    second.block_on(async {
+        asking.0.await.unwrap();
+        asking.1.await.unwrap();
+    });
+    assert!(test.batches().iter().all(|(_, is_own)| *is_own), "{:?}", test.batches());
+}
+
+#[tokio::test]
+async fn the_last_handle_closes_the_sessions() {
+    let Test { queues, seen, .. } = test(Manner::Answers);
+    queues.ask(reading("order")).await.unwrap();
+    queues.ask(renewal("order")).await.unwrap();
+    drop(queues);
+    until("all are closed", || seen.open.load(Ordering::SeqCst) == 0).await;
+    assert_eq!(seen.closed.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_deletion_whose_answer_was_lost_is_not_repeated() {
+    let test = test_with(Manner::NeverAnswers, 4, Duration::from_millis(200));
+    let error = test.queues.ask(Operation::new(&key("order"), Op::Forget)).await.unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert_eq!(test.seen.most_open.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_claim_goes_in_its_callers_runtime() {
+    let test = test(Manner::Answers);
+    let hour = Duration::from_secs(3_600);
+    let claim = Op::Apply(Claim::new(Owner::random(), hour, hour).into());
+    test.queues.ask(Operation::new(&key("order"), claim)).await.unwrap();
+    assert_eq!(test.batches(), [(1, false)]);
+}
