@@ -1,12 +1,12 @@
 //! The group commit on a server that a test leads: what it does with sessions, runtimes and time.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use idem_core::protocol::{Claim, Owner, Renew};
+use idem_core::protocol::{Claim, Owner, Renew, Request};
 use idem_core::{Key, RecordKey, Scope, StoreError};
 use idem_store_kit::group_commit::{
     Answer, Answers, Class, Failure, Keys, Kind, Op, Operation, Queues, Server, Ticket,
@@ -20,6 +20,7 @@ struct Seen {
     /// The sizes of the batches that it answered, and whether in the stores' own runtime.
     batches: Mutex<Vec<(usize, bool)>>,
     open: AtomicUsize,
+    opened: AtomicUsize,
     most_open: AtomicUsize,
     closed: AtomicUsize,
 }
@@ -32,6 +33,8 @@ enum Manner {
     /// Answers as soon as the test gives permission.
     Waits,
     NeverAnswers,
+    /// Answers reads, and commits as soon as the test gives permission.
+    Commits,
     /// Refuses a batch that has this key, such as `bad`.
     Refuses,
     /// Panics in a caller's runtime.
@@ -42,12 +45,15 @@ struct Fake {
     seen: Arc<Seen>,
     manner: Manner,
     permission: Arc<Semaphore>,
+    /// Whether it is still at work on sessions that were given up.
+    is_at_work: Arc<AtomicBool>,
     connections: usize,
     timeout: Duration,
 }
 
 struct Session {
     seen: Arc<Seen>,
+    number: usize,
     /// Whether no attempt on it was broken off.
     usable: bool,
 }
@@ -65,10 +71,14 @@ const fn kind(class: Class) -> Kind {
 impl Server for Fake {
     type Session = Session;
 
-    const KINDS: &'static [Kind] = &[kind(Class::Changes), kind(Class::Renewals)];
+    const KINDS: &'static [Kind] = &[kind(Class::Changes), kind(Class::Renewals), kind(Class::Reads)];
 
     fn kind(operation: &Operation) -> usize {
-        usize::from(!operation.is_only_for_its_caller())
+        match &operation.op {
+            Op::Get => 2,
+            Op::Apply(Request::Renew(_)) => 1,
+            _ => 0,
+        }
     }
 
     fn weight(_: &Operation) -> usize {
@@ -90,7 +100,8 @@ impl Server for Fake {
     async fn open(&self) -> Result<Session, StoreError> {
         let open = self.seen.open.fetch_add(1, Ordering::SeqCst) + 1;
         self.seen.most_open.fetch_max(open, Ordering::SeqCst);
-        Ok(Session { seen: self.seen.clone(), usable: true })
+        let number = self.seen.opened.fetch_add(1, Ordering::SeqCst);
+        Ok(Session { seen: self.seen.clone(), number, usable: true })
     }
 
     async fn kept(&self, session: Session) -> Option<Session> {
@@ -102,10 +113,18 @@ impl Server for Fake {
         async move { drop(session) }
     }
 
+    fn name(&self, session: &Session) -> Option<String> {
+        Some(session.number.to_string())
+    }
+
+    async fn at_work(&self, _: &mut Session, names: &[String]) -> Result<Vec<String>, StoreError> {
+        Ok(if self.is_at_work.load(Ordering::SeqCst) { names.to_vec() } else { Vec::new() })
+    }
+
     async fn attempt(
         &self,
         session: &mut Session,
-        _: usize,
+        kind: usize,
         tickets: &[Ticket],
         is_own: bool,
     ) -> Result<Answers, Failure> {
@@ -113,6 +132,8 @@ impl Server for Fake {
         match self.manner {
             Manner::Answers => {}
             Manner::Waits => self.permission.acquire().await.unwrap().forget(),
+            Manner::Commits if kind == 2 => {}
+            Manner::Commits => self.permission.acquire().await.unwrap().forget(),
             Manner::NeverAnswers => std::future::pending().await,
             Manner::Panics if !is_own => panic!("this runtime is of no use"),
             Manner::Panics => {}
@@ -131,6 +152,7 @@ impl Server for Fake {
 
 /// A server that behaves in this manner, and the queues before it.
 struct Test {
+    is_at_work: Arc<AtomicBool>,
     queues: Arc<Queues<Fake>>,
     seen: Arc<Seen>,
     permission: Arc<Semaphore>,
@@ -142,8 +164,16 @@ fn test(manner: Manner) -> Test {
 
 fn test_with(manner: Manner, connections: usize, timeout: Duration) -> Test {
     let (seen, permission) = (Arc::<Seen>::default(), Arc::new(Semaphore::new(0)));
-    let server = Fake { seen: seen.clone(), manner, permission: permission.clone(), connections, timeout };
-    Test { queues: Arc::new(Queues::new(server)), seen, permission }
+    let is_at_work = Arc::new(AtomicBool::new(false));
+    let server = Fake {
+        seen: seen.clone(),
+        manner,
+        permission: permission.clone(),
+        is_at_work: is_at_work.clone(),
+        connections,
+        timeout,
+    };
+    Test { queues: Arc::new(Queues::new(server)), seen, permission, is_at_work }
 }
 
 impl Test {
@@ -162,6 +192,11 @@ fn key(name: &str) -> RecordKey {
 
 fn reading(name: &str) -> Operation {
     Operation::new(&key(name), Op::Get)
+}
+
+fn claiming(name: &str) -> Operation {
+    let hour = Duration::from_secs(3_600);
+    Operation::new(&key(name), Op::Apply(Claim::new(Owner::random(), hour, hour).into()))
 }
 
 fn renewal(name: &str) -> Operation {
@@ -242,6 +277,54 @@ async fn an_attempt_that_takes_too_long_is_ended_whatever_the_callers_clock_says
     let error = test.queues.ask(reading("order")).await.unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
     until("its session is closed", || test.open() == 0).await;
+}
+
+#[tokio::test]
+async fn while_the_server_stalls_no_more_sessions_are_open_than_allowed_and_one_that_looks() {
+    let test = test_with(Manner::Waits, 3, Duration::from_millis(100));
+    test.is_at_work.store(true, Ordering::SeqCst);
+    for round in 0..5 {
+        let asked = (0..10).map(|number| test.queues.ask(claiming(&format!("{round} {number}"))));
+        for answer in join_all(asked).await {
+            assert!(answer.unwrap_err().is_transient());
+        }
+    }
+    // One of the three is left to reads.
+    let most = test.seen.most_open.load(Ordering::SeqCst);
+    assert!((2..=3).contains(&most), "{most}");
+    // It goes on.
+    test.permission.add_permits(100);
+    test.queues.ask(claiming("order")).await.unwrap();
+}
+
+#[tokio::test]
+async fn sessions_that_a_server_has_forgotten_are_given_up() {
+    let test = test_with(Manner::Waits, 3, Duration::from_millis(300));
+    test.is_at_work.store(true, Ordering::SeqCst);
+    for answer in join_all(["1", "2", "3"].map(|name| test.queues.ask(claiming(name)))).await {
+        assert!(answer.unwrap_err().is_transient());
+    }
+    assert!(test.open() >= 2, "{}", test.open());
+    // Another server now has the address.
+    test.is_at_work.store(false, Ordering::SeqCst);
+    until("the old sessions are closed", || test.open() == 0).await;
+    test.permission.add_permits(1);
+    test.queues.ask(claiming("order")).await.unwrap();
+}
+
+#[tokio::test]
+async fn reads_go_while_no_change_can_be_committed() {
+    let test = test_with(Manner::Commits, 3, Duration::from_millis(300));
+    test.is_at_work.store(true, Ordering::SeqCst);
+    let changes = tokio::spawn(join_all((0..20).map({
+        let queues = test.queues.clone();
+        move |number| queues.ask(claiming(&number.to_string()))
+    })));
+    for _ in 0..40 {
+        test.queues.ask(reading("order")).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(changes.await.unwrap().into_iter().all(|answer| answer.is_err()));
 }
 
 #[tokio::test]
@@ -342,8 +425,6 @@ async fn a_deletion_whose_answer_was_lost_is_not_repeated() {
 #[tokio::test]
 async fn a_claim_goes_in_its_callers_runtime() {
     let test = test(Manner::Answers);
-    let hour = Duration::from_secs(3_600);
-    let claim = Op::Apply(Claim::new(Owner::random(), hour, hour).into());
-    test.queues.ask(Operation::new(&key("order"), claim)).await.unwrap();
+    test.queues.ask(claiming("order")).await.unwrap();
     assert_eq!(test.batches(), [(1, false)]);
 }

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use idem_core::StoreError;
 use idem_core::protocol::Request;
+use sqlx::Row as _;
+
 use idem_store_kit::group_commit::{Answers, Class, Failure, Keys, Kind, Op, Operation, Server, Ticket};
 
-use crate::db::session::Session;
+use crate::db::session::{Session, statement};
 use crate::setting::Setting;
 use crate::{claims, compare_and_swap, deletion, held_claims};
 
@@ -30,6 +32,10 @@ const COMPLETIONS: usize = 3;
 const COMPARE_AND_SWAP: usize = 4;
 const READS: usize = 5;
 const DELETIONS: usize = 6;
+
+/// Which sessions of these names are in the middle of something.
+const AT_WORK: &str = "SELECT s.name FROM (SELECT pid || ' ' || backend_start AS name, state FROM pg_stat_activity) s \
+     WHERE s.name = ANY($1) AND s.state IS DISTINCT FROM 'idle'";
 
 impl Server for Setting {
     type Session = Session;
@@ -82,6 +88,16 @@ impl Server for Setting {
 
     fn close(&self, session: Session) -> impl Future<Output = ()> + Send + 'static {
         session.close(self.connector.timeout())
+    }
+
+    fn name(&self, session: &Session) -> Option<String> {
+        session.name().cloned()
+    }
+
+    async fn at_work(&self, session: &mut Session, names: &[String]) -> Result<Vec<String>, StoreError> {
+        let found =
+            session.fetch_all(statement(&AT_WORK.into()).bind(names)).await.map_err(Failure::error)?;
+        Ok(found.iter().filter_map(|row| row.try_get(0).ok()).collect())
     }
 
     async fn attempt(

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use idem_core::RecordKey;
 use tokio::sync::Notify;
 
-use super::operation::{Operation, Ticket};
+use super::operation::{Operation, Waiting};
 
 /// With fewer operations of a class under way, another batch may go at once, unless recent batches were larger than this.
 const FEW: usize = 8;
@@ -83,7 +83,7 @@ struct Flight {
 /// The operations of one queue.
 pub(super) struct Backlog {
     rules: Rules,
-    waiting: Vec<VecDeque<Ticket>>,
+    waiting: Vec<VecDeque<Waiting>>,
     flights: Vec<Flight>,
     /// The keys of batches under way that no other batch may have.
     taken: HashSet<RecordKey>,
@@ -98,7 +98,7 @@ pub(super) struct Backlog {
 pub(super) struct Batch {
     pub(super) number: u64,
     pub(super) kind: usize,
-    pub(super) tickets: Vec<Ticket>,
+    pub(super) tickets: Vec<Waiting>,
 }
 
 impl Backlog {
@@ -120,9 +120,9 @@ impl Backlog {
         self.next_number
     }
 
-    pub(super) fn push(&mut self, mut ticket: Ticket) {
+    pub(super) fn push(&mut self, mut ticket: Waiting) {
         ticket.number = self.number();
-        self.waiting[(self.rules.kind)(&ticket.operation)].push_back(ticket);
+        self.waiting[(self.rules.kind)(ticket.operation())].push_back(ticket);
     }
 
     /// Whether any operation waits.
@@ -152,11 +152,24 @@ impl Backlog {
         if self.usual[class as usize] > FEW { batches < abreast } else { tickets < FEW }
     }
 
+    /// How many batches under way are not reads.
+    pub(super) fn changes_under_way(&self) -> usize {
+        self.flights.iter().filter(|flight| flight.class != Class::Reads).count()
+    }
+
+    /// Whether an operation is a read.
+    pub(super) fn is_read(&self, operation: &Operation) -> bool {
+        self.rules.kinds[(self.rules.kind)(operation)].class == Class::Reads
+    }
+
     /// The kind of the oldest operation that may go now, among those whose place is not in `without`.
-    fn next_kind(&self, now: Instant, without: u32) -> Option<usize> {
+    fn next_kind(&self, now: Instant, only_reads: bool, without: u32) -> Option<usize> {
         let oldest = |place: usize| {
             let (kind, tickets) = (&self.rules.kinds[place], &self.waiting[place]);
             let first = tickets.front().filter(|_| without & 1 << place == 0)?;
+            if only_reads && kind.class != Class::Reads {
+                return None;
+            }
             let goes = tickets.len() >= kind.most.max(MANY) || self.lets_go(kind.class, now);
             goes.then_some(first.number)
         };
@@ -168,15 +181,15 @@ impl Backlog {
     }
 
     /// Whether a worker would find something to do. It may not: the keys of all that wait may be taken.
-    pub(super) fn has_work(&self, now: Instant) -> bool {
-        self.next_kind(now, 0).is_some()
+    pub(super) fn has_work(&self, now: Instant, only_reads: bool) -> bool {
+        self.next_kind(now, only_reads, 0).is_some()
     }
 
     /// Takes the oldest operation that may go, and all of its kind that may go with it.
-    pub(super) fn take(&mut self, now: Instant) -> Option<Batch> {
+    pub(super) fn take(&mut self, now: Instant, only_reads: bool) -> Option<Batch> {
         let mut without = 0;
         loop {
-            let place = self.next_kind(now, without)?;
+            let place = self.next_kind(now, only_reads, without)?;
             let tickets = self.take_kind(place);
             if !tickets.is_empty() {
                 self.last = place;
@@ -187,17 +200,17 @@ impl Backlog {
     }
 
     /// Takes this operation, before which none waits.
-    pub(super) fn take_alone(&mut self, mut ticket: Ticket, now: Instant) -> Batch {
+    pub(super) fn take_alone(&mut self, mut ticket: Waiting, now: Instant) -> Batch {
         ticket.number = self.number();
-        self.depart((self.rules.kind)(&ticket.operation), vec![ticket], now)
+        self.depart((self.rules.kind)(ticket.operation()), vec![ticket], now)
     }
 
-    fn depart(&mut self, place: usize, tickets: Vec<Ticket>, now: Instant) -> Batch {
+    fn depart(&mut self, place: usize, tickets: Vec<Waiting>, now: Instant) -> Batch {
         let (kind, count) = (self.rules.kinds[place], tickets.len());
         let usual = &mut self.usual[kind.class as usize];
         *usual = count.max(*usual * 3 / 4);
         let keys = match kind.keys {
-            Keys::OneBatch => tickets.iter().map(|ticket| ticket.operation.key.clone()).collect(),
+            Keys::OneBatch => tickets.iter().map(|ticket| ticket.operation().key.clone()).collect(),
             Keys::Any | Keys::OneEach => Vec::new(),
         };
         self.taken.extend(keys.iter().cloned());
@@ -206,7 +219,7 @@ impl Backlog {
         Batch { number, kind: place, tickets }
     }
 
-    fn take_kind(&mut self, place: usize) -> Vec<Ticket> {
+    fn take_kind(&mut self, place: usize) -> Vec<Waiting> {
         let kind = self.rules.kinds[place];
         let mut waiting = std::mem::take(&mut self.waiting[place]);
         let (mut tickets, mut left, mut bytes) = (Vec::new(), VecDeque::new(), 0);
@@ -216,7 +229,7 @@ impl Backlog {
             if ticket.is_pointless() {
                 continue;
             }
-            let operation = &ticket.operation;
+            let operation = ticket.operation();
             if kind.keys == Keys::OneEach && !keys.insert(operation.key.clone())
                 || kind.keys == Keys::OneBatch && self.taken.contains(&operation.key)
             {
@@ -262,7 +275,7 @@ impl Backlog {
     }
 
     /// Takes the operations whose time is over.
-    pub(super) fn take_expired(&mut self, now: Instant) -> Vec<Ticket> {
+    pub(super) fn take_expired(&mut self, now: Instant) -> Vec<Waiting> {
         let mut expired = Vec::new();
         for waiting in &mut self.waiting {
             // In the order of their deadlines, but for the few that are repeated.
@@ -276,7 +289,7 @@ impl Backlog {
     }
 
     /// Takes all operations that wait.
-    pub(super) fn take_all(&mut self) -> Vec<Ticket> {
+    pub(super) fn take_all(&mut self) -> Vec<Waiting> {
         self.waiting.iter_mut().flat_map(std::mem::take).collect()
     }
 }
@@ -348,7 +361,7 @@ mod tests {
         fn ask_of(&mut self, key: &str, op: Op) {
             let key = RecordKey::new(Scope::new("waiting").unwrap(), Key::new(key).unwrap());
             let deadline = self.now + Duration::from_secs(60);
-            let (ticket, answered) = Ticket::new(Arc::new(Operation::new(&key, op)), deadline);
+            let (ticket, answered) = Waiting::new(Arc::new(Operation::new(&key, op)), deadline);
             self.backlog.push(ticket);
             self.callers.push(answered);
         }
@@ -360,7 +373,7 @@ mod tests {
         }
 
         fn take(&mut self) -> Option<Batch> {
-            self.backlog.take(self.now)
+            self.backlog.take(self.now, false)
         }
 
         /// The kind and the size of the next batch.
@@ -473,7 +486,7 @@ mod tests {
             test.ask_of(key, completion_of(bytes));
         }
         let sizes = |batch: Batch| -> Vec<_> {
-            batch.tickets.iter().map(|ticket| ticket.operation.result_bytes()).collect()
+            batch.tickets.iter().map(|ticket| ticket.operation().result_bytes()).collect()
         };
         assert_eq!(test.take().map(sizes), Some(vec![1, 3]));
         assert_eq!(test.take().map(sizes), Some(vec![2]));

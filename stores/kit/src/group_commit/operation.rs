@@ -89,36 +89,58 @@ impl Operation {
     }
 }
 
-/// An operation that waits for its answer.
-#[derive(Debug)]
+/// An operation of a batch, as a server sees it.
+#[derive(Clone, Debug)]
 pub struct Ticket {
     /// The operation.
     pub operation: Arc<Operation>,
     /// Whether an attempt did not answer it.
     pub is_repeated: bool,
     /// Whether a statement for several operations has done some of them, perhaps this one.
-    pub may_be_done: AtomicBool,
-    /// The latest time at which it may begin. By a clock that no test pauses.
-    pub(super) deadline: Instant,
-    pub(super) number: u64,
-    pub(super) reply: oneshot::Sender<Result<Answer, StoreError>>,
+    pub may_be_done: Arc<AtomicBool>,
 }
 
 impl Ticket {
-    /// A ticket for this operation, which must begin by `deadline`, and its answer.
+    /// A ticket for this operation.
     #[must_use]
-    pub fn new(
+    pub fn new(operation: Arc<Operation>) -> Self {
+        Self { operation, is_repeated: false, may_be_done: Arc::default() }
+    }
+}
+
+/// An operation that waits for its answer.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) ticket: Ticket,
+    /// The latest time at which it may begin. By a clock that no test pauses.
+    pub(super) deadline: Instant,
+    pub(super) number: u64,
+    reply: oneshot::Sender<Result<Answer, StoreError>>,
+}
+
+impl Waiting {
+    /// This operation, which must begin by `deadline`, and its answer.
+    pub(super) fn new(
         operation: Arc<Operation>,
         deadline: Instant,
     ) -> (Self, oneshot::Receiver<Result<Answer, StoreError>>) {
         let (reply, answered) = oneshot::channel();
-        let may_be_done = AtomicBool::new(false);
-        (Self { operation, is_repeated: false, may_be_done, deadline, number: 0, reply }, answered)
+        (Self { ticket: Ticket::new(operation), deadline, number: 0, reply }, answered)
+    }
+
+    pub(super) fn operation(&self) -> &Operation {
+        &self.ticket.operation
+    }
+
+    /// The same, after an attempt that did not answer it.
+    pub(super) fn repeated(mut self) -> Self {
+        self.ticket.is_repeated = true;
+        self
     }
 
     pub(super) fn answer(self, mut answer: Result<Answer, StoreError>) {
         if let Err(error) = &answer
-            && self.may_be_done.load(Ordering::Relaxed)
+            && self.ticket.may_be_done.load(Ordering::Relaxed)
             && error.is_transient()
             && !error.is_outcome_unknown()
         {
@@ -153,9 +175,10 @@ mod tests {
     fn what_may_be_done_is_not_reported_as_undone() {
         for may_be_done in [false, true] {
             let key = RecordKey::new(Scope::new("orders").unwrap(), Key::new("1").unwrap());
-            let (ticket, mut answered) = Ticket::new(Arc::new(Operation::new(&key, Op::Get)), Instant::now());
-            ticket.may_be_done.store(may_be_done, Ordering::Relaxed);
-            ticket.answer(Err(StoreError::unavailable("the server is away")));
+            let (waiting, mut answered) =
+                Waiting::new(Arc::new(Operation::new(&key, Op::Get)), Instant::now());
+            waiting.ticket.may_be_done.store(may_be_done, Ordering::Relaxed);
+            waiting.answer(Err(StoreError::unavailable("the server is away")));
             let error = answered.try_recv().unwrap().unwrap_err();
             assert_eq!(error.is_outcome_unknown(), may_be_done, "{error}");
         }

@@ -1,18 +1,19 @@
 //! Passes operations to who runs them: their caller, if it comes alone, or a worker.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Either, select};
 use idem_core::StoreError;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::{sleep, timeout};
 
 use super::backlog::{Backlog, Batch, Rules};
-use super::operation::{Answer, Operation, Ticket};
+use super::operation::{Answer, Operation, Waiting};
 use super::server::Server;
 use super::watch::{Wake, watch};
 use super::worker;
@@ -57,6 +58,10 @@ pub(super) struct State<S: Server> {
     looking: usize,
     /// The operations that their callers run.
     drives: Vec<Arc<Drive>>,
+    /// Attempts that took too long, and with which the server may still be busy.
+    lingering: Vec<Arc<Lingering>>,
+    /// Whether somebody asks the server about them.
+    is_asking: bool,
     closed: bool,
 }
 
@@ -189,8 +194,16 @@ impl<S: Server> Queue<S> {
             weight: S::weight,
             most_bytes: server.most_bytes(),
         });
-        let state =
-            State { backlog, idle: Vec::new(), busy: 0, looking: 0, drives: Vec::new(), closed: false };
+        let state = State {
+            backlog,
+            idle: Vec::new(),
+            busy: 0,
+            looking: 0,
+            drives: Vec::new(),
+            lingering: Vec::new(),
+            is_asking: false,
+            closed: false,
+        };
         let (state, wake, is_unfit) = (Mutex::new(state), shared.wake.clone(), AtomicBool::new(false));
         Self { runtime, server, state, wake, own, is_unfit }
     }
@@ -206,12 +219,13 @@ impl<S: Server> Queue<S> {
 
     fn submit(self: &Arc<Self>, operation: Arc<Operation>) -> Asked<S> {
         let now = Instant::now();
-        let (ticket, answered) = Ticket::new(operation, now + self.server.timeout());
+        let (ticket, answered) = Waiting::new(operation, now + self.server.timeout());
         let mut state = self.lock();
         let comes_alone = !self.is_own()
             && state.backlog.under_way() < CALLERS
             && state.looking == 0
-            && !state.backlog.has_waiting();
+            && !state.backlog.has_waiting()
+            && (state.backlog.is_read(ticket.operation()) || !self.lets_only_read(&state));
         let drive = match if comes_alone { state.idle.pop() } else { None } {
             Some((session, _)) => {
                 state.busy += 1;
@@ -231,13 +245,19 @@ impl<S: Server> Queue<S> {
     }
 
     /// Puts operations that an attempt did not answer into the queue of the stores' own runtime.
-    pub(super) fn repeat_apart(&self, tickets: Vec<Ticket>) {
+    pub(super) fn repeat_apart(&self, tickets: Vec<Waiting>) {
         let Some(own) = &self.own else { return };
         let mut state = own.lock();
         for ticket in tickets {
-            state.backlog.push(Ticket { is_repeated: true, ..ticket });
+            state.backlog.push(ticket.repeated());
         }
         own.call(state, Instant::now());
+    }
+
+    /// Whether changes have all sessions but one, which is left to reads: they may be possible while nothing can be committed.
+    fn lets_only_read(&self, state: &State<S>) -> bool {
+        let changes = state.backlog.changes_under_way() + state.lingering.len();
+        changes > 0 && changes + 1 >= self.server.connections()
     }
 
     /// Starts a worker if there is work, and nobody comes by himself. If nobody can, others take on what callers run: they may not
@@ -246,7 +266,8 @@ impl<S: Server> Queue<S> {
         if state.looking > 0 || !state.backlog.has_waiting() {
             return;
         }
-        if state.busy < self.server.connections() && state.backlog.has_work(now) {
+        if state.busy < self.server.connections() && state.backlog.has_work(now, self.lets_only_read(&state))
+        {
             state.busy += 1;
             state.looking += 1;
             drop(state);
@@ -284,7 +305,8 @@ impl<S: Server> Queue<S> {
             state.looking -= 1;
         }
         let now = Instant::now();
-        let batch = state.backlog.take(now)?;
+        let only_reads = self.lets_only_read(&state);
+        let batch = state.backlog.take(now, only_reads)?;
         if hold.session.is_none() {
             hold.session = state.idle.pop().map(|(session, _)| session);
         }
@@ -326,18 +348,79 @@ impl<S: Server> Queue<S> {
     }
 }
 
+/// An attempt that took too long and goes on.
+pub(super) struct Lingering {
+    /// What the server calls its session.
+    name: String,
+    /// Ends it.
+    end: Notify,
+}
+
+impl<S: Server> Queue<S> {
+    /// Lets an attempt that took too long go on, on its session.
+    pub(super) fn linger(
+        self: &Arc<Self>,
+        name: String,
+        attempt: impl Future<Output = Option<S::Session>> + Send + 'static,
+    ) {
+        let lingering = Arc::new(Lingering { name, end: Notify::new() });
+        let mut state = self.lock();
+        state.busy += 1;
+        state.lingering.push(lingering.clone());
+        drop(state);
+        let mut hold = Hold::new(self, None, false);
+        hold.lingering = Some(lingering.clone());
+        self.runtime.spawn(async move {
+            let mut hold = hold;
+            if let Either::Left((session, _)) = select(pin!(attempt), pin!(lingering.end.notified())).await {
+                hold.session = session;
+            }
+            hold.is_done = true;
+        });
+    }
+
+    /// Asks the server from time to time whether it is still at work on attempts that took too long. The connection may be cut, and the
+    /// server have forgotten them or be another one.
+    pub(super) fn ask_about_lingering(self: &Arc<Self>, state: &mut State<S>) {
+        if state.is_asking || state.lingering.is_empty() {
+            return;
+        }
+        let Ok(own) = own_runtime() else { return };
+        state.is_asking = true;
+        let (queue, lingering) = (self.clone(), state.lingering.clone());
+        own.spawn(async move {
+            let names: Vec<_> = lingering.iter().map(|lingering| lingering.name.clone()).collect();
+            let (server, time) = (&queue.server, queue.server.timeout());
+            let at_work = timeout(time, async {
+                let mut session = server.open().await.ok()?;
+                let at_work = server.at_work(&mut session, &names).await;
+                server.close(session).await;
+                at_work.ok()
+            });
+            if let Ok(Some(at_work)) = at_work.await {
+                for gone in lingering.iter().filter(|lingering| !at_work.contains(&lingering.name)) {
+                    gone.end.notify_one();
+                }
+            }
+            sleep(time / 4).await;
+            queue.lock().is_asking = false;
+        });
+    }
+}
+
 /// A place among those who have a session, until it is dropped.
 pub(super) struct Hold<S: Server> {
     pub(super) queue: Arc<Queue<S>>,
     pub(super) session: Option<S::Session>,
     is_looking: bool,
+    lingering: Option<Arc<Lingering>>,
     /// Its work came to its end. Otherwise it panicked, or its runtime ended.
     pub(super) is_done: bool,
 }
 
 impl<S: Server> Hold<S> {
     fn new(queue: &Arc<Queue<S>>, session: Option<S::Session>, is_looking: bool) -> Self {
-        Self { queue: queue.clone(), session, is_looking, is_done: false }
+        Self { queue: queue.clone(), session, is_looking, lingering: None, is_done: false }
     }
 }
 
@@ -350,6 +433,9 @@ impl<S: Server> Drop for Hold<S> {
         state.busy -= 1;
         if std::mem::take(&mut self.is_looking) {
             state.looking -= 1;
+        }
+        if let Some(lingering) = self.lingering.take() {
+            state.lingering.retain(|other| !Arc::ptr_eq(other, &lingering));
         }
         let session = self.session.take();
         if !self.is_done {

@@ -87,6 +87,24 @@ pub trait Server: Send + Sync + 'static {
     /// Closes a session.
     fn close(&self, session: Self::Session) -> impl Future<Output = ()> + Send + 'static;
 
+    /// What the server calls this session, if it goes on with a statement whose client is gone, and so keeps the session. Then an
+    /// attempt that takes too long is not dropped: it goes on, and counts among the sessions, until it ends or until
+    /// [`at_work`](Self::at_work) does not find it any more.
+    fn name(&self, session: &Self::Session) -> Option<String> {
+        let _ = session;
+        None
+    }
+
+    /// Which of these sessions the server is still at work on.
+    fn at_work(
+        &self,
+        session: &mut Self::Session,
+        names: &[String],
+    ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send {
+        let _ = (session, names);
+        std::future::ready(Ok(Vec::new()))
+    }
+
     /// Runs the operations of one batch once. `is_own`: in the stores' own runtime.
     ///
     /// An operation without an answer is repeated.

@@ -94,6 +94,7 @@ fn look<S: Server>(queues: &[Arc<Queue<S>>], time: Duration) -> bool {
         let old: Vec<_> = state.idle.drain(..old).map(|(session, _)| session).collect();
         let expired = state.backlog.take_expired(now);
         let waits = state.backlog.has_waiting();
+        queue.ask_about_lingering(&mut state);
         queue.call(state, now);
         queue.close_sessions(old.into_iter());
         for ticket in expired {

@@ -1,16 +1,17 @@
 //! What is done with a batch on a session.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 use idem_core::StoreError;
+use tokio::sync::futures::Notified;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use super::backlog::Batch;
-use super::operation::{Answers, Ticket, unanswered};
+use super::operation::{Answers, Ticket, Waiting, unanswered};
 use super::queue::{Hold, Queue};
 use super::server::{Failure, Server};
 
@@ -93,14 +94,14 @@ async fn run<S: Server>(queue: &Arc<Queue<S>>, hold: &mut Hold<S>, batch: Batch,
 }
 
 /// Sends the answers, and returns the tickets that must be repeated.
-fn answered(tickets: Vec<Ticket>, answers: Answers) -> Vec<Ticket> {
+fn answered(tickets: Vec<Waiting>, answers: Answers) -> Vec<Waiting> {
     let now = Instant::now();
     let mut left = Vec::new();
     for (ticket, answer) in tickets.into_iter().zip(answers) {
         match answer {
             Some(answer) => ticket.answer(answer),
             None if ticket.deadline <= now => ticket.answer(Err(late_by_others())),
-            None => left.push(Ticket { is_repeated: true, ..ticket }),
+            None => left.push(ticket.repeated()),
         }
     }
     left
@@ -114,11 +115,11 @@ fn late_by_others() -> StoreError {
 }
 
 async fn alone<S: Server>(
-    queue: &Queue<S>,
+    queue: &Arc<Queue<S>>,
     session: &mut Option<S::Session>,
     number: u64,
     kind: usize,
-    ticket: Ticket,
+    ticket: Waiting,
 ) {
     if ticket.deadline <= Instant::now() {
         return ticket.answer(Err(late_by_others()));
@@ -133,36 +134,58 @@ async fn alone<S: Server>(
 }
 
 async fn conclude<S: Server>(
-    queue: &Queue<S>,
+    queue: &Arc<Queue<S>>,
     session: &mut Option<S::Session>,
     number: u64,
-    ticket: Ticket,
+    ticket: Waiting,
     failure: Failure,
 ) {
     if let Failure::Broken(error) = failure {
         return ticket.answer(Err(error));
     }
     let (error, late) = (failure.clone().error(), queue.begin_attempt(number));
-    let concluded = {
-        let concluding = queue.server.conclude(session, &ticket.operation, failure);
-        match select(pin!(concluding), pin!(late.notified())).await {
-            Either::Left((answer, _)) => Some(answer),
-            Either::Right(_) => None,
-        }
+    let (server, mut open) = (queue.server.clone(), session.take());
+    let name = open.as_ref().and_then(|open| server.name(open));
+    let operation = ticket.ticket.operation.clone();
+    let concluding = async move {
+        let concluded = server.conclude(&mut open, &operation, failure).await;
+        (open, concluded)
     };
-    if concluded.is_none() {
-        *session = None;
+    match in_time(queue, name, pin!(late.notified()), concluding).await {
+        Some((open, concluded)) => {
+            *session = open;
+            ticket.answer(concluded);
+        }
+        None => ticket.answer(Err(error)),
     }
-    ticket.answer(concluded.unwrap_or(Err(error)));
+}
+
+/// Does this on a session, within the time of an attempt. What takes longer goes on if the session has a `name`: its server would be
+/// at work on it anyway.
+async fn in_time<S: Server, T: Send + 'static>(
+    queue: &Arc<Queue<S>>,
+    name: Option<String>,
+    late: Pin<&mut Notified<'_>>,
+    work: impl Future<Output = (Option<S::Session>, T)> + Send + 'static,
+) -> Option<(Option<S::Session>, T)> {
+    match select(Box::pin(work), late).await {
+        Either::Left((done, _)) => Some(done),
+        Either::Right((_, work)) => {
+            if let Some(name) = name {
+                queue.linger(name, async move { work.await.0 });
+            }
+            None
+        }
+    }
 }
 
 /// Runs a batch once, within the time of one attempt.
 async fn attempt<S: Server>(
-    queue: &Queue<S>,
+    queue: &Arc<Queue<S>>,
     session: &mut Option<S::Session>,
     number: u64,
     kind: usize,
-    tickets: &[Ticket],
+    waiting: &[Waiting],
 ) -> Result<Answers, Failure> {
     let server = &queue.server;
     let late = queue.begin_attempt(number);
@@ -180,14 +203,21 @@ async fn attempt<S: Server>(
             Either::Right(_) => return Err(Failure::Broken(not_connected(server.timeout()))),
         },
     };
-    let attempt = server.attempt(&mut open, kind, tickets, queue.is_own());
-    let done = match select(pin!(attempt), late).await {
-        Either::Left((done, _)) => done,
-        Either::Right(_) => Err(Failure::late(server.timeout())),
+    let (name, is_own) = (server.name(&open), queue.is_own());
+    let tickets: Vec<Ticket> = waiting.iter().map(|waiting| waiting.ticket.clone()).collect();
+    let attempting = {
+        let server = server.clone();
+        async move {
+            let done = server.attempt(&mut open, kind, &tickets, is_own).await;
+            (server.kept(open).await, done)
+        }
     };
-    *session = server.kept(open).await;
+    let (kept, done) = in_time(queue, name, late, attempting)
+        .await
+        .unwrap_or_else(|| (None, Err(Failure::late(server.timeout()))));
+    *session = kept;
     let answers = done?;
-    if answers.len() == tickets.len() { Ok(answers) } else { Err(Failure::Refused(unanswered())) }
+    if answers.len() == waiting.len() { Ok(answers) } else { Err(Failure::Refused(unanswered())) }
 }
 
 fn not_connected(time: Duration) -> StoreError {

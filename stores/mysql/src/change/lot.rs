@@ -139,7 +139,7 @@ fn add<'t>(completions: &mut Vec<Completions<'t>>, place: usize, completion: Com
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use bytes::Bytes;
     use idem_core::protocol::{Fence, Owner, Verdict};
@@ -151,7 +151,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
 
     fn ticket(name: usize, op: Op) -> Ticket {
-        Ticket::new(Arc::new(Operation::new(&key_of(&name.to_string()), op)), Instant::now() + HOUR).0
+        Ticket::new(Arc::new(Operation::new(&key_of(&name.to_string()), op)))
     }
 
     #[tokio::test]

@@ -23,6 +23,8 @@ pub(crate) fn statement(text: &Arc<str>) -> Statement {
 pub(crate) struct Session {
     connection: PgConnection,
     host: Host,
+    /// What the server calls it, unless it is a pooler's.
+    name: Option<String>,
     opened: Instant,
     /// The start of each transaction, if a pooler shares the server's sessions between its clients.
     shared: Option<Arc<str>>,
@@ -31,8 +33,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(connection: PgConnection, shared: Option<Arc<str>>, host: Host) -> Self {
-        Self { connection, host, opened: Instant::now(), shared, usable: true }
+    pub(super) fn new(
+        connection: PgConnection,
+        shared: Option<Arc<str>>,
+        name: Option<String>,
+        host: Host,
+    ) -> Self {
+        Self { connection, host, name, opened: Instant::now(), shared, usable: true }
     }
 
     /// Runs one statement in a transaction of its own.
@@ -59,6 +66,11 @@ impl Session {
         let ended = self.connection.execute(end).await;
         let rows = answer?;
         ended.map(|_| rows)
+    }
+
+    /// What the server calls it, unless it is a pooler's.
+    pub(crate) const fn name(&self) -> Option<&String> {
+        self.name.as_ref()
     }
 
     /// Whether the connection may be used again.
