@@ -304,7 +304,7 @@ async fn sessions_that_a_server_has_forgotten_are_given_up() {
     for answer in join_all(["1", "2", "3"].map(|name| test.queues.ask(claiming(name)))).await {
         assert!(answer.unwrap_err().is_transient());
     }
-    assert!(test.open() >= 2, "{}", test.open());
+    assert!(test.open() >= 1, "nothing goes on");
     // Another server now has the address.
     test.is_at_work.store(false, Ordering::SeqCst);
     until("the old sessions are closed", || test.open() == 0).await;

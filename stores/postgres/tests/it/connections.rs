@@ -231,7 +231,7 @@ async fn a_function_that_takes_the_hosts_in_turns_finds_the_one_that_takes_write
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cold_start_and_its_first_call_are_seven_exchanges() {
+async fn a_cold_start_and_its_first_call_are_eight_exchanges() {
     let server = Postgres::start();
     let table = new_table();
     let open = |url: String| PostgresStore::builder(&url).table(&table).connections(1).connect();
