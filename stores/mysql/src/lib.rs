@@ -36,12 +36,8 @@ use self::setting::Setting;
 use crate::db::connector::Source;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{
-    self, Apply, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer,
-    Release, ReleaseAnswer, Renew, RenewAnswer, Request, Resolution, ResolveAnswer, State, StoredResult,
-    Timestamp,
-};
-use idem_core::support::hints::Hints;
+use idem_core::protocol::{self, Claim, ClaimAnswer, Record, Request};
+use idem_core::support::hints::{Hints, Mark};
 use idem_core::support::own_runtime::apart;
 use idem_core::{RecordKey, Store, StoreError, Waiters};
 use idem_store_kit::group_commit::{Answer, Op, Operation, Queues};
@@ -124,87 +120,57 @@ impl MySqlStore {
         }
     }
 
-    fn check_size(&self, result: &StoredResult) -> Result<(), StoreError> {
-        match result {
-            StoredResult::Value(bytes) if bytes.len() > self.0.max_result_bytes => {
-                Err(StoreError::too_large(bytes.len(), self.0.max_result_bytes))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Applies a request to the record of a key.
-    fn apply<R>(
+    /// The answer to a claim on a key that has its result, by a read, which costs the server less than a claim; `None` if it has none.
+    async fn replay(
         &self,
         key: &RecordKey,
-        request: R,
-    ) -> impl Future<Output = Result<R::Answer, StoreError>> + Send
-    where
-        R: Apply + Into<Request>,
-        R::Answer: TryFrom<protocol::Answer>,
-    {
-        let fits = request.result().map_or(Ok(()), |result| self.check_size(result));
-        let asked = fits.map(|()| Operation::new(key, Op::Apply(request.into())));
-        self.ask(asked, |answer| match answer {
-            Answer::Applied(answer) => answer.try_into().ok(),
-            _ => None,
-        })
+        mark: Mark,
+        request: &Claim,
+    ) -> Result<Option<ClaimAnswer>, StoreError> {
+        let begin = Instant::now();
+        if !self.0.hints.expects_result(mark) {
+            return Ok(None);
+        }
+        match self.get(key).await {
+            Ok(record) => Ok(record.and_then(|record| protocol::recorded_answer(&record, request))),
+            Err(error) if begin.elapsed() > self.0.queues.server().connector.timeout / 2 => Err(error),
+            // The claim needs no reading.
+            Err(_) => Ok(None),
+        }
     }
 }
 
 impl Store for MySqlStore {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let (mark, begin) = (self.0.hints.mark(key), Instant::now());
-        if self.0.hints.expects_result(mark) {
-            match self.get(key).await {
-                Ok(Some(record)) if matches!(record.state, State::Completed | State::Failed) => {
-                    self.0.hints.claimed(mark, true);
-                    // `get` returned it, so it was alive by the server's clock. The answer for a result does not depend on the time.
-                    let now = Timestamp::default();
-                    return Ok(protocol::claim(Some(&record), Fence::default(), request, now).answer);
-                }
-                Ok(_) => {}
-                Err(error) if begin.elapsed() > self.0.queues.server().connector.timeout / 2 => {
-                    return Err(error);
-                }
-                // The claim needs no reading.
-                Err(_) => {}
-            }
-        }
-        let answer = self.apply(key, request.clone()).await?;
-        self.0.hints.claimed(mark, matches!(answer, ClaimAnswer::Replay(_)));
-        Ok(answer)
-    }
-
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        self.apply(key, *request).await
-    }
-
-    async fn record_step(
+    fn apply(
         &self,
         key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        let stepped = &self.0.queues.server().stepped;
-        stepped.put(stepped.mark(key));
-        self.apply(key, request.clone()).await
-    }
-
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        // Boxed, so that the future of a call has no room for it while its body runs.
-        let answer = Box::pin(self.apply(key, request.clone())).await?;
-        if answer == CompleteAnswer::Done {
-            self.0.hints.put(self.0.hints.mark(key));
+        request: Request,
+    ) -> impl Future<Output = Result<protocol::Answer, StoreError>> + Send {
+        async move {
+            request.check_size(self.0.max_result_bytes)?;
+            let mark = self.0.hints.mark(key);
+            match &request {
+                Request::Claim(claim) => {
+                    if let Some(answer) = self.replay(key, mark, claim).await? {
+                        let answer = answer.into();
+                        self.0.hints.saw(mark, &answer);
+                        return Ok(answer);
+                    }
+                }
+                Request::RecordStep(_) => {
+                    let stepped = &self.0.queues.server().stepped;
+                    stepped.put(stepped.mark(key));
+                }
+                _ => {}
+            }
+            let asked = self.ask(Ok(Operation::new(key, Op::Apply(request))), |answer| match answer {
+                Answer::Applied(answer) => Some(answer),
+                _ => None,
+            });
+            let answer = asked.await?;
+            self.0.hints.saw(mark, &answer);
+            Ok(answer)
         }
-        Ok(answer)
-    }
-
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        self.apply(key, *request).await
-    }
-
-    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        self.apply(key, resolution.clone()).await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {

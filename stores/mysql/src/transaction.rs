@@ -169,7 +169,7 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
         taken: &Taken,
         request: &Complete,
     ) -> Result<CompleteAnswer, StoreError> {
-        self.check_size(&request.result)?;
+        request.result.check_size(self.0.max_result_bytes)?;
         let now = taken.at.after(taken.since.elapsed());
         let Some(record) = protocol::complete(Some(&taken.new), request, now).write else {
             return Ok(CompleteAnswer::Lost);

@@ -43,10 +43,7 @@ use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult, Timestamp,
-};
+use idem_core::protocol::{self, Record, Request};
 use idem_core::support::hints::Hints;
 use idem_core::support::own_runtime::apart;
 use idem_core::support::retry::retried;
@@ -173,102 +170,71 @@ impl PostgresStore {
             answer(given).ok_or_else(|| StoreError::outcome_unknown("the answer was to something else"))
         }
     }
-
-    fn check_size(&self, result: &StoredResult) -> Result<(), StoreError> {
-        match result {
-            StoredResult::Value(bytes) if bytes.len() > self.0.max_result_bytes => {
-                Err(StoreError::too_large(bytes.len(), self.0.max_result_bytes))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 impl Store for PostgresStore {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let (mark, begin) = (self.0.hints.mark(key), Instant::now());
-        let mut is_there = self.0.seen.has(mark);
-        if self.0.hints.expects_result(mark) {
-            match self.get(key).await {
-                Ok(Some(record)) if matches!(record.state, State::Completed | State::Failed) => {
-                    self.0.hints.claimed(mark, true);
-                    // It was alive by the server's clock, and no clock changes the answer.
-                    let now = Timestamp::default();
-                    return Ok(protocol::claim(Some(&record), Fence::default(), request, now).answer);
-                }
-                Ok(found) => is_there |= found.is_some(),
-                Err(error) if begin.elapsed() > self.0.queues.setting().connector.timeout() / 2 => {
-                    return Err(error);
-                }
-                // The claim needs no reading.
-                Err(_) => {}
-            }
-        }
-        let op = if is_there { Op::Claim } else { Op::ClaimNew };
-        self.0.seen.put(mark);
-        let answer = self
-            .ask(key, op(request.clone()), |answer| match answer {
-                Answer::Claim(answer) => Some(answer),
-                _ => None,
-            })
-            .await?;
-        self.0.hints.claimed(mark, matches!(answer, ClaimAnswer::Replay(_)));
-        Ok(answer)
-    }
-
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        self.ask(key, Op::Renew(*request), |answer| match answer {
-            Answer::Renew(answer) => Some(answer),
-            _ => None,
-        })
-        .await
-    }
-
-    async fn record_step(
+    fn apply(
         &self,
         key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        self.check_size(&request.step.result)?;
-        self.ask(key, Op::RecordStep(request.clone()), |answer| match answer {
-            Answer::RecordStep(answer) => Some(answer),
-            _ => None,
-        })
-        .await
-    }
-
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        self.check_size(&request.result)?;
-        let asked = self.ask(key, Op::Complete(request.clone()), |answer| match answer {
-            Answer::Complete(answer) => Some(answer),
-            _ => None,
-        });
-        // Boxed, so that the future of a call has no room for it while its body runs.
-        let answer = Box::pin(asked).await?;
-        if answer == CompleteAnswer::Done {
-            self.0.hints.put(self.0.hints.mark(key));
+        request: Request,
+    ) -> impl Future<Output = Result<protocol::Answer, StoreError>> + Send {
+        async move {
+            request.check_size(self.0.max_result_bytes)?;
+            let (mark, begin) = (self.0.hints.mark(key), Instant::now());
+            let op = match request {
+                Request::Claim(request) => {
+                    let mut is_there = self.0.seen.has(mark);
+                    if self.0.hints.expects_result(mark) {
+                        match self.get(key).await {
+                            Ok(record) => {
+                                is_there |= record.is_some();
+                                let answer =
+                                    record.and_then(|record| protocol::recorded_answer(&record, &request));
+                                if let Some(answer) = answer {
+                                    let answer = answer.into();
+                                    self.0.hints.saw(mark, &answer);
+                                    return Ok(answer);
+                                }
+                            }
+                            Err(error)
+                                if begin.elapsed() > self.0.queues.setting().connector.timeout() / 2 =>
+                            {
+                                return Err(error);
+                            }
+                            // The claim needs no reading.
+                            Err(_) => {}
+                        }
+                    }
+                    self.0.seen.put(mark);
+                    if is_there { Op::Claim(request) } else { Op::ClaimNew(request) }
+                }
+                Request::Renew(request) => Op::Renew(request),
+                Request::RecordStep(request) => Op::RecordStep(request),
+                Request::Complete(request) => Op::Complete(request),
+                Request::Release(request) => {
+                    self.0.seen.put(mark);
+                    Op::Release(request)
+                }
+                Request::Resolve(request) => Op::Resolve(request),
+                _ => {
+                    return Err(StoreError::configuration(
+                        "this version of the store does not know that request",
+                    ));
+                }
+            };
+            let asked = self.ask(key, op, |answer| match answer {
+                Answer::Claim(answer) => Some(answer.into()),
+                Answer::Renew(answer) => Some(answer.into()),
+                Answer::RecordStep(answer) => Some(answer.into()),
+                Answer::Complete(answer) => Some(answer.into()),
+                Answer::Release(answer) => Some(answer.into()),
+                Answer::Resolve(answer) => Some(answer.into()),
+                Answer::Get(_) | Answer::Forget(_) => None,
+            });
+            let answer = asked.await?;
+            self.0.hints.saw(mark, &answer);
+            Ok(answer)
         }
-        Ok(answer)
-    }
-
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        self.0.seen.put(self.0.hints.mark(key));
-        self.ask(key, Op::Release(*request), |answer| match answer {
-            Answer::Release(answer) => Some(answer),
-            _ => None,
-        })
-        .await
-    }
-
-    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        if let Some((_, result)) = resolution.recorded() {
-            self.check_size(result)?;
-        }
-        self.ask(key, Op::Resolve(resolution.clone()), |answer| match answer {
-            Answer::Resolve(answer) => Some(answer),
-            _ => None,
-        })
-        .await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {

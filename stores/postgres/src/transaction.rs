@@ -214,7 +214,7 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
         taken: &Taken,
         request: &Complete,
     ) -> Result<CompleteAnswer, StoreError> {
-        self.check_size(&request.result)?;
+        request.result.check_size(self.0.max_result_bytes)?;
         let now = taken.at.after(taken.since.elapsed());
         let Some(record) = protocol::complete(Some(&taken.new), request, now).write else {
             return Ok(CompleteAnswer::Lost);
