@@ -9,26 +9,88 @@ use crate::inspection::Inspection;
 use crate::key::RecordKey;
 use crate::listing::{List, Page};
 use crate::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
+    Answer, Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
+    ReleaseAnswer, Renew, RenewAnswer, Request, Resolution, ResolveAnswer, StoredResult,
 };
 
 /// Keeps one [`Record`] for each key and applies the protocol's transitions to it.
 ///
 /// # Writing a store
 ///
-/// Each method but [`purge`](Store::purge) and [`list`](Store::list) is **one atomic operation** on one record. It uses
-/// the store's own clock, never the caller's: two callers with skewed clocks must get the answers that one clock would
-/// give. The operation itself is written once, as a pure function in [`protocol`](crate::protocol). A store that can
-/// hold a lock or a transaction calls it:
+/// A store writes [`apply`](Store::apply), which takes every request of the protocol, and a few methods for
+/// operators. Each method but [`purge`](Store::purge) and [`list`](Store::list) is **one atomic operation** on one
+/// record. It uses the store's own clock, never the caller's: two callers with skewed clocks must get the answers that
+/// one clock would give. The requests are written once, as pure functions in [`protocol`](crate::protocol), and
+/// [`protocol::apply`](crate::protocol::apply) is all of them. A store that can hold a lock or a transaction calls it:
 ///
 /// 1. read the record of `key` (or none);
 /// 2. call the function with it, the request and the store's now;
 /// 3. if [`Transition::write`](crate::protocol::Transition::write) is `Some`, write that whole record, durably;
 /// 4. only then answer [`Transition::answer`](crate::protocol::Transition::answer).
 ///
-/// A store that must decide on a server restates the function in the server's language; its tests compare it with the
-/// original.
+/// A store that must decide on a server restates the functions in the server's language; its tests compare it with the
+/// original. [`claim`](Store::claim), [`renew`](Store::renew) and the other methods for one kind of request call
+/// `apply`. A store does not write them: a wrapper calls only the `apply` of the store in it.
+///
+/// This is a whole store, in the memory of one process:
+///
+/// ```
+/// use std::collections::HashMap;
+/// use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+/// use std::time::SystemTime;
+///
+/// use idem_core::protocol::{self, Answer, Fence, Record, Request, Timestamp, Transition};
+/// use idem_core::{RecordKey, Store, StoreError};
+///
+/// #[derive(Clone, Default)]
+/// struct MapStore(Arc<Mutex<HashMap<RecordKey, Record>>>);
+///
+/// impl MapStore {
+///     fn lock(&self) -> MutexGuard<'_, HashMap<RecordKey, Record>> {
+///         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+///     }
+/// }
+///
+/// fn now() -> Timestamp {
+///     Timestamp::default().after(SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default())
+/// }
+///
+/// impl Store for MapStore {
+///     async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
+///         request.check_size(1 << 20)?;
+///         let mut records = self.lock();
+///         let Transition { write, answer, .. } =
+///             protocol::apply(records.get(key), Fence::default(), &request, now());
+///         if let Some(record) = write {
+///             records.insert(key.clone(), record);
+///         }
+///         Ok(answer)
+///     }
+///
+///     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+///         Ok(self.lock().get(key).filter(|record| protocol::is_live(record, now())).cloned())
+///     }
+///
+///     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+///         Ok(self.lock().remove(key).is_some_and(|record| protocol::is_live(&record, now())))
+///     }
+///
+///     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+///         let (now, mut left) = (now(), limit);
+///         self.lock().retain(|_, record| {
+///             let stays = left == 0 || protocol::is_live(record, now);
+///             left -= usize::from(!stays);
+///             stays
+///         });
+///         Ok(limit - left)
+///     }
+///
+///     fn max_result_bytes(&self) -> Option<usize> {
+///         Some(1 << 20)
+///     }
+/// }
+/// # let _ = MapStore::default();
+/// ```
 ///
 /// A store must also keep these rules:
 ///
@@ -47,53 +109,66 @@ use crate::protocol::{
 ///   them beside the record, but changes both at once.
 /// * No key, fingerprint or result in an error, a log or a `Debug`.
 pub trait Store: Clone + Send + Sync + 'static {
+    /// Applies a request to the record of a key, and returns its answer, which is of the same kind: see
+    /// [`protocol::apply`](crate::protocol::apply).
+    ///
+    /// A result or step that is too large, a step also together with the recorded ones, is a
+    /// [`StoreErrorKind::TooLarge`](crate::StoreErrorKind), and nothing is applied; the engine then records a tombstone
+    /// in its place. A kind of request that the store does not know is a
+    /// [`StoreErrorKind::Configuration`](crate::StoreErrorKind).
+    ///
+    /// Nothing happens before the future is polled. Every call has room for the future, so it should be small.
+    fn apply(
+        &self,
+        key: &RecordKey,
+        request: Request,
+    ) -> impl Future<Output = Result<Answer, StoreError>> + Send;
+
     /// Claims a key: see [`protocol::claim`](crate::protocol::claim).
     fn claim(
         &self,
         key: &RecordKey,
         request: &Claim,
-    ) -> impl Future<Output = Result<ClaimAnswer, StoreError>> + Send;
+    ) -> impl Future<Output = Result<ClaimAnswer, StoreError>> + Send {
+        async move { of_kind(self.apply(key, Request::Claim(request.clone())).await?) }
+    }
 
     /// Renews a lease: see [`protocol::renew`](crate::protocol::renew).
     fn renew(
         &self,
         key: &RecordKey,
         request: &Renew,
-    ) -> impl Future<Output = Result<RenewAnswer, StoreError>> + Send;
+    ) -> impl Future<Output = Result<RenewAnswer, StoreError>> + Send {
+        async move { of_kind(self.apply(key, Request::Renew(*request)).await?) }
+    }
 
     /// Records a step of the body: see [`protocol::record_step`](crate::protocol::record_step).
-    ///
-    /// A step that is too large, alone or together with the recorded ones, is a
-    /// [`StoreErrorKind::TooLarge`](crate::StoreErrorKind), and nothing is applied; the engine then
-    /// records a tombstone in its place.
-    /// A store without this method records no steps: the first step of a body then fails.
     fn record_step(
         &self,
         key: &RecordKey,
         request: &RecordStep,
     ) -> impl Future<Output = Result<RecordStepAnswer, StoreError>> + Send {
-        let _ = (key, request);
-        std::future::ready(Err(StoreError::configuration(
-            "it does not record steps; use a store that does, or a body without `idem::step`",
-        )))
+        async move { of_kind(self.apply(key, Request::RecordStep(request.clone())).await?) }
     }
 
     /// Records a result: see [`protocol::complete`](crate::protocol::complete).
-    ///
-    /// A result that is too large is a [`StoreErrorKind::TooLarge`](crate::StoreErrorKind),
-    /// and nothing is applied; the engine then records a tombstone.
     fn complete(
         &self,
         key: &RecordKey,
         request: &Complete,
-    ) -> impl Future<Output = Result<CompleteAnswer, StoreError>> + Send;
+    ) -> impl Future<Output = Result<CompleteAnswer, StoreError>> + Send {
+        // Boxed, so that the future of a call has no room for it while its body runs.
+        async move { of_kind(Box::pin(self.apply(key, Request::Complete(request.clone()))).await?) }
+    }
 
     /// Releases a claim: see [`protocol::release`](crate::protocol::release).
     fn release(
         &self,
         key: &RecordKey,
         request: &Release,
-    ) -> impl Future<Output = Result<ReleaseAnswer, StoreError>> + Send;
+    ) -> impl Future<Output = Result<ReleaseAnswer, StoreError>> + Send {
+        async move { of_kind(self.apply(key, Request::Release(*request)).await?) }
+    }
 
     /// Applies an operator's decision on a key in doubt: see
     /// [`protocol::resolve`](crate::protocol::resolve).
@@ -101,7 +176,9 @@ pub trait Store: Clone + Send + Sync + 'static {
         &self,
         key: &RecordKey,
         resolution: &Resolution,
-    ) -> impl Future<Output = Result<ResolveAnswer, StoreError>> + Send;
+    ) -> impl Future<Output = Result<ResolveAnswer, StoreError>> + Send {
+        async move { of_kind(self.apply(key, Request::Resolve(resolution.clone())).await?) }
+    }
 
     /// Deletes a record in any state and returns whether there was one. For operators: the next call runs
     /// its body.
@@ -143,5 +220,36 @@ pub trait Store: Clone + Send + Sync + 'static {
     #[doc(hidden)]
     fn waiters(&self) -> &Waiters {
         Waiters::of_nobody()
+    }
+}
+
+/// The answer as that to the request that was sent.
+fn of_kind<A: TryFrom<Answer>>(answer: Answer) -> Result<A, StoreError> {
+    A::try_from(answer)
+        .map_err(|_| StoreError::outcome_unknown("the store's answer is of another kind than the request"))
+}
+
+impl Request {
+    /// Checks that the result, or the result of the step, is of at most `limit` bytes.
+    ///
+    /// # Errors
+    ///
+    /// A [`StoreErrorKind::TooLarge`](crate::StoreErrorKind) if it has more.
+    pub fn check_size(&self, limit: usize) -> Result<(), StoreError> {
+        self.result().map_or(Ok(()), |result| result.check_size(limit))
+    }
+}
+
+impl StoredResult {
+    /// Checks that it is of at most `limit` bytes.
+    ///
+    /// # Errors
+    ///
+    /// A [`StoreErrorKind::TooLarge`](crate::StoreErrorKind) if it has more.
+    pub fn check_size(&self, limit: usize) -> Result<(), StoreError> {
+        match self {
+            Self::Value(bytes) if bytes.len() > limit => Err(StoreError::too_large(bytes.len(), limit)),
+            _ => Ok(()),
+        }
     }
 }

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use idem::listing::{List, Page};
 use idem::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, Record, RecordStep, RecordStepAnswer,
-    Release, ReleaseAnswer, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, StoredResult, Timestamp,
-    Verdict,
+    Answer, ClaimAnswer, CompleteAnswer, Fence, Grant, Record, RecordStepAnswer, ReleaseAnswer, RenewAnswer,
+    Replay, Request, ResolveAnswer, StoredResult, Timestamp, Verdict,
 };
 use idem::{RecordKey, Store, StoreError, Waiters};
 
@@ -35,23 +34,15 @@ impl Instant {
 }
 
 impl Store for Instant {
-    async fn claim(&self, _: &RecordKey, _: &Claim) -> Result<ClaimAnswer, StoreError> {
-        Ok(self.answer.clone())
-    }
-    async fn renew(&self, _: &RecordKey, _: &Renew) -> Result<RenewAnswer, StoreError> {
-        Ok(RenewAnswer::Held)
-    }
-    async fn record_step(&self, _: &RecordKey, _: &RecordStep) -> Result<RecordStepAnswer, StoreError> {
-        Ok(RecordStepAnswer::Recorded)
-    }
-    async fn complete(&self, _: &RecordKey, _: &Complete) -> Result<CompleteAnswer, StoreError> {
-        Ok(CompleteAnswer::Done)
-    }
-    async fn release(&self, _: &RecordKey, _: &Release) -> Result<ReleaseAnswer, StoreError> {
-        Ok(ReleaseAnswer::Released)
-    }
-    async fn resolve(&self, _: &RecordKey, _: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        Ok(ResolveAnswer::Absent)
+    async fn apply(&self, _: &RecordKey, request: Request) -> Result<Answer, StoreError> {
+        Ok(match request {
+            Request::Claim(_) => self.answer.clone().into(),
+            Request::Renew(_) => RenewAnswer::Held.into(),
+            Request::RecordStep(_) => RecordStepAnswer::Recorded.into(),
+            Request::Complete(_) => CompleteAnswer::Done.into(),
+            Request::Release(_) => ReleaseAnswer::Released.into(),
+            _ => ResolveAnswer::Absent.into(),
+        })
     }
     async fn forget(&self, _: &RecordKey) -> Result<bool, StoreError> {
         Ok(false)

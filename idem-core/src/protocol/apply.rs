@@ -1,39 +1,15 @@
-//! All requests as one type, for stores that send requests through a queue or decide them in one place.
+//! All requests as one type, and all answers: what [`Store::apply`](crate::Store::apply) takes and returns.
 //!
 //! Owns the list of the operations on one record. `transition.rs` and `resolve.rs` say what each of them does.
 
 use super::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult, Timestamp, Transition, claim,
-    complete, record_step, release, renew, resolve,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, Record, RecordStep, RecordStepAnswer,
+    Release, ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult, Timestamp,
+    Transition, claim, complete, record_step, release, renew, resolve,
 };
 
-/// A request about one record: one of [`Claim`], [`Renew`], [`RecordStep`], [`Complete`], [`Release`] and
-/// [`Resolution`], or any of them as a [`Request`].
-pub trait Apply {
-    /// The answer to it.
-    type Answer;
-
-    /// Applies the request to `record`. Only a claim uses `floor`: see [`claim`].
-    fn apply(&self, record: Option<&Record>, floor: Fence, now: Timestamp) -> Transition<Self::Answer>;
-
-    /// The result, or the result of the step, that the request records. A store may limit its size.
-    fn result(&self) -> Option<&StoredResult>;
-}
-
-/// Applies a request to a record, with the transition function of its kind.
-#[must_use]
-pub fn apply<R: Apply>(
-    record: Option<&Record>,
-    floor: Fence,
-    request: &R,
-    now: Timestamp,
-) -> Transition<R::Answer> {
-    request.apply(record, floor, now)
-}
-
 macro_rules! operations {
-    ($($name:ident($request:ident) -> $answer:ident: $transition:expr, $result:expr;)*) => {
+    ($($name:ident($request:ident) -> $answer:ident: $transition:expr;)*) => {
         /// Any request about one record.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -54,45 +30,25 @@ macro_rules! operations {
             )*
         }
 
-        impl Apply for Request {
-            type Answer = Answer;
-
-            fn apply(&self, record: Option<&Record>, floor: Fence, now: Timestamp) -> Transition<Answer> {
-                match self {
-                    $(Self::$name(request) => {
-                        let Transition { write, answer } = request.apply(record, floor, now);
-                        Transition { write, answer: Answer::$name(answer) }
-                    })*
-                }
-            }
-
-            fn result(&self) -> Option<&StoredResult> {
-                match self {
-                    $(Self::$name(request) => request.result(),)*
-                }
+        /// Applies a request to a record, with the transition function of its kind. Only a claim uses `floor`: see
+        /// [`claim`].
+        #[must_use]
+        pub fn apply(
+            record: Option<&Record>,
+            floor: Fence,
+            request: &Request,
+            now: Timestamp,
+        ) -> Transition<Answer> {
+            match request {
+                $(Request::$name(request) => {
+                    let transition: fn(Option<&Record>, Fence, &$request, Timestamp) -> _ = $transition;
+                    let Transition { write, answer } = transition(record, floor, request, now);
+                    Transition { write, answer: Answer::$name(answer) }
+                })*
             }
         }
 
         $(
-            impl Apply for $request {
-                type Answer = $answer;
-
-                fn apply(
-                    &self,
-                    record: Option<&Record>,
-                    floor: Fence,
-                    now: Timestamp,
-                ) -> Transition<$answer> {
-                    let transition: fn(Option<&Record>, Fence, &Self, Timestamp) -> _ = $transition;
-                    transition(record, floor, self, now)
-                }
-
-                fn result(&self) -> Option<&StoredResult> {
-                    let result: fn(&Self) -> Option<&StoredResult> = $result;
-                    result(self)
-                }
-            }
-
             impl From<$request> for Request {
                 fn from(request: $request) -> Self {
                     Self::$name(request)
@@ -121,14 +77,39 @@ macro_rules! operations {
 }
 
 operations! {
-    Claim(Claim) -> ClaimAnswer: claim, |_| None;
-    Renew(Renew) -> RenewAnswer: |record, _, request, now| renew(record, request, now), |_| None;
-    RecordStep(RecordStep) -> RecordStepAnswer:
-        |record, _, request, now| record_step(record, request, now), |request| Some(&request.step.result);
-    Complete(Complete) -> CompleteAnswer:
-        |record, _, request, now| complete(record, request, now), |request| Some(&request.result);
-    Release(Release) -> ReleaseAnswer: |record, _, request, now| release(record, request, now), |_| None;
-    Resolve(Resolution) -> ResolveAnswer: |record, _, word, now| resolve(record, word, now), |word| {
-        word.recorded().map(|(_, result)| result)
-    };
+    Claim(Claim) -> ClaimAnswer: claim;
+    Renew(Renew) -> RenewAnswer: |record, _, request, now| renew(record, request, now);
+    RecordStep(RecordStep) -> RecordStepAnswer: |record, _, request, now| record_step(record, request, now);
+    Complete(Complete) -> CompleteAnswer: |record, _, request, now| complete(record, request, now);
+    Release(Release) -> ReleaseAnswer: |record, _, request, now| release(record, request, now);
+    Resolve(Resolution) -> ResolveAnswer: |record, _, word, now| resolve(record, word, now);
+}
+
+impl Request {
+    /// The result, or the result of the step, that the request records. A store may limit its size.
+    #[must_use]
+    pub const fn result(&self) -> Option<&StoredResult> {
+        match self {
+            Self::RecordStep(request) => Some(&request.step.result),
+            Self::Complete(request) => Some(&request.result),
+            Self::Resolve(word) => match word.recorded() {
+                Some((_, result)) => Some(result),
+                None => None,
+            },
+            Self::Claim(_) | Self::Renew(_) | Self::Release(_) => None,
+        }
+    }
+
+    /// The owner of the claim that the request is about: none for a [`Resolution`].
+    #[must_use]
+    pub const fn owner(&self) -> Option<Owner> {
+        match self {
+            Self::Claim(request) => Some(request.owner),
+            Self::Renew(request) => Some(request.owner),
+            Self::RecordStep(request) => Some(request.owner),
+            Self::Complete(request) => Some(request.owner),
+            Self::Release(request) => Some(request.owner),
+            Self::Resolve(_) => None,
+        }
+    }
 }

@@ -65,7 +65,7 @@ mod words;
 #[cfg(test)]
 mod rows;
 
-pub use apply::{Answer, Apply, Request, apply};
+pub use apply::{Answer, Request, apply};
 pub use format::ResultFormat;
 pub use record::{
     Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
@@ -77,5 +77,6 @@ pub use request::{
 };
 pub use resolve::resolve;
 pub use transition::{
-    Transition, claim, complete, granted, is_endless, is_live, may_settle, record_step, release, renew,
+    Transition, claim, complete, granted, is_endless, is_live, may_settle, record_step, recorded_answer,
+    release, renew,
 };

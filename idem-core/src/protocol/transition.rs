@@ -66,9 +66,7 @@ pub fn claim(
     let Some(record) = live(record, now) else {
         return grant(None, old_fence, request, now, false);
     };
-    if let (Some(recorded), Some(asked)) = (record.fingerprint, request.fingerprint)
-        && recorded != asked
-    {
+    if is_mismatch(record, request) {
         return Transition::keep(ClaimAnswer::Mismatch);
     }
     let is_own = record.owner == request.owner;
@@ -90,6 +88,21 @@ pub fn claim(
         State::Released if !record.recovered => grant(Some(record), old_fence, request, now, false),
         State::InFlight | State::Released | State::InDoubt => take_over(record, old_fence, request, now),
     }
+}
+
+/// The answer to a claim on a live record that has its result; `None` if it has none. The answer does not depend on the
+/// time, so a store that has read the record needs no request for it.
+#[must_use]
+pub fn recorded_answer(record: &Record, request: &Claim) -> Option<ClaimAnswer> {
+    match record.state {
+        State::Completed | State::Failed if is_mismatch(record, request) => Some(ClaimAnswer::Mismatch),
+        State::Completed | State::Failed => Some(replay(record)),
+        State::InFlight | State::Released | State::InDoubt => None,
+    }
+}
+
+fn is_mismatch(record: &Record, request: &Claim) -> bool {
+    matches!((record.fingerprint, request.fingerprint), (Some(recorded), Some(asked)) if recorded != asked)
 }
 
 /// Claims a key whose last run began and did not report an outcome.

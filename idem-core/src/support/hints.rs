@@ -7,6 +7,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::key::RecordKey;
+use crate::protocol::{Answer, ClaimAnswer, CompleteAnswer};
 
 /// How many keys are remembered.
 const PLACES: usize = 8_192;
@@ -63,6 +64,15 @@ impl Hints {
     #[must_use]
     pub fn expects_result(&self, mark: Mark) -> bool {
         self.unseen_with_result.load(Ordering::Relaxed) > ALL / 2 || self.has(mark)
+    }
+
+    /// Notes what the answer to a request shows: whether the key has a result.
+    pub fn saw(&self, mark: Mark, answer: &Answer) {
+        match answer {
+            Answer::Claim(answer) => self.claimed(mark, matches!(answer, ClaimAnswer::Replay(_))),
+            Answer::Complete(CompleteAnswer::Done) => self.put(mark),
+            _ => {}
+        }
     }
 
     /// Notes whether a claim on the key found a result.

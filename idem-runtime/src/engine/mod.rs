@@ -86,7 +86,7 @@ use codec::Values;
 pub(crate) use codec::{Codec, Encoded};
 use context::{BodyPermit, permitted, unguarded_frame};
 pub use context::{Context, Observed, Outcome, context, observe, with_deadline};
-pub(crate) use context::{Current, Ending, Observation};
+pub(crate) use context::{Current, Observation};
 #[cfg(feature = "message")]
 pub(crate) use context::{HandlerPermit, HeldKeys, as_here, observed_by};
 pub use late_recording::{LateRecording, Unrecorded};

@@ -21,8 +21,7 @@ use idem_core::RecordKey;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Fingerprint, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Replay, Resolution, ResolveAnswer, StoredResult,
+    Answer, Claim, ClaimAnswer, Fingerprint, Record, Replay, Request, Resolution, StoredResult,
 };
 use idem_core::{Store, Waiters};
 
@@ -269,53 +268,32 @@ impl<S: Store> Cached<S> {
 }
 
 impl<S: Store> Store for Cached<S> {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        if let Some(replay) = self.shared.find(key, request) {
+    async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
+        let Request::Claim(claim) = &request else {
+            let forgets = matches!(request, Request::Resolve(Resolution::ForgetSeen(_)));
+            let _forgetting = forgets.then(|| Forgetting::begin(&self.shared, key));
+            return self.inner.apply(key, request).await;
+        };
+        if let Some(replay) = self.shared.find(key, claim) {
             self.shared.count(key, true);
-            return Ok(ClaimAnswer::Replay(replay));
+            return Ok(ClaimAnswer::Replay(replay).into());
         }
         self.shared.count(key, false);
+        let fingerprint = claim.fingerprint;
         let generation = *self.shared.generation(key);
         let asked = Instant::now();
-        let answer = self.inner.claim(key, request).await?;
+        let answer = self.inner.apply(key, request).await?;
         match &answer {
-            ClaimAnswer::Replay(replay) => {
+            Answer::Claim(ClaimAnswer::Replay(replay)) => {
                 if let Some(until) = self.until(replay, asked).await {
-                    let fingerprint = request.fingerprint;
                     self.shared.keep(key, Entry { replay: replay.clone(), fingerprint, until }, generation);
                 }
             }
             // The store has no result for this key any more.
-            ClaimAnswer::Granted(_) => self.shared.drop_entry(key),
+            Answer::Claim(ClaimAnswer::Granted(_)) => self.shared.drop_entry(key),
             _ => {}
         }
         Ok(answer)
-    }
-
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        self.inner.renew(key, request).await
-    }
-
-    async fn record_step(
-        &self,
-        key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        self.inner.record_step(key, request).await
-    }
-
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        self.inner.complete(key, request).await
-    }
-
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        self.inner.release(key, request).await
-    }
-
-    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        let forgets = matches!(resolution, Resolution::ForgetSeen(_));
-        let _forgetting = forgets.then(|| Forgetting::begin(&self.shared, key));
-        self.inner.resolve(key, resolution).await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {

@@ -11,26 +11,14 @@ use crate::error::StoreError;
 use idem_core::RecordKey;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
-};
+use idem_core::protocol::{Answer, Record, Request};
 use idem_core::{Store, Waiters};
 
 type Answering<'a, A> = BoxFuture<'a, Result<A, StoreError>>;
 
 /// [`Store`] with boxed futures.
 trait Erased: Send + Sync {
-    fn claim<'a>(&'a self, key: &'a RecordKey, request: &'a Claim) -> Answering<'a, ClaimAnswer>;
-    fn renew<'a>(&'a self, key: &'a RecordKey, request: &'a Renew) -> Answering<'a, RenewAnswer>;
-    fn record_step<'a>(
-        &'a self,
-        key: &'a RecordKey,
-        request: &'a RecordStep,
-    ) -> Answering<'a, RecordStepAnswer>;
-    fn complete<'a>(&'a self, key: &'a RecordKey, request: &'a Complete) -> Answering<'a, CompleteAnswer>;
-    fn release<'a>(&'a self, key: &'a RecordKey, request: &'a Release) -> Answering<'a, ReleaseAnswer>;
-    fn resolve<'a>(&'a self, key: &'a RecordKey, word: &'a Resolution) -> Answering<'a, ResolveAnswer>;
+    fn apply<'a>(&'a self, key: &'a RecordKey, request: Request) -> Answering<'a, Answer>;
     fn forget<'a>(&'a self, key: &'a RecordKey) -> Answering<'a, bool>;
     fn get<'a>(&'a self, key: &'a RecordKey) -> Answering<'a, Option<Record>>;
     fn purge(&self, limit: usize) -> Answering<'_, usize>;
@@ -41,27 +29,8 @@ trait Erased: Send + Sync {
 }
 
 impl<S: Store> Erased for S {
-    fn claim<'a>(&'a self, key: &'a RecordKey, request: &'a Claim) -> Answering<'a, ClaimAnswer> {
-        Box::pin(Store::claim(self, key, request))
-    }
-    fn renew<'a>(&'a self, key: &'a RecordKey, request: &'a Renew) -> Answering<'a, RenewAnswer> {
-        Box::pin(Store::renew(self, key, request))
-    }
-    fn record_step<'a>(
-        &'a self,
-        key: &'a RecordKey,
-        request: &'a RecordStep,
-    ) -> Answering<'a, RecordStepAnswer> {
-        Box::pin(Store::record_step(self, key, request))
-    }
-    fn complete<'a>(&'a self, key: &'a RecordKey, request: &'a Complete) -> Answering<'a, CompleteAnswer> {
-        Box::pin(Store::complete(self, key, request))
-    }
-    fn release<'a>(&'a self, key: &'a RecordKey, request: &'a Release) -> Answering<'a, ReleaseAnswer> {
-        Box::pin(Store::release(self, key, request))
-    }
-    fn resolve<'a>(&'a self, key: &'a RecordKey, word: &'a Resolution) -> Answering<'a, ResolveAnswer> {
-        Box::pin(Store::resolve(self, key, word))
+    fn apply<'a>(&'a self, key: &'a RecordKey, request: Request) -> Answering<'a, Answer> {
+        Box::pin(Store::apply(self, key, request))
     }
     fn forget<'a>(&'a self, key: &'a RecordKey) -> Answering<'a, bool> {
         Box::pin(Store::forget(self, key))
@@ -119,27 +88,8 @@ impl fmt::Debug for DynStore {
 }
 
 impl Store for DynStore {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        self.0.claim(key, request).await
-    }
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        self.0.renew(key, request).await
-    }
-    async fn record_step(
-        &self,
-        key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        self.0.record_step(key, request).await
-    }
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        self.0.complete(key, request).await
-    }
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        self.0.release(key, request).await
-    }
-    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        self.0.resolve(key, resolution).await
+    async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
+        self.0.apply(key, request).await
     }
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
         self.0.forget(key).await

@@ -19,11 +19,7 @@ use tokio::time::Instant;
 use crate::error::StoreError;
 use idem_core::RecordKey;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{
-    self, Apply, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer,
-    Release, ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult, Timestamp,
-    Transition,
-};
+use idem_core::protocol::{self, Answer, Fence, Record, Request, State, Timestamp, Transition};
 use idem_core::{Store, Waiters};
 
 const SHARDS: usize = 64;
@@ -219,29 +215,6 @@ impl MemoryStore {
         let index = usize::try_from((hash >> 32) % SHARDS as u64).unwrap_or(0);
         (lock(&self.0.shards[index]), Hashed(hash, key))
     }
-
-    /// One atomic operation. The clock is read under the lock, so that operations and their times have the same order.
-    fn step<R: Apply>(&self, key: &RecordKey, request: &R) -> Result<R::Answer, StoreError> {
-        self.check_size(request.result())?;
-        let (mut shard, key) = self.shard(key);
-        let now = self.now();
-        let place = shard.place(key);
-        let Transition { write, answer, .. } =
-            protocol::apply(shard.record(place), shard.floor, request, now);
-        if let Some(record) = write {
-            shard.write(key, place, record, now);
-        }
-        Ok(answer)
-    }
-
-    fn check_size(&self, result: Option<&StoredResult>) -> Result<(), StoreError> {
-        match (result, self.0.max_result_bytes) {
-            (Some(StoredResult::Value(bytes)), Some(limit)) if bytes.len() > limit => {
-                Err(StoreError::too_large(bytes.len(), limit))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 /// When to look at a record for the first time. A record in flight that gets its result expires earlier than its
@@ -271,32 +244,20 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        self.step(key, request)
-    }
-
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        self.step(key, request)
-    }
-
-    async fn record_step(
-        &self,
-        key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        self.step(key, request)
-    }
-
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        self.step(key, request)
-    }
-
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        self.step(key, request)
-    }
-
-    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        self.step(key, resolution)
+    /// The clock is read under the lock, so that operations and their times have the same order.
+    async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
+        if let Some(limit) = self.0.max_result_bytes {
+            request.check_size(limit)?;
+        }
+        let (mut shard, key) = self.shard(key);
+        let now = self.now();
+        let place = shard.place(key);
+        let Transition { write, answer, .. } =
+            protocol::apply(shard.record(place), shard.floor, &request, now);
+        if let Some(record) = write {
+            shard.write(key, place, record, now);
+        }
+        Ok(answer)
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {

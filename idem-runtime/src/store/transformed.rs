@@ -13,9 +13,7 @@ use idem_core::RecordKey;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Listed, Page};
 use idem_core::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Fingerprint, Record, RecordStep, RecordStepAnswer,
-    RecordedStep, Release, ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult,
-    Verdict,
+    Answer, ClaimAnswer, Fingerprint, Record, RecordStep, RecordedStep, Request, State, StoredResult, Verdict,
 };
 use idem_core::{Store, Waiters};
 
@@ -180,15 +178,45 @@ impl<S, T> Transformed<S, T> {
     {
         match result {
             StoredResult::Value(plain) => {
-                if let Some(most) = self.transform.max_result_bytes(self.inner.max_result_bytes())
-                    && plain.len() > most
-                {
-                    return Err(StoreError::too_large(plain.len(), most));
+                if let Some(most) = self.transform.max_result_bytes(self.inner.max_result_bytes()) {
+                    result.check_size(most)?;
                 }
                 Ok(StoredResult::Value(self.transform.pack(name, part, plain)?))
             }
             StoredResult::Tombstone(_) => Ok(result.clone()),
         }
+    }
+
+    /// The request as the store gets it.
+    fn packed(&self, name: &RecordKey, request: Request) -> Result<Request, StoreError>
+    where
+        S: Store,
+        T: Transform,
+    {
+        Ok(match request {
+            Request::Claim(claim) => {
+                let print = claim.fingerprint.map(|print| self.transform.hide(name, print));
+                claim.with_fingerprint(print).into()
+            }
+            Request::RecordStep(RecordStep { owner, fence, position, step, .. }) => {
+                let input = step.input.map(|print| self.transform.hide(name, print));
+                let part = Part::Step { position, name: &step.name, input };
+                let result = self.pack(name, part, &step.result)?;
+                RecordStep::new(owner, fence, position, RecordedStep::new(step.name, input, result)).into()
+            }
+            Request::Complete(complete) => {
+                let result = self.pack(name, Part::Result(complete.verdict), &complete.result)?;
+                complete.with_result(result).into()
+            }
+            Request::Resolve(word) => match word.recorded() {
+                Some((verdict, result)) => {
+                    let result = self.pack(name, Part::Result(verdict), result)?;
+                    word.with_result(result).into()
+                }
+                None => word.into(),
+            },
+            other => other,
+        })
     }
 
     fn unpack(
@@ -243,63 +271,31 @@ impl<S, T> Transformed<S, T> {
 }
 
 impl<S: Store, T: Transform> Store for Transformed<S, T> {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
+    async fn apply(&self, key: &RecordKey, mut request: Request) -> Result<Answer, StoreError> {
         if marks::is_mark(key) {
-            return self.inner.claim(key, request).await;
+            if let (Some(layer), Request::Complete(complete)) = (T::LAYER, &mut request) {
+                complete.result = marks::through(layer.name, &complete.result);
+            }
+            return self.inner.apply(key, request).await;
         }
-        self.agree().await?;
+        // The other requests come from a call whose claim was granted, or need no keys.
+        let needs_keys = match &request {
+            Request::Claim(_) => true,
+            Request::Resolve(word) => word.recorded().is_some(),
+            _ => false,
+        };
+        if needs_keys {
+            self.agree().await?;
+        }
         let name = self.transform.name(key)?;
-        let fingerprint = request.fingerprint.map(|print| self.transform.hide(&name, print));
-        match self.inner.claim(&name, &request.clone().with_fingerprint(fingerprint)).await? {
-            ClaimAnswer::Replay(replay) => {
+        let request = self.packed(&name, request)?;
+        match self.inner.apply(&name, request).await? {
+            Answer::Claim(ClaimAnswer::Replay(replay)) => {
                 let result = self.unpack(&name, Part::Result(replay.verdict), replay.result.clone())?;
-                Ok(ClaimAnswer::Replay(replay.with_result(result)))
+                Ok(ClaimAnswer::Replay(replay.with_result(result)).into())
             }
             other => Ok(other),
         }
-    }
-
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        self.inner.renew(&self.transform.name(key)?, request).await
-    }
-
-    async fn record_step(
-        &self,
-        key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        let name = self.transform.name(key)?;
-        let RecordStep { position, step, .. } = request;
-        let input = step.input.map(|print| self.transform.hide(&name, print));
-        let part = Part::Step { position: *position, name: &step.name, input };
-        let result = self.pack(&name, part, &step.result)?;
-        let step = RecordedStep::new(step.name.clone(), input, result);
-        self.inner.record_step(&name, &request.clone().with_step(step)).await
-    }
-
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        if marks::is_mark(key) {
-            let Some(layer) = T::LAYER else { return self.inner.complete(key, request).await };
-            let result = marks::through(layer.name, &request.result);
-            return self.inner.complete(key, &request.clone().with_result(result)).await;
-        }
-        let name = self.transform.name(key)?;
-        let result = self.pack(&name, Part::Result(request.verdict), &request.result)?;
-        self.inner.complete(&name, &request.clone().with_result(result)).await
-    }
-
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        self.inner.release(&self.transform.name(key)?, request).await
-    }
-
-    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        let name = self.transform.name(key)?;
-        let Some((verdict, result)) = resolution.recorded() else {
-            return self.inner.resolve(&name, resolution).await;
-        };
-        self.agree().await?;
-        let result = self.pack(&name, Part::Result(verdict), result)?;
-        self.inner.resolve(&name, &resolution.clone().with_result(result)).await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {

@@ -10,10 +10,7 @@ use crate::FaultStore;
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
-};
+use idem_core::protocol::{Answer, Claim, Complete, Owner, Record, RecordStep, Release, Request};
 use idem_core::{Store, Waiters};
 use idem_runtime::DynStore;
 
@@ -56,51 +53,8 @@ impl Witness {
 }
 
 impl Store for Witness {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let Claim { lease, ttl, on_crash, max_attempts, fingerprint, recovers, .. } = request;
-        let mut what = format!("claim for {lease:?}, kept {ttl:?}, {on_crash:?}");
-        if let Some(most) = max_attempts {
-            what += &format!(", at most {most} attempts");
-        }
-        if *recovers {
-            what += ", recovers";
-        }
-        if let Some(fingerprint) = fingerprint {
-            what += &format!(", {fingerprint:?}");
-        }
-        self.watch(what, Some(request.owner), Some(key), self.faults.claim(key, request)).await
-    }
-
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        let what = format!("renew fence {} for {:?}", request.fence, request.lease);
-        self.watch(what, Some(request.owner), Some(key), self.faults.renew(key, request)).await
-    }
-
-    async fn record_step(
-        &self,
-        key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        let RecordStep { fence, position, step, .. } = request;
-        let what = format!("record under fence {fence} at {position} {step:?}");
-        self.watch(what, Some(request.owner), Some(key), self.faults.record_step(key, request)).await
-    }
-
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        let Complete { fence, verdict, result, ttl, .. } = request;
-        let what = format!("complete fence {fence} as {verdict:?} with {result:?}, kept {ttl:?}");
-        self.watch(what, Some(request.owner), Some(key), self.faults.complete(key, request)).await
-    }
-
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        let Release { fence, cause, retry_after, .. } = request;
-        let what = format!("release fence {fence} as {cause:?}, due in {retry_after:?}");
-        self.watch(what, Some(request.owner), Some(key), self.faults.release(key, request)).await
-    }
-
-    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        let what = format!("resolve as {resolution:?}");
-        self.watch(what, None, Some(key), self.faults.resolve(key, resolution)).await
+    async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
+        self.watch(words(&request), request.owner(), Some(key), self.faults.apply(key, request)).await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
@@ -126,5 +80,37 @@ impl Store for Witness {
 
     fn waiters(&self) -> &Waiters {
         self.faults.waiters()
+    }
+}
+
+/// The request, as the history shows it.
+fn words(request: &Request) -> String {
+    match request {
+        Request::Claim(request) => {
+            let Claim { lease, ttl, on_crash, max_attempts, fingerprint, recovers, .. } = request;
+            let mut words = format!("claim for {lease:?}, kept {ttl:?}, {on_crash:?}");
+            if let Some(most) = max_attempts {
+                words += &format!(", at most {most} attempts");
+            }
+            if *recovers {
+                words += ", recovers";
+            }
+            if let Some(fingerprint) = fingerprint {
+                words += &format!(", {fingerprint:?}");
+            }
+            words
+        }
+        Request::Renew(request) => format!("renew fence {} for {:?}", request.fence, request.lease),
+        Request::RecordStep(RecordStep { fence, position, step, .. }) => {
+            format!("record under fence {fence} at {position} {step:?}")
+        }
+        Request::Complete(Complete { fence, verdict, result, ttl, .. }) => {
+            format!("complete fence {fence} as {verdict:?} with {result:?}, kept {ttl:?}")
+        }
+        Request::Release(Release { fence, cause, retry_after, .. }) => {
+            format!("release fence {fence} as {cause:?}, due in {retry_after:?}")
+        }
+        Request::Resolve(resolution) => format!("resolve as {resolution:?}"),
+        other => format!("{other:?}"),
     }
 }

@@ -15,10 +15,7 @@ use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
-};
+use idem_core::protocol::{Answer, Record, Request};
 use idem_core::{Store, Waiters};
 
 use plan::Plan;
@@ -193,38 +190,9 @@ impl<S> fmt::Debug for FaultStore<S> {
 }
 
 impl<S: Store> Store for FaultStore<S> {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let (inner, key, request) = (self.inner.clone(), key.clone(), request.clone());
-        self.meet(OperationKind::Claim, async move { inner.claim(&key, &request).await }).await
-    }
-
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        let (inner, key, request) = (self.inner.clone(), key.clone(), *request);
-        self.meet(OperationKind::Renew, async move { inner.renew(&key, &request).await }).await
-    }
-
-    async fn record_step(
-        &self,
-        key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        let (inner, key, request) = (self.inner.clone(), key.clone(), request.clone());
-        self.meet(OperationKind::RecordStep, async move { inner.record_step(&key, &request).await }).await
-    }
-
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        let (inner, key, request) = (self.inner.clone(), key.clone(), request.clone());
-        self.meet(OperationKind::Complete, async move { inner.complete(&key, &request).await }).await
-    }
-
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        let (inner, key, request) = (self.inner.clone(), key.clone(), *request);
-        self.meet(OperationKind::Release, async move { inner.release(&key, &request).await }).await
-    }
-
-    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        let (inner, key, resolution) = (self.inner.clone(), key.clone(), resolution.clone());
-        self.meet(OperationKind::Resolve, async move { inner.resolve(&key, &resolution).await }).await
+    async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
+        let (inner, key) = (self.inner.clone(), key.clone());
+        self.meet(OperationKind::of(&request), async move { inner.apply(&key, request).await }).await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {

@@ -4,7 +4,7 @@ use tokio::time::{Instant, timeout};
 
 use super::*;
 use idem_core::StoreErrorKind;
-use idem_core::protocol::Owner;
+use idem_core::protocol::{Claim, Owner};
 use idem_core::{Key, Scope};
 use idem_runtime::MemoryStore;
 

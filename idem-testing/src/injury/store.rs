@@ -8,10 +8,7 @@ use tokio::sync::Notify;
 
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer,
-};
+use idem_core::protocol::{Answer, Owner, Record, Request};
 use idem_core::{RecordKey, Store, StoreError, Waiters};
 use idem_runtime::MemoryStore;
 
@@ -86,33 +83,13 @@ impl fmt::Debug for TrialStore {
 }
 
 impl Store for TrialStore {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        self.state().see_lease(request.lease);
-        self.meet(OperationKind::Claim, Some(request.owner), self.faults.claim(key, request)).await
-    }
-
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        self.meet(OperationKind::Renew, Some(request.owner), self.faults.renew(key, request)).await
-    }
-
-    async fn record_step(
-        &self,
-        key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        self.meet(OperationKind::RecordStep, Some(request.owner), self.faults.record_step(key, request)).await
-    }
-
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        self.meet(OperationKind::Complete, Some(request.owner), self.faults.complete(key, request)).await
-    }
-
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        self.meet(OperationKind::Release, Some(request.owner), self.faults.release(key, request)).await
-    }
-
-    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        self.faults.resolve(key, resolution).await
+    async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
+        let kind = OperationKind::of(&request);
+        if let Request::Claim(claim) = &request {
+            self.state().see_lease(claim.lease);
+        }
+        let Some(owner) = request.owner() else { return self.faults.apply(key, request).await };
+        self.meet(kind, Some(owner), self.faults.apply(key, request)).await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {

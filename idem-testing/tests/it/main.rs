@@ -8,9 +8,9 @@ mod support;
 
 mod conformance_memory;
 mod errors;
-mod first_version;
 mod injury;
 mod model;
 mod model_mutants;
 mod mutants_kit;
 mod properties;
+mod smallest_store;

@@ -22,10 +22,7 @@ use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, OnCrash, Record, RecordStep, RecordStepAnswer,
-    Release, ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult,
-};
+use idem_core::protocol::{Answer, ClaimAnswer, OnCrash, Record, Request};
 use idem_core::support::hints::Hints;
 use idem_core::support::own_runtime;
 use idem_core::{Store, Waiters};
@@ -95,95 +92,23 @@ impl DynamoDbStore {
     }
 }
 
-fn check_size(result: &StoredResult) -> Result<(), StoreError> {
-    match result {
-        StoredResult::Value(bytes) if bytes.len() > MAX_RESULT_BYTES => {
-            Err(StoreError::too_large(bytes.len(), MAX_RESULT_BYTES))
-        }
-        StoredResult::Value(_) | StoredResult::Tombstone(_) => Ok(()),
-    }
-}
-
 impl Store for DynamoDbStore {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
+    async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
+        request.check_size(MAX_RESULT_BYTES)?;
         let mark = self.hints.mark(key);
-        let has_result = self.hints.has(mark);
-        let (key, request) = (key.clone(), request.clone());
-        let in_doubt = request.on_crash == OnCrash::InDoubt;
-        let answer = self
-            .ask(move |table| async move {
-                table.names().check(&key)?;
-                // Most keys are new, so the first guess is that there is no item, without reading first. A read of a result
-                // costs a fraction of a write that it refuses.
-                let seen = if has_result { table.look(&key).await? } else { None };
-                let decide =
-                    |record: Option<&Record>, now| protocol::claim(record, Fence::default(), &request, now);
-                let mut answer = table.apply_from(seen, &key, decide).await?;
-                if let ClaimAnswer::Replay(replay) = &mut answer {
-                    // The end that was written, as in a list: a reader adds the skew once.
-                    replay.expires_at = replay.expires_at.map(|end| end.before(table.skew()));
-                }
-                Ok(answer)
-            })
-            .await?;
-        self.hints.claimed(mark, matches!(answer, ClaimAnswer::Replay(_)));
-        match answer {
-            ClaimAnswer::Granted(_) if in_doubt => self.without_end.put(mark),
-            _ => self.without_end.take(mark),
+        let (has_result, has_no_end) = (self.hints.has(mark), self.without_end.has(mark));
+        let becomes_endless = matches!(&request, Request::Claim(claim) if claim.on_crash == OnCrash::InDoubt);
+        let key = key.clone();
+        let work =
+            self.ask(move |table| async move { table.request(&key, &request, has_result, has_no_end).await });
+        let answer = work.await?;
+        self.hints.saw(mark, &answer);
+        match &answer {
+            Answer::Claim(ClaimAnswer::Granted(_)) if becomes_endless => self.without_end.put(mark),
+            Answer::Claim(_) => self.without_end.take(mark),
+            _ => {}
         }
         Ok(answer)
-    }
-
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        let without_end = self.without_end.has(self.hints.mark(key));
-        let (key, request) = (key.clone(), *request);
-        self.ask(move |table| async move {
-            if without_end {
-                return table.apply(&key, |record, now| protocol::renew(record, &request, now)).await;
-            }
-            table.renew(&key, &request).await
-        })
-        .await
-    }
-
-    async fn record_step(
-        &self,
-        key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        check_size(&request.step.result)?;
-        let (key, request) = (key.clone(), request.clone());
-        self.ask(|table| async move { table.record_step(&key, &request).await }).await
-    }
-
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        check_size(&request.result)?;
-        let mark = self.hints.mark(key);
-        let (key, request) = (key.clone(), request.clone());
-        let answer = self.ask(|table| async move { table.complete(&key, &request).await }).await?;
-        if answer == CompleteAnswer::Done {
-            self.hints.put(mark);
-        }
-        Ok(answer)
-    }
-
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        let (key, request) = (key.clone(), *request);
-        self.ask(|table| async move {
-            table.apply(&key, |record, now| protocol::release(record, &request, now)).await
-        })
-        .await
-    }
-
-    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        if let Some((_, result)) = resolution.recorded() {
-            check_size(result)?;
-        }
-        let (key, resolution) = (key.clone(), resolution.clone());
-        self.ask(|table| async move {
-            table.apply(&key, |record, now| protocol::resolve(record, &resolution, now)).await
-        })
-        .await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {

@@ -42,8 +42,8 @@ struct Inner {
 pub(super) enum Met {
     /// The guess was right, and the item is written.
     Guessed,
-    /// The guess was wrong, and nothing is written. This is the item that is there.
-    Other(Option<Item>),
+    /// The guess was wrong, and nothing is written. This is what is there.
+    Other(Option<Seen>),
 }
 
 impl Table {
@@ -112,7 +112,7 @@ impl Table {
             let Some(record) = write else { return Ok(answer) };
             match self.put(key, seen.as_ref(), &record).await? {
                 Met::Guessed => return Ok(answer),
-                Met::Other(item) => seen = item.map(|item| self.read(&item)).transpose()?,
+                Met::Other(other) => seen = other,
             }
         }
     }
@@ -140,9 +140,7 @@ impl Table {
                     if context.err().is_conditional_check_failed_exception() =>
                 {
                     match context.into_err() {
-                        PutItemError::ConditionalCheckFailedException(refused) => {
-                            Ok(Met::Other(refused.item))
-                        }
+                        PutItemError::ConditionalCheckFailedException(refused) => self.other(refused.item),
                         _ => Ok(Met::Other(None)),
                     }
                 }
@@ -150,6 +148,11 @@ impl Table {
             }
         })
         .await
+    }
+
+    /// The guess was wrong: this is the item.
+    pub(super) fn other(&self, item: Option<Item>) -> Result<Met, StoreError> {
+        item.map(|item| self.read(&item)).transpose().map(Met::Other)
     }
 
     /// Deletes at most `limit` items that are expired by every clock, so that a new fence by any clock exceeds theirs.

@@ -15,8 +15,8 @@ use super::transition::{Met, Table};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::{
-    self, Complete, CompleteAnswer, Fence, Owner, RecordStep, RecordStepAnswer, Renew, RenewAnswer, State,
-    Timestamp, Verdict,
+    self, Answer, ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, Record, RecordStep, RecordStepAnswer,
+    Renew, RenewAnswer, Request, State, Timestamp, Verdict,
 };
 use idem_core::support::step_bytes;
 
@@ -28,19 +28,52 @@ const MINE: &str = "#state = :in_flight AND #owner = :owner AND #fence = :fence 
                     (attribute_not_exists(#expires_at) OR #expires_at > :over)";
 
 impl Table {
-    /// Records a result with one write, if the owner still holds the claim.
-    pub(super) async fn complete(
+    /// Applies a request. `has_result` and `is_endless` say what this process knows of the record: that it has a result,
+    /// and that it is in flight and never expires.
+    pub(super) async fn request(
         &self,
         key: &RecordKey,
-        request: &Complete,
-    ) -> Result<CompleteAnswer, StoreError> {
-        match self.complete_mine(key, request).await? {
-            Met::Guessed => Ok(CompleteAnswer::Done),
-            Met::Other(item) => {
-                let seen = item.map(|item| self.read(&item)).transpose()?;
-                self.apply_from(seen, key, |record, now| protocol::complete(record, request, now)).await
+        request: &Request,
+        has_result: bool,
+        is_endless: bool,
+    ) -> Result<Answer, StoreError> {
+        let seen = match request {
+            // Most keys are new, so the first guess is that there is no item, without reading first. A read of a result
+            // costs a fraction of a write that it refuses.
+            Request::Claim(_) => {
+                self.names().check(key)?;
+                if has_result { self.look(key).await? } else { None }
             }
+            Request::Renew(renew) if !is_endless => match self.renew_mine(key, renew).await? {
+                Met::Guessed => return Ok(RenewAnswer::Held.into()),
+                Met::Other(seen) => seen,
+            },
+            Request::RecordStep(step) => match self.append_to_mine(key, step).await? {
+                Met::Guessed => return Ok(RecordStepAnswer::Recorded.into()),
+                Met::Other(seen) => {
+                    let record = seen.as_ref().map(|seen| &seen.record);
+                    if let Some(new) = protocol::record_step(record, step, Self::now()).write
+                        && item::size(&new.steps) > MAX_RESULT_BYTES
+                    {
+                        let size = step_bytes::encode(&step.step).len();
+                        return Err(StoreError::no_room_for_step(size, MAX_RESULT_BYTES));
+                    }
+                    seen
+                }
+            },
+            Request::Complete(complete) => match self.complete_mine(key, complete).await? {
+                Met::Guessed => return Ok(CompleteAnswer::Done.into()),
+                Met::Other(seen) => seen,
+            },
+            _ => self.look(key).await?,
+        };
+        let decide = |record: Option<&Record>, now| protocol::apply(record, Fence::default(), request, now);
+        let mut answer = self.apply_from(seen, key, decide).await?;
+        if let Answer::Claim(ClaimAnswer::Replay(replay)) = &mut answer {
+            // The end that was written, as in a list: a reader adds the skew once.
+            replay.expires_at = replay.expires_at.map(|end| end.before(self.skew()));
         }
+        Ok(answer)
     }
 
     /// The effect of [`protocol::complete`] on a record in flight of this owner.
@@ -78,17 +111,6 @@ impl Table {
         self.updated(update).await
     }
 
-    /// Renews a claim by one write, if it is still the asker's, its lease is not over, and it has an end.
-    pub(super) async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        match self.renew_mine(key, request).await? {
-            Met::Guessed => Ok(RenewAnswer::Held),
-            Met::Other(item) => {
-                let seen = item.map(|item| self.read(&item)).transpose()?;
-                self.apply_from(seen, key, |record, now| protocol::renew(record, request, now)).await
-            }
-        }
-    }
-
     /// What [`protocol::renew`] does to a record in flight that is the asker's and has an end.
     async fn renew_mine(&self, key: &RecordKey, request: &Renew) -> Result<Met, StoreError> {
         let names = self.names();
@@ -114,27 +136,6 @@ impl Table {
             .expression_attribute_values(":longest", item::micros(LONGEST_TTL))
             .expression_attribute_values(":longer", item::number(longer));
         self.updated(update).await
-    }
-
-    /// Records a step with one write, if the owner still holds the claim and the step is the next one.
-    pub(super) async fn record_step(
-        &self,
-        key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        let item = match self.append_to_mine(key, request).await? {
-            Met::Guessed => return Ok(RecordStepAnswer::Recorded),
-            Met::Other(item) => item,
-        };
-        let seen = item.map(|item| self.read(&item)).transpose()?;
-        let record = seen.as_ref().map(|seen| &seen.record);
-        if let Some(new) = protocol::record_step(record, request, Self::now()).write
-            && item::size(&new.steps) > MAX_RESULT_BYTES
-        {
-            let size = step_bytes::encode(&request.step).len();
-            return Err(StoreError::no_room_for_step(size, MAX_RESULT_BYTES));
-        }
-        self.apply_from(seen, key, |record, now| protocol::record_step(record, request, now)).await
     }
 
     /// The effect of [`protocol::record_step`] on a record in flight of this owner, for its next step.
@@ -204,9 +205,7 @@ impl Table {
                     if context.err().is_conditional_check_failed_exception() =>
                 {
                     match context.into_err() {
-                        UpdateItemError::ConditionalCheckFailedException(refused) => {
-                            Ok(Met::Other(refused.item))
-                        }
+                        UpdateItemError::ConditionalCheckFailedException(refused) => self.other(refused.item),
                         _ => Ok(Met::Other(None)),
                     }
                 }

@@ -17,6 +17,7 @@ use idem_core::support::hints::Hints;
 use idem_core::support::own_runtime::apart;
 use idem_core::support::retry::retried_with_cause;
 use idem_core::{StoreError, Waiters};
+use idem_store_kit::Records;
 
 const TABLE: &str = "idem_records";
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -162,12 +163,11 @@ impl MySqlStoreBuilder {
             stepped: Hints::new(),
             has_transactions: Default::default(),
         };
+        let max_result_bytes = self.max_result_bytes.min(server.max_packet.saturating_sub(MESSAGE));
         Ok(MySqlStore(Arc::new(Inner {
-            queues: Arc::new(idem_store_kit::group_commit::Queues::new(setting)),
+            records: Records::new(setting, max_result_bytes),
             walking: Arc::default(),
             place,
-            max_result_bytes: self.max_result_bytes.min(server.max_packet.saturating_sub(MESSAGE)),
-            hints: Hints::new(),
             waiters: Waiters::default(),
             announced: Default::default(),
         })))

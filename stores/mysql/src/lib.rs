@@ -27,7 +27,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 // Not the runtime's, which a test may have paused.
-use std::time::Instant;
 
 use sqlx::MySqlPool;
 
@@ -36,15 +35,10 @@ use self::setting::Setting;
 use crate::db::connector::Source;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{
-    self, Apply, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer,
-    Release, ReleaseAnswer, Renew, RenewAnswer, Request, Resolution, ResolveAnswer, State, StoredResult,
-    Timestamp,
-};
-use idem_core::support::hints::Hints;
+use idem_core::protocol::{self, Record, Request};
 use idem_core::support::own_runtime::apart;
 use idem_core::{RecordKey, Store, StoreError, Waiters};
-use idem_store_kit::group_commit::{Answer, Op, Operation, Queues};
+use idem_store_kit::Records;
 
 /// Keeps records in one table of a MySQL database, version 8.0 or later, or of a MariaDB database, version 10.6 or later.
 ///
@@ -69,11 +63,9 @@ use idem_store_kit::group_commit::{Answer, Op, Operation, Queues};
 pub struct MySqlStore(Arc<Inner>);
 
 struct Inner {
-    queues: Arc<Queues<Setting>>,
+    records: Records<Setting>,
     walking: listing::Walking,
     place: String,
-    max_result_bytes: usize,
-    hints: Hints,
     waiters: Waiters,
     /// Whether this process has marked in the table that callers use transactions.
     announced: AtomicBool,
@@ -110,136 +102,42 @@ impl MySqlStore {
     pub fn builder_from_pool(pool: &MySqlPool) -> MySqlStoreBuilder {
         MySqlStoreBuilder::new(Ok(Source::of_pool(pool)))
     }
-
-    /// Runs an operation, and repeats it if the answer was lost or the server was unreachable for a moment.
-    fn ask<A>(
-        &self,
-        operation: Result<Operation, StoreError>,
-        answer: impl FnOnce(Answer) -> Option<A> + Send,
-    ) -> impl Future<Output = Result<A, StoreError>> + Send {
-        let asked = operation.map(|operation| self.0.queues.ask(operation));
-        async move {
-            let given = asked?.await?;
-            answer(given).ok_or_else(|| StoreError::outcome_unknown("the answer was to something else"))
-        }
-    }
-
-    fn check_size(&self, result: &StoredResult) -> Result<(), StoreError> {
-        match result {
-            StoredResult::Value(bytes) if bytes.len() > self.0.max_result_bytes => {
-                Err(StoreError::too_large(bytes.len(), self.0.max_result_bytes))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Applies a request to the record of a key.
-    fn apply<R>(
-        &self,
-        key: &RecordKey,
-        request: R,
-    ) -> impl Future<Output = Result<R::Answer, StoreError>> + Send
-    where
-        R: Apply + Into<Request>,
-        R::Answer: TryFrom<protocol::Answer>,
-    {
-        let fits = request.result().map_or(Ok(()), |result| self.check_size(result));
-        let asked = fits.map(|()| Operation::new(key, Op::Apply(request.into())));
-        self.ask(asked, |answer| match answer {
-            Answer::Applied(answer) => answer.try_into().ok(),
-            _ => None,
-        })
-    }
 }
 
 impl Store for MySqlStore {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let (mark, begin) = (self.0.hints.mark(key), Instant::now());
-        if self.0.hints.expects_result(mark) {
-            match self.get(key).await {
-                Ok(Some(record)) if matches!(record.state, State::Completed | State::Failed) => {
-                    self.0.hints.claimed(mark, true);
-                    // `get` returned it, so it was alive by the server's clock. The answer for a result does not depend on the time.
-                    let now = Timestamp::default();
-                    return Ok(protocol::claim(Some(&record), Fence::default(), request, now).answer);
-                }
-                Ok(_) => {}
-                Err(error) if begin.elapsed() > self.0.queues.server().connector.timeout / 2 => {
-                    return Err(error);
-                }
-                // The claim needs no reading.
-                Err(_) => {}
-            }
+    async fn apply(&self, key: &RecordKey, request: Request) -> Result<protocol::Answer, StoreError> {
+        if matches!(request, Request::RecordStep(_)) {
+            let stepped = &self.0.records.server().stepped;
+            stepped.put(stepped.mark(key));
         }
-        let answer = self.apply(key, request.clone()).await?;
-        self.0.hints.claimed(mark, matches!(answer, ClaimAnswer::Replay(_)));
-        Ok(answer)
-    }
-
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        self.apply(key, *request).await
-    }
-
-    async fn record_step(
-        &self,
-        key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        let stepped = &self.0.queues.server().stepped;
-        stepped.put(stepped.mark(key));
-        self.apply(key, request.clone()).await
-    }
-
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        // Boxed, so that the future of a call has no room for it while its body runs.
-        let answer = Box::pin(self.apply(key, request.clone())).await?;
-        if answer == CompleteAnswer::Done {
-            self.0.hints.put(self.0.hints.mark(key));
-        }
-        Ok(answer)
-    }
-
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        self.apply(key, *request).await
-    }
-
-    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        self.apply(key, resolution.clone()).await
+        self.0.records.apply(key, request).await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        self.ask(Ok(Operation::new(key, Op::Forget)), |answer| match answer {
-            Answer::Forgotten(was_live) => Some(was_live),
-            _ => None,
-        })
-        .await
+        self.0.records.forget(key).await
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        self.ask(Ok(Operation::new(key, Op::Get)), |answer| match answer {
-            Answer::Found(record) => Some(record.map(|record| *record)),
-            _ => None,
-        })
-        .await
+        self.0.records.get(key).await
     }
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
-        let queues = self.0.queues.clone();
+        let queues = self.0.records.queues();
         apart(async move { deletion::purge(queues.server(), limit).await }).await
     }
 
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        let (queues, walking, request) = (self.0.queues.clone(), self.0.walking.clone(), request.clone());
+        let (queues, walking, request) = (self.0.records.queues(), self.0.walking.clone(), request.clone());
         apart(async move { listing::list(queues.server(), &walking, &request).await }).await
     }
 
     async fn inspect(&self) -> Result<Inspection, StoreError> {
-        let queues = self.0.queues.clone();
+        let queues = self.0.records.queues();
         apart(async move { inspection::look(&queues.server().connector).await }).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {
-        Some(self.0.max_result_bytes)
+        Some(self.0.records.max_result_bytes)
     }
 
     fn waiters(&self) -> &Waiters {

@@ -37,7 +37,7 @@ fn failed(error: &sqlx::Error) -> StoreError {
 
 impl MySqlStore {
     fn statements(&self) -> &Statements {
-        &self.0.queues.server().statements
+        &self.0.records.server().statements
     }
 
     /// Marks in the table that callers use transactions, so that all processes answer a claim of a locked record with `Busy`.
@@ -45,7 +45,7 @@ impl MySqlStore {
         if self.0.announced.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let queues = self.0.queues.clone();
+        let queues = self.0.records.queues();
         apart(async move {
             let setting = queues.server();
             retried(setting.connector.timeout, || async {
@@ -57,7 +57,7 @@ impl MySqlStore {
             .await
         })
         .await?;
-        self.0.queues.server().has_transactions.store(true, Ordering::Relaxed);
+        self.0.records.server().has_transactions.store(true, Ordering::Relaxed);
         self.0.announced.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -68,12 +68,13 @@ impl MySqlStore {
         key: &RecordKey,
         request: &Claim,
     ) -> Result<Result<Box<Seen>, ClaimAnswer>, StoreError> {
-        self.ask(Ok(Operation::new(key, Op::Look(request.clone()))), |answer| match answer {
+        let looking = Operation::new(key, Op::Look(request.clone()));
+        let seen = self.0.records.ask(looking, |answer| match answer {
             Answer::Seen(seen) => Some(Ok(seen)),
             Answer::Applied(protocol::Answer::Claim(answer)) => Some(Err(answer)),
             _ => None,
-        })
-        .await
+        });
+        seen.await
     }
 
     /// Locks the row that was seen, or the place of a new one. Returns whether this transaction has the lock.
@@ -169,7 +170,7 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
         taken: &Taken,
         request: &Complete,
     ) -> Result<CompleteAnswer, StoreError> {
-        self.check_size(&request.result)?;
+        request.result.check_size(self.0.records.max_result_bytes)?;
         let now = taken.at.after(taken.since.elapsed());
         let Some(record) = protocol::complete(Some(&taken.new), request, now).write else {
             return Ok(CompleteAnswer::Lost);

@@ -14,9 +14,8 @@ use crate::db::settings::{Prepared, Settings};
 use crate::db::source::Source;
 use idem_core::StoreError;
 use idem_core::Waiters;
-use idem_core::support::hints::Hints;
 use idem_core::support::own_runtime::apart;
-use idem_store_kit::group_commit::Queues;
+use idem_store_kit::Records;
 
 const TABLE: &str = "idem_records";
 /// How many connections there are at the most, unless it is said otherwise.
@@ -143,13 +142,10 @@ impl PostgresStoreBuilder {
         let statements = Arc::new(Statements::new(&names));
         let setting = Setting { connector, statements, connections: self.connections };
         Ok(PostgresStore(Arc::new(Inner {
-            queues: Arc::new(Queues::new(setting)),
+            records: Records::new(setting, self.max_result_bytes),
             announced: Default::default(),
             walking: Arc::default(),
             place,
-            max_result_bytes: self.max_result_bytes,
-            hints: Hints::new(),
-            seen: Hints::new(),
             waiters: Waiters::default(),
         })))
     }

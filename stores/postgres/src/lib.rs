@@ -29,8 +29,6 @@ mod transaction;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-// Not the runtime's, which a test may have paused.
-use std::time::Instant;
 
 use sqlx::PgPool;
 
@@ -41,15 +39,10 @@ use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{
-    self, Apply, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer,
-    Release, ReleaseAnswer, Renew, RenewAnswer, Request, Resolution, ResolveAnswer, State, StoredResult,
-    Timestamp,
-};
-use idem_core::support::hints::Hints;
+use idem_core::protocol::{self, Record, Request};
 use idem_core::support::own_runtime::apart;
 use idem_core::{Store, Waiters};
-use idem_store_kit::group_commit::{Answer, Op, Operation, Queues};
+use idem_store_kit::Records;
 
 /// Keeps records in one table of a PostgreSQL database, version 12 or later.
 ///
@@ -73,16 +66,11 @@ use idem_store_kit::group_commit::{Answer, Op, Operation, Queues};
 pub struct PostgresStore(Arc<Inner>);
 
 struct Inner {
-    queues: Arc<Queues<Setting>>,
+    records: Records<Setting>,
     /// Whether the table says that transactions of callers are in use.
     announced: AtomicBool,
     walking: listing::Walking,
     place: String,
-    max_result_bytes: usize,
-    /// Keys of which this process saw a result.
-    hints: Hints,
-    /// Keys that this process claimed or released: there is a record of them, most likely.
-    seen: Hints,
     waiters: Waiters,
 }
 
@@ -126,123 +114,27 @@ impl PostgresStore {
     pub fn builder_from_pool(pool: &PgPool) -> PostgresStoreBuilder {
         PostgresStoreBuilder::new(Ok(Source::of_pool(pool)))
     }
-
-    /// Runs an operation, and repeats it if the answer was lost or the server was away for a moment.
-    fn ask<A>(
-        &self,
-        operation: Result<Operation, StoreError>,
-        answer: impl FnOnce(Answer) -> Option<A> + Send,
-    ) -> impl Future<Output = Result<A, StoreError>> + Send {
-        let asked = operation.map(|operation| self.0.queues.ask(operation));
-        async move {
-            let given = asked?.await?;
-            answer(given).ok_or_else(|| StoreError::outcome_unknown("the answer was to something else"))
-        }
-    }
-
-    /// Applies a request to the record of a key.
-    fn apply<R>(
-        &self,
-        key: &RecordKey,
-        request: R,
-        seems_new: bool,
-    ) -> impl Future<Output = Result<R::Answer, StoreError>> + Send
-    where
-        R: Apply + Into<Request>,
-        R::Answer: TryFrom<protocol::Answer>,
-    {
-        let fits = request.result().map_or(Ok(()), |result| self.check_size(result));
-        let asked = fits.map(|()| Operation { seems_new, ..Operation::new(key, Op::Apply(request.into())) });
-        self.ask(asked, |answer| match answer {
-            Answer::Applied(answer) => answer.try_into().ok(),
-            _ => None,
-        })
-    }
-
-    fn check_size(&self, result: &StoredResult) -> Result<(), StoreError> {
-        match result {
-            StoredResult::Value(bytes) if bytes.len() > self.0.max_result_bytes => {
-                Err(StoreError::too_large(bytes.len(), self.0.max_result_bytes))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 impl Store for PostgresStore {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let (mark, begin) = (self.0.hints.mark(key), Instant::now());
-        let mut is_there = self.0.seen.has(mark);
-        if self.0.hints.expects_result(mark) {
-            match self.get(key).await {
-                Ok(Some(record)) if matches!(record.state, State::Completed | State::Failed) => {
-                    self.0.hints.claimed(mark, true);
-                    // It was alive by the server's clock, and no clock changes the answer.
-                    let now = Timestamp::default();
-                    return Ok(protocol::claim(Some(&record), Fence::default(), request, now).answer);
-                }
-                Ok(found) => is_there |= found.is_some(),
-                Err(error) if begin.elapsed() > self.0.queues.server().connector.timeout() / 2 => {
-                    return Err(error);
-                }
-                // The claim needs no reading.
-                Err(_) => {}
-            }
-        }
-        self.0.seen.put(mark);
-        let answer = self.apply(key, request.clone(), !is_there).await?;
-        self.0.hints.claimed(mark, matches!(answer, ClaimAnswer::Replay(_)));
-        Ok(answer)
-    }
-
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        self.apply(key, *request, false).await
-    }
-
-    async fn record_step(
+    fn apply(
         &self,
         key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        self.apply(key, request.clone(), false).await
-    }
-
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        // Boxed, so that the future of a call has no room for it while its body runs.
-        let answer = Box::pin(self.apply(key, request.clone(), false)).await?;
-        if answer == CompleteAnswer::Done {
-            self.0.hints.put(self.0.hints.mark(key));
-        }
-        Ok(answer)
-    }
-
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        self.0.seen.put(self.0.hints.mark(key));
-        self.apply(key, *request, false).await
-    }
-
-    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        self.apply(key, resolution.clone(), false).await
+        request: Request,
+    ) -> impl Future<Output = Result<protocol::Answer, StoreError>> + Send {
+        self.0.records.apply(key, request)
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        self.ask(Ok(Operation::new(key, Op::Forget)), |answer| match answer {
-            Answer::Forgotten(was_live) => Some(was_live),
-            _ => None,
-        })
-        .await
+        self.0.records.forget(key).await
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        self.ask(Ok(Operation::new(key, Op::Get)), |answer| match answer {
-            Answer::Found(record) => Some(record.map(|record| *record)),
-            _ => None,
-        })
-        .await
+        self.0.records.get(key).await
     }
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
-        let queues = self.0.queues.clone();
+        let queues = self.0.records.queues();
         apart(async move {
             let setting = queues.server();
             deletion::purge(&setting.connector, &setting.statements, limit).await
@@ -251,17 +143,17 @@ impl Store for PostgresStore {
     }
 
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        let (queues, walking, request) = (self.0.queues.clone(), self.0.walking.clone(), request.clone());
+        let (queues, walking, request) = (self.0.records.queues(), self.0.walking.clone(), request.clone());
         apart(async move { listing::list(queues.server(), &walking, &request).await }).await
     }
 
     async fn inspect(&self) -> Result<Inspection, StoreError> {
-        let queues = self.0.queues.clone();
+        let queues = self.0.records.queues();
         apart(async move { inspection::look(&queues.server().connector).await }).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {
-        Some(self.0.max_result_bytes)
+        Some(self.0.records.max_result_bytes)
     }
 
     fn waiters(&self) -> &Waiters {

@@ -79,7 +79,9 @@ impl Server for Setting {
     }
 
     async fn open(&self) -> Result<Session, StoreError> {
-        self.connector.connect().await
+        let mut session = self.connector.connect().await?;
+        session.ask_name().await.map_err(Failure::error)?;
+        Ok(session)
     }
 
     async fn kept(&self, session: Session) -> Option<Session> {

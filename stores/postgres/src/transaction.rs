@@ -52,7 +52,7 @@ fn read(row: &impl Row) -> Result<Look, Unreadable> {
 
 impl PostgresStore {
     fn statements(&self) -> &Statements {
-        &self.0.queues.server().statements
+        &self.0.records.server().statements
     }
 
     /// Marks in the table that callers use transactions: from then on all processes take a lock for each claim, and so find a key
@@ -61,7 +61,7 @@ impl PostgresStore {
         if self.0.announced.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let queues = self.0.queues.clone();
+        let queues = self.0.records.queues();
         apart(async move {
             let setting = queues.server();
             retried(setting.connector.timeout(), || announce(setting)).await
@@ -83,7 +83,7 @@ impl PostgresStore {
     }
 
     fn query<'a>(&self, text: &'a str, parameters: &'a [Parameter<'a>]) -> Query<'a> {
-        Query::new(text, parameters, self.0.queues.server().connector.is_shared())
+        Query::new(text, parameters, self.0.records.server().connector.is_shared())
     }
 }
 
@@ -214,7 +214,7 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
         taken: &Taken,
         request: &Complete,
     ) -> Result<CompleteAnswer, StoreError> {
-        self.check_size(&request.result)?;
+        request.result.check_size(self.0.records.max_result_bytes)?;
         let now = taken.at.after(taken.since.elapsed());
         let Some(record) = protocol::complete(Some(&taken.new), request, now).write else {
             return Ok(CompleteAnswer::Lost);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::connection::Connection;
 use super::replication::Replicas;
@@ -43,14 +43,6 @@ impl RedisStore {
             // The first try may have been applied, whatever the later tries return.
             (Err(_), Some(first)) if first.is_outcome_unknown() => Err(first),
             (answer, _) => answer,
-        }
-    }
-
-    /// Tells the script to write even if it changes nothing. `WAIT` counts from the last write of its connection, so
-    /// the answer to a repeated request on another connection needs a write.
-    pub(super) fn replicate(&self, call: &mut Cmd) {
-        if self.0.replication.is_some() {
-            call.arg(1);
         }
     }
 

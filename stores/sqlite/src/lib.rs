@@ -36,10 +36,7 @@ use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{
-    self, Apply, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer,
-    Release, ReleaseAnswer, Renew, RenewAnswer, Request, Resolution, ResolveAnswer, StoredResult,
-};
+use idem_core::protocol::{self, Fence, Record, Request};
 use idem_core::{Store, Waiters};
 
 /// How many records a transaction of [`Store::purge`] deletes.
@@ -130,26 +127,6 @@ impl SqliteStore {
             Err(_) => Err(ended()),
         }
     }
-
-    /// Lets the writer apply a request to the record of a key.
-    async fn apply<R>(&self, key: &RecordKey, request: R, seems_new: bool) -> Result<R::Answer, StoreError>
-    where
-        R: Apply + Into<Request>,
-        R::Answer: TryFrom<protocol::Answer>,
-    {
-        let most = self.0.max_result_bytes;
-        if let Some(StoredResult::Value(bytes)) = request.result()
-            && bytes.len() > most
-        {
-            return Err(StoreError::too_large(bytes.len(), most));
-        }
-        let applying = Applying { key: key.clone(), request: request.into(), seems_new };
-        self.write(Op::Apply(applying), |answer| match answer {
-            Answer::Applied(answer) => answer.try_into().ok(),
-            _ => None,
-        })
-        .await
-    }
 }
 
 fn ended() -> StoreError {
@@ -157,43 +134,26 @@ fn ended() -> StoreError {
 }
 
 impl Store for SqliteStore {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let seems_new = match self.read(key, Readers::find_for_claim).transpose()? {
-            Some(Some(record)) => {
-                let step = protocol::claim(Some(&record), Fence::default(), request, clock::now());
-                if step.write.is_none() {
-                    return Ok(step.answer);
+    async fn apply(&self, key: &RecordKey, request: Request) -> Result<protocol::Answer, StoreError> {
+        request.check_size(self.0.max_result_bytes)?;
+        let mut seems_new = false;
+        if let Request::Claim(_) = &request {
+            match self.read(key, Readers::find_for_claim).transpose()? {
+                Some(Some(record)) => {
+                    let found = protocol::apply(Some(&record), Fence::default(), &request, clock::now());
+                    if found.write.is_none() {
+                        return Ok(found.answer);
+                    }
                 }
-                false
+                found => seems_new = found.is_some(),
             }
-            found => found.is_some(),
-        };
-        self.apply(key, request.clone(), seems_new).await
-    }
-
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        self.apply(key, *request, false).await
-    }
-
-    async fn record_step(
-        &self,
-        key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        self.apply(key, request.clone(), false).await
-    }
-
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        // Boxed, so that the future of a call has no room for it while its body runs.
-        Box::pin(self.apply(key, request.clone(), false)).await
-    }
-
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        self.apply(key, *request, false).await
-    }
-
-    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        self.apply(key, resolution.clone(), false).await
+        }
+        let applying = Applying { key: key.clone(), request, seems_new };
+        self.write(Op::Apply(applying), |answer| match answer {
+            Answer::Applied(answer) => Some(answer),
+            _ => None,
+        })
+        .await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{self, Apply as _, Record, Request, StoredResult};
+use idem_core::protocol::{self, Record, Request, StoredResult};
 
 /// How long the writer may be late before the watch answers instead.
 const GRACE: Duration = Duration::from_secs(1);

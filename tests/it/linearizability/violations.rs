@@ -1,10 +1,7 @@
 //! Stores and histories that are not linearizable, each of which must be found out.
 
 use idem::listing::{List, Page};
-use idem::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer,
-};
+use idem::protocol::{Answer, CompleteAnswer, OnCrash, Record, ReleaseAnswer, ReleaseCause, Request};
 use idem::{MemoryStore, RecordKey, Store, StoreError, Waiters};
 
 use super::{Granted, History, Op, Ret, violation};
@@ -14,36 +11,12 @@ use super::{Granted, History, Op, Ret, violation};
 struct GetThenSet(MemoryStore);
 
 impl Store for GetThenSet {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        if self.0.get(key).await?.is_none() {
+    async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
+        if matches!(request, Request::Claim(_)) && self.0.get(key).await?.is_none() {
             tokio::task::yield_now().await;
             self.0.forget(key).await?;
         }
-        self.0.claim(key, request).await
-    }
-
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        self.0.renew(key, request).await
-    }
-
-    async fn record_step(
-        &self,
-        key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        self.0.record_step(key, request).await
-    }
-
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        self.0.complete(key, request).await
-    }
-
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        self.0.release(key, request).await
-    }
-
-    async fn resolve(&self, key: &RecordKey, resolution: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        self.0.resolve(key, resolution).await
+        self.0.apply(key, request).await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {

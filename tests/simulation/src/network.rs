@@ -12,9 +12,8 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use idem_core::listing::{List, Listed, Page};
 use idem_core::protocol::{
-    self, Apply, Claim, ClaimAnswer, Complete, CompleteAnswer, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Request, Resolution, ResolveAnswer,
-    State as RecordState, StoredResult, Transition,
+    self, Answer, ClaimAnswer, Record, RecordStep, RecordStepAnswer, ReleaseCause, Request,
+    State as RecordState, Transition,
 };
 use idem_core::{RecordKey, Store, StoreError, Waiters};
 use tokio::sync::oneshot;
@@ -51,33 +50,6 @@ impl SimStore {
             awake(&world, process).await;
             let answer = exchange(&world, process, what, apply).await;
             awake(&world, process).await;
-            answer
-        })
-    }
-
-    /// Sends a request of the protocol about one key.
-    fn ask<R>(&self, what: &'static str, key: &RecordKey, request: &R) -> Sending<R::Answer>
-    where
-        R: Apply + Clone + Into<Request> + Send + Sync + 'static,
-        R::Answer: Send + fmt::Debug + Clone + 'static,
-    {
-        let (number, request) = (self.world.number(key), request.clone());
-        let told = request.clone();
-        let world = self.world.clone();
-        let process = self.process;
-        let sending = self.send(what, move |state, process| {
-            if let Some(StoredResult::Value(bytes)) = request.result()
-                && bytes.len() > LARGEST
-            {
-                return Err(StoreError::too_large(bytes.len(), LARGEST));
-            }
-            Ok(state.apply(number, process, what, &request))
-        });
-        Box::pin(async move {
-            let answer = sending.await;
-            if let Ok(answer) = &answer {
-                world.lock().acknowledged(number, process, &told.into(), &format!("{answer:?}"));
-            }
             answer
         })
     }
@@ -186,6 +158,17 @@ where
     }
 }
 
+const fn words_of(request: &Request) -> &'static str {
+    match request {
+        Request::Claim(_) => "claim",
+        Request::Renew(_) => "renew",
+        Request::RecordStep(_) => "record step",
+        Request::Complete(_) => "complete",
+        Request::Release(_) => "release",
+        _ => "resolve",
+    }
+}
+
 /// Applies a request, whose sender may have gone away.
 fn late<A>(world: &World, is_late: bool, apply: impl FnOnce(&mut State) -> A) -> A {
     let mut state = world.lock();
@@ -211,27 +194,22 @@ fn words(fault: Fault) -> String {
 
 impl State {
     /// One atomic step of the store.
-    pub fn apply<R>(
+    pub fn apply(
         &mut self,
         number: usize,
         process: ProcessId,
         what: &'static str,
-        request: &R,
-    ) -> R::Answer
-    where
-        R: Apply + Clone + Into<Request>,
-        R::Answer: fmt::Debug,
-    {
+        request: &Request,
+    ) -> Answer {
         let now = self.now();
         let key = &self.keys[number];
         let Transition { write, answer, .. } = protocol::apply(key.record.as_ref(), key.floor, request, now);
-        let request: Request = request.clone().into();
         let locked = key.taken_by.is_some() && matches!(request, Request::Claim(_));
         debug_assert!(!locked, "a locked key is refused before");
-        note!(self, "process {process}: {what} of key {number}: {}", shown(&answer));
+        note!(self, "process {process}: {what} of key {number}: {answer:?}");
         if let Some(record) = write {
-            self.written(number, process, &request, record);
-            if let Request::Release(release) = &request
+            self.written(number, process, request, record);
+            if let Request::Release(release) = request
                 && release.cause == ReleaseCause::Failed
             {
                 self.check_released(number, release.fence.get());
@@ -315,14 +293,12 @@ impl State {
         }
     }
 
-    /// The sender of a request has its answer.
-    fn acknowledged(&mut self, number: usize, _process: ProcessId, request: &Request, answer: &str) {
-        if let (Request::RecordStep(step), "Recorded") = (request, answer) {
-            let Some(granted) = self.keys[number].grants.get(&step.fence.get()) else { return };
-            let life = granted.life;
-            let seen = self.keys[number].lives[life].steps.entry(step.step.name.clone()).or_default();
-            seen.acknowledged = true;
-        }
+    /// The sender of a step knows that it is recorded.
+    fn acknowledged(&mut self, number: usize, step: &RecordStep) {
+        let Some(granted) = self.keys[number].grants.get(&step.fence.get()) else { return };
+        let life = granted.life;
+        let seen = self.keys[number].lives[life].steps.entry(step.step.name.clone()).or_default();
+        seen.acknowledged = true;
     }
 
     pub fn delete(&mut self, number: usize) -> bool {
@@ -339,11 +315,6 @@ impl State {
     }
 }
 
-/// An answer without the random owner.
-fn shown(answer: &impl fmt::Debug) -> String {
-    format!("{answer:?}")
-}
-
 impl fmt::Debug for SimStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SimStore").finish_non_exhaustive()
@@ -351,65 +322,32 @@ impl fmt::Debug for SimStore {
 }
 
 impl Store for SimStore {
-    fn claim(
+    fn apply(
         &self,
         key: &RecordKey,
-        request: &Claim,
-    ) -> impl Future<Output = Result<ClaimAnswer, StoreError>> + Send {
-        let number = self.world.number(key);
-        let (world, request) = (self.world.clone(), request.clone());
-        let claim = request.clone();
-        let sending = self.send("claim", move |state, process| {
-            if state.keys[number].taken_by.is_some() {
-                return Ok(ClaimAnswer::Busy { retry_after: claim.lease });
+        request: Request,
+    ) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+        let (number, what) = (self.world.number(key), words_of(&request));
+        let world = self.world.clone();
+        let sent = request.clone();
+        let sending = self.send(what, move |state, process| {
+            sent.check_size(LARGEST)?;
+            match &sent {
+                Request::Claim(claim) if state.keys[number].taken_by.is_some() => {
+                    Ok(ClaimAnswer::Busy { retry_after: claim.lease }.into())
+                }
+                _ => Ok(state.apply(number, process, what, &sent)),
             }
-            Ok(state.apply(number, process, "claim", &claim))
         });
-        sending.inspect(move |answer| {
-            if let Ok(answer) = answer {
-                world.lock().check_claim_answer(&world.plan.operations[number], number, &request, answer);
+        sending.inspect(move |answer| match (&request, answer) {
+            (Request::Claim(claim), Ok(Answer::Claim(answer))) => {
+                world.lock().check_claim_answer(&world.plan.operations[number], number, claim, answer);
             }
+            (Request::RecordStep(step), Ok(Answer::RecordStep(RecordStepAnswer::Recorded))) => {
+                world.lock().acknowledged(number, step);
+            }
+            _ => {}
         })
-    }
-
-    fn renew(
-        &self,
-        key: &RecordKey,
-        request: &Renew,
-    ) -> impl Future<Output = Result<RenewAnswer, StoreError>> + Send {
-        self.ask("renew", key, request)
-    }
-
-    fn record_step(
-        &self,
-        key: &RecordKey,
-        request: &RecordStep,
-    ) -> impl Future<Output = Result<RecordStepAnswer, StoreError>> + Send {
-        self.ask("record step", key, request)
-    }
-
-    fn complete(
-        &self,
-        key: &RecordKey,
-        request: &Complete,
-    ) -> impl Future<Output = Result<CompleteAnswer, StoreError>> + Send {
-        self.ask("complete", key, request)
-    }
-
-    fn release(
-        &self,
-        key: &RecordKey,
-        request: &Release,
-    ) -> impl Future<Output = Result<ReleaseAnswer, StoreError>> + Send {
-        self.ask("release", key, request)
-    }
-
-    fn resolve(
-        &self,
-        key: &RecordKey,
-        resolution: &Resolution,
-    ) -> impl Future<Output = Result<ResolveAnswer, StoreError>> + Send {
-        self.ask("resolve", key, resolution)
     }
 
     fn forget(&self, key: &RecordKey) -> impl Future<Output = Result<bool, StoreError>> + Send {

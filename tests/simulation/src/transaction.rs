@@ -219,11 +219,7 @@ impl RecordsIn<SimTransaction> for SimStore {
         let number = self.world.number(key);
         let (old, result) = (taken.old.clone(), request.result.clone());
         let answer = self.send("record in the transaction", move |state, _| {
-            if let protocol::StoredResult::Value(bytes) = &result
-                && bytes.len() > crate::network::LARGEST
-            {
-                return Err(StoreError::too_large(bytes.len(), crate::network::LARGEST));
-            }
+            result.check_size(crate::network::LARGEST)?;
             let now = state.now();
             let current = state.keys[number].record.clone().filter(|record| protocol::is_live(record, now));
             Ok(if current == old { CompleteAnswer::Done } else { CompleteAnswer::Lost })

@@ -29,30 +29,13 @@ impl Ask {
     /// Sends the operation to a store.
     pub(super) async fn of<S: Store>(&self, store: &S, key: &RecordKey) -> Result<Answer, StoreError> {
         Ok(match self {
-            Self::Step(request) => Answer::Step(ask(store, key, request).await?),
+            Self::Step(request) => Answer::Step(store.apply(key, request.clone()).await?),
             Self::Forget => Answer::Forget(store.forget(key).await?),
             // The record itself is compared after every operation.
             Self::Get => store.get(key).await.map(|_| Answer::Get)?,
             Self::Purge(limit) => Answer::Purge(store.purge(*limit).await?),
         })
     }
-}
-
-/// Sends any request to a store.
-async fn ask<S: Store>(
-    store: &S,
-    key: &RecordKey,
-    request: &Request,
-) -> Result<protocol::Answer, StoreError> {
-    Ok(match request {
-        Request::Claim(request) => store.claim(key, request).await?.into(),
-        Request::Renew(request) => store.renew(key, request).await?.into(),
-        Request::RecordStep(request) => store.record_step(key, request).await?.into(),
-        Request::Complete(request) => store.complete(key, request).await?.into(),
-        Request::Release(request) => store.release(key, request).await?.into(),
-        Request::Resolve(word) => store.resolve(key, word).await?.into(),
-        _ => return Err(StoreError::configuration("the differential test does not know that request")),
-    })
 }
 
 /// The answer to any operation.

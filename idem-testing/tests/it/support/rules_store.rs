@@ -10,10 +10,7 @@ use idem_runtime::listing::{Cursor, List, Listed, Page};
 use idem_runtime::{RecordKey, Store, StoreError, Waiters};
 use tokio::time::Instant;
 
-use super::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, RecordStep, RecordStepAnswer, Release,
-    ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, Timestamp, Transition,
-};
+use super::protocol::{self, Answer, Fence, Record, Request, Timestamp, Transition};
 use super::rules::Rules;
 
 /// When this store's clock starts; any date works.
@@ -65,12 +62,6 @@ impl<R> RulesStore<R> {
     fn records(&self) -> MutexGuard<'_, Records> {
         self.inner.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn step<A>(&self, key: &RecordKey, rule: impl FnOnce(Option<&Record>, Timestamp) -> Transition<A>) -> A {
-        let mut records = self.records();
-        let step = rule(records.by_key.get(key), self.now());
-        records.write(key, step)
-    }
 }
 
 impl<R> Default for RulesStore<R> {
@@ -92,8 +83,8 @@ impl<R> fmt::Debug for RulesStore<R> {
 }
 
 impl<R: Rules> Store for RulesStore<R> {
-    async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
-        let earlier = if R::CLAIM_IS_ATOMIC {
+    async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
+        let earlier = if R::CLAIM_IS_ATOMIC || !matches!(request, Request::Claim(_)) {
             None
         } else {
             let seen = self.records().by_key.get(key).cloned();
@@ -102,32 +93,19 @@ impl<R: Rules> Store for RulesStore<R> {
         };
         let mut records = self.records();
         let seen = earlier.unwrap_or_else(|| records.by_key.get(key).cloned());
-        let step = R::claim(seen.as_ref(), records.floor, request, self.now());
-        Ok(records.write(key, step))
-    }
-
-    async fn renew(&self, key: &RecordKey, request: &Renew) -> Result<RenewAnswer, StoreError> {
-        Ok(self.step(key, |record, now| R::renew(record, request, now)))
-    }
-
-    async fn record_step(
-        &self,
-        key: &RecordKey,
-        request: &RecordStep,
-    ) -> Result<RecordStepAnswer, StoreError> {
-        Ok(self.step(key, |record, now| R::record_step(record, request, now)))
-    }
-
-    async fn complete(&self, key: &RecordKey, request: &Complete) -> Result<CompleteAnswer, StoreError> {
-        Ok(self.step(key, |record, now| R::complete(record, request, now)))
-    }
-
-    async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        Ok(self.step(key, |record, now| R::release(record, request, now)))
-    }
-
-    async fn resolve(&self, key: &RecordKey, word: &Resolution) -> Result<ResolveAnswer, StoreError> {
-        Ok(self.step(key, |record, now| R::resolve(record, word, now)))
+        let (record, now) = (seen.as_ref(), self.now());
+        Ok(match &request {
+            Request::Claim(request) => {
+                let step = R::claim(record, records.floor, request, now);
+                records.write(key, step).into()
+            }
+            Request::Renew(request) => records.write(key, R::renew(record, request, now)).into(),
+            Request::RecordStep(request) => records.write(key, R::record_step(record, request, now)).into(),
+            Request::Complete(request) => records.write(key, R::complete(record, request, now)).into(),
+            Request::Release(request) => records.write(key, R::release(record, request, now)).into(),
+            Request::Resolve(word) => records.write(key, R::resolve(record, word, now)).into(),
+            _ => return Err(StoreError::configuration("there is no rule for this request")),
+        })
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {

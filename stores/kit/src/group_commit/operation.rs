@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use idem_core::protocol::{self, Apply as _, Claim, Grant, Record, Request, StoredResult, Timestamp};
+use idem_core::protocol::{self, Claim, Grant, Record, Request, StoredResult, Timestamp};
 use idem_core::{RecordKey, StoreError};
 use tokio::sync::oneshot;
 

@@ -140,16 +140,7 @@ impl Connector {
                 return Err(StoreError::unavailable(otherwise).into());
             }
         }
-        let name = match shared {
-            // A pooler has sessions of its own, and bounds them itself.
-            Some(_) => None,
-            None => {
-                let row = connection.fetch_one(NAME).await;
-                let name = row.and_then(|row| row.try_get::<String, _>(0));
-                Some(name.map_err(|error| Refusal::of_connect(&error))?)
-            }
-        };
-        Ok(Session::new(connection, shared, name, host.clone()))
+        Ok(Session::new(connection, shared, host.clone()))
     }
 
     /// Whether a pooler shares the sessions, so that nothing may be left in them.
