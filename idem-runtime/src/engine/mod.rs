@@ -88,7 +88,7 @@ use context::{BodyPermit, permitted, unguarded_frame};
 pub use context::{Context, Observed, Outcome, context, observe, with_deadline};
 pub(crate) use context::{Current, Observation};
 #[cfg(feature = "message")]
-pub(crate) use context::{HandlerPermit, HeldKeys, as_here, observed_by};
+pub(crate) use context::{Ending, HandlerPermit, HeldKeys, as_here, observed_by};
 pub use late_recording::{LateRecording, Unrecorded};
 pub use operation::Operation;
 pub use process::Process;

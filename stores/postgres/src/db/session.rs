@@ -69,8 +69,10 @@ impl Session {
     /// Asks what the server calls it, unless it is a pooler's: that has sessions of its own, and bounds them itself.
     pub(crate) async fn ask_name(&mut self) -> Result<(), Failure> {
         if self.shared.is_none() {
-            let found = self.fetch_all(sqlx::query(AssertSqlSafe(NAME)).persistent(false)).await?;
-            self.name = found.first().and_then(|row| row.try_get(0).ok());
+            // Without parameters, so in one exchange.
+            let found = self.connection.fetch_one(NAME).await;
+            let name = found.and_then(|row| row.try_get(0));
+            self.name = Some(name.map_err(|error| failure::of_statement(&error))?);
         }
         Ok(())
     }

@@ -244,9 +244,9 @@ async fn a_cold_start_and_its_first_call_are_eight_exchanges() {
     let claimed = proxy.exchanges();
     complete(&store, "order", held).await;
     let completed = proxy.exchanges();
-    // Each connection takes one exchange for the startup message, because this server requires no password, and then those of its
+    // Each connection takes one exchange for the startup message, because this server requires no password, one for the session's name, and then those of its
     // statements. The first use of a statement takes two.
-    assert_eq!([connected, claimed - connected, completed - claimed], [2, 3, 2]);
+    assert_eq!([connected, claimed - connected, completed - claimed], [2, 4, 2]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

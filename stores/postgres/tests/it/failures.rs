@@ -355,3 +355,43 @@ async fn an_operation_that_is_dropped_leaves_the_connection_as_good_as_before() 
     let request = Release::new(owner, held.fence, ReleaseCause::Failed);
     assert_eq!(store.release(&key("last"), &request).await.unwrap(), ReleaseAnswer::Released);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_no_commit_ends_sessions_stay_within_their_bound_and_results_are_replayed() {
+    let server = Postgres::start();
+    let time = Duration::from_millis(500);
+    let store = builder(&server.url()).connections(3).operation_timeout(time).connect().await.unwrap();
+    let (owner, held) = grant(&store, "done before").await;
+    store.complete(&key("done before"), &completion(owner, held, b"kept")).await.unwrap();
+    // A standby that is not there: each commit waits for it, and no timeout of the server's ends that.
+    server.sql("alter system set synchronous_standby_names = 'away'");
+    server.sql("select pg_reload_conf()");
+    let sessions = || -> usize {
+        let counted = "select count(*) from pg_stat_activity where pid <> pg_backend_pid() and \
+                       backend_type = 'client backend'";
+        server.sql(counted).parse().unwrap()
+    };
+    let mut number = 0;
+    while store.claim(&key(&format!("probe {number}")), &claim(Owner::random())).await.is_ok() {
+        number += 1;
+    }
+    assert_ne!(server.sql("select count(*) from pg_stat_activity where wait_event = 'SyncRep'"), "0");
+    let (begin, mut most) = (Instant::now(), 0);
+    while begin.elapsed() < 8 * time {
+        let names: Vec<_> = (0..6).map(|number| format!("{number} {:?}", begin.elapsed())).collect();
+        let claims = names.iter().map(|name| {
+            let (store, key) = (store.clone(), key(name));
+            tokio::spawn(async move { store.claim(&key, &claim(Owner::random())).await })
+        });
+        for refused in futures_util::future::join_all(claims).await {
+            assert!(refused.unwrap().unwrap_err().is_transient());
+        }
+        assert!(is_replayed(&store, "done before").await);
+        most = most.max(sessions());
+    }
+    // Three for each of the two runtimes, and one in each that looks whether the server is still at work.
+    assert!(most <= 8, "{most}");
+    server.sql("alter system reset synchronous_standby_names");
+    server.sql("select pg_reload_conf()");
+    grant(&store, "afterwards").await;
+}
