@@ -82,6 +82,7 @@ impl SqliteStoreBuilder {
         let opening = Opening {
             create: !self.must_exist,
             migrate: !self.must_exist,
+            layout: schema::LAYOUT,
             until: Instant::now() + self.busy_timeout,
         };
         let (connection, identity) = schema::open(&path, opening)?;

@@ -55,8 +55,6 @@ enum Cause {
     Operation(usize),
     /// At the deletion of expired records: the operations are retried without it.
     Purge,
-    /// At something that cannot be left out.
-    Unknown,
 }
 
 /// Tells the queue when the thread ends, also by a panic.
@@ -113,7 +111,7 @@ impl Writer {
             self.queue.fail_all(&failure::log_left(self.file.path()));
             return None;
         }
-        let opening = Opening { create: false, migrate: true, until };
+        let opening = Opening { create: false, migrate: true, layout: schema::LAYOUT, until };
         match schema::open(self.file.path(), opening) {
             Ok((connection, identity)) => {
                 self.file.set_opened(identity);
@@ -183,9 +181,6 @@ impl Writer {
         if let Err(error) = self.purge_with(session, batch.len()) {
             self.put_off_purge();
             return self.broken(connection, session, batch, &Cause::Purge, error);
-        }
-        if let Err(error) = session.write_floor() {
-            return self.broken(connection, session, batch, &Cause::Unknown, error);
         }
         let committing = Instant::now();
         if let Err(error) = session.commit() {
@@ -323,7 +318,6 @@ impl Writer {
             .busy_timeout(Duration::ZERO)
             .and_then(|()| session.begin())
             .and_then(|()| self.purge_some(session, BATCH))
-            .and_then(|all| session.write_floor().map(|()| all))
             .and_then(|all| session.commit().map(|()| all));
         match purged {
             Ok(false) => self.purge_at = Instant::now(),
