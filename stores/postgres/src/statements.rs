@@ -47,7 +47,6 @@ pub(super) struct Statements {
     pub(super) take: Arc<str>,
     pub(super) transactions: Arc<str>,
     pub(super) set_transactions: Arc<str>,
-    pub(super) insert_transactions: Arc<str>,
     pub(super) insert: Arc<str>,
     pub(super) replace: Arc<str>,
     pub(super) replace_expired: Arc<str>,
@@ -75,11 +74,6 @@ impl Statements {
             transactions: format!("SELECT value FROM {} WHERE name = 'transactions'", names.meta).into(),
             set_transactions: format!(
                 "UPDATE {} SET value = 1 WHERE name = 'transactions' RETURNING 1",
-                names.meta
-            )
-            .into(),
-            insert_transactions: format!(
-                "INSERT INTO {} (name, value) VALUES ('transactions', 1) ON CONFLICT DO NOTHING",
                 names.meta
             )
             .into(),
@@ -140,24 +134,19 @@ fn complete(names: &Names) -> String {
     )
 }
 
-/// The steps of this generation: a process of the first layout may have begun another beside them, or
-/// recorded its result.
-const STEPS: &str =
-    "CASE WHEN r.steps_of = r.created_at AND (r.completed_at IS NULL OR r.tombstone = 2) THEN r.steps END";
-
 /// $1 scope, $2 key, $3 owner, $4 fence, $5 position, $6 step: the numbers of those that were recorded as
 /// the next.
 fn record_step(names: &Names) -> String {
     let records = &names.records;
     format!(
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now) \
-         UPDATE {records} r SET steps = array_append({STEPS}, a.step), steps_of = r.created_at \
+         UPDATE {records} r SET steps = array_append(r.steps, a.step) \
          FROM clock CROSS JOIN unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[], \
              $6::bytea[]) \
            WITH ORDINALITY AS a (scope, key, own, number, position, step, n) \
          WHERE r.scope = a.scope AND r.key = a.key AND r.owner = a.own AND r.fence = a.number \
            AND r.state IN (0, 4) AND (r.expires_at IS NULL OR r.expires_at > clock.now) \
-           AND coalesce(cardinality({STEPS}), 0) = a.position \
+           AND coalesce(cardinality(r.steps), 0) = a.position \
          RETURNING a.n"
     )
 }
@@ -168,7 +157,7 @@ fn record_step(names: &Names) -> String {
 fn read(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(
-        "SELECT a.n, clock.now, r.key IS NOT NULL AS found, {of_record}, {STEPS} AS steps \
+        "SELECT a.n, clock.now, r.key IS NOT NULL AS found, {of_record}, r.steps \
          FROM (SELECT {NOW} AS now) clock \
          CROSS JOIN unnest($1::bytea[], $2::bytea[]) WITH ORDINALITY AS a (scope, key, n) \
          LEFT JOIN {records} r ON r.scope = a.scope AND r.key = a.key \
@@ -181,7 +170,7 @@ fn read(names: &Names) -> String {
 fn read_one(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(
-        "SELECT 1::bigint AS n, clock.now, r.key IS NOT NULL AS found, {of_record}, {STEPS} AS steps \
+        "SELECT 1::bigint AS n, clock.now, r.key IS NOT NULL AS found, {of_record}, r.steps \
          FROM (SELECT {NOW} AS now) clock LEFT JOIN {records} r ON r.scope = $1 AND r.key = $2"
     )
 }
@@ -216,12 +205,9 @@ fn swap(names: &Names) -> String {
 
 /// $1 scope, $2 key: whether the record that was deleted was alive, if there was one.
 fn forget(names: &Names) -> String {
-    let (records, raise) = (&names.records, raise_floor(names, "gone"));
+    let records = &names.records;
     format!(
-        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now), \
-         gone AS (DELETE FROM {records} WHERE scope = $1 AND key = $2 RETURNING fence, expires_at), \
-         raised AS ({raise}) \
-         SELECT expires_at IS NULL OR expires_at > now FROM gone CROSS JOIN clock"
+        "DELETE FROM {records} WHERE scope = $1 AND key = $2 RETURNING expires_at IS NULL OR expires_at > {NOW}"
     )
 }
 
@@ -231,26 +217,25 @@ fn forget(names: &Names) -> String {
 /// `purge_at` is never later than the end of a record, and earlier for one that was renewed or whose body took time: what
 /// is due and not over is due again at its end, and what has no end after its `ttl`, or an hour.
 fn purge(names: &Names) -> String {
-    let (records, raise) = (&names.records, raise_floor(names, "gone"));
+    let records = &names.records;
     format!(
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now), \
          due AS MATERIALIZED (SELECT r.ctid AS place, coalesce(r.expires_at <= (SELECT now FROM clock), false) AS over \
            FROM {records} r WHERE r.purge_at <= (SELECT now FROM clock) \
            ORDER BY r.purge_at LIMIT $1 FOR UPDATE SKIP LOCKED), \
-         gone AS (DELETE FROM {records} WHERE ctid = ANY (ARRAY(SELECT place FROM due WHERE over)) RETURNING fence), \
+         gone AS (DELETE FROM {records} WHERE ctid = ANY (ARRAY(SELECT place FROM due WHERE over)) RETURNING 1), \
          later AS (UPDATE {records} SET purge_at = coalesce(expires_at, (SELECT now FROM clock) + greatest(ttl, {HOUR})) \
-           WHERE ctid = ANY (ARRAY(SELECT place FROM due WHERE NOT over))), \
-         raised AS ({raise}) \
+           WHERE ctid = ANY (ARRAY(SELECT place FROM due WHERE NOT over))) \
          SELECT (SELECT count(*) FROM due), (SELECT count(*) FROM gone)"
     )
 }
 
-/// $1 scope, $2 key, $3 the key's number among the server's advisory locks: now, when the transaction began, the floor of fences,
+/// $1 scope, $2 key, $3 the key's number among the server's advisory locks: now, when the transaction began,
 /// whether this transaction may take the key (nothing where it is not to be had anyway), and the row.
 fn take(names: &Names) -> String {
-    let (records, meta, of_record) = (&names.records, &names.meta, columns("r."));
+    let (records, of_record) = (&names.records, columns("r."));
     format!(
-        "SELECT clock.now, {BEGUN}, (SELECT value FROM {meta} WHERE name = 'fence_floor'), \
+        "SELECT clock.now, {BEGUN}, \
            CASE WHEN (r.state IN (1, 2, 4) OR r.state = 0 AND r.lease_until > clock.now) \
              AND (r.expires_at IS NULL OR r.expires_at > clock.now) \
            THEN NULL ELSE pg_try_advisory_xact_lock($3) END, \
@@ -300,15 +285,6 @@ fn replace_expired(names: &Names) -> String {
         "INSERT INTO {records} AS r (scope, key, {all}, purge_at) SELECT {parameters}, {ENDS} WHERE {BEGUN} = ${begun} \
          ON CONFLICT (scope, key) DO UPDATE SET {set}, purge_at = excluded.purge_at, steps = NULL WHERE r.state = ${state} AND r.owner = ${owner} \
          AND r.fence = ${fence} AND r.lease_until = ${until} AND r.expires_at IS NOT DISTINCT FROM ${ends} RETURNING 1"
-    )
-}
-
-/// Keeps the highest fence that was deleted, so that fences rise also where the clock is set back.
-fn raise_floor(names: &Names, gone: &str) -> String {
-    let meta = &names.meta;
-    format!(
-        "UPDATE {meta} SET value = highest.fence FROM (SELECT max(fence) AS fence FROM {gone}) highest \
-         WHERE name = 'fence_floor' AND value < highest.fence"
     )
 }
 

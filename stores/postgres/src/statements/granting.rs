@@ -25,7 +25,7 @@ const LOCKS: u32 = 64;
 /// A result that is large is not among what is read: `large` says so, and `read` gets it.
 pub(super) fn claim(names: &Names) -> String {
     let (records, meta) = (&names.records, &names.meta);
-    let (all, of_record, grant) = (columns(""), columns("r."), first_grant(names, ""));
+    let (all, of_record, grant) = (columns(""), columns("r."), first_grant(""));
     let nothing = COLUMNS
         .map(|column| match column {
             "state" | "on_crash" | "tombstone" => "NULL::smallint",
@@ -100,7 +100,7 @@ pub(super) fn claim(names: &Names) -> String {
 /// That there is no record, and the floor of fences, are of one snapshot: where a record is being deleted, the floor that was
 /// read may be of before, so nothing is inserted.
 pub(super) fn claim_new(names: &Names) -> String {
-    let (records, meta, all, grant) = (&names.records, &names.meta, columns(""), first_grant(names, "a."));
+    let (records, meta, all, grant) = (&names.records, &names.meta, columns(""), first_grant("a."));
     format!(
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now, \
            EXISTS (SELECT FROM {meta} WHERE name = 'transactions' AND value > 0) AS locks), \
@@ -119,12 +119,11 @@ pub(super) fn claim_new(names: &Names) -> String {
 
 /// The columns of a key's first grant, beginning with scope and key; `now` and what `a` has are those of the statement. The
 /// fence is of the moment at which its row is inserted: the statement may have waited for another row before.
-fn first_grant(names: &Names, a: &str) -> String {
+fn first_grant(a: &str) -> String {
     format!(
         "{a}scope, {a}key, 0, {a}own, \
-         greatest({NOW}, (SELECT value + 1 FROM {} WHERE name = 'fence_floor')), 1, false, {a}crash, \
+         {NOW}, 1, false, {a}crash, \
          now + {a}lease, now, {a}keep, {a}print, NULL, now, NULL, \
          CASE WHEN {a}crash = 0 THEN now + {a}lease + {a}keep END, NULL, now + {a}keep",
-        names.meta
     )
 }

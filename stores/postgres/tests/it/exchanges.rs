@@ -62,7 +62,7 @@ async fn a_read_that_fails_before_a_claim_does_not_decide_it() {
     replay(&other, 0..10).await;
     grant(&store, "expired").await;
     let _ = server.sql(&format!(
-        "update {table} set steps = array['\\x0102'::bytea], steps_of = created_at, expires_at = 1 \
+        "update {table} set steps = array['\\x0102'::bytea], expires_at = 1 \
          where key = convert_to('expired', 'UTF8')"
     ));
     let unreadable = other.get(&key("expired")).await;
