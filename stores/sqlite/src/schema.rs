@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::failure;
 use super::file::{Found, Identity, SMALLEST, has_log, look};
@@ -87,6 +87,13 @@ pub(super) struct Opening {
     pub(super) until: Instant,
 }
 
+impl Opening {
+    /// Whether the file was in use before.
+    const fn is_again(&self) -> bool {
+        self.migrate && !self.create
+    }
+}
+
 /// Why an attempt to open did not succeed.
 enum Refusal {
     Sqlite(rusqlite::Error),
@@ -119,7 +126,7 @@ pub(super) fn open(path: &Path, opening: Opening) -> Result<(Connection, Identit
             // The switch to the write-ahead log does not call the busy handler.
             Refusal::Sqlite(error) if failure::is_busy(&error) && !late => {}
             Refusal::Moved if !late => {}
-            Refusal::Sqlite(error) => return Err(refused(path, error)),
+            Refusal::Sqlite(error) => return Err(refused(path, opening, error)),
             Refusal::Moved => return Err(failure::gone(path)),
             Refusal::Final(error) => return Err(error),
         }
@@ -145,10 +152,13 @@ pub(super) fn abandon(connection: Connection) {
     drop(connection);
 }
 
-fn refused(path: &Path, error: rusqlite::Error) -> StoreError {
+fn refused(path: &Path, opening: Opening, error: rusqlite::Error) -> StoreError {
     match failure::code(&error) {
-        Some(rusqlite::ErrorCode::NotADatabase) => foreign(path, "it is no SQLite database"),
-        _ => failure::unavailable(path, error),
+        // A file that was in use is damaged. Of any other nobody knows whose it is.
+        Some(ErrorCode::NotADatabase | ErrorCode::Unknown) if !opening.is_again() => {
+            foreign(path, "it is no SQLite database, or its header is damaged").with_source(error)
+        }
+        _ => failure::not_applied(path, error),
     }
 }
 
@@ -211,10 +221,13 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
         return Err(error.into());
     }
     harden(&connection)?;
-    if !opening.migrate {
-        is_present(&connection, path, opening.layout)?;
-    }
-    prepare(&connection, path, opening.layout)?;
+    let present = if opening.migrate { Ok(()) } else { is_present(&connection, path, opening.layout) };
+    present.and_then(|()| prepare(&connection, path, opening.layout)).map_err(|refusal| match refusal {
+        Refusal::Sqlite(error) if failure::code(&error) == Some(ErrorCode::ReadOnly) => {
+            failure::not_applied_on(&connection, path, error).into()
+        }
+        refusal => refusal,
+    })?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     Ok((connection, identity))
 }
@@ -323,8 +336,8 @@ fn verify(connection: &Connection, path: &Path) -> Result<(), Refusal> {
     })
 }
 
-fn is_about_tables(code: rusqlite::ErrorCode) -> bool {
-    matches!(code, rusqlite::ErrorCode::Unknown | rusqlite::ErrorCode::SchemaChanged)
+fn is_about_tables(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::Unknown | ErrorCode::SchemaChanged)
 }
 
 /// Runs `work` between `begin` and a commit, and rolls back if anything fails.

@@ -129,7 +129,7 @@ impl Writer {
         let mut session = match Session::prepare(connection) {
             Ok(session) => session,
             Err(error) => {
-                self.queue.fail_all(&failure::unavailable(self.file.path(), error));
+                self.queue.fail_all(&failure::not_applied_on(connection, self.file.path(), error));
                 return Exit::Reopen;
             }
         };
@@ -209,10 +209,10 @@ impl Writer {
     fn not_begun(&self, connection: &Connection, error: rusqlite::Error) -> Option<Exit> {
         let suspect = failure::is_suspect(&error);
         if failure::is_busy(&error) {
-            let error = failure::unavailable(self.file.path(), error);
+            let error = failure::not_applied_on(connection, self.file.path(), error);
             self.queue.fail_due(Instant::now(), &error);
         } else {
-            self.queue.fail_all(&failure::unavailable(self.file.path(), error));
+            self.queue.fail_all(&failure::not_applied_on(connection, self.file.path(), error));
         }
         (suspect || !connection.is_autocommit()).then_some(Exit::Reopen)
     }
@@ -229,7 +229,7 @@ impl Writer {
         let rolled_back = connection.is_autocommit() || session.rollback().is_ok();
         let suspect = failure::is_suspect(&error) || !rolled_back;
         let local = failure::is_local(&error);
-        let error = failure::unavailable(self.file.path(), error);
+        let error = failure::not_applied_on(connection, self.file.path(), error);
         match cause {
             Cause::Operation(culprit) if local => {
                 let ticket = batch.remove(*culprit);
@@ -256,7 +256,7 @@ impl Writer {
         let suspect = failure::is_suspect(&error);
         let rolled_back = connection.is_autocommit() || session.rollback().is_ok();
         let error = if certain && rolled_back {
-            failure::unavailable(self.file.path(), error)
+            failure::not_applied_on(connection, self.file.path(), error)
         } else {
             failure::outcome_unknown(self.file.path(), error)
         };
