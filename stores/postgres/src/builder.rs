@@ -148,7 +148,6 @@ impl PostgresStoreBuilder {
             place,
             max_result_bytes: self.max_result_bytes,
             hints: Hints::new(),
-            seen: Hints::new(),
             waiters: Waiters::default(),
         })))
     }

@@ -82,8 +82,6 @@ struct Inner {
     max_result_bytes: usize,
     /// Keys of which this process saw a result.
     hints: Hints,
-    /// Keys that this process claimed or released: there is a record of them, most likely.
-    seen: Hints,
     waiters: Waiters,
 }
 
@@ -187,7 +185,6 @@ impl PostgresStore {
 impl Store for PostgresStore {
     async fn claim(&self, key: &RecordKey, request: &Claim) -> Result<ClaimAnswer, StoreError> {
         let (mark, begin) = (self.0.hints.mark(key), Instant::now());
-        let mut is_there = self.0.seen.has(mark);
         if self.0.hints.expects_result(mark) {
             match self.get(key).await {
                 Ok(Some(record)) if matches!(record.state, State::Completed | State::Failed) => {
@@ -196,18 +193,15 @@ impl Store for PostgresStore {
                     let now = Timestamp::default();
                     return Ok(protocol::claim(Some(&record), Fence::default(), request, now).answer);
                 }
-                Ok(found) => is_there |= found.is_some(),
                 Err(error) if begin.elapsed() > self.0.queues.setting().connector.timeout() / 2 => {
                     return Err(error);
                 }
                 // The claim needs no reading.
-                Err(_) => {}
+                Ok(_) | Err(_) => {}
             }
         }
-        let op = if is_there { Op::Claim } else { Op::ClaimNew };
-        self.0.seen.put(mark);
         let answer = self
-            .ask(key, op(request.clone()), |answer| match answer {
+            .ask(key, Op::Claim(request.clone()), |answer| match answer {
                 Answer::Claim(answer) => Some(answer),
                 _ => None,
             })
@@ -252,7 +246,6 @@ impl Store for PostgresStore {
     }
 
     async fn release(&self, key: &RecordKey, request: &Release) -> Result<ReleaseAnswer, StoreError> {
-        self.0.seen.put(self.0.hints.mark(key));
         self.ask(key, Op::Release(*request), |answer| match answer {
             Answer::Release(answer) => Some(answer),
             _ => None,

@@ -18,8 +18,6 @@ use idem_core::protocol::{
 #[derive(Debug)]
 pub(super) enum Op {
     Claim(Claim),
-    /// A claim of a key of which this process knows no record.
-    ClaimNew(Claim),
     Renew(Renew),
     RecordStep(RecordStep),
     Complete(Complete),
@@ -76,7 +74,7 @@ pub(super) const KINDS: [Kind; 7] = [
 impl Op {
     pub(super) const fn kind(&self) -> Kind {
         match self {
-            Self::Claim(_) | Self::ClaimNew(_) => Kind::Claims,
+            Self::Claim(_) => Kind::Claims,
             Self::Renew(_) => Kind::Renewals,
             Self::RecordStep(_) => Kind::Recordings,
             Self::Complete(_) => Kind::Completions,
@@ -88,10 +86,7 @@ impl Op {
 
     /// Whether it can only be of use to a caller that waits for it, in its own runtime.
     pub(super) const fn is_waited_for(&self) -> bool {
-        matches!(
-            self,
-            Self::Claim(_) | Self::ClaimNew(_) | Self::RecordStep(_) | Self::Complete(_) | Self::Get
-        )
+        matches!(self, Self::Claim(_) | Self::RecordStep(_) | Self::Complete(_) | Self::Get)
     }
 
     pub(super) fn weight(&self) -> usize {

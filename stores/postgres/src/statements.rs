@@ -1,16 +1,13 @@
 //! The statements, each one atomic step of the server.
 //!
-//! Only what most calls do is restated here in SQL: a grant, a renewal, a completion. Everything else
+//! Only what most calls do is restated here in SQL: the grant of a new key, a renewal, a step, a completion. Everything else
 //! is judged by the protocol's own functions on the row that a statement read, and written by `swap`
 //! if the row is still that one.
-
-mod granting;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use self::granting::{claim, claim_new};
 use super::layout::Names;
 use super::rows::COLUMNS;
 use crate::db::NOW;
@@ -34,7 +31,6 @@ const SMALL_RESULT: u32 = 64 << 10;
 /// The texts for one store's names.
 #[derive(Debug)]
 pub(super) struct Statements {
-    pub(super) claim: Arc<str>,
     pub(super) claim_new: Arc<str>,
     pub(super) renew: Arc<str>,
     pub(super) record_step: Arc<str>,
@@ -60,7 +56,6 @@ pub(super) struct Statements {
 impl Statements {
     pub(super) fn new(names: &Names) -> Self {
         Self {
-            claim: claim(names).into(),
             claim_new: claim_new(names).into(),
             renew: renew(names).into(),
             record_step: record_step(names).into(),
@@ -99,6 +94,37 @@ impl Statements {
 /// The columns of a record, each with this before it.
 fn columns(before: &str) -> String {
     COLUMNS.map(|column| format!("{before}{column}")).join(", ")
+}
+
+/// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 `on_crash`, $8 the key's number among the server's
+/// advisory locks: arrays of one length, sorted by scope and key, no key twice.
+///
+/// Inserts what has no record, and does nothing with the others. Rows: scope, key, fence and now of what was inserted. The
+/// fence is of the moment at which its row is inserted: the statement may have waited for another row before.
+///
+/// Where a process has ever recorded in a caller's transaction, there is also a row without values, and a key needs its lock.
+/// The lock is shared, so that only a transaction's excludes it, and held until the commit, so that none can slip between. It
+/// makes a duplicate wait politely; without it the transaction's insert would fail.
+fn claim_new(names: &Names) -> String {
+    let (records, meta, all) = (&names.records, &names.meta, columns(""));
+    format!(
+        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now, \
+           EXISTS (SELECT FROM {meta} WHERE name = 'transactions' AND value > 0) AS locks), \
+         inserted AS ( \
+           INSERT INTO {records} (scope, key, {all}, purge_at) \
+           SELECT a.scope, a.key, 0, a.own, {NOW}, 1, false, a.crash, now + a.lease, now, a.keep, a.print, NULL, now, NULL, \
+             CASE WHEN a.crash = 0 THEN now + a.lease + a.keep END, NULL, now + a.keep \
+           FROM clock CROSS JOIN unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[], \
+             $6::bigint[], $7::smallint[], $8::bigint[]) \
+             WITH ORDINALITY AS a (scope, key, own, print, lease, keep, crash, number, n) \
+           WHERE NOT EXISTS (SELECT FROM {records} r WHERE r.scope = a.scope AND r.key = a.key) \
+             AND coalesce(pg_try_advisory_xact_lock_shared(a.number), NOT clock.locks) \
+           ORDER BY a.n \
+           ON CONFLICT (scope, key) DO NOTHING RETURNING scope, key, fence, created_at \
+         ) \
+         SELECT scope, key, fence, created_at FROM inserted \
+         UNION ALL SELECT NULL, NULL, NULL, NULL FROM clock WHERE locks"
+    )
 }
 
 /// $1 scope, $2 key, $3 owner, $4 fence, $5 lease: the numbers of those that were renewed.
@@ -176,8 +202,11 @@ fn read_one(names: &Names) -> String {
 }
 
 /// $1 scope, $2 key, $3..$7 of the row that was read: state, owner, fence, `lease_until`, `expires_at`, which
-/// no two rows of one key have in common; then the new columns. The numbers of those that were written.
-/// Nothing that is written so adds a step; a result takes their place, and attempts that ran out do not.
+/// no two rows of one key have in common; then the new columns, and the key's number among the server's advisory locks, if
+/// it needs its lock as in `claim_new`. Rows: the number of each that was written, and true; of each without its lock, and false.
+///
+/// Nothing that is written so adds a step. A result takes their place, and attempts that ran out do not; a record that
+/// begins anew has none.
 fn swap(names: &Names) -> String {
     let records = &names.records;
     let kinds = COLUMNS.map(|column| match column {
@@ -190,16 +219,22 @@ fn swap(names: &Names) -> String {
         kinds.iter().enumerate().map(|(index, kind)| format!("${}::{kind}[]", index + 8)).collect();
     let new = columns("new_");
     let set = COLUMNS.map(|column| format!("{column} = a.new_{column}")).join(", ");
-    let parameters = parameters.join(", ");
+    let (parameters, number) = (parameters.join(", "), COLUMNS.len() + 8);
     format!(
-        "UPDATE {records} r SET {set}, purge_at = least(r.purge_at, a.new_expires_at), \
-           steps = CASE WHEN a.new_completed_at IS NULL OR a.new_tombstone = 2 THEN r.steps END \
-         FROM unnest($1::bytea[], $2::bytea[], $3::smallint[], $4::bytea[], $5::bigint[], $6::bigint[], \
-             $7::bigint[], {parameters}) \
-           WITH ORDINALITY AS a (scope, key, was, own, number, until, ends, {new}, n) \
-         WHERE r.scope = a.scope AND r.key = a.key AND r.state = a.was AND r.owner = a.own \
-           AND r.fence = a.number AND r.lease_until = a.until AND r.expires_at IS NOT DISTINCT FROM a.ends \
-         RETURNING a.n"
+        "WITH asked AS MATERIALIZED ( \
+           SELECT a.*, coalesce(pg_try_advisory_xact_lock_shared(a.number), true) AS free \
+           FROM unnest($1::bytea[], $2::bytea[], $3::smallint[], $4::bytea[], $5::bigint[], $6::bigint[], \
+             $7::bigint[], {parameters}, ${number}::bigint[]) \
+             WITH ORDINALITY AS a (scope, key, was, own, fence, until, ends, {new}, number, n)), \
+         written AS ( \
+           UPDATE {records} r SET {set}, purge_at = least(r.purge_at, a.new_expires_at), \
+             steps = CASE WHEN a.new_created_at = r.created_at AND (a.new_completed_at IS NULL OR a.new_tombstone = 2) \
+               THEN r.steps END \
+           FROM asked a \
+           WHERE a.free AND r.scope = a.scope AND r.key = a.key AND r.state = a.was AND r.owner = a.own \
+             AND r.fence = a.fence AND r.lease_until = a.until AND r.expires_at IS NOT DISTINCT FROM a.ends \
+           RETURNING a.n) \
+         SELECT n, true FROM written UNION ALL SELECT n, false FROM asked WHERE NOT free"
     )
 }
 
