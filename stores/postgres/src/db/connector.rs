@@ -19,6 +19,7 @@ use super::session::Session;
 use super::source::Source;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
+use idem_core::protocol::Owner;
 
 /// Opens connections.
 #[derive(Clone)]
@@ -29,9 +30,15 @@ pub(crate) struct Connector {
     max_age: Duration,
     /// The start of each transaction in a session that a pooler shares.
     begin: Arc<str>,
-    /// Whether a pooler does not pass the settings to the server. The first connection finds this out.
+    /// Whether a pooler does not pass the settings to the server. The first connection finds this out, or the first
+    /// statement that meets those of another client.
     shared: Arc<AtomicBool>,
+    /// The value of [`MARK`] in the sessions of this connector.
+    mark: Arc<str>,
 }
+
+/// A setting that only this program sets: a session that has it has the others, too.
+pub(super) const MARK: &str = "idem.session";
 
 /// The settings of each session or transaction. They make statements over arrays look up each key by the primary key. Without them,
 /// the planner may read the whole of a table that was never analyzed, and keep that plan.
@@ -58,7 +65,8 @@ impl Connector {
         let local =
             settings(timeout, lock_timeout).map(|(name, value)| format!("; SET LOCAL {name} = {value}"));
         let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED{}", local.concat()).into();
-        Self { source, timeout, lock_timeout, max_age, begin, shared: Arc::default() }
+        let mark = Owner::random().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        Self { source, timeout, max_age, begin, shared: Arc::default(), mark: mark.into(), lock_timeout }
     }
 
     /// Opens a connection to the first server that accepts it and is the right one.
@@ -112,7 +120,7 @@ impl Connector {
             let own = options
                 .clone()
                 .options(settings(self.timeout, self.lock_timeout))
-                .options([("default_transaction_isolation", "read committed")]);
+                .options([("default_transaction_isolation", "read committed"), (MARK, &*self.mark)]);
             match PgConnection::connect_with(&own).await {
                 Ok(connection) => return self.checked(connection, host, None).await,
                 Err(error) if failure::refuses_startup_options(&error) => self.share(),
@@ -160,9 +168,9 @@ impl Connector {
         }
     }
 
-    /// Whether this lock timeout, in milliseconds, shows that the session has our settings.
-    pub(super) fn has_set(&self, lock_timeout: Option<&str>) -> bool {
-        lock_timeout == Some(millis(self.lock_timeout).as_str())
+    /// Whether this value of [`MARK`] shows that the session has our settings.
+    pub(super) fn has_set(&self, mark: Option<&str>) -> bool {
+        mark == Some(&*self.mark)
     }
 
     /// Says whether connections must be encrypted.
@@ -193,6 +201,11 @@ impl Connector {
 
     /// This session if it may be used again, and is not too old: names lead elsewhere in time.
     pub(crate) async fn kept(&self, session: Session) -> Option<Session> {
-        session.kept(self.max_age, self.timeout).await
+        if session.has_others() {
+            self.share();
+        }
+        // Of before the pooler was found.
+        let is_stale = self.is_shared() && !session.is_shared();
+        session.kept(if is_stale { Duration::ZERO } else { self.max_age }, self.timeout).await
     }
 }
