@@ -16,7 +16,6 @@ const LOCK_NOT_AVAILABLE: &str = "55P03";
 const READ_ONLY: &str = "25006";
 const CANNOT_CONNECT_NOW: &str = "57P03";
 const DUPLICATE_STATEMENT: &str = "42P05";
-const NO_SUCH_STATEMENT: &str = "26000";
 
 /// Why a statement failed.
 #[derive(Clone, Debug)]
@@ -73,11 +72,6 @@ fn of_error(error: &PgDatabaseError) -> Failure {
         ("25" | "26", _) | (_, DUPLICATE_STATEMENT | CANNOT_CONNECT_NOW) => Failure::Broken(refusal(error)),
         _ => Failure::Refused(refusal(error)),
     }
-}
-
-/// Whether the session's named statements are not those of this client.
-pub(super) fn is_of_another_client(error: &Error) -> bool {
-    has_code(error, &[NO_SUCH_STATEMENT, DUPLICATE_STATEMENT])
 }
 
 /// Whether a pooler refused the settings in the startup message.

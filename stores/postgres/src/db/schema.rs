@@ -11,7 +11,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Either, Executor as _, Row as _};
 use tokio::time::sleep;
 
-use super::connector::{Connector, MARK};
+use super::connector::Connector;
 use super::failure;
 use super::identifier::Identifier;
 use super::session::Session;
@@ -86,8 +86,6 @@ pub(crate) trait Named: Sized {
 struct Found {
     /// The schema to use: the given one, or the one in which the connection creates tables.
     schema: Option<String>,
-    /// The mark of the session's settings.
-    mark: Option<String>,
     /// The schema of the meta table, and the version in it.
     meta: Option<(String, Option<String>)>,
 }
@@ -138,9 +136,6 @@ async fn advance<N: Named>(
     let mut session = connector.connect().await?;
     let advanced = async {
         let found = find(session.connection(), schema, table).await?;
-        if !connector.has_set(found.mark.as_deref()) {
-            connector.share();
-        }
         let schema = found.schema.clone().map(Identifier::existing).ok_or_else(|| {
             StoreError::configuration(
                 "no schema of the connection's search_path exists; name one with `schema`",
@@ -184,12 +179,12 @@ async fn find(
     let meta = table.with("_meta").quoted();
     let meta = schema.map_or_else(|| meta.clone(), |schema| format!("{}.{meta}", schema.quoted()));
     let text = format!(
-        "SELECT current_schema()::text, current_setting('{MARK}', true); \
+        "SELECT current_schema()::text; \
          SELECT n.nspname::text, (SELECT value::text FROM {meta} WHERE name = 'schema_version') \
          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = '{}'::regclass",
         meta.replace('\'', "''")
     );
-    let mut found = Found { schema: schema.map(|schema| schema.as_str().to_owned()), mark: None, meta: None };
+    let mut found = Found { schema: schema.map(|schema| schema.as_str().to_owned()), meta: None };
     let mut first = true;
     let mut answers = connection.fetch_many(AssertSqlSafe(text));
     loop {
@@ -198,7 +193,6 @@ async fn find(
                 first = false;
                 let current: Option<String> = row.try_get(0).ok().flatten();
                 found.schema = found.schema.or(current);
-                found.mark = row.try_get(1).ok().flatten();
             }
             Ok(Some(Either::Right(row))) => {
                 if let Ok(schema) = row.try_get::<String, _>(0) {

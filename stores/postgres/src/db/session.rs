@@ -26,15 +26,13 @@ pub(crate) struct Session {
     opened: Instant,
     /// The start of each transaction, if a pooler shares the server's sessions between its clients.
     shared: Option<Arc<str>>,
-    /// Whether another client has used the session, as behind a pooler.
-    others: bool,
     /// Whether the connection may be used again. False while a statement runs: a dropped future leaves it in an undefined state.
     usable: bool,
 }
 
 impl Session {
     pub(super) fn new(connection: PgConnection, shared: Option<Arc<str>>, host: Host) -> Self {
-        Self { connection, host, opened: Instant::now(), shared, others: false, usable: true }
+        Self { connection, host, opened: Instant::now(), shared, usable: true }
     }
 
     /// Runs one statement in a transaction of its own.
@@ -44,7 +42,6 @@ impl Session {
             None => self.connection.fetch_all(statement).await,
             Some(begin) => self.fetch_shared(&begin, statement).await,
         };
-        self.others |= answer.as_ref().is_err_and(failure::is_of_another_client);
         let answer = answer.map_err(|error| failure::of_statement(&error));
         if matches!(answer, Err(Failure::ReadOnly(_))) {
             self.leave();
@@ -62,16 +59,6 @@ impl Session {
         let ended = self.connection.execute(end).await;
         let rows = answer?;
         ended.map(|_| rows)
-    }
-
-    /// Whether nothing may be left in the session.
-    pub(super) const fn is_shared(&self) -> bool {
-        self.shared.is_some()
-    }
-
-    /// Whether a statement met those of another client.
-    pub(super) const fn has_others(&self) -> bool {
-        self.others
     }
 
     /// This session if it may be used again, is younger than `age`, and is on the server that new connections go to.

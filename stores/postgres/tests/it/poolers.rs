@@ -130,11 +130,12 @@ async fn a_pooler_is_found_out_though_the_role_has_the_stores_lock_timeout() {
     let store = PostgresStore::connect(&pooler.url()).await.unwrap();
     grant(&store, "order").await;
     let found = others_find(&pooler.url()).await.concat();
-    assert!(!found.iter().any(|trace| trace.starts_with("statement ")), "{found:?}");
+    let named: Vec<_> = found.iter().filter(|trace| trace.starts_with("statement ")).collect();
+    assert!(named.is_empty(), "{named:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_that_comes_in_front_later_is_found_out_by_its_errors() {
+async fn a_pooler_that_comes_in_front_of_a_running_process_is_found_out() {
     let mut server = Postgres::start();
     let line = Proxy::start(&server.url(), Duration::ZERO).await;
     let store = PostgresStore::connect(&line.url()).await.unwrap();
@@ -142,29 +143,17 @@ async fn a_pooler_that_comes_in_front_later_is_found_out_by_its_errors() {
     let more = format!("default_pool_size={SESSIONS}\nignore_startup_parameters=options,extra_float_digits");
     let pooler = PgBouncer::start(&mut server, "transaction", &more);
     line.lead_to(&pooler.url());
-    let _ =
-        server.sql("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()");
+    let _ = server
+        .sql("select count(pg_terminate_backend(pid)) from pg_stat_activity where pid <> pg_backend_pid()");
     // Which session of the pooler a statement gets changes from call to call.
-    let mut refused = Vec::new();
-    for round in 0..6 {
-        let calls = (0..40).map(|number| {
-            let store = &store;
-            async move {
-                complete(
-                    store,
-                    &format!("{round}/{number}"),
-                    grant(store, &format!("{round}/{number}")).await,
-                )
-                .await
-            }
-        });
-        futures_util::future::join_all(calls).await;
-        let log = server.server().log();
-        let errors = log.lines().filter(|line| line.contains("ERROR:  prepared statement"));
-        refused.push(errors.count());
-    }
-    assert!(refused[0] > 0, "no statement met another's: {refused:?}");
-    assert_eq!(refused[2], refused[5], "named statements are sent still: {refused:?}");
+    let calls = (0..100).map(|number| {
+        let (store, name) = (&store, format!("order {number}"));
+        async move { complete(store, &name, grant(store, &name).await).await }
+    });
+    futures_util::future::join_all(calls).await;
+    let log = server.server().log();
+    let errors: Vec<_> = log.lines().filter(|line| line.contains("ERROR:")).collect();
+    assert!(errors.is_empty(), "{errors:?}");
 }
 
 #[idempotent(key = "{order}", scope = "bank.first", store = store, transaction = tx, crate = ::idem_runtime)]
