@@ -44,7 +44,6 @@ pub struct MySqlStoreBuilder {
     connections: usize,
     max_result_bytes: usize,
     must_exist: bool,
-    prepared_statements: bool,
 }
 
 impl MySqlStoreBuilder {
@@ -57,7 +56,6 @@ impl MySqlStoreBuilder {
             connections: CONNECTIONS,
             max_result_bytes: MAX_RESULT_BYTES,
             must_exist: false,
-            prepared_statements: true,
         }
     }
 
@@ -94,14 +92,6 @@ impl MySqlStoreBuilder {
     /// points to another server.
     pub const fn max_connection_age(mut self, age: Duration) -> Self {
         self.max_connection_age = age;
-        self
-    }
-
-    /// Whether reads, claims of new keys and completions are prepared statements, on MariaDB; true unless set. Up to 32 statements then stay
-    /// prepared on each connection. Where the server or a proxy refuses one, the store goes on without; set this to false for a proxy that mixes them up.
-    /// MySQL cannot bound the wait for a lock in one statement, so nothing is prepared there.
-    pub const fn prepared_statements(mut self, prepares: bool) -> Self {
-        self.prepared_statements = prepares;
         self
     }
 
@@ -146,12 +136,8 @@ impl MySqlStoreBuilder {
         let table = Identifier::table(&self.table)?;
         let source = self.source?;
         let names = Names::new(&Identifier::database(&source.database()?), &table);
-        let connector = Connector {
-            source,
-            timeout: self.operation_timeout,
-            max_age: self.max_connection_age,
-            prepares: self.prepared_statements,
-        };
+        let connector =
+            Connector { source, timeout: self.operation_timeout, max_age: self.max_connection_age };
         let place = format!("{} table {}", connector.place(), self.table);
         let server = prepare(connector.clone(), names.clone(), self.must_exist).await?;
         let setting = Setting {
@@ -219,7 +205,6 @@ impl fmt::Debug for MySqlStoreBuilder {
             .field("connections", &self.connections)
             .field("max_result_bytes", &self.max_result_bytes)
             .field("must_exist", &self.must_exist)
-            .field("prepared_statements", &self.prepared_statements)
             .finish()
     }
 }

@@ -53,18 +53,14 @@ async fn batch(session: &mut Session, setting: &Setting, most: usize) -> Result<
     let statements = &setting.statements;
     let found = session.run(statements.lock_expired(most), Stage::Open).await?;
     let rows = found.rows(BEGINNING);
-    let (mut texts, mut highest) = (Vec::new(), 0);
+    let mut texts = Vec::new();
     for row in rows {
         let read = |index, name| column::<&[u8]>(row, index, name).map_err(Unreadable::failure);
         let (scope, key) = (read(0, "scope")?, read(1, "key")?);
-        highest = highest.max(column::<u64>(row, 2, "fence").map_err(Unreadable::failure)?);
-        if column::<u64>(row, 3, "steps").map_err(Unreadable::failure)? > 0 {
+        if column::<u64>(row, 2, "steps").map_err(Unreadable::failure)? > 0 {
             texts.push(statements.delete_steps(scope, key));
         }
         texts.push(statements.delete(scope, key));
-    }
-    if !rows.is_empty() {
-        texts.push(statements.raise_floor(highest));
     }
     texts.push(COMMIT.to_owned());
     session.run(texts.join("; "), Stage::Committing).await?;

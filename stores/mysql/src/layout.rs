@@ -39,7 +39,7 @@ impl Names {
                 name  VARBINARY(32)   NOT NULL PRIMARY KEY,
                 value BIGINT UNSIGNED NOT NULL
             ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC COMMENT = '{COMMENT}';
-            INSERT INTO {meta} (name, value) VALUES ('schema_version', 0), ('fence_floor', 0), ('transactions', 0)
+            INSERT INTO {meta} (name, value) VALUES ('schema_version', 0), ('transactions', 0)
             ON DUPLICATE KEY UPDATE name = name"
         )
     }

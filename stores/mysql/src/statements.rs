@@ -2,8 +2,7 @@
 //!
 //! Contains no rule of the protocol: rows are read under a lock, the protocol's own functions decide, and the result is written.
 
-mod alone;
-pub(crate) mod lots;
+mod prepared;
 #[cfg(test)]
 pub(crate) mod test_session;
 mod upkeep;
@@ -13,10 +12,10 @@ use bytes::Bytes;
 use idem_core::RecordKey;
 use idem_core::protocol::{Record, StoredResult};
 
-pub(super) use self::alone::Alone;
+pub(crate) use self::prepared::Completion;
 use super::layout::Names;
 use super::rows::{self, COLUMNS, NOW, RECORD, Value, result_of};
-use super::text::{Prepared, Text, add};
+use super::text::{Text, add};
 use crate::db::session::{BEGIN, BEGIN_READING, COMMIT, ONE};
 
 /// The largest result, in bytes, that is read together with its record and written as part of a statement's text.
@@ -64,31 +63,10 @@ impl Statements {
         text
     }
 
-    /// Reads the row of one key, as [`look`](Self::look) does, without scope and key. No row if the session is in a transaction, which may
-    /// have an older snapshot.
-    pub(super) fn look_at_one(&self, key: &RecordKey) -> Prepared {
-        let mut text = Prepared::default();
-        text.push("SELECT ");
-        Self::record(&mut text);
-        text.push(", ");
-        text.push(NOW);
-        text.push(" t");
-        text.push(&format!(" FROM {} FORCE INDEX (PRIMARY) WHERE ", self.names.records));
-        text.is_key(key);
-        text.push(" AND @@in_transaction = 0 LIMIT 1");
-        text
-    }
-
-    /// The clock: the time, the floor of fences, and whether callers use transactions.
+    /// The clock: the time, and whether callers use transactions.
     fn clock(&self, text: &mut String) {
         let meta = &self.names.meta;
-        add(
-            text,
-            format_args!(
-                "SELECT {NOW}, (SELECT value FROM {meta} WHERE name = 'fence_floor'), \
-                 (SELECT value FROM {meta} WHERE name = 'transactions')"
-            ),
-        );
+        add(text, format_args!("SELECT {NOW}, (SELECT value FROM {meta} WHERE name = 'transactions')"));
     }
 
     fn select<'k>(&self, text: &mut String, keys: impl ExactSizeIterator<Item = &'k RecordKey>) {
@@ -141,18 +119,6 @@ impl Statements {
         text.is_key(key);
         add(&mut text, format_args!(" ORDER BY position LIMIT {}; {COMMIT}", u32::MAX));
         text
-    }
-
-    /// Fails with [`Raced`](crate::db::failure::Failure::Raced) unless this fence, the lowest of the transaction's new rows, is still above the
-    /// floor: between the look at the floor and the insertion, another process may have been granted the key, and have deleted it. From
-    /// the insertion on nobody can, so nothing need be locked.
-    pub(super) fn floor_is_below(&self, fence: u64) -> String {
-        let meta = &self.names.meta;
-        // More rows than an expression may have.
-        format!(
-            "SELECT IF(IFNULL((SELECT value FROM {meta} WHERE name = 'fence_floor'), 0) < {fence}, 1, \
-             (SELECT value FROM {meta} UNION ALL SELECT 1 UNION ALL SELECT 2))"
-        )
     }
 
     /// One step of a record.

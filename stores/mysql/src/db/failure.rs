@@ -17,8 +17,6 @@ mod number {
     pub(super) const DUPLICATE_ENTRY: u16 = 1062;
     pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
     pub(super) const DEADLOCK: u16 = 1213;
-    /// A subquery returned more than one row, as `floor_is_below` makes it do.
-    pub(super) const SEVERAL_ROWS: u16 = 1242;
     /// `NOWAIT` on MySQL; MariaDB returns `LOCK_WAIT_TIMEOUT`.
     pub(super) const LOCK_NOWAIT: u16 = 3572;
     /// Group replication: another member's transaction was first.
@@ -107,7 +105,6 @@ fn of_error(error: &MySqlDatabaseError, stage: Stage) -> Failure {
         number::DUPLICATE_ENTRY
         | number::LOCK_WAIT_TIMEOUT
         | number::DEADLOCK
-        | number::SEVERAL_ROWS
         | number::LOCK_NOWAIT
         | number::ROLLBACK_DURING_COMMIT
         | number::RECORD_CHANGED => Failure::Raced(refused(error)),

@@ -1,7 +1,7 @@
 //! One connection to the server, and the statements on it.
 //!
 //! Statements are text with all their values in them, several in one exchange. Those with a large value are prepared, and closed
-//! again. Where the server can do in one statement what a call needs that comes alone, that statement stays prepared.
+//! again. On MariaDB, where one statement can do what a call needs, that statement stays prepared.
 
 use std::time::Duration;
 
@@ -57,11 +57,6 @@ impl Answers {
     pub(crate) fn written(&self, statement: usize) -> u64 {
         self.0.get(statement).map_or(0, |(_, done)| done.rows_affected())
     }
-
-    /// The number that the statement at this place made.
-    pub(crate) fn made(&self, statement: usize) -> u64 {
-        self.0.get(statement).map_or(0, |(_, done)| done.last_insert_id())
-    }
 }
 
 /// An open connection. It lives in the runtime that opened it.
@@ -72,13 +67,13 @@ pub(crate) struct Session {
     usable: bool,
     /// Whether each statement outside a transaction is one of its own, as by the server's default.
     commits_each: bool,
-    /// Whether a call that comes alone is a prepared statement.
+    /// Whether claims, completions and reads are prepared statements.
     prepares: bool,
 }
 
 impl Session {
-    /// `prepares`: whether statements may stay prepared.
-    pub(super) async fn new(connection: MySqlConnection, prepares: bool) -> Result<Self, StoreError> {
+    /// A session on this connection.
+    pub(super) async fn new(connection: MySqlConnection) -> Result<Self, StoreError> {
         let (opened, usable) = (Instant::now(), true);
         let mut session = Self { connection, opened, usable, commits_each: false, prepares: false };
         let found = session.run(format!("{ABOUT}; {COMMIT}"), Stage::Open).await.map_err(Failure::error)?;
@@ -89,7 +84,7 @@ impl Session {
         let is_mariadb = row.is_some_and(|row| text(row, 1).contains("MariaDB"));
         let mut settings = found.rows(1).iter().map(|row| text(row, 1));
         let is_fit = settings.all(|setting| !UNFIT.contains(&&*setting));
-        session.prepares = prepares && session.commits_each && is_mariadb && is_fit;
+        session.prepares = session.commits_each && is_mariadb && is_fit;
         Ok(session)
     }
 
@@ -107,8 +102,8 @@ impl Session {
         answers
     }
 
-    /// Whether a call that comes alone is a prepared statement. No more if the server has refused one: a proxy may have led it to
-    /// another server.
+    /// Whether claims, completions and reads are prepared statements. No more if the server has refused one: it may prepare none, or a
+    /// proxy may have led it to another server.
     pub(crate) const fn prepares(&self) -> bool {
         self.prepares
     }

@@ -24,7 +24,7 @@ pub(crate) fn setting_of(server: &MariaDb) -> Setting {
     let source = Source::of_url(&server.url()).unwrap();
     let statements = Arc::new(Statements::new(names_of(&source)));
     let (timeout, max_age) = (Duration::from_secs(1), Duration::from_secs(60));
-    let connector = Connector { source, timeout, max_age, prepares: true };
+    let connector = Connector { source, timeout, max_age };
     let (stepped, has_transactions) = (Hints::new(), Default::default());
     Setting { connector, statements, stepped, connections: 1, most_bytes: 1 << 20, has_transactions }
 }

@@ -1,4 +1,4 @@
-//! The statements of housekeeping: floors of fences, expired records, pages of records, and the version of the layout.
+//! The statements of housekeeping: expired records, pages of records, and the version of the layout.
 
 use super::Statements;
 use crate::db::identifier::Identifier;
@@ -7,20 +7,12 @@ use crate::rows::{NOW, RECORD};
 use crate::text::{Text as _, add};
 
 impl Statements {
-    /// Records the highest deleted fence, so that fences rise even if the clock is set back.
-    pub(crate) fn raise_floor(&self, fence: u64) -> String {
-        format!(
-            "UPDATE {} SET value = {fence} WHERE name = 'fence_floor' AND value < {fence}",
-            self.names.meta
-        )
-    }
-
-    /// Begins a transaction and locks at most this many expired records. Results: those of the beginning; scope, key, fence
-    /// and number of steps of each. Skips rows that another transaction holds.
+    /// Begins a transaction and locks at most this many expired records. Results: those of the beginning; scope, key and
+    /// number of steps of each. Skips rows that another transaction holds.
     pub(crate) fn lock_expired(&self, most: usize) -> String {
         let records = &self.names.records;
         format!(
-            "{BEGIN}SELECT scope, `key`, fence, steps FROM {records} FORCE INDEX (expiry) WHERE expires_at <= {NOW} \
+            "{BEGIN}SELECT scope, `key`, steps FROM {records} FORCE INDEX (expiry) WHERE expires_at <= {NOW} \
              ORDER BY expires_at LIMIT {most} FOR UPDATE SKIP LOCKED"
         )
     }

@@ -9,21 +9,21 @@ use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner, Release, Releas
 use idem_test_servers::{MariaDb, until};
 use sqlx::{Executor as _, MySqlPool};
 
-use crate::support::{builder, claim, completion, grant, key, new_table, record, replayed};
+use crate::support::{both_ways, builder, claim, completion, grant, key, new_table, record, replayed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_other() {
-    for prepares in [true, false] {
-        delays_no_other(prepares).await;
+    let server = MariaDb::start();
+    for url in both_ways(&server) {
+        delays_no_other(&server, &url).await;
     }
 }
 
-async fn delays_no_other(prepares: bool) {
-    let server = MariaDb::start();
+async fn delays_no_other(server: &MariaDb, url: &str) {
+    let table = new_table();
     let time = Duration::from_secs(2);
-    let store = MySqlStore::builder(&server.url())
-        .table("locked")
-        .prepared_statements(prepares)
+    let store = MySqlStore::builder(url)
+        .table(&table)
         .connections(1)
         .operation_timeout(time)
         .connect()
@@ -32,10 +32,8 @@ async fn delays_no_other(prepares: bool) {
     let (held, free) = (grant(&store, "locked").await, grant(&store, "free").await);
     let pool = MySqlPool::connect(&server.url()).await.unwrap();
     let mut other = pool.begin().await.unwrap();
-    other
-        .execute("SELECT * FROM locked WHERE scope = 'mysql' AND `key` = 'locked' FOR UPDATE")
-        .await
-        .unwrap();
+    let lock = format!("SELECT * FROM {table} WHERE scope = 'mysql' AND `key` = 'locked' FOR UPDATE");
+    other.execute(sqlx::AssertSqlSafe(lock)).await.unwrap();
     let names = [key("locked"), key("free")];
     let results = [completion(held, "1"), completion(free, "2")];
     let begin = Instant::now();
@@ -56,16 +54,16 @@ async fn delays_no_other(prepares: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_of_a_locked_record_is_answered_where_it_would_change_nothing() {
-    for prepares in [true, false] {
-        is_answered(prepares).await;
+    let server = MariaDb::start();
+    for url in both_ways(&server) {
+        is_answered(&server, &url).await;
     }
 }
 
-async fn is_answered(prepares: bool) {
-    let server = MariaDb::start();
+async fn is_answered(server: &MariaDb, url: &str) {
     let table = new_table();
     let open = || {
-        let builder = MySqlStore::builder(&server.url()).table(&table).prepared_statements(prepares);
+        let builder = MySqlStore::builder(url).table(&table);
         builder.operation_timeout(Duration::from_secs(1)).connect()
     };
     let store = open().await.unwrap();
@@ -177,15 +175,15 @@ async fn the_rows_of_others_in_a_small_table_are_not_locked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_waits_keeps_nobody_from_a_key_beside_it() {
-    waits_beside(MariaDb::start(), true).await;
-    waits_beside(MariaDb::start(), false).await;
-    // Where a statement is no transaction of its own, a claim goes the long way.
-    let server = MariaDb::with(&["--autocommit=0", "--innodb-flush-log-at-trx-commit=2"]);
-    waits_beside(server, true).await;
+    for way in [0, 1] {
+        let server = MariaDb::start();
+        let url = both_ways(&server)[way].clone();
+        waits_beside(server, &url).await;
+    }
 }
 
-async fn waits_beside(server: MariaDb, prepares: bool) {
-    let store = builder(&server.url()).table("beside").prepared_statements(prepares).connect().await.unwrap();
+async fn waits_beside(server: MariaDb, url: &str) {
+    let store = builder(url).table("beside").connect().await.unwrap();
     grant(&store, "a").await;
     let pool = MySqlPool::connect(&server.url()).await.unwrap();
     let mut other = pool.begin().await.unwrap();
@@ -212,30 +210,4 @@ async fn waits_beside(server: MariaDb, prepares: bool) {
     claiming.await.unwrap();
     let deadlocks = "select variable_value from information_schema.global_status where variable_name = 'INNODB_DEADLOCKS'";
     assert_eq!(server.sql(deadlocks), "0");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_claim_of_a_new_key_locks_nothing_that_other_claims_need() {
-    for prepares in [true, false] {
-        locks_nothing(prepares).await;
-    }
-}
-
-async fn locks_nothing(prepares: bool) {
-    let server = MariaDb::start();
-    let store = builder(&server.url())
-        .table("floor")
-        .prepared_statements(prepares)
-        .operation_timeout(Duration::from_secs(4))
-        .connect()
-        .await
-        .unwrap();
-    grant(&store, "warm").await;
-    let pool = MySqlPool::connect(&server.url()).await.unwrap();
-    let mut purge = pool.begin().await.unwrap();
-    purge.execute("UPDATE floor_meta SET value = value + 1 WHERE name = 'fence_floor'").await.unwrap();
-    let begin = Instant::now();
-    grant(&store, "new").await;
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
-    purge.rollback().await.unwrap();
 }

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
-use idem_runtime::protocol::{Claim, ClaimAnswer, Owner, RecordStep, RecordedStep, StoredResult};
-use idem_test_servers::{MariaDb, until};
+use idem_runtime::protocol::{Claim, Owner, RecordStep, RecordedStep, StoredResult};
+use idem_test_servers::MariaDb;
 use sqlx::{Executor as _, MySqlPool};
 
-use crate::support::{builder, grant, key, run};
+use crate::support::{both_ways, grant, key, new_table, run};
 
 fn claim() -> Claim {
     let (lease, ttl) = (Duration::from_secs(60), Duration::from_secs(60));
@@ -68,14 +68,6 @@ async fn several_purges_at_once_delete_each_expired_record_once_and_no_live_one(
     }
     println!("{purged} of {count} in {:?}", begin.elapsed());
     assert_eq!((purged, left(&server)), (count / 2, (0, live)));
-    // New fences are above all deleted ones, whatever the clock shows.
-    let floor = "select value from purged_meta where name = 'fence_floor'";
-    let highest: u64 = server.sql(floor).parse().unwrap();
-    let raised = highest + (1 << 60);
-    run(&server, &format!("update purged_meta set value = {raised} where name = 'fence_floor'"));
-    let answer = store.claim(&key("order 2"), &claim()).await.unwrap();
-    let ClaimAnswer::Granted(grant) = answer else { panic!("{answer:?}") };
-    assert_eq!((grant.attempt, grant.fence.get()), (1, raised + 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,30 +142,20 @@ async fn a_purge_with_a_limit_deletes_what_expired_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_deleted_raises_the_floor_of_fences_and_never_lowers_it() {
+async fn a_fence_is_higher_than_that_of_a_record_that_is_gone() {
     let server = MariaDb::start();
-    let store = MySqlStore::builder(&server.url()).table("floored").connect().await.unwrap();
-    let floor = || {
-        let floor = server.sql("select value from floored_meta where name = 'fence_floor'");
-        floor.parse::<u64>().unwrap()
-    };
-    // A clock that is set back would give the next holder a smaller fence than one that is gone.
-    let (_, held) = grant(&store, "purged").await;
-    let ahead = held.fence.get() + (1 << 40);
-    run(&server, &format!("update floored set fence = {ahead}, expires_at = 1 where `key` = 'purged'"));
-    assert_eq!(store.purge(10).await.unwrap(), 1);
-    assert_eq!(floor(), ahead);
-    let (_, next) = grant(&store, "purged").await;
-    assert!(next.fence.get() > ahead, "{next:?}");
-    let further = ahead + (1 << 40);
-    run(&server, &format!("update floored set fence = {further} where `key` = 'purged'"));
-    grant(&store, "other").await;
-    assert!(store.forget(&key("purged")).await.unwrap());
-    let raised = floor();
-    assert!(raised > ahead, "{raised}");
-    run(&server, &format!("update floored set fence = {ahead}, expires_at = 1 where `key` = 'other'"));
-    assert_eq!(store.purge(10).await.unwrap(), 1);
-    assert_eq!(floor(), raised);
+    for url in both_ways(&server) {
+        let table = new_table();
+        let store = MySqlStore::builder(&url).table(&table).connect().await.unwrap();
+        let (_, first) = grant(&store, "order").await;
+        assert!(store.forget(&key("order")).await.unwrap());
+        let (_, second) = grant(&store, "order").await;
+        assert!(second.fence > first.fence, "{first:?} {second:?}");
+        run(&server, &format!("update {table} set expires_at = 1"));
+        assert_eq!(store.purge(10).await.unwrap(), 1);
+        let (_, third) = grant(&store, "order").await;
+        assert!(third.fence > second.fence && third.attempt == 1, "{second:?} {third:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,26 +170,4 @@ async fn steps_left_over_from_a_record_that_was_deleted_by_hand_are_replaced() {
         assert_eq!(store.get(&key("order")).await.unwrap().unwrap().steps, [step]);
         run(&server, "delete from left_over");
     }
-}
-
-/// A claim reads the floor of fences, and then inserts: a record that is purged in between must be below its fence.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_claim_beside_a_purge_gets_a_fence_above_what_is_purged() {
-    // Under others, insertions lock what they select.
-    let server =
-        MariaDb::with(&["--transaction-isolation=READ-COMMITTED", "--innodb-flush-log-at-trx-commit=2"]);
-    let store = builder(&server.url()).table("beside").connect().await.unwrap();
-    let (_, held) = grant(&store, "order").await;
-    let ahead = held.fence.get() + (1 << 40);
-    run(&server, &format!("update beside set fence = {ahead}, expires_at = 1"));
-    run(&server, "create trigger wait before insert on beside for each row set @waited = sleep(2)");
-    let claiming = tokio::spawn({
-        let store = store.clone();
-        async move { grant(&store, "order").await }
-    });
-    let waits = "select count(*) from information_schema.processlist where state = 'User sleep'";
-    tokio::task::block_in_place(|| until("the claim has read the floor", || server.sql(waits) == "1"));
-    assert_eq!(store.purge(10).await.unwrap(), 1);
-    let (_, next) = claiming.await.unwrap();
-    assert!(next.fence.get() > ahead, "{next:?}, {ahead}");
 }
