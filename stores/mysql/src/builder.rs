@@ -13,6 +13,7 @@ use super::{Inner, MySqlStore};
 use crate::db::connector::{Connector, Source};
 use crate::db::identifier::Identifier;
 use crate::db::schema::{self, Server};
+use crate::db::session::AT_ONCE;
 use idem_core::support::hints::Hints;
 use idem_core::support::own_runtime::apart;
 use idem_core::support::retry::retried_with_cause;
@@ -143,6 +144,7 @@ impl MySqlStoreBuilder {
         let setting = Setting {
             connector,
             statements: Arc::new(Statements::new(names)),
+            at_once: if server.fails_at_once { AT_ONCE } else { "" },
             connections: self.connections,
             most_bytes: MOST_BYTES.min(server.max_packet / 2),
             stepped: Hints::new(),
@@ -150,7 +152,6 @@ impl MySqlStoreBuilder {
         };
         Ok(MySqlStore(Arc::new(Inner {
             queues: Arc::new(idem_store_kit::group_commit::Queues::new(setting)),
-            walking: Arc::default(),
             place,
             max_result_bytes: self.max_result_bytes.min(server.max_packet.saturating_sub(MESSAGE)),
             hints: Hints::new(),
@@ -186,7 +187,7 @@ async fn prepare(connector: Connector, names: Names, must_exist: bool) -> Result
     apart(async move {
         retried_with_cause(connector.timeout, || async {
             let mut session = connector.connect().await?;
-            let prepared = schema::prepare(&mut session, &names, must_exist).await;
+            let prepared = schema::prepare(&mut session, &names, &names.layouts(), must_exist).await;
             session.close(connector.timeout).await;
             prepared
         })

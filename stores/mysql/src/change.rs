@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use sqlx::mysql::MySqlRow;
+
 use self::entry::{Entry, Write};
 use super::clock::clock;
 use super::reading::{self, Rest};
@@ -79,7 +81,7 @@ pub(super) async fn apply(
     Ok(answers)
 }
 
-type Judged = Option<Result<Answer, StoreError>>;
+pub(super) type Judged = Option<Result<Answer, StoreError>>;
 
 async fn transact(
     session: &mut Session,
@@ -186,13 +188,27 @@ fn look(entry: &mut Entry<'_>, request: &Claim, now: Timestamp) -> Judged {
     }))
 }
 
+/// The grant that a claim would get, or its answer, and the record there is: by a row that was read in a caller's transaction.
+pub(super) fn look_at(
+    key: &RecordKey,
+    row: Option<&MySqlRow>,
+    request: &Claim,
+    now: Timestamp,
+) -> (Judged, Option<Record>) {
+    let mut entry = Entry::absent(key);
+    if let Some(row) = row {
+        entry.found(row);
+    }
+    (look(&mut entry, request, now), entry.record().cloned())
+}
+
 /// Writes the changes, and commits.
 async fn write(
     session: &mut Session,
     setting: &Setting,
     entries: &BTreeMap<(&str, &str), Entry<'_>>,
 ) -> Result<(), Failure> {
-    let mut write = Write::of(&setting.statements, entries.values());
+    let mut write = Write::of(&setting.statements, session.at_once(), entries.values());
     if !write.large.is_empty() {
         session.run(write.statements.join("; "), Stage::Open).await?;
         for (statement, value) in write.large {

@@ -298,6 +298,17 @@ pub(super) fn values_by<'r>(
     ]
 }
 
+/// When a purge looks at a new record: at the earliest end that it can have. No renewal and no usual completion brings that forward, so that
+/// they write no index.
+pub(super) fn purge_at(record: &Record) -> Timestamp {
+    let earliest = record.created_at.after(record.ttl);
+    match record.expires_at {
+        Some(end) if record.completed_at.is_some() => end,
+        Some(end) => end.min(earliest),
+        None => earliest,
+    }
+}
+
 /// A record's result.
 pub(super) fn result_of(record: &Record) -> Value<'_> {
     match &record.result {

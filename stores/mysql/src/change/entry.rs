@@ -165,9 +165,11 @@ pub(super) struct Write {
 }
 
 impl Write {
-    /// The statements for the changes of these entries.
+    /// The statements for the changes of these entries. New rows are inserted `at_once`: a transaction may have locked the gap that one of them
+    /// belongs to, and would hold up all.
     pub(super) fn of<'e, 'k: 'e>(
         statements: &Statements,
+        at_once: &str,
         entries: impl Iterator<Item = &'e Entry<'k>> + Clone,
     ) -> Self {
         let mut write = Self::default();
@@ -180,7 +182,8 @@ impl Write {
         };
         let with_result = |record: &Record| large_result(record).is_none();
         if rows(Entry::is_new).next().is_some() {
-            write.statements.push(statements.insert(rows(Entry::is_new), with_result));
+            let insert = statements.insert(rows(Entry::is_new), with_result);
+            write.statements.push(at_once.to_owned() + &insert);
         }
         if rows(Entry::is_replaced).next().is_some() {
             write.statements.push(statements.replace(rows(Entry::is_replaced), with_result));

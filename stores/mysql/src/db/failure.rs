@@ -15,6 +15,8 @@ pub(crate) use idem_store_kit::group_commit::Failure;
 /// The server's error numbers that have a meaning here.
 mod number {
     pub(super) const DUPLICATE_ENTRY: u16 = 1062;
+    /// A column or index is there already, or gone.
+    pub(super) const ALTERED: [u16; 3] = [1060, 1061, 1091];
     pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
     pub(super) const DEADLOCK: u16 = 1213;
     /// `NOWAIT` on MySQL; MariaDB returns `LOCK_WAIT_TIMEOUT`.
@@ -69,6 +71,16 @@ fn has_number(error: &Error, numbers: &[u16]) -> bool {
 /// Whether another row has the same key.
 pub(crate) fn is_duplicate(error: &Error) -> bool {
     has_number(error, &[number::DUPLICATE_ENTRY])
+}
+
+/// Whether a column or index is there already that was to be added, or gone that was to be dropped.
+pub(crate) fn is_altered(error: &Error) -> bool {
+    has_number(error, &number::ALTERED)
+}
+
+/// Whether another transaction has the row locked.
+pub(crate) fn is_lock_wait(error: &Error) -> bool {
+    has_number(error, &[number::LOCK_WAIT_TIMEOUT])
 }
 
 /// Whether the server has, or may have, rolled back the whole transaction with the statement.

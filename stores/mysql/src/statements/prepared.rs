@@ -6,7 +6,7 @@ use std::iter::repeat_n;
 
 use super::{Statements, has};
 use crate::db::session::{AT_ONCE, IS_ONE};
-use crate::rows::{COLUMNS, NOW, Value, on_the_server, result_of, values_by};
+use crate::rows::{COLUMNS, NOW, Value, on_the_server, purge_at, result_of, values_by};
 use crate::text::{Prepared, Text as _};
 use idem_core::RecordKey;
 use idem_core::protocol::Record;
@@ -76,7 +76,7 @@ impl Statements {
         let mut text = Prepared::default();
         text.push(AT_ONCE);
         text.push(&format!(
-            "INSERT IGNORE INTO {} (scope, `key`, {}) VALUES ",
+            "INSERT IGNORE INTO {} (scope, `key`, {}, purge_at) VALUES ",
             self.names.records, self.columns
         ));
         for (place, (key, record)) in filled(rows) {
@@ -89,6 +89,8 @@ impl Statements {
                 text.push(", ");
                 text.value(value);
             }
+            text.push(", ");
+            text.value(&on_the_server(purge_at(record)));
             text.push(")");
         }
         text.push(" RETURNING scope, `key`, fence, @@in_transaction");
@@ -107,6 +109,11 @@ impl Statements {
             text.push(" = ");
             text.value(&new);
             text.push(", ");
+            if column == "expires_at" {
+                text.push("purge_at = LEAST(purge_at, ");
+                text.value(&new);
+                text.push("), ");
+            }
         }
         text.push("result = CASE `key`");
         for (place, Completion { key, after, .. }) in filled(lot) {

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
-use idem_runtime::protocol::{Claim, Owner, RecordStep, RecordedStep, StoredResult};
+use idem_runtime::protocol::{Claim, OnCrash, Owner, RecordStep, RecordedStep, Renew, StoredResult};
 use idem_test_servers::MariaDb;
 use sqlx::{Executor as _, MySqlPool};
 
-use crate::support::{both_ways, grant, key, new_table, run};
+use crate::support::{HOUR, both_ways, claim as claim_of, completion, grant, key, new_table, run};
 
 fn claim() -> Claim {
     let (lease, ttl) = (Duration::from_secs(60), Duration::from_secs(60));
@@ -28,10 +28,10 @@ async fn filled(server: &MariaDb, count: usize) -> MySqlStore {
         server,
         &format!(
             "insert into purged (scope, `key`, state, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, \
-             ttl, created_at, expires_at, completed_at, steps, result) \
+             ttl, created_at, expires_at, purge_at, completed_at, steps, result) \
              select scope, concat('order ', n.seq), 1, owner, fence + n.seq, attempt, recovered, on_crash, lease_until, \
              retry_at, ttl, created_at, if(n.seq % 2 = 0, created_at - n.seq, if(n.seq % 5 = 0, null, created_at * 2)), \
-             created_at, 0, 'result' from purged join seq_1_to_{count} n on purged.`key` = 'model'"
+             created_at - n.seq, created_at, 0, 'result' from purged join seq_1_to_{count} n on purged.`key` = 'model'"
         ),
     );
     store
@@ -97,7 +97,7 @@ async fn the_steps_of_a_record_go_with_it() {
     }
     let steps = "select count(*) from stepped_steps";
     assert_eq!(server.sql(steps), "9");
-    run(&server, "update stepped set expires_at = 1 where `key` = 'expired'");
+    run(&server, "update stepped set expires_at = 1, purge_at = 1 where `key` = 'expired'");
     assert_eq!(store.purge(10).await.unwrap(), 1);
     assert_eq!(server.sql(steps), "6");
     assert!(store.forget(&key("forgotten")).await.unwrap());
@@ -132,7 +132,10 @@ async fn a_purge_with_a_limit_deletes_what_expired_first() {
     // Neither the order of the keys nor the order in which they came.
     for (name, expired) in [("c", 20), ("a", 30), ("b", 10), ("d", 40)] {
         grant(&store, name).await;
-        run(&server, &format!("update oldest set expires_at = {expired} where `key` = '{name}'"));
+        run(
+            &server,
+            &format!("update oldest set expires_at = {expired}, purge_at = {expired} where `key` = '{name}'"),
+        );
     }
     let left = || server.sql("select group_concat(`key` order by expires_at separator '') from oldest");
     for expected in ["0x636164", "0x6164", "0x64"] {
@@ -151,7 +154,7 @@ async fn a_fence_is_higher_than_that_of_a_record_that_is_gone() {
         assert!(store.forget(&key("order")).await.unwrap());
         let (_, second) = grant(&store, "order").await;
         assert!(second.fence > first.fence, "{first:?} {second:?}");
-        run(&server, &format!("update {table} set expires_at = 1"));
+        run(&server, &format!("update {table} set expires_at = 1, purge_at = 1"));
         assert_eq!(store.purge(10).await.unwrap(), 1);
         let (_, third) = grant(&store, "order").await;
         assert!(third.fence > second.fence && third.attempt == 1, "{second:?} {third:?}");
@@ -169,5 +172,50 @@ async fn steps_left_over_from_a_record_that_was_deleted_by_hand_are_replaced() {
         store.record_step(&key("order"), &request).await.unwrap();
         assert_eq!(store.get(&key("order")).await.unwrap().unwrap().steps, [step]);
         run(&server, "delete from left_over");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_looks_once_at_what_lives_longer_than_its_claim_said() {
+    let server = MariaDb::start();
+    for url in both_ways(&server) {
+        let table = new_table();
+        let store = MySqlStore::builder(&url).table(&table).connect().await.unwrap();
+        let at = |column: &str, name: &str| -> u64 {
+            server
+                .sql(&format!("select ifnull({column}, 0) from {table} where `key` = '{name}'"))
+                .parse()
+                .unwrap()
+        };
+        let (owner, held) = grant(&store, "order").await;
+        let first = at("purge_at", "order");
+        assert_eq!(first, at("created_at", "order") + 3_600_000_000);
+        // Neither writes the index.
+        store.renew(&key("order"), &Renew::new(owner, held.fence, 2 * HOUR)).await.unwrap();
+        store.complete(&key("order"), &completion((owner, held), "done")).await.unwrap();
+        assert_eq!(at("purge_at", "order"), first);
+        // A result that is kept for a shorter time does, in a batch as alone.
+        let names: Vec<_> = (0..20).map(|number| format!("short {number}")).collect();
+        let ends: Vec<_> = futures_util::future::join_all(names.iter().map(|name| async {
+            let (owner, held) = grant(&store, name).await;
+            let mut done = completion((owner, held), "done");
+            done.ttl = Duration::from_secs(60);
+            store.complete(&key(name), &done).await.unwrap();
+            (at("purge_at", name), at("expires_at", name))
+        }))
+        .await;
+        assert!(ends.iter().all(|(purge_at, expires_at)| purge_at == expires_at), "{ends:?}");
+        // Too early for the first; the second has no end.
+        let mut claim = claim_of(Owner::random());
+        claim.on_crash = OnCrash::InDoubt;
+        store.claim(&key("endless"), &claim).await.unwrap();
+        run(&server, &format!("update {table} set purge_at = 1, ttl = if(expires_at is null, ~0, ttl)"));
+        assert_eq!(store.purge(usize::MAX).await.unwrap(), 0);
+        assert_eq!(at("purge_at", "order"), at("expires_at", "order"));
+        assert!(at("purge_at", "endless") > first);
+        run(&server, &format!("update {table} set purge_at = 1 where `key` in ('order', 'endless')"));
+        run(&server, &format!("update {table} set expires_at = 1 where `key` = 'order'"));
+        assert_eq!(store.purge(usize::MAX).await.unwrap(), 1);
+        assert_eq!(server.sql(&format!("select count(*) from {table} where purge_at = 1")), "0");
     }
 }
