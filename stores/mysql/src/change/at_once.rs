@@ -153,6 +153,26 @@ mod tests {
         Ticket::new(Arc::new(Operation::new(&key_of(&name.to_string()), op)), Instant::now() + HOUR).0
     }
 
+    /// Another client of a pooler may have left it so, and would roll back what was answered as done.
+    #[tokio::test]
+    async fn in_a_session_whose_transaction_is_open_nothing_is_granted() {
+        let server = MariaDb::start();
+        let (mut session, _) = opened(&server).await;
+        let setting = setting_of(&server);
+        let claims: Vec<_> = (0..3)
+            .map(|name| ticket(name, Op::Apply(Claim::new(Owner::random(), HOUR, HOUR).into())))
+            .collect();
+        for open in ["START TRANSACTION", "SET autocommit = 0"] {
+            session.run(open.to_owned(), Stage::Open).await.unwrap();
+            let answers = run(&mut session, &setting, &claims).await.unwrap();
+            assert!(answers.iter().all(Option::is_none), "{open}: {answers:?}");
+            session.run("COMMIT; SET autocommit = 1".to_owned(), Stage::Open).await.unwrap();
+            assert_eq!(server.sql("select count(*) from records"), "0", "{open}");
+        }
+        let answers = run(&mut session, &setting, &claims).await.unwrap();
+        assert!(answers.iter().all(|answer| matches!(answer, Some(Ok(_)))), "{answers:?}");
+    }
+
     #[tokio::test]
     async fn where_some_of_a_lot_are_completed_each_may_be() {
         let server = MariaDb::start();
