@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::connection::Connection;
 use super::replication::Replicas;
 use super::scripts::Request;
 use super::{RedisStore, failure};
@@ -30,7 +29,7 @@ impl RedisStore {
 
     /// Sends a request once in the caller's runtime; if that brings no answer, in the stores' own runtime.
     pub(super) async fn ask(&self, request: Request) -> Result<Value, StoreError> {
-        let Connection::Own(own) = &self.0.connection else { return self.ask_apart(request).await };
+        let Some(own) = self.0.connection.own() else { return self.ask_apart(request).await };
         let begin = Instant::now();
         let error = match self.0.runtime_connections.ask(own, &request).await {
             Some(Ok(answer)) => return Ok(answer),
