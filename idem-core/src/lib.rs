@@ -1,7 +1,8 @@
 //! The contract of `idem`: the protocol as pure functions, the keys, and the [`Store`] trait.
 //!
 //! This crate is what a store depends on. It knows no engine and no database client. To use the library, take the
-//! crate `idem-rs`, which re-exports all of this; to write a store, start at [`Store`] and use [`support`].
+//! crate `idem-rs`, which re-exports all of this; to write a store, start at [`Store`]; the crate
+//! `idem-store-kit` has what our stores share.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Code that panics or prints is for tests, examples and benches.
@@ -11,7 +12,6 @@ pub mod defaults;
 pub mod inspection;
 pub mod listing;
 pub mod protocol;
-pub mod support;
 pub mod transaction;
 
 mod error;
@@ -22,7 +22,7 @@ mod waiters;
 pub use error::{StoreError, StoreErrorKind};
 pub use key::{
     Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES, RESERVED_SCOPES,
-    RecordKey, Scope,
+    RecordKey, Scope, framed_digest,
 };
 pub use protocol::{Fence, Fingerprint, OnCrash};
 pub use store::Store;

@@ -17,7 +17,7 @@ use super::steps::Recorder;
 use super::waiters::StoreIdentity;
 use crate::error::CallId;
 use idem_core::protocol::{Fence, Grant};
-use idem_core::{Key, RecordKey, support::framed_digest};
+use idem_core::{Key, RecordKey, framed_digest};
 
 #[cfg(feature = "message")]
 pub(crate) use held::HeldKeys;

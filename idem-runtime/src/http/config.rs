@@ -19,7 +19,7 @@ use super::recording::HeaderRules;
 use super::report::{self, Outcome};
 use super::running::Running;
 use crate::engine::Operation;
-use idem_core::{Key, KeyError, MAX_KEY_BYTES, support::framed_digest};
+use idem_core::{Key, KeyError, MAX_KEY_BYTES, framed_digest};
 
 pub(super) type Tenant = Arc<dyn Fn(&request::Parts) -> Option<String> + Send + Sync>;
 pub(super) type KeepIf = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;

@@ -11,7 +11,7 @@ use idem_core::StoreError;
 use idem_core::protocol::{
     Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
 };
-use idem_core::support::step_bytes;
+use idem_store_kit::step_bytes;
 
 /// A record as it was read, with its revision.
 #[derive(Clone, Debug)]

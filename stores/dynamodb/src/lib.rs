@@ -23,9 +23,9 @@ use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{Answer, ClaimAnswer, OnCrash, Record, Request};
-use idem_core::support::hints::Hints;
-use idem_core::support::own_runtime;
 use idem_core::{Store, Waiters};
+use idem_store_kit::hints::Hints;
+use idem_store_kit::own_runtime;
 
 pub use builder::DynamoDbStoreBuilder;
 use transition::Table;

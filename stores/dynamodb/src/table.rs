@@ -27,7 +27,7 @@ impl DynamoDbStore {
     pub async fn create_table(&self) -> Result<(), StoreError> {
         self.table.check_names()?;
         let table = self.table.clone();
-        idem_core::support::own_runtime::apart(async move { create(table.client(), table.names()).await })
+        idem_store_kit::own_runtime::apart(async move { create(table.client(), table.names()).await })
             .await?;
         self.check().await
     }
@@ -137,7 +137,7 @@ async fn create(client: &Client, names: &Names) -> Result<(), StoreError> {
 }
 
 async fn until_active(client: &Client, names: &Names) -> Result<(), StoreError> {
-    idem_core::support::retry::retried(CREATION, || async {
+    idem_store_kit::retry::retried(CREATION, || async {
         let answer = client.describe_table().table_name(&*names.table).send().await;
         match answer.map_err(|error| failure(&error))?.table.and_then(|table| table.table_status) {
             Some(TableStatus::Active) => Ok(()),

@@ -18,7 +18,7 @@ use super::names::{Item, Names};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::{Owner, Record, State, Timestamp, Transition, is_live};
-use idem_core::support::retry;
+use idem_store_kit::retry;
 
 /// The minimum time for which an item stays, expired or not. It has the fence that the next one must exceed, also if
 /// the next clock is behind.

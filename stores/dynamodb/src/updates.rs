@@ -18,7 +18,7 @@ use idem_core::protocol::{
     self, Answer, ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, Record, RecordStep, RecordStepAnswer,
     Renew, RenewAnswer, Request, State, Timestamp, Verdict,
 };
-use idem_core::support::step_bytes;
+use idem_store_kit::step_bytes;
 
 /// The longest lifetime that is added to an instant in an expression, which knows no limit: 1,000 years.
 const LONGEST_TTL: Duration = Duration::from_secs(1_000 * 366 * 86_400);

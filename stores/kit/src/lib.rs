@@ -6,7 +6,11 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod group_commit;
+pub mod hints;
+pub mod network;
+pub mod own_runtime;
 mod records;
+pub mod retry;
+pub mod step_bytes;
 
 pub use self::records::Records;
-pub use idem_core::support::{hints, own_runtime, retry};

@@ -14,11 +14,11 @@ use crate::db::connector::{Connector, Source};
 use crate::db::identifier::Identifier;
 use crate::db::schema::{self, Server};
 use crate::db::session::AT_ONCE;
-use idem_core::support::hints::Hints;
-use idem_core::support::own_runtime::apart;
-use idem_core::support::retry::retried_with_cause;
 use idem_core::{StoreError, Waiters};
 use idem_store_kit::Records;
+use idem_store_kit::hints::Hints;
+use idem_store_kit::own_runtime::apart;
+use idem_store_kit::retry::retried_with_cause;
 
 const TABLE: &str = "idem_records";
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::{BEGINNING, COMMIT, Session};
 use idem_core::StoreError;
-use idem_core::support::retry::retried;
+use idem_store_kit::retry::retried;
 
 /// How many records one transaction looks at: few, so that it is short.
 const PURGE_BATCH: usize = 200;

@@ -9,7 +9,7 @@ use crate::db::session::Answers;
 use idem_core::StoreError;
 use idem_core::inspection::{Inspection, Standing};
 use idem_core::protocol::Timestamp;
-use idem_core::support::retry::retried;
+use idem_store_kit::retry::retried;
 
 /// Each setting, its safe values, and the loss with another value.
 const SETTINGS: [(&str, &[&str], &str); 4] = [

@@ -34,9 +34,9 @@ use crate::db::connector::Source;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{self, Record, Request};
-use idem_core::support::own_runtime::apart;
 use idem_core::{RecordKey, Store, StoreError, Waiters};
 use idem_store_kit::Records;
+use idem_store_kit::own_runtime::apart;
 
 /// Keeps records in one table of a MySQL database, version 8.0 or later, or of a MariaDB database, version 10.6 or later.
 ///

@@ -12,7 +12,7 @@ use crate::db::session::{Answers, BEGINNING, Session};
 use idem_core::StoreError;
 use idem_core::listing::{self, Cursor, List, Listed, Page};
 use idem_core::protocol::Timestamp;
-use idem_core::support::retry::retried;
+use idem_store_kit::retry::retried;
 
 /// One page.
 pub(super) async fn list(setting: &Setting, request: &List) -> Result<Page, StoreError> {

@@ -10,8 +10,8 @@ use crate::db::failure::Failure;
 use idem_core::protocol::{
     Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
 };
-use idem_core::support::step_bytes;
 use idem_core::{RecordKey, StoreError};
+use idem_store_kit::step_bytes;
 
 /// The columns of a record, but for its result.
 pub(super) const COLUMNS: [&str; 15] = [

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use idem_core::support::hints::Hints;
+use idem_store_kit::hints::Hints;
 
 use crate::db::connector::Connector;
 use crate::statements::Statements;

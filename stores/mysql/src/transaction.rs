@@ -17,11 +17,11 @@ use super::rows::{Unreadable, column};
 use super::statements::{Statements, large_result};
 use crate::db::failure::{self, Failure, Stage};
 use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Timestamp};
-use idem_core::support::own_runtime::apart;
-use idem_core::support::retry::retried;
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
 use idem_core::{RecordKey, StoreError};
 use idem_store_kit::group_commit::{Answer, Op, Operation, Seen};
+use idem_store_kit::own_runtime::apart;
+use idem_store_kit::retry::retried;
 
 /// How often the claim is tried again because another transaction changed the record first.
 const ROUNDS: usize = 8;

@@ -14,8 +14,8 @@ use crate::db::settings::{Prepared, Settings};
 use crate::db::source::Source;
 use idem_core::StoreError;
 use idem_core::Waiters;
-use idem_core::support::own_runtime::apart;
 use idem_store_kit::Records;
+use idem_store_kit::own_runtime::apart;
 
 const TABLE: &str = "idem_records";
 /// How many connections there are at the most, unless it is said otherwise.

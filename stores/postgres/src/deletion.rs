@@ -9,8 +9,8 @@ use crate::db::failure::Failure;
 use crate::db::session::{Session, statement};
 use idem_core::RecordKey;
 use idem_core::StoreError;
-use idem_core::support::retry::retried;
 use idem_store_kit::group_commit::{Answer, Answers};
+use idem_store_kit::retry::retried;
 
 /// How many records one statement deletes: few, so that it is short.
 const PURGE_BATCH: usize = 2_000;

@@ -14,8 +14,8 @@ use idem_core::StoreError;
 use idem_core::protocol::{
     self, Complete, CompleteAnswer, RecordStep, RecordStepAnswer, Renew, RenewAnswer, Request,
 };
-use idem_core::support::step_bytes;
 use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket, unanswered};
+use idem_store_kit::step_bytes;
 
 /// Requests with their places in the batch, always in the same order, so that two batches cannot deadlock.
 fn sorted<'t, R>(

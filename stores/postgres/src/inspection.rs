@@ -10,7 +10,7 @@ use crate::db::session::statement;
 use idem_core::StoreError;
 use idem_core::inspection::{Inspection, Standing};
 use idem_core::protocol::Timestamp;
-use idem_core::support::retry::retried;
+use idem_store_kit::retry::retried;
 
 /// Each setting, and the loss if it is off.
 const SETTINGS: [(&str, &str); 3] = [

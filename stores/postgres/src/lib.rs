@@ -40,9 +40,9 @@ use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{self, Record, Request};
-use idem_core::support::own_runtime::apart;
 use idem_core::{Store, Waiters};
 use idem_store_kit::Records;
+use idem_store_kit::own_runtime::apart;
 
 /// Keeps records in one table of a PostgreSQL database, version 12 or later.
 ///

@@ -18,7 +18,7 @@ use crate::db::session::{Session, statement};
 use idem_core::StoreError;
 use idem_core::listing::{self, Cursor, List, Listed, Page};
 use idem_core::protocol::Timestamp;
-use idem_core::support::retry::retried;
+use idem_store_kit::retry::retried;
 
 /// How long the connection of a walk waits for its next page.
 const IDLE: Duration = Duration::from_secs(60);

@@ -12,8 +12,8 @@ use idem_core::protocol::{
     Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
     Verdict,
 };
-use idem_core::support::step_bytes;
 use idem_core::{RecordKey, StoreError};
+use idem_store_kit::step_bytes;
 
 /// The columns of a record but for its steps, in the order [`read`] expects.
 pub(super) const COLUMNS: [&str; 15] = [

@@ -20,9 +20,9 @@ use idem_core::StoreError;
 use idem_core::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Record, Timestamp, Transition,
 };
-use idem_core::support::own_runtime::apart;
-use idem_core::support::retry::retried;
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
+use idem_store_kit::own_runtime::apart;
+use idem_store_kit::retry::retried;
 
 /// A statement that the server refuses. Its text explains why in the server's log and in `pg_stat_activity`.
 const SPOIL: &str = "SELECT 'idem: the result of a call could not be recorded; roll back'::integer";

@@ -8,8 +8,8 @@ use super::replication::Replicas;
 use super::scripts::Request;
 use super::{RedisStore, failure};
 use idem_core::StoreError;
-use idem_core::support::own_runtime::apart;
-use idem_core::support::retry::retried;
+use idem_store_kit::own_runtime::apart;
+use idem_store_kit::retry::retried;
 
 impl RedisStore {
     /// Sends a request in the stores' own runtime, and retries until there is an answer or the time is over. For

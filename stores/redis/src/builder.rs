@@ -13,8 +13,8 @@ use super::replication::{Replicas, Replication};
 use super::{Inner, RedisStore, check};
 use idem_core::StoreError;
 use idem_core::Waiters;
-use idem_core::support::hints::Hints;
-use idem_core::support::own_runtime::apart;
+use idem_store_kit::hints::Hints;
+use idem_store_kit::own_runtime::apart;
 
 /// How long an operation may take, with all retries, by default.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);

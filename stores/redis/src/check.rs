@@ -14,8 +14,8 @@ use super::connection::{Connection, Node};
 use super::masters::masters;
 use super::scripts::Request;
 use idem_core::inspection::{Inspection, Standing};
-use idem_core::support::retry::retried;
 use idem_core::{StoreError, StoreErrorKind};
+use idem_store_kit::retry::retried;
 
 /// The oldest supported server. It has `PXAT`, and passes error codes through a script.
 const OLDEST: u32 = 7;

@@ -11,8 +11,8 @@ use super::connection::{Connection, Node};
 use super::failure;
 use super::failure::wrong_url;
 use idem_core::StoreError;
-use idem_core::support::own_runtime::apart;
-use idem_core::support::retry::retried;
+use idem_store_kit::own_runtime::apart;
+use idem_store_kit::retry::retried;
 
 /// Connects to the cluster that these nodes belong to.
 pub(super) async fn connect(

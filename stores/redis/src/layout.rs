@@ -12,7 +12,7 @@ use idem_core::protocol::{
     Claim, Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, Seen, State, StoredResult, Timestamp,
     Tombstone, Verdict,
 };
-use idem_core::support::step_bytes;
+use idem_store_kit::step_bytes;
 
 use super::fields::{
     ATTEMPT, COMPLETED, COMPLETED_AT, CREATED_AT, EXPIRES_AT, FAILED, FENCE, FINGERPRINT, FIRST_VERSION,

@@ -48,10 +48,10 @@ use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{self, Answer, Claim, ClaimAnswer, Record};
-use idem_core::support::hints::Hints;
-use idem_core::support::own_runtime::apart;
-use idem_core::support::retry::retried;
 use idem_core::{Store, Waiters};
+use idem_store_kit::hints::Hints;
+use idem_store_kit::own_runtime::apart;
+use idem_store_kit::retry::retried;
 
 /// Keeps records on a Redis or Valkey server, with one packed string for each record.
 ///

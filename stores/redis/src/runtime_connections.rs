@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::connection::{Reconnecting, is_of_no_use};
 use super::pipelined::Pipelined;
 use super::scripts::Request;
-use idem_core::support::own_runtime::own_runtime;
+use idem_store_kit::own_runtime::own_runtime;
 
 /// How many runtimes can have a connection; others use the stores' own. A new connection does not evict another one:
 /// otherwise, with one runtime too many, each operation would open a new connection.

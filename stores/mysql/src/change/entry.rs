@@ -6,8 +6,8 @@ use sqlx::mysql::MySqlRow;
 use crate::rows::{self, Row, Unreadable};
 use crate::statements::{SMALL_RESULT, Statements, large_result};
 use idem_core::protocol::{self, Record, RecordedStep, Request, StoredResult, Timestamp};
-use idem_core::support::step_bytes;
 use idem_core::{RecordKey, StoreError};
+use idem_store_kit::step_bytes;
 
 /// How many steps a record may have.
 const MOST_STEPS: usize = 65_536;

@@ -3,7 +3,7 @@
 use std::sync::Once;
 
 use idem_core::inspection::{Inspection, Standing};
-use idem_core::support::network;
+use idem_store_kit::network;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 static REPORTED: Once = Once::new();

@@ -9,8 +9,8 @@ use sqlx::Error;
 use sqlx::mysql::MySqlDatabaseError;
 
 use idem_core::StoreError;
-use idem_core::support::network;
 pub(crate) use idem_store_kit::group_commit::Failure;
+use idem_store_kit::network;
 
 /// The server's error numbers that have a meaning here.
 mod number {

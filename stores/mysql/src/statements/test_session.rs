@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use idem_core::support::hints::Hints;
 use idem_core::{Key, RecordKey, Scope};
+use idem_store_kit::hints::Hints;
 use idem_test_servers::MariaDb;
 
 use super::Statements;

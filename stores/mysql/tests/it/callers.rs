@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use idem_core::support::own_runtime::own_runtime;
 use idem_mysql::MySqlStore;
 use idem_runtime::Store as _;
 use idem_runtime::protocol::{CompleteAnswer, Owner};
+use idem_store_kit::own_runtime::own_runtime;
 use idem_test_servers::{MariaDb, until};
 
 use crate::support::{builder, claim, completion, grant, key, record, replayed, store};

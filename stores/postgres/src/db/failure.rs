@@ -8,8 +8,8 @@ use sqlx::Error;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 use idem_core::StoreError;
-use idem_core::support::network;
 pub(crate) use idem_store_kit::group_commit::Failure;
+use idem_store_kit::network;
 
 /// `lock_timeout` ran out.
 const LOCK_NOT_AVAILABLE: &str = "55P03";

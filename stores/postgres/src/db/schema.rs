@@ -16,7 +16,7 @@ use super::failure;
 use super::identifier::Identifier;
 use super::session::Session;
 use idem_core::StoreError;
-use idem_core::support::retry::retried_with_cause;
+use idem_store_kit::retry::retried_with_cause;
 
 /// The advisory lock of migrations, for all names of tables: "idem" in ASCII, twice.
 const LOCK: i64 = 0x6964_656d_6964_656d;

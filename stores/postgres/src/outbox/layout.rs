@@ -2,7 +2,7 @@
 
 use crate::db::identifier::Identifier;
 use crate::db::schema::{Layout, Named, Version};
-use idem_core::support::framed_digest;
+use idem_core::framed_digest;
 
 /// The outbox's objects, as statements name them.
 #[derive(Clone, Debug)]

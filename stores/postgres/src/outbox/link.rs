@@ -8,7 +8,7 @@ use crate::db::connector::Connector;
 use crate::db::failure::{self, Failure};
 use crate::db::session::{Session, Statement};
 use idem_core::StoreError;
-use idem_core::support::retry::retried;
+use idem_store_kit::retry::retried;
 
 /// One connection, of one runtime.
 pub(super) struct Link {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::error::OutboxError;
-use idem_core::support::framed_digest;
+use idem_core::framed_digest;
 
 /// The longest topic, in bytes.
 const LONGEST_TOPIC: usize = 200;

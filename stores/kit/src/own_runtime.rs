@@ -9,7 +9,7 @@ use std::thread;
 
 use tokio::runtime::{Builder, Handle};
 
-use crate::error::StoreError;
+use idem_core::StoreError;
 
 static OWN: LazyLock<Option<Handle>> = LazyLock::new(|| {
     let runtime = Builder::new_current_thread().enable_all().build().ok()?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::error::StoreError;
+use idem_core::StoreError;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -18,7 +18,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 ///
-/// The last error. If any try may have been applied, it is [`OutcomeUnknown`](crate::StoreErrorKind::OutcomeUnknown),
+/// The last error. If any try may have been applied, it is [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown),
 /// whatever later tries return.
 pub async fn retried<T, F>(time: Duration, mut ask: impl FnMut() -> F) -> Result<T, StoreError>
 where
@@ -94,7 +94,7 @@ mod tests {
     use std::future::pending;
 
     use super::*;
-    use crate::error::StoreErrorKind;
+    use idem_core::StoreErrorKind;
 
     const TIME: Duration = Duration::from_secs(2);
 

@@ -12,7 +12,7 @@
 
 use bytes::{Buf, BufMut, Bytes};
 
-use crate::protocol::{Fingerprint, RecordedStep, StoredResult, Tombstone};
+use idem_core::protocol::{Fingerprint, RecordedStep, StoredResult, Tombstone};
 
 const VERSION: u8 = 1;
 const HAS_INPUT: u8 = 1;
@@ -25,6 +25,8 @@ pub fn encode(step: &RecordedStep) -> Vec<u8> {
         StoredResult::Tombstone(Tombstone::TooLarge) => (2, &[]),
         StoredResult::Tombstone(Tombstone::NotEncodable) => (3, &[]),
         StoredResult::Tombstone(Tombstone::Exhausted) => (4, &[]),
+        // Of a later version: none reads it, so none takes it for another.
+        _ => (u8::MAX, &[]),
     };
     let mut bytes = Vec::with_capacity(7 + step.name.len() + 32 + value.len());
     bytes.extend([VERSION, kind, if step.input.is_some() { HAS_INPUT } else { 0 }]);
@@ -65,7 +67,7 @@ pub fn decode(mut bytes: Bytes) -> Option<RecordedStep> {
         4 => StoredResult::Tombstone(Tombstone::Exhausted),
         _ => return None,
     };
-    Some(RecordedStep { name, input, result })
+    Some(RecordedStep::new(name, input, result))
 }
 
 #[cfg(test)]

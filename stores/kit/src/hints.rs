@@ -6,8 +6,8 @@ use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::key::RecordKey;
-use crate::protocol::{Answer, ClaimAnswer, CompleteAnswer};
+use idem_core::RecordKey;
+use idem_core::protocol::{Answer, ClaimAnswer, CompleteAnswer};
 
 /// How many keys are remembered.
 const PLACES: usize = 8_192;
@@ -121,7 +121,7 @@ impl fmt::Debug for Hints {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::{Key, Scope};
+    use idem_core::{Key, Scope};
 
     #[test]
     fn a_key_is_remembered_until_it_is_taken_back() {
