@@ -44,30 +44,37 @@ impl<S: Server> Records<S> {
     /// # Errors
     ///
     /// `TooLarge` for a result beyond the limit, and those of the server.
-    pub async fn apply(&self, key: &RecordKey, request: Request) -> Result<protocol::Answer, StoreError> {
-        request.check_size(self.max_result_bytes)?;
-        let (mark, mut seems_new) = (self.results.mark(key), false);
-        match &request {
-            Request::Claim(claim) => {
-                seems_new = !self.seen.has(mark);
-                if self.results.expects_result(mark)
-                    && let Some(answer) = self.replay(key, mark, claim, &mut seems_new).await?
-                {
-                    return Ok(answer);
+    pub fn apply(
+        &self,
+        key: &RecordKey,
+        request: Request,
+    ) -> impl Future<Output = Result<protocol::Answer, StoreError>> + Send {
+        // Not an `async fn`, which has room for the request twice.
+        async move {
+            request.check_size(self.max_result_bytes)?;
+            let (mark, mut seems_new) = (self.results.mark(key), false);
+            match &request {
+                Request::Claim(claim) => {
+                    seems_new = !self.seen.has(mark);
+                    if self.results.expects_result(mark)
+                        && let Some(answer) = self.replay(key, mark, claim, &mut seems_new).await?
+                    {
+                        return Ok(answer);
+                    }
+                    self.seen.put(mark);
                 }
-                self.seen.put(mark);
+                Request::Release(_) => self.seen.put(mark),
+                _ => {}
             }
-            Request::Release(_) => self.seen.put(mark),
-            _ => {}
+            let asked = Operation { seems_new, ..Operation::new(key, Op::Apply(request)) };
+            let answer = self.ask(asked, |answer| match answer {
+                Answer::Applied(answer) => Some(answer),
+                _ => None,
+            });
+            let answer = answer.await?;
+            self.results.saw(mark, &answer);
+            Ok(answer)
         }
-        let asked = Operation { seems_new, ..Operation::new(key, Op::Apply(request)) };
-        let answer = self.ask(asked, |answer| match answer {
-            Answer::Applied(answer) => Some(answer),
-            _ => None,
-        });
-        let answer = answer.await?;
-        self.results.saw(mark, &answer);
-        Ok(answer)
     }
 
     /// The answer to a claim on a key that has its result, by a read, which costs the server less than a claim; `None` if it has none.
