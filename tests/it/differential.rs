@@ -131,14 +131,16 @@ fn two_postgres_stores_through_a_pooler_answer_as_the_protocol_does() -> Result<
 #[test]
 fn two_mysql_stores_on_one_table_answer_as_the_protocol_does() -> Result<(), Violation> {
     let server = idem_test_servers::MariaDb::start();
-    let url = server.url();
+    // Sessions of the second user prepare nothing, as on MySQL.
+    let _ = server.sql(
+        "create user unprepared; grant all on idem.* to unprepared; \
+         set global init_connect = 'SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED'",
+    );
+    let urls = [server.url(), server.url().replace("root@", "unprepared@")];
     let subject = || async move {
-        let open = |prepares| {
-            let builder = idem::MySqlStore::builder(&url).operation_timeout(PATIENCE);
-            builder.prepared_statements(prepares).connect()
-        };
+        let open = |url: &str| idem::MySqlStore::builder(url).operation_timeout(PATIENCE).connect();
         let profile = Profile::real_clock().short(std::time::Duration::from_millis(200));
-        Subject::new(open(true).await.unwrap(), profile).handle(open(false).await.unwrap())
+        Subject::new(open(&urls[0]).await.unwrap(), profile).handle(open(&urls[1]).await.unwrap())
     };
     complete(&differential::run(seed(), 8_000, subject)?);
     Ok(())

@@ -66,7 +66,7 @@ pub(super) fn size(steps: &[RecordedStep]) -> usize {
 /// The attributes of a record without its primary key.
 pub(super) fn write(names: &Names, record: &Record, revision: u64, delete_at: Option<u64>) -> Item {
     let mut item = Item::new();
-    let mut put = |name: &str, value| item.insert(names.attribute(name), value);
+    let mut put = |name: &str, value| item.insert(names.attribute(name).into(), value);
     put("state", text(record.state.as_str()));
     put("owner", bytes(record.owner.as_bytes()));
     put("fence", number(record.fence.get()));
@@ -167,14 +167,14 @@ impl<'i> Attribute<'i> {
 
 /// The record in an item.
 pub(super) fn read(names: &Names, item: &Item) -> Result<Seen, StoreError> {
-    let get = |name: &'static str| Attribute { name, value: item.get(&names.attribute(name)) };
+    let get = |name: &'static str| Attribute { name, value: item.get(&*names.attribute(name)) };
     let result = read_result(&get("result"), &get("tombstone"))?;
     read_with(names, item, result)
 }
 
 /// The record in an item that was read without its value. The record has an empty value instead.
 pub(super) fn read_head(names: &Names, item: &Item) -> Result<Record, StoreError> {
-    let get = |name: &'static str| Attribute { name, value: item.get(&names.attribute(name)) };
+    let get = |name: &'static str| Attribute { name, value: item.get(&*names.attribute(name)) };
     let absent = Attribute { name: "result", value: None };
     let mut result = read_result(&absent, &get("tombstone"))?;
     let state = get("state").word(State::from_word)?;
@@ -185,7 +185,7 @@ pub(super) fn read_head(names: &Names, item: &Item) -> Result<Record, StoreError
 }
 
 fn read_with(names: &Names, item: &Item, result: Option<StoredResult>) -> Result<Seen, StoreError> {
-    let get = |name: &'static str| Attribute { name, value: item.get(&names.attribute(name)) };
+    let get = |name: &'static str| Attribute { name, value: item.get(&*names.attribute(name)) };
     let state = get("state").word(State::from_word)?;
     let (owner, attempt) = (get("owner"), get("attempt"));
     let completed_at = get("completed_at").optional_instant()?;

@@ -1,5 +1,6 @@
 //! The names of attributes in the table, and the key of an item.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -71,8 +72,11 @@ impl Names {
     }
 
     /// The name in the table of an attribute of a record.
-    pub(super) fn attribute(&self, name: &str) -> String {
-        format!("{}{name}", self.attribute_prefix)
+    pub(super) fn attribute<'n>(&self, name: &'n str) -> Cow<'n, str> {
+        match &*self.attribute_prefix {
+            "" => name.into(),
+            prefix => [prefix, name].concat().into(),
+        }
     }
 
     /// Whether the attribute with this name is part of the record.

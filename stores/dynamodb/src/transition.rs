@@ -112,6 +112,13 @@ impl Table {
             let Some(record) = write else { return Ok(answer) };
             match self.put(key, seen.as_ref(), &record).await? {
                 Met::Guessed => return Ok(answer),
+                // The condition was that there is no item.
+                Met::Other(None) if seen.is_none() => {
+                    return Err(StoreError::configuration(
+                        "the endpoint of DynamoDB refuses a write and does not return the item that is there: it must know \
+                         `ReturnValuesOnConditionCheckFailure`",
+                    ));
+                }
                 Met::Other(other) => seen = other,
             }
         }
@@ -272,7 +279,7 @@ const OVER: &str = "attribute_exists(#fence) AND attribute_exists(#revision) AND
                     #expires_at > :forgotten AND #expires_at <= :over";
 
 fn over_names(names: &Names) -> HashMap<String, String> {
-    ["fence", "revision", "expires_at"].map(|name| (format!("#{name}"), names.attribute(name))).into()
+    ["fence", "revision", "expires_at"].map(|name| (format!("#{name}"), names.attribute(name).into())).into()
 }
 
 fn over_values(over: &AttributeValue) -> Item {

@@ -7,7 +7,7 @@ use idem_core::protocol::{self, Claim, Record, Request};
 use idem_core::{RecordKey, StoreError};
 
 use crate::group_commit::{Answer, Op, Operation, Queues, Server};
-use crate::hints::{Hints, Mark};
+use crate::hints::Hints;
 
 /// The records of a store on a server.
 pub struct Records<S: Server> {
@@ -16,15 +16,12 @@ pub struct Records<S: Server> {
     pub max_result_bytes: usize,
     /// Keys of which this process saw a result.
     results: Hints,
-    /// Keys that this process claimed or released: there is a record of them, most likely.
-    seen: Hints,
 }
 
 impl<S: Server> Records<S> {
     /// The records on this server.
     pub fn new(server: S, max_result_bytes: usize) -> Self {
-        let (results, seen) = (Hints::new(), Hints::new());
-        Self { queues: Arc::new(Queues::new(server)), max_result_bytes, results, seen }
+        Self { queues: Arc::new(Queues::new(server)), max_result_bytes, results: Hints::new() }
     }
 
     /// The server.
@@ -52,22 +49,15 @@ impl<S: Server> Records<S> {
         // Not an `async fn`, which has room for the request twice.
         async move {
             request.check_size(self.max_result_bytes)?;
-            let (mark, mut seems_new) = (self.results.mark(key), false);
-            match &request {
-                Request::Claim(claim) => {
-                    seems_new = !self.seen.has(mark);
-                    if self.results.expects_result(mark)
-                        && let Some(answer) = self.replay(key, mark, claim, &mut seems_new).await?
-                    {
-                        return Ok(answer);
-                    }
-                    self.seen.put(mark);
-                }
-                Request::Release(_) => self.seen.put(mark),
-                _ => {}
+            let mark = self.results.mark(key);
+            if let Request::Claim(claim) = &request
+                && self.results.expects_result(mark)
+                && let Some(answer) = self.replay(key, claim).await?
+            {
+                self.results.saw(mark, &answer);
+                return Ok(answer);
             }
-            let asked = Operation { seems_new, ..Operation::new(key, Op::Apply(request)) };
-            let answer = self.ask(asked, |answer| match answer {
+            let answer = self.ask(Operation::new(key, Op::Apply(request)), |answer| match answer {
                 Answer::Applied(answer) => Some(answer),
                 _ => None,
             });
@@ -78,13 +68,7 @@ impl<S: Server> Records<S> {
     }
 
     /// The answer to a claim on a key that has its result, by a read, which costs the server less than a claim; `None` if it has none.
-    async fn replay(
-        &self,
-        key: &RecordKey,
-        mark: Mark,
-        request: &Claim,
-        seems_new: &mut bool,
-    ) -> Result<Option<protocol::Answer>, StoreError> {
+    async fn replay(&self, key: &RecordKey, request: &Claim) -> Result<Option<protocol::Answer>, StoreError> {
         let begin = Instant::now();
         let found = match self.get(key).await {
             Ok(found) => found,
@@ -92,12 +76,7 @@ impl<S: Server> Records<S> {
             // The claim needs no reading.
             Err(_) => return Ok(None),
         };
-        *seems_new &= found.is_none();
-        let answer = found.and_then(|record| protocol::recorded_answer(&record, request)).map(Into::into);
-        if let Some(answer) = &answer {
-            self.results.saw(mark, answer);
-        }
-        Ok(answer)
+        Ok(found.and_then(|record| protocol::recorded_answer(&record, request)).map(Into::into))
     }
 
     /// The live record of a key.

@@ -13,6 +13,7 @@ use super::{Inner, MySqlStore};
 use crate::db::connector::{Connector, Source};
 use crate::db::identifier::Identifier;
 use crate::db::schema::{self, Server};
+use crate::db::session::AT_ONCE;
 use idem_core::support::hints::Hints;
 use idem_core::support::own_runtime::apart;
 use idem_core::support::retry::retried_with_cause;
@@ -45,7 +46,6 @@ pub struct MySqlStoreBuilder {
     connections: usize,
     max_result_bytes: usize,
     must_exist: bool,
-    prepared_statements: bool,
 }
 
 impl MySqlStoreBuilder {
@@ -58,7 +58,6 @@ impl MySqlStoreBuilder {
             connections: CONNECTIONS,
             max_result_bytes: MAX_RESULT_BYTES,
             must_exist: false,
-            prepared_statements: true,
         }
     }
 
@@ -95,14 +94,6 @@ impl MySqlStoreBuilder {
     /// points to another server.
     pub const fn max_connection_age(mut self, age: Duration) -> Self {
         self.max_connection_age = age;
-        self
-    }
-
-    /// Whether reads, claims of new keys and completions are prepared statements, on MariaDB; true unless set. Up to 32 statements then stay
-    /// prepared on each connection. Where the server or a proxy refuses one, the store goes on without; set this to false for a proxy that mixes them up.
-    /// MySQL cannot bound the wait for a lock in one statement, so nothing is prepared there.
-    pub const fn prepared_statements(mut self, prepares: bool) -> Self {
-        self.prepared_statements = prepares;
         self
     }
 
@@ -147,17 +138,14 @@ impl MySqlStoreBuilder {
         let table = Identifier::table(&self.table)?;
         let source = self.source?;
         let names = Names::new(&Identifier::database(&source.database()?), &table);
-        let connector = Connector {
-            source,
-            timeout: self.operation_timeout,
-            max_age: self.max_connection_age,
-            prepares: self.prepared_statements,
-        };
+        let connector =
+            Connector { source, timeout: self.operation_timeout, max_age: self.max_connection_age };
         let place = format!("{} table {}", connector.place(), self.table);
         let server = prepare(connector.clone(), names.clone(), self.must_exist).await?;
         let setting = Setting {
             connector,
             statements: Arc::new(Statements::new(names)),
+            at_once: if server.fails_at_once { AT_ONCE } else { "" },
             connections: self.connections,
             most_bytes: MOST_BYTES.min(server.max_packet / 2),
             stepped: Hints::new(),
@@ -166,7 +154,6 @@ impl MySqlStoreBuilder {
         let max_result_bytes = self.max_result_bytes.min(server.max_packet.saturating_sub(MESSAGE));
         Ok(MySqlStore(Arc::new(Inner {
             records: Records::new(setting, max_result_bytes),
-            walking: Arc::default(),
             place,
             waiters: Waiters::default(),
             announced: Default::default(),
@@ -200,7 +187,7 @@ async fn prepare(connector: Connector, names: Names, must_exist: bool) -> Result
     apart(async move {
         retried_with_cause(connector.timeout, || async {
             let mut session = connector.connect().await?;
-            let prepared = schema::prepare(&mut session, &names, must_exist).await;
+            let prepared = schema::prepare(&mut session, &names, &names.layouts(), must_exist).await;
             session.close(connector.timeout).await;
             prepared
         })
@@ -219,7 +206,6 @@ impl fmt::Debug for MySqlStoreBuilder {
             .field("connections", &self.connections)
             .field("max_result_bytes", &self.max_result_bytes)
             .field("must_exist", &self.must_exist)
-            .field("prepared_statements", &self.prepared_statements)
             .finish()
     }
 }

@@ -1,17 +1,17 @@
 //! Operations that change records. One transaction for a whole batch locks the rows, decides by the protocol's own functions, and
-//! writes: the long way. `short` and `lot` try a shorter one first.
+//! writes: the long way. `at_once` tries a shorter one first.
 
+mod at_once;
 mod entry;
-mod lot;
-mod short;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use sqlx::mysql::MySqlRow;
+
 use self::entry::{Entry, Write};
-use self::short::Short;
-use super::clock::{Clock, clock};
+use super::clock::clock;
 use super::reading::{self, Rest};
 use super::rows::{self, Unreadable};
 use super::setting::Setting;
@@ -19,7 +19,7 @@ use crate::db::failure::Stage;
 use crate::db::failure::{Failure, locked};
 use crate::db::session::{BEGINNING, COMMIT, Session};
 use idem_core::protocol::{
-    self, Claim, ClaimAnswer, Fence, Record, RecordStep, RecordedStep, Request, State,
+    self, Claim, ClaimAnswer, Fence, Record, RecordStep, RecordedStep, Request, State, Timestamp,
 };
 use idem_core::{RecordKey, StoreError};
 use idem_store_kit::group_commit::{Answer, Answers, Op, Operation, Seen, Ticket};
@@ -33,12 +33,10 @@ pub(super) async fn at_once(
     setting: &Setting,
     tickets: &[Ticket],
 ) -> Result<Answers, Failure> {
-    match tickets {
-        [ticket] if ticket.is_repeated => Ok(vec![None]),
-        [ticket] => Ok(vec![alone(session, setting, &ticket.operation).await?]),
-        _ if session.prepares() => lot::run(session, setting, tickets).await,
-        _ => Ok(tickets.iter().map(|_| None).collect()),
+    if session.prepares() {
+        return at_once::run(session, setting, tickets).await;
     }
+    Ok(tickets.iter().map(|_| None).collect())
 }
 
 /// Answers a batch, in its order. Either all changes that it answers are committed, or none.
@@ -83,22 +81,7 @@ pub(super) async fn apply(
     Ok(answers)
 }
 
-/// Runs an operation as one exchange that holds no lock after it. `None` if it changed nothing, or cannot be run like that.
-pub(super) async fn alone(
-    session: &mut Session,
-    setting: &Setting,
-    asked: &Operation,
-) -> Result<Judged, Failure> {
-    if !session.commits_each() {
-        return Ok(None);
-    }
-    match Short::of(setting, asked, session.prepares()) {
-        Some(short) => short.run(session).await,
-        None => Ok(None),
-    }
-}
-
-type Judged = Option<Result<Answer, StoreError>>;
+pub(super) type Judged = Option<Result<Answer, StoreError>>;
 
 async fn transact(
     session: &mut Session,
@@ -121,18 +104,18 @@ async fn transact(
             entry.found(row);
         }
     }
-    let mut clock = clock(&found, BEGINNING + 1, setting).map_err(Unreadable::failure)?;
+    let now = clock(&found, BEGINNING + 1, setting).map_err(Unreadable::failure)?;
     let mut there = steps_there(session, setting, tickets, &entries).await?;
     let mut answers = Vec::with_capacity(tickets.len());
     for (place, ticket) in tickets.iter().enumerate() {
         let asked = &ticket.operation;
         let answer = match entries.get_mut(&name(&asked.key)) {
-            Some(entry) => judge(entry, asked, &mut clock, there.remove(&place)),
+            Some(entry) => judge(entry, asked, now, there.remove(&place)),
             None => Some(Err(locked())),
         };
         answers.push(answer);
     }
-    write(session, setting, &entries, clock.floor).await?;
+    write(session, setting, &entries).await?;
     Ok(answers)
 }
 
@@ -167,16 +150,16 @@ async fn steps_there(
 }
 
 /// Applies one operation to the record as it is known; `None` if the answer is a result that was not read.
-fn judge(entry: &mut Entry<'_>, asked: &Operation, clock: &mut Clock, there: Option<RecordedStep>) -> Judged {
+fn judge(entry: &mut Entry<'_>, asked: &Operation, now: Timestamp, there: Option<RecordedStep>) -> Judged {
     match &asked.op {
-        Op::Forget => Some(Ok(Answer::Forgotten(entry.forget(clock)))),
+        Op::Forget => Some(Ok(Answer::Forgotten(entry.forget(now)))),
         Op::Get => None,
-        Op::Look(request) => look(entry, request, *clock),
+        Op::Look(request) => look(entry, request, now),
         Op::Apply(request) => {
             if let Err(error) = entry.prepare(request, there) {
                 return Some(Err(error));
             }
-            let transition = protocol::apply(entry.record(), clock.floor, request, clock.now);
+            let transition = protocol::apply(entry.record(), Fence::default(), request, now);
             if let Some(new) = transition.write {
                 entry.write(new);
             } else if entry.is_large()
@@ -190,19 +173,33 @@ fn judge(entry: &mut Entry<'_>, asked: &Operation, clock: &mut Clock, there: Opt
 }
 
 /// The grant that a claim would get. It does not write `in doubt` or `exhausted`: every later claim finds them again.
-fn look(entry: &mut Entry<'_>, request: &Claim, clock: Clock) -> Judged {
+fn look(entry: &mut Entry<'_>, request: &Claim, now: Timestamp) -> Judged {
     if let Err(error) = entry.check() {
         return Some(Err(error));
     }
-    let transition = protocol::claim(entry.record(), clock.floor, request, clock.now);
+    let transition = protocol::claim(entry.record(), Fence::default(), request, now);
     Some(Ok(match (transition.write, transition.answer) {
         (Some(new), ClaimAnswer::Granted(grant)) => {
             let old = entry.record().cloned();
-            Answer::Seen(Box::new(Seen { old, new, grant, now: clock.now }))
+            Answer::Seen(Box::new(Seen { old, new, grant, now }))
         }
         (None, ClaimAnswer::Replay(_)) if entry.is_large() => return None,
         (_, answer) => Answer::Applied(answer.into()),
     }))
+}
+
+/// The grant that a claim would get, or its answer, and the record there is: by a row that was read in a caller's transaction.
+pub(super) fn look_at(
+    key: &RecordKey,
+    row: Option<&MySqlRow>,
+    request: &Claim,
+    now: Timestamp,
+) -> (Judged, Option<Record>) {
+    let mut entry = Entry::absent(key);
+    if let Some(row) = row {
+        entry.found(row);
+    }
+    (look(&mut entry, request, now), entry.record().cloned())
 }
 
 /// Writes the changes, and commits.
@@ -210,18 +207,8 @@ async fn write(
     session: &mut Session,
     setting: &Setting,
     entries: &BTreeMap<(&str, &str), Entry<'_>>,
-    floor: Fence,
 ) -> Result<(), Failure> {
-    let statements = &setting.statements;
-    let mut write = Write::of(statements, entries.values());
-    let fences = entries.values().filter(|entry| entry.is_new()).filter_map(Entry::record);
-    // Before the floor is raised for what this batch deletes: those are other keys.
-    if let Some(lowest) = fences.map(|record| record.fence.get()).min() {
-        write.statements.push(statements.floor_is_below(lowest));
-    }
-    if entries.values().any(Entry::is_deleted) {
-        write.statements.push(statements.raise_floor(floor.get()));
-    }
+    let mut write = Write::of(&setting.statements, session.at_once(), entries.values());
     if !write.large.is_empty() {
         session.run(write.statements.join("; "), Stage::Open).await?;
         for (statement, value) in write.large {
@@ -268,12 +255,12 @@ pub(super) async fn without_writing(
 fn unwritten(
     setting: &Setting,
     request: &Claim,
-    (record, clock): (Option<Record>, Clock),
+    (record, now): (Option<Record>, Timestamp),
     why: Why,
 ) -> Option<Answer> {
     let state = record.as_ref().map(|record| record.state);
     let is_done = matches!(state, Some(State::Completed | State::Failed));
-    let transition = protocol::claim(record.as_ref(), clock.floor, request, clock.now);
+    let transition = protocol::claim(record.as_ref(), Fence::default(), request, now);
     let answer = match transition.write {
         None if is_done || why == Why::Locked => transition.answer,
         Some(_) if why == Why::Locked && setting.has_transactions.load(Ordering::Relaxed) => {
@@ -282,39 +269,4 @@ fn unwritten(
         _ => return None,
     };
     Some(Answer::Applied(answer.into()))
-}
-
-#[cfg(test)]
-mod tests {
-    use idem_core::protocol::{Owner, Timestamp};
-    use idem_test_servers::MariaDb;
-
-    use super::*;
-    use crate::statements::test_session::{key_of, opened, setting_of};
-
-    /// Between the two exchanges another process may have been granted the key, and have deleted its record.
-    #[tokio::test]
-    async fn a_fence_that_the_floor_has_reached_between_the_exchanges_is_not_committed() {
-        let server = MariaDb::start();
-        let (mut session, _) = opened(&server).await;
-        let setting = setting_of(&server);
-        let key = key_of("1");
-        let mut entry = Entry::absent(&key);
-        let record = Record::new(State::InFlight, Owner::random(), Fence::new(7));
-        entry.write(record.with_expires_at(Some(Timestamp::from_micros(u64::MAX >> 1))));
-        let entries = BTreeMap::from([(name(&key), entry)]);
-        for (floor, is_below) in [(7, false), (6, true)] {
-            session
-                .run(crate::db::session::BEGIN.trim_end_matches("; ").to_owned(), Stage::Open)
-                .await
-                .unwrap();
-            let _ =
-                server.sql(&format!("update records_meta set value = {floor} where name = 'fence_floor'"));
-            let written = write(&mut session, &setting, &entries, Fence::default()).await;
-            assert_eq!(written.is_ok(), is_below, "{written:?}");
-            assert!(is_below || matches!(written, Err(Failure::Raced(_))), "{written:?}");
-            session.roll_back().await;
-        }
-        assert_eq!(server.sql("select fence from records"), "7");
-    }
 }

@@ -2,6 +2,7 @@
 
 use tokio::time::timeout;
 
+use super::reading;
 use super::rows::{Unreadable, column};
 use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
@@ -9,7 +10,7 @@ use crate::db::session::{BEGINNING, COMMIT, Session};
 use idem_core::StoreError;
 use idem_core::support::retry::retried;
 
-/// How many records one transaction deletes: few, so that it is short.
+/// How many records one transaction looks at: few, so that it is short.
 const PURGE_BATCH: usize = 200;
 
 /// Deletes at most `limit` expired records.
@@ -19,14 +20,14 @@ pub(super) async fn purge(setting: &Setting, limit: usize) -> Result<usize, Stor
     let mut purged = 0;
     while purged < limit {
         let most = PURGE_BATCH.min(limit - purged);
-        let now = match in_rounds(&mut session, setting, most).await {
-            Ok(now) => now,
+        let (looked_at, deleted) = match in_rounds(&mut session, setting, most).await {
+            Ok(done) => done,
             Err(failure) if purged == 0 => return Err(failure.error()),
             // Returns the count so far; the next call reports the error if it lasts.
             Err(_) => break,
         };
-        purged += now;
-        if now < most {
+        purged += deleted;
+        if looked_at < most {
             break;
         }
     }
@@ -35,7 +36,7 @@ pub(super) async fn purge(setting: &Setting, limit: usize) -> Result<usize, Stor
 }
 
 /// Deletes one batch, and repeats it after a deadlock with another transaction.
-async fn in_rounds(session: &mut Session, setting: &Setting, most: usize) -> Result<usize, Failure> {
+async fn in_rounds(session: &mut Session, setting: &Setting, most: usize) -> Result<(usize, usize), Failure> {
     const ROUNDS: usize = 5;
     let time = setting.connector.timeout;
     let mut round = 0;
@@ -49,24 +50,25 @@ async fn in_rounds(session: &mut Session, setting: &Setting, most: usize) -> Res
     }
 }
 
-async fn batch(session: &mut Session, setting: &Setting, most: usize) -> Result<usize, Failure> {
+/// Looks at the records that are due. Returns their number, and how many were expired and are deleted.
+async fn batch(session: &mut Session, setting: &Setting, most: usize) -> Result<(usize, usize), Failure> {
     let statements = &setting.statements;
-    let found = session.run(statements.lock_expired(most), Stage::Open).await?;
-    let rows = found.rows(BEGINNING);
-    let (mut texts, mut highest) = (Vec::new(), 0);
+    let found = session.run(statements.lock_due(most), Stage::Open).await?;
+    let (rows, mut texts, mut deleted) = (found.rows(BEGINNING), Vec::new(), 0);
     for row in rows {
-        let read = |index, name| column::<&[u8]>(row, index, name).map_err(Unreadable::failure);
-        let (scope, key) = (read(0, "scope")?, read(1, "key")?);
-        highest = highest.max(column::<u64>(row, 2, "fence").map_err(Unreadable::failure)?);
-        if column::<u64>(row, 3, "steps").map_err(Unreadable::failure)? > 0 {
+        let (scope, key) = reading::name(row).map_err(Unreadable::failure)?;
+        let number = |index, name| column::<u64>(row, index, name).map_err(Unreadable::failure);
+        if number(3, "expires_at")? == 0 {
+            texts.push(statements.put_off(scope, key));
+            continue;
+        }
+        if number(2, "steps")? > 0 {
             texts.push(statements.delete_steps(scope, key));
         }
         texts.push(statements.delete(scope, key));
-    }
-    if !rows.is_empty() {
-        texts.push(statements.raise_floor(highest));
+        deleted += 1;
     }
     texts.push(COMMIT.to_owned());
     session.run(texts.join("; "), Stage::Committing).await?;
-    Ok(rows.len())
+    Ok((rows.len(), deleted))
 }

@@ -2,9 +2,6 @@
 
 use crate::db::identifier::Identifier;
 
-/// The version of the layout that this code reads and writes.
-pub(super) const VERSION: u64 = 1;
-
 /// The comment by which the meta table differs from another program's.
 pub(super) const COMMENT: &str = "idem";
 
@@ -39,16 +36,30 @@ impl Names {
                 name  VARBINARY(32)   NOT NULL PRIMARY KEY,
                 value BIGINT UNSIGNED NOT NULL
             ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC COMMENT = '{COMMENT}';
-            INSERT INTO {meta} (name, value) VALUES ('schema_version', 0), ('fence_floor', 0), ('transactions', 0)
+            INSERT INTO {meta} (name, value) VALUES ('schema_version', 0), ('transactions', 0)
             ON DUPLICATE KEY UPDATE name = name"
         )
     }
 
-    /// The statements that create the first layout. Several processes may run them at once, and any may die halfway: the server
-    /// runs DDL outside of transactions.
-    pub(super) fn create(&self) -> String {
-        let Self { records, steps, meta, .. } = self;
-        format!(
+    /// The statements that lead to each layout from the one before it. The first creates the tables.
+    ///
+    /// Several processes may run them at once, and any may die halfway: the server runs DDL outside of transactions. So they are run again,
+    /// and what is there or gone already is no error: `IF NOT EXISTS` for tables; columns and indexes need nothing. Nothing here may stop
+    /// claims for long: an index needs `ALGORITHM = INPLACE, LOCK = NONE`, a column `ALGORITHM = INSTANT` and a default for the
+    /// processes of the layout before, which do not name it.
+    pub(super) fn layouts(&self) -> Vec<Vec<String>> {
+        vec![self.tables()]
+    }
+
+    /// Marks that the tables have this layout.
+    pub(super) fn reached(&self, version: usize) -> String {
+        let meta = &self.meta;
+        format!("UPDATE {meta} SET value = {version} WHERE name = 'schema_version' AND value < {version}")
+    }
+
+    fn tables(&self) -> Vec<String> {
+        let Self { records, steps, .. } = self;
+        let records = format!(
             "CREATE TABLE IF NOT EXISTS {records} (
                 scope        VARBINARY(512)   NOT NULL COMMENT 'UTF-8',
                 `key`        VARBINARY(1024)  NOT NULL COMMENT 'UTF-8',
@@ -66,19 +77,22 @@ impl Names {
                 created_at   BIGINT UNSIGNED  NOT NULL,
                 completed_at BIGINT UNSIGNED,
                 expires_at   BIGINT UNSIGNED,
+                purge_at     BIGINT UNSIGNED  NOT NULL COMMENT 'when a purge looks at it',
                 steps        INT UNSIGNED     NOT NULL COMMENT 'how many there are in the table of steps',
                 result       LONGBLOB,
                 PRIMARY KEY (scope, `key`),
-                KEY expiry (expires_at)
-            ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
-            CREATE TABLE IF NOT EXISTS {steps} (
+                KEY due (purge_at)
+            ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC"
+        );
+        let steps = format!(
+            "CREATE TABLE IF NOT EXISTS {steps} (
                 scope    VARBINARY(512)  NOT NULL,
                 `key`    VARBINARY(1024) NOT NULL,
                 position INT UNSIGNED    NOT NULL COMMENT 'from 0, in the order they were recorded',
                 step     LONGBLOB        NOT NULL,
                 PRIMARY KEY (scope, `key`, position)
-            ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
-            UPDATE {meta} SET value = {VERSION} WHERE name = 'schema_version' AND value < {VERSION}"
-        )
+            ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC"
+        );
+        vec![records, steps]
     }
 }

@@ -1,8 +1,6 @@
 //! `MySqlStore`: one table of a MySQL or MariaDB database, any number of processes.
 //!
-//! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL, `operation` the requests and
-//! answers. `callers` runs operations that come alone in their caller's runtime. `queue` and its `backlog` hold those that wait; a `worker`
-//! with a connection of its own runs them: `change` decides and writes, `reading` only reads. `transaction` records in a caller's transaction. `deletion`, `listing` and
+//! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL. `server` says how the group commit runs a batch: `change` decides and writes, `reading` only reads. `transaction` records in a caller's transaction. `deletion`, `listing` and
 //! `inspection` serve operators, `rows` translates records. `db` has connections, errors, names of objects and the migration.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -64,7 +62,6 @@ pub struct MySqlStore(Arc<Inner>);
 
 struct Inner {
     records: Records<Setting>,
-    walking: listing::Walking,
     place: String,
     waiters: Waiters,
     /// Whether this process has marked in the table that callers use transactions.
@@ -131,8 +128,8 @@ impl Store for MySqlStore {
     }
 
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        let (queues, walking, request) = (self.0.records.queues(), self.0.walking.clone(), request.clone());
-        apart(async move { listing::list(queues.server(), &walking, &request).await }).await
+        let (queues, request) = (self.0.records.queues(), request.clone());
+        apart(async move { listing::list(queues.server(), &request).await }).await
     }
 
     async fn inspect(&self) -> Result<Inspection, StoreError> {

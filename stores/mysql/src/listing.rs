@@ -1,10 +1,7 @@
-//! Walks through the table in the order of its primary key, on a connection of its own that is kept between pages, so that no
-//! other operation waits.
-
-use std::sync::Arc;
+//! Walks through the table in the order of its primary key. Each page has a connection of its own: no other operation waits, and none stays
+//! open behind a walk that nobody continues.
 
 use sqlx::mysql::MySqlRow;
-use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::reading::name;
@@ -17,32 +14,16 @@ use idem_core::listing::{self, Cursor, List, Listed, Page};
 use idem_core::protocol::Timestamp;
 use idem_core::support::retry::retried;
 
-/// The connection of a walk in progress.
-pub(super) type Walking = Arc<Mutex<Option<Session>>>;
-
 /// One page.
-pub(super) async fn list(setting: &Setting, walking: &Walking, request: &List) -> Result<Page, StoreError> {
+pub(super) async fn list(setting: &Setting, request: &List) -> Result<Page, StoreError> {
     let connector = &setting.connector;
     retried(connector.timeout, || async {
-        // Another walk at the same time waits for this page.
-        let mut walking = walking.lock().await;
-        let mut session = match walking.take().filter(Session::is_usable) {
-            Some(session) => session,
-            None => connector.connect().await?,
-        };
-        let looked = timeout(connector.timeout, page(&mut session, setting, request));
-        let looked = looked.await.unwrap_or_else(|_| Err(Failure::late(connector.timeout)));
-        match looked {
-            Ok(page) if page.next.is_none() => {
-                session.close(connector.timeout).await;
-                Ok(page)
-            }
-            Ok(page) => {
-                *walking = Some(session);
-                Ok(page)
-            }
-            Err(failure) => Err(failure.error()),
-        }
+        let mut session = connector.connect().await?;
+        let looked = timeout(connector.timeout, page(&mut session, setting, request)).await;
+        let page =
+            looked.unwrap_or_else(|_| Err(Failure::late(connector.timeout))).map_err(Failure::error)?;
+        session.close(connector.timeout).await;
+        Ok(page)
     })
     .await
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use sqlx::mysql::MySqlRow;
 
-use super::clock::{Clock, clock};
+use super::clock::clock;
 use super::rows::{self, Row, Unreadable, column};
 use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
@@ -36,10 +36,10 @@ pub(super) async fn get(
     let mut rest = Rest::default();
     let mut answers = Vec::with_capacity(asked.len());
     for Operation { key, .. } in asked {
-        let read = match found.row(key).map(|row| record_and_time(row, found.record)).transpose() {
+        let read = match found.row(key).map(record_and_time).transpose() {
             Ok(Some((row, _))) if row.is_large || row.steps > 0 => {
                 let whole = rest.read(session, setting, key).await?;
-                whole.map(|whole| whole.map(|(record, clock)| live(record, clock.now)))
+                whole.map(|whole| whole.map(|(record, now)| live(record, now)))
             }
             Ok(None) => Some(Ok(None)),
             Ok(Some((row, now))) => Some(Ok(live(Some(row.record), now))),
@@ -52,9 +52,9 @@ pub(super) async fn get(
 }
 
 /// The record in a row, without its steps, and when it was read.
-fn record_and_time(row: &MySqlRow, record: usize) -> Result<(Row, Timestamp), Unreadable> {
-    let now = Timestamp::from_micros(column(row, record + rows::WIDTH, "now")?);
-    Ok((rows::read(row, record)?, now))
+fn record_and_time(row: &MySqlRow) -> Result<(Row, Timestamp), Unreadable> {
+    let now = Timestamp::from_micros(column(row, RECORD + rows::WIDTH, "now")?);
+    Ok((rows::read(row, RECORD)?, now))
 }
 
 /// Rows that were read.
@@ -62,46 +62,30 @@ struct Looked {
     answers: Answers,
     /// The statement that returned them.
     place: usize,
-    /// Where the columns of a record begin: after scope and key, which the row of a single key does not have.
-    record: usize,
 }
 
 impl Looked {
     fn row(&self, key: &RecordKey) -> Option<&MySqlRow> {
-        let (rows, asked) = (self.answers.rows(self.place), (key.scope().as_str(), key.key().as_str()));
-        let asked = (asked.0.as_bytes(), asked.1.as_bytes());
-        if self.record == 0 {
-            return rows.first();
-        }
-        rows.iter().find(|row| name(row).is_ok_and(|name| name == asked))
+        let (scope, key) = (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes());
+        let mut rows = self.answers.rows(self.place).iter();
+        rows.find(|row| name(row).is_ok_and(|name| name == (scope, key)))
     }
 }
 
-/// Reads the rows of these keys. A single one by a prepared statement, if the session has it.
+/// Reads the rows of these keys, by a prepared statement if the session has it.
 async fn look(session: &mut Session, setting: &Setting, keys: &[&RecordKey]) -> Result<Looked, Failure> {
-    if let [key] = keys
-        && session.prepares()
-    {
-        match session.run_prepared(setting.statements.look_at_one(key), Stage::Open).await {
-            Ok(answers) if !answers.rows(0).is_empty() => return Ok(Looked { answers, place: 0, record: 0 }),
-            // No row can mean that there is no record, or that the server does not prepare this statement. Reading again as text shows which.
-            Ok(_) | Err(Failure::Refused(_)) => {}
-            Err(failed) => return Err(failed),
-        }
-    }
     let is_one_scope = keys.iter().all(|key| key.scope() == keys[0].scope());
-    if keys.len() > 1 && is_one_scope && session.prepares() {
-        match session.run_prepared(setting.statements.look_at_lot(keys), Stage::Open).await {
-            Ok(answers) if !answers.rows(0).is_empty() => {
-                return Ok(Looked { answers, place: 0, record: RECORD });
-            }
+    if is_one_scope && session.prepares() {
+        match session.run_prepared(setting.statements.look_prepared(keys), Stage::Open).await {
+            Ok(answers) if !answers.rows(0).is_empty() => return Ok(Looked { answers, place: 0 }),
+            // No row can mean that there is no record, or that the server does not prepare this statement. Reading again as text shows which.
             Ok(_) | Err(Failure::Refused(_)) => {}
             Err(failed) => return Err(failed),
         }
     }
     let text = setting.statements.look(keys.iter().copied(), session.commits_each());
     let answers = session.run(text, Stage::Open).await?;
-    Ok(Looked { answers, place: 1, record: RECORD })
+    Ok(Looked { answers, place: 1 })
 }
 
 fn live(record: Option<Record>, now: Timestamp) -> Option<Record> {
@@ -109,7 +93,7 @@ fn live(record: Option<Record>, now: Timestamp) -> Option<Record> {
 }
 
 /// A record with its steps and its result, and when it was read.
-type Whole = Result<(Option<Record>, Clock), Unreadable>;
+type Whole = Result<(Option<Record>, Timestamp), Unreadable>;
 
 /// Records that were read one by one after a batch: each only once, and only a few large ones.
 #[derive(Default)]
@@ -157,10 +141,10 @@ async fn whole(session: &mut Session, setting: &Setting, key: &RecordKey) -> Res
         session.leave();
     }
     let found = found?;
-    let clock = clock(&found, BEGINNING, setting).map_err(Unreadable::failure)?;
+    let now = clock(&found, BEGINNING, setting).map_err(Unreadable::failure)?;
     let (row, steps) = (found.rows(BEGINNING + 1).first(), found.rows(BEGINNING + 2));
     let record = row.map(|row| rows::read(row, RECORD).and_then(|row| with_steps(row, steps)));
-    Ok(record.transpose().map(|record| (record, clock)))
+    Ok(record.transpose().map(|record| (record, now)))
 }
 
 fn with_steps(row: Row, found: &[MySqlRow]) -> Result<Record, Unreadable> {

@@ -31,7 +31,6 @@ pub(super) const COLUMNS: [&str; 15] = [
     "expires_at",
     "steps",
 ];
-pub(super) const FENCE: usize = 2;
 
 /// What [`read`] expects of a row, but for the result: all in one column, as each column of an answer costs the server and the
 /// driver more than its value. `-` is none: to some SQL modes an empty string is NULL. After it comes the result, or nothing where it is
@@ -61,6 +60,10 @@ pub(super) const WIDTH: usize = 2;
 
 /// The server's time in microseconds at the start of the statement. The session's time zone does not matter.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
+
+/// As [`NOW`], for half the server's time: for the instants of rows, of which each row has several. Only MariaDB is known to show
+/// microseconds here.
+pub(super) const NOW_IN_ROWS: &str = "CAST(@@timestamp * 1000000 AS UNSIGNED)";
 
 /// How far the end of time is from [`BLANK_CLOCK`].
 const END: u64 = u64::MAX - BLANK_CLOCK.as_micros();
@@ -157,12 +160,6 @@ fn bytes_of<const N: usize>(digits: &[u8], name: &'static str) -> Result<[u8; N]
     Ok(bytes)
 }
 
-/// The fence in the columns of [`RECORD`] that begin at `first`. The rest of the row need not be valid.
-pub(super) fn fence(row: &MySqlRow, first: usize) -> Option<Fence> {
-    let mut words = column::<&[u8]>(row, first, "fence").ok()?.split(|byte| *byte == b',');
-    str::from_utf8(words.nth(1)?).ok()?.parse().ok().map(Fence::new)
-}
-
 /// The record in the columns of [`RECORD`] that begin at `first`.
 pub(super) fn read(row: &MySqlRow, first: usize) -> Result<Row> {
     let Words { numbers, owner, fingerprint } = Words::read(row, first)?;
@@ -254,7 +251,6 @@ pub(super) enum Value<'v> {
     Bytes(&'v [u8]),
     /// The server's time, and this many microseconds more.
     Later(u64),
-    Expression(String),
 }
 
 /// A record's value for each of the [`COLUMNS`].
@@ -285,7 +281,8 @@ pub(super) fn values_by<'r>(
     [
         number(number_of(&record.state, &STATES)),
         Value::Bytes(record.owner.as_bytes()),
-        Value::Number(record.fence.get()),
+        // A new one is the time: see `protocol::claim`.
+        instant(Timestamp::from_micros(record.fence.get())),
         Value::Number(record.attempt.into()),
         Value::Number(record.recovered.into()),
         number(number_of(&record.on_crash, &POLICIES)),
@@ -299,6 +296,17 @@ pub(super) fn values_by<'r>(
         optional(record.expires_at),
         number(record.steps.len()),
     ]
+}
+
+/// When a purge looks at a new record: at the earliest end that it can have. No renewal and no usual completion brings that forward, so that
+/// they write no index.
+pub(super) fn purge_at(record: &Record) -> Timestamp {
+    let earliest = record.created_at.after(record.ttl);
+    match record.expires_at {
+        Some(end) if record.completed_at.is_some() => end,
+        Some(end) => end.min(earliest),
+        None => earliest,
+    }
 }
 
 /// A record's result.

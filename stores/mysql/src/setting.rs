@@ -12,6 +12,8 @@ use crate::statements::Statements;
 pub(crate) struct Setting {
     pub(crate) connector: Connector,
     pub(crate) statements: Arc<Statements>,
+    /// What lets a statement in a caller's transaction fail where it would wait, without harm to that. Nothing where the server cannot.
+    pub(crate) at_once: &'static str,
     /// The keys of which this process has recorded steps: a completion deletes them, which takes the long way.
     pub(crate) stepped: Hints,
     /// The limit of workers, each with a connection.

@@ -2,8 +2,7 @@
 //!
 //! Contains no rule of the protocol: rows are read under a lock, the protocol's own functions decide, and the result is written.
 
-mod alone;
-pub(crate) mod lots;
+mod prepared;
 #[cfg(test)]
 pub(crate) mod test_session;
 mod upkeep;
@@ -13,10 +12,10 @@ use bytes::Bytes;
 use idem_core::RecordKey;
 use idem_core::protocol::{Record, StoredResult};
 
-pub(super) use self::alone::Alone;
+pub(crate) use self::prepared::Completion;
 use super::layout::Names;
 use super::rows::{self, COLUMNS, NOW, RECORD, Value, result_of};
-use super::text::{Prepared, Text, add};
+use super::text::{Text, add};
 use crate::db::session::{BEGIN, BEGIN_READING, COMMIT, ONE};
 
 /// The largest result, in bytes, that is read together with its record and written as part of a statement's text.
@@ -64,31 +63,10 @@ impl Statements {
         text
     }
 
-    /// Reads the row of one key, as [`look`](Self::look) does, without scope and key. No row if the session is in a transaction, which may
-    /// have an older snapshot.
-    pub(super) fn look_at_one(&self, key: &RecordKey) -> Prepared {
-        let mut text = Prepared::default();
-        text.push("SELECT ");
-        Self::record(&mut text);
-        text.push(", ");
-        text.push(NOW);
-        text.push(" t");
-        text.push(&format!(" FROM {} FORCE INDEX (PRIMARY) WHERE ", self.names.records));
-        text.is_key(key);
-        text.push(" AND @@in_transaction = 0 LIMIT 1");
-        text
-    }
-
-    /// The clock: the time, the floor of fences, and whether callers use transactions.
+    /// The clock: the time, and whether callers use transactions.
     fn clock(&self, text: &mut String) {
         let meta = &self.names.meta;
-        add(
-            text,
-            format_args!(
-                "SELECT {NOW}, (SELECT value FROM {meta} WHERE name = 'fence_floor'), \
-                 (SELECT value FROM {meta} WHERE name = 'transactions')"
-            ),
-        );
+        add(text, format_args!("SELECT {NOW}, (SELECT value FROM {meta} WHERE name = 'transactions')"));
     }
 
     fn select<'k>(&self, text: &mut String, keys: impl ExactSizeIterator<Item = &'k RecordKey>) {
@@ -143,18 +121,6 @@ impl Statements {
         text
     }
 
-    /// Fails with [`Raced`](crate::db::failure::Failure::Raced) unless this fence, the lowest of the transaction's new rows, is still above the
-    /// floor: between the look at the floor and the insertion, another process may have been granted the key, and have deleted it. From
-    /// the insertion on nobody can, so nothing need be locked.
-    pub(super) fn floor_is_below(&self, fence: u64) -> String {
-        let meta = &self.names.meta;
-        // More rows than an expression may have.
-        format!(
-            "SELECT IF(IFNULL((SELECT value FROM {meta} WHERE name = 'fence_floor'), 0) < {fence}, 1, \
-             (SELECT value FROM {meta} UNION ALL SELECT 1 UNION ALL SELECT 2))"
-        )
-    }
-
     /// One step of a record.
     pub(super) fn step(&self, key: &RecordKey, position: u32) -> String {
         let mut text = format!("SELECT step FROM {} WHERE ", self.names.steps);
@@ -175,7 +141,7 @@ impl Statements {
         for (place, (key, record)) in records.enumerate() {
             text.push_str(if place == 0 { "(" } else { ", (" });
             name_and_values(&mut text, key, &rows::values(record));
-            text.push_str(", ");
+            add(&mut text, format_args!(", {}, ", rows::purge_at(record).as_micros()));
             text.value(&if with_result(record) { result_of(record) } else { Value::Null });
             text.push(')');
         }
@@ -184,7 +150,7 @@ impl Statements {
 
     fn insert_into(&self, text: &mut impl Text) {
         let (records, columns) = (&self.names.records, &self.columns);
-        text.push(&format!("INSERT INTO {records} (scope, `key`, {columns}, result) "));
+        text.push(&format!("INSERT INTO {records} (scope, `key`, {columns}, purge_at, result) "));
     }
 
     /// Replaces records whose rows this transaction has locked, `with_result` or without. One statement for all costs the server less
@@ -195,7 +161,9 @@ impl Statements {
         with_result: impl Fn(&Record) -> bool,
     ) -> String {
         let mut text = self.insert(records, with_result);
-        text.push_str(" ON DUPLICATE KEY UPDATE result = VALUES(result)");
+        text.push_str(
+            " ON DUPLICATE KEY UPDATE result = VALUES(result), purge_at = LEAST(purge_at, VALUES(purge_at))",
+        );
         for column in COLUMNS {
             add(&mut text, format_args!(", {column} = VALUES({column})"));
         }
@@ -209,9 +177,21 @@ impl Statements {
             text.value(&value);
             text.push_str(", ");
         }
-        text.push_str("result = ");
+        let purge_at = rows::purge_at(record).as_micros();
+        add(&mut text, format_args!("purge_at = LEAST(purge_at, {purge_at}), result = "));
         text.value(&if with_result { result_of(record) } else { Value::Null });
         text.push_str(" WHERE ");
+        text
+    }
+
+    /// Reads a record as the transaction of a caller sees it. Rows: the time; then scope, key, record, if there is one.
+    pub(super) fn look_inside(&self, key: &RecordKey, at_once: &str) -> String {
+        let mut text = format!(
+            "SELECT {NOW}; {at_once}SELECT scope, `key`, {RECORD}, result FROM {} FORCE INDEX (PRIMARY) WHERE ",
+            self.names.records
+        );
+        text.is_key(key);
+        text.push_str(" LIMIT 1");
         text
     }
 
@@ -228,17 +208,24 @@ impl Statements {
         text
     }
 
-    /// Locks the row that was seen. Returns no row if it has changed, or if another transaction holds it.
-    pub(super) fn lock_seen(&self, key: &RecordKey, seen: &Record) -> String {
-        let mut text = format!("SELECT fence FROM {} FORCE INDEX (PRIMARY) WHERE ", self.names.records);
+    /// Locks the row that was seen. Returns no row if it has changed, or if another transaction holds it; or fails `at_once` then, which takes
+    /// no lock of the gap beside it.
+    pub(super) fn lock_seen(&self, key: &RecordKey, seen: &Record, at_once: &str) -> String {
+        let mut text =
+            format!("{at_once}SELECT fence FROM {} FORCE INDEX (PRIMARY) WHERE ", self.names.records);
         is_seen(&mut text, key, seen);
-        text.push_str(" LIMIT 1 FOR UPDATE SKIP LOCKED");
+        text.push_str(if at_once.is_empty() {
+            " LIMIT 1 FOR UPDATE SKIP LOCKED"
+        } else {
+            " LIMIT 1 FOR UPDATE"
+        });
         text
     }
 
-    /// Locks the place of a record by inserting and deleting a row: its lock lasts until the transaction ends.
-    pub(super) fn lock_place(&self, key: &RecordKey, record: &Record) -> String {
-        let mut text = self.insert([(key, record)].into_iter(), |_| false);
+    /// Locks the place of a record by inserting and deleting a row: its lock lasts until the transaction ends. Fails `at_once` if
+    /// another transaction has it.
+    pub(super) fn lock_place(&self, key: &RecordKey, record: &Record, at_once: &str) -> String {
+        let mut text = at_once.to_owned() + &self.insert([(key, record)].into_iter(), |_| false);
         text.push_str("; ");
         text.push_str(&self.delete(key.scope().as_str().as_bytes(), key.key().as_str().as_bytes()));
         text

@@ -7,27 +7,26 @@ use std::fmt::{Arguments, Write as _};
 use sqlx::Arguments as _;
 use sqlx::mysql::MySqlArguments;
 
-use crate::rows::{NOW, Value};
+use crate::rows::{NOW_IN_ROWS, Value};
 use idem_core::RecordKey;
 
 /// A text to which values are added.
 pub(super) trait Text {
     fn push(&mut self, text: &str);
+    fn null(&mut self);
     fn number(&mut self, number: u64);
     fn bytes(&mut self, bytes: &[u8]);
 
     fn value(&mut self, value: &Value<'_>) {
         match value {
-            Value::Null => self.push("NULL"),
+            Value::Null => self.null(),
             Value::Number(number) => self.number(*number),
             Value::Bytes(bytes) => self.bytes(bytes),
-            Value::Later(0) => self.push(NOW),
             Value::Later(later) => {
-                self.push(NOW);
+                self.push(NOW_IN_ROWS);
                 self.push(" + ");
                 self.number(*later);
             }
-            Value::Expression(text) => self.push(text),
         }
     }
 
@@ -46,6 +45,10 @@ impl Text for String {
         self.push_str(text);
     }
 
+    fn null(&mut self) {
+        self.push_str("NULL");
+    }
+
     fn number(&mut self, number: u64) {
         add(self, format_args!("{number}"));
     }
@@ -62,7 +65,7 @@ impl Text for String {
     }
 }
 
-/// One statement that the server keeps prepared, and its values. Statements for records of the same form have the same text.
+/// One statement that the server keeps prepared, and its values. Its text does not depend on them, so that records of all kinds share it.
 #[derive(Default)]
 pub(super) struct Prepared {
     pub(super) text: String,
@@ -71,16 +74,14 @@ pub(super) struct Prepared {
     pub(super) is_broken: bool,
 }
 
-impl Prepared {
-    pub(super) fn null(&mut self) {
-        self.text.push('?');
-        self.is_broken |= self.values.add(None::<&[u8]>).is_err();
-    }
-}
-
 impl Text for Prepared {
     fn push(&mut self, text: &str) {
         self.text.push_str(text);
+    }
+
+    fn null(&mut self) {
+        self.text.push('?');
+        self.is_broken |= self.values.add(None::<&[u8]>).is_err();
     }
 
     fn number(&mut self, number: u64) {
@@ -119,8 +120,7 @@ mod tests {
         assert_eq!(text_of(&Value::Bytes(b"a'\\\0\xff")), ("x'61275c00ff'".to_owned(), "?".to_owned()));
         assert_eq!(text_of(&Value::Bytes(b"")), ("x''".to_owned(), "x''".to_owned()));
         assert_eq!(text_of(&Value::Number(7)), ("7".to_owned(), "?".to_owned()));
-        assert_eq!(text_of(&Value::Null), ("NULL".to_owned(), "NULL".to_owned()));
-        assert_eq!(text_of(&Value::Later(0)), (NOW.to_owned(), NOW.to_owned()));
-        assert_eq!(text_of(&Value::Later(9)), (format!("{NOW} + 9"), format!("{NOW} + ?")));
+        assert_eq!(text_of(&Value::Null), ("NULL".to_owned(), "?".to_owned()));
+        assert_eq!(text_of(&Value::Later(0)), (format!("{NOW_IN_ROWS} + 0"), format!("{NOW_IN_ROWS} + ?")));
     }
 }

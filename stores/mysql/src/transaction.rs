@@ -12,10 +12,11 @@ use sqlx_core::transaction::TransactionManager as _;
 use tokio::time::Instant;
 
 use super::MySqlStore;
-use super::change::RETRY_AFTER;
+use super::change::{self, RETRY_AFTER};
+use super::rows::{Unreadable, column};
 use super::statements::{Statements, large_result};
 use crate::db::failure::{self, Failure, Stage};
-use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer};
+use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Timestamp};
 use idem_core::support::own_runtime::apart;
 use idem_core::support::retry::retried;
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
@@ -28,6 +29,10 @@ const ROUNDS: usize = 8;
 /// Ends the session and so the transaction: the server has no other way to make a commit impossible.
 const SPOIL: &str = "KILL CONNECTION_ID()";
 
+/// Whether the server rolls back a whole transaction whose statement did not get a lock. It may be another server than the one that the store
+/// has asked.
+const ENDS_TRANSACTIONS: &str = "SELECT @@innodb_rollback_on_timeout";
+
 /// Fails outside a transaction: there a savepoint ends with its own statement.
 const IS_OPEN: &str = "SAVEPOINT idem_is_open; RELEASE SAVEPOINT idem_is_open";
 
@@ -38,6 +43,10 @@ fn failed(error: &sqlx::Error) -> StoreError {
 impl MySqlStore {
     fn statements(&self) -> &Statements {
         &self.0.records.server().statements
+    }
+
+    fn at_once(&self) -> &'static str {
+        self.0.records.server().at_once
     }
 
     /// Marks in the table that callers use transactions, so that all processes answer a claim of a locked record with `Busy`.
@@ -77,30 +86,85 @@ impl MySqlStore {
         seen.await
     }
 
-    /// Locks the row that was seen, or the place of a new one. Returns whether this transaction has the lock.
+    /// Takes a key that is busy, perhaps because of this transaction: it has recorded a result of the key, or has taken it for a body that failed.
+    async fn take_again(
+        &self,
+        connection: &mut MySqlConnection,
+        key: &RecordKey,
+        request: &Claim,
+        busy: ClaimAnswer,
+    ) -> Result<Taking, StoreError> {
+        let since = Instant::now();
+        let text = self.statements().look_inside(key, self.at_once());
+        let rows = match connection.fetch_all(AssertSqlSafe(text)).await {
+            Ok(rows) => rows,
+            // Where reading takes a lock.
+            Err(error) => return self.unless_locked(connection, error).await.map(|()| Taking::Refused(busy)),
+        };
+        let now = rows.first().ok_or(Unreadable("now")).and_then(|row| column(row, 0, "now"));
+        let now = now.map(Timestamp::from_micros).map_err(|unreadable| unreadable.error(key))?;
+        let (judged, old) = change::look_at(key, rows.get(1), request, now);
+        let taking = match judged.transpose()? {
+            Some(Answer::Seen(seen)) if self.lock(connection, key, seen.old.as_ref(), &seen.new).await? => {
+                taken(*seen, since)
+            }
+            // A record of an old snapshot is none that others have locked since.
+            Some(Answer::Applied(protocol::Answer::Claim(answer)))
+                if let Some(old) = &old
+                    && self.lock(connection, key, Some(old), old).await? =>
+            {
+                Taking::Refused(answer)
+            }
+            _ => Taking::Refused(busy),
+        };
+        Ok(taking)
+    }
+
+    /// Locks the row of the old record, or the place of a new one. Returns whether this transaction has the lock.
     async fn lock(
         &self,
         connection: &mut MySqlConnection,
         key: &RecordKey,
-        seen: &Seen,
+        old: Option<&Record>,
+        new: &Record,
     ) -> Result<bool, StoreError> {
         let statements = self.statements();
-        let text = match &seen.old {
-            Some(old) => statements.lock_seen(key, old),
-            None => statements.lock_place(key, &seen.new),
+        let text = match old {
+            Some(old) => statements.lock_seen(key, old, self.at_once()),
+            None => statements.lock_place(key, new, self.at_once()),
         };
         match connection.fetch_all(AssertSqlSafe(text)).await {
-            Ok(rows) => Ok(seen.old.is_none() || !rows.is_empty()),
+            Ok(rows) => Ok(old.is_none() || !rows.is_empty()),
             Err(error) if failure::is_duplicate(&error) => Ok(false),
-            Err(error) => {
-                if failure::may_end_transaction(&error) {
-                    // The caller's earlier writes are rolled back, so it must not commit later ones.
-                    Self::spoil(connection).await;
-                }
-                Err(failed(&error))
-            }
+            Err(error) => self.unless_locked(connection, error).await.map(|()| false),
         }
     }
+
+    /// Returns an error, unless it only said that another transaction has a lock.
+    async fn unless_locked(
+        &self,
+        connection: &mut MySqlConnection,
+        error: sqlx::Error,
+    ) -> Result<(), StoreError> {
+        if failure::is_lock_wait(&error) {
+            let ends = connection.fetch_one(ENDS_TRANSACTIONS).await;
+            if ends.is_ok_and(|row| column::<u64>(&row, 0, "ends") == Ok(0)) {
+                return Ok(());
+            }
+        }
+        if failure::may_end_transaction(&error) {
+            // The caller's earlier writes are rolled back, so it must not commit later ones.
+            Self::spoil(connection).await;
+        }
+        Err(failed(&error))
+    }
+}
+
+fn taken(Seen { old, new, grant, now }: Seen, since: Instant) -> Taking {
+    // The claim does not expire, however long the transaction takes: nobody else sees it.
+    let new = new.with_expires_at(None);
+    // Here a mark shows whether the transaction is still the same, so `begun` need not be exact.
+    Taking::Taken(Box::new(Taken { grant, old, new, begun: now, at: now, since }))
 }
 
 impl TransactionStore for MySqlStore {
@@ -128,15 +192,14 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
         for _ in 0..ROUNDS {
             let seen = match self.look(key, request).await? {
                 Ok(seen) => seen,
+                Err(busy @ ClaimAnswer::Busy { .. }) if !self.at_once().is_empty() => {
+                    return self.take_again(connection, key, request, busy).await;
+                }
                 Err(answer) => return Ok(Taking::Refused(answer)),
             };
             let since = Instant::now();
-            if self.lock(connection, key, &seen).await? {
-                let Seen { old, new, grant, now } = *seen;
-                // The claim does not expire, however long the transaction takes: nobody else sees it.
-                let new = new.with_expires_at(None);
-                // Here a mark shows whether the transaction is still the same, so `begun` need not be exact.
-                return Ok(Taking::Taken(Box::new(Taken { grant, old, new, begun: now, at: now, since })));
+            if self.lock(connection, key, seen.old.as_ref(), &seen.new).await? {
+                return Ok(taken(*seen, since));
             }
         }
         Ok(Taking::Refused(ClaimAnswer::Busy { retry_after: RETRY_AFTER }))

@@ -22,6 +22,18 @@ pub(super) struct Swap<'k> {
     pub(super) key: &'k RecordKey,
     pub(super) old: Record,
     pub(super) new: Record,
+    /// The key's number among the server's advisory locks, if it needs its lock.
+    pub(super) lock: Option<i64>,
+}
+
+/// What became of a [`Swap`].
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Swapped {
+    Written,
+    /// The record is another by now.
+    Changed,
+    /// A transaction of a caller's has the key.
+    Held,
 }
 
 /// The record in a row, and the time when it was read.
@@ -113,13 +125,13 @@ pub(super) async fn read(
     Ok(found)
 }
 
-/// Writes each new record if the old one is unchanged. Returns which were written.
+/// Writes each new record if the old one is unchanged.
 pub(super) async fn swap(
     session: &mut Session,
     statements: &Statements,
     swaps: &[Swap<'_>],
-) -> Result<Vec<bool>, Failure> {
-    let mut done = vec![false; swaps.len()];
+) -> Result<Vec<Swapped>, Failure> {
+    let mut done = vec![Swapped::Changed; swaps.len()];
     if swaps.is_empty() {
         return Ok(done);
     }
@@ -160,13 +172,15 @@ pub(super) async fn swap(
         .bind(numbers(|record| rows::instant(record.created_at)))
         .bind(sorted().map(|swap| swap.new.completed_at.map(rows::instant)).collect::<Vec<_>>())
         .bind(sorted().map(|swap| ends(&swap.new)).collect::<Vec<_>>())
-        .bind(bytes);
+        .bind(bytes)
+        .bind(sorted().map(|swap| swap.lock).collect::<Vec<_>>());
     let given = session.fetch_all(query).await?;
     for row in &given {
         if let Ok(place) = number_of(row, 0)
             && let Some(&place) = order.get(place)
+            && let Ok(written) = rows::column::<bool>(row, 1, "written")
         {
-            done[place] = true;
+            done[place] = if written { Swapped::Written } else { Swapped::Held };
         }
     }
     Ok(done)
@@ -203,7 +217,7 @@ pub(super) async fn apply(
             match (write, record) {
                 (None, _) => answers[place] = Some(Ok(answer)),
                 (Some(new), Some(old)) => {
-                    swaps.push(Swap { key: &asked.key, old, new });
+                    swaps.push(Swap { key: &asked.key, old, new, lock: None });
                     swapped.push((place, answer));
                 }
                 // Only a claim writes where there is no record.
@@ -212,7 +226,7 @@ pub(super) async fn apply(
         }
         let done = swap(session, statements, &swaps).await?;
         for ((place, answer), done) in swapped.into_iter().zip(done) {
-            if done {
+            if done == Swapped::Written {
                 answers[place] = Some(Ok(answer));
             }
         }

@@ -1,9 +1,7 @@
 //! The store's tables and view, and their names.
 
-use crate::db::NOW;
 use crate::db::identifier::Identifier;
-use crate::db::schema::Layout;
-use crate::db::schema::Named;
+use crate::db::schema::{Index, Layout, Named, Version};
 
 /// How full new records make a page, in percent. The rest is room for their later versions.
 const FILLFACTOR: u32 = 70;
@@ -16,11 +14,8 @@ pub(super) struct Names {
     pub(super) meta: String,
     pub(super) meta_name: Identifier,
     pub(super) readable: String,
-    /// The index of the first two layouts. Without a schema: an index is created in its table's.
-    expiry_index: String,
-    /// The index by which expired records are found, and the schema of both.
-    purge_index: String,
-    quoted_schema: String,
+    /// The index by which expired records are found.
+    purge_index: Identifier,
 }
 
 impl Named for Names {
@@ -32,9 +27,7 @@ impl Named for Names {
             records: in_schema(""),
             meta: in_schema("_meta"),
             readable: in_schema("_readable"),
-            expiry_index: table.with("_expiry").quoted(),
-            purge_index: table.with("_purge").quoted(),
-            quoted_schema: schema.quoted(),
+            purge_index: table.with("_purge"),
         }
     }
 
@@ -44,7 +37,7 @@ impl Named for Names {
             meta_name: self.meta_name.clone(),
             meta: self.meta.clone(),
             table: self.records.clone(),
-            migrations: vec![records(self), with_steps(self), with_purge_at(self)],
+            versions: vec![first(self)],
         }
     }
 
@@ -53,10 +46,23 @@ impl Named for Names {
     }
 }
 
-/// The statements that create the first layout.
-fn records(names: &Names) -> String {
-    let Names { records, meta, expiry_index, .. } = names;
-    format!(
+/// An instant that renewals and completions do not change finds expired records. So those updates write no index (heap-only
+/// updates), in the room that each page keeps for them.
+fn first(names: &Names) -> Version {
+    let Names { records, meta, readable, purge_index, .. } = names;
+    let text = |column: &str| {
+        format!(
+            "CASE WHEN position(E'\\\\x00'::bytea IN {column}) = 0 AND \
+             current_setting('server_encoding') = 'UTF8' \
+             THEN convert_from({column}, 'UTF8') ELSE encode({column}, 'escape') END"
+        )
+    };
+    let date = |column: &str| format!("to_timestamp({column} / 1000000.0) AS {column}");
+    let (scope, key) = (text("scope"), text("key"));
+    let (lease_until, retry_at) = (date("lease_until"), date("retry_at"));
+    let (created_at, completed_at, expires_at) =
+        (date("created_at"), date("completed_at"), date("expires_at"));
+    let statements = format!(
         "CREATE TABLE {records} (
             scope        bytea    NOT NULL, -- text in UTF-8, which may hold what the type text does not
             key          bytea    NOT NULL,
@@ -75,35 +81,13 @@ fn records(names: &Names) -> String {
             completed_at bigint,
             expires_at   bigint,
             result       bytea,
+            steps        bytea[],           -- what the body recorded, in its order
+            purge_at     bigint   NOT NULL, -- when a purge looks at it
             PRIMARY KEY (scope, key)
-        );
-        CREATE INDEX {expiry_index} ON {records} (expires_at) WHERE expires_at IS NOT NULL;
+        ) WITH (fillfactor = {FILLFACTOR});
         CREATE TABLE {meta} (name text PRIMARY KEY, value bigint NOT NULL);
-        INSERT INTO {meta} (name, value) VALUES ('schema_version', 1), ('fence_floor', 0), ('transactions', 0);"
-    )
-}
-
-/// The migration from the first layout to the second: adds steps, and recreates the view for people. Steps have the start of their
-/// generation: a process of the first layout may leave steps behind, which the next generation must not see.
-fn with_steps(names: &Names) -> String {
-    let Names { records, meta, readable, .. } = names;
-    let text = |column: &str| {
-        format!(
-            "CASE WHEN position(E'\\\\x00'::bytea IN {column}) = 0 AND \
-             current_setting('server_encoding') = 'UTF8' \
-             THEN convert_from({column}, 'UTF8') ELSE encode({column}, 'escape') END"
-        )
-    };
-    let date = |column: &str| format!("to_timestamp({column} / 1000000.0) AS {column}");
-    let (scope, key) = (text("scope"), text("key"));
-    let (lease_until, retry_at) = (date("lease_until"), date("retry_at"));
-    let (created_at, completed_at, expires_at) =
-        (date("created_at"), date("completed_at"), date("expires_at"));
-    format!(
-        "ALTER TABLE {records} ADD COLUMN steps bytea[], -- what the body recorded, in its order
-            ADD COLUMN steps_of bigint; -- created_at of the record they are of
-        UPDATE {meta} SET value = 2 WHERE name = 'schema_version';
-        CREATE OR REPLACE VIEW {readable} AS SELECT
+        INSERT INTO {meta} (name, value) VALUES ('schema_version', 1), ('transactions', 0);
+        CREATE VIEW {readable} AS SELECT
             {scope} AS scope, {key} AS key,
             (ARRAY['in_flight', 'completed', 'failed', 'released', 'in_doubt'])[state + 1] AS state,
             encode(owner, 'hex') AS owner, fence, attempt, recovered,
@@ -112,36 +96,12 @@ fn with_steps(names: &Names) -> String {
             encode(fingerprint, 'hex') AS fingerprint,
             (ARRAY['too_large', 'not_encodable', 'exhausted'])[tombstone + 1] AS tombstone,
             {created_at}, {completed_at}, {expires_at}, octet_length(result) AS result_bytes,
-            CASE WHEN steps_of = created_at AND completed_at IS NULL THEN cardinality(steps) ELSE 0 END AS steps
+            coalesce(cardinality(steps), 0) AS steps
         FROM {records};"
-    )
-}
-
-/// The migration from the second layout to the third: an instant that renewals and completions do not change finds expired
-/// records. So those updates write no index (heap-only updates), in the room that each page keeps for them.
-///
-/// The column's default is for processes of the earlier layouts, which may still run: a purge looks at their records at once,
-/// and again when they expire. It does the same with all records that exist already.
-fn with_purge_at(names: &Names) -> String {
-    let Names { records, meta, expiry_index, purge_index, quoted_schema, .. } = names;
-    format!(
-        "ALTER TABLE {records} ADD COLUMN purge_at bigint NOT NULL DEFAULT 0; -- when a purge looks at it
-        ALTER TABLE {records} ALTER COLUMN purge_at SET DEFAULT {NOW}, SET (fillfactor = {FILLFACTOR});
-        DROP INDEX IF EXISTS {quoted_schema}.{expiry_index};
-        CREATE INDEX {purge_index} ON {records} (purge_at);
-        UPDATE {meta} SET value = 3 WHERE name = 'schema_version';"
-    )
+    );
+    let index = Index { name: purge_index.clone(), table: records.clone(), columns: "purge_at".into() };
+    Version { statements, indexes: vec![index] }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_quoted() {
-        let schema = Identifier::existing("od\"d".into());
-        let names = Names::named(&schema, &Identifier::table("Mixed").unwrap());
-        assert_eq!(names.records, "\"od\"\"d\".\"Mixed\"");
-        assert_eq!(names.meta, "\"od\"\"d\".\"Mixed_meta\"");
-    }
-}
+mod tests;

@@ -1,13 +1,14 @@
 //! Walks through the table, in the order of its primary key.
 //!
-//! The walk has a connection of its own, which is kept between pages, so that no other operation waits. The server reads only the
-//! length of a result.
+//! The walk has a connection of its own, so that no other operation waits. It is kept between pages as those of the workers are
+//! between statements. The server reads only the length of a result.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::postgres::PgRow;
 use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::rows::{self, Unreadable, column};
 use super::setting::Setting;
@@ -19,37 +20,55 @@ use idem_core::listing::{self, Cursor, List, Listed, Page};
 use idem_core::protocol::Timestamp;
 use idem_core::support::retry::retried;
 
+/// How long the connection of a walk waits for its next page.
+const IDLE: Duration = Duration::from_secs(60);
+
 /// The connection of a walk in progress.
-pub(super) type Walking = Arc<Mutex<Option<Session>>>;
+pub(super) type Walking = Arc<Mutex<Walk>>;
+
+#[derive(Default)]
+pub(super) struct Walk {
+    session: Option<Session>,
+    /// How many pages were read.
+    pages: u64,
+}
 
 /// One page.
 pub(super) async fn list(setting: &Setting, walking: &Walking, request: &List) -> Result<Page, StoreError> {
     let (connector, statements) = (&setting.connector, &setting.statements);
     retried(connector.timeout(), || async {
         // Another walk at the same time waits for this page.
-        let mut walking = walking.lock().await;
-        if walking.as_ref().is_some_and(|session| !session.is_usable()) {
-            *walking = None;
-        }
-        let session = match walking.as_mut() {
-            Some(session) => session,
-            None => walking.insert(connector.connect().await?),
+        let mut walk = walking.lock().await;
+        let open = match walk.session.take() {
+            Some(session) => connector.kept(session).await,
+            None => None,
         };
-        let looked = timeout(connector.timeout(), page(session, statements, request));
-        match looked.await.unwrap_or_else(|_| Err(Failure::late(connector.timeout()))) {
-            Ok(page) => {
-                if page.next.is_none()
-                    && let Some(session) = walking.take()
-                {
-                    session.close(connector.timeout()).await;
-                }
-                Ok(page)
-            }
-            Err(failure) => {
-                *walking = None;
-                Err(failure.error())
-            }
+        let mut session = match open {
+            Some(session) => session,
+            None => connector.connect().await?,
+        };
+        let looked = timeout(connector.timeout(), page(&mut session, statements, request));
+        let page = looked.await.unwrap_or_else(|_| Err(Failure::late(connector.timeout())));
+        let page = page.map_err(Failure::error)?;
+        // A page of one record is seldom the first of many: a cache looks at the server's clock by it.
+        if page.next.is_none() || request.looked_at() == 1 {
+            session.close(connector.timeout()).await;
+            return Ok(page);
         }
+        walk.session = Some(session);
+        walk.pages += 1;
+        let (pages, walking, time) = (walk.pages, Arc::downgrade(walking), connector.timeout());
+        tokio::spawn(async move {
+            sleep(IDLE).await;
+            let Some(walking) = walking.upgrade() else { return };
+            let mut walk = walking.lock().await;
+            if walk.pages == pages
+                && let Some(session) = walk.session.take()
+            {
+                session.close(time).await;
+            }
+        });
+        Ok(page)
     })
     .await
 }

@@ -79,9 +79,7 @@ impl Server for Setting {
     }
 
     async fn open(&self) -> Result<Session, StoreError> {
-        let mut session = self.connector.connect().await?;
-        session.ask_name().await.map_err(Failure::error)?;
-        Ok(session)
+        self.connector.connect().await
     }
 
     async fn kept(&self, session: Session) -> Option<Session> {

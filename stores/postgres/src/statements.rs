@@ -1,16 +1,13 @@
 //! The statements, each one atomic step of the server.
 //!
-//! Only what most calls do is restated here in SQL: a grant, a renewal, a completion. Everything else
+//! Only what most calls do is restated here in SQL: the grant of a new key, a renewal, a step, a completion. Everything else
 //! is judged by the protocol's own functions on the row that a statement read, and written by `swap`
 //! if the row is still that one.
-
-mod granting;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use self::granting::{claim, claim_new};
 use super::layout::Names;
 use super::rows::COLUMNS;
 use crate::db::NOW;
@@ -34,7 +31,6 @@ const SMALL_RESULT: u32 = 64 << 10;
 /// The texts for one store's names.
 #[derive(Debug)]
 pub(super) struct Statements {
-    pub(super) claim: Arc<str>,
     pub(super) claim_new: Arc<str>,
     pub(super) renew: Arc<str>,
     pub(super) record_step: Arc<str>,
@@ -47,7 +43,6 @@ pub(super) struct Statements {
     pub(super) take: Arc<str>,
     pub(super) transactions: Arc<str>,
     pub(super) set_transactions: Arc<str>,
-    pub(super) insert_transactions: Arc<str>,
     pub(super) insert: Arc<str>,
     pub(super) replace: Arc<str>,
     pub(super) replace_expired: Arc<str>,
@@ -61,7 +56,6 @@ pub(super) struct Statements {
 impl Statements {
     pub(super) fn new(names: &Names) -> Self {
         Self {
-            claim: claim(names).into(),
             claim_new: claim_new(names).into(),
             renew: renew(names).into(),
             record_step: record_step(names).into(),
@@ -75,11 +69,6 @@ impl Statements {
             transactions: format!("SELECT value FROM {} WHERE name = 'transactions'", names.meta).into(),
             set_transactions: format!(
                 "UPDATE {} SET value = 1 WHERE name = 'transactions' RETURNING 1",
-                names.meta
-            )
-            .into(),
-            insert_transactions: format!(
-                "INSERT INTO {} (name, value) VALUES ('transactions', 1) ON CONFLICT DO NOTHING",
                 names.meta
             )
             .into(),
@@ -105,6 +94,37 @@ impl Statements {
 /// The columns of a record, each with this before it.
 fn columns(before: &str) -> String {
     COLUMNS.map(|column| format!("{before}{column}")).join(", ")
+}
+
+/// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 `on_crash`, $8 the key's number among the server's
+/// advisory locks: arrays of one length, sorted by scope and key, no key twice.
+///
+/// Inserts what has no record, and does nothing with the others. Rows: scope, key, fence and now of what was inserted. The
+/// fence is of the moment at which its row is inserted: the statement may have waited for another row before.
+///
+/// Where a process has ever recorded in a caller's transaction, there is also a row without values, and a key needs its lock.
+/// The lock is shared, so that only a transaction's excludes it, and held until the commit, so that none can slip between. It
+/// makes a duplicate wait politely; without it the transaction's insert would fail.
+fn claim_new(names: &Names) -> String {
+    let (records, meta, all) = (&names.records, &names.meta, columns(""));
+    format!(
+        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now, \
+           EXISTS (SELECT FROM {meta} WHERE name = 'transactions' AND value > 0) AS locks), \
+         inserted AS ( \
+           INSERT INTO {records} (scope, key, {all}, purge_at) \
+           SELECT a.scope, a.key, 0, a.own, {NOW}, 1, false, a.crash, now + a.lease, now, a.keep, a.print, NULL, now, NULL, \
+             CASE WHEN a.crash = 0 THEN now + a.lease + a.keep END, NULL, now + a.keep \
+           FROM clock CROSS JOIN unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[], \
+             $6::bigint[], $7::smallint[], $8::bigint[]) \
+             WITH ORDINALITY AS a (scope, key, own, print, lease, keep, crash, number, n) \
+           WHERE NOT EXISTS (SELECT FROM {records} r WHERE r.scope = a.scope AND r.key = a.key) \
+             AND coalesce(pg_try_advisory_xact_lock_shared(a.number), NOT clock.locks) \
+           ORDER BY a.n \
+           ON CONFLICT (scope, key) DO NOTHING RETURNING scope, key, fence, created_at \
+         ) \
+         SELECT scope, key, fence, created_at FROM inserted \
+         UNION ALL SELECT NULL, NULL, NULL, NULL FROM clock WHERE locks"
+    )
 }
 
 /// $1 scope, $2 key, $3 owner, $4 fence, $5 lease: the numbers of those that were renewed.
@@ -140,24 +160,19 @@ fn complete(names: &Names) -> String {
     )
 }
 
-/// The steps of this generation: a process of the first layout may have begun another beside them, or
-/// recorded its result.
-const STEPS: &str =
-    "CASE WHEN r.steps_of = r.created_at AND (r.completed_at IS NULL OR r.tombstone = 2) THEN r.steps END";
-
 /// $1 scope, $2 key, $3 owner, $4 fence, $5 position, $6 step: the numbers of those that were recorded as
 /// the next.
 fn record_step(names: &Names) -> String {
     let records = &names.records;
     format!(
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now) \
-         UPDATE {records} r SET steps = array_append({STEPS}, a.step), steps_of = r.created_at \
+         UPDATE {records} r SET steps = array_append(r.steps, a.step) \
          FROM clock CROSS JOIN unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[], \
              $6::bytea[]) \
            WITH ORDINALITY AS a (scope, key, own, number, position, step, n) \
          WHERE r.scope = a.scope AND r.key = a.key AND r.owner = a.own AND r.fence = a.number \
            AND r.state IN (0, 4) AND (r.expires_at IS NULL OR r.expires_at > clock.now) \
-           AND coalesce(cardinality({STEPS}), 0) = a.position \
+           AND coalesce(cardinality(r.steps), 0) = a.position \
          RETURNING a.n"
     )
 }
@@ -168,7 +183,7 @@ fn record_step(names: &Names) -> String {
 fn read(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(
-        "SELECT a.n, clock.now, r.key IS NOT NULL AS found, {of_record}, {STEPS} AS steps \
+        "SELECT a.n, clock.now, r.key IS NOT NULL AS found, {of_record}, r.steps \
          FROM (SELECT {NOW} AS now) clock \
          CROSS JOIN unnest($1::bytea[], $2::bytea[]) WITH ORDINALITY AS a (scope, key, n) \
          LEFT JOIN {records} r ON r.scope = a.scope AND r.key = a.key \
@@ -181,14 +196,17 @@ fn read(names: &Names) -> String {
 fn read_one(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(
-        "SELECT 1::bigint AS n, clock.now, r.key IS NOT NULL AS found, {of_record}, {STEPS} AS steps \
+        "SELECT 1::bigint AS n, clock.now, r.key IS NOT NULL AS found, {of_record}, r.steps \
          FROM (SELECT {NOW} AS now) clock LEFT JOIN {records} r ON r.scope = $1 AND r.key = $2"
     )
 }
 
 /// $1 scope, $2 key, $3..$7 of the row that was read: state, owner, fence, `lease_until`, `expires_at`, which
-/// no two rows of one key have in common; then the new columns. The numbers of those that were written.
-/// Nothing that is written so adds a step; a result takes their place, and attempts that ran out do not.
+/// no two rows of one key have in common; then the new columns, and the key's number among the server's advisory locks, if
+/// it needs its lock as in `claim_new`. Rows: the number of each that was written, and true; of each without its lock, and false.
+///
+/// Nothing that is written so adds a step. A result takes their place, and attempts that ran out do not; a record that
+/// begins anew has none.
 fn swap(names: &Names) -> String {
     let records = &names.records;
     let kinds = COLUMNS.map(|column| match column {
@@ -201,27 +219,30 @@ fn swap(names: &Names) -> String {
         kinds.iter().enumerate().map(|(index, kind)| format!("${}::{kind}[]", index + 8)).collect();
     let new = columns("new_");
     let set = COLUMNS.map(|column| format!("{column} = a.new_{column}")).join(", ");
-    let parameters = parameters.join(", ");
+    let (parameters, number) = (parameters.join(", "), COLUMNS.len() + 8);
     format!(
-        "UPDATE {records} r SET {set}, purge_at = least(r.purge_at, a.new_expires_at), \
-           steps = CASE WHEN a.new_completed_at IS NULL OR a.new_tombstone = 2 THEN r.steps END \
-         FROM unnest($1::bytea[], $2::bytea[], $3::smallint[], $4::bytea[], $5::bigint[], $6::bigint[], \
-             $7::bigint[], {parameters}) \
-           WITH ORDINALITY AS a (scope, key, was, own, number, until, ends, {new}, n) \
-         WHERE r.scope = a.scope AND r.key = a.key AND r.state = a.was AND r.owner = a.own \
-           AND r.fence = a.number AND r.lease_until = a.until AND r.expires_at IS NOT DISTINCT FROM a.ends \
-         RETURNING a.n"
+        "WITH asked AS MATERIALIZED ( \
+           SELECT a.*, coalesce(pg_try_advisory_xact_lock_shared(a.number), true) AS free \
+           FROM unnest($1::bytea[], $2::bytea[], $3::smallint[], $4::bytea[], $5::bigint[], $6::bigint[], \
+             $7::bigint[], {parameters}, ${number}::bigint[]) \
+             WITH ORDINALITY AS a (scope, key, was, own, fence, until, ends, {new}, number, n)), \
+         written AS ( \
+           UPDATE {records} r SET {set}, purge_at = least(r.purge_at, a.new_expires_at), \
+             steps = CASE WHEN a.new_created_at = r.created_at AND (a.new_completed_at IS NULL OR a.new_tombstone = 2) \
+               THEN r.steps END \
+           FROM asked a \
+           WHERE a.free AND r.scope = a.scope AND r.key = a.key AND r.state = a.was AND r.owner = a.own \
+             AND r.fence = a.fence AND r.lease_until = a.until AND r.expires_at IS NOT DISTINCT FROM a.ends \
+           RETURNING a.n) \
+         SELECT n, true FROM written UNION ALL SELECT n, false FROM asked WHERE NOT free"
     )
 }
 
 /// $1 scope, $2 key: whether the record that was deleted was alive, if there was one.
 fn forget(names: &Names) -> String {
-    let (records, raise) = (&names.records, raise_floor(names, "gone"));
+    let records = &names.records;
     format!(
-        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now), \
-         gone AS (DELETE FROM {records} WHERE scope = $1 AND key = $2 RETURNING fence, expires_at), \
-         raised AS ({raise}) \
-         SELECT expires_at IS NULL OR expires_at > now FROM gone CROSS JOIN clock"
+        "DELETE FROM {records} WHERE scope = $1 AND key = $2 RETURNING expires_at IS NULL OR expires_at > {NOW}"
     )
 }
 
@@ -231,26 +252,25 @@ fn forget(names: &Names) -> String {
 /// `purge_at` is never later than the end of a record, and earlier for one that was renewed or whose body took time: what
 /// is due and not over is due again at its end, and what has no end after its `ttl`, or an hour.
 fn purge(names: &Names) -> String {
-    let (records, raise) = (&names.records, raise_floor(names, "gone"));
+    let records = &names.records;
     format!(
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now), \
          due AS MATERIALIZED (SELECT r.ctid AS place, coalesce(r.expires_at <= (SELECT now FROM clock), false) AS over \
            FROM {records} r WHERE r.purge_at <= (SELECT now FROM clock) \
            ORDER BY r.purge_at LIMIT $1 FOR UPDATE SKIP LOCKED), \
-         gone AS (DELETE FROM {records} WHERE ctid = ANY (ARRAY(SELECT place FROM due WHERE over)) RETURNING fence), \
+         gone AS (DELETE FROM {records} WHERE ctid = ANY (ARRAY(SELECT place FROM due WHERE over)) RETURNING 1), \
          later AS (UPDATE {records} SET purge_at = coalesce(expires_at, (SELECT now FROM clock) + greatest(ttl, {HOUR})) \
-           WHERE ctid = ANY (ARRAY(SELECT place FROM due WHERE NOT over))), \
-         raised AS ({raise}) \
+           WHERE ctid = ANY (ARRAY(SELECT place FROM due WHERE NOT over))) \
          SELECT (SELECT count(*) FROM due), (SELECT count(*) FROM gone)"
     )
 }
 
-/// $1 scope, $2 key, $3 the key's number among the server's advisory locks: now, when the transaction began, the floor of fences,
+/// $1 scope, $2 key, $3 the key's number among the server's advisory locks: now, when the transaction began,
 /// whether this transaction may take the key (nothing where it is not to be had anyway), and the row.
 fn take(names: &Names) -> String {
-    let (records, meta, of_record) = (&names.records, &names.meta, columns("r."));
+    let (records, of_record) = (&names.records, columns("r."));
     format!(
-        "SELECT clock.now, {BEGUN}, (SELECT value FROM {meta} WHERE name = 'fence_floor'), \
+        "SELECT clock.now, {BEGUN}, \
            CASE WHEN (r.state IN (1, 2, 4) OR r.state = 0 AND r.lease_until > clock.now) \
              AND (r.expires_at IS NULL OR r.expires_at > clock.now) \
            THEN NULL ELSE pg_try_advisory_xact_lock($3) END, \
@@ -300,15 +320,6 @@ fn replace_expired(names: &Names) -> String {
         "INSERT INTO {records} AS r (scope, key, {all}, purge_at) SELECT {parameters}, {ENDS} WHERE {BEGUN} = ${begun} \
          ON CONFLICT (scope, key) DO UPDATE SET {set}, purge_at = excluded.purge_at, steps = NULL WHERE r.state = ${state} AND r.owner = ${owner} \
          AND r.fence = ${fence} AND r.lease_until = ${until} AND r.expires_at IS NOT DISTINCT FROM ${ends} RETURNING 1"
-    )
-}
-
-/// Keeps the highest fence that was deleted, so that fences rise also where the clock is set back.
-fn raise_floor(names: &Names, gone: &str) -> String {
-    let meta = &names.meta;
-    format!(
-        "UPDATE {meta} SET value = highest.fence FROM (SELECT max(fence) AS fence FROM {gone}) highest \
-         WHERE name = 'fence_floor' AND value < highest.fence"
     )
 }
 

@@ -31,7 +31,6 @@ const SPOIL: &str = "SELECT 'idem: the result of a call could not be recorded; r
 struct Look {
     now: Timestamp,
     begun: Timestamp,
-    floor: Fence,
     /// Whether this transaction has the lock; `None` if the statement did not ask for it.
     locked: Option<bool>,
     record: Option<Record>,
@@ -41,10 +40,9 @@ fn read(row: &impl Row) -> Result<Look, Unreadable> {
     Ok(Look {
         now: Timestamp::from_micros(rows::unsigned(row, 0, "now")?),
         begun: Timestamp::from_micros(rows::unsigned(row, 1, "begun")?),
-        floor: Fence::new(rows::unsigned(row, 2, "fence_floor")?),
-        locked: rows::boolean(row, 3, "locked")?,
-        record: match rows::boolean(row, 4, "found")? {
-            Some(true) => Some(rows::read(row, 5)?),
+        locked: rows::boolean(row, 2, "locked")?,
+        record: match rows::boolean(row, 3, "found")? {
+            Some(true) => Some(rows::read(row, 4)?),
             _ => None,
         },
     })
@@ -92,12 +90,9 @@ async fn announce(setting: &Setting) -> Result<(), StoreError> {
     let mut session = connector.connect().await?;
     let announced = async {
         let found = session.fetch_all(statement(&statements.transactions)).await?;
-        let value = found.first().and_then(|row| row.try_get::<i64, _>(0).ok());
-        if value == Some(0) {
+        // Only where it is not set: an update is a commit.
+        if found.first().and_then(|row| row.try_get::<i64, _>(0).ok()) == Some(0) {
             session.fetch_all(statement(&statements.set_transactions)).await?;
-        } else if value.is_none() {
-            // The table is from a version without this row.
-            session.fetch_all(statement(&statements.insert_transactions)).await?;
         }
         Ok(())
     };
@@ -162,9 +157,9 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
         self.announce().await?;
         let mut has_lock = false;
         loop {
-            let Look { now, begun, floor, locked, record } = self.look(tx, key).await?;
+            let Look { now, begun, locked, record } = self.look(tx, key).await?;
             let since = Instant::now();
-            match protocol::claim(record.as_ref(), floor, request, now) {
+            match protocol::claim(record.as_ref(), Fence::default(), request, now) {
                 Transition { write: Some(new), answer: ClaimAnswer::Granted(grant), .. } => {
                     if locked != Some(true) {
                         let busy = ClaimAnswer::Busy { retry_after: RETRY_AFTER };

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::connection::Connection;
 use super::replication::Replicas;
 use super::scripts::Request;
 use super::{RedisStore, failure};
@@ -35,7 +34,7 @@ impl RedisStore {
     pub(super) fn ask(&self, request: Request) -> impl Future<Output = Result<Value, StoreError>> + Send {
         // Not an `async fn`, which has room for the request twice.
         async move {
-            let Connection::Own(own) = &self.0.connection else {
+            let Some(own) = self.0.connection.own() else {
                 return Box::pin(self.ask_apart(request)).await;
             };
             let begin = Instant::now();

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Client;
-use redis::aio::ConnectionLike;
 
-use super::connection::{Connection, Given, Reconnecting, Single, Source};
+use super::connection::{Connection, GREATEST_AGE, Reconnecting, Source};
 use super::failure::wrong_url;
 use super::name::Prefix;
 use super::replication::{Replicas, Replication};
@@ -44,7 +43,6 @@ enum Target {
     Cluster(Vec<String>),
     #[cfg(feature = "sentinel")]
     Sentinel(String, Vec<String>),
-    Given(Arc<dyn Given>),
 }
 
 impl RedisStore {
@@ -70,17 +68,6 @@ impl RedisStore {
     ) -> RedisStoreBuilder {
         let sentinels = sentinels.into_iter().map(|url| url.as_ref().to_owned()).collect();
         RedisStoreBuilder::new(Target::Sentinel(service.into(), sentinels))
-    }
-
-    /// Sets up a store on an existing connection of `redis` 1, such as a `ConnectionManager`. The connection must be
-    /// multiplexed, as all connections with `Clone` are. For a cluster, use `RedisStore::cluster`.
-    ///
-    /// The runtime in which the connection was made drives it. A body that blocks all threads of that runtime holds up
-    /// the renewal of its own lease, and the connection ends with that runtime.
-    pub fn from_connection(
-        connection: impl ConnectionLike + Clone + Send + Sync + 'static,
-    ) -> RedisStoreBuilder {
-        RedisStoreBuilder::new(Target::Given(Arc::new(Single(connection))))
     }
 }
 
@@ -119,9 +106,8 @@ impl RedisStoreBuilder {
     /// [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the same owner may send the request again.
     ///
     /// Operations that wait for replicas are sent in batches, on a separate connection; renewals and releases do not
-    /// wait. On a store made [`from_connection`](RedisStore::from_connection), all operations share that connection,
-    /// and a renewal waits behind the `WAIT` of others: keep `timeout` far below the lease. A failover may promote a
-    /// replica that has not acknowledged: this setting reduces what a failover can lose, and does not exclude a loss.
+    /// wait. A failover may promote a replica that has not acknowledged: this setting reduces what a failover can lose,
+    /// and does not exclude a loss.
     pub const fn wait_replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.replicas = Some(Replicas { count, timeout });
         self
@@ -141,7 +127,7 @@ impl RedisStoreBuilder {
         let answer_within = self.operation_timeout / 3;
         let time = self.operation_timeout;
         let of_source =
-            |source| Connection::Own(Arc::new(Reconnecting::new(Arc::new(source), answer_within)));
+            |source| Connection::Own(Arc::new(Reconnecting::new(source, answer_within, GREATEST_AGE)));
         #[cfg_attr(not(feature = "cluster"), allow(unused_mut, reason = "set for a cluster only"))]
         let mut waiting = None;
         let connection = match self.target {
@@ -157,7 +143,6 @@ impl RedisStoreBuilder {
                 }
                 super::cluster::connect(nodes, time, answer_within).await?
             }
-            Target::Given(connection) => Connection::Given(connection),
         };
         let replication = self.replicas.map(|replicas| {
             Arc::new(Replication::new(waiting.unwrap_or_else(|| connection.another()), replicas))

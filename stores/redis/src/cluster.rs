@@ -1,11 +1,13 @@
 //! Connections to a cluster. The client keeps a connection to each node and follows slots that move.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
+use redis::{Pipeline, RedisResult, Value};
 
-use super::connection::Connection;
+use super::connection::{Connection, Node};
 use super::failure;
 use super::failure::wrong_url;
 use idem_core::StoreError;
@@ -28,5 +30,20 @@ pub(super) async fn connect(
         retried(time, || async { client.get_async_connection().await.map_err(failure::connecting) }).await
     })
     .await
-    .map(|connection| Connection::Given(Arc::new(connection)))
+    .map(Connection::Cluster)
+}
+
+/// Sends all of them on one connection, in this order, with nothing in between.
+pub(super) async fn ask_all(
+    cluster: &ClusterConnection,
+    commands: &Pipeline,
+    count: usize,
+    node: Node<'_>,
+) -> RedisResult<Vec<Value>> {
+    let route = match node {
+        Node::OfKey(key) => Route::with_key(key, SlotAddr::Master),
+        Node::OfSlot(slot) => Route::new(slot, SlotAddr::Master),
+    };
+    let node = SingleNodeRoutingInfo::SpecificNode(route);
+    cluster.clone().route_pipeline(commands.clone(), 0, count, node).await
 }

@@ -8,10 +8,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
-use std::time::Duration;
+// Not the runtime's, which a test may have paused.
+use std::time::{Duration, Instant};
 
-use futures_util::future::BoxFuture;
-use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value,
 };
@@ -23,6 +23,13 @@ use idem_core::StoreError;
 
 /// How many requests the connection queues before callers wait for space.
 const QUEUE: usize = 1_024;
+
+/// How old a connection may become before it is replaced.
+pub(super) const GREATEST_AGE: Duration = Duration::from_secs(30 * 60);
+
+/// How often the sentinels are asked whether a master that refuses writes is still one.
+#[cfg(feature = "sentinel")]
+const ASKS_SENTINELS: Duration = Duration::from_secs(1);
 
 /// Where connections come from.
 pub(super) enum Source {
@@ -37,22 +44,8 @@ pub(super) enum Source {
 #[derive(Clone)]
 pub(super) enum Connection {
     Own(Arc<Reconnecting>),
-    Given(Arc<dyn Given>),
-}
-
-/// A connection that this crate does not manage: the connection to a cluster, or one that the user passed in.
-pub(super) trait Given: Send + Sync {
-    fn ask<'a>(&self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>>;
-    /// Sends all of them on one connection, in this order, with nothing in between.
-    fn ask_all<'a>(
-        &self,
-        commands: &'a Pipeline,
-        count: usize,
-        node: Node<'a>,
-    ) -> BoxFuture<'a, RedisResult<Vec<Value>>>;
-    fn is_cluster(&self) -> bool {
-        false
-    }
+    #[cfg(feature = "cluster")]
+    Cluster(redis::cluster_async::ClusterConnection),
 }
 
 /// A master of a cluster. Without a cluster, it always means the server.
@@ -63,59 +56,11 @@ pub(super) enum Node<'a> {
     OfSlot(u16),
 }
 
-/// Any connection that is not a cluster's.
-pub(super) struct Single<C>(pub(super) C);
-
-impl<C: ConnectionLike + Clone + Send + Sync + 'static> Given for Single<C> {
-    fn ask<'a>(&self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>> {
-        let mut connection = self.0.clone();
-        Box::pin(async move { connection.req_packed_command(command).await })
-    }
-
-    fn ask_all<'a>(
-        &self,
-        commands: &'a Pipeline,
-        count: usize,
-        _: Node<'a>,
-    ) -> BoxFuture<'a, RedisResult<Vec<Value>>> {
-        let mut connection = self.0.clone();
-        Box::pin(async move { connection.req_packed_commands(commands, 0, count).await })
-    }
-}
-
-#[cfg(feature = "cluster")]
-impl Given for redis::cluster_async::ClusterConnection {
-    fn ask<'a>(&self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>> {
-        let mut connection = self.clone();
-        Box::pin(async move { connection.req_packed_command(command).await })
-    }
-
-    fn ask_all<'a>(
-        &self,
-        commands: &'a Pipeline,
-        count: usize,
-        node: Node<'a>,
-    ) -> BoxFuture<'a, RedisResult<Vec<Value>>> {
-        use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
-
-        let mut connection = self.clone();
-        let route = match node {
-            Node::OfKey(key) => Route::with_key(key, SlotAddr::Master),
-            Node::OfSlot(slot) => Route::new(slot, SlotAddr::Master),
-        };
-        let node = SingleNodeRoutingInfo::SpecificNode(route);
-        Box::pin(async move { connection.route_pipeline(commands.clone(), 0, count, node).await })
-    }
-
-    fn is_cluster(&self) -> bool {
-        true
-    }
-}
-
 /// A connection to one server, which is replaced when it no longer works.
 pub(super) struct Reconnecting {
     source: Arc<Source>,
     answer_within: Duration,
+    greatest_age: Duration,
     slot: StdMutex<Slot>,
     /// The task that connects holds this lock. It has the error of the last attempt.
     connecting: Mutex<Option<StoreError>>,
@@ -126,13 +71,37 @@ pub(super) struct Reconnecting {
 #[derive(Default)]
 struct Slot {
     number: u64,
-    connection: Option<MultiplexedConnection>,
+    connection: Option<(Instant, MultiplexedConnection)>,
 }
 
 impl Reconnecting {
-    pub(super) fn new(source: Arc<Source>, answer_within: Duration) -> Self {
+    pub(super) fn new(source: Source, answer_within: Duration, greatest_age: Duration) -> Self {
+        Self::of(Arc::new(source), answer_within, greatest_age)
+    }
+
+    fn of(source: Arc<Source>, answer_within: Duration, greatest_age: Duration) -> Self {
         let (slot, connecting) = (StdMutex::default(), Mutex::default());
-        Self { source, answer_within, slot, connecting, attempts: AtomicU64::new(0) }
+        Self { source, answer_within, greatest_age, slot, connecting, attempts: AtomicU64::new(0) }
+    }
+
+    fn another(&self) -> Self {
+        Self::of(self.source.clone(), self.answer_within, self.greatest_age)
+    }
+
+    /// Whether a connection of this age must be replaced: the server's name, or the sentinels, may name another one by now.
+    pub(super) fn is_too_old(&self, opened: Instant) -> bool {
+        opened.elapsed() >= self.greatest_age
+    }
+
+    /// Whether the error of a connection may mean that the sentinels name another master: they promote a replica of a master that has lost
+    /// all of them, and that hears of it late. They are asked at most once a second.
+    pub(super) fn may_be_demoted(&self, error: &RedisError, opened: Instant) -> bool {
+        #[cfg(feature = "sentinel")]
+        if matches!(*self.source, Source::Sentinel(_)) {
+            return error.code() == Some("NOREPLICAS") && opened.elapsed() >= ASKS_SENTINELS;
+        }
+        let _ = (error, opened);
+        false
     }
 
     pub(super) const fn answer_within(&self) -> Duration {
@@ -150,7 +119,8 @@ impl Reconnecting {
 
     fn current(&self) -> Option<(u64, MultiplexedConnection)> {
         let slot = self.slot();
-        Some((slot.number, slot.connection.clone()?))
+        let (opened, connection) = slot.connection.as_ref()?;
+        (!self.is_too_old(*opened)).then(|| (slot.number, connection.clone()))
     }
 
     /// A connection and its number. Callers that wait while another caller connects share the result.
@@ -175,7 +145,7 @@ impl Reconnecting {
                 *failed = None;
                 let mut slot = self.slot();
                 slot.number += 1;
-                slot.connection = Some(connection.clone());
+                slot.connection = Some((Instant::now(), connection.clone()));
                 Ok((slot.number, connection))
             }
             Err(error) => {
@@ -200,10 +170,13 @@ impl Reconnecting {
         }
     }
 
-    /// Takes the connection with this number out of use, unless that has been done.
-    fn leave(&self, number: u64) {
+    /// Takes the connection with this number out of use, if its error asks for that and it has not been done.
+    fn leave(&self, number: u64, error: &RedisError) {
         let mut slot = self.slot();
-        if slot.number == number {
+        if slot.number == number
+            && let Some((opened, _)) = &slot.connection
+            && (is_of_no_use(error) || self.may_be_demoted(error, *opened))
+        {
             slot.connection = None;
         }
     }
@@ -216,10 +189,8 @@ impl Reconnecting {
     ) -> Result<RedisResult<T>, StoreError> {
         let (number, connection) = self.connection().await?;
         let answer = ask(connection).await;
-        if let Err(error) = &answer
-            && is_of_no_use(error)
-        {
-            self.leave(number);
+        if let Err(error) = &answer {
+            self.leave(number, error);
         }
         Ok(answer)
     }
@@ -239,7 +210,8 @@ impl Connection {
             Self::Own(own) => {
                 own.on(async |mut connection| connection.req_packed_command(command).await).await
             }
-            Self::Given(given) => Ok(given.ask(command).await),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => Ok(cluster.clone().req_packed_command(command).await),
         }
     }
 
@@ -253,7 +225,8 @@ impl Connection {
             Self::Own(own) => {
                 own.on(async |mut connection| connection.req_packed_commands(commands, 0, count).await).await
             }
-            Self::Given(given) => Ok(given.ask_all(commands, count, node).await),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => Ok(super::cluster::ask_all(cluster, commands, count, node).await),
         }
     }
 
@@ -261,8 +234,9 @@ impl Connection {
     /// the other.
     pub(super) fn another(&self) -> Self {
         match self {
-            Self::Own(own) => Self::Own(Arc::new(Reconnecting::new(own.source.clone(), own.answer_within))),
-            Self::Given(given) => Self::Given(given.clone()),
+            Self::Own(own) => Self::Own(Arc::new(own.another())),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => Self::Cluster(cluster.clone()),
         }
     }
 
@@ -352,22 +326,26 @@ impl Connection {
     }
 
     pub(super) fn is_cluster(&self) -> bool {
+        self.own().is_none()
+    }
+
+    /// The connection to one server; none for a cluster.
+    pub(super) const fn own(&self) -> Option<&Arc<Reconnecting>> {
         match self {
-            Self::Own(_) => false,
-            Self::Given(given) => given.is_cluster(),
+            Self::Own(own) => Some(own),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_) => None,
         }
     }
 
-    /// The store error for an error of the client. The connection to a cluster, and possibly one that the user passed
-    /// in, retries by itself, so the last answer says nothing about earlier tries.
+    /// The store error for an error of the client. The connection to a cluster retries by itself, so the last answer says
+    /// nothing about earlier tries.
     pub(super) fn failed(&self, error: RedisError) -> StoreError {
         let error = failure::asking(error);
-        match self {
-            Self::Given(_) if error.is_transient() && !error.is_outcome_unknown() => {
-                StoreError::outcome_unknown(error.to_string())
-            }
-            _ => error,
+        if self.is_cluster() && error.is_transient() && !error.is_outcome_unknown() {
+            return StoreError::outcome_unknown(error.to_string());
         }
+        error
     }
 }
 

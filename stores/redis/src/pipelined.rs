@@ -15,7 +15,6 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use std::{future, io, mem};
 
-use futures_util::FutureExt as _;
 use futures_util::future::{Either, select};
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
@@ -42,6 +41,8 @@ const LARGE: usize = 16 << 10;
 const HELD_UP: Duration = Duration::from_millis(5);
 
 pub(super) struct Pipelined {
+    /// When it was opened.
+    pub(super) opened: Instant,
     connection: MultiplexedConnection,
     asked: AtomicU64,
     answered: AtomicU64,
@@ -67,6 +68,7 @@ impl Pipelined {
     pub(super) fn new(connection: MultiplexedConnection) -> Self {
         let queue = Queue { waiting: Vec::new(), served_since: None, unanswered: 0, largest: UNSEEN };
         Self {
+            opened: Instant::now(),
             connection,
             asked: AtomicU64::new(0),
             answered: AtomicU64::new(0),
@@ -82,6 +84,9 @@ impl Pipelined {
     /// Fails the requests that are under way or wait, and all later ones.
     pub(super) fn break_off(&self) {
         self.broken.send_replace(true);
+        let waiting = self.queue().take();
+        // Wakes those that wait, so not while the queue is locked.
+        drop(waiting);
     }
 
     /// How many requests were asked and how many answered. The difference includes those that were dropped.
@@ -94,11 +99,8 @@ impl Pipelined {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let answer = match self.place(request) {
             Place::Alone(unanswered) => self.alone(&request.command, unanswered).await,
-            // Without an answer, the task that would have sent it ended with its runtime.
-            Place::Together(answer) => {
-                let answer = answer.map(|answer| answer.unwrap_or_else(|_| Err(broken_off())));
-                self.unless_broken(answer).await
-            }
+            // Without an answer, the task that would have sent it ended with its runtime, or the connection was broken off.
+            Place::Together(answer) => answer.await.unwrap_or_else(|_| Err(broken_off())),
         };
         self.answered.fetch_add(1, Ordering::Relaxed);
         answer.and_then(Value::extract_error)

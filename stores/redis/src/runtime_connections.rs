@@ -64,7 +64,10 @@ impl RuntimeConnections {
         let id = handle.id();
         let mut slots = self.slots();
         match slots.get(&id) {
-            Some(Slot::Open(connection)) => return Some((id, connection.clone())),
+            Some(Slot::Open(connection)) if !own.is_too_old(connection.opened) => {
+                return Some((id, connection.clone()));
+            }
+            Some(Slot::Open(_)) => {}
             Some(Slot::Connecting) => return None,
             None if slots.len() >= self.most => return None,
             None => {}
@@ -116,8 +119,12 @@ impl RuntimeConnections {
     ) -> Option<RedisResult<Value>> {
         let (id, connection) = self.here(own)?;
         let answer = connection.ask(request).await;
-        if answer.as_ref().is_err_and(is_of_no_use) {
-            self.close(id, &connection);
+        if let Err(error) = &answer {
+            if is_of_no_use(error) {
+                self.close(id, &connection);
+            } else if own.may_be_demoted(error, connection.opened) {
+                self.retire(id, &connection);
+            }
         }
         Some(answer)
     }
@@ -195,17 +202,46 @@ async fn watch_over(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::Source;
+    use crate::connection::{Connection, GREATEST_AGE, Source};
     use idem_test_servers::Redis;
     use redis::{Client, cmd};
     use tokio::runtime::{Builder, Runtime};
+
+    fn own(client: Client, greatest_age: Duration) -> Reconnecting {
+        Reconnecting::new(Source::Server(Box::new(client)), Duration::from_secs(1), greatest_age)
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_too_old_is_replaced() {
+        let redis = Redis::start();
+        let id = Request::plain({
+            let mut id = cmd("CLIENT");
+            id.arg("ID");
+            id
+        });
+        for (greatest_age, tries, is_kept) in [(Duration::ZERO, 20, false), (GREATEST_AGE, 2_000, true)] {
+            let own = Arc::new(own(Client::open(redis.url()).unwrap(), greatest_age));
+            let connection = Connection::Own(own.clone());
+            let (first, second) = (connection.ask(&id).await.unwrap(), connection.ask(&id).await.unwrap());
+            assert_eq!(first == second, is_kept, "{first:?} {second:?}");
+            let connections = Arc::new(RuntimeConnections::default());
+            let mut is_used = false;
+            for _ in 0..tries {
+                is_used |= connections.here(&own).is_some();
+                if is_used {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert_eq!(is_used, is_kept);
+        }
+    }
 
     #[test]
     fn a_runtime_beyond_the_limit_has_none_until_one_without_work_is_closed() {
         let redis = Redis::start();
         let client = Client::open(redis.url()).unwrap();
-        let source = Arc::new(Source::Server(Box::new(client)));
-        let own = Arc::new(Reconnecting::new(source, Duration::from_secs(1)));
+        let own = Arc::new(own(client, GREATEST_AGE));
         let connections = Arc::new(RuntimeConnections::new(2, Duration::from_secs(2)));
         let runtimes: Vec<Runtime> =
             (0..3).map(|_| Builder::new_current_thread().enable_all().build().unwrap()).collect();

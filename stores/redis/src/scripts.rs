@@ -16,7 +16,8 @@ pub(super) struct Stored {
 macro_rules! scripts {
     ($($name:ident = $file:literal;)*) => {$(
         pub(super) static $name: LazyLock<Stored> = LazyLock::new(|| {
-            let body = with_numbers(include_str!(concat!("scripts/", $file)));
+            let text = include_str!(concat!("scripts/", $file));
+            let body = with_numbers(&text.replace("WRITE_UNCHANGED", include_str!("scripts/unchanged.lua").trim_end()));
             Stored { script: Script::new(&body), body }
         });
     )*};

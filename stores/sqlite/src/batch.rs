@@ -65,12 +65,6 @@ pub(super) struct Session<'c> {
     put_off: Statement<'c>,
     bring_forward: Statement<'c>,
     next_purge: Statement<'c>,
-    read_floor: Statement<'c>,
-    write_floor: Statement<'c>,
-    /// The highest fence of all deleted records, if it was read in this transaction.
-    floor: Option<u64>,
-    /// Whether it rose in this transaction.
-    floor_rose: bool,
     held: Held<'c>,
 }
 
@@ -98,12 +92,10 @@ impl<'c> Session<'c> {
             insert: connection.prepare(&insert)?,
             update: connection.prepare(&update)?,
             put_step: connection.prepare(&put_step)?,
-            forget: connection.prepare(
-                "DELETE FROM idem_records WHERE scope = ?1 AND key = ?2 RETURNING fence, expires_at",
-            )?,
-            purge: connection.prepare(&format!(
-                "DELETE FROM idem_records WHERE rowid IN ({DUE}) AND expires_at <= ?1 RETURNING fence"
-            ))?,
+            forget: connection
+                .prepare("DELETE FROM idem_records WHERE scope = ?1 AND key = ?2 RETURNING expires_at")?,
+            purge: connection
+                .prepare(&format!("DELETE FROM idem_records WHERE rowid IN ({DUE}) AND expires_at <= ?1"))?,
             put_off: connection.prepare(&format!(
                 "UPDATE idem_records SET purge_at = coalesce(expires_at, ?1 + max(ttl, {HOUR})) \
                  WHERE rowid IN ({DUE}) AND (expires_at IS NULL OR expires_at > ?1)"
@@ -111,20 +103,11 @@ impl<'c> Session<'c> {
             bring_forward: connection
                 .prepare("UPDATE idem_records SET purge_at = min(purge_at, ?2) WHERE rowid = ?1")?,
             next_purge: connection.prepare("SELECT purge_at FROM idem_records ORDER BY purge_at LIMIT 1")?,
-            read_floor: connection.prepare("SELECT value FROM idem_meta WHERE name = 'fence_floor'")?,
-            write_floor: connection.prepare(
-                "INSERT INTO idem_meta (name, value) VALUES ('fence_floor', ?1) \
-                 ON CONFLICT (name) DO UPDATE SET value = max(value, ?1)",
-            )?,
-            floor: None,
-            floor_rose: false,
             held: Held::new(connection)?,
         })
     }
 
     pub(super) fn begin(&mut self) -> rusqlite::Result<()> {
-        self.floor = None;
-        self.floor_rose = false;
         self.begin.execute(())?;
         self.held.begin()
     }
@@ -178,13 +161,7 @@ impl<'c> Session<'c> {
             _ => self.find(key)?,
         };
         let record = found.as_ref().map(|found| &found.record);
-        let now = now();
-        // The fence of a live record is above every earlier fence of its key.
-        let floor = match record {
-            Some(record) if protocol::is_live(record, now) => Fence::default(),
-            _ => Fence::new(self.floor()?),
-        };
-        let Transition { write, answer, .. } = protocol::apply(record, floor, request, now);
+        let Transition { write, answer, .. } = protocol::apply(record, Fence::default(), request, now());
         if let Some(record) = &write {
             self.put(key, found.as_ref(), record)?;
         }
@@ -193,8 +170,7 @@ impl<'c> Session<'c> {
 
     /// Claims a key that has no record; `None` if it has one.
     fn claim_new(&mut self, key: &RecordKey, request: &Request) -> Result<Option<protocol::Answer>, Failure> {
-        let floor = Fence::new(self.floor()?);
-        let Transition { write, answer, .. } = protocol::apply(None, floor, request, now());
+        let Transition { write, answer, .. } = protocol::apply(None, Fence::default(), request, now());
         match write {
             Some(record) => Ok(self.insert(key, &record)?.map(|row| {
                 self.held.put(key, &record, row);
@@ -276,16 +252,10 @@ impl<'c> Session<'c> {
     fn forget(&mut self, key: &RecordKey) -> Result<bool, Failure> {
         self.held.remove(key);
         let mut deleted = self.forget.query(name(key))?;
-        let mut fence = None;
         let mut was_live = false;
         while let Some(row) = deleted.next()? {
-            let expires_at: Option<i64> = row.get(1)?;
-            fence = Some(row.get(0)?);
+            let expires_at: Option<i64> = row.get(0)?;
             was_live = expires_at.is_none_or(|end| rows::instant(now()) < end);
-        }
-        drop(deleted);
-        if let Some(fence) = fence {
-            self.raise_floor(fence)?;
         }
         Ok(was_live)
     }
@@ -296,51 +266,11 @@ impl<'c> Session<'c> {
     pub(super) fn purge(&mut self, limit: usize) -> Result<Purged, Failure> {
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         let now = rows::instant(now());
-        let mut deleted = self.purge.query(params![now, most])?;
-        let mut count = 0;
-        let mut highest = None;
-        while let Some(row) = deleted.next()? {
-            count += 1;
-            highest = highest.max(Some(row.get(0)?));
-        }
-        drop(deleted);
-        if let Some(fence) = highest {
+        let count = self.purge.execute(params![now, most])?;
+        if count > 0 {
             self.held.clear();
-            self.raise_floor(fence)?;
         }
         let put_off = if count < limit { self.put_off.execute(params![now, most])? } else { 0 };
         Ok(Purged { count, all: count + put_off < limit })
-    }
-
-    fn floor(&mut self) -> rusqlite::Result<u64> {
-        if let Some(floor) = self.floor {
-            return Ok(floor);
-        }
-        let mut found = self.read_floor.query(())?;
-        let floor = match found.next()? {
-            Some(row) => u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0),
-            None => 0,
-        };
-        self.floor = Some(floor);
-        Ok(floor)
-    }
-
-    fn raise_floor(&mut self, fence: i64) -> rusqlite::Result<()> {
-        let fence = u64::try_from(fence).unwrap_or(0);
-        if fence > self.floor()? {
-            self.floor = Some(fence);
-            self.floor_rose = true;
-        }
-        Ok(())
-    }
-
-    /// Writes the new floor before the commit, if it rose.
-    pub(super) fn write_floor(&mut self) -> rusqlite::Result<()> {
-        match self.floor {
-            Some(floor) if self.floor_rose => {
-                self.write_floor.execute(params![rows::integer(floor)]).map(drop)
-            }
-            _ => Ok(()),
-        }
     }
 }

@@ -71,8 +71,9 @@ impl SqliteStoreBuilder {
     ///
     /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, or the path names
     /// a file that is not idem's, or that a newer version made. [`Unavailable`](idem_core::StoreErrorKind::Unavailable)
-    /// if the file cannot be opened, created or written now, stays locked, or is damaged. The file is unchanged in all
-    /// these cases.
+    /// if the file cannot be opened, created or written now, or stays locked.
+    /// [`CorruptRecord`](idem_core::StoreErrorKind::CorruptRecord) if it is damaged. The file is unchanged in all these
+    /// cases.
     pub fn open(self) -> Result<SqliteStore, StoreError> {
         self.check()?;
         let path = std::path::absolute(&self.path).map_err(|error| {
@@ -82,6 +83,7 @@ impl SqliteStoreBuilder {
         let opening = Opening {
             create: !self.must_exist,
             migrate: !self.must_exist,
+            layout: schema::LAYOUT,
             until: Instant::now() + self.busy_timeout,
         };
         let (connection, identity) = schema::open(&path, opening)?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rusqlite::{Error, ErrorCode};
+use rusqlite::{Connection, Error, ErrorCode};
 
 use idem_core::StoreError;
 
@@ -70,9 +70,33 @@ pub(super) fn is_certainly_not_committed(error: &Error) -> bool {
     is_busy(error) || matches!(code(error), Some(ErrorCode::DiskFull))
 }
 
-/// The error for an operation that was not applied.
-pub(super) fn unavailable(path: &Path, error: Error) -> StoreError {
-    StoreError::unavailable(advice(path, &error)).with_source(error)
+/// The error for an operation that was not applied. Damage is not an outage: a retry does not mend it, and a record may be
+/// there that cannot be read.
+pub(super) fn not_applied(path: &Path, error: Error) -> StoreError {
+    let advice = advice(path, &error);
+    let kind = match code(&error) {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::corrupt_record(advice),
+        _ => StoreError::unavailable(advice),
+    };
+    kind.with_source(error)
+}
+
+/// As [`not_applied`], on a connection that was opened for writing. If it has become read-only, the header of the file says
+/// so, which SQLite does not write.
+pub(super) fn not_applied_on(connection: &Connection, path: &Path, error: Error) -> StoreError {
+    let is_header = code(&error) == Some(ErrorCode::ReadOnly) && connection.is_readonly("main") == Ok(true);
+    if is_header {
+        StoreError::corrupt_record(damaged(path)).with_source(error)
+    } else {
+        not_applied(path, error)
+    }
+}
+
+fn damaged(path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "the file {path} is damaged; restore it from a backup, or save what is left with `sqlite3 FILE .recover`"
+    )
 }
 
 /// The error for an operation that may have been applied.
@@ -89,6 +113,9 @@ pub(super) fn gone(path: &Path) -> StoreError {
 }
 
 fn advice(path: &Path, error: &Error) -> String {
+    if let Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) = code(error) {
+        return damaged(path);
+    }
     let path = path.display();
     match code(error) {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => format!(
@@ -106,12 +133,6 @@ fn advice(path: &Path, error: &Error) -> String {
         Some(ErrorCode::ReadOnly) => format!(
             "the file {path}, or its folder, cannot be written; check its permissions and how its disk is mounted"
         ),
-        Some(ErrorCode::DatabaseCorrupt) => format!(
-            "the file {path} is damaged; restore it from a backup, or save what is left with `sqlite3 FILE .recover`"
-        ),
-        Some(ErrorCode::NotADatabase) => {
-            format!("the file {path} is no SQLite database; name another one, or restore it from a backup")
-        }
         Some(ErrorCode::OutOfMemory) => format!("there was not enough memory to work on the file {path}"),
         Some(ErrorCode::FileLockingProtocolFailed) => {
             format!("the locks of the file {path} do not work; it must be on a disk of this host")

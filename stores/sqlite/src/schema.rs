@@ -1,4 +1,4 @@
-//! Opening a database file: to which program it belongs, its layout, and the migration of older layouts.
+//! Opening a database file: to which program it belongs, its layout, and the migration to a newer one.
 //!
 //! A file that is not ours stays unchanged, byte for byte: nothing is written before that is known.
 
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::failure;
 use super::file::{Found, Identity, SMALLEST, has_log, look};
@@ -15,9 +15,12 @@ use idem_core::StoreError;
 /// "idem" in ASCII, in the header field that identifies the program to which a SQLite file belongs.
 const APPLICATION_ID: i64 = 0x6964_656d;
 
-/// The migration from each version of the layout to the next, beginning with an empty file.
-const MIGRATIONS: &[&str] = &[
-    "
+/// The steps that make the layout, beginning with an empty file; `user_version` counts those that a file has. A change
+/// of the layout is one more step, which also gives the records that are there what it needs.
+///
+/// Each step is a transaction. SQLite cannot build an index beside a writer: all writers wait for a step with one (a
+/// second for a million records) or fail after their busy timeout, and replays go on.
+pub(super) const LAYOUT: &[&str] = &["
     CREATE TABLE idem_records (
         scope        TEXT    NOT NULL,
         key          TEXT    NOT NULL,
@@ -35,18 +38,12 @@ const MIGRATIONS: &[&str] = &[
         created_at   INTEGER NOT NULL,
         completed_at INTEGER,
         expires_at   INTEGER,
-        result       BLOB,
+        steps        INTEGER NOT NULL, -- how many there are in idem_steps
+        purge_at     INTEGER NOT NULL, -- when a purge looks at it; renewals and completions leave it, and write no index
+        result       BLOB,             -- last, so that SQLite finds the others without reading through it
         UNIQUE (scope, key)
     ) STRICT;
-    CREATE INDEX idem_records_expiry ON idem_records (expires_at) WHERE expires_at IS NOT NULL;
-    CREATE TABLE idem_meta (
-        name  TEXT PRIMARY KEY NOT NULL,
-        value INTEGER NOT NULL
-    ) STRICT;
-    INSERT INTO idem_meta (name, value) VALUES ('fence_floor', 0);
-",
-    "
-    ALTER TABLE idem_records ADD COLUMN steps INTEGER NOT NULL DEFAULT 0; -- how many there are in idem_steps
+    CREATE INDEX idem_records_purge ON idem_records (purge_at);
     CREATE TABLE idem_steps (
         scope     TEXT    NOT NULL,
         key       TEXT    NOT NULL,
@@ -57,46 +54,20 @@ const MIGRATIONS: &[&str] = &[
         result    BLOB,
         UNIQUE (scope, key, position)
     ) STRICT;
-    -- Steps go with their record, and when it gets its result or begins anew: whoever writes it, be it a
-    -- process that knows of no steps yet.
+    -- Steps go with their record, and all at once when it has a result or begins anew.
     CREATE TRIGGER idem_steps_deleted AFTER DELETE ON idem_records WHEN old.steps > 0 BEGIN
         DELETE FROM idem_steps WHERE scope = old.scope AND key = old.key;
     END;
-    CREATE TRIGGER idem_steps_over AFTER UPDATE ON idem_records
-        WHEN old.steps > 0
-            AND (new.steps = 0 OR new.completed_at IS NOT NULL OR new.created_at <> old.created_at)
-    BEGIN
+    CREATE TRIGGER idem_steps_over AFTER UPDATE ON idem_records WHEN new.steps < old.steps BEGIN
         DELETE FROM idem_steps WHERE scope = old.scope AND key = old.key;
-        UPDATE idem_records SET steps = 0 WHERE scope = old.scope AND key = old.key AND steps > 0;
     END;
-",
-    "
-    -- Attempts that ran out leave the steps: they alone tell what the last run did.
-    DROP TRIGGER idem_steps_over;
-    CREATE TRIGGER idem_steps_over AFTER UPDATE ON idem_records
-        WHEN old.steps > 0
-            AND (new.steps = 0 OR new.completed_at IS NOT NULL AND new.tombstone IS NOT 'exhausted'
-                OR new.created_at <> old.created_at)
-    BEGIN
-        DELETE FROM idem_steps WHERE scope = old.scope AND key = old.key;
-        UPDATE idem_records SET steps = 0 WHERE scope = old.scope AND key = old.key AND steps > 0;
-    END;
-",
-    "
-    -- Renewals and completions leave it as it is, so they write no index but that of the key. What a process of an older
-    -- layout writes has 0: a purge looks at it soon, and again when it expires.
-    ALTER TABLE idem_records ADD COLUMN purge_at INTEGER NOT NULL DEFAULT 0; -- when a purge looks at it
-    DROP INDEX idem_records_expiry;
-    CREATE INDEX idem_records_purge ON idem_records (purge_at);
-",
-];
+"];
 
 /// Statements that read one page of each tree, so that damage there is found when the file is opened.
-const TOUCH: [&str; 6] = [
+const TOUCH: [&str; 5] = [
     "SELECT count(*) FROM (SELECT rowid FROM idem_records NOT INDEXED LIMIT 1)",
     "SELECT count(*) FROM (SELECT 1 FROM idem_records WHERE scope >= '' ORDER BY scope, key LIMIT 1)",
     "SELECT count(*) FROM (SELECT 1 FROM idem_records WHERE purge_at >= 0 ORDER BY purge_at LIMIT 1)",
-    "SELECT count(*) FROM idem_meta",
     "SELECT count(*) FROM (SELECT rowid FROM idem_steps NOT INDEXED LIMIT 1)",
     "SELECT count(*) FROM (SELECT 1 FROM idem_steps WHERE scope >= '' ORDER BY scope, key, position LIMIT 1)",
 ];
@@ -109,10 +80,18 @@ const LOG_BYTES: i64 = 16 * 1024 * 1024;
 pub(super) struct Opening {
     /// Whether to create a missing file.
     pub(super) create: bool,
-    /// Whether to create the layout, or migrate an older one.
+    /// Whether to take the steps of the layout that the file lacks.
     pub(super) migrate: bool,
+    pub(super) layout: &'static [&'static str],
     /// Until when to wait for other programs.
     pub(super) until: Instant,
+}
+
+impl Opening {
+    /// Whether the file was in use before.
+    const fn is_again(&self) -> bool {
+        self.migrate && !self.create
+    }
 }
 
 /// Why an attempt to open did not succeed.
@@ -147,7 +126,7 @@ pub(super) fn open(path: &Path, opening: Opening) -> Result<(Connection, Identit
             // The switch to the write-ahead log does not call the busy handler.
             Refusal::Sqlite(error) if failure::is_busy(&error) && !late => {}
             Refusal::Moved if !late => {}
-            Refusal::Sqlite(error) => return Err(refused(path, error)),
+            Refusal::Sqlite(error) => return Err(refused(path, opening, error)),
             Refusal::Moved => return Err(failure::gone(path)),
             Refusal::Final(error) => return Err(error),
         }
@@ -173,10 +152,13 @@ pub(super) fn abandon(connection: Connection) {
     drop(connection);
 }
 
-fn refused(path: &Path, error: rusqlite::Error) -> StoreError {
+fn refused(path: &Path, opening: Opening, error: rusqlite::Error) -> StoreError {
     match failure::code(&error) {
-        Some(rusqlite::ErrorCode::NotADatabase) => foreign(path, "it is no SQLite database"),
-        _ => failure::unavailable(path, error),
+        // A file that was in use is damaged. Of any other nobody knows whose it is.
+        Some(ErrorCode::NotADatabase | ErrorCode::Unknown) if !opening.is_again() => {
+            foreign(path, "it is no SQLite database, or its header is damaged").with_source(error)
+        }
+        _ => failure::not_applied(path, error),
     }
 }
 
@@ -239,10 +221,13 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
         return Err(error.into());
     }
     harden(&connection)?;
-    if !opening.migrate {
-        is_present(&connection, path)?;
-    }
-    prepare(&connection, path)?;
+    let present = if opening.migrate { Ok(()) } else { is_present(&connection, path, opening.layout) };
+    present.and_then(|()| prepare(&connection, path, opening.layout)).map_err(|refusal| match refusal {
+        Refusal::Sqlite(error) if failure::code(&error) == Some(ErrorCode::ReadOnly) => {
+            failure::not_applied_on(&connection, path, error).into()
+        }
+        refusal => refusal,
+    })?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     Ok((connection, identity))
 }
@@ -259,10 +244,10 @@ fn harden(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")
 }
 
-/// Fails if the layout would have to be created or migrated.
-fn is_present(connection: &Connection, path: &Path) -> Result<(), Refusal> {
-    let version = inspect(connection, path)?;
-    if version == MIGRATIONS.len() {
+/// Fails if the file lacks a step of the layout.
+fn is_present(connection: &Connection, path: &Path, layout: &[&str]) -> Result<(), Refusal> {
+    let version = inspect(connection, path, layout)?;
+    if version == layout.len() {
         return Ok(());
     }
     let path = path.display();
@@ -271,22 +256,22 @@ fn is_present(connection: &Connection, path: &Path) -> Result<(), Refusal> {
         older => format!(
             "the file {path} has layout {older}, and this idem reads {}; it was left as it is: use the idem of the \
              program that uses the file",
-            MIGRATIONS.len()
+            layout.len()
         ),
     };
     Err(StoreError::configuration(detail).into())
 }
 
-fn prepare(connection: &Connection, path: &Path) -> Result<(), Refusal> {
-    if inspect(connection, path)? < MIGRATIONS.len() {
+fn prepare(connection: &Connection, path: &Path, layout: &[&str]) -> Result<(), Refusal> {
+    while inspect(connection, path, layout)? < layout.len() {
         in_transaction(connection, "BEGIN IMMEDIATE", || {
-            // Another process may have created or migrated the layout meanwhile.
-            let version = inspect_inside(connection, path)?;
-            for step in MIGRATIONS.get(version..).unwrap_or_default() {
+            // Another process may have taken the step meanwhile.
+            let version = inspect_inside(connection, path, layout)?;
+            if let Some(step) = layout.get(version) {
                 connection.execute_batch(step)?;
+                connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+                connection.pragma_update(None, "user_version", version as i64 + 1)?;
             }
-            connection.pragma_update(None, "application_id", APPLICATION_ID)?;
-            connection.pragma_update(None, "user_version", MIGRATIONS.len() as i64)?;
             Ok(())
         })?;
     }
@@ -304,11 +289,11 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), Refusal> {
 }
 
 /// The version of the layout; 0 if there is none yet.
-fn inspect(connection: &Connection, path: &Path) -> Result<usize, Refusal> {
-    in_transaction(connection, "BEGIN", || inspect_inside(connection, path))
+fn inspect(connection: &Connection, path: &Path, layout: &[&str]) -> Result<usize, Refusal> {
+    in_transaction(connection, "BEGIN", || inspect_inside(connection, path, layout))
 }
 
-fn inspect_inside(connection: &Connection, path: &Path) -> Result<usize, Refusal> {
+fn inspect_inside(connection: &Connection, path: &Path, layout: &[&str]) -> Result<usize, Refusal> {
     let number = |sql: &str| connection.query_row(sql, (), |row| row.get::<_, i64>(0));
     let application = number("PRAGMA application_id")?;
     let version = number("PRAGMA user_version")?;
@@ -325,11 +310,11 @@ fn inspect_inside(connection: &Connection, path: &Path) -> Result<usize, Refusal
         return Err(foreign(path, "its text is not UTF-8").into());
     }
     match usize::try_from(version) {
-        Ok(version) if version <= MIGRATIONS.len() => Ok(version),
+        Ok(version) if version <= layout.len() => Ok(version),
         _ => Err(StoreError::configuration(format!(
             "the file {} was made by a newer idem (layout {version}, and this one knows up to {}); upgrade this program",
             path.display(),
-            MIGRATIONS.len()
+            layout.len()
         ))
         .into()),
     }
@@ -351,8 +336,8 @@ fn verify(connection: &Connection, path: &Path) -> Result<(), Refusal> {
     })
 }
 
-fn is_about_tables(code: rusqlite::ErrorCode) -> bool {
-    matches!(code, rusqlite::ErrorCode::Unknown | rusqlite::ErrorCode::SchemaChanged)
+fn is_about_tables(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::Unknown | ErrorCode::SchemaChanged)
 }
 
 /// Runs `work` between `begin` and a commit, and rolls back if anything fails.

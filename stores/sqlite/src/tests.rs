@@ -1,5 +1,6 @@
-//! Tests of states that cannot be caused from outside: a full disk, a stuck disk, arbitrary records.
+//! Tests of states that cannot be caused from outside: a full disk, a stuck disk, arbitrary records, a next layout.
 
+mod layouts;
 mod records;
 
 use std::sync::Arc;
@@ -42,10 +43,13 @@ pub(super) fn completion(owner: Owner, fence: Fence, size: usize) -> Complete {
     )
 }
 
+fn opening(layout: &'static [&'static str]) -> Opening {
+    Opening { create: true, migrate: true, layout, until: Instant::now() + Duration::from_secs(5) }
+}
+
 pub(super) fn open(folder: &TempDir) -> (DatabaseFile, rusqlite::Connection) {
     let path = folder.path().join("idem.db");
-    let opening = Opening { create: true, migrate: true, until: Instant::now() + Duration::from_secs(5) };
-    let (connection, identity) = schema::open(&path, opening).unwrap();
+    let (connection, identity) = schema::open(&path, opening(schema::LAYOUT)).unwrap();
     (DatabaseFile::new(path, identity), connection)
 }
 

@@ -55,8 +55,6 @@ enum Cause {
     Operation(usize),
     /// At the deletion of expired records: the operations are retried without it.
     Purge,
-    /// At something that cannot be left out.
-    Unknown,
 }
 
 /// Tells the queue when the thread ends, also by a panic.
@@ -113,7 +111,7 @@ impl Writer {
             self.queue.fail_all(&failure::log_left(self.file.path()));
             return None;
         }
-        let opening = Opening { create: false, migrate: true, until };
+        let opening = Opening { create: false, migrate: true, layout: schema::LAYOUT, until };
         match schema::open(self.file.path(), opening) {
             Ok((connection, identity)) => {
                 self.file.set_opened(identity);
@@ -131,7 +129,7 @@ impl Writer {
         let mut session = match Session::prepare(connection) {
             Ok(session) => session,
             Err(error) => {
-                self.queue.fail_all(&failure::unavailable(self.file.path(), error));
+                self.queue.fail_all(&failure::not_applied_on(connection, self.file.path(), error));
                 return Exit::Reopen;
             }
         };
@@ -184,9 +182,6 @@ impl Writer {
             self.put_off_purge();
             return self.broken(connection, session, batch, &Cause::Purge, error);
         }
-        if let Err(error) = session.write_floor() {
-            return self.broken(connection, session, batch, &Cause::Unknown, error);
-        }
         let committing = Instant::now();
         if let Err(error) = session.commit() {
             return self.not_committed(connection, session, &batch, error);
@@ -214,10 +209,10 @@ impl Writer {
     fn not_begun(&self, connection: &Connection, error: rusqlite::Error) -> Option<Exit> {
         let suspect = failure::is_suspect(&error);
         if failure::is_busy(&error) {
-            let error = failure::unavailable(self.file.path(), error);
+            let error = failure::not_applied_on(connection, self.file.path(), error);
             self.queue.fail_due(Instant::now(), &error);
         } else {
-            self.queue.fail_all(&failure::unavailable(self.file.path(), error));
+            self.queue.fail_all(&failure::not_applied_on(connection, self.file.path(), error));
         }
         (suspect || !connection.is_autocommit()).then_some(Exit::Reopen)
     }
@@ -234,7 +229,7 @@ impl Writer {
         let rolled_back = connection.is_autocommit() || session.rollback().is_ok();
         let suspect = failure::is_suspect(&error) || !rolled_back;
         let local = failure::is_local(&error);
-        let error = failure::unavailable(self.file.path(), error);
+        let error = failure::not_applied_on(connection, self.file.path(), error);
         match cause {
             Cause::Operation(culprit) if local => {
                 let ticket = batch.remove(*culprit);
@@ -261,7 +256,7 @@ impl Writer {
         let suspect = failure::is_suspect(&error);
         let rolled_back = connection.is_autocommit() || session.rollback().is_ok();
         let error = if certain && rolled_back {
-            failure::unavailable(self.file.path(), error)
+            failure::not_applied_on(connection, self.file.path(), error)
         } else {
             failure::outcome_unknown(self.file.path(), error)
         };
@@ -323,7 +318,6 @@ impl Writer {
             .busy_timeout(Duration::ZERO)
             .and_then(|()| session.begin())
             .and_then(|()| self.purge_some(session, BATCH))
-            .and_then(|all| session.write_floor().map(|()| all))
             .and_then(|all| session.commit().map(|()| all));
         match purged {
             Ok(false) => self.purge_at = Instant::now(),

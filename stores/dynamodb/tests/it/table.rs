@@ -13,7 +13,7 @@ use idem_runtime::inspection::Standing;
 use idem_runtime::protocol::{Claim, ClaimAnswer, CompleteAnswer, Renew, RenewAnswer};
 use idem_runtime::{Error, OnCrash, Operation, Store, StoreErrorKind};
 use idem_test_servers::Aws;
-use support::{claim, client, completion, counted, granted, key};
+use support::{claim, client, completion, counted, granted, key, without_items};
 
 const NO_SKEW: Duration = Duration::ZERO;
 
@@ -53,6 +53,19 @@ async fn a_fresh_call_is_two_requests_and_a_replay_or_a_busy_answer_is_one() {
     requests.taken();
     assert!(granted(&store, &key("b"), &claim()).await.recovered);
     assert_eq!(requests.taken(), 2, "takeover");
+}
+
+/// Without the item each duplicate would be refused again and again, and pay for each write.
+#[tokio::test]
+async fn an_endpoint_that_returns_no_item_with_a_refusal_is_a_configuration_error() {
+    let aws = Aws::start();
+    table(&aws, NO_SKEW).await;
+    let (client, requests) = without_items(&aws);
+    let store = DynamoDbStore::builder(client, "records").clock_skew(NO_SKEW).build();
+    granted(&store, &key("a"), &claim()).await;
+    requests.taken();
+    let error = store.claim(&key("a"), &claim()).await.unwrap_err();
+    assert_eq!((error.kind(), requests.taken()), (StoreErrorKind::Configuration, 1), "{error}");
 }
 
 /// What a renewal writes is what the protocol says, and DynamoDB may not delete the item before it is over.

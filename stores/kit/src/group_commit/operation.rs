@@ -54,15 +54,13 @@ pub struct Operation {
     pub key: RecordKey,
     /// What is to be done.
     pub op: Op,
-    /// Whether this process knows of no record under the key.
-    pub seems_new: bool,
 }
 
 impl Operation {
     /// An operation on the record of this key.
     #[must_use]
     pub fn new(key: &RecordKey, op: Op) -> Self {
-        Self { key: key.clone(), op, seems_new: false }
+        Self { key: key.clone(), op }
     }
 
     /// Whether nothing but its caller in its own runtime waits for it. A renewal and a release count for others, too.

@@ -3,10 +3,9 @@
 use bytes::Bytes;
 use sqlx::mysql::MySqlRow;
 
-use crate::clock::Clock;
 use crate::rows::{self, Row, Unreadable};
 use crate::statements::{SMALL_RESULT, Statements, large_result};
-use idem_core::protocol::{self, Fence, Record, RecordedStep, Request, StoredResult};
+use idem_core::protocol::{self, Record, RecordedStep, Request, StoredResult, Timestamp};
 use idem_core::support::step_bytes;
 use idem_core::{RecordKey, StoreError};
 
@@ -20,8 +19,6 @@ pub(super) struct Entry<'k> {
     pub(super) key: &'k RecordKey,
     /// Whether the server has a row, or why that row cannot be read.
     row: Option<Result<(), Unreadable>>,
-    /// The fence of that row, if it can be read.
-    fence: Fence,
     /// The record after the changes so far, with blanks in place of its steps, which nothing reads.
     record: Option<Record>,
     /// How many steps the server has.
@@ -43,7 +40,6 @@ impl<'k> Entry<'k> {
         Self {
             key,
             row: None,
-            fence: Fence::new(0),
             record: None,
             steps: 0,
             is_large: false,
@@ -55,7 +51,6 @@ impl<'k> Entry<'k> {
 
     /// Sets the row that the server has.
     pub(super) fn found(&mut self, row: &MySqlRow) {
-        self.fence = rows::fence(row, RECORD).unwrap_or_default();
         self.row = Some(rows::read(row, RECORD).and_then(|row| self.take(row)));
     }
 
@@ -136,18 +131,17 @@ impl<'k> Entry<'k> {
     }
 
     /// Deletes the record. Returns whether it was alive.
-    pub(super) fn forget(&mut self, clock: &mut Clock) -> bool {
+    pub(super) fn forget(&mut self, now: Timestamp) -> bool {
         let record = self.record.take();
         let is_unreadable = matches!(self.row, Some(Err(_))) && !self.has_changed;
-        let is_live = record.as_ref().map_or(is_unreadable, |record| protocol::is_live(record, clock.now));
-        clock.floor = clock.floor.max(record.map_or(self.fence, |record| record.fence)).max(self.fence);
+        let is_live = record.as_ref().map_or(is_unreadable, |record| protocol::is_live(record, now));
         self.drop_steps();
         (self.has_changed, self.is_large) = (true, false);
         is_live
     }
 
     /// Whether the batch inserts a row.
-    pub(super) const fn is_new(&self) -> bool {
+    const fn is_new(&self) -> bool {
         self.row.is_none() && self.record.is_some()
     }
 
@@ -157,7 +151,7 @@ impl<'k> Entry<'k> {
     }
 
     /// Whether the batch deletes the server's row.
-    pub(super) const fn is_deleted(&self) -> bool {
+    const fn is_deleted(&self) -> bool {
         self.row.is_some() && self.has_changed && self.record.is_none()
     }
 }
@@ -171,9 +165,11 @@ pub(super) struct Write {
 }
 
 impl Write {
-    /// The statements for the changes of these entries.
+    /// The statements for the changes of these entries. New rows are inserted `at_once`: a transaction may have locked the gap that one of them
+    /// belongs to, and would hold up all.
     pub(super) fn of<'e, 'k: 'e>(
         statements: &Statements,
+        at_once: &str,
         entries: impl Iterator<Item = &'e Entry<'k>> + Clone,
     ) -> Self {
         let mut write = Self::default();
@@ -186,7 +182,8 @@ impl Write {
         };
         let with_result = |record: &Record| large_result(record).is_none();
         if rows(Entry::is_new).next().is_some() {
-            write.statements.push(statements.insert(rows(Entry::is_new), with_result));
+            let insert = statements.insert(rows(Entry::is_new), with_result);
+            write.statements.push(at_once.to_owned() + &insert);
         }
         if rows(Entry::is_replaced).next().is_some() {
             write.statements.push(statements.replace(rows(Entry::is_replaced), with_result));

@@ -19,8 +19,8 @@ use super::session::Session;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 
-/// How many statements stay prepared in a session at most: a read, claims and completions in their usual forms, and each of the three for
-/// some numbers of rows.
+/// How many statements stay prepared in a session at most: reads, claims and completions, each for some
+/// numbers of rows.
 const MOST_PREPARED: usize = 32;
 
 type Refresh = Arc<
@@ -119,8 +119,6 @@ pub(crate) struct Connector {
     pub(crate) source: Source,
     pub(crate) timeout: Duration,
     pub(crate) max_age: Duration,
-    /// Whether statements may stay prepared.
-    pub(crate) prepares: bool,
 }
 
 impl Connector {
@@ -145,7 +143,7 @@ impl Connector {
             .set_names(false)
             .statement_cache_capacity(MOST_PREPARED);
         let connection = MySqlConnection::connect_with(&options).await;
-        Session::new(connection.map_err(|error| failure::of_connect(&error))?, self.prepares).await
+        Session::new(connection.map_err(|error| failure::of_connect(&error))?).await
     }
 
     /// Reports whether connections must be encrypted.

@@ -15,10 +15,10 @@ pub(crate) use idem_store_kit::group_commit::Failure;
 /// The server's error numbers that have a meaning here.
 mod number {
     pub(super) const DUPLICATE_ENTRY: u16 = 1062;
+    /// A column or index is there already, or gone.
+    pub(super) const ALTERED: [u16; 3] = [1060, 1061, 1091];
     pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
     pub(super) const DEADLOCK: u16 = 1213;
-    /// A subquery returned more than one row, as `floor_is_below` makes it do.
-    pub(super) const SEVERAL_ROWS: u16 = 1242;
     /// `NOWAIT` on MySQL; MariaDB returns `LOCK_WAIT_TIMEOUT`.
     pub(super) const LOCK_NOWAIT: u16 = 3572;
     /// Group replication: another member's transaction was first.
@@ -73,6 +73,16 @@ pub(crate) fn is_duplicate(error: &Error) -> bool {
     has_number(error, &[number::DUPLICATE_ENTRY])
 }
 
+/// Whether a column or index is there already that was to be added, or gone that was to be dropped.
+pub(crate) fn is_altered(error: &Error) -> bool {
+    has_number(error, &number::ALTERED)
+}
+
+/// Whether another transaction has the row locked.
+pub(crate) fn is_lock_wait(error: &Error) -> bool {
+    has_number(error, &[number::LOCK_WAIT_TIMEOUT])
+}
+
 /// Whether the server has, or may have, rolled back the whole transaction with the statement.
 pub(crate) fn may_end_transaction(error: &Error) -> bool {
     has_number(error, &[number::DEADLOCK, number::LOCK_WAIT_TIMEOUT, number::RECORD_CHANGED])
@@ -107,7 +117,6 @@ fn of_error(error: &MySqlDatabaseError, stage: Stage) -> Failure {
         number::DUPLICATE_ENTRY
         | number::LOCK_WAIT_TIMEOUT
         | number::DEADLOCK
-        | number::SEVERAL_ROWS
         | number::LOCK_NOWAIT
         | number::ROLLBACK_DURING_COMMIT
         | number::RECORD_CHANGED => Failure::Raced(refused(error)),

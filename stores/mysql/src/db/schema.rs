@@ -1,13 +1,15 @@
-//! Finds the layout, creates it where it is missing, and refuses tables of another program.
+//! Finds the layout, creates it or brings it to the newest, and refuses tables of another program.
 //!
 //! The server runs DDL outside of transactions, so each statement may be repeated: any number of processes may start at
 //! once, and any may die halfway.
+
+use std::cmp::Ordering;
 
 use sqlx::mysql::MySqlRow;
 
 use super::failure::{Failure, Stage};
 use super::session::{Answers, COMMIT, Session};
-use crate::layout::{COMMENT, Names, VERSION};
+use crate::layout::{COMMENT, Names};
 use crate::rows::column;
 use crate::statements::Statements;
 use idem_core::StoreError;
@@ -19,33 +21,42 @@ const SMALLEST_PACKET: u64 = 256 << 10;
 pub(crate) struct Server {
     /// The largest message that it takes, in bytes.
     pub(crate) max_packet: usize,
+    /// Whether a statement can be told not to wait for locks, and only it is undone when it would.
+    pub(crate) fails_at_once: bool,
 }
 
-/// Checks that this store can use the server, and creates the layout if it is missing. With `must_exist` a missing layout
-/// is an error.
+/// Checks that this store can use the server, and brings the tables to the last of these layouts. With `must_exist` it is an error if they
+/// have not got it.
 pub(crate) async fn prepare(
     session: &mut Session,
     names: &Names,
+    layouts: &[Vec<String>],
     must_exist: bool,
 ) -> Result<Server, StoreError> {
     let server = look_at_server(session).await?;
     let statements = Statements::new(names.clone());
-    match version(session, names, &statements).await? {
-        Some(VERSION) => return Ok(server),
-        Some(newer) if newer > VERSION => return Err(too_new(names, newer)),
-        // Version 0: another process may be creating the layout.
-        Some(_) if !must_exist => {}
-        None if !must_exist => refuse_foreign(session, names, &statements).await?,
-        _ => {
+    let version = version(session, names, &statements).await?;
+    match version.map(|version| version.cmp(&layouts.len())) {
+        Some(Ordering::Equal) => return Ok(server),
+        Some(Ordering::Greater) => return Err(too_new(names, layouts.len())),
+        _ if must_exist => {
             return Err(StoreError::configuration(format!(
-                "there is no table {} of idem; name another database or table",
-                names.records
+                "there is no table {} of idem with layout {}; name another database or table",
+                names.records,
+                layouts.len()
             )));
         }
+        // Version 0: another process may be creating the first layout.
+        Some(Ordering::Less) => {}
+        None => refuse_foreign(session, names, &statements).await?,
     }
-    for text in [names.create_meta(), names.create()] {
-        // Where statements do not commit by themselves, only the next DDL would.
-        run(session, format!("{text}; {COMMIT}")).await?;
+    // Where statements do not commit by themselves, only the next DDL would.
+    run(session, format!("{}; {COMMIT}", names.create_meta())).await?;
+    for (layout, number) in layouts.iter().zip(1..).skip(version.unwrap_or_default()) {
+        for statement in layout {
+            session.alter(statement.clone()).await.map_err(Failure::error)?;
+        }
+        run(session, format!("{}; {COMMIT}", names.reached(number))).await?;
     }
     Ok(server)
 }
@@ -59,11 +70,14 @@ fn first(answers: &Answers) -> Option<&MySqlRow> {
 }
 
 async fn look_at_server(session: &mut Session) -> Result<Server, StoreError> {
-    let answers = run(session, "SELECT VERSION(), @@max_allowed_packet".to_owned()).await?;
+    let answers =
+        run(session, "SELECT VERSION(), @@max_allowed_packet, @@innodb_rollback_on_timeout".to_owned())
+            .await?;
     let unreadable = || StoreError::configuration("the server did not return its version");
     let row = first(&answers).ok_or_else(unreadable)?;
     let version = column::<String>(row, 0, "version").map_err(|_| unreadable())?;
     let max_packet = column::<u64>(row, 1, "max_allowed_packet").map_err(|_| unreadable())?;
+    let ends_transactions = column::<u64>(row, 2, "rollback_on_timeout").map_err(|_| unreadable())? != 0;
     if is_too_old(&version) {
         return Err(StoreError::configuration(format!(
             "the server is {version}; this store needs MySQL 8.0 or MariaDB 10.6, or later"
@@ -74,12 +88,17 @@ async fn look_at_server(session: &mut Session) -> Result<Server, StoreError> {
             "the server's `max_allowed_packet` is {max_packet} and must be {SMALLEST_PACKET} or more"
         )));
     }
-    Ok(Server { max_packet: usize::try_from(max_packet).unwrap_or(usize::MAX) })
+    let max_packet = usize::try_from(max_packet).unwrap_or(usize::MAX);
+    Ok(Server { max_packet, fails_at_once: is_mariadb(&version) && !ends_transactions })
+}
+
+fn is_mariadb(version: &str) -> bool {
+    version.to_ascii_lowercase().contains("mariadb")
 }
 
 /// Whether the server has no `SKIP LOCKED`. A server whose version cannot be parsed is accepted.
 fn is_too_old(version: &str) -> bool {
-    let is_mariadb = version.to_ascii_lowercase().contains("mariadb");
+    let is_mariadb = is_mariadb(version);
     let version = version.strip_prefix("5.5.5-").filter(|_| is_mariadb).unwrap_or(version);
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
@@ -93,13 +112,13 @@ async fn version(
     session: &mut Session,
     names: &Names,
     statements: &Statements,
-) -> Result<Option<u64>, StoreError> {
+) -> Result<Option<usize>, StoreError> {
     let answers = match session.run(statements.version(), Stage::Open).await {
         Err(Failure::Absent(_)) => return Ok(None),
         answers => answers.map_err(Failure::error)?,
     };
     match first(&answers).and_then(|row| column::<u64>(row, 0, "value").ok()) {
-        Some(version) => Ok(Some(version)),
+        Some(version) => Ok(Some(usize::try_from(version).unwrap_or(usize::MAX))),
         // Another process has made the table and not filled it yet.
         None if is_ours(session, &statements.meta_comment()).await? => Ok(Some(0)),
         None => Err(foreign(&names.meta)),
@@ -134,16 +153,64 @@ fn foreign(table: &str) -> StoreError {
     ))
 }
 
-fn too_new(names: &Names, version: u64) -> StoreError {
+fn too_new(names: &Names, newest: usize) -> StoreError {
     StoreError::configuration(format!(
-        "the table {} has layout {version}, and this version of idem knows up to {VERSION}; use a newer idem",
+        "the table {} has a newer layout than {newest}, the newest that this version of idem knows; use a newer idem",
         names.records
     ))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_too_old;
+    use idem_test_servers::MariaDb;
+
+    use super::*;
+    use crate::statements::test_session::{names_of, setting_of};
+
+    async fn prepared(server: &MariaDb, layouts: &[Vec<String>], must_exist: bool) -> Result<(), StoreError> {
+        let connector = setting_of(server).connector;
+        let mut session = connector.connect().await?;
+        let prepared = prepare(&mut session, &names_of(&connector.source), layouts, must_exist).await;
+        session.close(connector.timeout).await;
+        prepared.map(drop)
+    }
+
+    #[tokio::test]
+    async fn tables_are_brought_to_the_next_layout_by_many_at_once_and_from_halfway() {
+        let server = MariaDb::start();
+        let names = names_of(&setting_of(&server).connector.source);
+        let (first, records) = (names.layouts(), &names.records);
+        let mut next = first.clone();
+        next.push(vec![
+            format!(
+                "ALTER TABLE {records} ADD COLUMN extra INT UNSIGNED NOT NULL DEFAULT 7, ALGORITHM = INSTANT"
+            ),
+            format!("ALTER TABLE {records} ADD KEY extra (extra), ALGORITHM = INPLACE, LOCK = NONE"),
+            format!("ALTER TABLE {records} DROP KEY due, ALGORITHM = INPLACE, LOCK = NONE"),
+        ]);
+        let version = || server.sql("select value from records_meta where name = 'schema_version'");
+        let keys = || {
+            server.sql("select group_concat(distinct index_name order by index_name) from information_schema.statistics where table_name = 'records'")
+        };
+        prepared(&server, &first, false).await.unwrap();
+        assert_eq!((version(), keys()), ("1".to_owned(), "due,PRIMARY".to_owned()));
+        for halfway in 0..=3 {
+            for statement in &next[1][..halfway] {
+                let _ = server.sql(statement);
+            }
+            assert!(prepared(&server, &next, true).await.is_err(), "a tool changes nothing");
+            let all = futures_util::future::join_all((0..4).map(|_| prepared(&server, &next, false))).await;
+            assert!(all.iter().all(Result::is_ok), "{all:?}");
+            assert_eq!((version(), keys()), ("2".to_owned(), "extra,PRIMARY".to_owned()));
+            prepared(&server, &next, true).await.unwrap();
+            let error = prepared(&server, &first, false).await.unwrap_err();
+            assert!(error.to_string().contains("newer"), "{error}");
+            let _ = server.sql(
+                "alter table records drop column extra, add key due (purge_at); \
+                 update records_meta set value = 1 where name = 'schema_version'",
+            );
+        }
+    }
 
     #[test]
     fn servers_without_the_statements_that_are_needed_are_told_from_those_that_have_them() {

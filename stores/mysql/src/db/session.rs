@@ -1,7 +1,7 @@
 //! One connection to the server, and the statements on it.
 //!
 //! Statements are text with all their values in them, several in one exchange. Those with a large value are prepared, and closed
-//! again. Where the server can do in one statement what a call needs that comes alone, that statement stays prepared.
+//! again. On MariaDB, where one statement can do what a call needs, that statement stays prepared.
 
 use std::time::Duration;
 
@@ -57,11 +57,6 @@ impl Answers {
     pub(crate) fn written(&self, statement: usize) -> u64 {
         self.0.get(statement).map_or(0, |(_, done)| done.rows_affected())
     }
-
-    /// The number that the statement at this place made.
-    pub(crate) fn made(&self, statement: usize) -> u64 {
-        self.0.get(statement).map_or(0, |(_, done)| done.last_insert_id())
-    }
 }
 
 /// An open connection. It lives in the runtime that opened it.
@@ -72,30 +67,37 @@ pub(crate) struct Session {
     usable: bool,
     /// Whether each statement outside a transaction is one of its own, as by the server's default.
     commits_each: bool,
-    /// Whether a call that comes alone is a prepared statement.
+    is_mariadb: bool,
+    /// Whether claims, completions and reads are prepared statements.
     prepares: bool,
 }
 
 impl Session {
-    /// `prepares`: whether statements may stay prepared.
-    pub(super) async fn new(connection: MySqlConnection, prepares: bool) -> Result<Self, StoreError> {
+    /// A session on this connection.
+    pub(super) async fn new(connection: MySqlConnection) -> Result<Self, StoreError> {
         let (opened, usable) = (Instant::now(), true);
-        let mut session = Self { connection, opened, usable, commits_each: false, prepares: false };
+        let mut session =
+            Self { connection, opened, usable, commits_each: false, is_mariadb: false, prepares: false };
         let found = session.run(format!("{ABOUT}; {COMMIT}"), Stage::Open).await.map_err(Failure::error)?;
         let row = found.rows(0).first();
         let text = |row: &MySqlRow, index| row.try_get_unchecked::<String, _>(index).unwrap_or_default();
         session.commits_each =
             row.is_some_and(|row| row.try_get_unchecked::<u64, _>(0).is_ok_and(|on| on == 1));
-        let is_mariadb = row.is_some_and(|row| text(row, 1).contains("MariaDB"));
+        session.is_mariadb = row.is_some_and(|row| text(row, 1).contains("MariaDB"));
         let mut settings = found.rows(1).iter().map(|row| text(row, 1));
         let is_fit = settings.all(|setting| !UNFIT.contains(&&*setting));
-        session.prepares = prepares && session.commits_each && is_mariadb && is_fit;
+        session.prepares = session.commits_each && session.is_mariadb && is_fit;
         Ok(session)
     }
 
     /// Whether each statement outside a transaction is one of its own.
     pub(crate) const fn commits_each(&self) -> bool {
         self.commits_each
+    }
+
+    /// What lets the statement behind it fail where it would wait. Nothing on MySQL, which has no such thing.
+    pub(crate) const fn at_once(&self) -> &'static str {
+        if self.is_mariadb { AT_ONCE } else { "" }
     }
 
     /// Runs statements, separated by `;`, in one exchange. Stops at the first that fails.
@@ -107,8 +109,17 @@ impl Session {
         answers
     }
 
-    /// Whether a call that comes alone is a prepared statement. No more if the server has refused one: a proxy may have led it to
-    /// another server.
+    /// Runs a statement that changes a table. What is there already, or gone already, is no error: another process was first, or died
+    /// afterwards.
+    pub(crate) async fn alter(&mut self, text: String) -> Result<(), Failure> {
+        match self.connection.execute(AssertSqlSafe(text)).await {
+            Err(error) if !failure::is_altered(&error) => Err(failure::of_statement(&error, Stage::Open)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether claims, completions and reads are prepared statements. No more if the server has refused one: it may prepare none, or a
+    /// proxy may have led it to another server.
     pub(crate) const fn prepares(&self) -> bool {
         self.prepares
     }
@@ -152,11 +163,6 @@ impl Session {
     /// Marks the connection for closing: a new one may lead to a server that takes writes.
     pub(crate) const fn leave(&mut self) {
         self.usable = false;
-    }
-
-    /// Whether the connection may be used again.
-    pub(crate) const fn is_usable(&self) -> bool {
-        self.usable
     }
 
     /// This session if it may be used again and is younger than `age`.

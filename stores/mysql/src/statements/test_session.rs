@@ -11,11 +11,11 @@ use super::Statements;
 use crate::db::connector::{Connector, Source};
 use crate::db::identifier::Identifier;
 use crate::db::schema;
-use crate::db::session::Session;
+use crate::db::session::{AT_ONCE, Session};
 use crate::layout::Names;
 use crate::setting::Setting;
 
-fn names_of(source: &Source) -> Names {
+pub(crate) fn names_of(source: &Source) -> Names {
     Names::new(&Identifier::database(&source.database().unwrap()), &Identifier::table("records").unwrap())
 }
 
@@ -24,9 +24,17 @@ pub(crate) fn setting_of(server: &MariaDb) -> Setting {
     let source = Source::of_url(&server.url()).unwrap();
     let statements = Arc::new(Statements::new(names_of(&source)));
     let (timeout, max_age) = (Duration::from_secs(1), Duration::from_secs(60));
-    let connector = Connector { source, timeout, max_age, prepares: true };
+    let connector = Connector { source, timeout, max_age };
     let (stepped, has_transactions) = (Hints::new(), Default::default());
-    Setting { connector, statements, stepped, connections: 1, most_bytes: 1 << 20, has_transactions }
+    Setting {
+        connector,
+        statements,
+        at_once: AT_ONCE,
+        stepped,
+        connections: 1,
+        most_bytes: 1 << 20,
+        has_transactions,
+    }
 }
 
 /// A session on this server, which has the tables now.
@@ -34,7 +42,7 @@ pub(crate) async fn opened(server: &MariaDb) -> (Session, Statements) {
     let Setting { connector, .. } = setting_of(server);
     let names = names_of(&connector.source);
     let mut session = connector.connect().await.unwrap();
-    schema::prepare(&mut session, &names, false).await.unwrap();
+    schema::prepare(&mut session, &names, &names.layouts(), false).await.unwrap();
     assert!(session.prepares());
     (session, Statements::new(names))
 }

@@ -1,4 +1,4 @@
-//! The statements of housekeeping: floors of fences, expired records, pages of records, and the version of the layout.
+//! The statements of housekeeping: expired records, pages of records, and the version of the layout.
 
 use super::Statements;
 use crate::db::identifier::Identifier;
@@ -6,23 +6,32 @@ use crate::db::session::{BEGIN, BEGIN_READING, COMMIT};
 use crate::rows::{NOW, RECORD};
 use crate::text::{Text as _, add};
 
+/// The soonest and the latest time, in microseconds, after which a purge looks again at a record without an end. More would not fit into
+/// a sum with the clock.
+const SOONEST: u64 = 3_600_000_000;
+const LATEST: u64 = 1 << 61;
+
 impl Statements {
-    /// Records the highest deleted fence, so that fences rise even if the clock is set back.
-    pub(crate) fn raise_floor(&self, fence: u64) -> String {
+    /// Begins a transaction and locks at most this many records that a purge has to look at. Results: those of the beginning; scope, key,
+    /// number of steps of each, and whether it is expired. Skips rows that another transaction holds.
+    pub(crate) fn lock_due(&self, most: usize) -> String {
+        let records = &self.names.records;
         format!(
-            "UPDATE {} SET value = {fence} WHERE name = 'fence_floor' AND value < {fence}",
-            self.names.meta
+            "{BEGIN}SELECT scope, `key`, steps, expires_at IS NOT NULL AND expires_at <= {NOW} FROM {records} FORCE INDEX (due) \
+             WHERE purge_at <= {NOW} ORDER BY purge_at LIMIT {most} FOR UPDATE SKIP LOCKED"
         )
     }
 
-    /// Begins a transaction and locks at most this many expired records. Results: those of the beginning; scope, key, fence
-    /// and number of steps of each. Skips rows that another transaction holds.
-    pub(crate) fn lock_expired(&self, most: usize) -> String {
-        let records = &self.names.records;
-        format!(
-            "{BEGIN}SELECT scope, `key`, fence, steps FROM {records} FORCE INDEX (expiry) WHERE expires_at <= {NOW} \
-             ORDER BY expires_at LIMIT {most} FOR UPDATE SKIP LOCKED"
-        )
+    /// Lets a purge look at a record again when it ends, or where it has no end after its `ttl`.
+    pub(crate) fn put_off(&self, scope: &[u8], key: &[u8]) -> String {
+        let mut text = format!(
+            "UPDATE {} SET purge_at = IFNULL(expires_at, {NOW} + LEAST(GREATEST(ttl, {SOONEST}), {LATEST})) WHERE scope = ",
+            self.names.records
+        );
+        text.bytes(scope);
+        text.push_str(" AND `key` = ");
+        text.bytes(key);
+        text
     }
 
     /// Reads a page of records. Results: the time; then scope, key and record of each, with the length of its result only.

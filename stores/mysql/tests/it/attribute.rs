@@ -60,10 +60,13 @@ struct Bank {
 
 impl Bank {
     async fn open() -> Self {
-        let server = MariaDb::start();
+        Self::on(MariaDb::start()).await
+    }
+
+    async fn on(server: MariaDb) -> Self {
         let pool = MySqlPoolOptions::new().max_connections(20).connect(&server.url()).await.unwrap();
         let store = MySqlStore::from_pool(&pool).await.unwrap();
-        run(&server, "create table effects (id varchar(20) not null)");
+        run(&server, "create table effects (id varchar(40) not null)");
         Self { server, pool, store }
     }
 
@@ -114,6 +117,61 @@ async fn effects_and_result_are_one_commit_and_a_duplicate_gets_the_result() {
     for _ in 0..3 {
         assert_eq!(bank.called("1", Then::Return).await.0.unwrap(), "paid 1");
         assert_eq!(bank.effects("1"), "1");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_call_in_one_transaction_gets_the_result_of_the_first() {
+    let bank = Bank::open().await;
+    for (level, rolls_back) in [("REPEATABLE READ", false), ("READ COMMITTED", true), ("SERIALIZABLE", false)]
+    {
+        let mut connection = bank.pool.acquire().await.unwrap();
+        let set = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
+        connection.execute(AssertSqlSafe(set)).await.unwrap();
+        let mut tx = connection.begin().await.unwrap();
+        for id in ["a", "b"].map(|id| format!("{id} {level}")) {
+            assert_eq!(pay(&bank, &mut tx, &id, Then::Return).await.unwrap(), format!("paid {id}"));
+            // The body does not run again.
+            assert_eq!(pay(&bank, &mut tx, &id, Then::Panic).await.unwrap(), format!("paid {id}"));
+            // After a body that failed the key is free, in the same transaction.
+            let again = format!("{id} again");
+            let failed = pay(&bank, &mut tx, &again, Then::Fail).await;
+            assert!(matches!(failed, Err(Failure::Transient)), "{failed:?}");
+            assert_eq!(pay(&bank, &mut tx, &again, Then::Return).await.unwrap(), format!("paid {again}"));
+            // To all others it is busy.
+            let (busy, _) = bank.called(&id, Then::Panic).await;
+            assert!(matches!(busy, Err(Failure::Idem(idem::Error::InFlight { .. }))), "{busy:?}");
+        }
+        if rolls_back {
+            tx.rollback().await.unwrap()
+        } else {
+            tx.commit().await.unwrap()
+        }
+        for id in ["a", "b"] {
+            let expected = if rolls_back { "0" } else { "1" };
+            for id in [format!("{id} {level}"), format!("{id} {level} again")] {
+                assert_eq!(bank.effects(&id), expected, "{id}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_another_transaction_takes_first_is_in_flight_at_once() {
+    for ends in [false, true] {
+        // On, a lock that is not free costs the whole transaction.
+        let setting =
+            if ends { "--innodb-rollback-on-timeout=ON" } else { "--innodb-rollback-on-timeout=OFF" };
+        let bank = Bank::on(MariaDb::with(&[setting, "--innodb-flush-log-at-trx-commit=2"])).await;
+        let mut first = bank.pool.begin().await.unwrap();
+        let mut second = bank.pool.begin().await.unwrap();
+        sqlx::query("INSERT INTO effects VALUES ('before')").execute(&mut *second).await.unwrap();
+        pay(&bank, &mut first, "1", Then::Return).await.unwrap();
+        let refused = pay(&bank, &mut second, "1", Then::Panic).await;
+        assert!(matches!(refused, Err(Failure::Idem(idem::Error::InFlight { .. }))), "{refused:?}");
+        second.commit().await.unwrap();
+        assert_eq!(bank.effects("before"), "1");
+        first.commit().await.unwrap();
     }
 }
 

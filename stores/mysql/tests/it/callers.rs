@@ -21,18 +21,16 @@ async fn warm(store: &MySqlStore) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_comes_alone_does_not_need_the_stores_own_runtime() {
-    for prepares in [true, false] {
-        let server = MariaDb::start();
-        let store = builder(&server.url()).prepared_statements(prepares).connect().await.unwrap();
-        warm(&store).await;
-        let (ended, end) = std::sync::mpsc::channel::<()>();
-        own_runtime().unwrap().spawn(async move {
-            let _ = end.recv_timeout(Duration::from_secs(20));
-        });
-        record(&store, "order", "done").await;
-        assert_eq!(replayed(&store, "order").await, Some(b"done".to_vec()));
-        drop(ended);
-    }
+    let server = MariaDb::start();
+    let store = store(&server.url()).await;
+    warm(&store).await;
+    let (ended, end) = std::sync::mpsc::channel::<()>();
+    own_runtime().unwrap().spawn(async move {
+        let _ = end.recv_timeout(Duration::from_secs(20));
+    });
+    record(&store, "order", "done").await;
+    assert_eq!(replayed(&store, "order").await, Some(b"done".to_vec()));
+    drop(ended);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,19 +15,13 @@ use crate::support::{builder, completion, grant, key, record, replayed, run, sto
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_set_in_a_session_and_nothing_stays_prepared_unless_it_may() {
-    for prepares in [false, true] {
-        nothing_is_set(prepares).await;
-    }
-}
-
-async fn nothing_is_set(prepares: bool) {
+async fn nothing_is_set_in_a_session_and_few_statements_stay_prepared() {
     let server = MariaDb::with(&[
         "--general-log=1",
         "--general-log-file=statements",
         "--innodb-flush-log-at-trx-commit=2",
     ]);
-    let store = builder(&server.url()).prepared_statements(prepares).connect().await.unwrap();
+    let store = builder(&server.url()).connect().await.unwrap();
     record(&store, "small", "x").await;
     record(&store, "large", vec![7; 200_000]).await;
     assert_eq!(replayed(&store, "large").await.map(|bytes| bytes.len()), Some(200_000));
@@ -36,8 +30,7 @@ async fn nothing_is_set(prepares: bool) {
     store.forget(&key("small")).await.unwrap();
     let _ = server.sql("flush general logs");
     let log = log_of(&server);
-    let mut known = vec!["UPDATE ", "SET TRANSACTION"];
-    known.extend(prepares.then_some("SET STATEMENT innodb_lock_wait_timeout = 0"));
+    let known = ["UPDATE ", "SET TRANSACTION", "SET STATEMENT innodb_lock_wait_timeout = 0"];
     let sets: Vec<&str> = log
         .lines()
         .filter(|line| line.contains("SET ") && !known.iter().any(|known| line.contains(known)))
@@ -49,7 +42,7 @@ async fn nothing_is_set(prepares: bool) {
     }
     let prepared: usize = server.sql(PREPARED).parse().unwrap();
     let sessions = 4;
-    assert!(if prepares { 0 < prepared && prepared <= 3 * sessions } else { prepared == 0 }, "{prepared}");
+    assert!(0 < prepared && prepared <= 3 * sessions, "{prepared}");
 }
 
 /// How many statements the server keeps prepared.
@@ -77,9 +70,7 @@ fn log_of(server: &MariaDb) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each() {
-    for prepares in [false, true] {
-        one_exchange_each(prepares).await;
-    }
+    one_exchange_each().await;
 }
 
 /// Calls the store until the connection in this runtime is there, and its statements are prepared.
@@ -95,12 +86,12 @@ async fn warm(store: &MySqlStore, meter: &Meter) {
     panic!("a call takes more exchanges");
 }
 
-async fn one_exchange_each(prepares: bool) {
+async fn one_exchange_each() {
     let mut server = MariaDb::start();
     let port = server.server().port();
     let meter = Meter::before(port).await.unwrap();
     let url = server.url().replace(&port.to_string(), &meter.port.to_string());
-    let open = || builder(&url).table("exchanges").connections(1).prepared_statements(prepares).connect();
+    let open = || builder(&url).table("exchanges").connections(1).connect();
     let store = open().await.unwrap();
     warm(&store, &meter).await;
     let before = meter.now();

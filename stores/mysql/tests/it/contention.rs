@@ -6,24 +6,24 @@ use futures_util::future::join_all;
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
 use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner, Release, ReleaseAnswer, ReleaseCause};
-use idem_test_servers::{MariaDb, until};
+use idem_test_servers::MariaDb;
 use sqlx::{Executor as _, MySqlPool};
 
-use crate::support::{builder, claim, completion, grant, key, new_table, record, replayed};
+use crate::support::{both_ways, builder, claim, completion, grant, key, new_table, record, replayed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_other() {
-    for prepares in [true, false] {
-        delays_no_other(prepares).await;
+    let server = MariaDb::start();
+    for url in both_ways(&server) {
+        delays_no_other(&server, &url).await;
     }
 }
 
-async fn delays_no_other(prepares: bool) {
-    let server = MariaDb::start();
+async fn delays_no_other(server: &MariaDb, url: &str) {
+    let table = new_table();
     let time = Duration::from_secs(2);
-    let store = MySqlStore::builder(&server.url())
-        .table("locked")
-        .prepared_statements(prepares)
+    let store = MySqlStore::builder(url)
+        .table(&table)
         .connections(1)
         .operation_timeout(time)
         .connect()
@@ -32,10 +32,8 @@ async fn delays_no_other(prepares: bool) {
     let (held, free) = (grant(&store, "locked").await, grant(&store, "free").await);
     let pool = MySqlPool::connect(&server.url()).await.unwrap();
     let mut other = pool.begin().await.unwrap();
-    other
-        .execute("SELECT * FROM locked WHERE scope = 'mysql' AND `key` = 'locked' FOR UPDATE")
-        .await
-        .unwrap();
+    let lock = format!("SELECT * FROM {table} WHERE scope = 'mysql' AND `key` = 'locked' FOR UPDATE");
+    other.execute(sqlx::AssertSqlSafe(lock)).await.unwrap();
     let names = [key("locked"), key("free")];
     let results = [completion(held, "1"), completion(free, "2")];
     let begin = Instant::now();
@@ -56,16 +54,16 @@ async fn delays_no_other(prepares: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_of_a_locked_record_is_answered_where_it_would_change_nothing() {
-    for prepares in [true, false] {
-        is_answered(prepares).await;
+    let server = MariaDb::start();
+    for url in both_ways(&server) {
+        is_answered(&server, &url).await;
     }
 }
 
-async fn is_answered(prepares: bool) {
-    let server = MariaDb::start();
+async fn is_answered(server: &MariaDb, url: &str) {
     let table = new_table();
     let open = || {
-        let builder = MySqlStore::builder(&server.url()).table(&table).prepared_statements(prepares);
+        let builder = MySqlStore::builder(url).table(&table);
         builder.operation_timeout(Duration::from_secs(1)).connect()
     };
     let store = open().await.unwrap();
@@ -175,67 +173,38 @@ async fn the_rows_of_others_in_a_small_table_are_not_locked() {
     other.rollback().await.unwrap();
 }
 
+/// At `REPEATABLE READ`, the lock of a transaction may become one of the gap before its key, where others insert new ones.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_waits_keeps_nobody_from_a_key_beside_it() {
-    waits_beside(MariaDb::start(), true).await;
-    waits_beside(MariaDb::start(), false).await;
-    // Where a statement is no transaction of its own, a claim goes the long way.
-    let server = MariaDb::with(&["--autocommit=0", "--innodb-flush-log-at-trx-commit=2"]);
-    waits_beside(server, true).await;
-}
-
-async fn waits_beside(server: MariaDb, prepares: bool) {
-    let store = builder(&server.url()).table("beside").prepared_statements(prepares).connect().await.unwrap();
-    grant(&store, "a").await;
-    let pool = MySqlPool::connect(&server.url()).await.unwrap();
-    let mut other = pool.begin().await.unwrap();
-    // It locks the gap that the new keys are to be in, so that the claim's insertion waits.
-    other.execute("SELECT * FROM beside WHERE scope = 'mysql' AND `key` = 'b' FOR UPDATE").await.unwrap();
-    let claiming = tokio::spawn(async move { grant(&store, "b").await });
-    let server = tokio::task::spawn_blocking(move || {
-        // Who looks at that table more than ten times a second sees what was there at first.
-        let waits =
-            "do sleep(0.2); select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'";
-        until("the claim waits", || server.sql(waits) == "1");
-        server
-    });
-    let server = server.await.unwrap();
-    let columns = server.sql(
-        "select group_concat(concat('`', column_name, '`') order by ordinal_position) from information_schema.columns \
-         where table_schema = 'idem' and table_name = 'beside' and column_name <> 'key'",
-    );
-    let beside =
-        format!("INSERT INTO beside (`key`, {columns}) SELECT 'c', {columns} FROM beside WHERE `key` = 'a'");
-    // Were the gap locked by the claim too, one of both would be broken off as a deadlock.
-    other.execute(sqlx::AssertSqlSafe(beside)).await.unwrap();
-    other.commit().await.unwrap();
-    claiming.await.unwrap();
-    let deadlocks = "select variable_value from information_schema.global_status where variable_name = 'INNODB_DEADLOCKS'";
-    assert_eq!(server.sql(deadlocks), "0");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_claim_of_a_new_key_locks_nothing_that_other_claims_need() {
-    for prepares in [true, false] {
-        locks_nothing(prepares).await;
-    }
-}
-
-async fn locks_nothing(prepares: bool) {
+async fn a_new_key_in_a_gap_that_a_transaction_has_locked_holds_up_no_other() {
     let server = MariaDb::start();
-    let store = builder(&server.url())
-        .table("floor")
-        .prepared_statements(prepares)
-        .operation_timeout(Duration::from_secs(4))
-        .connect()
-        .await
-        .unwrap();
-    grant(&store, "warm").await;
-    let pool = MySqlPool::connect(&server.url()).await.unwrap();
-    let mut purge = pool.begin().await.unwrap();
-    purge.execute("UPDATE floor_meta SET value = value + 1 WHERE name = 'fence_floor'").await.unwrap();
-    let begin = Instant::now();
-    grant(&store, "new").await;
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
-    purge.rollback().await.unwrap();
+    for url in both_ways(&server) {
+        let table = new_table();
+        let store = MySqlStore::builder(&url)
+            .table(&table)
+            .operation_timeout(Duration::from_secs(2))
+            .connect()
+            .await
+            .unwrap();
+        for name in ["x1", "x9"] {
+            grant(&store, name).await;
+        }
+        let pool = MySqlPool::connect(&server.url()).await.unwrap();
+        let mut other = pool.begin().await.unwrap();
+        let lock = format!("SELECT * FROM {table} WHERE scope = 'mysql' AND `key` = 'x5' FOR UPDATE");
+        other.execute(sqlx::AssertSqlSafe(lock)).await.unwrap();
+        let names: Vec<_> = (0..32).map(|number| format!("{number}")).chain(["x4".to_owned()]).collect();
+        let requests: Vec<_> = names.iter().map(|name| (key(name), claim(Owner::random()))).collect();
+        let answers = join_all(requests.iter().map(|(key, claim)| store.claim(key, claim))).await;
+        for (name, answer) in names.iter().zip(&answers) {
+            let is_granted = matches!(answer, Ok(ClaimAnswer::Granted(_)));
+            assert_eq!(is_granted, name != "x4", "{name}: {answer:?}");
+        }
+        assert!(answers[32].as_ref().is_err_and(|error| !error.is_outcome_unknown()), "{:?}", answers[32]);
+        // The claim that would wait has left no session behind, which would wait on.
+        let waiting =
+            "do sleep(0.2); select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'";
+        assert_eq!(server.sql(waiting), "0");
+        other.rollback().await.unwrap();
+        grant(&store, "x4").await;
+    }
 }

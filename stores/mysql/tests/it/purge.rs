@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
-use idem_runtime::protocol::{Claim, ClaimAnswer, Owner, RecordStep, RecordedStep, StoredResult};
-use idem_test_servers::{MariaDb, until};
+use idem_runtime::protocol::{Claim, OnCrash, Owner, RecordStep, RecordedStep, Renew, StoredResult};
+use idem_test_servers::MariaDb;
 use sqlx::{Executor as _, MySqlPool};
 
-use crate::support::{builder, grant, key, run};
+use crate::support::{HOUR, both_ways, claim as claim_of, completion, grant, key, new_table, run};
 
 fn claim() -> Claim {
     let (lease, ttl) = (Duration::from_secs(60), Duration::from_secs(60));
@@ -28,10 +28,10 @@ async fn filled(server: &MariaDb, count: usize) -> MySqlStore {
         server,
         &format!(
             "insert into purged (scope, `key`, state, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, \
-             ttl, created_at, expires_at, completed_at, steps, result) \
+             ttl, created_at, expires_at, purge_at, completed_at, steps, result) \
              select scope, concat('order ', n.seq), 1, owner, fence + n.seq, attempt, recovered, on_crash, lease_until, \
              retry_at, ttl, created_at, if(n.seq % 2 = 0, created_at - n.seq, if(n.seq % 5 = 0, null, created_at * 2)), \
-             created_at, 0, 'result' from purged join seq_1_to_{count} n on purged.`key` = 'model'"
+             created_at - n.seq, created_at, 0, 'result' from purged join seq_1_to_{count} n on purged.`key` = 'model'"
         ),
     );
     store
@@ -68,14 +68,6 @@ async fn several_purges_at_once_delete_each_expired_record_once_and_no_live_one(
     }
     println!("{purged} of {count} in {:?}", begin.elapsed());
     assert_eq!((purged, left(&server)), (count / 2, (0, live)));
-    // New fences are above all deleted ones, whatever the clock shows.
-    let floor = "select value from purged_meta where name = 'fence_floor'";
-    let highest: u64 = server.sql(floor).parse().unwrap();
-    let raised = highest + (1 << 60);
-    run(&server, &format!("update purged_meta set value = {raised} where name = 'fence_floor'"));
-    let answer = store.claim(&key("order 2"), &claim()).await.unwrap();
-    let ClaimAnswer::Granted(grant) = answer else { panic!("{answer:?}") };
-    assert_eq!((grant.attempt, grant.fence.get()), (1, raised + 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,7 +97,7 @@ async fn the_steps_of_a_record_go_with_it() {
     }
     let steps = "select count(*) from stepped_steps";
     assert_eq!(server.sql(steps), "9");
-    run(&server, "update stepped set expires_at = 1 where `key` = 'expired'");
+    run(&server, "update stepped set expires_at = 1, purge_at = 1 where `key` = 'expired'");
     assert_eq!(store.purge(10).await.unwrap(), 1);
     assert_eq!(server.sql(steps), "6");
     assert!(store.forget(&key("forgotten")).await.unwrap());
@@ -140,7 +132,10 @@ async fn a_purge_with_a_limit_deletes_what_expired_first() {
     // Neither the order of the keys nor the order in which they came.
     for (name, expired) in [("c", 20), ("a", 30), ("b", 10), ("d", 40)] {
         grant(&store, name).await;
-        run(&server, &format!("update oldest set expires_at = {expired} where `key` = '{name}'"));
+        run(
+            &server,
+            &format!("update oldest set expires_at = {expired}, purge_at = {expired} where `key` = '{name}'"),
+        );
     }
     let left = || server.sql("select group_concat(`key` order by expires_at separator '') from oldest");
     for expected in ["0x636164", "0x6164", "0x64"] {
@@ -150,30 +145,20 @@ async fn a_purge_with_a_limit_deletes_what_expired_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_deleted_raises_the_floor_of_fences_and_never_lowers_it() {
+async fn a_fence_is_higher_than_that_of_a_record_that_is_gone() {
     let server = MariaDb::start();
-    let store = MySqlStore::builder(&server.url()).table("floored").connect().await.unwrap();
-    let floor = || {
-        let floor = server.sql("select value from floored_meta where name = 'fence_floor'");
-        floor.parse::<u64>().unwrap()
-    };
-    // A clock that is set back would give the next holder a smaller fence than one that is gone.
-    let (_, held) = grant(&store, "purged").await;
-    let ahead = held.fence.get() + (1 << 40);
-    run(&server, &format!("update floored set fence = {ahead}, expires_at = 1 where `key` = 'purged'"));
-    assert_eq!(store.purge(10).await.unwrap(), 1);
-    assert_eq!(floor(), ahead);
-    let (_, next) = grant(&store, "purged").await;
-    assert!(next.fence.get() > ahead, "{next:?}");
-    let further = ahead + (1 << 40);
-    run(&server, &format!("update floored set fence = {further} where `key` = 'purged'"));
-    grant(&store, "other").await;
-    assert!(store.forget(&key("purged")).await.unwrap());
-    let raised = floor();
-    assert!(raised > ahead, "{raised}");
-    run(&server, &format!("update floored set fence = {ahead}, expires_at = 1 where `key` = 'other'"));
-    assert_eq!(store.purge(10).await.unwrap(), 1);
-    assert_eq!(floor(), raised);
+    for url in both_ways(&server) {
+        let table = new_table();
+        let store = MySqlStore::builder(&url).table(&table).connect().await.unwrap();
+        let (_, first) = grant(&store, "order").await;
+        assert!(store.forget(&key("order")).await.unwrap());
+        let (_, second) = grant(&store, "order").await;
+        assert!(second.fence > first.fence, "{first:?} {second:?}");
+        run(&server, &format!("update {table} set expires_at = 1, purge_at = 1"));
+        assert_eq!(store.purge(10).await.unwrap(), 1);
+        let (_, third) = grant(&store, "order").await;
+        assert!(third.fence > second.fence && third.attempt == 1, "{second:?} {third:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -190,24 +175,47 @@ async fn steps_left_over_from_a_record_that_was_deleted_by_hand_are_replaced() {
     }
 }
 
-/// A claim reads the floor of fences, and then inserts: a record that is purged in between must be below its fence.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_beside_a_purge_gets_a_fence_above_what_is_purged() {
-    // Under others, insertions lock what they select.
-    let server =
-        MariaDb::with(&["--transaction-isolation=READ-COMMITTED", "--innodb-flush-log-at-trx-commit=2"]);
-    let store = builder(&server.url()).table("beside").connect().await.unwrap();
-    let (_, held) = grant(&store, "order").await;
-    let ahead = held.fence.get() + (1 << 40);
-    run(&server, &format!("update beside set fence = {ahead}, expires_at = 1"));
-    run(&server, "create trigger wait before insert on beside for each row set @waited = sleep(2)");
-    let claiming = tokio::spawn({
-        let store = store.clone();
-        async move { grant(&store, "order").await }
-    });
-    let waits = "select count(*) from information_schema.processlist where state = 'User sleep'";
-    tokio::task::block_in_place(|| until("the claim has read the floor", || server.sql(waits) == "1"));
-    assert_eq!(store.purge(10).await.unwrap(), 1);
-    let (_, next) = claiming.await.unwrap();
-    assert!(next.fence.get() > ahead, "{next:?}, {ahead}");
+async fn a_purge_looks_once_at_what_lives_longer_than_its_claim_said() {
+    let server = MariaDb::start();
+    for url in both_ways(&server) {
+        let table = new_table();
+        let store = MySqlStore::builder(&url).table(&table).connect().await.unwrap();
+        let at = |column: &str, name: &str| -> u64 {
+            server
+                .sql(&format!("select ifnull({column}, 0) from {table} where `key` = '{name}'"))
+                .parse()
+                .unwrap()
+        };
+        let (owner, held) = grant(&store, "order").await;
+        let first = at("purge_at", "order");
+        assert_eq!(first, at("created_at", "order") + 3_600_000_000);
+        // Neither writes the index.
+        store.renew(&key("order"), &Renew::new(owner, held.fence, 2 * HOUR)).await.unwrap();
+        store.complete(&key("order"), &completion((owner, held), "done")).await.unwrap();
+        assert_eq!(at("purge_at", "order"), first);
+        // A result that is kept for a shorter time does, in a batch as alone.
+        let names: Vec<_> = (0..20).map(|number| format!("short {number}")).collect();
+        let ends: Vec<_> = futures_util::future::join_all(names.iter().map(|name| async {
+            let (owner, held) = grant(&store, name).await;
+            let mut done = completion((owner, held), "done");
+            done.ttl = Duration::from_secs(60);
+            store.complete(&key(name), &done).await.unwrap();
+            (at("purge_at", name), at("expires_at", name))
+        }))
+        .await;
+        assert!(ends.iter().all(|(purge_at, expires_at)| purge_at == expires_at), "{ends:?}");
+        // Too early for the first; the second has no end.
+        let mut claim = claim_of(Owner::random());
+        claim.on_crash = OnCrash::InDoubt;
+        store.claim(&key("endless"), &claim).await.unwrap();
+        run(&server, &format!("update {table} set purge_at = 1, ttl = if(expires_at is null, ~0, ttl)"));
+        assert_eq!(store.purge(usize::MAX).await.unwrap(), 0);
+        assert_eq!(at("purge_at", "order"), at("expires_at", "order"));
+        assert!(at("purge_at", "endless") > first);
+        run(&server, &format!("update {table} set purge_at = 1 where `key` in ('order', 'endless')"));
+        run(&server, &format!("update {table} set expires_at = 1 where `key` = 'order'"));
+        assert_eq!(store.purge(usize::MAX).await.unwrap(), 1);
+        assert_eq!(server.sql(&format!("select count(*) from {table} where purge_at = 1")), "0");
+    }
 }

@@ -4,8 +4,9 @@ use futures_util::future::join_all;
 use idem_runtime::Store as _;
 use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Grant, Owner};
 use idem_test_servers::MariaDb;
+use idem_test_servers::meter::Meter;
 
-use crate::support::{builder, claim, completion, grant, key, record, replayed, run, store};
+use crate::support::{both_ways, builder, claim, completion, grant, key, new_table, record, replayed, store};
 
 /// How many statements of this kind the server has run.
 fn count(server: &MariaDb, kind: &str) -> u32 {
@@ -15,10 +16,9 @@ fn count(server: &MariaDb, kind: &str) -> u32 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_and_completions_that_wait_together_share_statements() {
-    for prepares in [true, false] {
-        let server = MariaDb::start();
-        let store =
-            builder(&server.url()).connections(2).prepared_statements(prepares).connect().await.unwrap();
+    let server = MariaDb::start();
+    for url in both_ways(&server) {
+        let store = builder(&url).connections(2).connect().await.unwrap();
         let before = ["INSERT", "UPDATE"].map(|kind| count(&server, kind));
         let names: Vec<_> = (0..64).map(|number| format!("order {number}")).collect();
         join_all(names.iter().map(|name| record(&store, name, name.as_str()))).await;
@@ -38,15 +38,15 @@ async fn claims_and_completions_that_wait_together_share_statements() {
 #[tokio::test(flavor = "multi_thread")]
 async fn in_a_batch_each_gets_its_own_answer() {
     let server = MariaDb::start();
-    let url = server.url();
-    for prepares in [true, false] {
-        let open = || builder(&url).table(if prepares { "first" } else { "second" });
+    for url in both_ways(&server) {
+        let table = new_table();
+        let open = || builder(&url).table(&table);
         let other = open().connect().await.unwrap();
         for number in 0..8 {
             grant(&other, &format!("held {number}")).await;
             record(&other, &format!("done {number}"), "by another").await;
         }
-        let store = open().prepared_statements(prepares).connect().await.unwrap();
+        let store = open().connect().await.unwrap();
         let ask = |name: String| {
             let store = &store;
             async move {
@@ -89,33 +89,27 @@ async fn in_a_batch_each_gets_its_own_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fences_of_a_batch_are_above_the_floor_though_the_clock_was_set_back() {
-    let server = MariaDb::start();
-    let store = builder(&server.url()).table("floor").connect().await.unwrap();
-    let floor = 1_u64 << 60;
-    run(&server, &format!("update floor_meta set value = {floor} where name = 'fence_floor'"));
-    let names: Vec<_> = (0..32).map(|number| number.to_string()).collect();
-    let held = join_all(names.iter().map(|name| grant(&store, name))).await;
-    assert!(held.iter().all(|(_, grant)| grant.fence.get() > floor), "{held:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_the_floor_has_reached_meanwhile_is_not_granted() {
-    let server = MariaDb::start();
-    let timeout = std::time::Duration::from_secs(2);
-    let store = builder(&server.url()).table("reached").operation_timeout(timeout).connect().await.unwrap();
-    // As if each key were granted to another process and deleted, between the look at the floor and the commit.
-    run(
-        &server,
-        "create trigger reaches after insert on reached for each row \
-         update reached_meta set value = new.fence where name = 'fence_floor'",
-    );
-    let requests: Vec<_> = (0..32).map(|number| (key(&number.to_string()), claim(Owner::random()))).collect();
-    let answers = join_all(requests.iter().map(|(key, claim)| store.claim(key, claim))).await;
-    assert!(answers.iter().all(Result::is_err), "{answers:?}");
-    assert_eq!(server.sql("select count(*) from reached"), "0");
-    run(&server, "drop trigger reaches");
-    join_all(requests.iter().map(|(key, _)| grant(&store, key.key().as_str()))).await;
+async fn claims_of_new_keys_that_wait_together_are_one_exchange() {
+    let mut server = MariaDb::start();
+    let port = server.server().port();
+    let meter = Meter::before(port).await.unwrap();
+    let url = server.url().replace(&port.to_string(), &meter.port.to_string());
+    let store = builder(&url).connections(1).connect().await.unwrap();
+    let claims = |round: u32| {
+        let (store, names) = (&store, (0..32).map(move |number| format!("{round}/{number}")));
+        async move { join_all(names.map(|name| async move { grant(store, &name).await })).await }
+    };
+    // Until the statements are prepared.
+    claims(0).await;
+    claims(1).await;
+    let before = meter.now();
+    let granted = claims(2).await;
+    // The first of them goes alone.
+    let exchanges = meter.since(before, 1).round_trips;
+    assert!(exchanges <= 4.0, "{exchanges}");
+    let mut fences: Vec<_> = granted.iter().map(|(_, grant)| grant.fence).collect();
+    fences.dedup();
+    assert!(fences.len() <= 4, "those of one statement have one time: {fences:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,8 @@
 //! How connections are opened and set up.
 //!
-//! Settings are part of the startup message, so they cost no exchange and cannot reach another client of a pooler. If a
-//! pooler does not pass them on, it shares its sessions: then each transaction sets its own settings.
+//! Settings are part of the startup message, so they cannot reach another client of a pooler. If a pooler does not pass them
+//! on, it shares its sessions: then each transaction sets its own settings, and no statement has a name. Each connection is
+//! asked for a mark in its settings: through a pooler that nobody has found, the name of a statement may mean another one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use std::time::Duration;
 #[cfg(feature = "outbox")]
 use sqlx::postgres::PgConnectOptions;
 use sqlx::postgres::PgConnection;
-use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 use tokio::time::{Instant, timeout};
 
 use super::failure::{self, Refusal};
@@ -19,6 +20,7 @@ use super::session::Session;
 use super::source::Source;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
+use idem_core::protocol::Owner;
 
 /// Opens connections.
 #[derive(Clone)]
@@ -29,9 +31,16 @@ pub(crate) struct Connector {
     max_age: Duration,
     /// The start of each transaction in a session that a pooler shares.
     begin: Arc<str>,
-    /// Whether a pooler does not pass the settings to the server. The first connection finds this out.
+    /// Whether a pooler does not pass the settings to the server.
     shared: Arc<AtomicBool>,
 }
+
+/// A setting with another value in each session: one that has its own has the other settings, too.
+const MARK: &str = "idem.session";
+
+/// A name of the session that no other of its server had or will have.
+const NAME: &str =
+    "(SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid())";
 
 /// The settings of each session or transaction. They make statements over arrays look up each key by the primary key. Without them,
 /// the planner may read the whole of a table that was never analyzed, and keep that plan.
@@ -109,19 +118,21 @@ impl Connector {
         let options = self.source.options(host).await?.disable_statement_logging();
         super::encryption::report(&options);
         if !self.is_shared() {
+            let mark =
+                Owner::random().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
             let own = options
                 .clone()
                 .options(settings(self.timeout, self.lock_timeout))
-                .options([("default_transaction_isolation", "read committed")]);
+                .options([("default_transaction_isolation", "read committed"), (MARK, &mark)]);
             match PgConnection::connect_with(&own).await {
-                Ok(connection) => return self.checked(connection, host, None).await,
+                Ok(connection) => return self.checked(connection, host, Some(mark)).await,
                 Err(error) if failure::refuses_startup_options(&error) => self.share(),
                 Err(error) => return Err(Refusal::of_connect(&error)),
             }
         }
         let connection = PgConnection::connect_with(&options.extra_float_digits(None)).await;
         let connection = connection.map_err(|error| Refusal::of_connect(&error))?;
-        self.checked(connection, host, Some(self.begin.clone())).await
+        self.checked(connection, host, None).await
     }
 
     /// A session on this connection, if the server is what the URL asks for.
@@ -129,18 +140,27 @@ impl Connector {
         &self,
         mut connection: PgConnection,
         host: &Host,
-        shared: Option<Arc<str>>,
+        mark: Option<String>,
     ) -> Result<Session, Refusal> {
-        if let Some((query, otherwise)) = self.source.target().check() {
-            // Without parameters, so in one exchange, and no statement stays in a session that a pooler shares.
-            let row = connection.fetch_one(query).await;
-            let is_right = row.and_then(|row| row.try_get::<bool, _>(0));
-            if !is_right.map_err(|error| Refusal::of_connect(&error))? {
-                let _ = connection.close().await;
-                return Err(StoreError::unavailable(otherwise).into());
-            }
+        let (is_right, otherwise) = self.source.target().check();
+        let query = format!("SELECT pg_catalog.current_setting('{MARK}', true), {is_right}, {NAME}");
+        // Without parameters, so in one exchange, and no statement stays in a session that a pooler shares.
+        let row = connection.fetch_one(AssertSqlSafe(query)).await;
+        let found = row.and_then(|row| {
+            Ok((row.try_get::<Option<String>, _>(0)?, row.try_get::<bool, _>(1)?, row.try_get(2)?))
+        });
+        let (found, is_right, name): (_, _, Option<String>) =
+            found.map_err(|error| Refusal::of_connect(&error))?;
+        if !is_right {
+            let _ = connection.close().await;
+            return Err(StoreError::unavailable(otherwise).into());
         }
-        Ok(Session::new(connection, shared, host.clone()))
+        let is_own = mark.is_some() && found == mark;
+        if !is_own {
+            self.share();
+        }
+        let shared = (!is_own).then(|| self.begin.clone());
+        Ok(Session::new(connection, shared, name.filter(|_| is_own), host.clone()))
     }
 
     /// Whether a pooler shares the sessions, so that nothing may be left in them.
@@ -158,11 +178,6 @@ impl Connector {
                  at the price of three more exchanges"
             );
         }
-    }
-
-    /// Whether this lock timeout, in milliseconds, shows that the session has our settings.
-    pub(super) fn has_set(&self, lock_timeout: Option<&str>) -> bool {
-        lock_timeout == Some(millis(self.lock_timeout).as_str())
     }
 
     /// Says whether connections must be encrypted.

@@ -34,18 +34,18 @@ impl Target {
         }
     }
 
-    /// The query that returns whether a session is on the right server, and what the server is otherwise.
-    pub(super) const fn check(self) -> Option<(&'static str, &'static str)> {
+    /// The expression that says whether a session is on the right server, and what the server is otherwise.
+    pub(super) const fn check(self) -> (&'static str, &'static str) {
         match self {
-            Self::Any => None,
-            Self::ReadWrite => Some((
-                "SELECT pg_catalog.current_setting('transaction_read_only') = 'off'",
+            Self::Any => ("true", ""),
+            Self::ReadWrite => (
+                "pg_catalog.current_setting('transaction_read_only') = 'off'",
                 "the server takes no writes, and `target_session_attrs` is `read-write`",
-            )),
-            Self::Primary => Some((
-                "SELECT NOT pg_catalog.pg_is_in_recovery()",
+            ),
+            Self::Primary => (
+                "NOT pg_catalog.pg_is_in_recovery()",
                 "the server is a standby, and `target_session_attrs` is `primary`",
-            )),
+            ),
         }
     }
 }

@@ -1,22 +1,32 @@
 //! Creates and migrates a layout, and refuses tables of another program.
 //!
-//! Safe when many processes start at once: one migrates under a lock, and the others find the work done. Does
-//! not know what a layout contains.
+//! Safe when many processes start at once: one migrates under a lock, and the others find the work done. Safe when one is
+//! killed halfway: the next begins with the version that is not there. No index is built under a lock that stops claims.
+//! Does not know what a layout contains.
+
+use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Connection as _, Either, Executor as _, Row as _};
+use sqlx::{AssertSqlSafe, Either, Executor as _, Row as _};
+use tokio::time::sleep;
 
 use super::connector::Connector;
 use super::failure;
 use super::identifier::Identifier;
+use super::session::Session;
 use idem_core::StoreError;
+use idem_core::support::retry::retried_with_cause;
 
-/// The advisory lock of a migration, for all names of tables: "idem" in ASCII, twice.
+/// The advisory lock of migrations, for all names of tables: "idem" in ASCII, twice.
 const LOCK: i64 = 0x6964_656d_6964_656d;
 
-/// How long a migration waits for a table before it tries again, in milliseconds.
+/// How long a migration waits for a table before it tries again, in milliseconds: all statements of all processes queue behind
+/// one that waits for an exclusive lock.
 const LOCK_TIMEOUT: u32 = 100;
+
+/// How long to wait before looking again whether another process has migrated.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Tables that belong together, and the meta table with their version.
 #[derive(Debug)]
@@ -28,14 +38,39 @@ pub(crate) struct Layout {
     pub(crate) meta: String,
     /// The main table, for errors.
     pub(crate) table: String,
-    /// The statements that create the first version, and those that migrate each version to the next. Each writes its version.
-    pub(crate) migrations: Vec<String>,
+    /// The first version, and what makes each later one of the one before.
+    pub(crate) versions: Vec<Version>,
+}
+
+/// What makes a version of a layout.
+#[derive(Debug)]
+pub(crate) struct Version {
+    /// Run in one transaction, and take a moment, whatever the size of a table. From the second version on they may run twice
+    /// (`ADD COLUMN IF NOT EXISTS`): a migration that ended halfway begins again. A process of the version before goes on beside
+    /// them. The first version's create the meta table, with its row `schema_version`.
+    pub(crate) statements: String,
+    /// Built afterwards, while running processes go on.
+    pub(crate) indexes: Vec<Index>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    /// Without the schema, which is its table's.
+    pub(crate) name: Identifier,
+    /// As statements name it.
+    pub(crate) table: String,
+    pub(crate) columns: String,
 }
 
 impl Layout {
     /// The version that this code reads and writes.
     fn version(&self) -> i64 {
-        i64::try_from(self.migrations.len()).unwrap_or(i64::MAX)
+        i64::try_from(self.versions.len()).unwrap_or(i64::MAX)
+    }
+
+    /// The statement that says which version there is.
+    fn set_version(&self, version: usize) -> String {
+        format!("UPDATE {} SET value = {version} WHERE name = 'schema_version'", self.meta)
     }
 }
 
@@ -51,26 +86,56 @@ pub(crate) trait Named: Sized {
 struct Found {
     /// The schema to use: the given one, or the one in which the connection creates tables.
     schema: Option<String>,
-    /// The session's lock timeout, in milliseconds.
-    lock_timeout: Option<String>,
     /// The schema of the meta table, and the version in it.
     meta: Option<(String, Option<String>)>,
 }
 
+/// How far a layout is.
+enum State {
+    Ready,
+    /// Not ready yet, by this process or another.
+    Continues,
+    /// The indexes of the version of this number are missing, and the session has the lock of migrations.
+    LacksIndexes(usize),
+}
+
 /// Creates the layout if it is missing, migrates an older one, and refuses a newer one. With `must_exist` it also refuses a missing
 /// or an older one.
+///
+/// An index takes the time that it takes, and other processes wait for it. All else ends within the connector's timeout.
 pub(super) async fn prepare<N: Named>(
     connector: &Connector,
     schema: Option<&Identifier>,
     table: &Identifier,
     must_exist: bool,
 ) -> Result<N, StoreError> {
-    let mut session = connector.connect().await?;
-    let prepared = async {
-        let found = find(session.connection(), schema, table).await?;
-        if !connector.has_set(found.lock_timeout.as_deref()) {
-            connector.share();
+    loop {
+        let advancing = || advance(connector, schema, table, must_exist);
+        let (names, state, lock): (N, _, _) = retried_with_cause(connector.timeout(), advancing).await?;
+        match state {
+            State::Ready => return Ok(names),
+            State::Continues => sleep(PAUSE).await,
+            State::LacksIndexes(version) => {
+                let built = build_indexes(connector, &names.layout(), version).await;
+                if let Some(lock) = lock {
+                    lock.close(connector.timeout()).await;
+                }
+                built?;
+            }
         }
+    }
+}
+
+/// Does one part of the work. Returns the session if it has the lock.
+async fn advance<N: Named>(
+    connector: &Connector,
+    schema: Option<&Identifier>,
+    table: &Identifier,
+    must_exist: bool,
+) -> Result<(N, State, Option<Session>), StoreError> {
+    let mut session = connector.connect().await?;
+    let advanced = async {
+        let found = find(session.connection(), schema, table).await?;
         let schema = found.schema.clone().map(Identifier::existing).ok_or_else(|| {
             StoreError::configuration(
                 "no schema of the connection's search_path exists; name one with `schema`",
@@ -79,24 +144,29 @@ pub(super) async fn prepare<N: Named>(
         let names = N::named(&schema, table);
         let layout = names.layout();
         // First without a lock: a user without the right to create tables can use those that exist.
-        match (found.version(&schema, &layout)?, must_exist) {
-            (Some(version), _) if version == layout.version() => {}
+        let state = match (found.version(&schema, &layout)?, must_exist) {
+            (Some(version), _) if version == layout.version() => State::Ready,
             (Some(newer), _) if newer > layout.version() => return Err(too_new(&layout, newer)),
             (older, true) => return Err(found.refused(&layout, older)),
             (older, false) => {
                 found.warn_of_another(older, &layout);
-                migrate(session.connection(), &layout).await?;
+                migrate(session.connection(), &layout).await?
             }
-        }
-        Ok(names)
+        };
+        Ok((names, state))
     };
-    let prepared = prepared.await;
-    if prepared.as_ref().is_err_and(StoreError::is_transient) {
+    let advanced = advanced.await;
+    if advanced.as_ref().is_err_and(StoreError::is_transient) {
         // As where a standby was to make the tables.
         session.leave();
     }
-    session.close(connector.timeout()).await;
-    prepared
+    match advanced {
+        Ok((names, state @ State::LacksIndexes(_))) => Ok((names, state, Some(session))),
+        advanced => {
+            session.close(connector.timeout()).await;
+            advanced.map(|(names, state)| (names, state, None))
+        }
+    }
 }
 
 /// Looks for the layout in one exchange, to keep a cold start over a slow network short. Without a given schema it looks for the
@@ -109,13 +179,12 @@ async fn find(
     let meta = table.with("_meta").quoted();
     let meta = schema.map_or_else(|| meta.clone(), |schema| format!("{}.{meta}", schema.quoted()));
     let text = format!(
-        "SELECT current_schema()::text, (SELECT setting FROM pg_settings WHERE name = 'lock_timeout'); \
+        "SELECT current_schema()::text; \
          SELECT n.nspname::text, (SELECT value::text FROM {meta} WHERE name = 'schema_version') \
          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = '{}'::regclass",
         meta.replace('\'', "''")
     );
-    let mut found =
-        Found { schema: schema.map(|schema| schema.as_str().to_owned()), lock_timeout: None, meta: None };
+    let mut found = Found { schema: schema.map(|schema| schema.as_str().to_owned()), meta: None };
     let mut first = true;
     let mut answers = connection.fetch_many(AssertSqlSafe(text));
     loop {
@@ -124,7 +193,6 @@ async fn find(
                 first = false;
                 let current: Option<String> = row.try_get(0).ok().flatten();
                 found.schema = found.schema.or(current);
-                found.lock_timeout = row.try_get(1).ok().flatten();
             }
             Ok(Some(Either::Right(row))) => {
                 if let Ok(schema) = row.try_get::<String, _>(0) {
@@ -229,30 +297,108 @@ fn version_of(layout: &Layout, value: Option<&str>) -> Result<i64, StoreError> {
     })
 }
 
-/// Migrates. Uses no named statements, because a pooler may give the session to another client.
-async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<(), StoreError> {
-    let mut transaction = connection.begin().await.map_err(|error| failed(&error))?;
-    // Waits for the advisory lock without a limit, because another process may take long to migrate. Waits for table locks only a
-    // moment at a time, because all statements of all processes queue behind one that waits for an exclusive lock.
-    let begin = format!(
-        "SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK}); SET LOCAL lock_timeout = {LOCK_TIMEOUT}"
-    );
-    transaction.execute(AssertSqlSafe(begin)).await.map_err(|error| failed(&error))?;
-    match version(&mut transaction, layout).await? {
-        Some(version) if version == layout.version() => {}
-        Some(newer) if newer > layout.version() => return Err(too_new(layout, newer)),
-        older => {
-            if older.is_none() {
-                create_schema(&mut transaction, &layout.schema).await?;
-            }
-            let done = usize::try_from(older.unwrap_or(0)).unwrap_or(0);
-            for migration in layout.migrations.iter().skip(done) {
-                let statements = AssertSqlSafe(migration.clone());
-                transaction.execute(statements).await.map_err(|error| failed(&error))?;
+/// Creates the layout, or runs the statements of the next version. Uses no named statements, because a pooler may give the session to
+/// another client.
+async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State, StoreError> {
+    let Some(older) = lock(connection, layout).await? else { return Ok(State::Continues) };
+    let done = usize::try_from(older.unwrap_or(0)).unwrap_or(0);
+    let Some(next) = layout.versions.get(done) else { return Ok(State::Continues) };
+    if older.is_none() {
+        create_schema(connection, &layout.schema).await?;
+        for version in &layout.versions {
+            execute(connection, version.statements.clone()).await?;
+            for Index { name, table, columns } in &version.indexes {
+                let create = format!("CREATE INDEX {} ON {table} ({columns})", name.quoted());
+                execute(connection, create).await?;
             }
         }
+        execute(connection, format!("{}; COMMIT", layout.set_version(layout.versions.len()))).await?;
+        return Ok(State::Ready);
     }
-    transaction.commit().await.map_err(|error| failed(&error))
+    execute(connection, next.statements.clone()).await?;
+    if next.indexes.is_empty() {
+        execute(connection, format!("{}; COMMIT", layout.set_version(done + 1))).await?;
+        return Ok(State::Continues);
+    }
+    // The indexes need the statements, and the tables without their locks.
+    execute(connection, "COMMIT".to_owned()).await?;
+    Ok(match lock(connection, layout).await? {
+        Some(unchanged) if unchanged == older => State::LacksIndexes(done),
+        _ => State::Continues,
+    })
+}
+
+/// Begins a transaction that holds the lock of migrations, and returns the version under it; nothing where another process has it.
+///
+/// Does not wait for the lock: the index that another process builds is ready only when all statements from before are over,
+/// also one that waits.
+async fn lock(connection: &mut PgConnection, layout: &Layout) -> Result<Option<Option<i64>>, StoreError> {
+    let begin = format!(
+        "BEGIN; SET LOCAL lock_timeout = {LOCK_TIMEOUT}; SET LOCAL idle_in_transaction_session_timeout = 0; \
+         SELECT pg_try_advisory_xact_lock({LOCK})"
+    );
+    let row = connection.fetch_one(AssertSqlSafe(begin)).await.map_err(|error| failed(&error))?;
+    if !row.try_get::<bool, _>(0).unwrap_or(false) {
+        return Ok(None);
+    }
+    match version(connection, layout).await? {
+        Some(newer) if newer > layout.version() => Err(too_new(layout, newer)),
+        version => Ok(Some(version)),
+    }
+}
+
+async fn execute(connection: &mut PgConnection, statements: String) -> Result<(), StoreError> {
+    connection.execute(AssertSqlSafe(statements)).await.map(drop).map_err(|error| failed(&error))
+}
+
+/// Builds the indexes of a version beside the statements of running processes, and says that the version is there.
+async fn build_indexes(connector: &Connector, layout: &Layout, version: usize) -> Result<(), StoreError> {
+    let mut session = connector.connect().await?;
+    let connection = session.connection();
+    let built = async {
+        if !connector.is_shared() {
+            execute(connection, "SET statement_timeout = 0; SET lock_timeout = 0".to_owned()).await?;
+        }
+        for index in layout.versions.get(version).map_or(&[][..], |version| &version.indexes) {
+            tracing::info!(
+                target: "idem",
+                event = "building_index",
+                table = layout.table.as_str(),
+                index = index.name.as_str(),
+                "the layout is migrated: this process waits for an index, and those that run do not"
+            );
+            build(connection, layout, index).await?;
+        }
+        execute(connection, layout.set_version(version + 1)).await
+    };
+    let built = built.await;
+    session.close(connector.timeout()).await;
+    built
+}
+
+/// Builds an index, unless it is there. What is left of a process that was killed is built anew.
+async fn build(connection: &mut PgConnection, layout: &Layout, index: &Index) -> Result<(), StoreError> {
+    let Index { name, table, columns } = index;
+    // Waits where the server still builds the index for a process that is gone.
+    execute(connection, format!("BEGIN; LOCK TABLE {table} IN SHARE UPDATE EXCLUSIVE MODE")).await?;
+    let valid = sqlx::query(
+        "SELECT i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
+         JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2",
+    )
+    .bind(layout.schema.as_str())
+    .bind(name.as_str())
+    .persistent(false);
+    let rows = valid.fetch_all(&mut *connection).await.map_err(|error| failed(&error))?;
+    execute(connection, "COMMIT".to_owned()).await?;
+    let name = name.quoted();
+    match rows.first().and_then(|row| row.try_get::<bool, _>(0).ok()) {
+        Some(true) => return Ok(()),
+        Some(false) => {
+            execute(connection, format!("DROP INDEX CONCURRENTLY {}.{name}", layout.schema.quoted())).await?;
+        }
+        None => {}
+    }
+    execute(connection, format!("CREATE INDEX CONCURRENTLY {name} ON {table} ({columns})")).await
 }
 
 /// Creates the schema if it is missing. `IF NOT EXISTS` would need the right to create one even where it exists.

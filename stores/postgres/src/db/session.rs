@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use tokio::time::{Instant, timeout};
 
 use super::failure::{self, Failure};
@@ -19,14 +19,11 @@ pub(crate) fn statement(text: &Arc<str>) -> Statement {
     sqlx::query(AssertSqlSafe(text.clone()))
 }
 
-/// A name of this session that no other of the server had or will have.
-const NAME: &str = "SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()";
-
 /// An open connection. It lives in the runtime that opened it.
 pub(crate) struct Session {
     connection: PgConnection,
     host: Host,
-    /// What the server calls it, once that was asked.
+    /// What the server calls it, unless it is a pooler's, which has sessions of its own, and bounds them itself.
     name: Option<String>,
     opened: Instant,
     /// The start of each transaction, if a pooler shares the server's sessions between its clients.
@@ -36,8 +33,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(connection: PgConnection, shared: Option<Arc<str>>, host: Host) -> Self {
-        Self { connection, host, name: None, opened: Instant::now(), shared, usable: true }
+    pub(super) fn new(
+        connection: PgConnection,
+        shared: Option<Arc<str>>,
+        name: Option<String>,
+        host: Host,
+    ) -> Self {
+        Self { connection, host, name, opened: Instant::now(), shared, usable: true }
     }
 
     /// Runs one statement in a transaction of its own.
@@ -66,25 +68,9 @@ impl Session {
         ended.map(|_| rows)
     }
 
-    /// Asks what the server calls it, unless it is a pooler's: that has sessions of its own, and bounds them itself.
-    pub(crate) async fn ask_name(&mut self) -> Result<(), Failure> {
-        if self.shared.is_none() {
-            // Without parameters, so in one exchange.
-            let found = self.connection.fetch_one(NAME).await;
-            let name = found.and_then(|row| row.try_get(0));
-            self.name = Some(name.map_err(|error| failure::of_statement(&error))?);
-        }
-        Ok(())
-    }
-
-    /// What the server calls it, if that is known.
+    /// What the server calls it, unless it is a pooler's.
     pub(crate) const fn name(&self) -> Option<&String> {
         self.name.as_ref()
-    }
-
-    /// Whether the connection may be used again.
-    pub(crate) const fn is_usable(&self) -> bool {
-        self.usable
     }
 
     /// This session if it may be used again, is younger than `age`, and is on the server that new connections go to.

@@ -7,7 +7,6 @@ use super::identifier::Identifier;
 use super::schema::{self, Named};
 use super::source::Source;
 use idem_core::StoreError;
-use idem_core::support::retry::retried_with_cause;
 
 /// How long an operation may take unless set.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,10 +70,7 @@ impl Settings {
         let table = Identifier::table(&self.table)?;
         let connector =
             Connector::new(self.source?, self.operation_timeout, self.lock_timeout, self.max_connection_age);
-        let names: N = retried_with_cause(connector.timeout(), || {
-            schema::prepare(&connector, schema.as_ref(), &table, self.must_exist)
-        })
-        .await?;
+        let names: N = schema::prepare(&connector, schema.as_ref(), &table, self.must_exist).await?;
         let place = format!("{} table {}", connector.place(), names.table());
         Ok(Prepared { connector, names, place })
     }

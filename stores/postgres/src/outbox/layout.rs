@@ -1,8 +1,7 @@
 //! The outbox's tables and view, and their names.
 
 use crate::db::identifier::Identifier;
-use crate::db::schema::Layout;
-use crate::db::schema::Named;
+use crate::db::schema::{Layout, Named, Version};
 use idem_core::support::framed_digest;
 
 /// The outbox's objects, as statements name them.
@@ -37,7 +36,7 @@ impl Named for Names {
             meta: in_schema(&self.schema, &meta_name),
             meta_name,
             table: self.messages.clone(),
-            migrations: vec![create(self)],
+            versions: vec![Version { statements: create(self), indexes: Vec::new() }],
         }
     }
 

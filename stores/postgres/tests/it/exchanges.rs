@@ -1,12 +1,11 @@
 //! How often one caller waits for the server.
 
 use idem_postgres::PostgresStore;
-use idem_runtime::Store as _;
 use idem_runtime::protocol::ClaimAnswer;
 use idem_test_servers::Postgres;
 use idem_test_servers::meter::Meter;
 
-use crate::connections::{claim, complete, grant, key};
+use crate::connections::{claim, complete, grant};
 use crate::support::{builder, new_table};
 
 async fn replay(store: &PostgresStore, numbers: std::ops::Range<u32>) {
@@ -46,26 +45,4 @@ async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each()
     let before = meter.now();
     replay(&other, 10..20).await;
     assert_eq!(meter.since(before, 10).round_trips, 1.0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_read_that_fails_before_a_claim_does_not_decide_it() {
-    let server = Postgres::start();
-    let table = new_table();
-    let open = async || builder(&server.url()).table(&table).connections(1).connect().await.unwrap();
-    let (store, other) = (open().await, open().await);
-    for number in 0..10 {
-        let name = format!("order {number}");
-        complete(&store, &name, grant(&store, &name).await).await;
-    }
-    // From now on it reads first.
-    replay(&other, 0..10).await;
-    grant(&store, "expired").await;
-    let _ = server.sql(&format!(
-        "update {table} set steps = array['\\x0102'::bytea], steps_of = created_at, expires_at = 1 \
-         where key = convert_to('expired', 'UTF8')"
-    ));
-    let unreadable = other.get(&key("expired")).await;
-    assert!(unreadable.is_err(), "{unreadable:?}");
-    grant(&other, "expired").await;
 }

@@ -364,8 +364,8 @@ async fn while_no_commit_ends_sessions_stay_within_their_bound_and_results_are_r
     let (owner, held) = grant(&store, "done before").await;
     store.complete(&key("done before"), &completion(owner, held, b"kept")).await.unwrap();
     // A standby that is not there: each commit waits for it, and no timeout of the server's ends that.
-    server.sql("alter system set synchronous_standby_names = 'away'");
-    server.sql("select pg_reload_conf()");
+    let _ = server.sql("alter system set synchronous_standby_names = 'away'");
+    let _ = server.sql("select pg_reload_conf()");
     let sessions = || -> usize {
         let counted = "select count(*) from pg_stat_activity where pid <> pg_backend_pid() and \
                        backend_type = 'client backend'";
@@ -391,7 +391,7 @@ async fn while_no_commit_ends_sessions_stay_within_their_bound_and_results_are_r
     }
     // Three for each of the two runtimes, and one in each that looks whether the server is still at work.
     assert!(most <= 8, "{most}");
-    server.sql("alter system reset synchronous_standby_names");
-    server.sql("select pg_reload_conf()");
+    let _ = server.sql("alter system reset synchronous_standby_names");
+    let _ = server.sql("select pg_reload_conf()");
     grant(&store, "afterwards").await;
 }

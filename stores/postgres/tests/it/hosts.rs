@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use idem_postgres::PostgresStore;
 use idem_postgres::outbox::{Outbox, Relay};
+use idem_runtime::listing::List;
 use idem_runtime::protocol::ClaimAnswer;
 use idem_runtime::{Store as _, StoreErrorKind};
 use idem_test_servers::{MovingName, Postgres, until};
@@ -278,5 +279,33 @@ async fn no_read_stays_on_a_server_that_the_store_has_left() {
     for _ in 0..20 {
         let found = reads().await;
         assert!(found.iter().all(|found| found.as_ref().is_ok_and(Option::is_some)));
+    }
+}
+
+/// A walk that stops in the middle, as `idem console` does, and a page of one record, as the cache asks for to read the clock.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_page_is_read_on_a_server_that_the_store_has_left_or_on_an_old_connection() {
+    for limit in [1, 10] {
+        let servers = two().await;
+        let connect = |age| PostgresStore::builder(&url_of(&servers, "")).max_connection_age(age).connect();
+        let store = connect(PATIENCE).await.unwrap();
+        for number in 0..30 {
+            grant(&store, &format!("order {number}")).await;
+        }
+        let list = List::default().with_limit(limit);
+        let page = store.list(&list).await.unwrap();
+        assert_eq!(page.records.len(), limit);
+        read_only(&servers[0], true);
+        grant(&store, "moves the store").await;
+        let page = store.list(&list).await.unwrap();
+        assert_eq!(page.records.len(), 1, "the page is of the server that takes writes");
+        let old = connect(Duration::ZERO).await.unwrap();
+        old.list(&list).await.unwrap();
+        let session = "select coalesce(string_agg(pid::text, ','), '') from pg_stat_activity \
+                       where query like '%octet_length(result)%' and pid <> pg_backend_pid()";
+        let before = servers[1].sql(session);
+        old.list(&list).await.unwrap();
+        let after = servers[1].sql(session);
+        assert!(before.is_empty() || before != after, "the session {before} stays");
     }
 }

@@ -191,39 +191,6 @@ async fn a_claim_of_a_topic_does_not_walk_through_all_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_migration_that_waits_for_the_table_makes_nobody_wait() {
-    let server = Postgres::start();
-    let store = PostgresStore::builder(&server.url()).table("fleet").connect().await.unwrap();
-    // Restores the previous layout, so that the migration runs.
-    let _ = server.sql(
-        "drop view fleet_readable; alter table fleet drop column purge_at, drop column steps, drop column steps_of; \
-         update fleet_meta set value = 1 where name = 'schema_version'",
-    );
-    drop(store);
-    let mut report = PgConnection::connect(&server.url()).await.unwrap();
-    let mut reading = report.begin().await.unwrap();
-    reading.execute("LOCK TABLE fleet IN ACCESS SHARE MODE").await.unwrap();
-    let url = server.url();
-    let starting = tokio::spawn(async move { PostgresStore::builder(&url).table("fleet").connect().await });
-    // The work of running processes meanwhile.
-    let mut running = PgConnection::connect(&server.url()).await.unwrap();
-    running.execute("SET lock_timeout = 1000").await.unwrap();
-    let mut longest = Duration::ZERO;
-    let mut failed = 0;
-    while !starting.is_finished() {
-        let begin = Instant::now();
-        failed += usize::from(running.execute("UPDATE fleet SET state = state WHERE false").await.is_err());
-        longest = longest.max(begin.elapsed());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let error = starting.await.unwrap().unwrap_err();
-    assert!(error.is_transient() && error.to_string().contains("55P03"), "{error}");
-    assert_eq!(failed, 0, "{failed} statements of running processes failed; the longest took {longest:?}");
-    reading.rollback().await.unwrap();
-    PostgresStore::builder(&server.url()).table("fleet").connect().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_records_though_the_expired_record_before_it_was_purged_meanwhile() {
     let server = Postgres::start();
     let store = PostgresStore::builder(&server.url()).table("daily").connect().await.unwrap();

@@ -1,4 +1,4 @@
-//! Tests of idem-postgres: the kit, layouts, failures, and the outbox.
+//! Tests of idem-postgres: the kit, failures, and the outbox.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
@@ -11,7 +11,6 @@ mod exchanges;
 mod failures;
 mod full_disk;
 mod hosts;
-mod layouts;
 mod limits;
 mod outbox;
 mod outbox_at_random;

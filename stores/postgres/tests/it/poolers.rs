@@ -15,6 +15,7 @@ use sqlx::{
 
 use crate::connections::{claim, complete, grant};
 use crate::outbox_support::{Broker, Running, Then};
+use crate::support::proxy::Proxy;
 
 /// How many sessions the pooler has on the server.
 const SESSIONS: usize = 3;
@@ -118,6 +119,41 @@ async fn a_pooler_in_transaction_mode_gives_no_settings_of_the_store_to_other_cl
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_that_drops_the_startup_options_is_found_out() {
     works_through("transaction", "ignore_startup_parameters=options,extra_float_digits").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_is_found_out_though_the_role_has_the_stores_lock_timeout() {
+    let mut server = Postgres::start();
+    let _ = server.sql("alter role postgres set lock_timeout = '1s'");
+    let more = format!("default_pool_size={SESSIONS}\nignore_startup_parameters=options,extra_float_digits");
+    let pooler = PgBouncer::start(&mut server, "transaction", &more);
+    let store = PostgresStore::connect(&pooler.url()).await.unwrap();
+    grant(&store, "order").await;
+    let found = others_find(&pooler.url()).await.concat();
+    let named: Vec<_> = found.iter().filter(|trace| trace.starts_with("statement ")).collect();
+    assert!(named.is_empty(), "{named:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_that_comes_in_front_of_a_running_process_is_found_out() {
+    let mut server = Postgres::start();
+    let line = Proxy::start(&server.url(), Duration::ZERO).await;
+    let store = PostgresStore::connect(&line.url()).await.unwrap();
+    grant(&store, "direct").await;
+    let more = format!("default_pool_size={SESSIONS}\nignore_startup_parameters=options,extra_float_digits");
+    let pooler = PgBouncer::start(&mut server, "transaction", &more);
+    line.lead_to(&pooler.url());
+    let _ = server
+        .sql("select count(pg_terminate_backend(pid)) from pg_stat_activity where pid <> pg_backend_pid()");
+    // Which session of the pooler a statement gets changes from call to call.
+    let calls = (0..100).map(|number| {
+        let (store, name) = (&store, format!("order {number}"));
+        async move { complete(store, &name, grant(store, &name).await).await }
+    });
+    futures_util::future::join_all(calls).await;
+    let log = server.server().log();
+    let errors: Vec<_> = log.lines().filter(|line| line.contains("ERROR:")).collect();
+    assert!(errors.is_empty(), "{errors:?}");
 }
 
 #[idempotent(key = "{order}", scope = "bank.first", store = store, transaction = tx, crate = ::idem_runtime)]

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use idem_test_servers::Redis;
 use redis::{AsyncConnectionConfig, Client, cmd};

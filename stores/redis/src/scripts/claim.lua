@@ -11,10 +11,7 @@ if old then
   local decided = state ~= IN_FLIGHT and state ~= RELEASED and (state ~= IN_DOUBT or not settles)
   if (version ~= FIRST_VERSION and version ~= WITH_STEPS) or #old < HEADER or decided then
     if ARGV[7] == '1' then
-      -- A write that changes nothing and takes no memory, for `WAIT` to wait for.
-      local expires = redis.call('PEXPIRETIME', key)
-      redis.call('PEXPIREAT', key, expires < 0 and FAR_AWAY or expires)
-      if expires < 0 then redis.call('PERSIST', key) end
+      WRITE_UNCHANGED
     end
     return old
   end
@@ -67,9 +64,7 @@ local print, steps = string.sub(old, BEHIND_HEADER, rest - 1), string.sub(old, r
 if print ~= '' and asked ~= '' and print ~= asked then return {old, now} end
 if string.sub(old, OWNER_FROM, OWNER_TO) == owner then
   if state == IN_FLIGHT and ARGV[7] == '1' then
-    local expires = redis.call('PEXPIRETIME', key)
-    redis.call('PEXPIREAT', key, expires < 0 and FAR_AWAY or expires)
-    if expires < 0 then redis.call('PERSIST', key) end
+    WRITE_UNCHANGED
   end
   return {old, now}
 end

@@ -10,10 +10,7 @@ if version ~= FIRST_VERSION and version ~= WITH_STEPS then return -1 end
 if holder ~= ARGV[1] then return 0 end
 if state ~= IN_FLIGHT and state ~= IN_DOUBT then
   if ARGV[5] == '1' then
-    -- A write that changes nothing and takes no memory, for `WAIT` to wait for.
-    local at = redis.call('PEXPIRETIME', key)
-    redis.call('PEXPIREAT', key, at < 0 and FAR_AWAY or at)
-    if at < 0 then redis.call('PERSIST', key) end
+    WRITE_UNCHANGED
   end
   return (state == COMPLETED or state == FAILED) and 1 or 0
 end

@@ -25,10 +25,7 @@ end
 if at <= size then
   if redis.call('GETRANGE', key, at - 1, at + #step - 2) ~= step then return 0 end
   if ARGV[4] == '1' then
-    -- A write that changes nothing and takes no memory, for `WAIT` to wait for.
-    local expires = redis.call('PEXPIRETIME', key)
-    redis.call('PEXPIREAT', key, expires < 0 and FAR_AWAY or expires)
-    if expires < 0 then redis.call('PERSIST', key) end
+    WRITE_UNCHANGED
   end
   return 1
 end

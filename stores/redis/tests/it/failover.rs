@@ -151,3 +151,32 @@ async fn sentinels_that_know_no_such_master_are_a_typed_error() {
     let none = RedisStore::sentinel("another", Vec::<String>::new()).connect().await.unwrap_err();
     assert_eq!(none.kind(), StoreErrorKind::Configuration, "{none:?}");
 }
+
+/// A master that has lost its replicas and the sentinels refuses writes, and does not hear that a replica was promoted.
+#[tokio::test]
+async fn a_master_that_refuses_writes_without_replicas_is_left_for_the_one_that_the_sentinels_name() {
+    let mut servers = RedisSentinel::with(&[]);
+    let store = connect_alone(&servers).await;
+    // Also on the connection of this runtime.
+    for number in 0..50 {
+        granted(&store, &key(&format!("before {number}"))).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let command = |url: &str, words: &[&str]| {
+        let mut command = redis::cmd(words[0]);
+        let () = command.arg(&words[1..]).query(&mut client(url)).unwrap();
+    };
+    let (master, promoted) = (servers.master.url(), servers.replica.port().to_string());
+    command(&master, &["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    command(&servers.replica.url(), &["REPLICAOF", "NO", "ONE"]);
+    for sentinel in servers.urls() {
+        command(&sentinel, &["SENTINEL", "REMOVE", RedisSentinel::SERVICE]);
+        command(&sentinel, &["SENTINEL", "MONITOR", RedisSentinel::SERVICE, "127.0.0.1", &promoted, "2"]);
+    }
+    let (owner, grant) = granted(&store, &key("after")).await;
+    store.renew(&key("after"), &renewal(owner, grant.fence)).await.unwrap();
+    let held: u64 =
+        redis::cmd("EXISTS").arg(name("after")).query(&mut client(&servers.replica.url())).unwrap();
+    assert_eq!(held, 1);
+    assert!(servers.master.server().id().is_some(), "the old master runs on");
+}

@@ -5,9 +5,9 @@
 mod basics;
 mod concurrency;
 mod conformance;
-mod layouts;
 mod must_exist;
 mod processes;
 mod retention;
+mod steps;
 mod support;
 mod unavailable;

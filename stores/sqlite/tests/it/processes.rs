@@ -140,24 +140,9 @@ async fn fill(path: &Path) {
 #[test]
 fn twenty_processes_that_open_a_new_file_at_once_all_succeed_and_share_it() {
     for _ in 0..3 {
-        all_share_one_file(20, |_| {});
-    }
-}
-
-#[test]
-fn ten_processes_that_find_the_first_layout_at_once_all_succeed_and_share_it() {
-    for _ in 0..3 {
-        all_share_one_file(10, first_layout);
-    }
-}
-
-/// Lets this number of processes open a prepared file at once, and race on its keys.
-fn all_share_one_file(processes: usize, prepare: impl Fn(&Path)) {
-    {
         let folder = folder();
         let path = folder.path().join("idem.db");
-        prepare(&path);
-        let mut children: Vec<_> = (0..processes)
+        let mut children: Vec<_> = (0..20)
             .map(|_| {
                 let mut child = start("race", &path);
                 let mut words = words(&mut child);

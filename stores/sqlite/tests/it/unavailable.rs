@@ -142,13 +142,15 @@ async fn tables_that_vanish_or_refuse_are_errors_in_time() {
     let store = impatient(&path);
     complete(&store, &key("a"), b"x").await;
     sqlite(&path)
-        .execute_batch("CREATE TRIGGER t BEFORE INSERT ON idem_meta BEGIN SELECT raise(ABORT, 'no'); END")
+        .execute_batch("CREATE TRIGGER t BEFORE DELETE ON idem_records BEGIN SELECT raise(ABORT, 'no'); END")
         .unwrap();
     let started = Instant::now();
     assert_eq!(store.forget(&key("a")).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
     assert_eq!(replayed(&store, &key("a")).await, b"x");
-    sqlite(&path).execute_batch("DROP TABLE idem_meta").unwrap();
-    let error = store.claim(&key("new"), &claim_request()).await.unwrap_err();
+    sqlite(&path).execute_batch("DROP TABLE idem_steps").unwrap();
+    let (owner, grant) = granted(&store, &key("new")).await;
+    let step = recording(owner, grant.fence, 0, "reserve", b"r-1");
+    let error = store.record_step(&key("new"), &step).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
     assert_eq!(replayed(&store, &key("a")).await, b"x");
     sqlite(&path).execute_batch("DROP TABLE idem_records").unwrap();

@@ -22,16 +22,31 @@ pub(crate) fn new_table() -> String {
     format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Two stores on a new table, as in two processes. One of them prepares its statements: the one that does most, or the other.
-pub(crate) async fn subject(url: String, prepares: bool) -> Subject {
+/// The URL of a user whose sessions prepare nothing, as on MySQL: all that it writes goes the long way.
+pub(crate) fn long_way(server: &MariaDb) -> String {
+    run(
+        server,
+        "create user if not exists unprepared; grant all on idem.* to unprepared; \
+         set global init_connect = 'SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED'",
+    );
+    server.url().replace("root@", "unprepared@")
+}
+
+/// The URLs by which sessions prepare statements, and by which they do not.
+pub(crate) fn both_ways(server: &MariaDb) -> [String; 2] {
+    [server.url(), long_way(server)]
+}
+
+/// Two stores on a new table, as in two processes.
+pub(crate) async fn subject(first: String, second: String) -> Subject {
     let table = new_table();
-    let open = |prepares| {
+    let open = |url: String| {
         let builder = MySqlStore::builder(&url).table(&table).max_result_bytes(MAX_RESULT_BYTES);
-        builder.connections(2).prepared_statements(prepares).connect()
+        builder.connections(2).connect()
     };
     // Other tests load the machine at the same time.
     let profile = Profile::real_clock().short(Duration::from_millis(200));
-    Subject::new(open(prepares).await.unwrap(), profile).handle(open(!prepares).await.unwrap())
+    Subject::new(open(first).await.unwrap(), profile).handle(open(second).await.unwrap())
 }
 
 /// A store on a new table of this server.

@@ -1,7 +1,7 @@
 //! A proxy that delays, counts or cuts the traffic to a server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -24,15 +24,21 @@ struct Line {
     received: AtomicU64,
     /// Whether the next bytes of a client end its connection.
     cut: AtomicBool,
+    /// The port to which new connections lead.
+    server: AtomicU16,
+}
+
+fn port_of(url: &str) -> u16 {
+    url.rsplit(':').next().unwrap().split('/').next().unwrap().parse().unwrap()
 }
 
 impl Proxy {
     /// Starts a proxy with this round-trip time. A new connection takes one more round trip.
     pub(crate) async fn start(url: &str, round_trip: Duration) -> Self {
-        let server: u16 = url.rsplit(':').next().unwrap().split('/').next().unwrap().parse().unwrap();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let line = Arc::new(Line::default());
+        line.server.store(port_of(url), Ordering::SeqCst);
         let shared = line.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -40,6 +46,7 @@ impl Proxy {
                 tokio::spawn(async move {
                     client.set_nodelay(true).unwrap();
                     sleep_until(Instant::now() + round_trip).await;
+                    let server = line.server.load(Ordering::SeqCst);
                     let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
                     server.set_nodelay(true).unwrap();
                     let (from_client, to_client) = client.into_split();
@@ -72,6 +79,11 @@ impl Proxy {
     /// From now on a client that sends something loses its connection, until [`mend`](Self::mend).
     pub(crate) fn cut(&self) {
         self.line.cut.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on new connections lead to the server of this URL.
+    pub(crate) fn lead_to(&self, url: &str) {
+        self.line.server.store(port_of(url), Ordering::SeqCst);
     }
 
     pub(crate) fn mend(&self) {

@@ -3,7 +3,7 @@
 use std::fs;
 
 use idem_runtime::protocol::ClaimAnswer;
-use idem_runtime::{Store, StoreErrorKind};
+use idem_runtime::{Store, StoreError, StoreErrorKind};
 use idem_sqlite::SqliteStore;
 
 use super::{PATIENCE, all_operations_are_unavailable, impatient, refused};
@@ -26,10 +26,7 @@ async fn a_damaged_file_is_refused_and_unchanged() {
     for damaged in [beginning, root_pages, whole[..5_000].to_vec(), whole[..4_096].to_vec()] {
         fs::write(&path, damaged).unwrap();
         let error = refused(&path);
-        assert!(
-            matches!(error.kind(), StoreErrorKind::Configuration | StoreErrorKind::Unavailable),
-            "{error}"
-        );
+        assert!(is_about_damage(&error), "{error}");
     }
     fs::write(&path, whole).unwrap();
     assert_eq!(replayed(&impatient(&path), &key("7")).await, [b'x'; 1_000]);
@@ -55,7 +52,63 @@ async fn damage_deep_in_the_file_is_an_error_and_never_an_answer() {
         match store.claim(&key(&format!("{i}")), &claim_request()).await {
             Ok(ClaimAnswer::Replay(_)) => {}
             Ok(other) => panic!("{i}: {other:?}"),
-            Err(error) => assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}"),
+            Err(error) => assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{error}"),
+        }
+    }
+}
+
+/// Nothing but a person can help, and the error says with what.
+fn is_about_damage(error: &StoreError) -> bool {
+    let said = error.to_string();
+    matches!(error.kind(), StoreErrorKind::Configuration | StoreErrorKind::CorruptRecord)
+        && (said.contains("damaged") || said.contains("idem's"))
+        && !said.contains("permission")
+}
+
+#[tokio::test]
+async fn no_byte_of_the_header_makes_an_error_that_a_retry_or_a_permission_could_mend() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = impatient(&path);
+    complete(&store, &key("a"), b"x").await;
+    drop(store);
+    let whole = fs::read(&path).unwrap();
+    for (place, flip) in (0..100).flat_map(|place| [(place, 0x01), (place, 0xff)]) {
+        let mut bytes = whole.clone();
+        bytes[place] ^= flip;
+        fs::write(&path, bytes).unwrap();
+        match SqliteStore::builder(&path).busy_timeout(PATIENCE).open() {
+            Err(error) => {
+                let is_newer = (60..64).contains(&place) && error.to_string().contains("newer idem");
+                assert!(is_newer || is_about_damage(&error), "byte {place}: {error}");
+            }
+            Ok(store) => {
+                if let Err(error) = store.claim(&key("a"), &claim_request()).await {
+                    assert!(is_about_damage(&error), "byte {place}: {error}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_header_damaged_under_a_store_is_an_error_that_no_retry_can_mend() {
+    for place in [0, 16, 18, 19, 22, 47] {
+        let folder = folder();
+        let path = folder.path().join("idem.db");
+        let store = impatient(&path);
+        complete(&store, &key("a"), b"x").await;
+        sqlite(&path).execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[place] ^= 0xff;
+        // Another length and another change counter make every connection read the header again.
+        bytes[27] ^= 0xff;
+        fs::write(&path, bytes).unwrap();
+        // What is in its memory may answer once more.
+        for number in 0..5 {
+            if let Err(error) = store.claim(&key(&format!("new {number}")), &claim_request()).await {
+                assert!(is_about_damage(&error), "byte {place}: {error}");
+            }
         }
     }
 }

@@ -78,7 +78,7 @@ async fn a_newer_layout_is_refused_and_unchanged() {
 async fn a_layout_that_was_tampered_with_is_refused_and_unchanged() {
     for damage in [
         "DROP TABLE idem_records",
-        "DROP TABLE idem_meta",
+        "DROP TABLE idem_steps",
         "ALTER TABLE idem_records DROP COLUMN fingerprint",
         "ALTER TABLE idem_records RENAME COLUMN fence TO fences",
         "PRAGMA journal_mode = DELETE; DROP TABLE idem_records",

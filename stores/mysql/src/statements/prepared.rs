@@ -1,13 +1,12 @@
-//! The prepared statements for many records at once.
+//! The statements that stay prepared, on MariaDB: each reads or writes many records, or one.
 //!
 //! The server keeps a text prepared for each number of rows, so numbers are rounded up, and the last row is repeated.
 
 use std::iter::repeat_n;
 
 use super::{Statements, has};
-use crate::db::session::{AT_ONCE, BEGIN, IS_ONE};
-use crate::layout::Names;
-use crate::rows::{COLUMNS, NOW, Value, on_the_server, result_of, values, values_by};
+use crate::db::session::{AT_ONCE, IS_ONE};
+use crate::rows::{COLUMNS, NOW, Value, on_the_server, purge_at, result_of, values_by};
 use crate::text::{Prepared, Text as _};
 use idem_core::RecordKey;
 use idem_core::protocol::Record;
@@ -47,56 +46,60 @@ impl Prepared {
         }
     }
 
-    /// Adds a value so that the text is the same for each value of its column.
-    fn uniform(&mut self, value: &Value<'_>) {
-        match value {
-            Value::Null => self.null(),
-            Value::Later(later) => {
-                self.push(NOW);
-                self.push(" + ");
-                self.number(*later);
+    fn key(&mut self, key: &RecordKey) {
+        self.bytes(key.key().as_str().as_bytes());
+    }
+
+    /// Adds the condition that finds the rows of these keys, which are of one scope.
+    fn are_keys<'k>(&mut self, keys: impl Iterator<Item = (usize, &'k RecordKey)>) {
+        for (place, key) in keys {
+            if place == 0 {
+                self.push("scope = ");
+                self.bytes(key.scope().as_str().as_bytes());
+                self.push(" AND `key` IN (");
+            } else {
+                self.push(", ");
             }
-            other => self.value(other),
+            self.key(key);
         }
+        self.push(")");
     }
 }
 
 impl Statements {
-    /// Begins a transaction. Results: those of the beginning; then the clock.
-    pub(crate) fn begin_lot(&self) -> String {
-        let mut text = BEGIN.to_owned();
-        self.clock(&mut text);
-        text
-    }
-
-    /// Inserts those of these records that there are not. Returns scope and key of each that it has inserted.
+    /// Inserts those of these records that there are not, as a transaction of its own. All were judged by
+    /// [`BLANK_CLOCK`](crate::rows::BLANK_CLOCK). Returns scope, key and fence of each that it has inserted, and whether a transaction was open:
+    /// it has to be rolled back then.
     ///
     /// `IGNORE` makes a warning of a duplicate, and of values that do not fit: no key or number is too long here.
-    pub(crate) fn insert_lot(&self, rows: &[(&RecordKey, &Record)]) -> Prepared {
+    pub(crate) fn insert_new(&self, rows: &[(&RecordKey, Record)]) -> Prepared {
         let mut text = Prepared::default();
-        let Names { records, .. } = &self.names;
         text.push(AT_ONCE);
-        text.push(&format!("INSERT IGNORE INTO {records} (scope, `key`, {}) VALUES ", self.columns));
+        text.push(&format!(
+            "INSERT IGNORE INTO {} (scope, `key`, {}, purge_at) VALUES ",
+            self.names.records, self.columns
+        ));
         for (place, (key, record)) in filled(rows) {
             text.comma(place);
             text.push("(");
             text.bytes(key.scope().as_str().as_bytes());
             text.push(", ");
-            text.bytes(key.key().as_str().as_bytes());
-            for value in &values(record) {
+            text.key(key);
+            for value in &values_by(record, on_the_server) {
                 text.push(", ");
-                text.uniform(value);
+                text.value(value);
             }
+            text.push(", ");
+            text.value(&on_the_server(purge_at(record)));
             text.push(")");
         }
-        text.push(" RETURNING scope, `key`");
+        text.push(" RETURNING scope, `key`, fence, @@in_transaction");
         text
     }
 
     /// Completes those of these records that are in flight with their owner and fence, alive and without steps, as a transaction of its own. All
     /// [go together](Completion::goes_with), and have results that are not empty.
-    pub(crate) fn complete_lot<'c>(&self, lot: impl Iterator<Item = &'c Completion<'c>>) -> Prepared {
-        let lot: Vec<_> = lot.collect();
+    pub(crate) fn complete(&self, lot: &[Completion<'_>]) -> Prepared {
         let mut text = Prepared::default();
         let Some(first) = lot.first() else { return text };
         text.push(AT_ONCE);
@@ -104,30 +107,30 @@ impl Statements {
         for (column, new) in first.changes() {
             text.push(column);
             text.push(" = ");
-            text.uniform(&new);
+            text.value(&new);
             text.push(", ");
+            if column == "expires_at" {
+                text.push("purge_at = LEAST(purge_at, ");
+                text.value(&new);
+                text.push("), ");
+            }
         }
         text.push("result = CASE `key`");
-        for (place, Completion { key, after, .. }) in filled(&lot) {
+        for (place, Completion { key, after, .. }) in filled(lot) {
             text.push(" WHEN ");
-            text.bytes(key.key().as_str().as_bytes());
+            text.key(key);
             text.push(" THEN ");
             // Where a key is repeated, the first counts.
             let is_repeated = place >= lot.len();
             text.value(&if is_repeated { Value::Bytes(b"-") } else { result_of(after) });
         }
-        text.push(" END WHERE scope = ");
-        text.bytes(first.key.scope().as_str().as_bytes());
-        text.push(" AND `key` IN (");
-        for (place, Completion { key, .. }) in filled(&lot) {
-            text.comma(place);
-            text.bytes(key.key().as_str().as_bytes());
-        }
-        text.push(") AND (`key`, owner, fence) IN (");
-        for (place, Completion { key, before, .. }) in filled(&lot) {
+        text.push(" END WHERE ");
+        text.are_keys(filled(lot).map(|(place, completion)| (place, completion.key)));
+        text.push(" AND (`key`, owner, fence) IN (");
+        for (place, Completion { key, before, .. }) in filled(lot) {
             text.comma(place);
             text.push("(");
-            text.bytes(key.key().as_str().as_bytes());
+            text.key(key);
             text.push(", ");
             text.bytes(before.owner.as_bytes());
             text.push(", ");
@@ -143,21 +146,13 @@ impl Statements {
 
     /// Reads the rows of these keys of one scope, as [`look`](Self::look) does. No row if the session is in a transaction, which may have an
     /// older snapshot.
-    pub(crate) fn look_at_lot(&self, keys: &[&RecordKey]) -> Prepared {
+    pub(crate) fn look_prepared(&self, keys: &[&RecordKey]) -> Prepared {
         let mut text = Prepared::default();
-        let Some(first) = keys.first() else { return text };
         text.push("SELECT scope, `key`, ");
         Self::record(&mut text);
-        text.push(&format!(", {NOW} FROM {} FORCE INDEX (PRIMARY) WHERE scope = ", self.names.records));
-        text.bytes(first.scope().as_str().as_bytes());
-        text.push(" AND `key` IN (");
-        let mut count = 0;
-        for (place, key) in filled(keys) {
-            text.comma(place);
-            text.bytes(key.key().as_str().as_bytes());
-            count = place + 1;
-        }
-        text.push(&format!(") AND @@in_transaction = 0 LIMIT {count}"));
+        text.push(&format!(", {NOW} FROM {} FORCE INDEX (PRIMARY) WHERE ", self.names.records));
+        text.are_keys(filled(keys).map(|(place, key)| (place, *key)));
+        text.push(&format!(" AND @@in_transaction = 0 LIMIT {}", keys.len().next_power_of_two()));
         text
     }
 }
@@ -170,12 +165,13 @@ mod tests {
     use idem_core::protocol::{Fence, Owner, State, StoredResult, Timestamp};
     use idem_test_servers::MariaDb;
     use sqlx::Row as _;
+    use sqlx::mysql::MySqlRow;
 
     use super::super::test_session::{key_of, opened};
     use super::*;
     use crate::db::failure::{Failure, Stage};
-    use crate::db::session::{COMMIT, Session};
-    use crate::rows::BLANK_CLOCK;
+    use crate::db::session::Session;
+    use crate::rows::{self, BLANK_CLOCK};
 
     fn in_flight(fence: u64) -> Record {
         Record::new(State::InFlight, Owner::random(), Fence::new(fence))
@@ -188,11 +184,9 @@ mod tests {
         statements: &Statements,
         rows: &[(RecordKey, Record)],
     ) -> Result<Vec<String>, Failure> {
-        let rows: Vec<_> = rows.iter().map(|(key, record)| (key, record)).collect();
-        session.run(statements.begin_lot(), Stage::Open).await?;
-        let given = session.run_prepared(statements.insert_lot(&rows), Stage::Open).await?;
-        session.run(COMMIT.to_owned(), Stage::Committing).await?;
-        let name = |row| String::from_utf8(sqlx::mysql::MySqlRow::get::<Vec<u8>, _>(row, 1)).unwrap();
+        let rows: Vec<_> = rows.iter().map(|(key, record)| (key, record.clone())).collect();
+        let given = session.run_prepared(statements.insert_new(&rows), Stage::Committing).await?;
+        let name = |row: &MySqlRow| String::from_utf8(row.get::<Vec<u8>, _>(1)).unwrap();
         Ok(given.rows(0).iter().map(name).collect())
     }
 
@@ -231,6 +225,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn instants_of_the_blank_clock_are_those_of_the_server() {
+        let server = MariaDb::start();
+        let (mut session, statements) = opened(&server).await;
+        let (key, fence) = (key_of("1"), Fence::new(BLANK_CLOCK.as_micros()));
+        let record = Record::new(State::InFlight, Owner::random(), fence)
+            .with_created_at(BLANK_CLOCK)
+            .with_lease_until(BLANK_CLOCK.after(Duration::from_secs(30)))
+            .with_expires_at(Some(Timestamp::from_micros(u64::MAX)));
+        let begin = server.sql(&format!("select {NOW}"));
+        let given =
+            session.run_prepared(statements.insert_new(&[(&key, record)]), Stage::Committing).await.unwrap();
+        let end = server.sql(&format!("select {NOW}"));
+        let told = given.rows(0)[0].get::<u64, _>(2);
+        assert!((begin.parse().unwrap()..=end.parse().unwrap()).contains(&told), "{begin} {told} {end}");
+        let instants = server.sql("select created_at = fence, lease_until - fence, expires_at from records");
+        assert_eq!(instants, format!("1|30000000|{}", u64::MAX));
+        let now = format!("select {NOW} = {}", rows::NOW_IN_ROWS);
+        assert_eq!(server.sql(&now), "1");
+    }
+
+    #[tokio::test]
     async fn nobody_waits_for_a_row_that_another_has_locked() {
         let server = MariaDb::start();
         let (mut session, statements) = opened(&server).await;
@@ -243,34 +258,13 @@ mod tests {
         let begin = std::time::Instant::now();
         let given = inserted(&mut session, &statements, &rows).await;
         assert!(matches!(given, Err(Failure::Raced(_))), "{given:?}");
-        session.roll_back().await;
         let done = [completion(&rows[0].0, &rows[0].1, "done")];
-        let completed = session.run_prepared(statements.complete_lot(done.iter()), Stage::Committing).await;
+        let completed = session.run_prepared(statements.complete(&done), Stage::Committing).await;
         assert!(matches!(completed.map(drop), Err(Failure::Raced(_))));
         assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
         other.roll_back().await;
+        // Nothing of a statement that failed stays.
         assert_eq!(server.sql("select count(*) from records"), "1");
-    }
-
-    #[tokio::test]
-    async fn a_fence_that_the_floor_has_reached_meanwhile_is_not_committed() {
-        let server = MariaDb::start();
-        let (mut session, statements) = opened(&server).await;
-        let rows = [(key_of("1"), in_flight(7))];
-        for (floor, is_below) in [(6, true), (7, false)] {
-            session.run(statements.begin_lot(), Stage::Open).await.unwrap();
-            // Another process is granted the key, and deletes it.
-            let _ = server.sql(&statements.raise_floor(floor));
-            let rows: Vec<_> = rows.iter().map(|(key, record)| (key, record)).collect();
-            session.run_prepared(statements.insert_lot(&rows), Stage::Open).await.unwrap();
-            let text = format!("{}; {COMMIT}", statements.floor_is_below(7));
-            let committed = session.run(text, Stage::Committing).await.map(drop);
-            assert_eq!(committed.is_ok(), is_below, "{committed:?}");
-            assert!(is_below || matches!(committed, Err(Failure::Raced(_))), "{committed:?}");
-            session.roll_back().await;
-            assert_eq!(server.sql("select count(*) from records"), if is_below { "1" } else { "0" });
-            let _ = server.sql("delete from records");
-        }
     }
 
     #[tokio::test]
@@ -280,7 +274,7 @@ mod tests {
         let rows: Vec<_> = (0..33).map(|number| (key_of(&number.to_string()), in_flight(7))).collect();
         inserted(&mut session, &statements, &rows).await.unwrap();
         let lot: Vec<_> = rows.iter().map(|(key, record)| completion(key, record, "a result")).collect();
-        let statement = statements.complete_lot(lot.iter());
+        let statement = statements.complete(&lot);
         assert_eq!(statement.text.matches("WHEN").count(), 64);
         let bytes = format!("{:?}", statement.values);
         let result = format!("{:?}", b"a result");
@@ -303,34 +297,56 @@ mod tests {
         let mut lot: Vec<_> = rows.iter().map(|(key, record)| completion(key, record, "done")).collect();
         lot[1] = completion(&rows[1].0, &rows[0].1, "of another");
         lot[2] = completion(&rows[2].0, &rows[2].1, "its own");
-        let done =
-            session.run_prepared(statements.complete_lot(lot.iter()), Stage::Committing).await.unwrap();
+        let done = session.run_prepared(statements.complete(&lot), Stage::Committing).await.unwrap();
         assert_eq!(done.written(0), 2);
         let results = "select convert(group_concat(concat(`key`, '=', result) order by `key`) using ascii) from records where state = 1";
         assert_eq!(server.sql(results), "0=done,2=its own");
         let ends = "select count(distinct expires_at - completed_at), min(expires_at - completed_at) from records where state = 1";
         assert_eq!(server.sql(ends), "1|60000000");
-        // Another client of a pooler may have left the session so.
-        session.run("START TRANSACTION".to_owned(), Stage::Open).await.unwrap();
-        lot[1] = completion(&rows[1].0, &rows[1].1, "late");
-        let done =
-            session.run_prepared(statements.complete_lot(lot.iter()), Stage::Committing).await.unwrap();
-        assert_eq!(done.written(0), 0);
     }
 
+    /// Another client of a pooler may have left it so: it would roll back what was answered as done, or a replica would not have it.
     #[tokio::test]
-    async fn a_read_of_many_finds_those_of_one_scope_and_nothing_in_a_transaction() {
+    async fn nothing_is_completed_or_read_in_a_session_that_is_not_as_it_was() {
         let server = MariaDb::start();
         let (mut session, statements) = opened(&server).await;
         let rows: Vec<_> = (0..3).map(|number| (key_of(&number.to_string()), in_flight(7))).collect();
         inserted(&mut session, &statements, &rows).await.unwrap();
+        let done = [completion(&rows[0].0, &rows[0].1, "done")];
+        for open in ["START TRANSACTION", "SET autocommit = 0", "SET binlog_format = 'STATEMENT'"] {
+            session.run(open.to_owned(), Stage::Open).await.unwrap();
+            let given = session.run_prepared(statements.complete(&done), Stage::Committing).await.unwrap();
+            assert_eq!(given.written(0), 0, "{open}");
+            let back = "ROLLBACK; SET autocommit = 1; SET binlog_format = 'ROW'".to_owned();
+            session.run(back, Stage::Open).await.unwrap();
+        }
         let (first, absent, last) = (key_of("0"), key_of("absent"), key_of("2"));
-        let keys = [&first, &absent, &last];
-        let found = session.run_prepared(statements.look_at_lot(&keys), Stage::Open).await.unwrap();
-        assert_eq!(found.rows(0).len(), 2);
-        session.run("START TRANSACTION".to_owned(), Stage::Open).await.unwrap();
-        let found = session.run_prepared(statements.look_at_lot(&keys), Stage::Open).await.unwrap();
-        assert!(found.rows(0).is_empty(), "it may be an old snapshot");
+        for keys in [vec![&first], vec![&first, &absent, &last]] {
+            let read = session.run_prepared(statements.look_prepared(&keys), Stage::Open).await.unwrap();
+            assert_eq!(read.rows(0).len(), keys.len().min(2));
+            session.run("START TRANSACTION".to_owned(), Stage::Open).await.unwrap();
+            let read = session.run_prepared(statements.look_prepared(&keys), Stage::Open).await.unwrap();
+            assert!(read.rows(0).is_empty(), "it may be an old snapshot");
+            session.roll_back().await;
+        }
+        let given = session.run_prepared(statements.complete(&done), Stage::Committing).await.unwrap();
+        assert_eq!(given.written(0), 1);
+    }
+
+    #[tokio::test]
+    async fn a_record_is_read_in_every_character_set() {
+        let server = MariaDb::start();
+        let (mut session, statements) = opened(&server).await;
+        let (key, record) = (key_of("1"), in_flight(7));
+        inserted(&mut session, &statements, &[(key.clone(), record.clone())]).await.unwrap();
+        for charset in ["utf8mb4", "latin1", "utf16", "ucs2"] {
+            let set = format!("SET character_set_connection = {charset}, character_set_results = {charset}");
+            session.run(set, Stage::Open).await.unwrap();
+            let found = session.run(statements.look([&key].into_iter(), true), Stage::Open).await.unwrap();
+            let read = rows::read(&found.rows(1)[0], 2).unwrap();
+            assert_eq!((read.record.state, read.record.owner), (record.state, record.owner), "{charset}");
+            assert_eq!(read.record.fence, record.fence, "{charset}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Tests of a file that an earlier version made, with live records in it, and of steps beside their records.
+//! Tests of steps, which lie beside their records.
 
 use crate::support;
 
@@ -6,52 +6,15 @@ use std::path::Path;
 
 use idem_runtime::Store;
 use idem_runtime::protocol::{
-    ClaimAnswer, CompleteAnswer, OnCrash, Owner, RecordStepAnswer, ReleaseAnswer, ReleaseCause, RenewAnswer,
-    Resolution, ResolveAnswer, State, StoredResult,
+    ClaimAnswer, CompleteAnswer, OnCrash, RecordStepAnswer, ReleaseAnswer, ReleaseCause, RenewAnswer,
+    Resolution, ResolveAnswer, StoredResult,
 };
 use idem_sqlite::SqliteStore;
 
 use support::*;
 
-fn layout(path: &Path) -> i64 {
-    sqlite(path).query_row("PRAGMA user_version", (), |row| row.get(0)).unwrap()
-}
-
 fn steps_left(path: &Path) -> i64 {
     sqlite(path).query_row("SELECT count(*) FROM idem_steps", (), |row| row.get(0)).unwrap()
-}
-
-fn owner() -> Owner {
-    Owner::from_bytes([3; 16])
-}
-
-#[tokio::test]
-async fn a_file_of_the_first_layout_keeps_its_records_and_takes_steps() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    first_layout(&path);
-    let store = SqliteStore::open(&path).unwrap();
-    assert_eq!(layout(&path), 4);
-    assert_eq!(replayed(&store, &key("done")).await, b"receipt\0");
-    assert_eq!(store.claim(&key("doubt"), &claim_request()).await.unwrap(), ClaimAnswer::InDoubt);
-    assert_eq!(store.get(&key("over")).await.unwrap(), None);
-    store.purge(100).await.unwrap();
-    let over = "SELECT count(*) FROM idem_records WHERE key = 'over'";
-    assert_eq!(
-        sqlite(&path).query_row(over, (), |row| row.get::<_, i64>(0)),
-        Ok(0),
-        "found without a `purge_at`"
-    );
-    let running = store.get(&key("in flight")).await.unwrap().unwrap();
-    assert_eq!((running.state, running.owner, running.attempt), (State::InFlight, owner(), 2));
-
-    let request = recording(owner(), running.fence, 0, "reserve", b"r-1");
-    assert_eq!(store.record_step(&key("in flight"), &request).await.unwrap(), RecordStepAnswer::Recorded);
-    let record = store.get(&key("in flight")).await.unwrap().unwrap();
-    assert_eq!(record.steps, [request.step]);
-    let (_, grant) = granted(&store, &key("new")).await;
-    assert!(grant.fence.get() > 9_000_000_000_000_000_000, "the floor of fences is kept: {grant:?}");
-    assert_eq!(integrity(&path), "ok");
 }
 
 #[tokio::test]
@@ -86,38 +49,6 @@ async fn steps_leave_the_file_when_their_record_is_completed_forgotten_purged_or
             }
         }
         assert_eq!(steps_left(&path), 0, "{end}");
-    }
-}
-
-/// A process of the previous version has the file open while this one migrates the layout.
-#[tokio::test]
-async fn a_process_that_knows_of_no_steps_leaves_none_behind() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    first_layout(&path);
-    let earlier = sqlite(&path);
-    // The statement of the previous version, with the columns that it knows.
-    let put = "INSERT INTO idem_records (scope, key, state, owner, fence, attempt, recovered, on_crash, \
-               lease_until, retry_at, ttl, created_at, completed_at, expires_at, result) \
-               SELECT scope, key, ?2, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, ttl, \
-               ?3, ?4, expires_at, ?5 FROM idem_records WHERE key = ?1 \
-               ON CONFLICT (scope, key) DO UPDATE SET (state, created_at, completed_at, result) = (?2, ?3, ?4, ?5)";
-    let mut put = earlier.prepare(put).unwrap();
-    let store = SqliteStore::open(&path).unwrap();
-    let key = key("in flight");
-    let fence = store.get(&key).await.unwrap().unwrap().fence;
-
-    for (state, created, completed, result, left) in [
-        ("released", 5, None, None, 1),
-        ("in_flight", 5, None, None, 1),
-        ("in_flight", 77, None, None, 0),
-        ("completed", 77, Some(9), Some(&b"receipt"[..]), 0),
-    ] {
-        let request = recording(owner(), fence, 0, "reserve", b"r-1");
-        let _ = store.record_step(&key, &request).await.unwrap();
-        put.execute(rusqlite::params!["in flight", state, created, completed, result]).unwrap();
-        assert_eq!(steps_left(&path), left, "{state} {created}");
-        assert_eq!(store.get(&key).await.unwrap().unwrap().steps.len(), usize::try_from(left).unwrap());
     }
 }
 

@@ -1,33 +1,35 @@
-//! Claims of new keys and completions that wait together: written at once, without a look at what is there.
+//! Claims of new keys and completions: written by one statement without a look at what is there, for many as for one.
 //!
-//! Restates no rule, as `short` does for one that comes alone. What this does not settle goes the long way.
+//! Restates no rule: the protocol's own functions judge by a blank clock, and each instant in what they write is sent as a sum with the
+//! server's time. What this does not settle goes the long way.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use super::Judged;
-use crate::clock::clock;
 use crate::db::failure::{Failure, Stage};
-use crate::db::session::{BEGINNING, COMMIT, Session};
+use crate::db::session::{Answers, Session};
 use crate::reading;
-use crate::rows::{BLANK_CLOCK, Unreadable};
+use crate::rows::{BLANK_CLOCK, Unreadable, column};
 use crate::setting::Setting;
-use crate::statements::large_result;
-use crate::statements::lots::Completion;
+use crate::statements::{Completion, large_result};
+use crate::text::Prepared;
 use idem_core::RecordKey;
-use idem_core::protocol::{self, Claim, Complete, CompleteAnswer, Record, Request, State, StoredResult};
+use idem_core::protocol::{
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Request, State, StoredResult,
+};
 use idem_store_kit::group_commit::{Answer, Op, Operation, Ticket};
 
-/// With fewer operations the long way, in two exchanges for all of a batch, is as fast.
+/// Operations that go together must be a whole batch, or at least so many and at least one in so many of it: each such part is an exchange
+/// and a commit of its own, and the long way takes two exchanges for a whole batch.
 const FEWEST: usize = 6;
-/// Completions that go together must be at least one in so many of the batch: each such part is an exchange and a commit of its own.
 const PARTS: usize = 4;
 
 /// Claims of different keys, in the order of their keys, as all transactions lock them.
 type Claims<'t> = BTreeMap<(&'t str, &'t str), (usize, &'t RecordKey, &'t Claim)>;
 
-/// Completions that are one statement, each with its place in the batch.
-type Completions<'t> = Vec<(usize, Completion<'t>)>;
+/// Completions that are one statement, and the place of each in the batch.
+type Completions<'t> = (Vec<usize>, Vec<Completion<'t>>);
 
 /// Answers what it can. All that it changes is committed.
 pub(super) async fn run(
@@ -54,22 +56,16 @@ pub(super) async fn run(
             _ => {}
         }
     }
-    if claims.len() >= FEWEST {
-        let granted = grant(session, setting, &claims, &mut answers).await;
-        if unless_broken(granted)? != Some(true) {
-            session.roll_back().await;
-            for (place, ..) in claims.values() {
-                answers[*place] = None;
-            }
-        }
+    let are_enough = |count: usize| count >= FEWEST.min(tickets.len()) && count * PARTS >= tickets.len();
+    if are_enough(claims.len()) {
+        grant(session, setting, &claims, &mut answers).await?;
     }
-    for together in completions.iter().filter(|part| part.len() >= FEWEST.max(tickets.len() / PARTS)) {
-        let statement = setting.statements.complete_lot(together.iter().map(|(_, completion)| completion));
-        let done = session.run_prepared(statement, Stage::Committing).await;
-        let written = unless_broken(done)?.map_or(0, |done| done.written(0));
-        for (place, _) in together.iter().filter(|_| written > 0) {
+    for (places, lot) in completions.iter().filter(|(places, _)| are_enough(places.len())) {
+        let done = written(session, setting.statements.complete(lot)).await?;
+        let done = done.map_or(0, |done| done.written(0));
+        for place in places.iter().filter(|_| done > 0) {
             // Of some it does not say which.
-            if written == together.len() as u64 {
+            if done == places.len() as u64 {
                 answers[*place] = Some(Ok(Answer::Applied(CompleteAnswer::Done.into())));
             } else {
                 tickets[*place].may_be_done.store(true, Ordering::Relaxed);
@@ -79,44 +75,45 @@ pub(super) async fn run(
     Ok(answers)
 }
 
-/// `None` if another transaction has one of the rows locked, or the long way has to find out what it is about.
-fn unless_broken<T>(done: Result<T, Failure>) -> Result<Option<T>, Failure> {
-    match done {
+/// Runs a statement. `None` if another transaction has one of the rows locked, or the long way has to find out what it is about.
+async fn written(session: &mut Session, statement: Prepared) -> Result<Option<Answers>, Failure> {
+    match session.run_prepared(statement, Stage::Committing).await {
         Ok(done) => Ok(Some(done)),
-        Err(failed @ Failure::Broken(_)) => Err(failed),
+        Err(failed @ (Failure::Broken(_) | Failure::ReadOnly(_))) => Err(failed),
         Err(_) => Ok(None),
     }
 }
 
-/// Grants the claims whose keys are new, in one transaction. Returns whether it is committed.
+/// Grants the claims whose keys are new.
 async fn grant(
     session: &mut Session,
     setting: &Setting,
     claims: &Claims<'_>,
     answers: &mut [Judged],
-) -> Result<bool, Failure> {
-    let statements = &setting.statements;
-    let found = session.run(statements.begin_lot(), Stage::Open).await?;
-    let clock = clock(&found, BEGINNING, setting).map_err(Unreadable::failure)?;
-    let granted = |request| protocol::claim(None, clock.floor, request, clock.now);
-    let judged: Vec<_> = claims.values().map(|(_, key, request)| (*key, granted(request))).collect();
-    let rows = judged.iter().filter_map(|(key, granted)| Some((*key, granted.write.as_ref()?)));
-    let inserted =
-        session.run_prepared(statements.insert_lot(&rows.collect::<Vec<_>>()), Stage::Open).await?;
+) -> Result<(), Failure> {
+    let judge = |request| protocol::claim(None, Fence::default(), request, BLANK_CLOCK);
+    let rows: Vec<_> =
+        claims.values().filter_map(|(_, key, request)| Some((*key, judge(request).write?))).collect();
+    let Some(inserted) = written(session, setting.statements.insert_new(&rows)).await? else { return Ok(()) };
     for row in inserted.rows(0) {
         let (scope, key) = reading::name(row).map_err(Unreadable::failure)?;
+        let fence = column::<u64>(row, 2, "fence").map_err(Unreadable::failure)?;
+        if column::<u64>(row, 3, "in_transaction").map_err(Unreadable::failure)? != 0 {
+            // Another client of a pooler has left the session so: nothing is committed.
+            session.roll_back().await;
+            return Ok(());
+        }
         let names = str::from_utf8(scope).ok().zip(str::from_utf8(key).ok());
-        let Some((place, _, request)) = names.and_then(|names| claims.get(&names)) else { return Ok(false) };
-        answers[*place] = Some(Ok(Answer::Applied(granted(request).answer.into())));
+        let Some((place, _, request)) = names.and_then(|names| claims.get(&names)) else { continue };
+        if let ClaimAnswer::Granted(mut grant) = judge(request).answer {
+            grant.fence = Fence::new(fence);
+            answers[*place] = Some(Ok(Answer::Applied(ClaimAnswer::Granted(grant).into())));
+        }
     }
-    let lowest =
-        judged.iter().filter_map(|(_, granted)| granted.write.as_ref()).map(|record| record.fence.get());
-    let checked = lowest.min().map(|fence| statements.floor_is_below(fence) + "; ").unwrap_or_default();
-    session.run(checked + COMMIT, Stage::Committing).await?;
-    Ok(true)
+    Ok(())
 }
 
-/// The completion that one statement can do with others.
+/// The completion, if one statement can do it with others.
 fn completion<'t>(setting: &Setting, key: &'t RecordKey, request: &Complete) -> Option<Completion<'t>> {
     if setting.stepped.has(setting.stepped.mark(key)) {
         return None;
@@ -129,10 +126,12 @@ fn completion<'t>(setting: &Setting, key: &'t RecordKey, request: &Complete) -> 
 }
 
 fn add<'t>(completions: &mut Vec<Completions<'t>>, place: usize, completion: Completion<'t>) {
-    let fits = |together: &&mut Completions<'t>| together[0].1.goes_with(&completion);
-    match completions.iter_mut().find(fits) {
-        Some(together) => together.push((place, completion)),
-        None => completions.push(vec![(place, completion)]),
+    match completions.iter_mut().find(|(_, lot)| lot[0].goes_with(&completion)) {
+        Some((places, lot)) => {
+            places.push(place);
+            lot.push(completion);
+        }
+        None => completions.push((vec![place], vec![completion])),
     }
 }
 
@@ -152,6 +151,26 @@ mod tests {
 
     fn ticket(name: usize, op: Op) -> Ticket {
         Ticket::new(Arc::new(Operation::new(&key_of(&name.to_string()), op)))
+    }
+
+    /// Another client of a pooler may have left it so, and would roll back what was answered as done.
+    #[tokio::test]
+    async fn in_a_session_whose_transaction_is_open_nothing_is_granted() {
+        let server = MariaDb::start();
+        let (mut session, _) = opened(&server).await;
+        let setting = setting_of(&server);
+        let claims: Vec<_> = (0..3)
+            .map(|name| ticket(name, Op::Apply(Claim::new(Owner::random(), HOUR, HOUR).into())))
+            .collect();
+        for open in ["START TRANSACTION", "SET autocommit = 0"] {
+            session.run(open.to_owned(), Stage::Open).await.unwrap();
+            let answers = run(&mut session, &setting, &claims).await.unwrap();
+            assert!(answers.iter().all(Option::is_none), "{open}: {answers:?}");
+            session.run("COMMIT; SET autocommit = 1".to_owned(), Stage::Open).await.unwrap();
+            assert_eq!(server.sql("select count(*) from records"), "0", "{open}");
+        }
+        let answers = run(&mut session, &setting, &claims).await.unwrap();
+        assert!(answers.iter().all(|answer| matches!(answer, Some(Ok(_)))), "{answers:?}");
     }
 
     #[tokio::test]

@@ -1,0 +1,191 @@
+//! Names, and the migration to a layout that this version does not have, so that it works when there is one.
+
+use std::time::Duration;
+
+use idem_core::protocol::{Claim, ClaimAnswer, Owner};
+use idem_core::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
+use idem_test_servers::Postgres;
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::*;
+use crate::PostgresStore;
+use crate::db::settings::Settings;
+use crate::db::source::Source;
+
+/// A made-up next layout: a column, and an index on it.
+struct Next(Names);
+
+impl Named for Next {
+    fn named(schema: &Identifier, table: &Identifier) -> Self {
+        Self(Names::named(schema, table))
+    }
+
+    fn layout(&self) -> Layout {
+        let mut layout = self.0.layout();
+        let table = self.0.records.clone();
+        let statements = format!("ALTER TABLE {table} ADD COLUMN IF NOT EXISTS tenant bytea");
+        let name = Identifier::existing("fleet_tenant".into());
+        let index = Index { name, table, columns: "tenant, created_at".into() };
+        layout.versions.push(Version { statements, indexes: vec![index] });
+        layout
+    }
+
+    fn table(&self) -> &str {
+        &self.0.records
+    }
+}
+
+/// A process of the next version starts.
+async fn migrate(url: &str) -> Result<(), StoreError> {
+    let mut settings = Settings::new(Source::of_url(url), "fleet");
+    // Far less than an index takes here.
+    settings.operation_timeout = Duration::from_millis(500);
+    settings.prepare::<Next>().await.map(drop)
+}
+
+fn migrating(server: &Postgres) -> JoinHandle<Result<(), StoreError>> {
+    let url = server.url();
+    tokio::spawn(async move { migrate(&url).await })
+}
+
+async fn connect(server: &Postgres) -> PostgresStore {
+    PostgresStore::builder(&server.url()).table("fleet").connect().await.unwrap()
+}
+
+async fn claim(store: &PostgresStore, name: &str) -> ClaimAnswer {
+    let key = RecordKey::new(Scope::new("layout").unwrap(), Key::new(name).unwrap());
+    let hour = Duration::from_secs(3_600);
+    store.claim(&key, &Claim::new(Owner::random(), hour, hour)).await.unwrap()
+}
+
+/// Polls a query for a bounded time.
+async fn until(server: &Postgres, query: &str, wanted: &str) {
+    for _ in 0..2_000 {
+        if server.sql(query) == wanted {
+            return;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{query}: {}", server.sql(query));
+}
+
+/// Another program's transaction, for whose end every new index waits.
+async fn old_snapshot(server: &Postgres) -> PgConnection {
+    let mut other = PgConnection::connect(&server.url()).await.unwrap();
+    other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM fleet").await.unwrap();
+    other
+}
+
+const BUILDS: &str =
+    "select count(*) from pg_stat_activity where query like 'CREATE INDEX%' and state = 'active'";
+const VERSION: &str = "select value from fleet_meta where name = 'schema_version'";
+/// Whether the index is whole.
+const INDEX: &str = "select coalesce((select indisvalid::text from pg_index where indexrelid = to_regclass('fleet_tenant')), 'none')";
+
+#[test]
+fn names_are_quoted() {
+    let schema = Identifier::existing("od\"d".into());
+    let names = Names::named(&schema, &Identifier::table("Mixed").unwrap());
+    assert_eq!(names.records, "\"od\"\"d\".\"Mixed\"");
+    assert_eq!(names.meta, "\"od\"\"d\".\"Mixed_meta\"");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_migrate_at_once_build_one_index_and_keep_the_records() {
+    let server = Postgres::start();
+    let store = connect(&server).await;
+    assert!(matches!(claim(&store, "before").await, ClaimAnswer::Granted(_)));
+    let starting: Vec<_> = (0..10).map(|_| migrating(&server)).collect();
+    for each in starting {
+        each.await.unwrap().unwrap();
+    }
+    assert_eq!((server.sql(VERSION).as_str(), server.sql(INDEX).as_str()), ("2", "true"));
+    assert!(matches!(claim(&store, "before").await, ClaimAnswer::Busy { .. }));
+    assert!(matches!(claim(&store, "after").await, ClaimAnswer::Granted(_)), "the version before goes on");
+    // It does not start any more, as it does not know what the next one needs.
+    let error = PostgresStore::builder(&server.url()).table("fleet").connect().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Configuration);
+    assert!(error.to_string().contains("newer idem"), "{error}");
+    // A new table has it all at once.
+    let mut other = Settings::new(Source::of_url(&server.url()), "fleet");
+    other.schema = Some("elsewhere".into());
+    other.prepare::<Next>().await.unwrap();
+    assert_eq!(server.sql("select count(*) from pg_indexes where indexname = 'fleet_tenant'"), "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_go_on_while_an_index_is_built_however_long_it_takes() {
+    let server = Postgres::start();
+    let store = connect(&server).await;
+    claim(&store, "before").await;
+    let mut other = old_snapshot(&server).await;
+    let starting = migrating(&server);
+    until(&server, BUILDS, "1").await;
+    // Another that starts waits for the first, and is not in its way.
+    let second = migrating(&server);
+    let begin = std::time::Instant::now();
+    let mut number = 0;
+    while begin.elapsed() < Duration::from_secs(2) {
+        number += 1;
+        assert!(matches!(claim(&store, &format!("order {number}")).await, ClaimAnswer::Granted(_)));
+    }
+    assert!(!starting.is_finished() && !second.is_finished());
+    other.execute("COMMIT").await.unwrap();
+    starting.await.unwrap().unwrap();
+    second.await.unwrap().unwrap();
+    assert_eq!((server.sql(VERSION).as_str(), server.sql(INDEX).as_str()), ("2", "true"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_of_a_process_that_was_killed_is_finished_by_the_next() {
+    let server = Postgres::start();
+    let store = connect(&server).await;
+    claim(&store, "before").await;
+    for ends_at_the_server in [true, false] {
+        let mut other = old_snapshot(&server).await;
+        let killed = migrating(&server);
+        until(&server, BUILDS, "1").await;
+        if ends_at_the_server {
+            let _ = server.sql(
+                "select pg_terminate_backend(pid) from pg_stat_activity where query like 'CREATE INDEX%'",
+            );
+            assert!(killed.await.unwrap().unwrap_err().is_transient());
+        } else {
+            // The server goes on with the index for a while.
+            killed.abort();
+            assert!(killed.await.unwrap_err().is_cancelled());
+        }
+        assert_eq!((server.sql(VERSION).as_str(), server.sql(INDEX).as_str()), ("1", "false"));
+        let next = migrating(&server);
+        let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+        until(&server, waiting, if ends_at_the_server { "1" } else { "2" }).await;
+        other.execute("COMMIT").await.unwrap();
+        next.await.unwrap().unwrap();
+        assert_eq!((server.sql(VERSION).as_str(), server.sql(INDEX).as_str()), ("2", "true"));
+        assert!(matches!(claim(&store, "before").await, ClaimAnswer::Busy { .. }));
+        let _ = server
+            .sql("drop index fleet_tenant; update fleet_meta set value = 1 where name = 'schema_version'");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_waits_for_the_table_makes_nobody_wait() {
+    let server = Postgres::start();
+    let store = connect(&server).await;
+    let mut report = PgConnection::connect(&server.url()).await.unwrap();
+    let mut reading = report.begin().await.unwrap();
+    reading.execute("LOCK TABLE fleet IN ACCESS SHARE MODE").await.unwrap();
+    let starting = migrating(&server);
+    let mut number = 0;
+    while !starting.is_finished() {
+        number += 1;
+        assert!(matches!(claim(&store, &format!("order {number}")).await, ClaimAnswer::Granted(_)));
+    }
+    let error = starting.await.unwrap().unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("55P03"), "{error}");
+    reading.rollback().await.unwrap();
+    migrate(&server.url()).await.unwrap();
+    assert_eq!(server.sql(INDEX), "true");
+}
