@@ -102,12 +102,16 @@ impl MySqlStore {
 }
 
 impl Store for MySqlStore {
-    async fn apply(&self, key: &RecordKey, request: Request) -> Result<protocol::Answer, StoreError> {
+    fn apply(
+        &self,
+        key: &RecordKey,
+        request: Request,
+    ) -> impl Future<Output = Result<protocol::Answer, StoreError>> + Send {
         if matches!(request, Request::RecordStep(_)) {
             let stepped = &self.0.records.server().stepped;
             stepped.put(stepped.mark(key));
         }
-        self.0.records.apply(key, request).await
+        self.0.records.apply(key, request)
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {

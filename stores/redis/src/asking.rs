@@ -14,8 +14,11 @@ use idem_store_kit::retry::retried;
 impl RedisStore {
     /// Sends a request in the stores' own runtime, and retries until there is an answer or the time is over. For
     /// operations that must succeed even if the caller's runtime is blocked or gone.
-    pub(super) async fn ask_apart(&self, request: Request) -> Result<Value, StoreError> {
-        self.ask_for(self.0.operation_timeout, request).await
+    pub(super) fn ask_apart(
+        &self,
+        request: Request,
+    ) -> impl Future<Output = Result<Value, StoreError>> + Send {
+        self.ask_for(self.0.operation_timeout, request)
     }
 
     fn ask_for(
@@ -28,20 +31,26 @@ impl RedisStore {
     }
 
     /// Sends a request once in the caller's runtime; if that brings no answer, in the stores' own runtime.
-    pub(super) async fn ask(&self, request: Request) -> Result<Value, StoreError> {
-        let Some(own) = self.0.connection.own() else { return self.ask_apart(request).await };
-        let begin = Instant::now();
-        let error = match self.0.runtime_connections.ask(own, &request).await {
-            Some(Ok(answer)) => return Ok(answer),
-            Some(Err(error)) => Some(failure::asking(error)),
-            None => None,
-        };
-        let left = self.0.operation_timeout.saturating_sub(begin.elapsed());
-        let answer = self.ask_for(left, request).await;
-        match (answer, error) {
-            // The first try may have been applied, whatever the later tries return.
-            (Err(_), Some(first)) if first.is_outcome_unknown() => Err(first),
-            (answer, _) => answer,
+    pub(super) fn ask(&self, request: Request) -> impl Future<Output = Result<Value, StoreError>> + Send {
+        // Not an `async fn`, which has room for the request twice.
+        async move {
+            let Some(own) = self.0.connection.own() else {
+                return Box::pin(self.ask_apart(request)).await;
+            };
+            let begin = Instant::now();
+            let error = match self.0.runtime_connections.ask(own, &request).await {
+                Some(Ok(answer)) => return Ok(answer),
+                Some(Err(error)) => Some(failure::asking(error)),
+                None => None,
+            };
+            let left = self.0.operation_timeout.saturating_sub(begin.elapsed());
+            // Boxed, because it is rare and every call has room for this future.
+            let answer = Box::pin(self.ask_for(left, request)).await;
+            match (answer, error) {
+                // The first try may have been applied, whatever the later tries return.
+                (Err(_), Some(first)) if first.is_outcome_unknown() => Err(first),
+                (answer, _) => answer,
+            }
         }
     }
 

@@ -127,8 +127,11 @@ impl Store for RedisStore {
                 return Ok(answer.into());
             }
             let call = requests::call(&name, &request, is_replicated)?;
+            // Boxed, but for what every claim and result takes: every call has room for this future.
             let answer = match &request {
-                protocol::Request::Renew(_) | protocol::Request::Release(_) => self.ask_apart(call).await?,
+                protocol::Request::Renew(_) | protocol::Request::Release(_) => {
+                    Box::pin(self.ask_apart(call)).await?
+                }
                 _ if is_replicated => Box::pin(self.ask_replicated(name, call)).await?,
                 _ => self.ask(call).await?,
             };

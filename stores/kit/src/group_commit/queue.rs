@@ -94,7 +94,8 @@ impl<S: Server> Queues<S> {
             match answer {
                 Err(error) if error.is_transient() && !operation.must_not_be_repeated(&error) => {
                     let left = shared.server.timeout().saturating_sub(begin.elapsed());
-                    ask_again(shared, operation, error, left).await
+                    // Boxed, because it is rare and every call has room for this future.
+                    Box::pin(ask_again(shared, operation, error, left)).await
                 }
                 answer => answer,
             }
