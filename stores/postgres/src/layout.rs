@@ -86,7 +86,7 @@ fn first(names: &Names) -> Version {
             PRIMARY KEY (scope, key)
         ) WITH (fillfactor = {FILLFACTOR});
         CREATE TABLE {meta} (name text PRIMARY KEY, value bigint NOT NULL);
-        INSERT INTO {meta} (name, value) VALUES ('schema_version', 1), ('transactions', 0);
+        INSERT INTO {meta} (name, value) VALUES ('transactions', 0);
         CREATE VIEW {readable} AS SELECT
             {scope} AS scope, {key} AS key,
             (ARRAY['in_flight', 'completed', 'failed', 'released', 'in_doubt'])[state + 1] AS state,

@@ -25,6 +25,11 @@ const LOCK: i64 = 0x6964_656d_6964_656d;
 /// one that waits for an exclusive lock.
 const LOCK_TIMEOUT: u32 = 100;
 
+/// The row of the meta table with the version that is there.
+const VERSION: &str = "schema_version";
+/// The row with the version whose statements have run, and whose indexes may be missing.
+const STATEMENTS: &str = "statements";
+
 /// How long to wait before looking again whether another process has migrated.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -45,9 +50,8 @@ pub(crate) struct Layout {
 /// What makes a version of a layout.
 #[derive(Debug)]
 pub(crate) struct Version {
-    /// Run in one transaction, and take a moment, whatever the size of a table. From the second version on they may run twice
-    /// (`ADD COLUMN IF NOT EXISTS`): a migration that ended halfway begins again. A process of the version before goes on beside
-    /// them. The first version's create the meta table, with its row `schema_version`.
+    /// Run once, in one transaction, and take a moment, whatever the size of a table. A process of the version before goes on
+    /// beside them. The first version's create the meta table.
     pub(crate) statements: String,
     /// Built afterwards, while running processes go on.
     pub(crate) indexes: Vec<Index>,
@@ -68,9 +72,13 @@ impl Layout {
         i64::try_from(self.versions.len()).unwrap_or(i64::MAX)
     }
 
-    /// The statement that says which version there is.
-    fn set_version(&self, version: usize) -> String {
-        format!("UPDATE {} SET value = {version} WHERE name = 'schema_version'", self.meta)
+    /// The statement that says how far the layout is: at which version, or at which version's statements.
+    fn set(&self, name: &str, number: usize) -> String {
+        format!(
+            "INSERT INTO {} (name, value) VALUES ('{name}', {number}) \
+             ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            self.meta
+        )
     }
 }
 
@@ -180,7 +188,7 @@ async fn find(
     let meta = schema.map_or_else(|| meta.clone(), |schema| format!("{}.{meta}", schema.quoted()));
     let text = format!(
         "SELECT current_schema()::text; \
-         SELECT n.nspname::text, (SELECT value::text FROM {meta} WHERE name = 'schema_version') \
+         SELECT n.nspname::text, (SELECT value::text FROM {meta} WHERE name = '{VERSION}') \
          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = '{}'::regclass",
         meta.replace('\'', "''")
     );
@@ -282,28 +290,40 @@ async fn version(connection: &mut PgConnection, layout: &Layout) -> Result<Optio
     if !rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(false) {
         return Ok(None);
     }
-    let statement = format!("SELECT value::text FROM {} WHERE name = 'schema_version'", layout.meta);
+    number(connection, layout, VERSION)
+        .await?
+        .map_or_else(|| Err(foreign(layout)), |version| Ok(Some(version)))
+}
+
+/// A row of the meta table.
+async fn number(
+    connection: &mut PgConnection,
+    layout: &Layout,
+    name: &str,
+) -> Result<Option<i64>, StoreError> {
+    let statement = format!("SELECT value FROM {} WHERE name = '{name}'", layout.meta);
     let rows = connection.fetch_all(AssertSqlSafe(statement)).await.map_err(|error| failed(&error))?;
-    let version: Option<String> = rows.first().and_then(|row| row.try_get(0).ok()).flatten();
-    version_of(layout, version.as_deref()).map(Some)
+    Ok(rows.first().and_then(|row| row.try_get(0).ok()))
 }
 
 fn version_of(layout: &Layout, value: Option<&str>) -> Result<i64, StoreError> {
-    value.and_then(|value| value.parse().ok()).ok_or_else(|| {
-        StoreError::configuration(format!(
-            "the table {} is not idem's: it names no version of its layout; choose another name with `table`",
-            layout.meta
-        ))
-    })
+    value.and_then(|value| value.parse().ok()).ok_or_else(|| foreign(layout))
+}
+
+fn foreign(layout: &Layout) -> StoreError {
+    StoreError::configuration(format!(
+        "the table {} is not idem's: it names no version of its layout; choose another name with `table`",
+        layout.meta
+    ))
 }
 
 /// Creates the layout, or runs the statements of the next version. Uses no named statements, because a pooler may give the session to
 /// another client.
 async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State, StoreError> {
-    let Some(older) = lock(connection, layout).await? else { return Ok(State::Continues) };
-    let done = usize::try_from(older.unwrap_or(0)).unwrap_or(0);
-    let Some(next) = layout.versions.get(done) else { return Ok(State::Continues) };
-    if older.is_none() {
+    if !lock(connection).await? {
+        return Ok(State::Continues);
+    }
+    let Some(older) = version(connection, layout).await? else {
         create_schema(connection, &layout.schema).await?;
         for version in &layout.versions {
             execute(connection, version.statements.clone()).await?;
@@ -312,39 +332,34 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State
                 execute(connection, create).await?;
             }
         }
-        execute(connection, format!("{}; COMMIT", layout.set_version(layout.versions.len()))).await?;
+        execute(connection, format!("{}; COMMIT", layout.set(VERSION, layout.versions.len()))).await?;
         return Ok(State::Ready);
+    };
+    let done = usize::try_from(older).unwrap_or(usize::MAX);
+    // Another process was faster, whatever it made.
+    let Some(next) = layout.versions.get(done) else { return Ok(State::Continues) };
+    let begun = number(connection, layout, STATEMENTS).await?;
+    if begun.is_some_and(|begun| begun > older) {
+        return Ok(State::LacksIndexes(done));
     }
     execute(connection, next.statements.clone()).await?;
-    if next.indexes.is_empty() {
-        execute(connection, format!("{}; COMMIT", layout.set_version(done + 1))).await?;
-        return Ok(State::Continues);
-    }
-    // The indexes need the statements, and the tables without their locks.
-    execute(connection, "COMMIT".to_owned()).await?;
-    Ok(match lock(connection, layout).await? {
-        Some(unchanged) if unchanged == older => State::LacksIndexes(done),
-        _ => State::Continues,
-    })
+    // An index needs the statements, and the tables without their locks.
+    let name = if next.indexes.is_empty() { VERSION } else { STATEMENTS };
+    execute(connection, format!("{}; COMMIT", layout.set(name, done + 1))).await?;
+    Ok(State::Continues)
 }
 
-/// Begins a transaction that holds the lock of migrations, and returns the version under it; nothing where another process has it.
+/// Begins a transaction that holds the lock of migrations. Returns whether it has it.
 ///
 /// Does not wait for the lock: the index that another process builds is ready only when all statements from before are over,
 /// also one that waits.
-async fn lock(connection: &mut PgConnection, layout: &Layout) -> Result<Option<Option<i64>>, StoreError> {
+async fn lock(connection: &mut PgConnection) -> Result<bool, StoreError> {
     let begin = format!(
         "BEGIN; SET LOCAL lock_timeout = {LOCK_TIMEOUT}; SET LOCAL idle_in_transaction_session_timeout = 0; \
          SELECT pg_try_advisory_xact_lock({LOCK})"
     );
     let row = connection.fetch_one(AssertSqlSafe(begin)).await.map_err(|error| failed(&error))?;
-    if !row.try_get::<bool, _>(0).unwrap_or(false) {
-        return Ok(None);
-    }
-    match version(connection, layout).await? {
-        Some(newer) if newer > layout.version() => Err(too_new(layout, newer)),
-        version => Ok(Some(version)),
-    }
+    Ok(row.try_get(0).unwrap_or(false))
 }
 
 async fn execute(connection: &mut PgConnection, statements: String) -> Result<(), StoreError> {
@@ -369,7 +384,7 @@ async fn build_indexes(connector: &Connector, layout: &Layout, version: usize) -
             );
             build(connection, layout, index).await?;
         }
-        execute(connection, layout.set_version(version + 1)).await
+        execute(connection, layout.set(VERSION, version + 1)).await
     };
     let built = built.await;
     session.close(connector.timeout()).await;

@@ -96,7 +96,6 @@ fn create(names: &Names) -> String {
             blocked_by   bigint                      -- the message that holds it up until somebody decides
         );
         CREATE TABLE {meta} (name text PRIMARY KEY, value bigint NOT NULL);
-        INSERT INTO {meta} (name, value) VALUES ('schema_version', 1);
         CREATE VIEW {readable} AS SELECT
             sequence, id, topic,
             CASE WHEN published_at IS NOT NULL THEN 'published'
