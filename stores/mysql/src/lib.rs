@@ -1,6 +1,7 @@
 //! `MySqlStore`: one table of a MySQL or MariaDB database, any number of processes.
 //!
-//! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL. `server` says how the group commit runs a batch: `change` decides and writes, `reading` only reads. `transaction` records in a caller's transaction. `deletion`, `listing` and
+//! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL. `server` says how the group commit runs a
+//! batch: `change` decides and writes, `reading` only reads. `transaction` records in a caller's transaction. `deletion`, `listing` and
 //! `inspection` serve operators, `rows` translates records. `db` has connections, errors, names of objects and the migration.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -36,7 +36,7 @@ pub(super) async fn get(
     let mut rest = Rest::default();
     let mut answers = Vec::with_capacity(asked.len());
     for Operation { key, .. } in asked {
-        let read = match found.row(key).map(record_and_time).transpose() {
+        let read = match row(&found, key).map(record_and_time).transpose() {
             Ok(Some((row, _))) if row.is_large || row.steps > 0 => {
                 let whole = rest.read(session, setting, key).await?;
                 whole.map(|whole| whole.map(|(record, now)| live(record, now)))
@@ -57,35 +57,29 @@ fn record_and_time(row: &MySqlRow) -> Result<(Row, Timestamp), Unreadable> {
     Ok((rows::read(row, RECORD)?, now))
 }
 
-/// Rows that were read.
-struct Looked {
-    answers: Answers,
-    /// The statement that returned them.
-    place: usize,
+/// The row of this key among those that the statement at this place returned.
+fn row<'a>((answers, place): &'a (Answers, usize), key: &RecordKey) -> Option<&'a MySqlRow> {
+    let (scope, key) = (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes());
+    answers.rows(*place).iter().find(|row| name(row).is_ok_and(|name| name == (scope, key)))
 }
 
-impl Looked {
-    fn row(&self, key: &RecordKey) -> Option<&MySqlRow> {
-        let (scope, key) = (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes());
-        let mut rows = self.answers.rows(self.place).iter();
-        rows.find(|row| name(row).is_ok_and(|name| name == (scope, key)))
-    }
-}
-
-/// Reads the rows of these keys, by a prepared statement if the session has it.
-async fn look(session: &mut Session, setting: &Setting, keys: &[&RecordKey]) -> Result<Looked, Failure> {
+/// Reads the rows of these keys, by a prepared statement if the session has it. Returns the answers, and the place of the statement.
+async fn look(
+    session: &mut Session,
+    setting: &Setting,
+    keys: &[&RecordKey],
+) -> Result<(Answers, usize), Failure> {
     let is_one_scope = keys.iter().all(|key| key.scope() == keys[0].scope());
     if is_one_scope && session.prepares() {
         match session.run_prepared(setting.statements.look_prepared(keys), Stage::Open).await {
-            Ok(answers) if !answers.rows(0).is_empty() => return Ok(Looked { answers, place: 0 }),
+            Ok(answers) if !answers.rows(0).is_empty() => return Ok((answers, 0)),
             // No row can mean that there is no record, or that the server does not prepare this statement. Reading again as text shows which.
             Ok(_) | Err(Failure::Refused(_)) => {}
             Err(failed) => return Err(failed),
         }
     }
     let text = setting.statements.look(keys.iter().copied(), session.commits_each());
-    let answers = session.run(text, Stage::Open).await?;
-    Ok(Looked { answers, place: 1 })
+    Ok((session.run(text, Stage::Open).await?, 1))
 }
 
 fn live(record: Option<Record>, now: Timestamp) -> Option<Record> {

@@ -182,15 +182,21 @@ impl Reconnecting {
     }
 
     /// Calls `ask` with the current connection, and takes the connection out of use if the error says that it no longer
-    /// works.
+    /// works. A `refusal` of the server is part of the client's answer.
     async fn on<T>(
         &self,
         ask: impl AsyncFnOnce(MultiplexedConnection) -> RedisResult<T>,
+        refusal: impl FnOnce(&T) -> Option<RedisError>,
     ) -> Result<RedisResult<T>, StoreError> {
         let (number, connection) = self.connection().await?;
         let answer = ask(connection).await;
-        if let Err(error) = &answer {
-            self.leave(number, error);
+        match &answer {
+            Err(error) => self.leave(number, error),
+            Ok(answer) => {
+                if let Some(error) = refusal(answer) {
+                    self.leave(number, &error);
+                }
+            }
         }
         Ok(answer)
     }
@@ -208,7 +214,7 @@ impl Connection {
     async fn send(&self, command: &Cmd) -> Result<RedisResult<Value>, StoreError> {
         match self {
             Self::Own(own) => {
-                own.on(async |mut connection| connection.req_packed_command(command).await).await
+                own.on(async |mut connection| connection.req_packed_command(command).await, refusal).await
             }
             #[cfg(feature = "cluster")]
             Self::Cluster(cluster) => Ok(cluster.clone().req_packed_command(command).await),
@@ -223,7 +229,11 @@ impl Connection {
     ) -> Result<RedisResult<Vec<Value>>, StoreError> {
         match self {
             Self::Own(own) => {
-                own.on(async |mut connection| connection.req_packed_commands(commands, 0, count).await).await
+                own.on(
+                    async |mut connection| connection.req_packed_commands(commands, 0, count).await,
+                    |answers| answers.iter().find_map(refusal),
+                )
+                .await
             }
             #[cfg(feature = "cluster")]
             Self::Cluster(cluster) => Ok(super::cluster::ask_all(cluster, commands, count, node).await),
@@ -347,6 +357,10 @@ impl Connection {
         }
         error
     }
+}
+
+fn refusal(answer: &Value) -> Option<RedisError> {
+    matches!(answer, Value::ServerError(_)).then(|| answer.clone().extract_error().err())?
 }
 
 fn flat_all(answers: RedisResult<Vec<Value>>) -> RedisResult<Vec<Value>> {
