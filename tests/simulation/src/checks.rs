@@ -39,6 +39,7 @@ pub const STEP_OVER: &str = "once a call is over, nothing that it carried starts
 pub const STEP_NESTED: &str = "no step begins inside a step";
 pub const STEP_OUTSIDE: &str =
     "a step is recorded, or is an error: outside of any call and in a transaction its closure does not run";
+pub const STEP_FINISHED: &str = "a step that has ended is recorded before its key is released: when the release is tried again, so is its record";
 pub const STEP_LOOSE: &str = "an error after a step that could not be recorded counts as a crash";
 pub const ATTEMPTS: &str = "`max_attempts` counts starts";
 pub const UNUSED: &str = "an attempt that was not used is not counted";
@@ -79,6 +80,9 @@ pub const OPERATOR: RunId = 1_000_000_000;
 
 /// How long it takes at most until a waiter has what its own process did.
 const AT_ONCE: Duration = Duration::from_millis(30);
+
+/// How old the answer may be by which a waiter is refused.
+const ANSWER_IS_OLD: Duration = Duration::from_secs(1);
 
 /// How long it takes at most until a waiter has what another process did.
 const SOON: Duration = Duration::from_millis(550);
@@ -129,8 +133,7 @@ impl World {
             inputs: std::collections::BTreeMap::new(),
             argument: started.argument,
             blocked: Duration::ZERO,
-            // The function without a key has no `timeout`.
-            timeout: operation.timeout.filter(|_| started.way != Way::MissingKey).map(Duration::from_millis),
+            timeout: operation.timeout.map(Duration::from_millis),
             retry_after: 0,
             was_unrecorded: false,
             reached_caller: false,
@@ -469,14 +472,25 @@ impl State {
 
     /// A run is released as failed: each of its steps must be recorded, because nobody takes it for a crash.
     pub fn check_released(&mut self, number: usize, fence: u64) {
-        let Some(granted) = self.keys[number].grants.get(&fence) else { return };
-        let Some(run) = granted.started else { return };
-        let steps = &self.keys[number].lives[granted.life].steps;
-        let is_recorded = |name: &String| steps.get(name).is_some_and(|step| step.recorded.is_some());
-        let unrecorded = self.runs[run].ended_steps.iter().find(|name| !is_recorded(name)).cloned();
-        if let Some(name) = unrecorded {
+        if let Some((run, name)) = self.unrecorded_step(number, fence) {
             self.violate(STEP_LOOSE, format!("step {name} of run {run}"));
         }
+    }
+
+    /// A release is sent again, and no step was sent to be recorded since.
+    pub fn check_steps_sent(&mut self, number: usize, fence: u64) {
+        if let Some((run, name)) = self.unrecorded_step(number, fence) {
+            self.violate(STEP_FINISHED, format!("step {name} of run {run}"));
+        }
+    }
+
+    /// A step that has ended in the run of this grant, and is not recorded.
+    fn unrecorded_step(&self, number: usize, fence: u64) -> Option<(RunId, String)> {
+        let granted = self.keys[number].grants.get(&fence)?;
+        let run = granted.started?;
+        let steps = &self.keys[number].lives[granted.life].steps;
+        let is_recorded = |name: &String| steps.get(name).is_some_and(|step| step.recorded.is_some());
+        Some((run, self.runs[run].ended_steps.iter().find(|name| !is_recorded(name))?.clone()))
     }
 
     /// Whether the record of this key has the result of this run.
@@ -622,14 +636,31 @@ impl State {
             }
             return;
         }
-        if took + Duration::from_millis(1) < Duration::from_millis(operation.wait) {
+        // Inside a body that does not know yet that another call has its key, a call of this key does not wait.
+        let waits = !self.is_inside(caller);
+        if waits && took + Duration::from_millis(1) < Duration::from_millis(operation.wait) {
             self.violate(WAITED, format!("a call of key {} waits {took:?}", caller.number));
         }
+        self.check_asked(operation, caller);
         if self.is_held_around(caller) {
             self.violate(
                 REENTRANT,
                 format!("a call of key {} is not told that it waits for itself", caller.number),
             );
+        }
+    }
+
+    /// A refusal is up to date: this process has asked the store within the last second, or is asking.
+    fn check_asked(&mut self, operation: &OperationPlan, caller: &Caller) {
+        let claims = self.keys[caller.number].claims.get(&caller.process).copied().unwrap_or_default();
+        let patience = Duration::from_millis(operation.store_timeout);
+        let is_old = |at: Option<Instant>, age| at.is_none_or(|at| at.elapsed() > age);
+        if caller.way == Way::Run
+            && claims.under_way == 0
+            && is_old(claims.sent, patience + AT_ONCE)
+            && is_old(claims.ended, ANSWER_IS_OLD + AT_ONCE)
+        {
+            self.violate(WAITED, format!("a call of key {} is refused by an old answer", caller.number));
         }
     }
 
@@ -683,9 +714,18 @@ impl State {
         };
         let later = key.grants.get(&record.fence.get()).filter(|later| later.life == life && later.at < at);
         let runs = later.and_then(|later| later.started).is_some_and(|run| self.runs[run].ended.is_none());
-        if runs && record.fence.get() > fence && self.is_calm(caller.process, at) {
+        if runs && record.fence.get() > fence && self.has_answers(caller.process, at) {
             self.violate(ONE_RESULT, format!("a caller gets the value of run {id}, and another run goes on"));
         }
+    }
+
+    /// Whether no request of this process has failed since, and the process ran.
+    fn has_answers(&self, id: ProcessId, since: Instant) -> bool {
+        let process = &self.processes[id];
+        let ran = process.stopped_until.is_none() && process.stood_still.is_none_or(|at| at <= since);
+        ran && process.is_alive
+            && process.faulted.is_none_or(|at| at < since)
+            && self.jumped.is_none_or(|at| at < since)
     }
 
     /// Whether an error of the body may be why this key is not due.
@@ -734,7 +774,11 @@ impl State {
                 true
             }
             Error::Mismatch { .. } => operation.fingerprint,
-            Error::Exhausted { attempts, .. } => operation.max_attempts.is_some_and(|most| *attempts >= most),
+            Error::Exhausted { attempts, .. } => {
+                // An operator may have released the key while `recover` was asked past the limit.
+                let is_operated = self.keys[caller.number].lives.iter().any(|life| life.operator);
+                operation.max_attempts.is_some_and(|most| *attempts == most || is_operated)
+            }
             Error::TimedOut { .. } => operation.timeout.is_some(),
             Error::ResultNotStored { .. } => {
                 let is_it =
@@ -806,7 +850,10 @@ impl State {
             });
             if run.parent.is_none() && run.ended.is_none() {
                 self.violate(DRAINED, format!("run {id} still runs"));
-            } else if run.parent.is_none() && matches!(run.ended, Some((_, Ended::Error))) && holds {
+            } else if run.parent.is_none()
+                && holds
+                && run.ended.is_some_and(|ended| self.is_released(id, ended))
+            {
                 self.violate(DRAINED, format!("the claim of run {id} is not released"));
             }
             let run = &self.runs[id];
@@ -815,6 +862,17 @@ impl State {
             if kept && !is_recorded && !run.was_unrecorded && !may_record {
                 self.violate(DRAINED, format!("the value of run {id} is not recorded"));
             }
+        }
+    }
+
+    /// Whether the engine has released the claim of this run, once everything that goes on behind it is over. It retries the
+    /// release of an abandoned claim only until the lease is over, which says the same.
+    fn is_released(&self, id: RunId, (at, ended): (Instant, Ended)) -> bool {
+        let run = &self.runs[id];
+        match ended {
+            Ended::Error => true,
+            Ended::Panicked | Ended::Dropped => self.has_answers(run.process, run.began.min(at)),
+            _ => false,
         }
     }
 

@@ -144,6 +144,7 @@ async fn start(world: &World, worker: usize) -> ProcessId {
             is_alive: true,
             stopped_until: None,
             disturbed: None,
+            faulted: None,
             stood_still: None,
             wakers: Vec::new(),
             layers: std::collections::BTreeMap::new(),
@@ -328,6 +329,10 @@ async fn shut_down(world: &World, worker: usize) {
     let left = process.scope(drain(patience)).await;
     {
         let mut state = world.lock();
+        let is_left = left.bodies + left.results + left.releases > 0;
+        if is_left && began.elapsed() < patience {
+            state.violate(DRAINED, format!("it returns early: {left:?}"));
+        }
         if left.is_complete() && began.elapsed() >= patience {
             state.violate(DRAINED, "it is not woken by the last work that ends".to_owned());
         }

@@ -74,6 +74,7 @@ impl SimStore {
             Ok(state.apply(number, process, what, &request))
         });
         Box::pin(async move {
+            world.lock().sent(number, &told.clone().into());
             let answer = sending.await;
             if let Ok(answer) = &answer {
                 world.lock().acknowledged(number, process, &told.into(), &format!("{answer:?}"));
@@ -122,6 +123,7 @@ where
         };
         if let Some(fault) = fault {
             state.disturb(process);
+            state.processes[process].faulted = Some(Instant::now());
             note!(state, "process {process}: {what}: {}", words(fault));
         }
         (fault, before, after)
@@ -309,9 +311,38 @@ impl State {
         let key = &mut self.keys[number];
         let life = key.lives.len() - 1;
         let (freed, at) = (key.freed.take(), Instant::now());
-        let granted = Granted { life, process, started: None, is_late: self.is_late, at, freed };
+        let granted = Granted {
+            life,
+            process,
+            started: None,
+            is_late: self.is_late,
+            at,
+            freed,
+            release_sent: false,
+            step_sent: false,
+        };
         if key.grants.insert(record.fence.get(), granted).is_some() {
             self.violate("distinct grants have distinct fences", format!("key {number}"));
+        }
+    }
+
+    /// A request is sent. Before a release is sent again, the steps that are not recorded must be sent again, too.
+    fn sent(&mut self, number: usize, request: &Request) {
+        let (fence, is_step) = match request {
+            Request::RecordStep(step) => (step.fence.get(), true),
+            Request::Release(release)
+                if matches!(release.cause, ReleaseCause::Failed | ReleaseCause::Abandoned) =>
+            {
+                (release.fence.get(), false)
+            }
+            _ => return,
+        };
+        let Some(granted) = self.keys[number].grants.get_mut(&fence) else { return };
+        let is_again = granted.release_sent && !granted.step_sent;
+        granted.release_sent |= !is_step;
+        granted.step_sent = is_step;
+        if is_again && !is_step {
+            self.check_steps_sent(number, fence);
         }
     }
 
@@ -339,6 +370,33 @@ impl State {
     }
 }
 
+/// A claim that is under way, for as long as somebody awaits its answer.
+struct Asking {
+    world: World,
+    number: usize,
+    process: ProcessId,
+}
+
+impl Asking {
+    fn new(world: &World, number: usize, process: ProcessId) -> Self {
+        let mut state = world.lock();
+        let claims = state.keys[number].claims.entry(process).or_default();
+        claims.under_way += 1;
+        claims.sent = Some(Instant::now());
+        drop(state);
+        Self { world: world.clone(), number, process }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let mut state = self.world.lock();
+        let claims = state.keys[self.number].claims.entry(self.process).or_default();
+        claims.under_way -= 1;
+        claims.ended = Some(Instant::now());
+    }
+}
+
 /// An answer without the random owner.
 fn shown(answer: &impl fmt::Debug) -> String {
     format!("{answer:?}")
@@ -359,6 +417,7 @@ impl Store for SimStore {
         let number = self.world.number(key);
         let (world, request) = (self.world.clone(), request.clone());
         let claim = request.clone();
+        let asking = Asking::new(&self.world, number, self.process);
         let sending = self.send("claim", move |state, process| {
             if state.keys[number].taken_by.is_some() {
                 return Ok(ClaimAnswer::Busy { retry_after: claim.lease });
@@ -366,6 +425,7 @@ impl Store for SimStore {
             Ok(state.apply(number, process, "claim", &claim))
         });
         sending.inspect(move |answer| {
+            drop(asking);
             if let Ok(answer) = answer {
                 world.lock().check_claim_answer(&world.plan.operations[number], number, &request, answer);
             }
