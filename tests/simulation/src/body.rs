@@ -121,6 +121,7 @@ pub async fn body(site: Site, script: Script) -> Returned {
         parent: site.parent,
         argument: site.argument,
         called: site.called,
+        has_deadline: site.has_deadline,
     };
     let run = world.begin_run(&started, context.as_ref());
     site.own_run.store(run, Ordering::SeqCst);

@@ -35,6 +35,8 @@ pub struct Site {
     pub called: Instant,
     /// In how many bodies the call is made.
     pub depth: usize,
+    /// Its lease ends at a deadline.
+    pub has_deadline: bool,
 }
 
 impl Site {
@@ -51,6 +53,7 @@ impl Site {
             argument: self.argument,
             own_run: self.own_run.clone(),
             began: Instant::now(),
+            has_deadline: self.has_deadline,
         }
     }
 }

@@ -100,6 +100,7 @@ pub struct Started {
     pub parent: Option<RunId>,
     pub argument: u8,
     pub called: Instant,
+    pub has_deadline: bool,
 }
 
 impl World {
@@ -141,6 +142,7 @@ impl World {
             way: started.way,
             had_effect: false,
             parent: started.parent,
+            has_deadline: started.has_deadline,
         });
         note!(
             state,
@@ -171,6 +173,8 @@ impl State {
         let run = &self.runs[id];
         let patience = Duration::from_millis(operation.store_timeout + operation.wait + 3_000);
         let failed = run.began.checked_sub(patience).is_some_and(|since| !self.is_calm(run.process, since));
+        // After its deadline a claim is over when it is answered.
+        let failed = failed || run.has_deadline;
         let may = way == Way::MissingKey || (operation.fail_open && (failed || self.near_start(patience)));
         if !may {
             self.violate(FAIL_OPEN, format!("run {id}"));
@@ -387,6 +391,7 @@ impl State {
         let needed = self.now().since(before.lease_until) + lease / 2 + Duration::from_millis(100);
         let Some(since) = Instant::now().checked_sub(needed) else { return };
         if self.runs[run].ended.is_none()
+            && !self.runs[run].has_deadline
             && self.is_calm(self.runs[run].process, since)
             && self.jumped.is_none()
         {
@@ -432,6 +437,7 @@ pub struct Caller {
     /// The last run of a body that the caller began.
     pub own_run: Arc<AtomicUsize>,
     pub began: Instant,
+    pub has_deadline: bool,
 }
 
 impl World {
@@ -756,7 +762,7 @@ impl State {
             Error::NotDue { .. } if !self.may_be_paced(operation, caller) => false,
             // It is granted a key in doubt.
             Error::InDoubt { .. } if operation.in_doubt && operation.recover.is_some() => {
-                !self.was_calm(caller)
+                !self.was_calm(caller) || caller.has_deadline
             }
             Error::InFlight { reentrant: true, .. } => {
                 if !self.is_inside(caller) {
@@ -785,9 +791,10 @@ impl State {
                     |run: &Run| run.key == caller.number && matches!(run.ended, Some((_, Ended::Unstorable)));
                 self.runs.iter().any(is_it)
             }
-            Error::LeaseLost { .. } => !self.was_calm(caller),
+            Error::LeaseLost { .. } => !self.was_calm(caller) || caller.has_deadline,
             Error::Store { source, .. } => {
                 !self.was_calm(caller)
+                    || caller.has_deadline
                     || source.kind() == StoreErrorKind::TooLarge
                     || self.processes.iter().any(|other| other.disturbed.is_some())
             }

@@ -71,6 +71,9 @@ pub struct CallPlan {
     pub argument: u8,
     /// The caller drops its future after this time.
     pub dropped_after: Option<Millis>,
+    /// Its lease ends this time after the call at the latest.
+    #[serde(default)]
+    pub deadline: Option<Millis>,
     /// How many times the caller calls until it has a value.
     pub tries: u32,
     pub pause: Millis,
@@ -405,6 +408,7 @@ impl Plan {
             way,
             argument: 0,
             dropped_after: maybe(rng, 4, |rng| rng.u64(0..=operation.lease)),
+            deadline: maybe(rng, 12, |rng| rng.u64(0..=operation.lease)),
             tries: rng.u32(1..=3),
             pause: rng.u64(1..=operation.lease),
             body: script(rng, number, operation, self.operations.len()),
@@ -496,6 +500,7 @@ fn call(rng: &mut Rng, length: Millis, workers: usize, operations: &[OperationPl
         way,
         argument: pick(rng, &[0, 0, 0, 0, 1, NO_ARGUMENT]),
         dropped_after: maybe(rng, 5, |rng| if one_in(rng, 2) { rng.u64(0..=30) } else { rng.u64(0..=lease) }),
+        deadline: maybe(rng, 12, |rng| rng.u64(0..=lease)),
         tries: rng.u32(1..=3),
         pause: rng.u64(1..=lease * 2),
         body: script(rng, number, operation, operations.len()),

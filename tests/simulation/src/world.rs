@@ -207,6 +207,8 @@ pub struct Run {
     pub had_effect: bool,
     /// The run whose body made this call.
     pub parent: Option<RunId>,
+    /// Its lease ends at a deadline.
+    pub has_deadline: bool,
 }
 
 impl Run {
