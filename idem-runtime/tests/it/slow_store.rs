@@ -84,7 +84,7 @@ async fn a_step_after_the_deadline_does_not_begin_beside_the_one_of_another_call
             sleep(before).await;
             let count = step("charge", || async { Ok::<_, Failure>(runs.run()) }).await?;
             sleep(after).await;
-            Ok(count)
+            Ok::<_, Failure>(count)
         }
     };
     let seconds = Duration::from_secs_f64;

@@ -835,6 +835,7 @@ impl State {
         let Some(life) = self.runs.get(run).and_then(|run| run.life) else { return };
         let is_recorded = self.keys[number].lives[life].recorded.is_some();
         let could_not = self.keys[number].lives[life].operator
+            || self.runs[run].has_deadline
             || !self.is_calm(self.runs[run].process, self.runs[run].began);
         if !is_recorded && !could_not {
             self.violate(ACKNOWLEDGED, format!("the message of run {run}"));
