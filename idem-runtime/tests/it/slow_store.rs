@@ -97,6 +97,7 @@ async fn a_step_after_the_deadline_does_not_begin_beside_the_one_of_another_call
     };
     let (call, rival) = futures_util::future::join(call, rival).await;
     assert_eq!((rival.unwrap(), call.unwrap_err().kind()), (1, "lease_lost"));
+    assert_eq!(runs.count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
