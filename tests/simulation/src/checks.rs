@@ -319,7 +319,7 @@ impl State {
     /// Whether the release of this run's key was not disturbed.
     fn released_in_order(&self, run: RunId) -> bool {
         let run = &self.runs[run];
-        run.loose_steps == 0 && self.is_calm(run.process, run.began)
+        run.loose_steps == 0 && !run.has_deadline && self.is_calm(run.process, run.began)
     }
 
     /// Whether all that goes on behind this run has come to its end.

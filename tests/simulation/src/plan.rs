@@ -310,9 +310,10 @@ impl Plan {
         };
         let mut plan = Self { seed, length, workers, operations, calls, events, weather, faults: Vec::new() };
         for _ in 0..rng.u32(0..3) {
-            match rng.u32(0..4) {
+            match rng.u32(0..5) {
                 0..=1 if plan.workers > 1 => plan.take_over(rng),
-                2 => plan.end_in_an_outage(rng),
+                2 if plan.workers > 1 => plan.stop_a_waiter(rng),
+                3 => plan.end_in_an_outage(rng),
                 _ => plan.lose_renewals(rng),
             }
         }
@@ -356,6 +357,27 @@ impl Plan {
             calls.push(taking);
         }
         self.calls.extend(calls);
+    }
+
+    /// Adds a worker that stands still when the time of its waiting call ends, while the lease that it waits for runs on.
+    fn stop_a_waiter(&mut self, rng: &mut Rng) {
+        let (owner, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
+        let OperationPlan { lease, wait, store_timeout, .. } = self.operations[number];
+        let (least, most) = (store_timeout.max(1_000) + 100, lease / 3 * 2);
+        if wait < 100 || least > most {
+            return;
+        }
+        let at = rng.u64(0..=self.length / 2);
+        let mut holding = self.call_of(rng, number, at, owner);
+        holding.body.acts.insert(0, Act::Sleep(wait + lease));
+        (holding.dropped_after, holding.deadline) = (None, None);
+        let worker = (owner + rng.usize(1..self.workers)) % self.workers;
+        let mut waiting = self.call_of(rng, number, at + 10, worker);
+        (waiting.dropped_after, waiting.deadline) = (None, None);
+        self.calls.extend([holding, waiting]);
+        let lasts = rng.u64(least..=most);
+        let away = (at + 10 + wait).saturating_sub(rng.u64(0..=lasts));
+        self.events.push(EventPlan { at: away, what: What::Stop { worker, lasts } });
     }
 
     /// Adds a worker that shuts down while its store is away.
