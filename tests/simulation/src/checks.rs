@@ -663,7 +663,8 @@ impl State {
         let is_old = |at: Option<Instant>, age| at.is_none_or(|at| at.elapsed() > age);
         if caller.way == Way::Run
             && claims.under_way == 0
-            && is_old(claims.sent, patience + AT_ONCE)
+            // A claim that was granted too late is renewed, for as long as the claim may take.
+            && is_old(claims.sent, patience + ANSWER_IS_OLD + AT_ONCE)
             && is_old(claims.ended, ANSWER_IS_OLD + AT_ONCE)
         {
             self.violate(WAITED, format!("a call of key {} is refused by an old answer", caller.number));
@@ -866,7 +867,8 @@ impl State {
             }
             let run = &self.runs[id];
             // A task that a body left behind may be calling just now, which no `drain` can know.
-            let may_record = run.parent.is_some() && run.ended.is_some_and(|(at, _)| at.elapsed() < AT_ONCE);
+            let is_calling = |(at, _): (Instant, _)| at.elapsed() < AT_ONCE || !self.has_answers(process, at);
+            let may_record = run.parent.is_some() && run.ended.is_some_and(is_calling);
             if kept && !is_recorded && !run.was_unrecorded && !may_record {
                 self.violate(DRAINED, format!("the value of run {id} is not recorded"));
             }

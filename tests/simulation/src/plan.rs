@@ -363,7 +363,7 @@ impl Plan {
     fn stop_a_waiter(&mut self, rng: &mut Rng) {
         let (owner, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
         let OperationPlan { lease, wait, store_timeout, .. } = self.operations[number];
-        let (least, most) = (store_timeout.max(1_000) + 100, lease / 3 * 2);
+        let (least, most) = (store_timeout + 1_100, lease / 3 * 2);
         if wait < 100 || least > most {
             return;
         }
