@@ -274,6 +274,11 @@ impl State {
         let seen = &self.keys[number].lives[life];
         let (cleared, found, resolved) = (seen.cleared, seen.found, seen.resolved);
         let is_recorded = seen.recorded.is_some();
+        let granted = self.runs[id].fence.and_then(|fence| self.keys[number].grants.get(&fence));
+        if granted.is_some_and(|granted| self.jumped.is_some_and(|at| at >= granted.at)) {
+            // Its lease ended early, and another call may have had the key since.
+            return;
+        }
         if found {
             self.violate(FOUND, format!("run {id} starts"));
         }
