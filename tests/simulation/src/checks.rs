@@ -233,7 +233,11 @@ impl State {
     fn check_takeover(&mut self, id: RunId, started: &Started, fence: u64) {
         let Some(granted) = self.keys[started.number].grants.get(&fence) else { return };
         let Some((at, process)) = granted.freed else { return };
-        let waited = process == started.process && started.called < at && !self.has_blocked(process);
+        // A claim that was over when it was answered is an error, and a consumer pauses after it.
+        let waited = process == started.process
+            && started.called < at
+            && !started.has_deadline
+            && !self.has_blocked(process);
         // A request of another waiter may have been under way when this one came.
         let patience = Duration::from_millis(self.plan.operations[started.number].store_timeout);
         let Some(since) = started.called.checked_sub(patience + SOON) else { return };
