@@ -79,7 +79,6 @@
 pub use idem_core::{
     Fence, Fingerprint, Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES,
     OnCrash, RecordKey, Scope, Store, StoreError, StoreErrorKind, Waiters, inspection, listing, protocol,
-    support,
 };
 #[doc(inline)]
 pub use idem_runtime::{

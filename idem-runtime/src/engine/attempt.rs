@@ -53,11 +53,10 @@ pub(super) enum Recorded {
 
 impl<S: Store> Attempt<S> {
     pub(super) fn new(call: &Arc<Prepared<S>>, owner: Owner, grant: Grant, sent: Sent) -> Self {
-        let lease =
-            Lease::new(call.policy.lease, grant.lease_left, sent).renewed_at_most_every(call.renewal_pause);
+        let lease = Lease::new(call.policy.lease, sent).renewed_at_most_every(call.renewal_pause);
         call.span.record("idem.attempt", grant.attempt);
-        // A first attempt finds no steps of earlier runs. One that takes over from another run is none, whatever its number says.
-        let log = Log::new(grant.attempt == 1 && !grant.recovered, call.policy.recovers && grant.recovered);
+        // A first attempt finds no steps of earlier runs. One that takes over from another run is at least the second.
+        let log = Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered);
         let claimed = Arc::new(Claimed { call: call.clone(), owner, grant, lease, log });
         Self { claimed, stopwatch: Stopwatch::start(), phase: Phase::Unused }
     }

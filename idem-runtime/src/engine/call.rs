@@ -196,6 +196,11 @@ impl<S: Store> Prepared<S> {
         until(self.deadline, self.policy.lease)
     }
 
+    /// Whether the lease may be shorter than the operation's.
+    pub(super) const fn has_deadline(&self) -> bool {
+        self.deadline.is_some()
+    }
+
     /// The permit that the body needs, if a consumer limits bodies.
     pub(super) fn handler_permit(&self) -> Option<&Arc<HandlerPermit>> {
         self.observer.as_ref()?.permit()

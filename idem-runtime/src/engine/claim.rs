@@ -127,7 +127,8 @@ impl<S: Store> Prepared<S> {
 
 /// Claims the key once. If the answer is lost, the same owner sends the claim again, within the store timeout.
 pub(super) async fn ask<S: Store>(call: &Arc<Prepared<S>>) -> Result<Asked<S>, StoreError> {
-    let asking = Asking { call: call.clone(), owner: Owner::random(), sent: Sent::now(&call.process) };
+    let sent = Sent::now(&call.process, call.lease());
+    let asking = Asking { call: call.clone(), owner: Owner::random(), sent };
     let mut claiming = Claiming { call, owner: asking.owner, answering: None };
     let answering = claiming.answering.insert(Box::pin(asking.answered()));
     let patience = call.policy.store_timeout;
@@ -160,6 +161,10 @@ pub(super) async fn renewed<S: Store>(claimed: &Arc<Claimed<S>>, until: Instant)
             ));
         }
         sleep(pause).await;
+    }
+    // After a deadline a lease may be over when its answer comes.
+    if !claimed.lease.is_lost() && claimed.lease.held_until() <= Instant::now() {
+        return Err(StoreError::outcome_unknown("the lease was over before the body or a step could start"));
     }
     Ok(())
 }

@@ -58,8 +58,8 @@ impl<S: Store> Claimed<S> {
     /// Renews the lease once, and returns whether the store answered.
     pub(super) async fn renew(self: Arc<Self>) -> bool {
         let policy = &self.call.policy;
-        let request = Renew::new(self.owner, self.grant.fence, self.call.lease());
-        let sent = Sent::now(&self.call.process);
+        let sent = Sent::now(&self.call.process, self.call.lease());
+        let request = Renew::new(self.owner, self.grant.fence, sent.lease);
         let patience = (policy.lease / 3).max(Duration::from_millis(50)).min(policy.store_timeout);
         let answer = match within(patience, self.call.store.renew(&self.call.key, &request)).await {
             Ok(answer) => answer,

@@ -18,7 +18,7 @@ pub(super) struct Lease {
     pub(super) length: Duration,
     /// How long after a confirmation the call itself renews the lease.
     renewed_after: Duration,
-    /// When the last confirmed request was sent. The lease runs at least its length from then.
+    /// The last confirmed request.
     confirmed: Mutex<Sent>,
     lost: AtomicBool,
     doubted: AtomicBool,
@@ -28,34 +28,31 @@ pub(super) struct Lease {
     outside: OnceLock<Box<Notify>>,
 }
 
-/// When a request was sent.
+/// When a request was sent, and the lease that it asks for. If it is granted, the lease runs at least that long from then, however
+/// late the answer comes.
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
     /// On the runtime's clock, which a test may have paused.
     pub(super) runtime: Instant,
     /// On the clock of the renewal from outside, the machine's.
     machine: std::time::Instant,
+    /// Shorter than the lease's length near a deadline.
+    pub(super) lease: Duration,
 }
 
 impl Sent {
-    pub(super) fn now(process: &Process) -> Self {
-        Self { runtime: Instant::now(), machine: process.clock() }
+    pub(super) fn now(process: &Process, lease: Duration) -> Self {
+        Self { runtime: Instant::now(), machine: process.clock(), lease }
     }
 }
 
 impl Lease {
-    /// A lease with `left` of its length left, from a claim that was sent at `sent`.
-    pub(super) fn new(length: Duration, left: Duration, sent: Sent) -> Self {
-        // The answer to a repeated claim may be for a lease that is already running.
-        let used = length.saturating_sub(left);
-        let confirmed = Sent {
-            runtime: sent.runtime.checked_sub(used).unwrap_or(sent.runtime),
-            machine: sent.machine.checked_sub(used).unwrap_or(sent.machine),
-        };
+    /// The lease of a claim, which was first sent at `sent`.
+    pub(super) fn new(length: Duration, sent: Sent) -> Self {
         Self {
             length,
             renewed_after: length / 3,
-            confirmed: Mutex::new(confirmed),
+            confirmed: Mutex::new(sent),
             lost: AtomicBool::new(false),
             doubted: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -73,11 +70,12 @@ impl Lease {
         self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The store confirmed a renewal that was sent at this moment.
+    /// The store confirmed this renewal.
     pub(super) fn confirm(&self, sent: Sent) {
         let mut confirmed = self.confirmed();
-        confirmed.runtime = confirmed.runtime.max(sent.runtime);
-        confirmed.machine = confirmed.machine.max(sent.machine);
+        if confirmed.machine <= sent.machine {
+            *confirmed = sent;
+        }
     }
 
     /// The store said that this call does not hold the claim any more.
@@ -128,7 +126,8 @@ impl Lease {
 
     /// Until when the lease is certainly held.
     pub(super) fn held_until(&self) -> Instant {
-        later(self.confirmed().runtime, self.length)
+        let confirmed = *self.confirmed();
+        later(confirmed.runtime, confirmed.lease)
     }
 
     /// Whether so little of the lease is left that it must be renewed before the body starts.
@@ -179,8 +178,8 @@ mod tests {
         let length = Duration::from_secs(30);
         let mut moments = BTreeSet::new();
         for _ in 0..10_000 {
-            let sent = Sent::now(&Process::current());
-            let at = Lease::new(length, length, sent).renew_at(&Process::current());
+            let sent = Sent::now(&Process::current(), length);
+            let at = Lease::new(length, sent).renew_at(&Process::current());
             let after = at - sent.runtime;
             assert!(after <= length / 3 && after > length / 3 - length / 32, "{after:?}");
             moments.insert(at);

@@ -212,7 +212,7 @@ mod tests {
         let call = |seconds| -> Arc<dyn RenewableLease> {
             let length = Duration::from_secs(seconds);
             let process = Process::current();
-            Arc::new(Call(Lease::new(length, length, Sent::now(&process)), Handle::current(), process))
+            Arc::new(Call(Lease::new(length, Sent::now(&process, length)), Handle::current(), process))
         };
         let woken_for = |lease: &Arc<dyn RenewableLease>| {
             let due = thread.watch(lease);

@@ -107,7 +107,7 @@ fn allowed<S: RecordsIn<C>, C>(
     connection: &mut C,
 ) -> Result<Arc<Prepared<S>>, Error> {
     let refuse = |detail: &str| Err(call.refuse(Error::configuration(call.key.scope().as_str(), detail)));
-    if call.policy.wait > call.policy.lease {
+    if call.policy.wait > call.policy.lease && !call.has_deadline() {
         return refuse("in a transaction, `wait` must not be longer than the lease");
     }
     if call.policy.recovers {

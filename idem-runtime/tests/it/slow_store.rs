@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use idem::{MemoryStore, OnCrash, Store as _, with_deadline};
+use idem::{MemoryStore, OnCrash, Store as _, step, with_deadline};
 use idem_testing::{Fault, FaultStore, OperationKind};
 use tokio::time::{Instant, sleep};
 
@@ -73,6 +73,31 @@ async fn a_lease_cut_short_by_a_deadline_ends_at_it() {
     let (call, rival) = futures_util::future::join(call, rival).await;
     assert_eq!((rival.unwrap(), call.unwrap()), (1, 1));
     assert!(store.get(&record_key("k")).await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_after_the_deadline_does_not_begin_beside_the_one_of_another_call() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let body = |before, after| {
+        let runs = runs.clone();
+        move || async move {
+            sleep(before).await;
+            let count = step("charge", || async { Ok::<_, Failure>(runs.run()) }).await?;
+            sleep(after).await;
+            Ok::<_, Failure>(count)
+        }
+    };
+    let seconds = Duration::from_secs_f64;
+    let deadline = Instant::now() + seconds(5.0);
+    let operation = operation();
+    let call = with_deadline(deadline, operation.run(&store, "k", body(seconds(5.6), seconds(0.0))));
+    let rival = async {
+        sleep(seconds(5.5)).await;
+        operation.run(&store, "k", body(seconds(0.0), seconds(5.0))).await
+    };
+    let (call, rival) = futures_util::future::join(call, rival).await;
+    assert_eq!((rival.unwrap(), call.unwrap_err().kind()), (1, "lease_lost"));
+    assert_eq!(runs.count(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::layout::Names;
 use super::rows::COLUMNS;
 use crate::db::NOW;
-use idem_core::{RecordKey, support::framed_digest};
+use idem_core::{RecordKey, framed_digest};
 
 /// When the transaction began: the same within it, and another in every other of the session.
 const BEGUN: &str = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint";

@@ -27,7 +27,7 @@ pub struct Receipt {
     #[serde(default, skip_serializing_if = "Poison::is_clean")]
     poison: Poison,
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    padding: String,
+    pub padding: String,
 }
 
 /// A part of a value that does not serialize.
@@ -121,6 +121,7 @@ pub async fn body(site: Site, script: Script) -> Returned {
         parent: site.parent,
         argument: site.argument,
         called: site.called,
+        has_deadline: site.has_deadline,
     };
     let run = world.begin_run(&started, context.as_ref());
     site.own_run.store(run, Ordering::SeqCst);
@@ -184,6 +185,14 @@ async fn do_act(site: &Site, run: RunId, act: &Act) -> Result<(), Failure> {
             state.keys[site.number].effects.push(run);
         }
         Act::Step { name, input, takes, fails } => drop(step(site, run, name, input, takes, fails).await?),
+        Act::Steps { rounds, pause } => {
+            for round in 0..rounds {
+                awake(&site.world, site.process).await;
+                // Above the names of single steps.
+                step(site, run, 10 + round, None, 0, false).await?;
+                sleep(Duration::from_millis(pause)).await;
+            }
+        }
         Act::DroppedStep { name, takes, dropped_after } => {
             let _ = timeout(Duration::from_millis(dropped_after), step(site, run, name, None, takes, false))
                 .await;

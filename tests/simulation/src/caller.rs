@@ -35,6 +35,8 @@ pub struct Site {
     pub called: Instant,
     /// In how many bodies the call is made.
     pub depth: usize,
+    /// Its lease ends at a deadline.
+    pub has_deadline: bool,
 }
 
 impl Site {
@@ -51,6 +53,7 @@ impl Site {
             argument: self.argument,
             own_run: self.own_run.clone(),
             began: Instant::now(),
+            has_deadline: self.has_deadline,
         }
     }
 }
@@ -142,12 +145,15 @@ async fn made(site: Site, script: Script, argument: u8) -> Returned {
     let recovers = plan.recover.is_some();
     let at_recovery = site.clone();
     let find = move |recovery: Recovery| recover(at_recovery.clone(), recovery);
-    if let Way::Transaction { commit } = way {
+    if let Way::Transaction { commit, loses_savepoint } = way {
         let mut transaction = SimTransaction::begin(&site.world, site.process);
         let inside = async |transaction: &mut SimTransaction| {
             transaction.write();
             let result = body(site.clone(), script.clone()).await;
             transaction.ran(site.own_run.load(std::sync::atomic::Ordering::SeqCst));
+            if loses_savepoint {
+                transaction.lose_savepoint();
+            }
             result
         };
         let result = match typed {
@@ -159,7 +165,8 @@ async fn made(site: Site, script: Script, argument: u8) -> Returned {
     let inside = move || body(site, script);
     let is_detached = way == Way::Detached;
     if way == Way::MissingKey {
-        return without_key(&store, None, Box::pin(inside())).await;
+        let limit = plan.timeout.map_or(NO_LIMIT, Duration::from_millis);
+        return without_key(&store, None, limit, Box::pin(inside())).await;
     }
     match (typed, recovers, is_detached) {
         (None, false, false) => operation.run(&store, key, inside).await,
@@ -173,8 +180,11 @@ async fn made(site: Site, script: Script, argument: u8) -> Returned {
     }
 }
 
-#[idem::idempotent(key = "{id}", missing_key = "run", scope = "operation0", store = store)]
-async fn without_key(store: &SimStore, id: Option<&str>, body: BoxBody) -> Returned {
+/// The `timeout` of a function that has none.
+const NO_LIMIT: Duration = Duration::from_secs(86_400 * 365);
+
+#[idem::idempotent(key = "{id}", missing_key = "run", timeout = limit, scope = "operation0", store = store)]
+async fn without_key(store: &SimStore, id: Option<&str>, limit: Duration, body: BoxBody) -> Returned {
     body.await
 }
 

@@ -39,6 +39,7 @@ pub const STEP_OVER: &str = "once a call is over, nothing that it carried starts
 pub const STEP_NESTED: &str = "no step begins inside a step";
 pub const STEP_OUTSIDE: &str =
     "a step is recorded, or is an error: outside of any call and in a transaction its closure does not run";
+pub const STEP_FINISHED: &str = "a step that has ended is recorded before its key is released: when the release is tried again, so is its record";
 pub const STEP_LOOSE: &str = "an error after a step that could not be recorded counts as a crash";
 pub const ATTEMPTS: &str = "`max_attempts` counts starts";
 pub const UNUSED: &str = "an attempt that was not used is not counted";
@@ -80,6 +81,9 @@ pub const OPERATOR: RunId = 1_000_000_000;
 /// How long it takes at most until a waiter has what its own process did.
 const AT_ONCE: Duration = Duration::from_millis(30);
 
+/// How old the answer may be by which a waiter is refused.
+const ANSWER_IS_OLD: Duration = Duration::from_secs(1);
+
 /// How long it takes at most until a waiter has what another process did.
 const SOON: Duration = Duration::from_millis(550);
 
@@ -96,6 +100,7 @@ pub struct Started {
     pub parent: Option<RunId>,
     pub argument: u8,
     pub called: Instant,
+    pub has_deadline: bool,
 }
 
 impl World {
@@ -129,8 +134,7 @@ impl World {
             inputs: std::collections::BTreeMap::new(),
             argument: started.argument,
             blocked: Duration::ZERO,
-            // The function without a key has no `timeout`.
-            timeout: operation.timeout.filter(|_| started.way != Way::MissingKey).map(Duration::from_millis),
+            timeout: operation.timeout.map(Duration::from_millis),
             retry_after: 0,
             was_unrecorded: false,
             reached_caller: false,
@@ -138,6 +142,7 @@ impl World {
             way: started.way,
             had_effect: false,
             parent: started.parent,
+            has_deadline: started.has_deadline,
         });
         note!(
             state,
@@ -168,6 +173,8 @@ impl State {
         let run = &self.runs[id];
         let patience = Duration::from_millis(operation.store_timeout + operation.wait + 3_000);
         let failed = run.began.checked_sub(patience).is_some_and(|since| !self.is_calm(run.process, since));
+        // After its deadline a claim is over when it is answered.
+        let failed = failed || run.has_deadline;
         let may = way == Way::MissingKey || (operation.fail_open && (failed || self.near_start(patience)));
         if !may {
             self.violate(FAIL_OPEN, format!("run {id}"));
@@ -226,7 +233,11 @@ impl State {
     fn check_takeover(&mut self, id: RunId, started: &Started, fence: u64) {
         let Some(granted) = self.keys[started.number].grants.get(&fence) else { return };
         let Some((at, process)) = granted.freed else { return };
-        let waited = process == started.process && started.called < at && !self.has_blocked(process);
+        // A claim that was over when it was answered is an error, and a consumer pauses after it.
+        let waited = process == started.process
+            && started.called < at
+            && !started.has_deadline
+            && !self.has_blocked(process);
         // A request of another waiter may have been under way when this one came.
         let patience = Duration::from_millis(self.plan.operations[started.number].store_timeout);
         let Some(since) = started.called.checked_sub(patience + SOON) else { return };
@@ -267,6 +278,11 @@ impl State {
         let seen = &self.keys[number].lives[life];
         let (cleared, found, resolved) = (seen.cleared, seen.found, seen.resolved);
         let is_recorded = seen.recorded.is_some();
+        let granted = self.runs[id].fence.and_then(|fence| self.keys[number].grants.get(&fence));
+        if granted.is_some_and(|granted| self.jumped.is_some_and(|at| at >= granted.at)) {
+            // Its lease ended early, and another call may have had the key since.
+            return;
+        }
         if found {
             self.violate(FOUND, format!("run {id} starts"));
         }
@@ -312,7 +328,7 @@ impl State {
     /// Whether the release of this run's key was not disturbed.
     fn released_in_order(&self, run: RunId) -> bool {
         let run = &self.runs[run];
-        run.loose_steps == 0 && self.is_calm(run.process, run.began)
+        run.loose_steps == 0 && !run.has_deadline && self.is_calm(run.process, run.began)
     }
 
     /// Whether all that goes on behind this run has come to its end.
@@ -384,6 +400,7 @@ impl State {
         let needed = self.now().since(before.lease_until) + lease / 2 + Duration::from_millis(100);
         let Some(since) = Instant::now().checked_sub(needed) else { return };
         if self.runs[run].ended.is_none()
+            && !self.runs[run].has_deadline
             && self.is_calm(self.runs[run].process, since)
             && self.jumped.is_none()
         {
@@ -429,6 +446,7 @@ pub struct Caller {
     /// The last run of a body that the caller began.
     pub own_run: Arc<AtomicUsize>,
     pub began: Instant,
+    pub has_deadline: bool,
 }
 
 impl World {
@@ -469,14 +487,25 @@ impl State {
 
     /// A run is released as failed: each of its steps must be recorded, because nobody takes it for a crash.
     pub fn check_released(&mut self, number: usize, fence: u64) {
-        let Some(granted) = self.keys[number].grants.get(&fence) else { return };
-        let Some(run) = granted.started else { return };
-        let steps = &self.keys[number].lives[granted.life].steps;
-        let is_recorded = |name: &String| steps.get(name).is_some_and(|step| step.recorded.is_some());
-        let unrecorded = self.runs[run].ended_steps.iter().find(|name| !is_recorded(name)).cloned();
-        if let Some(name) = unrecorded {
+        if let Some((run, name)) = self.unrecorded_step(number, fence) {
             self.violate(STEP_LOOSE, format!("step {name} of run {run}"));
         }
+    }
+
+    /// A release is sent again, and no step was sent to be recorded since.
+    pub fn check_steps_sent(&mut self, number: usize, fence: u64) {
+        if let Some((run, name)) = self.unrecorded_step(number, fence) {
+            self.violate(STEP_FINISHED, format!("step {name} of run {run}"));
+        }
+    }
+
+    /// A step that has ended in the run of this grant, and is not recorded.
+    fn unrecorded_step(&self, number: usize, fence: u64) -> Option<(RunId, String)> {
+        let granted = self.keys[number].grants.get(&fence)?;
+        let run = granted.started?;
+        let steps = &self.keys[number].lives[granted.life].steps;
+        let is_recorded = |name: &String| steps.get(name).is_some_and(|step| step.recorded.is_some());
+        Some((run, self.runs[run].ended_steps.iter().find(|name| !is_recorded(name))?.clone()))
     }
 
     /// Whether the record of this key has the result of this run.
@@ -622,14 +651,32 @@ impl State {
             }
             return;
         }
-        if took + Duration::from_millis(1) < Duration::from_millis(operation.wait) {
+        // Inside a body that does not know yet that another call has its key, a call of this key does not wait.
+        let waits = !self.is_inside(caller);
+        if waits && took + Duration::from_millis(1) < Duration::from_millis(operation.wait) {
             self.violate(WAITED, format!("a call of key {} waits {took:?}", caller.number));
         }
+        self.check_asked(operation, caller);
         if self.is_held_around(caller) {
             self.violate(
                 REENTRANT,
                 format!("a call of key {} is not told that it waits for itself", caller.number),
             );
+        }
+    }
+
+    /// A refusal is up to date: this process has asked the store within the last second, or is asking.
+    fn check_asked(&mut self, operation: &OperationPlan, caller: &Caller) {
+        let claims = self.keys[caller.number].claims.get(&caller.process).copied().unwrap_or_default();
+        let patience = Duration::from_millis(operation.store_timeout);
+        let is_old = |at: Option<Instant>, age| at.is_none_or(|at| at.elapsed() > age);
+        if caller.way == Way::Run
+            && claims.under_way == 0
+            // A claim that was granted too late is renewed, for as long as the claim may take.
+            && is_old(claims.sent, patience + ANSWER_IS_OLD + AT_ONCE)
+            && is_old(claims.ended, ANSWER_IS_OLD + AT_ONCE)
+        {
+            self.violate(WAITED, format!("a call of key {} is refused by an old answer", caller.number));
         }
     }
 
@@ -683,9 +730,18 @@ impl State {
         };
         let later = key.grants.get(&record.fence.get()).filter(|later| later.life == life && later.at < at);
         let runs = later.and_then(|later| later.started).is_some_and(|run| self.runs[run].ended.is_none());
-        if runs && record.fence.get() > fence && self.is_calm(caller.process, at) {
+        if runs && record.fence.get() > fence && self.has_answers(caller.process, at) {
             self.violate(ONE_RESULT, format!("a caller gets the value of run {id}, and another run goes on"));
         }
+    }
+
+    /// Whether no request of this process has failed since, and the process ran.
+    fn has_answers(&self, id: ProcessId, since: Instant) -> bool {
+        let process = &self.processes[id];
+        let ran = process.stopped_until.is_none() && process.stood_still.is_none_or(|at| at <= since);
+        ran && process.is_alive
+            && process.faulted.is_none_or(|at| at < since)
+            && self.jumped.is_none_or(|at| at < since)
     }
 
     /// Whether an error of the body may be why this key is not due.
@@ -716,7 +772,7 @@ impl State {
             Error::NotDue { .. } if !self.may_be_paced(operation, caller) => false,
             // It is granted a key in doubt.
             Error::InDoubt { .. } if operation.in_doubt && operation.recover.is_some() => {
-                !self.was_calm(caller)
+                !self.was_calm(caller) || caller.has_deadline
             }
             Error::InFlight { reentrant: true, .. } => {
                 if !self.is_inside(caller) {
@@ -734,16 +790,21 @@ impl State {
                 true
             }
             Error::Mismatch { .. } => operation.fingerprint,
-            Error::Exhausted { attempts, .. } => operation.max_attempts.is_some_and(|most| *attempts >= most),
+            Error::Exhausted { attempts, .. } => {
+                // An operator may have released the key while `recover` was asked past the limit.
+                let is_operated = self.keys[caller.number].lives.iter().any(|life| life.operator);
+                operation.max_attempts.is_some_and(|most| *attempts == most || is_operated)
+            }
             Error::TimedOut { .. } => operation.timeout.is_some(),
             Error::ResultNotStored { .. } => {
                 let is_it =
                     |run: &Run| run.key == caller.number && matches!(run.ended, Some((_, Ended::Unstorable)));
                 self.runs.iter().any(is_it)
             }
-            Error::LeaseLost { .. } => !self.was_calm(caller),
+            Error::LeaseLost { .. } => !self.was_calm(caller) || caller.has_deadline,
             Error::Store { source, .. } => {
                 !self.was_calm(caller)
+                    || caller.has_deadline
                     || source.kind() == StoreErrorKind::TooLarge
                     || self.processes.iter().any(|other| other.disturbed.is_some())
             }
@@ -784,6 +845,7 @@ impl State {
         let Some(life) = self.runs.get(run).and_then(|run| run.life) else { return };
         let is_recorded = self.keys[number].lives[life].recorded.is_some();
         let could_not = self.keys[number].lives[life].operator
+            || self.runs[run].has_deadline
             || !self.is_calm(self.runs[run].process, self.runs[run].began);
         if !is_recorded && !could_not {
             self.violate(ACKNOWLEDGED, format!("the message of run {run}"));
@@ -806,15 +868,30 @@ impl State {
             });
             if run.parent.is_none() && run.ended.is_none() {
                 self.violate(DRAINED, format!("run {id} still runs"));
-            } else if run.parent.is_none() && matches!(run.ended, Some((_, Ended::Error))) && holds {
+            } else if run.parent.is_none()
+                && holds
+                && run.ended.is_some_and(|ended| self.is_released(id, ended))
+            {
                 self.violate(DRAINED, format!("the claim of run {id} is not released"));
             }
             let run = &self.runs[id];
             // A task that a body left behind may be calling just now, which no `drain` can know.
-            let may_record = run.parent.is_some() && run.ended.is_some_and(|(at, _)| at.elapsed() < AT_ONCE);
+            let is_calling = |(at, _): (Instant, _)| at.elapsed() < AT_ONCE || !self.has_answers(process, at);
+            let may_record = run.parent.is_some() && run.ended.is_some_and(is_calling);
             if kept && !is_recorded && !run.was_unrecorded && !may_record {
                 self.violate(DRAINED, format!("the value of run {id} is not recorded"));
             }
+        }
+    }
+
+    /// Whether the engine has released the claim of this run, once everything that goes on behind it is over. It retries the
+    /// release of an abandoned claim only until the lease is over, which says the same.
+    fn is_released(&self, id: RunId, (at, ended): (Instant, Ended)) -> bool {
+        let run = &self.runs[id];
+        match ended {
+            Ended::Error => true,
+            Ended::Panicked | Ended::Dropped => self.has_answers(run.process, run.began.min(at)),
+            _ => false,
         }
     }
 

@@ -10,7 +10,7 @@ use idem_core::Store as _;
 use idem_core::listing::List;
 use idem_core::protocol::{Resolution, StoredResult, Verdict};
 use idem_runtime::__simulation::Process;
-use idem_runtime::{LateRecording, drain};
+use idem_runtime::{LateRecording, drain, with_deadline};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::body::{Blocked, Failure, Gated, Returned};
@@ -144,6 +144,7 @@ async fn start(world: &World, worker: usize) -> ProcessId {
             is_alive: true,
             stopped_until: None,
             disturbed: None,
+            faulted: None,
             stood_still: None,
             wakers: Vec::new(),
             layers: std::collections::BTreeMap::new(),
@@ -212,15 +213,23 @@ fn site(world: &World, id: ProcessId, number: usize, way: Way) -> Option<Site> {
         argument: 0,
         called: Instant::now(),
         depth: 0,
+        has_deadline: false,
     })
 }
 
 /// Makes one call in a task of a process, and returns its answer; `None` if the process died.
 async fn in_process(world: &World, id: ProcessId, plan: &CallPlan) -> Option<Returned> {
-    let site = site(world, id, plan.operation, plan.way)?;
+    let site = Site { has_deadline: plan.deadline.is_some(), ..site(world, id, plan.operation, plan.way)? };
     let process = site.process_value();
     let (blocked, script, argument) = (site.blocked.clone(), plan.body.clone(), plan.argument);
-    let inner = Box::pin(async move { process.scope(call(site, script, argument)).await });
+    let deadline = plan.deadline.map(|after| Instant::now() + Duration::from_millis(after));
+    let inner = Box::pin(async move {
+        let call = process.scope(call(site, script, argument));
+        match deadline {
+            Some(deadline) => with_deadline(deadline, call).await,
+            None => call.await,
+        }
+    });
     let gated = Gated { world: world.clone(), process: id, blocked, inner };
     let dropped_after = plan.dropped_after.map(Duration::from_millis);
     let task = tokio::spawn(async move {
@@ -328,6 +337,10 @@ async fn shut_down(world: &World, worker: usize) {
     let left = process.scope(drain(patience)).await;
     {
         let mut state = world.lock();
+        let is_left = left.bodies + left.results + left.releases > 0;
+        if is_left && began.elapsed() < patience {
+            state.violate(DRAINED, format!("it returns early: {left:?}"));
+        }
         if left.is_complete() && began.elapsed() >= patience {
             state.violate(DRAINED, "it is not woken by the last work that ends".to_owned());
         }

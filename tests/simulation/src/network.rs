@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use idem_core::listing::{List, Listed, Page};
 use idem_core::protocol::{
     self, Answer, ClaimAnswer, Record, RecordStep, RecordStepAnswer, ReleaseCause, Request,
@@ -94,6 +93,7 @@ where
         };
         if let Some(fault) = fault {
             state.disturb(process);
+            state.processes[process].faulted = Some(Instant::now());
             note!(state, "process {process}: {what}: {}", words(fault));
         }
         (fault, before, after)
@@ -287,9 +287,38 @@ impl State {
         let key = &mut self.keys[number];
         let life = key.lives.len() - 1;
         let (freed, at) = (key.freed.take(), Instant::now());
-        let granted = Granted { life, process, started: None, is_late: self.is_late, at, freed };
+        let granted = Granted {
+            life,
+            process,
+            started: None,
+            is_late: self.is_late,
+            at,
+            freed,
+            release_sent: false,
+            step_sent: false,
+        };
         if key.grants.insert(record.fence.get(), granted).is_some() {
             self.violate("distinct grants have distinct fences", format!("key {number}"));
+        }
+    }
+
+    /// A request is sent. Before a release is sent again, the steps that are not recorded must be sent again, too.
+    fn sent(&mut self, number: usize, request: &Request) {
+        let (fence, is_step) = match request {
+            Request::RecordStep(step) => (step.fence.get(), true),
+            Request::Release(release)
+                if matches!(release.cause, ReleaseCause::Failed | ReleaseCause::Abandoned) =>
+            {
+                (release.fence.get(), false)
+            }
+            _ => return,
+        };
+        let Some(granted) = self.keys[number].grants.get_mut(&fence) else { return };
+        let is_again = granted.release_sent && !granted.step_sent;
+        granted.release_sent |= !is_step;
+        granted.step_sent = is_step;
+        if is_again && !is_step {
+            self.check_steps_sent(number, fence);
         }
     }
 
@@ -315,6 +344,33 @@ impl State {
     }
 }
 
+/// A claim that is under way, for as long as somebody awaits its answer.
+struct Asking {
+    world: World,
+    number: usize,
+    process: ProcessId,
+}
+
+impl Asking {
+    fn new(world: &World, number: usize, process: ProcessId) -> Self {
+        let mut state = world.lock();
+        let claims = state.keys[number].claims.entry(process).or_default();
+        claims.under_way += 1;
+        claims.sent = Some(Instant::now());
+        drop(state);
+        Self { world: world.clone(), number, process }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let mut state = self.world.lock();
+        let claims = state.keys[self.number].claims.entry(self.process).or_default();
+        claims.under_way -= 1;
+        claims.ended = Some(Instant::now());
+    }
+}
+
 impl fmt::Debug for SimStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SimStore").finish_non_exhaustive()
@@ -330,6 +386,8 @@ impl Store for SimStore {
         let (number, what) = (self.world.number(key), words_of(&request));
         let world = self.world.clone();
         let sent = request.clone();
+        let asking =
+            matches!(request, Request::Claim(_)).then(|| Asking::new(&self.world, number, self.process));
         let sending = self.send(what, move |state, process| {
             sent.check_size(LARGEST)?;
             match &sent {
@@ -339,15 +397,21 @@ impl Store for SimStore {
                 _ => Ok(state.apply(number, process, what, &sent)),
             }
         });
-        sending.inspect(move |answer| match (&request, answer) {
-            (Request::Claim(claim), Ok(Answer::Claim(answer))) => {
-                world.lock().check_claim_answer(&world.plan.operations[number], number, claim, answer);
+        async move {
+            world.lock().sent(number, &request);
+            let answer = sending.await;
+            drop(asking);
+            match (&request, &answer) {
+                (Request::Claim(claim), Ok(Answer::Claim(answer))) => {
+                    world.lock().check_claim_answer(&world.plan.operations[number], number, claim, answer);
+                }
+                (Request::RecordStep(step), Ok(Answer::RecordStep(RecordStepAnswer::Recorded))) => {
+                    world.lock().acknowledged(number, step);
+                }
+                _ => {}
             }
-            (Request::RecordStep(step), Ok(Answer::RecordStep(RecordStepAnswer::Recorded))) => {
-                world.lock().acknowledged(number, step);
-            }
-            _ => {}
-        })
+            answer
+        }
     }
 
     fn forget(&self, key: &RecordKey) -> impl Future<Output = Result<bool, StoreError>> + Send {

@@ -71,6 +71,9 @@ pub struct CallPlan {
     pub argument: u8,
     /// The caller drops its future after this time.
     pub dropped_after: Option<Millis>,
+    /// Its lease ends this time after the call at the latest.
+    #[serde(default)]
+    pub deadline: Option<Millis>,
     /// How many times the caller calls until it has a value.
     pub tries: u32,
     pub pause: Millis,
@@ -83,7 +86,12 @@ pub enum Way {
     Run,
     Detached,
     MissingKey,
-    Transaction { commit: bool },
+    Transaction {
+        commit: bool,
+        /// The body ends the savepoint of its call itself, by a statement of its own.
+        #[serde(default)]
+        loses_savepoint: bool,
+    },
     Message,
 }
 
@@ -104,6 +112,11 @@ pub enum Act {
         input: Option<u8>,
         takes: Millis,
         fails: bool,
+    },
+    /// A loop that makes a step in each round.
+    Steps {
+        rounds: u8,
+        pause: Millis,
     },
     /// A step whose future the body drops after a time.
     DroppedStep {
@@ -216,6 +229,9 @@ pub struct Weather {
     pub from: Millis,
     pub lasts: Millis,
     pub worker: Option<usize>,
+    /// The only requests that it concerns.
+    #[serde(default)]
+    pub only: Option<String>,
     /// One of `ONE_IN` requests has a fault.
     pub one_in: u32,
     /// The faults that happen, each as likely as its number here.
@@ -292,7 +308,133 @@ impl Plan {
             0 => Vec::new(),
             most => (0..most).map(|_| weather(rng, length, workers, longest)).collect(),
         };
-        Self { seed, length, workers, operations, calls, events, weather, faults: Vec::new() }
+        let mut plan = Self { seed, length, workers, operations, calls, events, weather, faults: Vec::new() };
+        for _ in 0..rng.u32(0..3) {
+            match rng.u32(0..5) {
+                0..=1 if plan.workers > 1 => plan.take_over(rng),
+                2 if plan.workers > 1 => plan.stop_a_waiter(rng),
+                3 => plan.end_in_an_outage(rng),
+                _ => plan.lose_renewals(rng),
+            }
+        }
+        plan
+    }
+
+    /// Adds a worker that stands still or loses its store for longer than the lease of its call, and another that calls meanwhile.
+    fn take_over(&mut self, rng: &mut Rng) {
+        let (owner, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
+        let other = (owner + rng.usize(1..self.workers)) % self.workers;
+        let lease = self.operations[number].lease;
+        let at = rng.u64(0..=self.length / 2);
+        let away = at + rng.u64(1..=lease);
+        let lasts = lease + rng.u64(lease / 8..=lease * 2);
+        let what = if one_in(rng, 2) {
+            What::Stop { worker: owner, lasts }
+        } else {
+            What::Outage { worker: Some(owner), lasts, refuses: one_in(rng, 2) }
+        };
+        self.events.push(EventPlan { at: away, what });
+        let mut calls = Vec::new();
+        if one_in(rng, 2) {
+            // A run that fails first, so that the next is no first attempt.
+            let mut failing = self.call_of(rng, number, at.saturating_sub(lease / 4), owner);
+            failing.body.acts.truncate(1);
+            failing.body.end = End::Error { retry_after: 0 };
+            failing.tries = 1;
+            calls.push(failing);
+        }
+        let mut owned = self.call_of(rng, number, at, owner);
+        // It ends about when the worker is back.
+        let until = away + lasts - at;
+        owned.body.acts.insert(0, Act::Sleep(rng.u64(until / 2..=until)));
+        owned.dropped_after = maybe(rng, 3, |rng| rng.u64(until / 2..=until));
+        calls.push(owned);
+        let over = away + lease;
+        for _ in 0..rng.u32(1..=2) {
+            let at = over + rng.u64(0..=lasts / 2);
+            let mut taking = self.call_of(rng, number, at, other);
+            taking.dropped_after = None;
+            calls.push(taking);
+        }
+        self.calls.extend(calls);
+    }
+
+    /// Adds a worker that stands still when the time of its waiting call ends, while the lease that it waits for runs on.
+    fn stop_a_waiter(&mut self, rng: &mut Rng) {
+        let (owner, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
+        let OperationPlan { lease, wait, store_timeout, .. } = self.operations[number];
+        let (least, most) = (store_timeout + 1_100, lease / 3 * 2);
+        if wait < 100 || least > most {
+            return;
+        }
+        let at = rng.u64(0..=self.length / 2);
+        let mut holding = self.call_of(rng, number, at, owner);
+        holding.body.acts.insert(0, Act::Sleep(wait + lease));
+        (holding.dropped_after, holding.deadline) = (None, None);
+        let worker = (owner + rng.usize(1..self.workers)) % self.workers;
+        let mut waiting = self.call_of(rng, number, at + 10, worker);
+        (waiting.dropped_after, waiting.deadline) = (None, None);
+        self.calls.extend([holding, waiting]);
+        let lasts = rng.u64(least..=most);
+        let away = (at + 10 + wait).saturating_sub(rng.u64(0..=lasts));
+        self.events.push(EventPlan { at: away, what: What::Stop { worker, lasts } });
+    }
+
+    /// Adds a worker that shuts down while its store is away.
+    fn end_in_an_outage(&mut self, rng: &mut Rng) {
+        let (worker, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
+        let lease = self.operations[number].lease;
+        let at = rng.u64(0..=self.length / 2);
+        let call = self.call_of(rng, number, at, worker);
+        self.calls.push(call);
+        let away = at + rng.u64(0..=lease / 2);
+        let lasts = rng.u64(200..=lease * 2);
+        let what = What::Outage { worker: maybe(rng, 2, |_| worker), lasts, refuses: one_in(rng, 2) };
+        self.events.push(EventPlan { at: away, what });
+        self.events.push(EventPlan { at: away + rng.u64(0..=lasts), what: What::Shutdown { worker } });
+    }
+
+    /// Adds a time in which renewals are answered late or not at all, and all other requests as usual.
+    fn lose_renewals(&mut self, rng: &mut Rng) {
+        let number = rng.usize(0..self.operations.len());
+        let lease = self.operations[number].lease;
+        let at = rng.u64(0..=self.length / 2);
+        let worker = rng.usize(0..self.workers);
+        let mut call = self.call_of(rng, number, at, worker);
+        call.body.acts.push(Act::Steps { rounds: rng.u8(8..=40), pause: rng.u64(lease / 32..=lease / 8) });
+        self.calls.push(call);
+        let fails =
+            pick(rng, &[Fault::Refused, Fault::RequestLost, Fault::RequestSwallowed, Fault::AnswerLost]);
+        let slow = Fault::SlowAnswer(rng.u64(lease / 8..=lease / 3));
+        self.weather.insert(
+            0,
+            Weather {
+                from: at,
+                lasts: lease * rng.u64(2..=8),
+                worker: None,
+                only: Some("renew".to_owned()),
+                one_in: 1,
+                kinds: vec![(slow, 1), (fails, rng.u32(1..=6))],
+            },
+        );
+    }
+
+    /// A call of this operation at this time.
+    fn call_of(&self, rng: &mut Rng, number: usize, at: Millis, worker: usize) -> CallPlan {
+        let operation = &self.operations[number];
+        let way = if one_in(rng, 4) && !operation.http { Way::Detached } else { Way::Run };
+        CallPlan {
+            at,
+            worker,
+            operation: number,
+            way,
+            argument: 0,
+            dropped_after: maybe(rng, 4, |rng| rng.u64(0..=operation.lease)),
+            deadline: maybe(rng, 12, |rng| rng.u64(0..=operation.lease)),
+            tries: rng.u32(1..=3),
+            pause: rng.u64(1..=operation.lease),
+            body: script(rng, number, operation, self.operations.len()),
+        }
     }
 }
 
@@ -362,7 +504,9 @@ fn call(rng: &mut Rng, length: Millis, workers: usize, operations: &[OperationPl
         0..=1 => Way::Detached,
         2 if operation.recover.is_none() => Way::Message,
         3 => Way::MissingKey,
-        4..=7 if may_transact => Way::Transaction { commit: !one_in(rng, 4) },
+        4..=7 if may_transact => {
+            Way::Transaction { commit: !one_in(rng, 4), loses_savepoint: one_in(rng, 6) }
+        }
         _ => Way::Run,
     };
     // Callers come in clusters, so that they meet.
@@ -378,6 +522,7 @@ fn call(rng: &mut Rng, length: Millis, workers: usize, operations: &[OperationPl
         way,
         argument: pick(rng, &[0, 0, 0, 0, 1, NO_ARGUMENT]),
         dropped_after: maybe(rng, 5, |rng| if one_in(rng, 2) { rng.u64(0..=30) } else { rng.u64(0..=lease) }),
+        deadline: maybe(rng, 12, |rng| rng.u64(0..=lease)),
         tries: rng.u32(1..=3),
         pause: rng.u64(1..=lease * 2),
         body: script(rng, number, operation, operations.len()),
@@ -408,7 +553,7 @@ fn script(rng: &mut Rng, own: usize, operation: &OperationPlan, operations: usiz
 fn act(rng: &mut Rng, own: usize, lease: Millis, operations: usize) -> Act {
     let name = rng.u8(0..4);
     let short = if one_in(rng, 4) { rng.u64(0..=lease) } else { rng.u64(0..=20) };
-    match rng.u32(0..19) {
+    match rng.u32(0..20) {
         0..=3 => Act::Sleep(short),
         4 => Act::Sleep(rng.u64(0..=lease * 3)),
         5..=6 => Act::Effect,
@@ -421,6 +566,7 @@ fn act(rng: &mut Rng, own: usize, lease: Millis, operations: usize) -> Act {
         13..=14 => Act::Spawned { after: short, name, awaited: one_in(rng, 2) },
         15 => Act::SpawnedCall { after: short },
         16 => Act::Call { operation: if one_in(rng, 3) { own } else { rng.usize(0..operations) } },
+        18 => Act::Steps { rounds: rng.u8(2..=12), pause: rng.u64(1..=lease / 4) },
         17 => Act::Through { operation: maybe(rng, 2, |rng| rng.usize(0..operations)) },
         _ => Act::Block(rng.u64(0..=lease * 2)),
     }
@@ -479,6 +625,7 @@ fn weather(rng: &mut Rng, length: Millis, workers: usize, lease: Millis) -> Weat
         from: rng.u64(0..=length),
         lasts: rng.u64(1..=length),
         worker: maybe(rng, 2, |rng| rng.usize(0..workers)),
+        only: None,
         one_in: pick(rng, &[1, 2, 2, 4, 10, 30]),
         kinds: if kinds.is_empty() { vec![(Fault::AnswerLost, 1)] } else { kinds },
     }

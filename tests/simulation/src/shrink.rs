@@ -95,6 +95,7 @@ fn simpler(best: &mut Plan, breaks: &impl Fn(&Plan) -> bool) {
         };
         attempt(&|plan| at(plan, &|call| call.tries = 1));
         attempt(&|plan| at(plan, &|call| call.dropped_after = None));
+        attempt(&|plan| at(plan, &|call| call.deadline = None));
         attempt(&|plan| at(plan, &|call| call.way = crate::plan::Way::Run));
         attempt(&|plan| at(plan, &|call| call.argument = 0));
         attempt(&|plan| at(plan, &|call| call.body.end = End::Value));

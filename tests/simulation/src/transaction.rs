@@ -29,6 +29,7 @@ pub struct SimTransaction {
     rows: usize,
     run: Option<RunId>,
     is_spoiled: bool,
+    has_lost_savepoint: bool,
 }
 
 /// A savepoint: how much was written before it.
@@ -47,12 +48,35 @@ impl SimTransaction {
             id
         };
         let (records, read) = (Vec::new(), Vec::new());
-        Self { world: world.clone(), process, id, records, read, rows: 0, run: None, is_spoiled: false }
+        Self {
+            world: world.clone(),
+            process,
+            id,
+            records,
+            read,
+            rows: 0,
+            run: None,
+            is_spoiled: false,
+            has_lost_savepoint: false,
+        }
     }
 
     /// A body writes a row.
     pub fn write(&mut self) {
         self.rows += 1;
+    }
+
+    /// A body ends the savepoint that its call has set.
+    pub fn lose_savepoint(&mut self) {
+        self.has_lost_savepoint = true;
+    }
+
+    /// The error of the server, if there is no savepoint. The transaction stays open, as in MySQL.
+    fn savepoint(&mut self) -> Result<(), StoreError> {
+        match std::mem::take(&mut self.has_lost_savepoint) {
+            true => Err(StoreError::configuration("there is no such savepoint")),
+            false => Ok(()),
+        }
     }
 
     pub fn ran(&mut self, run: RunId) {
@@ -196,17 +220,22 @@ impl RecordsIn<SimTransaction> for SimStore {
     }
 
     async fn undo(connection: &mut SimTransaction, mark: &mut Mark) -> Result<(), StoreError> {
+        connection.savepoint()?;
         Self::undo_first(connection, mark);
         Ok(())
     }
 
     fn undo_first(connection: &mut SimTransaction, mark: &mut Mark) {
+        // Nobody sees the error of a statement that precedes the next one.
+        if connection.savepoint().is_err() {
+            return;
+        }
         connection.rows = mark.rows;
         connection.records.truncate(mark.records);
     }
 
-    async fn keep(_: &mut SimTransaction, _: &mut Mark) -> Result<(), StoreError> {
-        Ok(())
+    async fn keep(connection: &mut SimTransaction, _: &mut Mark) -> Result<(), StoreError> {
+        connection.savepoint()
     }
 
     async fn record(

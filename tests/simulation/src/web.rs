@@ -18,6 +18,9 @@ use crate::network::SimStore;
 use crate::plan::{OperationPlan, Script};
 use crate::world::{Ended, key, scope};
 
+/// A longer response is not kept.
+const LARGEST_RESPONSE: usize = 100;
+
 /// The layer of an operation in one process.
 fn layer(number: usize, plan: &OperationPlan, store: SimStore) -> IdempotencyLayer<SimStore> {
     let millis = Duration::from_millis;
@@ -28,7 +31,8 @@ fn layer(number: usize, plan: &OperationPlan, store: SimStore) -> IdempotencyLay
         .ttl(millis(plan.ttl))
         .store_timeout(millis(plan.store_timeout))
         .wait(millis(plan.wait))
-        .handler_timeout(plan.timeout.map(millis));
+        .handler_timeout(plan.timeout.map(millis))
+        .max_response_bytes(LARGEST_RESPONSE);
     if plan.in_doubt {
         builder = builder.on_crash(OnCrash::InDoubt);
     }
@@ -50,7 +54,7 @@ pub async fn request(site: Site, script: Script) -> Returned {
         let (site, script) = (inner.clone(), script.clone());
         async move {
             let (status, text) = match body(site, script).await {
-                Ok(receipt) => (StatusCode::OK, format!("run={};", receipt.run)),
+                Ok(receipt) => (StatusCode::OK, format!("run={};{}", receipt.run, receipt.padding)),
                 Err(Failure::Terminal { run }) => (StatusCode::BAD_REQUEST, format!("run={run};")),
                 Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
             };
@@ -66,7 +70,7 @@ pub async fn request(site: Site, script: Script) -> Returned {
     let status = response.status();
     let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let text = String::from_utf8_lossy(&body).into_owned();
-    let run = text.strip_prefix("run=").and_then(|rest| rest.trim_end_matches(';').parse().ok());
+    let run = text.strip_prefix("run=").and_then(|rest| rest.split(';').next()?.parse().ok());
     if status == StatusCode::INTERNAL_SERVER_ERROR && text.contains("handler-failed") {
         let own = site.own_run.load(Ordering::SeqCst);
         let mut state = site.world.lock();

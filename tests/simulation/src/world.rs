@@ -87,6 +87,16 @@ pub struct KeyState {
     pub recoveries: u32,
     /// When it was last released, by which process, if nobody was granted it since.
     pub freed: Option<(Instant, ProcessId)>,
+    /// The claims of each process.
+    pub claims: BTreeMap<ProcessId, Claims>,
+}
+
+/// The claims of one key that one process has sent.
+#[derive(Clone, Copy, Default)]
+pub struct Claims {
+    pub under_way: u32,
+    pub sent: Option<Instant>,
+    pub ended: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -128,6 +138,9 @@ pub struct Granted {
     pub at: Instant,
     /// When the key was released before this grant, and by which process.
     pub freed: Option<(Instant, ProcessId)>,
+    /// Whether its release was sent before, and whether a step was sent to be recorded since.
+    pub release_sent: bool,
+    pub step_sent: bool,
 }
 
 /// One process of a worker.
@@ -138,6 +151,8 @@ pub struct ProcessState {
     pub stopped_until: Option<Instant>,
     /// When something last went wrong between this process and the store, or the process stood still.
     pub disturbed: Option<Instant>,
+    /// When something last went wrong between this process and the store.
+    pub faulted: Option<Instant>,
     /// When it last stood still.
     pub stood_still: Option<Instant>,
     pub wakers: Vec<Waker>,
@@ -192,6 +207,8 @@ pub struct Run {
     pub had_effect: bool,
     /// The run whose body made this call.
     pub parent: Option<RunId>,
+    /// Its lease ends at a deadline.
+    pub has_deadline: bool,
 }
 
 impl Run {
@@ -334,7 +351,7 @@ impl State {
             return (None, before, after);
         }
         let fault = if plan.faults.is_empty() {
-            weather(plan, worker, at, &mut rng)
+            weather(plan, worker, what, at, &mut rng)
         } else {
             let is_it =
                 |fault: &&FaultPlan| fault.worker == worker && fault.at == at && fault.request == what;
@@ -348,11 +365,12 @@ impl State {
 }
 
 /// The fault that the weather brings.
-fn weather(plan: &Plan, worker: usize, at: u64, rng: &mut Rng) -> Option<Fault> {
+fn weather(plan: &Plan, worker: usize, what: &str, at: u64, rng: &mut Rng) -> Option<Fault> {
     let at = at / 1_000;
     let weather = plan.weather.iter().find(|weather| {
         (weather.from..weather.from + weather.lasts).contains(&at)
             && weather.worker.is_none_or(|only| only == worker)
+            && weather.only.as_ref().is_none_or(|only| only == what)
     })?;
     if rng.u32(0..weather.one_in) != 0 {
         return None;

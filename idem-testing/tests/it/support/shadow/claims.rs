@@ -71,6 +71,8 @@ impl Shadow {
         let attempts = old.as_ref().map_or(1, |old| old.next_attempts(request));
         self.demand(Promise::NothingIsForgotten, grant.attempt == attempts);
         self.demand(Promise::AnswersAreTrue, grant.recovered == took_over);
+        // The engine loads no steps for a first attempt.
+        self.demand(Promise::AnswersAreTrue, !grant.recovered || grant.attempt > 1);
         let all_used = old.as_ref().is_some_and(|old| old.all_used(request));
         self.demand(Promise::AttemptsEnd, !all_used || request.recovers && took_over);
         self.demand(Promise::AttemptsEnd, grant.recover_only == all_used);
