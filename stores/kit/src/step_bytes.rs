@@ -87,7 +87,7 @@ mod tests {
 
     prop_compose! {
         fn step()(name in ".{0,12}", input: Option<[u8; 32]>, result in result()) -> RecordedStep {
-            RecordedStep { name, input: input.map(Fingerprint::from_bytes), result }
+            RecordedStep::new(name, input.map(Fingerprint::from_bytes), result)
         }
     }
 
@@ -109,11 +109,11 @@ mod tests {
 
     #[test]
     fn what_a_newer_version_wrote_or_was_cut_is_no_step() {
-        let step = RecordedStep {
-            name: "charge".into(),
-            input: Some(Fingerprint::from_bytes([7; 32])),
-            result: StoredResult::Tombstone(Tombstone::TooLarge),
-        };
+        let step = RecordedStep::new(
+            "charge".into(),
+            Some(Fingerprint::from_bytes([7; 32])),
+            StoredResult::Tombstone(Tombstone::TooLarge),
+        );
         let whole = encode(&step);
         for length in 0..whole.len() {
             assert_eq!(decode(Bytes::copy_from_slice(&whole[..length])), None, "{length} bytes");
