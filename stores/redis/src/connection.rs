@@ -225,6 +225,7 @@ impl Connection {
         &self,
         commands: &Pipeline,
         count: usize,
+        #[cfg_attr(not(feature = "cluster"), allow(unused_variables, reason = "there is one server only"))]
         node: Node<'_>,
     ) -> Result<RedisResult<Vec<Value>>, StoreError> {
         match self {

@@ -143,9 +143,9 @@ async fn a_second_call_in_one_transaction_gets_the_result_of_the_first() {
             assert!(matches!(busy, Err(Failure::Idem(idem::Error::InFlight { .. }))), "{busy:?}");
         }
         if rolls_back {
-            tx.rollback().await.unwrap()
+            tx.rollback().await.unwrap();
         } else {
-            tx.commit().await.unwrap()
+            tx.commit().await.unwrap();
         }
         for id in ["a", "b"] {
             let expected = if rolls_back { "0" } else { "1" };
