@@ -98,7 +98,7 @@ pub(crate) fn page(all: &[Grown], tables: &str) -> Anything<String> {
          Measured on {date}, commit {commit}, {machine}, {rust}, {stores}.\n\
          Again, with the figures of your machine:\n\n\
          ```sh\n\
-         cargo run --release -p idem-growth -- --store sqlite,postgres,redis --most {most} --write docs/benchmarks\n\
+         cargo run --release -p idem-growth -- --store sqlite,postgres,redis --most {most} --write docs/internals/benchmarks\n\
          ```\n\n\
          The body does nothing and gives 64 bytes. Keys are spread over the index, as random identifiers are, and a replay\n\
          asks for any of the records. Meanwhile {expiring} other calls a second make records that expire after one second, as\n\

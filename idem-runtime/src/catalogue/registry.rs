@@ -1,7 +1,7 @@
 //! How annotated functions get into the catalogue: the linker gathers one constant for each function.
 //!
 //! Owns the content of these constants, and makes the catalogue from them. This code runs only when the program asks
-//! for the catalogue. `docs/decisions/0026-the-linker-gathers-the-catalogue.md` has the reasons.
+//! for the catalogue. `docs/internals/decisions/0026-the-linker-gathers-the-catalogue.md` has the reasons.
 
 use std::time::Duration;
 

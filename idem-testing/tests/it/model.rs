@@ -1,7 +1,7 @@
 //! Model check of the shipped protocol with stateright: no interleaving of workers, network, clock, housekeeping and
 //! operators breaks a promise, and from every state each key can get a recorded result.
 //!
-//! A plain run keeps the bounds small; `IDEM_MODEL=full` widens them. See `docs/model.md`.
+//! A plain run keeps the bounds small; `IDEM_MODEL=full` widens them. See `docs/internals/model.md`.
 
 use crate::support;
 

@@ -1,4 +1,4 @@
-//! Code that the model check and its mutants share. See `docs/model.md`.
+//! Code that the model check and its mutants share. See `docs/internals/model.md`.
 #![allow(dead_code, unreachable_pub)]
 
 pub use idem_runtime::protocol;
