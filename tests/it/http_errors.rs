@@ -14,7 +14,7 @@ use idem_test_servers::web::{Request, Server};
 
 use crate::support::Runs;
 
-const PAGE: &str = include_str!("../../docs/http.md");
+const PAGE: &str = include_str!("../../docs/errors.md");
 
 /// The expected response to each kind of error.
 fn expected(kind: ErrorKind) -> (u16, &'static str) {
@@ -56,7 +56,7 @@ async fn each_kind_of_error_is_its_problem_with_its_status_and_without_the_error
         assert!(!document.to_string().contains("payments.charge"), "{kind}: {document}");
         let row = format!("`{problem}`");
         let is_said = |line: &str| line.contains(&row) && line.contains(&status.to_string());
-        assert!(PAGE.lines().any(is_said), "docs/http.md has no row of {status} {row}");
+        assert!(PAGE.lines().any(is_said), "docs/errors.md has no row of {status} {row}");
     }
     // If the record cannot be read, the request may have been processed.
     let unreadable = errors::store("payments.charge", StoreError::corrupt_record("no record"));

@@ -37,7 +37,7 @@ type Hook = Arc<dyn Fn(&Unrecorded) + Send + Sync>;
 ///
 /// A caller gets the value of a body that succeeded, whatever the store does. But as long as the result is not
 /// recorded, another caller can run the body after the lease. So the engine keeps the result in memory and retries,
-/// with pauses that grow to a few seconds, within these limits. See `docs/late-recording.md`.
+/// with pauses that grow to a few seconds, within these limits. See "When the store fails after the work" in `docs/attribute.md`.
 ///
 /// ```
 /// # use idem_runtime as idem;
