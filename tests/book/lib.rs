@@ -18,7 +18,6 @@ pages! {
     Keys "keys.md"
     Lambda "lambda.md"
     Messages "messages.md"
-    OpenTelemetry "opentelemetry.md"
     Outbox "outbox.md"
     Production "production.md"
     Steps "steps.md"
