@@ -82,9 +82,10 @@ pub use idem_core::{
 };
 #[doc(inline)]
 pub use idem_runtime::{
-    CallId, Context, Drained, DynStore, Error, ErrorKind, LateRecording, Loss, MAX_STEP_NAME_BYTES,
-    MemoryStore, NotStored, Observed, Operation, Outcome, RecoveringOperation, Recovery, RetryAfter, Step,
-    StepError, StepName, StoreExt, TypedOperation, Unrecorded, context, drain, observe, step, with_deadline,
+    Attempt, Begun, CallId, Context, Drained, DynStore, Error, ErrorKind, Interrupted, LateRecording, Loss,
+    MAX_STEP_NAME_BYTES, MemoryStore, NotStored, Observed, Operation, Outcome, RecoveringOperation, Recovery,
+    Replayed, RetryAfter, Step, StepError, StepName, StoreExt, TypedOperation, Unrecorded, context, drain,
+    observe, step, with_deadline,
 };
 
 #[cfg(feature = "macros")]

@@ -22,9 +22,9 @@ mod store;
 pub use catalogue::catalogue;
 pub use catalogue::{Catalogue, CatalogueError, CatalogueKeyPart, CatalogueOperation};
 pub use engine::{
-    Context, Drained, LateRecording, MAX_STEP_NAME_BYTES, Observed, Operation, Outcome, RecoveringOperation,
-    Recovery, RetryAfter, Step, StepName, TypedOperation, Unrecorded, context, drain, observe, step,
-    with_deadline,
+    Attempt, Begun, Context, Drained, Interrupted, LateRecording, MAX_STEP_NAME_BYTES, Observed, Operation,
+    Outcome, RecoveringOperation, Recovery, Replayed, RetryAfter, Step, StepName, TypedOperation, Unrecorded,
+    context, drain, observe, step, with_deadline,
 };
 pub use error::{CallId, Error, ErrorKind, Loss, NotStored, StepError};
 #[cfg(any(feature = "zstd", feature = "encryption", feature = "trace-links"))]

@@ -23,7 +23,6 @@ mod injury;
 mod keys;
 mod lease;
 mod linearizability;
-mod message_overlap;
 mod observability;
 mod operation;
 mod recover;

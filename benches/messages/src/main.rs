@@ -1,6 +1,5 @@
 //! Measures the cost of the attribute in a loop over messages: `message::Consumer` with handlers that count in Redis,
-//! without the attribute, with it, with an overlap, with an overlap and handlers in their own tasks, and with messages
-//! that are all duplicates. One server of each kind, one process, one run.
+//! without the attribute, with it, with handlers in their own tasks, and with messages that are all duplicates. One server of each kind, one process, one run.
 //!
 //! `cargo run --release -p idem-message-cost [MESSAGES] [--broker stream|nats]`. The broker is a stream in this process
 //! that costs nothing, so only the loop and the store are measured; then NATS JetStream. The arms take turns in short

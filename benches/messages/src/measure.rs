@@ -7,8 +7,6 @@ use idem::message::{Consumer, Summary, in_tasks};
 
 use crate::shop::{Anything, Failure, OrderMessage, Shop, handle, handle_once};
 
-/// How many handlers claim or record beside those whose bodies run.
-const OVERLAP: usize = 64;
 const ROUNDS: usize = 9;
 
 /// What delivers the messages.
@@ -32,21 +30,18 @@ pub(crate) trait Broker {
 pub(crate) enum Arm {
     Without,
     With,
-    Overlap,
     InTasks,
     Duplicates,
 }
 
 impl Arm {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Without, Self::With, Self::Overlap, Self::InTasks, Self::Duplicates];
+    pub(crate) const ALL: [Self; 4] = [Self::Without, Self::With, Self::InTasks, Self::Duplicates];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Without => "without the attribute",
             Self::With => "with it",
-            Self::Overlap => "with an overlap",
-            Self::InTasks => "the same, in tasks",
+            Self::InTasks => "with it, in tasks",
             Self::Duplicates => "with it, all duplicates",
         }
     }
@@ -97,18 +92,16 @@ async fn rate<B: Broker>(
 ) -> Anything<f64> {
     let messages = orders.end - orders.start;
     let consumer = Consumer::new().concurrency(concurrency);
-    let overlapping = consumer.clone().overlap(OVERLAP);
     let once = |message: &B::Message| handle_once(shop, message.order());
     let (summary, elapsed) = match arm {
         Arm::Without => broker.run(orders, consumer, |message| handle(shop, message.order())).await?,
         Arm::With | Arm::Duplicates => broker.run(orders, consumer, once).await?,
-        Arm::Overlap => broker.run(orders, overlapping, once).await?,
         Arm::InTasks => {
             let handler = |message: &B::Message| {
                 let (shop, order) = (shop.clone(), message.order());
                 async move { handle_once(&shop, order).await }
             };
-            broker.run(orders, overlapping, in_tasks(handler)).await?
+            broker.run(orders, consumer, in_tasks(handler)).await?
         }
     };
     let replayed = if arm == Arm::Duplicates { messages } else { 0 };

@@ -44,7 +44,7 @@ enum Phase {
 /// What became of a result.
 pub(super) enum Recorded {
     /// The caller gets its own result: it is recorded, or no other result is.
-    Kept,
+    Kept(Outcome),
     /// Another attempt's result is the recorded one.
     Superseded(Replay),
     /// Another attempt has the claim.
@@ -82,14 +82,14 @@ impl<S: Store> Attempt<S> {
         self.executed(None);
     }
 
-    fn executed(&self, not_stored: Option<NotStored>) {
+    fn executed(&self, not_stored: Option<NotStored>) -> Outcome {
         let Grant { attempt, recovered, .. } = self.claimed.grant;
-        self.call().observe(Outcome::Executed { attempt, recovered, not_stored });
+        self.observed(Outcome::Executed { attempt, recovered, not_stored })
     }
 
-    /// Does not count the time that the body had to wait.
-    pub(super) fn body_starts_now(&mut self) {
-        self.stopwatch = Stopwatch::start();
+    fn observed(&self, outcome: Outcome) -> Outcome {
+        self.call().observe(outcome);
+        outcome
     }
 
     /// From now on the body may have had its effect.
@@ -139,6 +139,11 @@ impl<S: Store> Attempt<S> {
         self.give_up(GiveUp { cause, retry_after }).await;
     }
 
+    /// The body was not started after all.
+    pub(super) fn unused(&mut self) {
+        self.phase = Phase::Unused;
+    }
+
     /// The body panicked.
     pub(super) async fn abandon(&mut self) {
         self.give_up(ReleaseCause::Abandoned.into()).await;
@@ -184,8 +189,7 @@ impl<S: Store> Attempt<S> {
         match completed {
             Ok(CompleteAnswer::Done) => {
                 self.phase = Phase::Over;
-                self.executed(not_stored);
-                Recorded::Kept
+                Recorded::Kept(self.executed(not_stored))
             }
             Ok(_) => {
                 // In this phase until the record is read, so that a dropped caller loses no result either.
@@ -238,8 +242,7 @@ impl<S: Store> Attempt<S> {
 
     /// The result is not recorded, and there is no other result to return.
     fn unrecorded(&self) -> Recorded {
-        self.call().observe(Outcome::Unrecorded { attempt: self.claimed.grant.attempt });
-        Recorded::Kept
+        Recorded::Kept(self.observed(Outcome::Unrecorded { attempt: self.claimed.grant.attempt }))
     }
 
     /// The error for a lost claim, from the record that the store has now.

@@ -138,7 +138,8 @@ impl Drop for ReleaseRoom {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// Detached bodies that are still running.
+    /// Detached bodies that are still running, and attempts of [`Operation::begin`](crate::Operation::begin) that have not
+    /// ended.
     pub bodies: usize,
     /// Results that are not recorded yet. Other calls can take over their keys after the leases have ended.
     pub results: usize,
@@ -157,7 +158,7 @@ impl Drained {
 /// Waits at most `patience` until the calls of this process have no work left in the background, and returns what is
 /// left then.
 ///
-/// Background work is: detached bodies, recording of results whose caller went away or has its value already, and
+/// Background work is: detached bodies, attempts of [`Operation::begin`](crate::Operation::begin), recording of results whose caller went away or has its value already, and
 /// release of claims that the caller did not wait for. Call `drain` at the end of a program, after the last call and
 /// before its runtime is dropped: a runtime that is dropped earlier drops this work.
 ///

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::background::{self, Work};
-use super::context::{self, Context, Ending, HandlerPermit, Observation, Outcome};
+use super::context::{self, Context, Ending, Observation, Outcome};
 use super::operation::{Operation, Policy, RenderedKey};
 use super::process::Process;
 use super::report::{self, Event, Shown};
@@ -20,7 +20,7 @@ use crate::error::{CallId, Error};
 use idem_core::RecordKey;
 use idem_core::Store;
 use idem_core::defaults::SHORTEST_LEASE;
-use idem_core::protocol::{Fingerprint, OnCrash};
+use idem_core::protocol::Fingerprint;
 
 /// One call, as the public API hands it to the engine.
 pub(crate) struct Call<S> {
@@ -66,11 +66,6 @@ impl<S: Store> Call<S> {
 
     pub(super) const fn process(&self) -> &Process {
         &self.process
-    }
-
-    /// The permit that the body needs, if a consumer limits bodies.
-    pub(super) fn handler_permit(&self) -> Option<&Arc<HandlerPermit>> {
-        self.observer.as_ref()?.permit()
     }
 
     pub(super) fn operation_name(&self) -> String {
@@ -199,17 +194,6 @@ impl<S: Store> Prepared<S> {
     /// Whether the lease may be shorter than the operation's.
     pub(super) const fn has_deadline(&self) -> bool {
         self.deadline.is_some()
-    }
-
-    /// The permit that the body needs, if a consumer limits bodies.
-    pub(super) fn handler_permit(&self) -> Option<&Arc<HandlerPermit>> {
-        self.observer.as_ref()?.permit()
-    }
-
-    /// Whether this call claims its key before its body may run. Not where a crash in between would be taken for a crash
-    /// of the body and settle something for good: a doubt, or one of few attempts.
-    pub(super) fn claims_ahead(&self) -> bool {
-        self.policy.on_crash == OnCrash::Rerun && self.policy.max_attempts.is_none()
     }
 
     /// Tells the observer how the call ended.

@@ -5,7 +5,6 @@
 #[cfg(feature = "message")]
 mod held;
 mod observation;
-mod permit;
 
 use std::fmt;
 use std::pin::Pin;
@@ -25,7 +24,6 @@ pub(crate) use observation::{Ending, Observation};
 pub use observation::{Observed, Outcome, observe};
 #[cfg(feature = "message")]
 pub(crate) use observation::{as_here, observed_by};
-pub(crate) use permit::{BodyPermit, HandlerPermit, permitted};
 
 tokio::task_local! {
     static CURRENT: Frame;

@@ -8,8 +8,7 @@
 //! | `call`, `operation`, `typed`, `retry_after`, `site` | what is checked before the store is asked |
 //! | `claim`, `waiters` | claiming the key, and waiting for the call in flight |
 //! | `attempt`, `claimed`, `late`, `late_recording`, `patience`, `background` | one granted claim, to its end: recorded, released or abandoned, also after its caller has gone |
-//! | `body_permit` | a claim whose body must wait for the other bodies of a consumer |
-//! | `lease`, `renewal_in_task`, `renewal_thread` | the lease, which the caller's task renews, and one thread if that task is blocked |
+//! //! | `lease`, `renewal_in_task`, `renewal_thread` | the lease, which the caller's task renews, and one thread if that task is blocked |
 //! | `process` | what is kept for all calls of a process |
 //! | `retry` | sending a request to the store again, until a deadline |
 //! | `codec`, `rules`, `returns` | results to bytes and back, and which are kept |
@@ -17,6 +16,7 @@
 //! | `steps`, `recording_steps`, `recovering` | recovery points and `recover` |
 //! | `transaction` | calls that commit with the caller's transaction |
 //! | `unprotected` | bodies that run without a claim |
+//! | `two_phase` | calls whose body is not one future: the public `begin` |
 //! | `detached` | calls of an operation in a task of their own, or in a transaction |
 //! | `results` | a result to its record, and back to a caller |
 //! | `report` | events and metrics |
@@ -26,7 +26,6 @@
 
 mod attempt;
 mod background;
-mod body_permit;
 mod call;
 mod claim;
 mod claimed;
@@ -52,6 +51,7 @@ mod rules;
 mod site;
 mod steps;
 mod transaction;
+mod two_phase;
 mod typed;
 mod unprotected;
 mod waiters;
@@ -71,9 +71,8 @@ use tracing::Instrument;
 use crate::error::Error;
 use idem_core::Store;
 
-use attempt::{Attempt, Recorded};
+use attempt::Recorded;
 pub(crate) use background::{Pending, Work};
-use body_permit::before_body;
 use claim::Entry;
 use renewal_in_task::RenewalInTask;
 use results::{decode, is_finished};
@@ -84,11 +83,11 @@ pub(crate) use call::{Call, Prepared};
 pub(crate) use codec::NotDecoded;
 use codec::Values;
 pub(crate) use codec::{Codec, Encoded};
-use context::{BodyPermit, permitted, unguarded_frame};
+use context::unguarded_frame;
 pub use context::{Context, Observed, Outcome, context, observe, with_deadline};
 pub(crate) use context::{Current, Observation};
 #[cfg(feature = "message")]
-pub(crate) use context::{Ending, HandlerPermit, HeldKeys, as_here, observed_by};
+pub(crate) use context::{Ending, HeldKeys, as_here, observed_by};
 pub use late_recording::{LateRecording, Unrecorded};
 pub use operation::Operation;
 pub use process::Process;
@@ -103,6 +102,7 @@ pub(crate) use site::scope_of;
 pub use steps::{MAX_STEP_NAME_BYTES, Recovery, Step, StepName, step};
 pub(crate) use steps::{ask, begin_recovery, confirm, past_the_limit};
 pub(crate) use transaction::{Entered as EnteredTransaction, Running, Within, enter as enter_transaction};
+pub use two_phase::{Attempt, Begun, Interrupted, Replayed};
 pub use typed::TypedOperation;
 use unprotected::unprotected;
 pub(crate) use unprotected::{polled, unguarded, without_key};
@@ -122,7 +122,7 @@ where
 {
     // In a statement of its own, so that the future does not keep the `Result` while it waits.
     let call = call.map_err(|error| *error)?;
-    let mut entered = enter(call, None).await?;
+    let mut entered = enter(call).await?;
     finish(&mut entered, codec, body).await
 }
 
@@ -130,7 +130,6 @@ where
 pub(crate) struct Entered<S: Store> {
     call: Arc<Prepared<S>>,
     entry: Entry<S>,
-    permit: Option<BodyPermit>,
 }
 
 impl<S: Store> Entered<S> {
@@ -141,19 +140,11 @@ impl<S: Store> Entered<S> {
     }
 }
 
-/// The first half of a call: everything before its body. Dropping the returned value releases the key. `permit` is the
-/// leave for the body, if the caller has taken it.
-pub(crate) async fn enter<S: Store>(
-    call: Arc<Prepared<S>>,
-    permit: Option<BodyPermit>,
-) -> Result<Entered<S>, Error> {
-    let permit = match permit {
-        None if !call.claims_ahead() => permitted(call.handler_permit()).await,
-        taken => taken,
-    };
+/// The first half of a call: everything before its body. Dropping the returned value releases the key.
+pub(crate) async fn enter<S: Store>(call: Arc<Prepared<S>>) -> Result<Entered<S>, Error> {
     let entered = claim::enter(&call).instrument(call.span.clone()).await;
     let entry = entered.map_err(|error| call.refuse(error))?;
-    Ok(Entered { call, entry, permit })
+    Ok(Entered { call, entry })
 }
 
 /// The second half of a call: runs the body and records its result, or returns the recorded one. Call it once.
@@ -168,30 +159,19 @@ where
     S: Store,
     B: Future<Output = R>,
 {
-    let Entered { call, entry, permit } = entered;
+    let Entered { call, entry } = entered;
     let call = &*call;
     let attempt = match entry {
         Entry::Run(attempt) => attempt,
         Entry::Replay(replay) => return decode(call, codec, replay),
-        Entry::Unprotected => {
-            if permit.is_none() {
-                *permit = permitted(call.handler_permit()).await;
-            }
-            return unprotected::<R, _, _>(call, body).await;
-        }
+        Entry::Unprotected => return unprotected::<R, _, _>(call, body).await,
     };
-    if !before_body(attempt, permit).await.map_err(|error| call.refuse(error))? {
-        let replay = Box::pin(attempt.after_loss()).await?;
-        return decode(call, codec, &replay);
-    }
     attempt.start();
     let result = {
         // From here on the body is dropped before the attempt, so no other call gets the key while this body exists.
         let mut body = Body(body);
         let ended = drive(attempt, body.0.as_mut()).await;
         drop(body);
-        // Another body may run while this result is recorded.
-        *permit = None;
         match ended {
             Ended::Returned(result) => result,
             Ended::Panicked(payload) => {
@@ -221,7 +201,7 @@ where
     // call in flight has room for this future.
     let mut recording = pin!(attempt.record());
     match poll_fn(move |context| call.span.in_scope(|| recording.as_mut().poll(context))).await {
-        Recorded::Kept => result,
+        Recorded::Kept(_) => result,
         Recorded::Superseded(replay) => decode(call, codec, &replay),
         Recorded::Lost(error) => Err(error.into()),
     }
@@ -245,17 +225,14 @@ where
 {
     let runtime = call.runtime()?;
     let operation = call.operation_name();
-    // Here and not in the task, because a caller that goes away before it has leave for the body starts nothing.
-    let permit = permitted(call.handler_permit()).await;
     let pending = Pending::new(call.process(), Work::Body);
     let task = async move {
         let _pending = pending;
         let body = pin!(Some(body));
         if unguarded {
-            let _permit = permit;
             unguarded_frame(without_key(call.operation(), call.observer(), body)).await
         } else {
-            let mut entered = enter(call.prepare().map_err(|error| *error)?, permit).await?;
+            let mut entered = enter(call.prepare().map_err(|error| *error)?).await?;
             finish(&mut entered, &mut codec, body).await
         }
     };
@@ -289,7 +266,7 @@ pub(crate) enum Ended<R> {
 
 /// Polls the body and, beside it, the renewal of its lease.
 async fn drive<R: Return, S: Store, B: Future<Output = R>>(
-    attempt: &Attempt<S>,
+    attempt: &attempt::Attempt<S>,
     mut body: Pin<&mut Option<B>>,
 ) -> Ended<Result<R::Value, R::Error>> {
     let call = attempt.call();

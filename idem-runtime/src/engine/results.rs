@@ -2,7 +2,7 @@
 
 use super::attempt::Attempt;
 use super::call::Prepared;
-use super::codec::{Codec, Encoded};
+use super::codec::{Codec, Encoded, NotDecoded};
 use super::context::{Ending, Outcome};
 use super::report::Event;
 use crate::error::Error;
@@ -63,29 +63,37 @@ where
     C: Codec<T, E>,
     E: From<Error>,
 {
-    let id = || (&call.key).into();
+    decoded(call, replay, |verdict, bytes| codec.decode(verdict, bytes))?
+}
+
+/// What `decode` makes of a recorded result, or the error that its caller gets.
+pub(super) fn decoded<S: Store, T>(
+    call: &Prepared<S>,
+    replay: &Replay,
+    decode: impl FnOnce(Verdict, &[u8]) -> Result<T, NotDecoded>,
+) -> Result<T, Error> {
     match &replay.result {
-        StoredResult::Value(bytes) => match codec.decode(replay.verdict, bytes) {
+        StoredResult::Value(bytes) => match decode(replay.verdict, bytes) {
             Ok(result) => {
                 call.observe(Outcome::replayed(replay));
                 call.report(Event::Replayed, replay.attempt);
                 if replay.verdict == Verdict::Failed {
                     call.end(Ending::Terminal);
                 }
-                result
+                Ok(result)
             }
             Err(fault) => {
                 call.report(Event::Undecodable(fault.reason()), replay.attempt);
-                Err(call.refuse(Error::Undecodable { call: id(), reason: fault.reason().clone() }).into())
+                Err(call.refuse(Error::Undecodable { call: call.id(), reason: fault.reason().clone() }))
             }
         },
         StoredResult::Tombstone(Tombstone::Exhausted) => {
-            Err(call.refuse(Error::Exhausted { call: id(), attempts: replay.attempt }).into())
+            Err(call.refuse(Error::Exhausted { call: call.id(), attempts: replay.attempt }))
         }
         StoredResult::Tombstone(reason) => {
             call.observe(Outcome::replayed(replay));
             call.report(Event::Replayed, replay.attempt);
-            Err(call.refuse(Error::ResultNotStored { call: id(), reason: (*reason).into() }).into())
+            Err(call.refuse(Error::ResultNotStored { call: call.id(), reason: (*reason).into() }))
         }
     }
 }

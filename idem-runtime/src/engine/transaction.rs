@@ -18,7 +18,7 @@ use super::call::Prepared;
 use super::claim::refused_by_store;
 use super::claimed::not_stored;
 use super::codec::NotEncoded;
-use super::context::{BodyPermit, Context, Current, Ending, Outcome, permitted};
+use super::context::{Context, Current, Ending, Outcome};
 use super::report::{Event, Stopwatch};
 use super::results::{decode, encode};
 use super::retry::backoff;
@@ -37,7 +37,6 @@ pub(crate) struct Within<'t, S: RecordsIn<C>, C, P> {
     taken: Option<TakenBy<S>>,
     /// The savepoint, if `drop` must undo what was written after it.
     mark: Option<S::Mark>,
-    permit: Option<BodyPermit>,
 }
 
 struct TakenBy<S> {
@@ -73,7 +72,7 @@ where
     D: Codec<T, E>,
     E: From<Error>,
 {
-    let mut within = Within { carrier, connection: P::connection, taken: None, mark: None, permit: None };
+    let mut within = Within { carrier, connection: P::connection, taken: None, mark: None };
     if unguarded {
         return Entered::Run(within);
     }
@@ -82,8 +81,6 @@ where
             Ok(call) => call,
             Err(error) => return Entered::Done(Err(error.into())),
         };
-    // Before the claim, which is a lock.
-    within.permit = permitted(call.handler_permit()).await;
     let owner = Owner::random();
     let span = call.span.clone();
     let taken = match take(&call, owner, within.connection()).instrument(span).await {

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::call::Prepared;
-use super::context::{Context, Current, Ending, Observation, Outcome, permitted, unguarded_frame};
+use super::context::{Context, Current, Ending, Observation, Outcome, unguarded_frame};
 use super::operation::Operation;
 use super::report::Event;
 use super::returns::Return;
@@ -19,11 +19,8 @@ use idem_core::Store;
 
 /// Runs a body without any guard, and reports that to the observer of the call.
 pub(crate) async fn unguarded<B: Future>(body: B) -> B::Output {
-    let observer = Observation::current();
-    let permit = permitted(observer.as_ref().and_then(|observer| observer.permit())).await;
     let returned = unguarded_frame(body).await;
-    drop(permit);
-    if let Some(observer) = observer {
+    if let Some(observer) = Observation::current() {
         observer.set(Outcome::Unprotected);
     }
     returned

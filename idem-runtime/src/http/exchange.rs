@@ -89,7 +89,7 @@ where
         Ok(prepared) => prepared,
         Err(refusal) => return refused(refusal),
     };
-    let entering = async { engine::enter(call.prepare().map_err(|error| *error)?, None).await };
+    let entering = async { engine::enter(call.prepare().map_err(|error| *error)?).await };
     let mut entered = match entering.await {
         Ok(entered) => entered,
         Err(error) => return refused(refusal(&error)),

@@ -94,7 +94,6 @@ impl Default for Consumer {
     fn default() -> Self {
         let settings = Settings {
             concurrency: 10,
-            overlap: 0,
             prefetch: None,
             grace: Duration::from_secs(20),
             extend_every: None,
@@ -114,40 +113,14 @@ impl Consumer {
 }
 
 impl<C, O> Consumer<C, O> {
-    /// How many handlers run at a time; at least one, and 10 unless set. With an [`overlap`](Self::overlap), how many
-    /// bodies.
+    /// How many handlers run at a time; at least one, and 10 unless set.
     pub fn concurrency(mut self, handlers: usize) -> Self {
         self.settings.concurrency = handlers.clamp(1, Semaphore::MAX_PERMITS);
         self
     }
 
-    /// Lets so many more handlers run beside [`concurrency`](Self::concurrency), as long as they are not in the body of
-    /// their call: while they claim their key, wait for a body to end, record their result or settle their message. 0
-    /// unless set. With it, `concurrency` is the limit of bodies, and `concurrency` and this together that of handlers.
-    ///
-    /// So the store works for the next messages while bodies run. A few are enough where bodies are short. Set none where
-    /// code of the handler outside its call is what must be limited, or takes something that the body needs too, such as
-    /// a connection of a small pool.
-    ///
-    /// A body that waits holds its key, and its lease is renewed. If the process dies, its message waits for that lease,
-    /// and [`Context::recovered`](crate::Context::recovered) is true for it although no body ran. So an operation under
-    /// `on_crash = "in_doubt"` or with `max_attempts`, and a call in a transaction or in its own task (`detach`), waits
-    /// before it claims. A body in the body of another needs no place of its own.
-    ///
-    /// ```
-    /// # use idem_runtime as idem;
-    /// use idem::message::Consumer;
-    ///
-    /// // Four bodies at a time, and up to sixteen handlers that claim, wait, record or settle.
-    /// assert_eq!(Consumer::new().concurrency(4).overlap(16).capacity(), 20);
-    /// ```
-    pub fn overlap(mut self, handlers: usize) -> Self {
-        self.settings.overlap = handlers.min(Semaphore::MAX_PERMITS);
-        self
-    }
-
-    /// How many messages are held at a time, never fewer than [`concurrency`](Self::concurrency) and
-    /// [`overlap`](Self::overlap) together. No more are taken from the stream.
+    /// How many messages are held at a time, never fewer than [`concurrency`](Self::concurrency). No more are taken from
+    /// the stream.
     ///
     /// Unless set, as many as those, and beside them those that wait for others: behind an earlier
     /// message of their [group](Delivery::group), for their own retry in an order, or for a duplicate; together
@@ -222,7 +195,7 @@ impl<C, O> Consumer<C, O> {
     }
 
     /// How many messages the consumer works at or holds at a time: [`prefetch`](Self::prefetch) where it is set,
-    /// else [`concurrency`](Self::concurrency) and [`overlap`](Self::overlap) together. For the glue to a broker, which fetches no more than that.
+    /// else [`concurrency`](Self::concurrency). For the glue to a broker, which fetches no more than that.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.settings.capacity()
@@ -264,7 +237,7 @@ impl<C, O> Consumer<C, O> {
     }
 
     /// The same, until `shutdown` ends: then nothing more is taken and no handler begun, those that run
-    /// have the [`grace`](Self::grace) to finish, but for those whose body waits to begin, and what is left is given back to the broker. Messages
+    /// have the [`grace`](Self::grace) to finish, and what is left is given back to the broker. Messages
     /// in an order are given back in that order.
     ///
     /// The stream is dropped when `shutdown` ends. What its client has fetched and the stream not given
@@ -293,8 +266,7 @@ impl<C, O> Consumer<C, O> {
             handler: &handler,
             choose: &self.choose,
             on_error: &self.on_error,
-            permits: Semaphore::new(self.settings.handlers()),
-            bodies: self.settings.body_permits().map(Arc::new),
+            permits: Semaphore::new(self.settings.concurrency),
             stage: watched,
             gate: Gate::new(),
             held: Arc::new(HeldKeys::default()),

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-
 /// How many messages may wait for others while more are taken, for each handler that may run.
 const WAITING: usize = 100;
 
@@ -11,7 +9,6 @@ const WAITING: usize = 100;
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) concurrency: usize,
-    pub(super) overlap: usize,
     pub(super) prefetch: Option<usize>,
     pub(super) grace: Duration,
     pub(super) extend_every: Option<Duration>,
@@ -21,19 +18,9 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// How many handlers may run, with or without a body.
-    pub(super) fn handlers(&self) -> usize {
-        self.concurrency.saturating_add(self.overlap).min(Semaphore::MAX_PERMITS)
-    }
-
-    /// As many as bodies may run, where that is fewer than handlers.
-    pub(super) fn body_permits(&self) -> Option<Semaphore> {
-        (self.overlap > 0).then(|| Semaphore::new(self.concurrency))
-    }
-
     /// How many messages are worked at or held, besides those that wait for others.
     pub(super) fn capacity(&self) -> usize {
-        self.prefetch.unwrap_or_default().max(self.handlers())
+        self.prefetch.unwrap_or_default().max(self.concurrency)
     }
 
     /// Whether another message is taken while so many are held, of which so many wait for others.
@@ -41,7 +28,7 @@ impl Settings {
         match self.prefetch {
             Some(_) => held < self.capacity(),
             None => {
-                let waiting = self.handlers().saturating_mul(WAITING);
+                let waiting = self.concurrency.saturating_mul(WAITING);
                 held.saturating_sub(idle) < self.capacity() && held < waiting
             }
         }

@@ -24,7 +24,7 @@ use super::report::{self, About, guarded};
 use super::settings::Settings;
 use super::settling::{Settling, Verdict};
 use super::{Cause, Choose, Delivery, Disposition, Judged, OnError, Progress, Reason, Tries, settle_by};
-use crate::engine::{HandlerPermit, HeldKeys, Observation, Outcome};
+use crate::engine::{HeldKeys, Observation, Outcome};
 
 /// What a dead letter says of a panic, whose own text may be anything.
 const PANICKED: &str = "the handler panicked";
@@ -51,8 +51,6 @@ pub(super) struct Works<'w, H, C, O> {
     pub(super) on_error: &'w O,
     /// As many as handlers may run.
     pub(super) permits: Semaphore,
-    /// As many as bodies may run, where that is fewer than handlers.
-    pub(super) bodies: Option<Arc<Semaphore>>,
     pub(super) stage: watch::Receiver<Stage>,
     pub(super) gate: Gate,
     pub(super) held: Arc<HeldKeys>,
@@ -210,9 +208,7 @@ impl<H, C, O> Works<'_, H, C, O> {
         C: Choose<E>,
         O: OnError<M, E>,
     {
-        let permit = self.bodies.as_ref().map(HandlerPermit::new);
-        let observation =
-            Arc::new(Observation::of_handler(&self.held, self.settings.horizon, permit.clone()));
+        let observation = Arc::new(Observation::of_handler(&self.held, self.settings.horizon));
         let Seen { about, error: text } = seen;
         *text = None;
         let ended = {
@@ -227,7 +223,7 @@ impl<H, C, O> Works<'_, H, C, O> {
                 judged.without_value()
             };
             let call = AssertUnwindSafe(call).catch_unwind();
-            match select(pin!(call), pin!(self.is_dropped(permit.as_deref()))).await {
+            match select(pin!(call), pin!(self.reached(Stage::Closed))).await {
                 Either::Left((ended, _)) => Some(ended),
                 Either::Right(_) => None,
             }
@@ -312,17 +308,6 @@ impl<H, C, O> Works<'_, H, C, O> {
             Either::Left(_) => false,
             Either::Right(_) => true,
         }
-    }
-
-    /// When a handler is dropped: when its time is over, or nothing is begun any more and its body was not.
-    async fn is_dropped(&self, permit: Option<&HandlerPermit>) {
-        let closed = pin!(self.reached(Stage::Closed));
-        let Some(permit) = permit else { return closed.await };
-        let unbegun = async {
-            self.reached(Stage::Closing).await;
-            permit.waits_for_its_first().await;
-        };
-        select(closed, pin!(unbegun)).await;
     }
 
     async fn reached(&self, stage: Stage) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use idem_runtime::__simulation::Process;
 use idem_runtime::message::{Consumer, Delivery, Reason};
-use idem_runtime::{Error, OnCrash, Operation, Recovery, TypedOperation, observe};
+use idem_runtime::{Begun, Error, Interrupted, OnCrash, Operation, Recovery, TypedOperation, observe};
 use tokio::time::Instant;
 
 use crate::body::{Blocked, BoxBody, Failure, Receipt, Returned, body, recover};
@@ -162,6 +162,9 @@ async fn made(site: Site, script: Script, argument: u8) -> Returned {
         };
         return transaction.finish(commit, result).await;
     }
+    if way == Way::Begun {
+        return begun(&operation, &plan, &store, key, body(site, script)).await;
+    }
     let inside = move || body(site, script);
     let is_detached = way == Way::Detached;
     if way == Way::MissingKey {
@@ -177,6 +180,44 @@ async fn made(site: Site, script: Script, argument: u8) -> Returned {
         (Some(typed), false, true) => typed.run_detached(&store, key, inside).await,
         (Some(typed), true, false) => typed.recover(find).run(&store, key, inside).await,
         (Some(typed), true, true) => typed.recover(find).run_detached(&store, key, inside).await,
+    }
+}
+
+/// Makes a call in two phases, with the same rules as the other ways.
+async fn begun(
+    operation: &Operation,
+    plan: &OperationPlan,
+    store: &SimStore,
+    key: String,
+    work: impl Future<Output = Returned>,
+) -> Returned {
+    let attempt = match operation.begin(store, key).await? {
+        Begun::Replay(replay) => return replay.result::<Receipt, Failure>()?,
+        Begun::Run(attempt) => attempt,
+    };
+    let (result, attempt) = match attempt.run(work).await {
+        Ok(ran) => ran,
+        Err(interrupted) => return interrupted_with(interrupted),
+    };
+    let ended = match &result {
+        Ok(receipt) => attempt.complete(receipt).await,
+        Err(failure @ Failure::Terminal { .. }) if plan.terminal => attempt.complete_error(failure).await,
+        Err(Failure::Transient { retry_after, .. }) if plan.retry_after_error => {
+            attempt.fail(Some(Duration::from_millis(*retry_after))).await;
+            return result;
+        }
+        Err(_) => {
+            attempt.fail(plan.retry_after_error.then_some(Duration::ZERO)).await;
+            return result;
+        }
+    };
+    ended.map_or_else(interrupted_with, |_| result)
+}
+
+fn interrupted_with(interrupted: Interrupted<SimStore>) -> Returned {
+    match interrupted {
+        Interrupted::Replay(replay) => replay.result::<Receipt, Failure>()?,
+        Interrupted::Refused(error) => Err(error.into()),
     }
 }
 

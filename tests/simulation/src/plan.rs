@@ -93,6 +93,8 @@ pub enum Way {
         loses_savepoint: bool,
     },
     Message,
+    /// By `begin`, and an attempt that is ended by hand.
+    Begun,
 }
 
 /// What a body does.
@@ -422,7 +424,12 @@ impl Plan {
     /// A call of this operation at this time.
     fn call_of(&self, rng: &mut Rng, number: usize, at: Millis, worker: usize) -> CallPlan {
         let operation = &self.operations[number];
-        let way = if one_in(rng, 4) && !operation.http { Way::Detached } else { Way::Run };
+        let way = match rng.u32(0..8) {
+            _ if operation.http => Way::Run,
+            0..=1 => Way::Detached,
+            2 if may_begin(operation) => Way::Begun,
+            _ => Way::Run,
+        };
         CallPlan {
             at,
             worker,
@@ -485,6 +492,11 @@ fn operation(rng: &mut Rng) -> OperationPlan {
     }
 }
 
+/// Whether the two-phase API has all that this operation needs.
+const fn may_begin(operation: &OperationPlan) -> bool {
+    operation.recover.is_none() && !operation.record_if
+}
+
 fn call(rng: &mut Rng, length: Millis, workers: usize, operations: &[OperationPlan]) -> CallPlan {
     let number = rng.usize(0..operations.len());
     let operation = &operations[number];
@@ -504,6 +516,7 @@ fn call(rng: &mut Rng, length: Millis, workers: usize, operations: &[OperationPl
         0..=1 => Way::Detached,
         2 if operation.recover.is_none() => Way::Message,
         3 => Way::MissingKey,
+        8 if may_begin(operation) => Way::Begun,
         4..=7 if may_transact => {
             Way::Transaction { commit: !one_in(rng, 4), loses_savepoint: one_in(rng, 6) }
         }

@@ -9,7 +9,6 @@ use tokio::task::JoinHandle;
 
 #[cfg(feature = "message")]
 use super::held::{Held, HeldKeys};
-use super::permit::HandlerPermit;
 use crate::error::{Error, NotStored};
 use idem_core::RecordKey;
 use idem_core::protocol::Replay;
@@ -131,8 +130,6 @@ pub(crate) struct Observation {
     horizon: Option<Duration>,
     forgetful: Mutex<Vec<(String, Duration)>>,
     behind: Mutex<Vec<JoinHandle<()>>>,
-    /// The permit that bodies need; `None` if nobody limits them.
-    permit: Option<Arc<HandlerPermit>>,
     /// The last call: its key, and the attempt that was granted.
     call: Mutex<Option<(RecordKey, Option<u32>)>>,
     #[cfg(feature = "message")]
@@ -149,25 +146,14 @@ impl Observation {
 
     /// An observer within the current one, if there is one.
     pub(crate) fn within_current() -> Self {
-        let outer = Self::current();
-        let permit = outer.as_ref().and_then(|outer| outer.permit.clone());
-        Self { outer, permit, ..Self::default() }
+        Self { outer: Self::current(), ..Self::default() }
     }
 
     /// The same for a message handler. It adds the keys of its calls to `held`, and notes the operations that keep their
-    /// results for less than `horizon`. With a `permit`, no body of the handler runs without it.
+    /// results for less than `horizon`.
     #[cfg(feature = "message")]
-    pub(crate) fn of_handler(
-        held: &Arc<HeldKeys>,
-        horizon: Option<Duration>,
-        permit: Option<Arc<HandlerPermit>>,
-    ) -> Self {
-        Self { horizon, held: Some(held.clone()), permit, ..Self::within_current() }
-    }
-
-    /// The permit that bodies need; `None` if nobody limits them.
-    pub(crate) const fn permit(&self) -> Option<&Arc<HandlerPermit>> {
-        self.permit.as_ref()
+    pub(crate) fn of_handler(held: &Arc<HeldKeys>, horizon: Option<Duration>) -> Self {
+        Self { horizon, held: Some(held.clone()), ..Self::within_current() }
     }
 
     /// A call with this key begins.

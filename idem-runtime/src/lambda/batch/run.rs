@@ -32,8 +32,7 @@ impl<H> Run<H> {
         F: Future<Output = Result<T, E>>,
         C: Choose<E>,
     {
-        let handling =
-            Handling { observation: Arc::new(Observation::of_handler(&self.held, None, None)), about };
+        let handling = Handling { observation: Arc::new(Observation::of_handler(&self.held, None)), about };
         let choose = |error: &E, attempt, proposed| choose.choose(error, attempt, proposed);
         let call = async { (self.handler)(record).await };
         let judged = settle_by(&handling.observation, call, tries, choose).await.without_value();

@@ -1,0 +1,244 @@
+//! Calls whose work is not one future: `Operation::begin`.
+
+use std::time::Duration;
+
+use idem::protocol::{State, StoredResult, Verdict};
+use idem::{
+    Attempt, Begun, Error, ErrorKind, Interrupted, MemoryStore, OnCrash, Operation, Outcome, Store, drain,
+    observe,
+};
+use idem_testing::{Fault, FaultStore, OperationKind};
+use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::{sleep, timeout};
+
+use crate::events::Events;
+use crate::support::{Failure, LEASE, operation, record_key};
+
+/// `drain` counts the work of the process, so only one of these tests runs at a time if tests share a process.
+async fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::const_new(());
+    ONE.lock().await
+}
+
+async fn begun<S: Store>(operation: &Operation, store: &S) -> Attempt<S> {
+    match operation.begin(store, "k").await.unwrap() {
+        Begun::Run(attempt) => attempt,
+        Begun::Replay(replay) => panic!("{replay:?}"),
+    }
+}
+
+async fn replayed<S: Store>(operation: &Operation, store: &S) -> u32 {
+    match operation.begin(store, "k").await.unwrap() {
+        Begun::Replay(replay) => replay.value().unwrap(),
+        Begun::Run(attempt) => panic!("{attempt:?}"),
+    }
+}
+
+async fn refused<S: Store>(operation: &Operation, store: &S) -> ErrorKind {
+    operation.begin(store, "k").await.unwrap_err().kind()
+}
+
+async fn state<S: Store>(store: &S) -> Option<State> {
+    store.get(&record_key("k")).await.unwrap().map(|record| record.state)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completed_attempt_is_replayed_also_by_an_ordinary_call() {
+    let _alone = alone().await;
+    let (store, operation) = (MemoryStore::new(), operation());
+    let attempt = begun(&operation, &store).await;
+    assert_eq!(refused(&operation, &store).await, ErrorKind::InFlight);
+    let outcome = attempt.complete(&7).await.unwrap();
+    assert!(matches!(outcome, Outcome::Executed { attempt: 1, recovered: false, not_stored: None, .. }));
+    assert_eq!(replayed(&operation, &store).await, 7);
+    assert_eq!(operation.run(&store, "k", || async { Ok::<_, Failure>(0) }).await.unwrap(), 7);
+    let observed = observe(operation.begin(&store, "k")).await;
+    let Begun::Replay(replay) = observed.value.unwrap() else { panic!("it is recorded") };
+    assert!(replay.outcome().is_replayed() && observed.outcome.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_attempt_is_a_crash() {
+    let _alone = alone().await;
+    let (store, rerun) = (MemoryStore::new(), operation());
+    drop(begun(&rerun, &store).await);
+    assert!(drain(LEASE).await.is_complete());
+    let attempt = begun(&rerun, &store).await;
+    assert!(attempt.context().recovered());
+    assert_eq!(attempt.context().attempt(), 2);
+    attempt.complete(&1).await.unwrap();
+
+    let (store, in_doubt) = (MemoryStore::new(), operation().on_crash(OnCrash::InDoubt));
+    drop(begun(&in_doubt, &store).await);
+    assert!(drain(LEASE).await.is_complete());
+    assert_eq!(state(&store).await, Some(State::InDoubt));
+    assert_eq!(refused(&in_doubt, &store).await, ErrorKind::InDoubt);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abandoned_attempt_is_released_when_that_returns() {
+    let _alone = alone().await;
+    let (store, operation) = (MemoryStore::new(), operation());
+    begun(&operation, &store).await.abandon().await;
+    let attempt = begun(&operation, &store).await;
+    assert!(attempt.context().recovered());
+    attempt.give_back();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_given_back_was_never_made() {
+    let _alone = alone().await;
+    let (store, operation) = (MemoryStore::new(), operation().on_crash(OnCrash::InDoubt).max_attempts(1));
+    for _ in 0..3 {
+        let attempt = begun(&operation, &store).await;
+        assert!(attempt.context().attempt() == 1 && !attempt.context().recovered());
+        attempt.give_back();
+        assert!(drain(LEASE).await.is_complete());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_renewed_while_an_attempt_lives_and_no_longer() {
+    let _alone = alone().await;
+    let (store, operation) = (FaultStore::new(MemoryStore::new()), operation());
+    let attempt = begun(&operation, &store).await;
+    sleep(10 * LEASE).await;
+    assert_eq!(refused(&operation, &store).await, ErrorKind::InFlight);
+    attempt.complete(&7).await.unwrap();
+    let renewals = store.asked(OperationKind::Renew);
+    assert!(renewals >= 25, "{renewals}");
+    sleep(10 * LEASE).await;
+    assert_eq!(store.asked(OperationKind::Renew), renewals);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_attempt_is_due_when_it_says() {
+    let _alone = alone().await;
+    let second = Duration::from_secs(1);
+    let (store, operation) = (MemoryStore::new(), operation().retry_after(5 * second));
+    assert_eq!(begun(&operation, &store).await.fail(Some(second)).await, second);
+    assert_eq!(refused(&operation, &store).await, ErrorKind::NotDue);
+    sleep(second).await;
+    let attempt = begun(&operation, &store).await;
+    assert!(!attempt.context().recovered());
+    assert_eq!(attempt.fail(None).await, 5 * second);
+    sleep(2 * second).await;
+    assert_eq!(refused(&operation, &store).await, ErrorKind::NotDue);
+}
+
+/// Loses the lease of an attempt while its store takes no renewals.
+async fn lost(store: &FaultStore<MemoryStore>) -> Attempt<FaultStore<MemoryStore>> {
+    let attempt = begun(&operation(), store).await;
+    store.always(OperationKind::Renew, Fault::FailBefore);
+    sleep(2 * LEASE).await;
+    store.always(OperationKind::Renew, None);
+    attempt
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_after_the_lease_counts_if_nobody_took_over() {
+    let _alone = alone().await;
+    let store = FaultStore::new(MemoryStore::new());
+    let attempt = begun(&operation(), &store).await;
+    store.always(OperationKind::Renew, Fault::FailBefore);
+    sleep(2 * LEASE).await;
+    assert!(matches!(attempt.complete(&7).await, Ok(Outcome::Executed { .. })));
+    assert_eq!(replayed(&operation(), &store).await, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_another_took_over_gets_its_result_or_learns_that_it_runs() {
+    let _alone = alone().await;
+    let store = FaultStore::new(MemoryStore::new());
+    let first = lost(&store).await;
+    let second = begun(&operation(), &store).await;
+    assert!(second.context().recovered());
+    let Err(Interrupted::Refused(error)) = first.complete(&1).await else { panic!("another has the key") };
+    assert!(matches!(error, Error::LeaseLost { .. }), "{error:?}");
+    second.complete(&2).await.unwrap();
+
+    let store = FaultStore::new(MemoryStore::new());
+    let first = lost(&store).await;
+    begun(&operation(), &store).await.complete(&2).await.unwrap();
+    let Err(Interrupted::Replay(replay)) = first.complete(&1).await else { panic!("another has a result") };
+    assert_eq!(replay.value::<u32>().unwrap(), 2);
+    assert_eq!(Error::from(Interrupted::Replay(replay)).kind(), ErrorKind::LeaseLost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_runs_in_the_call_and_ends_with_its_claim_or_its_time() {
+    let _alone = alone().await;
+    let store = FaultStore::new(MemoryStore::new());
+    let attempt = begun(&operation(), &store).await;
+    let work =
+        async { idem::step("a", || async { Ok::<_, Failure>(idem::context().unwrap().attempt()) }).await };
+    let (value, attempt) = attempt.run(work).await.unwrap();
+    assert_eq!(value.unwrap(), 1);
+    assert_eq!(store.get(&record_key("k")).await.unwrap().unwrap().steps.len(), 1);
+    store.always(OperationKind::Renew, Fault::FailBefore);
+    sleep(2 * LEASE).await;
+    begun(&operation(), &store).await.complete(&2).await.unwrap();
+    store.always(OperationKind::Renew, None);
+    let interrupted = timeout(LEASE, attempt.run(std::future::pending::<()>())).await.expect("it is dropped");
+    assert!(matches!(interrupted, Err(Interrupted::Replay(_))));
+
+    let (events, _guard) = Events::start();
+    let (store, limited) = (MemoryStore::new(), operation().timeout(Duration::from_secs(1)));
+    let attempt = begun(&limited, &store).await;
+    let timed_out =
+        attempt.run(std::future::pending::<()>()).await.map(drop).map_err(Error::from).unwrap_err();
+    assert_eq!(timed_out.kind(), ErrorKind::TimedOut);
+    assert_eq!(events.only("timed_out")[0], "WARN");
+    assert!(begun(&limited, &store).await.context().recovered());
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_waits_for_attempts() {
+    let _alone = alone().await;
+    let (store, operation) = (MemoryStore::new(), operation());
+    let attempt = begun(&operation, &store).await;
+    assert_eq!(drain(Duration::from_secs(1)).await.bodies, 1);
+    attempt.complete(&7).await.unwrap();
+    assert!(drain(Duration::ZERO).await.is_complete());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_that_is_dropped_is_recorded_behind_its_caller() {
+    let _alone = alone().await;
+    let store = FaultStore::new(MemoryStore::new());
+    let attempt = begun(&operation(), &store).await;
+    store.next(OperationKind::Complete, Fault::DelayBefore(Duration::from_secs(5)));
+    assert!(timeout(Duration::from_secs(1), attempt.complete(&7)).await.is_err());
+    assert!(drain(LEASE).await.is_complete());
+    assert_eq!(replayed(&operation(), &store).await, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_and_results_in_a_format_of_the_callers_own_are_replayed() {
+    let _alone = alone().await;
+    let (store, operation) = (MemoryStore::new(), operation());
+    begun(&operation, &store).await.complete_error(&Failure::Final).await.unwrap();
+    let Begun::Replay(replay) = operation.begin(&store, "k").await.unwrap() else { panic!("it is recorded") };
+    assert!(matches!(replay.result::<u32, Failure>(), Ok(Err(Failure::Final))));
+    assert_eq!(replay.value::<u32>().unwrap_err().kind(), ErrorKind::Undecodable);
+
+    let store = MemoryStore::new();
+    let own = StoredResult::Value(vec![1, 9].into());
+    begun(&operation, &store).await.record(Verdict::Completed, own).await.unwrap();
+    let Begun::Replay(replay) = operation.begin(&store, "k").await.unwrap() else { panic!("it is recorded") };
+    assert_eq!(replay.decode_with(|_, bytes| Ok(bytes[1])).unwrap(), 9);
+    assert_eq!(replay.value::<u32>().unwrap_err().kind(), ErrorKind::Undecodable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unprotected_attempt_runs_and_records_nothing() {
+    let _alone = alone().await;
+    let store = FaultStore::new(MemoryStore::new());
+    store.down(true);
+    let attempt = begun(&operation().fail_open(), &store).await;
+    assert!(!attempt.context().protected());
+    let (value, attempt) = attempt.run(async { 7 }).await.unwrap();
+    assert_eq!(attempt.complete(&value).await.unwrap(), Outcome::Unprotected);
+    store.down(false);
+    assert_eq!(state(&store).await, None);
+}
