@@ -14,6 +14,7 @@ mod transition;
 mod updates;
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
@@ -51,8 +52,9 @@ const MAX_RESULT_BYTES: usize = failure::MAX_ITEM_BYTES - 8 * 1_024;
 ///
 /// # Runtime
 ///
-/// The stores make their requests on a separate thread, so that a body that blocks its thread keeps its lease. Pass in
-/// a client whose connections nothing else uses.
+/// The connections are driven by a separate thread, which also renews and releases, so that a body that blocks its thread
+/// keeps its lease. Claims, steps and results are requests of the caller's own task. Pass in a client whose connections
+/// nothing else uses.
 #[derive(Clone)]
 pub struct DynamoDbStore {
     table: Table,
@@ -76,15 +78,22 @@ impl DynamoDbStore {
         DynamoDbStoreBuilder::new(client, table)
     }
 
-    /// Runs `work` on the stores' own thread, for at most the operation timeout.
+    /// Runs `work` on the stores' own thread.
     fn ask<A, F>(&self, work: impl FnOnce(Table) -> F) -> impl Future<Output = Result<A, StoreError>> + Send
     where
         A: Send + 'static,
         F: Future<Output = Result<A, StoreError>> + Send + 'static,
     {
+        own_runtime::apart(self.in_time(work(self.table.clone())))
+    }
+
+    /// `work`, but for at most the operation timeout.
+    fn in_time<A, F: Future<Output = Result<A, StoreError>>>(
+        &self,
+        work: F,
+    ) -> Pin<Box<impl Future<Output = Result<A, StoreError>> + use<A, F>>> {
         let (checked, time) = (self.table.check_names(), self.table.timeout());
-        let work = Box::pin(work(self.table.clone()));
-        own_runtime::apart(async move {
+        Box::pin(async move {
             checked?;
             let late = |_| StoreError::outcome_unknown(format!("no answer within {time:?}"));
             tokio::time::timeout(time, work).await.map_err(late)?
@@ -98,10 +107,13 @@ impl Store for DynamoDbStore {
         let mark = self.hints.mark(key);
         let (has_result, has_no_end) = (self.hints.has(mark), self.without_end.has(mark));
         let becomes_endless = matches!(&request, Request::Claim(claim) if claim.on_crash == OnCrash::InDoubt);
-        let key = key.clone();
-        let work =
-            self.ask(move |table| async move { table.request(&key, &request, has_result, has_no_end).await });
-        let answer = work.await?;
+        let (table, key) = (self.table.clone(), key.clone());
+        let counts_for_others = matches!(request, Request::Renew(_) | Request::Release(_));
+        let work = self.in_time(async move { table.request(&key, &request, has_result, has_no_end).await });
+        let answer = match counts_for_others {
+            true => own_runtime::apart(work).await?,
+            false => own_runtime::entered(work).await?,
+        };
         self.hints.saw(mark, &answer);
         match &answer {
             Answer::Claim(ClaimAnswer::Granted(_)) if becomes_endless => self.without_end.put(mark),
@@ -117,8 +129,7 @@ impl Store for DynamoDbStore {
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        let key = key.clone();
-        self.ask(|table| async move { table.live(&key).await }).await
+        own_runtime::entered(self.in_time(self.table.live(key))).await
     }
 
     /// Reads the whole table and deletes the expired items that DynamoDB's own time to live has not deleted yet. It is

@@ -8,22 +8,8 @@ use idem_core::StoreError;
 use idem_core::listing::{Cursor, List, Listed, Page};
 
 /// The attributes that are read from an item: all of a record except its result and its steps.
-const READ: [&str; 14] = [
-    "state",
-    "owner",
-    "fence",
-    "revision",
-    "attempt",
-    "recovered",
-    "on_crash",
-    "lease_until",
-    "retry_at",
-    "ttl",
-    "fingerprint",
-    "tombstone",
-    "created_at",
-    "completed_at",
-];
+const READ: &str = "#id, #expires_at, #state, #owner, #fence, #revision, #attempt, #recovered, #on_crash, #lease_until, \
+                    #retry_at, #ttl, #fingerprint, #tombstone, #created_at, #completed_at";
 
 /// Other programs may have items in the table too, and a forgotten record stays there with its fence.
 const OURS: &str = "attribute_exists(#fence) AND attribute_exists(#revision) AND \
@@ -34,21 +20,12 @@ impl Table {
     /// clock.
     pub(super) async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let names = self.names();
-        let mut scan = self.client().scan().table_name(&*names.table).consistent_read(true);
-        let mut read = "#id, #expires_at".to_owned();
-        for name in READ {
-            scan = scan.expression_attribute_names(format!("#{name}"), names.attribute(name));
-            read += &format!(", #{name}");
-        }
+        let scan = self.client().scan().table_name(&*names.table).consistent_read(true);
         let (filter, values) = filter(names, request);
+        let read = if names.sort_key.is_some() { [READ, ", #sort"].concat() } else { READ.to_owned() };
         let begin = request.after.as_ref().map(|after| start(names, after)).transpose()?;
-        if let Some((name, _)) = &names.sort_key {
-            scan = scan.expression_attribute_names("#sort", &**name);
-            read += ", #sort";
-        }
         let scan = scan
-            .expression_attribute_names("#id", &*names.partition_key)
-            .expression_attribute_names("#expires_at", names.attribute("expires_at"))
+            .set_expression_attribute_names(Some(names.of(&[&*read, &filter].join(" "))))
             .projection_expression(read)
             .filter_expression(filter)
             .set_expression_attribute_values(Some(values))

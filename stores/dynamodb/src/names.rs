@@ -79,6 +79,22 @@ impl Names {
         }
     }
 
+    /// The names in the table of all attributes that an expression mentions, which it does as `#name`.
+    pub(super) fn of(&self, expression: &str) -> HashMap<String, String> {
+        let is_behind = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
+        let mentioned = expression.split('#').skip(1).filter_map(|text| text.split(is_behind).next());
+        mentioned.map(|name| (format!("#{name}"), self.mentioned(name).into_owned())).collect()
+    }
+
+    fn mentioned<'n>(&'n self, name: &'n str) -> Cow<'n, str> {
+        match (name, &self.sort_key) {
+            ("id", _) => (&*self.partition_key).into(),
+            ("sort", Some((sort_key, _))) => (&**sort_key).into(),
+            ("delete_at", _) => (&*self.time_to_live).into(),
+            _ => self.attribute(name),
+        }
+    }
+
     /// Whether the attribute with this name is part of the record.
     pub(super) fn is_of_record(&self, name: &str) -> bool {
         name.strip_prefix(&*self.attribute_prefix).is_some_and(|name| ATTRIBUTES.contains(&name))

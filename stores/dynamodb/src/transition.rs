@@ -1,15 +1,14 @@
 //! A transition of the protocol as conditional writes: guess the item, write on the condition that the guess is right,
 //! and if it is wrong, decide again with the item that the refusal returns.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::RequestId;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
-use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure as OnFailure};
 
 use super::failure::failure;
@@ -137,29 +136,37 @@ impl Table {
         let delete_at = record.expires_at.map(|end| self.delete_at(end));
         let mut item = item::write(names, record, revision, delete_at);
         item.extend(names.primary_key(key));
-        let request = client.put_item().table_name(&*names.table).set_item(Some(item));
-        let request =
-            guarded(request, names, seen).return_values_on_condition_check_failure(OnFailure::AllOld);
+        let (condition, values) = guard(seen);
+        let request = client
+            .put_item()
+            .table_name(&*names.table)
+            .set_item(Some(item))
+            .condition_expression(condition)
+            .set_expression_attribute_names(Some(names.of(condition)))
+            .set_expression_attribute_values(values)
+            .return_values_on_condition_check_failure(OnFailure::AllOld);
         self.asked(|| async {
-            match request.clone().send().await {
-                Ok(_) => Ok(Met::Guessed),
-                Err(SdkError::ServiceError(context))
-                    if context.err().is_conditional_check_failed_exception() =>
-                {
-                    match context.into_err() {
-                        PutItemError::ConditionalCheckFailedException(refused) => self.other(refused.item),
-                        _ => Ok(Met::Other(None)),
-                    }
-                }
-                Err(error) => Err(failure(&error)),
-            }
+            self.met(request.clone().send().await, |error| match error {
+                PutItemError::ConditionalCheckFailedException(refused) => refused.item,
+                _ => None,
+            })
         })
         .await
     }
 
-    /// The guess was wrong: this is the item.
-    pub(super) fn other(&self, item: Option<Item>) -> Result<Met, StoreError> {
-        item.map(|item| self.read(&item)).transpose().map(Met::Other)
+    /// The result of a conditional write: if its condition did not hold, the item is in the error.
+    pub(super) fn met<A, E: ProvideErrorMetadata + RequestId, R>(
+        &self,
+        answer: Result<A, SdkError<E, R>>,
+        item: impl FnOnce(E) -> Option<Item>,
+    ) -> Result<Met, StoreError> {
+        match answer {
+            Ok(_) => Ok(Met::Guessed),
+            Err(SdkError::ServiceError(context)) if is_refused_by_condition(context.err()) => {
+                item(context.into_err()).map(|item| self.read(&item)).transpose().map(Met::Other)
+            }
+            Err(error) => Err(failure(&error)),
+        }
     }
 
     /// Deletes at most `limit` items that are expired by every clock, so that a new fence by any clock exceeds theirs.
@@ -171,7 +178,7 @@ impl Table {
             .table_name(&*names.table)
             .consistent_read(true)
             .filter_expression(OVER)
-            .set_expression_attribute_names(Some(over_names(names)))
+            .set_expression_attribute_names(Some(names.of(OVER)))
             .set_expression_attribute_values(Some(over_values(&over)))
             .into_paginator()
             .send();
@@ -186,13 +193,12 @@ impl Table {
                     .table_name(&*names.table)
                     .set_key(Some(key))
                     .condition_expression(OVER)
-                    .set_expression_attribute_names(Some(over_names(names)))
+                    .set_expression_attribute_names(Some(names.of(OVER)))
                     .set_expression_attribute_values(Some(over_values(&over)));
                 match delete.send().await {
                     Ok(_) => deleted += 1,
                     // The record is live again.
-                    Err(SdkError::ServiceError(context))
-                        if context.err().is_conditional_check_failed_exception() => {}
+                    Err(SdkError::ServiceError(context)) if is_refused_by_condition(context.err()) => {}
                     Err(error) => return Err(failure(&error)),
                 }
             }
@@ -278,26 +284,19 @@ fn forgotten(record: &Record) -> Record {
 const OVER: &str = "attribute_exists(#fence) AND attribute_exists(#revision) AND \
                     #expires_at > :forgotten AND #expires_at <= :over";
 
-fn over_names(names: &Names) -> HashMap<String, String> {
-    ["fence", "revision", "expires_at"].map(|name| (format!("#{name}"), names.attribute(name).into())).into()
-}
-
 fn over_values(over: &AttributeValue) -> Item {
     [(":over".to_owned(), over.clone()), (":forgotten".to_owned(), item::number(0))].into()
 }
 
-/// Adds the condition that the item is still the one that was seen, or that there is none.
-fn guarded(request: PutItemFluentBuilder, names: &Names, seen: Option<&Seen>) -> PutItemFluentBuilder {
-    match seen {
-        None => request
-            .condition_expression("attribute_not_exists(#id)")
-            .expression_attribute_names("#id", &*names.partition_key),
-        // Compares both, because a revision is only unique together with its fence: it begins again with a new record.
-        Some(seen) => request
-            .condition_expression("#fence = :fence AND #revision = :revision")
-            .expression_attribute_names("#fence", names.attribute("fence"))
-            .expression_attribute_names("#revision", names.attribute("revision"))
-            .expression_attribute_values(":fence", item::number(seen.record.fence.get()))
-            .expression_attribute_values(":revision", item::number(seen.revision)),
-    }
+fn is_refused_by_condition(error: &impl ProvideErrorMetadata) -> bool {
+    error.code() == Some("ConditionalCheckFailedException")
+}
+
+/// The condition that the item is still the one that was seen, or that there is none, and its values. It compares both numbers,
+/// because a revision is only unique together with its fence: it begins again with a new record.
+fn guard(seen: Option<&Seen>) -> (&'static str, Option<Item>) {
+    let Some(seen) = seen else { return ("attribute_not_exists(#id)", None) };
+    let (fence, revision) = (item::number(seen.record.fence.get()), item::number(seen.revision));
+    let values = [(":fence".to_owned(), fence), (":revision".to_owned(), revision)];
+    ("#fence = :fence AND #revision = :revision", Some(values.into()))
 }

@@ -3,8 +3,10 @@
 //! A connection is bound to the runtime in which it was made. In the caller's runtime, a body that blocks its thread
 //! would hold up the renewal of its own lease, and the connection would end with that runtime (decision 0001).
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
+use std::pin::Pin;
 use std::sync::LazyLock;
+use std::task::{Context, Poll};
 use std::thread;
 
 use tokio::runtime::{Builder, Handle};
@@ -27,6 +29,39 @@ pub fn own_runtime() -> Result<&'static Handle, StoreError> {
     OWN.as_ref().ok_or_else(|| StoreError::unavailable("no thread can be started for it"))
 }
 
+/// Runs `work` in the caller's task, but with the timers and the connections of that runtime: what `work` spawns, such as the task
+/// of a connection, goes on when the caller's runtime is blocked or gone, and no test pauses its clock.
+///
+/// # Errors
+///
+/// Those of `work`.
+pub fn entered<T>(
+    work: impl Future<Output = Result<T, StoreError>> + Send + Unpin,
+) -> impl Future<Output = Result<T, StoreError>> + Send {
+    let (own, mut work) = (own_runtime(), Entered(Some(work)));
+    poll_fn(move |context| match &own {
+        Ok(own) => work.poll_in(own, context),
+        Err(error) => Poll::Ready(Err(error.clone())),
+    })
+}
+
+/// Work that is polled, and dropped, in the stores' own runtime.
+struct Entered<F>(Option<F>);
+
+impl<F: Future + Unpin> Entered<F> {
+    fn poll_in(&mut self, own: &Handle, context: &mut Context<'_>) -> Poll<F::Output> {
+        let _entered = own.enter();
+        self.0.as_mut().map_or(Poll::Pending, |work| Pin::new(work).poll(context))
+    }
+}
+
+impl<F> Drop for Entered<F> {
+    fn drop(&mut self) {
+        let _entered = own_runtime().map(Handle::enter);
+        self.0 = None;
+    }
+}
+
 /// Starts `work` in that runtime at once. The work continues when the returned future is dropped.
 ///
 /// The returned future does not contain `work`, so callers stay small however large the work is.
@@ -43,5 +78,26 @@ pub fn apart<T: Send + 'static>(
             Ok(answer) => answer,
             Err(_) => Err(StoreError::outcome_unknown("the work on it was broken off")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_has_entered_the_stores_runtime_has_its_clock_and_spawns_there() {
+        let callers = Handle::current().id();
+        let work = Box::pin(async move {
+            let begin = Instant::now();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let spawned = tokio::spawn(async { Handle::current().id() }).await;
+            Ok((begin.elapsed(), spawned.is_ok_and(|id| id != callers)))
+        });
+        let (time, is_apart) = entered(work).await.unwrap();
+        assert!(time >= Duration::from_millis(20) && is_apart, "{time:?}");
+        assert_eq!(Handle::current().id(), callers);
     }
 }

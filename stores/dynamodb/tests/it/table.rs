@@ -2,6 +2,7 @@
 
 use crate::support;
 
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::types::{
@@ -376,4 +377,33 @@ async fn a_key_that_is_too_long_for_dynamodb_is_said_to_be() {
     let error = store.claim(&key(&"k".repeat(600)), &claim()).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration);
     assert!(error.to_string().contains("2048"), "{error}");
+}
+
+/// Its connections and its time are those of the stores' own runtime, though the caller's task makes the request.
+#[tokio::test(start_paused = true)]
+async fn a_paused_clock_of_the_caller_ends_no_request() {
+    let aws = Aws::start();
+    let store = table(&aws, NO_SKEW).await;
+    for name in ["a", "b", "c"] {
+        let (asking, key) = (claim(), key(name));
+        let grant = granted(&store, &key, &asking).await;
+        let done = store.complete(&key, &completion(&asking, &grant)).await.unwrap();
+        assert_eq!(done, CompleteAnswer::Done);
+    }
+}
+
+/// The caller's runtime has neither sockets nor timers here, and drops a request in its middle.
+#[test]
+fn a_request_needs_nothing_of_the_callers_runtime() {
+    let aws = Aws::start();
+    let store = DynamoDbStore::builder(client(&aws), "records").clock_skew(NO_SKEW).build();
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+        store.create_table().await.unwrap();
+        granted(&store, &key("a"), &claim()).await;
+        let (name, dropped) = (key("b"), claim());
+        let mut claiming = Box::pin(store.claim(&name, &dropped));
+        assert!(claiming.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(claiming);
+        granted(&store, &key("c"), &claim()).await;
+    });
 }
