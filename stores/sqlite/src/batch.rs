@@ -9,7 +9,7 @@ use super::clock::now;
 use super::find::{Found, find, find_sql, find_step_sql, find_steps_sql, name, unreadable};
 use super::held::Held;
 use super::listing;
-use super::queue::{Answer, Applying, Op, Purged};
+use super::queue::{Answer, Op, Purged};
 use super::rows::{self, COLUMNS, RowError, STEP_COLUMNS};
 use idem_core::RecordKey;
 use idem_core::StoreError;
@@ -134,7 +134,7 @@ impl<'c> Session<'c> {
     /// Executes one operation.
     pub(super) fn apply(&mut self, op: &Op) -> Result<Answer, Failure> {
         match op {
-            Op::Apply(applying) => self.transition(applying).map(Answer::Applied),
+            Op::Apply(key, request) => self.transition(key, request).map(Answer::Applied),
             Op::Forget(key) => self.forget(key).map(Answer::Forget),
             Op::Get(key) => self
                 .find(key)
@@ -146,19 +146,15 @@ impl<'c> Session<'c> {
         }
     }
 
-    fn transition(&mut self, applying: &Applying) -> Result<protocol::Answer, Failure> {
-        let Applying { key, request, seems_new } = applying;
+    fn transition(&mut self, key: &RecordKey, request: &Request) -> Result<protocol::Answer, Failure> {
         let found = match (self.held.get(key), request) {
             (Some(held), _) => Some(held.clone()),
-            (_, Request::Claim(_)) if *seems_new => match self.claim_new(key, request)? {
+            (_, Request::Claim(_)) => match self.claim_new(key, request)? {
                 Some(answer) => return Ok(answer),
                 None => self.find(key)?,
             },
             (_, Request::RecordStep(step)) => self.find_with_blank_steps(key, Some(step.position))?,
-            (_, Request::Renew(_) | Request::Complete(_) | Request::Release(_) | Request::Resolve(_)) => {
-                self.find_with_blank_steps(key, None)?
-            }
-            _ => self.find(key)?,
+            _ => self.find_with_blank_steps(key, None)?,
         };
         let record = found.as_ref().map(|found| &found.record);
         let Transition { write, answer, .. } = protocol::apply(record, Fence::default(), request, now());
@@ -168,7 +164,7 @@ impl<'c> Session<'c> {
         Ok(answer)
     }
 
-    /// Claims a key that has no record; `None` if it has one.
+    /// Claims a key that has no record, as most have whose claim comes here; `None` if it has one.
     fn claim_new(&mut self, key: &RecordKey, request: &Request) -> Result<Option<protocol::Answer>, Failure> {
         let Transition { write, answer, .. } = protocol::apply(None, Fence::default(), request, now());
         match write {

@@ -1,7 +1,7 @@
-//! Opening a store: its settings, their limits, and its threads. It knows nothing about operations.
+//! Opening a store: its settings, their limits, and its thread. It knows nothing about operations.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
@@ -98,8 +98,10 @@ impl SqliteStoreBuilder {
         let file = Arc::new(file);
         let queue = Arc::new(Queue::default());
         let writer = Writer::new(queue.clone(), file.clone(), self.busy_timeout);
-        let watched = queue.clone();
-        // From here on, dropping `inner` ends the threads.
+        let thread = std::thread::Builder::new().name("idem-sqlite".to_owned());
+        let thread = thread.spawn(move || writer.run(connection)).map_err(|error| {
+            StoreError::unavailable("the system has no thread left for the store").with_source(error)
+        })?;
         let inner = Inner {
             file,
             queue,
@@ -107,10 +109,8 @@ impl SqliteStoreBuilder {
             busy_timeout: self.busy_timeout,
             max_result_bytes: self.max_result_bytes,
             waiters: Waiters::default(),
-            threads: Mutex::default(),
+            thread: Some(thread),
         };
-        inner.spawn("idem-sqlite", move || writer.run(connection))?;
-        inner.spawn("idem-sqlite-watch", move || watched.watch())?;
         Ok(SqliteStore(Arc::new(inner)))
     }
 

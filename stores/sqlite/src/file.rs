@@ -84,6 +84,13 @@ pub(super) fn look(path: &Path) -> Result<Found, StoreError> {
     }
 }
 
+/// The path of the write-ahead log beside the file.
+pub(super) fn log_path(path: &Path) -> PathBuf {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    log.into()
+}
+
 /// Whether there is a non-empty write-ahead log beside the file.
 pub(super) fn has_log(path: &Path) -> bool {
     log_of(path).is_some()
@@ -91,9 +98,7 @@ pub(super) fn has_log(path: &Path) -> bool {
 
 /// The write-ahead log beside the file, if it is not empty.
 fn log_of(path: &Path) -> Option<Identity> {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    std::fs::metadata(log).ok().filter(|log| log.len() > 0).map(|log| Identity::of(&log))
+    std::fs::metadata(log_path(path)).ok().filter(|log| log.len() > 0).map(|log| Identity::of(&log))
 }
 
 /// What happened to the file that was opened.

@@ -75,7 +75,7 @@ mod tests {
 
     use super::super::batch::Session;
     use super::super::clock;
-    use super::super::queue::{Answer, Applying, Op, Purged};
+    use super::super::queue::{Answer, Op, Purged};
     use super::super::rows;
     use super::super::tests::{claim_request, completion, folder, key, open};
     use idem_core::protocol::{
@@ -83,8 +83,7 @@ mod tests {
     };
 
     fn apply(session: &mut Session<'_>, name: &str, request: impl Into<Request>) -> protocol::Answer {
-        let applying = Applying { key: key(name), request: request.into(), seems_new: true };
-        match session.apply(&Op::Apply(applying)) {
+        match session.apply(&Op::Apply(key(name), request.into())) {
             Ok(Answer::Applied(answer)) => answer,
             _ => panic!("no answer"),
         }

@@ -5,6 +5,7 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::clock;
+use super::file::log_path;
 use idem_core::inspection::{Inspection, Standing};
 
 pub(super) fn look(connection: &Connection, path: &Path) -> rusqlite::Result<Inspection> {
@@ -34,17 +35,11 @@ pub(super) fn look(connection: &Connection, path: &Path) -> rusqlite::Result<Ins
     }
     let (pages, free, size) =
         (number("PRAGMA page_count")?, number("PRAGMA freelist_count")?, number("PRAGMA page_size")?);
-    let log = std::fs::metadata(log_of(path)).map_or(0, |log| log.len());
+    let log = std::fs::metadata(log_path(path)).map_or(0, |log| log.len());
     found.find(
         Standing::Fine,
         "size",
         format!("{} bytes, {} of them free to be used again; log {log} bytes", pages * size, free * size),
     );
     Ok(found)
-}
-
-fn log_of(path: &Path) -> std::path::PathBuf {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    log.into()
 }

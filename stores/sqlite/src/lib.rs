@@ -24,20 +24,21 @@ mod writer;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use self::builder::SqliteStoreBuilder;
 use self::file::DatabaseFile;
-use self::queue::{Answer, Applying, Op, Queue};
-use self::reader::{Miss, Readers};
+use self::queue::{Answer, Op, Outcome, Queue, ended};
+use self::reader::Readers;
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{self, Fence, Record, Request};
 use idem_core::{Store, Waiters};
+use idem_store_kit::own_runtime::entered;
 
 /// How many records a transaction of [`Store::purge`] deletes.
 const PURGE_BATCH: usize = 512;
@@ -87,7 +88,8 @@ struct Inner {
     busy_timeout: Duration,
     max_result_bytes: usize,
     waiters: Waiters,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The writer's. `None` only during the drop.
+    thread: Option<JoinHandle<()>>,
 }
 
 impl SqliteStore {
@@ -105,86 +107,68 @@ impl SqliteStore {
         SqliteStoreBuilder::new(path.as_ref())
     }
 
-    /// The result of `find` by a reader; `None` if the writer must answer.
-    fn read(
-        &self,
-        key: &RecordKey,
-        find: fn(&Readers, &DatabaseFile, &RecordKey) -> Result<Option<Record>, Miss>,
-    ) -> Option<Result<Option<Record>, StoreError>> {
-        match find(self.0.readers.as_ref()?, &self.0.file, key) {
-            Ok(record) => Some(Ok(record)),
-            Err(Miss::Failed(error)) => Some(Err(error)),
-            Err(Miss::AskWriter) => None,
-        }
+    /// The connections that read. `None` during the drop.
+    fn readers(&self) -> Option<(&Readers, &DatabaseFile)> {
+        self.0.readers.as_ref().map(|readers| (readers, &*self.0.file))
     }
 
     /// Lets the writer execute an operation.
-    async fn write<A>(&self, op: Op, answer: impl FnOnce(Answer) -> Option<A>) -> Result<A, StoreError> {
-        let outcome = self.0.queue.submit(op, self.0.busy_timeout).await;
-        match outcome {
-            Ok(Ok(given)) => answer(given).ok_or_else(ended),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(ended()),
-        }
+    fn write(&self, op: Op) -> impl Future<Output = Outcome> + Send {
+        let (queue, patience) = (self.0.queue.clone(), self.0.busy_timeout);
+        // By a clock that no test pauses.
+        entered(Box::pin(async move { queue.run(op, patience).await }))
     }
-}
-
-fn ended() -> StoreError {
-    StoreError::outcome_unknown("the thread that writes to the file ended; open the store again")
 }
 
 impl Store for SqliteStore {
-    async fn apply(&self, key: &RecordKey, request: Request) -> Result<protocol::Answer, StoreError> {
-        request.check_size(self.0.max_result_bytes)?;
-        let mut seems_new = false;
-        if let Request::Claim(_) = &request {
-            match self.read(key, Readers::find_for_claim).transpose()? {
-                Some(Some(record)) => {
-                    let found = protocol::apply(Some(&record), Fence::default(), &request, clock::now());
-                    if found.write.is_none() {
-                        return Ok(found.answer);
-                    }
+    fn apply(
+        &self,
+        key: &RecordKey,
+        request: Request,
+    ) -> impl Future<Output = Result<protocol::Answer, StoreError>> + Send {
+        // Not an `async fn`, which has room for the request twice.
+        async move {
+            request.check_size(self.0.max_result_bytes)?;
+            if let Request::Claim(_) = &request
+                && let Some((readers, file)) = self.readers()
+                && let Some(record) = readers.find_for_claim(file, key).transpose()?.flatten()
+            {
+                let found = protocol::apply(Some(&record), Fence::default(), &request, clock::now());
+                if found.write.is_none() {
+                    return Ok(found.answer);
                 }
-                found => seems_new = found.is_some(),
+            }
+            match self.write(Op::Apply(key.clone(), request)).await? {
+                Answer::Applied(answer) => Ok(answer),
+                _ => Err(ended()),
             }
         }
-        let applying = Applying { key: key.clone(), request, seems_new };
-        self.write(Op::Apply(applying), |answer| match answer {
-            Answer::Applied(answer) => Some(answer),
-            _ => None,
-        })
-        .await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        self.write(Op::Forget(key.clone()), |answer| match answer {
-            Answer::Forget(answer) => Some(answer),
-            _ => None,
-        })
-        .await
+        match self.write(Op::Forget(key.clone())).await? {
+            Answer::Forget(was_live) => Ok(was_live),
+            _ => Err(ended()),
+        }
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        if let Some(found) = self.read(key, Readers::find) {
+        if let Some((readers, file)) = self.readers()
+            && let Some(found) = readers.find(file, key)
+        {
             return Ok(found?.filter(|record| protocol::is_live(record, clock::now())));
         }
-        self.write(Op::Get(key.clone()), |answer| match answer {
-            Answer::Get(answer) => Some(answer),
-            _ => None,
-        })
-        .await
+        match self.write(Op::Get(key.clone())).await? {
+            Answer::Get(record) => Ok(record),
+            _ => Err(ended()),
+        }
     }
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let mut purged = 0;
         while purged < limit {
             let most = PURGE_BATCH.min(limit - purged);
-            let now = self
-                .write(Op::Purge(most), |answer| match answer {
-                    Answer::Purged(answer) => Some(answer),
-                    _ => None,
-                })
-                .await?;
+            let Answer::Purged(now) = self.write(Op::Purge(most)).await? else { return Err(ended()) };
             purged += now.count;
             if now.all {
                 break;
@@ -194,25 +178,24 @@ impl Store for SqliteStore {
     }
 
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        if let Some(readers) = &self.0.readers
-            && let Some(page) = readers.list(&self.0.file, request)
+        if let Some((readers, file)) = self.readers()
+            && let Some(page) = readers.list(file, request)
         {
             return Ok(page);
         }
-        self.write(Op::List(request.clone()), |answer| match answer {
-            Answer::List(page) => Some(page),
-            _ => None,
-        })
-        .await
+        match self.write(Op::List(request.clone())).await? {
+            Answer::List(page) => Ok(page),
+            _ => Err(ended()),
+        }
     }
 
     async fn inspect(&self) -> Result<Inspection, StoreError> {
-        let found = self.0.readers.as_ref().and_then(|readers| readers.inspect(&self.0.file));
+        let found = self.readers().and_then(|(readers, file)| readers.inspect(file));
         // If no reader can read the file, the writer's error says why.
         match found {
             Some(found) => Ok(found),
             None => {
-                self.write(Op::Purge(0), Some).await?;
+                self.write(Op::Purge(0)).await?;
                 Err(StoreError::unavailable("the file is in use; ask again"))
             }
         }
@@ -233,28 +216,15 @@ impl fmt::Debug for SqliteStore {
     }
 }
 
-impl Inner {
-    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StoreError> {
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
-            StoreError::unavailable("the system has no thread left for the store").with_source(error)
-        })?;
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
-        Ok(())
-    }
-}
-
 impl Drop for Inner {
     fn drop(&mut self) {
         self.readers = None;
         self.queue.close();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         // If an answer drops the last handle, this may run on the thread that sent the answer. That thread then ends by
         // itself.
-        let current = std::thread::current().id();
-        if threads.iter().any(|thread| thread.thread().id() == current) {
-            return;
-        }
-        for thread in threads {
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
             // If the thread panicked, nobody is left to report it to.
             let _ = thread.join();
         }

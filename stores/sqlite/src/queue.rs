@@ -1,48 +1,42 @@
 //! The queue of operations for the writer, and their answers.
 //!
-//! Owns the promise that every operation is answered in time, whatever the disk does. If an operation waits too long,
-//! the writer fails it, or the watch does if the writer is stuck. It knows nothing about SQLite.
+//! Owns the promise that every operation is answered in time, whatever the disk does: if it waits too long, the writer fails it,
+//! or its caller gives up if the writer is stuck. It knows nothing about SQLite.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{self, Record, Request, StoredResult};
 
-/// How long the writer may be late before the watch answers instead.
+/// How long the writer may be late before a caller gives up.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long a batch may take.
 const BATCH_TIME: Duration = Duration::from_secs(4);
-/// How often the watch looks while there are operations.
-const WATCH_EVERY: Duration = Duration::from_millis(500);
+/// How often a caller looks whether to give up.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// An operation for the writer.
 pub(super) enum Op {
-    Apply(Applying),
+    /// A request of the protocol about one record.
+    Apply(RecordKey, Request),
     Forget(RecordKey),
     Get(RecordKey),
     Purge(usize),
     List(List),
 }
 
-/// A request of the protocol about one record.
-pub(super) struct Applying {
-    pub(super) key: RecordKey,
-    pub(super) request: Request,
-    /// Whether a reader found no record, so that there is probably none.
-    pub(super) seems_new: bool,
-}
-
 impl Op {
     /// The size of its result in bytes.
     fn weight(&self) -> usize {
         match self {
-            Self::Apply(Applying { request, .. }) => match request.result() {
+            Self::Apply(_, request) => match request.result() {
                 Some(StoredResult::Value(bytes)) => bytes.len(),
                 _ => 0,
             },
@@ -53,11 +47,7 @@ impl Op {
     /// Whether it is left out if nobody waits for its answer. That includes a claim: nobody would use the grant, and
     /// the key would stay claimed until the lease is over.
     const fn is_for_its_answer(&self) -> bool {
-        match self {
-            Self::Apply(Applying { request, .. }) => matches!(request, Request::Claim(_)),
-            Self::Get(_) | Self::List(_) => true,
-            Self::Forget(_) | Self::Purge(_) => false,
-        }
+        matches!(self, Self::Apply(_, Request::Claim(_)) | Self::Get(_) | Self::List(_))
     }
 }
 
@@ -81,35 +71,22 @@ pub(super) struct Purged {
 
 pub(super) type Outcome = Result<Answer, StoreError>;
 
-/// The channel back to the caller. Only the first answer counts.
-#[derive(Clone)]
-pub(super) struct Reply(Arc<Mutex<Option<oneshot::Sender<Outcome>>>>);
-
-impl Reply {
-    pub(super) fn send(&self, outcome: Outcome) {
-        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(sender) = sender {
-            // A caller that went away does not need the answer.
-            let _ = sender.send(outcome);
-        }
-    }
-
-    /// Whether nobody waits for the answer any more.
-    fn is_closed(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_none_or(oneshot::Sender::is_closed)
-    }
-}
-
 /// One operation in the queue.
 pub(super) struct Ticket {
     pub(super) op: Op,
-    pub(super) reply: Reply,
+    number: u64,
     deadline: Instant,
+    reply: oneshot::Sender<Outcome>,
 }
 
 impl Ticket {
     fn is_pointless(&self) -> bool {
         self.op.is_for_its_answer() && self.reply.is_closed()
+    }
+
+    pub(super) fn answer(self, outcome: Outcome) {
+        // A caller that went away does not need the answer.
+        let _ = self.reply.send(outcome);
     }
 }
 
@@ -126,22 +103,21 @@ pub(super) enum Wake {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Ticket>,
-    /// The operations that the writer executes. `running_until` is when they should be done.
-    running: Vec<Reply>,
-    running_until: Option<Instant>,
+    /// The number of the last ticket.
+    last: u64,
+    /// Since when the writer executes a batch.
+    running_since: Option<Instant>,
     /// How many operations must wait before the writer is woken; 0 means one.
     wanted: usize,
     closed: bool,
     ended: bool,
-    watch_sleeps: bool,
 }
 
-/// The waiting operations, and those that the writer executes.
+/// The waiting operations.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
     work: Condvar,
-    watch: Condvar,
 }
 
 impl Queue {
@@ -149,27 +125,47 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues an operation for the writer, which must begin it within `patience`. The receiver fails if the writer ends
-    /// before it answers.
-    pub(super) fn submit(&self, op: Op, patience: Duration) -> oneshot::Receiver<Outcome> {
-        let (sender, receiver) = oneshot::channel();
-        let ticket = Ticket {
-            op,
-            reply: Reply(Arc::new(Mutex::new(Some(sender)))),
-            deadline: Instant::now() + patience,
-        };
+    /// Lets the writer execute an operation, which it must begin within `patience`.
+    pub(super) async fn run(&self, op: Op, patience: Duration) -> Outcome {
+        let give_up_at = Instant::now() + patience + GRACE;
+        let (number, mut answer) = self.submit(op, patience);
+        loop {
+            match timeout(LOOK_EVERY, &mut answer).await {
+                Ok(answer) => return answer.unwrap_or_else(|_| Err(ended())),
+                Err(_) => self.give_up(number, give_up_at)?,
+            }
+        }
+    }
+
+    /// Queues an operation. The receiver fails if the writer ends before it answers.
+    pub(super) fn submit(&self, op: Op, patience: Duration) -> (u64, oneshot::Receiver<Outcome>) {
+        let (reply, answer) = oneshot::channel();
         let mut state = self.lock();
+        state.last += 1;
+        let number = state.last;
         if !state.ended {
-            state.waiting.push_back(ticket);
+            state.waiting.push_back(Ticket { op, number, deadline: Instant::now() + patience, reply });
             if state.waiting.len() == state.wanted.max(1) {
                 self.work.notify_one();
             }
-            if state.watch_sleeps {
-                state.watch_sleeps = false;
-                self.watch.notify_one();
-            }
         }
-        receiver
+        (number, answer)
+    }
+
+    /// Fails if the writer is stuck: then the operation is not executed any more, or nobody knows whether it was.
+    fn give_up(&self, number: u64, at: Instant) -> Result<(), StoreError> {
+        const STUCK: &str = "the disk did not finish what came before in time; look into the system's log, or ask for less at once";
+        let mut state = self.lock();
+        match state.waiting.iter().position(|ticket| ticket.number == number) {
+            Some(place) if at <= Instant::now() => {
+                state.waiting.remove(place);
+                Err(StoreError::unavailable(STUCK))
+            }
+            None if state.running_since.is_some_and(|since| since.elapsed() >= BATCH_TIME) => {
+                Err(StoreError::outcome_unknown(STUCK))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Waits for work, at most until `idle_until`.
@@ -227,16 +223,14 @@ impl Queue {
                 batch.push(ticket);
             }
         }
-        state.running = batch.iter().map(|ticket| ticket.reply.clone()).collect();
-        state.running_until = Some(Instant::now() + BATCH_TIME);
+        state.running_since = Some(Instant::now());
         batch
     }
 
     /// Notes that the batch is done, and returns how many operations are waiting now.
     pub(super) fn finish(&self) -> usize {
         let mut state = self.lock();
-        state.running.clear();
-        state.running_until = None;
+        state.running_since = None;
         state.waiting.len()
     }
 
@@ -246,8 +240,7 @@ impl Queue {
         for ticket in batch.into_iter().rev() {
             state.waiting.push_front(ticket);
         }
-        state.running.clear();
-        state.running_until = None;
+        state.running_since = None;
     }
 
     /// Fails the waiting operations whose time is over at `now`.
@@ -269,7 +262,7 @@ impl Queue {
         };
         // Outside the lock, because a waker may run any code.
         for ticket in failed {
-            ticket.reply.send(Err(error.clone()));
+            ticket.answer(Err(error.clone()));
         }
     }
 
@@ -277,51 +270,21 @@ impl Queue {
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.work.notify_all();
-        self.watch.notify_all();
     }
 
     /// Notes that the writer ended for any reason. The operations that it did not answer fail.
     pub(super) fn end(&self) {
-        let (waiting, running) = {
+        let waiting = {
             let mut state = self.lock();
             state.closed = true;
             state.ended = true;
-            (std::mem::take(&mut state.waiting), std::mem::take(&mut state.running))
+            std::mem::take(&mut state.waiting)
         };
-        self.watch.notify_all();
-        drop((waiting, running));
+        drop(waiting);
     }
+}
 
-    /// Answers instead of a stuck writer. Returns when the writer ends.
-    pub(super) fn watch(&self) {
-        let mut state = self.lock();
-        while !state.ended {
-            if state.waiting.is_empty() && state.running.is_empty() {
-                state.watch_sleeps = true;
-                state = self.watch.wait(state).unwrap_or_else(PoisonError::into_inner);
-                state.watch_sleeps = false;
-                continue;
-            }
-            state = self.watch.wait_timeout(state, WATCH_EVERY).unwrap_or_else(PoisonError::into_inner).0;
-            let now = Instant::now();
-            let stuck = state.running_until.is_some_and(|end| end <= now);
-            let late = state.waiting.front().is_some_and(|first| first.deadline + GRACE <= now);
-            if stuck || late {
-                let running = if stuck { std::mem::take(&mut state.running) } else { Vec::new() };
-                drop(state);
-                self.answer_late(running, now);
-                state = self.lock();
-            }
-        }
-    }
-
-    fn answer_late(&self, running: Vec<Reply>, now: Instant) {
-        const STUCK: &str = "the disk did not finish what came before in time; look into the system's log, or ask for less at once";
-        for reply in running {
-            reply.send(Err(StoreError::outcome_unknown(STUCK)));
-        }
-        if let Some(due) = now.checked_sub(GRACE) {
-            self.fail_due(due, &StoreError::unavailable(STUCK));
-        }
-    }
+/// The error after the writer has ended.
+pub(super) fn ended() -> StoreError {
+    StoreError::outcome_unknown("the thread that writes to the file ended; open the store again")
 }

@@ -17,21 +17,6 @@ use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::Record;
 
-/// Why a reader has no answer.
-pub(super) enum Miss {
-    /// It cannot read now. The writer can, or knows why not.
-    AskWriter,
-    /// It read a row that is not a valid record.
-    Failed(StoreError),
-}
-
-impl Miss {
-    /// The miss for an invalid column, or for a failed read if `column` is `None`.
-    fn of(column: Option<&str>, key: &RecordKey) -> Self {
-        column.map_or(Self::AskWriter, |column| Self::Failed(find::unreadable(key, column)))
-    }
-}
-
 struct Reader {
     connection: Connection,
     identity: Identity,
@@ -53,9 +38,14 @@ impl Readers {
         Self { slots: (0..count).map(|_| Mutex::new(None)).collect(), next: AtomicUsize::new(0) }
     }
 
-    /// The record of a key, expired or not.
-    pub(super) fn find(&self, file: &DatabaseFile, key: &RecordKey) -> Result<Option<Record>, Miss> {
-        self.read(file, |reader| reader.find(key)).map_err(|miss| Miss::of(miss, key))
+    /// The record of a key, expired or not. As all reads, `None` if it cannot read now: the writer can, or knows why not.
+    pub(super) fn find(
+        &self,
+        file: &DatabaseFile,
+        key: &RecordKey,
+    ) -> Option<Result<Option<Record>, StoreError>> {
+        let found = self.read(file, |reader| reader.find(key))?;
+        Some(found.map_err(|column| find::unreadable(key, column)))
     }
 
     /// As [`find`](Self::find), with what a claim needs: for a record with a result, only the columns of a replay.
@@ -63,48 +53,45 @@ impl Readers {
         &self,
         file: &DatabaseFile,
         key: &RecordKey,
-    ) -> Result<Option<Record>, Miss> {
-        self.read(file, |reader| reader.find_for_claim(key)).map_err(|miss| Miss::of(miss, key))
+    ) -> Option<Result<Option<Record>, StoreError>> {
+        let found = self.read(file, |reader| reader.find_for_claim(key))?;
+        Some(found.map_err(|column| find::unreadable(key, column)))
     }
 
-    /// One page of records, if the file can be read now.
+    /// One page of records.
     pub(super) fn list(&self, file: &DatabaseFile, request: &List) -> Option<Page> {
-        self.read(file, |reader| Ok(listing::page(&reader.connection, request)?)).ok()
+        self.read(file, |reader| Ok(listing::page(&reader.connection, request)?))?.ok()
     }
 
-    /// The checks of the file, if it can be read now.
+    /// The checks of the file.
     pub(super) fn inspect(&self, file: &DatabaseFile) -> Option<Inspection> {
-        self.read(file, |reader| Ok(inspection::look(&reader.connection, file.path())?)).ok()
+        self.read(file, |reader| Ok(inspection::look(&reader.connection, file.path())?))?.ok()
     }
 
-    /// Reads on a free connection. Fails with the name of an invalid column, or with `None` if it cannot read.
+    /// Reads on a free connection. Fails with the name of an invalid column.
     fn read<T>(
         &self,
         file: &DatabaseFile,
         read: impl FnOnce(&mut Reader) -> Result<T, RowError>,
-    ) -> Result<T, Option<&'static str>> {
-        let identity = file.opened_lately().ok_or(None)?;
-        let mut slot = self.slot().ok_or(None)?;
+    ) -> Option<Result<T, &'static str>> {
+        let identity = file.opened_lately()?;
+        let mut slot = self.slot()?;
         if slot.as_ref().is_some_and(|reader| reader.identity != identity)
             && let Some(stale) = slot.take()
         {
             schema::abandon(stale.connection);
         }
         if slot.is_none() {
-            *slot = Some(Reader::open(file, identity).ok_or(None)?);
+            *slot = Some(Reader::open(file, identity)?);
         }
-        let found = match slot.as_mut() {
-            Some(reader) => read(reader),
-            None => return Err(None),
-        };
-        match found {
-            Ok(found) => Ok(found),
-            Err(RowError::Unreadable(column)) => Err(Some(column)),
+        match read(slot.as_mut()?) {
+            Ok(found) => Some(Ok(found)),
+            Err(RowError::Unreadable(column)) => Some(Err(column)),
             Err(RowError::Sqlite(error)) => {
                 if !failure::is_busy(&error) {
                     *slot = None;
                 }
-                Err(None)
+                None
             }
         }
     }

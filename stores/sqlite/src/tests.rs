@@ -4,12 +4,13 @@ mod layouts;
 mod records;
 
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use super::file::DatabaseFile;
-use super::queue::{Answer, Applying, Op, Purged, Queue, Wake};
+use super::queue::{Answer, Op, Purged, Queue, Wake};
 use super::schema::{self, Opening};
 use super::writer::Pace;
 use super::{SqliteStore, batch};
@@ -102,26 +103,25 @@ async fn a_full_disk_is_an_error_and_what_was_recorded_stays() {
     assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
 }
 
-#[test]
-fn what_waits_for_a_writer_that_is_stuck_is_answered_in_its_place() {
-    let queue = Arc::new(Queue::default());
-    let watched = queue.clone();
-    let watch = std::thread::spawn(move || watched.watch());
+#[tokio::test]
+async fn what_waits_for_a_writer_that_is_stuck_is_answered_in_its_place() {
+    let queue = Queue::default();
+    let run = |name: &str, patience| Box::pin(queue.run(Op::Forget(key(name)), patience));
     let started = Instant::now();
-    let running = queue.submit(Op::Forget(key("a")), Duration::from_millis(10));
-    assert_eq!(queue.take(10, 10).len(), 1);
-    let waiting = queue.submit(Op::Forget(key("b")), Duration::from_millis(10));
-    let error = waiting.blocking_recv().unwrap().err().unwrap();
+    let mut running = run("a", Duration::from_millis(10));
+    assert!(running.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let _batch = queue.take(10, 10);
+    let error = run("b", Duration::from_millis(10)).await.err().unwrap();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
-    let error = running.blocking_recv().unwrap().err().unwrap();
+    assert!(queue.take(10, 10).is_empty(), "it would be executed although its caller heard that it is not");
+    let error = running.await.err().unwrap();
     assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown);
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
-    let last = queue.submit(Op::Forget(key("c")), Duration::from_secs(60));
+    let mut last = run("c", Duration::from_secs(60));
+    assert!(last.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     queue.end();
-    assert!(last.blocking_recv().is_err());
-    let after = queue.submit(Op::Forget(key("d")), Duration::from_secs(60));
-    assert!(after.blocking_recv().is_err());
-    watch.join().unwrap();
+    assert!(last.await.is_err());
+    assert!(run("d", Duration::from_secs(60)).await.is_err());
 }
 
 #[test]
@@ -129,26 +129,24 @@ fn a_key_that_seemed_new_and_is_not_is_claimed_as_what_it_is() {
     let folder = folder();
     let (_, connection) = open(&folder);
     let mut session = batch::Session::prepare(&connection).unwrap();
-    let mut claim = |name: &str, seems_new, request: &Claim| {
-        let claiming = Applying { key: key(name), request: request.clone().into(), seems_new };
-        match session.apply(&Op::Apply(claiming)) {
+    let mut claim =
+        |name: &str, request: &Claim| match session.apply(&Op::Apply(key(name), request.clone().into())) {
             Ok(Answer::Applied(protocol::Answer::Claim(answer))) => answer,
             _ => panic!("no answer"),
-        }
-    };
+        };
     let first = claim_request();
-    let ClaimAnswer::Granted(grant) = claim("a", true, &first) else { panic!("not granted") };
+    let ClaimAnswer::Granted(grant) = claim("a", &first) else { panic!("not granted") };
     assert_eq!((grant.attempt, grant.recovered), (1, false));
     // The same claim after a lost answer, and then another claim. Both times the reader had read before the first
     // commit.
-    let again = claim("a", true, &first);
+    let again = claim("a", &first);
     assert!(matches!(again, ClaimAnswer::Granted(same) if same.fence == grant.fence), "{again:?}");
-    let rival = claim("a", true, &claim_request());
+    let rival = claim("a", &claim_request());
     assert!(matches!(rival, ClaimAnswer::Busy { .. }), "{rival:?}");
     // A record that has expired still raises the fence.
     let short = claim_request().with_lease(Duration::from_nanos(1)).with_ttl(Duration::ZERO);
-    let ClaimAnswer::Granted(gone) = claim("b", true, &short) else { panic!("not granted") };
-    let ClaimAnswer::Granted(next) = claim("b", true, &claim_request()) else { panic!("not granted") };
+    let ClaimAnswer::Granted(gone) = claim("b", &short) else { panic!("not granted") };
+    let ClaimAnswer::Granted(next) = claim("b", &claim_request()) else { panic!("not granted") };
     assert!(next.fence > gone.fence && next.attempt == 1);
 }
 
@@ -157,16 +155,12 @@ fn a_record_that_is_kept_out_of_the_file_is_no_grant() {
     let folder = folder();
     let (_, connection) = open(&folder);
     let mut session = batch::Session::prepare(&connection).unwrap();
-    let mut claim = |name: &str, seems_new| {
-        session.apply(&Op::Apply(Applying { key: key(name), request: claim_request().into(), seems_new }))
-    };
+    let mut claim = || session.apply(&Op::Apply(key("a"), claim_request().into()));
     let ignore = "CREATE TRIGGER t BEFORE INSERT ON idem_records BEGIN SELECT raise(IGNORE); END";
     connection.execute_batch(ignore).unwrap();
-    for seems_new in [false, true] {
-        assert!(matches!(claim("a", seems_new), Err(batch::Failure::Sqlite(_))));
-    }
+    assert!(matches!(claim(), Err(batch::Failure::Sqlite(_))));
     connection.execute_batch("DROP TRIGGER t").unwrap();
-    assert!(claim("a", true).is_ok());
+    assert!(claim().is_ok());
 }
 
 #[test]
@@ -178,9 +172,8 @@ fn steps_go_with_their_record_and_when_it_is_over() {
         || connection.query_row("SELECT count(*) FROM idem_steps", (), |row| row.get::<_, i64>(0)).unwrap();
     let recorded = |session: &mut batch::Session<'_>, name: &str| {
         let request = claim_request();
-        let claiming = Applying { key: key(name), request: request.clone().into(), seems_new: true };
         let Ok(Answer::Applied(protocol::Answer::Claim(ClaimAnswer::Granted(grant)))) =
-            session.apply(&Op::Apply(claiming))
+            session.apply(&Op::Apply(key(name), request.clone().into()))
         else {
             panic!("not granted")
         };
@@ -188,11 +181,7 @@ fn steps_go_with_their_record_and_when_it_is_over() {
             let result = StoredResult::Tombstone(Tombstone::TooLarge);
             let step = RecordedStep::new(position.to_string(), None, result);
             let request = RecordStep::new(request.owner, grant.fence, position, step);
-            let outcome = session.apply(&Op::Apply(Applying {
-                key: key(name),
-                request: request.into(),
-                seems_new: false,
-            }));
+            let outcome = session.apply(&Op::Apply(key(name), request.into()));
             assert!(matches!(
                 outcome,
                 Ok(Answer::Applied(protocol::Answer::RecordStep(RecordStepAnswer::Recorded)))
@@ -202,15 +191,8 @@ fn steps_go_with_their_record_and_when_it_is_over() {
         (request.owner, grant.fence)
     };
     let (owner, fence) = recorded(&mut session, "completed");
-    assert!(
-        session
-            .apply(&Op::Apply(Applying {
-                key: key("completed"),
-                request: completion(owner, fence, 1).into(),
-                seems_new: false
-            }))
-            .is_ok()
-    );
+    let completion = completion(owner, fence, 1).into();
+    assert!(session.apply(&Op::Apply(key("completed"), completion)).is_ok());
     assert_eq!(left(), 0);
     recorded(&mut session, "forgotten");
     assert!(session.apply(&Op::Forget(key("forgotten"))).is_ok());

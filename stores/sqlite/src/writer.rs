@@ -12,7 +12,7 @@ use super::batch::{Failure, Session};
 use super::clock;
 use super::failure;
 use super::file::{DatabaseFile, Standing};
-use super::queue::{Outcome, Queue, Reply, Ticket, Wake};
+use super::queue::{Outcome, Queue, Ticket, Wake};
 use super::schema::{self, Opening};
 use idem_core::{StoreError, StoreErrorKind};
 
@@ -184,7 +184,7 @@ impl Writer {
         }
         let committing = Instant::now();
         if let Err(error) = session.commit() {
-            return self.not_committed(connection, session, &batch, error);
+            return self.not_committed(connection, session, batch, error);
         }
         let took = committing.elapsed();
         if !matches!(self.file.standing(), Standing::Same) {
@@ -200,8 +200,8 @@ impl Writer {
         self.purge_soon();
         let waiting = self.queue.finish();
         self.pace = Pace::after(took, batch.len() + waiting);
-        for (ticket, outcome) in batch.iter().zip(outcomes) {
-            ticket.reply.send(outcome);
+        for (ticket, outcome) in batch.into_iter().zip(outcomes) {
+            ticket.answer(outcome);
         }
         None
     }
@@ -234,13 +234,10 @@ impl Writer {
             Cause::Operation(culprit) if local => {
                 let ticket = batch.remove(*culprit);
                 self.queue.put_back(batch);
-                ticket.reply.send(Err(error));
+                ticket.answer(Err(error));
             }
             Cause::Purge if local => self.queue.put_back(batch),
-            _ => {
-                self.queue.finish();
-                fail(batch.iter().map(|ticket| &ticket.reply), &error);
-            }
+            _ => self.fail(batch, &error),
         }
         suspect.then_some(Exit::Reopen)
     }
@@ -249,7 +246,7 @@ impl Writer {
         &self,
         connection: &Connection,
         session: &mut Session<'_>,
-        batch: &[Ticket],
+        batch: Vec<Ticket>,
         error: rusqlite::Error,
     ) -> Option<Exit> {
         let certain = failure::is_certainly_not_committed(&error);
@@ -260,9 +257,15 @@ impl Writer {
         } else {
             failure::outcome_unknown(self.file.path(), error)
         };
-        self.queue.finish();
-        fail(batch.iter().map(|ticket| &ticket.reply), &error);
+        self.fail(batch, &error);
         (suspect || !rolled_back).then_some(Exit::Reopen)
+    }
+
+    fn fail(&self, batch: Vec<Ticket>, error: &StoreError) {
+        self.queue.finish();
+        for ticket in batch {
+            ticket.answer(Err(error.clone()));
+        }
     }
 
     /// Something was written, so something may expire.
@@ -346,11 +349,5 @@ fn at_run_time(error: StoreError) -> StoreError {
             StoreError::unavailable(detail.to_owned()).with_source(error)
         }
         _ => error,
-    }
-}
-
-fn fail<'t>(replies: impl Iterator<Item = &'t Reply>, error: &StoreError) {
-    for reply in replies {
-        reply.send(Err(error.clone()));
     }
 }
