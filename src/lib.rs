@@ -82,10 +82,10 @@ pub use idem_core::{
 };
 #[doc(inline)]
 pub use idem_runtime::{
-    Attempt, Begun, CallId, Context, Drained, DynStore, Error, ErrorKind, Interrupted, LateRecording, Loss,
-    MAX_STEP_NAME_BYTES, MemoryStore, NotStored, Observed, Operation, Outcome, RecoveringOperation, Recovery,
-    Replayed, RetryAfter, Step, StepError, StepName, StoreExt, TypedOperation, Unrecorded, context, drain,
-    observe, step, with_deadline,
+    Attempt, Begun, CallId, Context, Disabled, Drained, DynStore, Error, ErrorKind, Interrupted,
+    LateRecording, Loss, MAX_STEP_NAME_BYTES, MemoryStore, NotStored, Observed, Operation, Outcome,
+    RecoveringOperation, Recovery, Replayed, RetryAfter, Step, StepError, StepName, StoreExt, TypedOperation,
+    Unrecorded, context, drain, observe, step, with_deadline,
 };
 
 #[cfg(feature = "macros")]
@@ -95,7 +95,7 @@ pub use idem_macros::{KeyPart, idempotent};
 #[doc(inline)]
 pub use idem_runtime::{Catalogue, CatalogueError, CatalogueKeyPart, CatalogueOperation, catalogue};
 
-#[cfg(any(feature = "zstd", feature = "encryption", feature = "trace-links"))]
+#[cfg(any(feature = "zstd", feature = "encryption"))]
 #[doc(inline)]
 pub use idem_runtime::Transformed;
 #[cfg(feature = "http")]
@@ -116,8 +116,6 @@ pub use idem_runtime::{Compressed, Compression};
 #[cfg(feature = "encryption")]
 #[doc(inline)]
 pub use idem_runtime::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing, Layers, SealError};
-#[cfg(feature = "trace-links")]
-pub use idem_runtime::{TraceContext, TraceLinks, Traced, Tracing};
 
 #[cfg(feature = "dynamodb")]
 #[doc(inline)]

@@ -11,9 +11,6 @@ pub const LEASE: Duration = Duration::from_secs(30);
 /// How long one operation of the store may take before the policy decides: 10 seconds.
 pub const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The largest result that is kept, in bytes: 1 MiB.
-pub const MAX_RESULT_BYTES: usize = 1024 * 1024;
-
 /// The shortest lease: 1 ms. Below it, a process would do nothing but renew.
 pub const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 

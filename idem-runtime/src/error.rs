@@ -135,6 +135,15 @@ pub enum Error {
         /// The timeout.
         after: Duration,
     },
+    /// The deadline of [`with_deadline`](crate::with_deadline) is over. The body did not run.
+    #[error(
+        "{call} has no time left before its deadline; the body did not run, so call again where there is time"
+    )]
+    #[non_exhaustive]
+    NoTimeLeft {
+        /// Which call.
+        call: CallId,
+    },
     /// The body has run before, but its result is not in the store.
     #[error(
         "{call} has run, and its result is not stored ({reason}); it will not run again: look up what it did where it \
@@ -150,7 +159,7 @@ pub enum Error {
     /// The recorded result does not decode into the type that the function returns.
     #[error(
         "{call} has run, but its recorded result does not decode into the return type ({reason}); it is kept and \
-         will not run again: return a type that reads it, or set `upgrade`"
+         will not run again: return a type that reads it"
     )]
     #[non_exhaustive]
     Undecodable {

@@ -108,11 +108,6 @@ impl<R, T, E, F> Codec<R, T, E, F> {
     pub fn retry_after(self, retry_after: fn(&E, u32) -> Duration) -> Self {
         Self { rules: self.rules.retry_after(retry_after), ..self }
     }
-
-    /// The same codec, with a function that is called with a recorded value that does not decode.
-    pub fn upgrade(self, upgrade: fn(&[u8]) -> Option<T>) -> Self {
-        Self { rules: self.rules.upgrade(upgrade), ..self }
-    }
 }
 
 /// The name of the record that one call would have; the call is not made.

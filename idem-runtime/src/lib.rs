@@ -27,7 +27,7 @@ pub use engine::{
     context, drain, observe, step, with_deadline,
 };
 pub use error::{CallId, Error, ErrorKind, Loss, NotStored, StepError};
-#[cfg(any(feature = "zstd", feature = "encryption", feature = "trace-links"))]
+#[cfg(any(feature = "zstd", feature = "encryption"))]
 pub use store::Transformed;
 #[cfg(feature = "cache")]
 pub use store::{CacheCounts, Cached, Caching};
@@ -35,9 +35,7 @@ pub use store::{CacheCounts, Cached, Caching};
 pub use store::{Compressed, Compression};
 #[cfg(feature = "encryption")]
 pub use store::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing, Layers, SealError};
-pub use store::{DynStore, MemoryStore, StoreExt};
-#[cfg(feature = "trace-links")]
-pub use store::{TraceContext, TraceLinks, Traced, Tracing};
+pub use store::{Disabled, DynStore, MemoryStore, StoreExt};
 
 #[doc(no_inline)]
 pub use idem_core::*;

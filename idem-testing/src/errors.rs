@@ -89,6 +89,12 @@ pub fn timed_out(operation: &str, after: Duration) -> Error {
     make::timed_out(call(operation), after)
 }
 
+/// [`Error::NoTimeLeft`]: the deadline of `with_deadline` is over.
+#[must_use]
+pub fn no_time_left(operation: &str) -> Error {
+    make::no_time_left(call(operation))
+}
+
 /// [`Error::ResultNotStored`]: the body has run before, and its result is not in the store.
 #[must_use]
 pub fn result_not_stored(operation: &str, reason: NotStored) -> Error {
@@ -166,6 +172,7 @@ pub fn all(operation: &str) -> Vec<Error> {
         exhausted(operation, 5),
         lease_lost(operation, Loss::TakenOver),
         timed_out(operation, after),
+        no_time_left(operation),
         result_not_stored(operation, NotStored::TooLarge),
         undecodable(operation, "missing field `id` at line 1 column 2"),
         missing_key(operation),

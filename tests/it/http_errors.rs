@@ -26,6 +26,7 @@ fn expected(kind: ErrorKind) -> (u16, &'static str) {
         ErrorKind::MissingKey => (400, "key-missing"),
         ErrorKind::InvalidKey => (400, "key-malformed"),
         ErrorKind::Store | ErrorKind::NotRecorded => (503, "store-unavailable"),
+        ErrorKind::NoTimeLeft => (503, "too-many-running"),
         ErrorKind::Configuration => (500, "misconfigured"),
         _ => (500, "handler-failed"),
     }

@@ -162,22 +162,18 @@ async fn attempts_run_out_after_crashes_and_after_errors() {
 
 #[tokio::test]
 async fn a_result_that_is_too_large_is_given_once_and_never_made_twice() {
-    for (store, operation) in [
-        (MemoryStore::new(), operation().max_result_bytes(10)),
-        (MemoryStore::with_max_result_bytes(10), operation()),
-    ] {
-        let long = || async { Ok::<_, Failure>("x".repeat(100)) };
-        assert_eq!(operation.run(&store, "k", long).await.unwrap().len(), 100);
-        let again = operation.run(&store, "k", long).await.unwrap_err();
-        let Failure::Idem(Error::ResultNotStored { reason, .. }) = again else { panic!("{again:?}") };
-        assert_eq!(reason, NotStored::TooLarge);
-    }
+    let (store, operation) = (MemoryStore::with_max_result_bytes(10), operation());
+    let long = || async { Ok::<_, Failure>("x".repeat(100)) };
+    assert_eq!(operation.run(&store, "k", long).await.unwrap().len(), 100);
+    let again = operation.run(&store, "k", long).await.unwrap_err();
+    let Failure::Idem(Error::ResultNotStored { reason, .. }) = again else { panic!("{again:?}") };
+    assert_eq!(reason, NotStored::TooLarge);
 }
 
 #[tokio::test]
 async fn a_result_of_exactly_the_limit_is_kept() {
-    let store = MemoryStore::new();
-    let operation = operation().max_result_bytes(10);
+    let store = MemoryStore::with_max_result_bytes(10);
+    let operation = operation();
     for _ in 0..2 {
         let text = operation.run(&store, "k", || async { Ok::<_, Failure>("12345678".to_owned()) }).await;
         assert_eq!(text.unwrap(), "12345678");

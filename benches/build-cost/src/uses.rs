@@ -1,6 +1,6 @@
 //! One use of each enabled feature.
 
-#[cfg(any(feature = "zstd", feature = "encryption", feature = "cache", feature = "trace-links"))]
+#[cfg(any(feature = "zstd", feature = "encryption", feature = "cache"))]
 use idem::StoreExt as _;
 use idem::{Error, KeyPart, MemoryStore, Store, idempotent};
 
@@ -37,8 +37,6 @@ pub(crate) async fn all() -> Result<(), Failure> {
     on(MemoryStore::new().encrypted(idem::KeyRing::new(1, &[7; 32]))).await?;
     #[cfg(feature = "cache")]
     on(MemoryStore::new().cached(1 << 20)).await?;
-    #[cfg(feature = "trace-links")]
-    on(MemoryStore::new().traced(())).await?;
     #[cfg(feature = "http")]
     serve().await?;
     #[cfg(feature = "message")]

@@ -5,13 +5,13 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
-use example_opentelemetry::{Links, subscriber};
+use example_opentelemetry::subscriber;
 use futures_util::stream;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use idem::http::IdempotencyLayer;
 use idem::message::{Consumer, Delivery, Reason};
-use idem::{MemoryStore, Operation, StoreExt as _};
+use idem::{MemoryStore, Operation};
 use opentelemetry::trace::SpanKind;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SpanData};
 use tower::{Layer as _, ServiceExt as _, service_fn};
@@ -25,7 +25,7 @@ async fn a_guarded_request_has_a_span_with_method_status_and_outcome() {
     let exporter = InMemorySpanExporter::default();
     let (subscriber, provider) = subscriber(exporter.clone());
     let _guard = tracing::subscriber::set_default(subscriber);
-    let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new().traced(Links));
+    let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
     let service = layer.layer(service_fn(|_: Request<idem::http::Body>| async {
         let mut response = Response::new(Full::new(Bytes::from_static(b"paid")));
         *response.status_mut() = StatusCode::CREATED;

@@ -7,10 +7,9 @@
 //! |---|---|
 //! | white space of JSON, `{`, `[`, `"`, `-`, a digit, `t`, `f`, `n` | JSON |
 //! | 0x01 | a response of the HTTP layer |
-//! | 0x02 | a trace context, and then a result of any format but this |
 //! | 0x28, then 0xb5 0x2f 0xfd | a Zstandard frame around another format |
 //! | 0xab, then `id` | a sealed result, of any format |
-//! | any other | of a later version; 0x03 to 0x08 and 0x0e to 0x1f are free for it |
+//! | any other | of a later version; 0x02 to 0x08 and 0x0e to 0x1f are free for it |
 
 use std::fmt;
 
@@ -32,8 +31,6 @@ pub enum ResultFormat {
     Json,
     /// A response of the HTTP layer.
     Response,
-    /// A trace context, and then a result of another format: what `StoreExt::traced` writes.
-    Traced,
     /// A Zstandard frame around another format: what `StoreExt::compressed` writes.
     Zstandard,
     /// An encrypted result of any format: what `StoreExt::encrypted` writes.
@@ -43,9 +40,6 @@ pub enum ResultFormat {
 }
 
 impl ResultFormat {
-    /// The first byte of [`ResultFormat::Traced`].
-    pub const TRACED: u8 = 2;
-
     /// The format of these bytes; `None` if there are no bytes.
     #[must_use]
     pub const fn of(bytes: &[u8]) -> Option<Self> {
@@ -56,7 +50,6 @@ impl ResultFormat {
                 ..,
             ] => Self::Json,
             [1, ..] => Self::Response,
-            [Self::TRACED, ..] => Self::Traced,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstandard,
             [0xab, b'i', b'd', ..] => Self::Sealed,
             [other, ..] => Self::Other(*other),
@@ -69,7 +62,6 @@ impl fmt::Display for ResultFormat {
         match self {
             Self::Json => f.write_str("JSON"),
             Self::Response => f.write_str("a response of the HTTP layer"),
-            Self::Traced => f.write_str("a result with a trace context"),
             Self::Zstandard => f.write_str("a Zstandard frame"),
             Self::Sealed => f.write_str("an encrypted result"),
             Self::Other(byte) => write!(f, "format 0x{byte:02x}, which this version of idem does not know"),
@@ -97,8 +89,7 @@ mod tests {
         for text in ["null", "true", "false", "0", "-1", "\"\"", "[]", "{}", " 1", "\n{}", "\t[]", "\r1"] {
             assert_eq!(ResultFormat::of(text.as_bytes()), Some(ResultFormat::Json), "{text:?}");
         }
-        assert_eq!(ResultFormat::of(&[ResultFormat::TRACED, b'{']), Some(ResultFormat::Traced));
-        for byte in (3..=8).chain(0x0e..=0x1f) {
+        for byte in (2..=8).chain(0x0e..=0x1f) {
             assert_eq!(ResultFormat::of(&[byte, b'{']), Some(ResultFormat::Other(byte)));
         }
         assert_eq!(ResultFormat::of(b""), None);

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::late_recording::{MOST_BYTES, MOST_RESULTS};
 use super::process::Process;
 use super::report;
 
@@ -103,8 +104,7 @@ impl LateRoom {
         let results = process.background().late_results.fetch_add(1, Ordering::SeqCst);
         let before = process.background().late_bytes.fetch_add(bytes, Ordering::SeqCst);
         report::late_results(1.0, bytes);
-        let most = process.late_recording();
-        (results < most.most_results && before.saturating_add(bytes) <= most.most_bytes).then_some(room)
+        (results < MOST_RESULTS && before.saturating_add(bytes) <= MOST_BYTES).then_some(room)
     }
 }
 
@@ -227,4 +227,21 @@ pub(super) fn finish(
         }
     }
     Some(runtime.spawn(work))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_more_results_and_bytes_wait_than_allowed() {
+        let process = Process::simulated();
+        let half = LateRoom::take(&process, MOST_BYTES / 2).expect("there is room");
+        assert!(LateRoom::take(&process, MOST_BYTES / 2 + 1).is_none(), "beyond the bytes");
+        let rest: Vec<_> = (1..MOST_RESULTS).map_while(|_| LateRoom::take(&process, 1)).collect();
+        assert_eq!(rest.len(), MOST_RESULTS - 1);
+        assert!(LateRoom::take(&process, 0).is_none(), "beyond the number");
+        drop(half);
+        assert!(LateRoom::take(&process, MOST_BYTES / 2).is_some());
+    }
 }

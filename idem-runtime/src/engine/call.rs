@@ -95,6 +95,9 @@ impl<S: Store> Call<S> {
         if let Some(observer) = &observer {
             observer.calls(&key);
         }
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return Err(Error::NoTimeLeft { call: (&key).into() });
+        }
         let span = tracing::info_span!(
             "idempotent_call",
             idem.operation = key.scope().as_str(),
@@ -184,6 +187,11 @@ impl<S: Store> Prepared<S> {
         self.enclosing
             .as_ref()
             .is_some_and(|call| identity().is_some_and(|store| call.holds(&self.key, store)))
+    }
+
+    /// The largest encoded result that the store takes.
+    pub(super) fn max_result_bytes(&self) -> usize {
+        self.store.max_result_bytes().unwrap_or(usize::MAX)
     }
 
     /// The length of a lease that starts now.

@@ -87,10 +87,9 @@ impl<S: Store> Claimed<S> {
         Complete::new(self.owner, self.grant.fence, verdict, result, self.call.policy.ttl)
     }
 
-    /// Records a result. Retries while the lease is held, and at least for the store timeout. A result also counts
-    /// after the lease, if no other call has taken over.
+    /// Records a result. Retries for the store timeout; the caller does not wait longer, and recording goes on behind it.
     pub(super) async fn complete(&self, request: &mut Complete) -> Result<CompleteAnswer, StoreError> {
-        let answer = self.complete_until(request, || self.asks_until()).await;
+        let answer = self.complete_until(request, || Instant::now() + self.call.policy.store_timeout).await;
         // A tombstone was reported when it was made.
         if matches!((&answer, &request.result), (Ok(CompleteAnswer::Done), StoredResult::Value(_))) {
             self.report(Event::Completed);
@@ -127,7 +126,7 @@ impl<S: Store> Claimed<S> {
         }
     }
 
-    /// Until when recording is retried: while the lease is held, and at least for the store timeout.
+    /// Until when the steps are read and recorded: while the lease is held, and at least for the store timeout.
     pub(super) fn asks_until(&self) -> Instant {
         self.lease.held_until().max(Instant::now() + self.call.policy.store_timeout)
     }

@@ -355,7 +355,8 @@ impl fmt::Debug for Context {
 /// Runs `calls` with leases that end at `deadline` at the latest. For a process that ends at that time, such as a
 /// function with a time limit: a caller after the deadline does not wait for the lease of a worker that has ended.
 ///
-/// It does not stop the calls at the deadline. From then on other callers may take over their claims, and a body or a step starts
+/// With no time left, a call is refused with [`Error::NoTimeLeft`](crate::Error::NoTimeLeft), and nothing starts. A call that
+/// has started is not stopped at the deadline. From then on other callers may take over their claims, and a body or a step starts
 /// only if the store's answer shows that the claim is still held at that moment, which it is for a millisecond.
 ///
 /// ```

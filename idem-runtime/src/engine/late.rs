@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::background::LateRoom;
 use super::claimed::Claimed;
-use super::late_recording::Unrecorded;
+use super::late_recording::{LONGEST, Unrecorded};
 use super::report::Event;
 use super::retry::{LONGEST_PAUSE, late_backoff};
 use super::steps::Recorder as _;
@@ -67,7 +67,7 @@ impl<S: Store> Late<S> {
             // The request stays in `waiting` during the attempt, so that `drop` reports it if the runtime is shut down.
             let Some(request) = &mut self.waiting else { return };
             let asked = claimed.complete_until(request, Instant::now).await;
-            let is_over = begin.elapsed() >= claimed.call.process.late_recording().longest;
+            let is_over = begin.elapsed() >= LONGEST;
             let given_up = match asked {
                 Ok(CompleteAnswer::Done) => {
                     self.waiting = None;

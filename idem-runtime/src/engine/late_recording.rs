@@ -1,4 +1,4 @@
-//! The settings for recording results in the background: the limits, and the hook for results that are given up.
+//! Recording results in the background: its limits, and the hook for results that are given up.
 //!
 //! Owns the settings of a process. `late` reads them.
 
@@ -37,7 +37,8 @@ type Hook = Arc<dyn Fn(&Unrecorded) + Send + Sync>;
 ///
 /// A caller gets the value of a body that succeeded, whatever the store does. But as long as the result is not
 /// recorded, another caller can run the body after the lease. So the engine keeps the result in memory and retries,
-/// with pauses that grow to a few seconds, within these limits. See "When the store fails after the work" in `docs/attribute.md`.
+/// with pauses that grow to a few seconds, for an hour: at most 1,000 results of 64 MiB together. See "When the store
+/// fails after the work" in `docs/attribute.md`.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -45,62 +46,34 @@ type Hook = Arc<dyn Fn(&Unrecorded) + Send + Sync>;
 /// use idem::LateRecording;
 ///
 /// LateRecording::new()
-///     .most_results(10_000)
-///     .most_bytes(256 * 1024 * 1024)
-///     .longest(Duration::from_secs(4 * 60 * 60))
 ///     .on_unrecorded(|lost| {
 ///         // Put it where an operator finds it: a file, a queue, another database.
 ///         eprintln!("not recorded: {} attempt {}", lost.call, lost.attempt);
 ///     })
 ///     .install();
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Default)]
 #[must_use = "the settings are those of the process once they are `install`ed"]
 pub struct LateRecording {
-    pub(super) most_results: usize,
-    pub(super) most_bytes: usize,
-    pub(super) longest: Duration,
     hook: Option<Hook>,
 }
 
-const DEFAULT: LateRecording = LateRecording {
-    most_results: 1_000,
-    most_bytes: 64 * 1024 * 1024,
-    longest: Duration::from_secs(60 * 60),
-    hook: None,
-};
+/// How many results are kept in memory at a time; further results are given up at once.
+pub(super) const MOST_RESULTS: usize = 1_000;
 
-impl Default for LateRecording {
-    fn default() -> Self {
-        DEFAULT
-    }
-}
+/// How many bytes these results have together at most.
+pub(super) const MOST_BYTES: usize = 64 * 1024 * 1024;
+
+/// How long recording of one result, or one release, is retried.
+pub(super) const LONGEST: Duration = Duration::from_secs(60 * 60);
 
 impl LateRecording {
-    /// The settings of a process that installs none: 1,000 results, 64 MiB, one hour, no hook.
+    /// The settings of a process that installs none: no hook.
     pub const fn new() -> Self {
-        DEFAULT
+        Self { hook: None }
     }
 
-    /// Upper limit of the results that are kept in memory at a time; further results are given up at once.
-    pub const fn most_results(mut self, results: usize) -> Self {
-        self.most_results = results;
-        self
-    }
-
-    /// Upper limit of the bytes of these results together.
-    pub const fn most_bytes(mut self, bytes: usize) -> Self {
-        self.most_bytes = bytes;
-        self
-    }
-
-    /// How long recording of one result, or one release, is retried.
-    pub const fn longest(mut self, longest: Duration) -> Self {
-        self.longest = longest;
-        self
-    }
-
-    /// Calls `hook` with each result that is given up: because of these limits, because of a store error that a retry
+    /// Calls `hook` with each result that is given up: because of those limits, because of a store error that a retry
     /// does not help, because another call has the key, or because the runtime was shut down.
     ///
     /// The hook runs in a task of the runtime, or while the runtime drops its tasks. It must not block for long, so
@@ -125,11 +98,6 @@ impl LateRecording {
 
 impl fmt::Debug for LateRecording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LateRecording")
-            .field("most_results", &self.most_results)
-            .field("most_bytes", &self.most_bytes)
-            .field("longest", &self.longest)
-            .field("on_unrecorded", &self.hook.is_some())
-            .finish()
+        f.debug_struct("LateRecording").field("on_unrecorded", &self.hook.is_some()).finish()
     }
 }

@@ -68,7 +68,6 @@ pub(super) struct Policy {
     pub(super) on_crash: OnCrash,
     pub(super) max_attempts: Option<NonZeroU32>,
     pub(super) fail_open: bool,
-    pub(super) max_result_bytes: usize,
     pub(super) store_timeout: Duration,
     pub(super) timeout: Option<Duration>,
     pub(super) retry_after: Option<RetryAfter>,
@@ -112,7 +111,6 @@ impl Operation {
             on_crash: OnCrash::Rerun,
             max_attempts: None,
             fail_open: false,
-            max_result_bytes: defaults::MAX_RESULT_BYTES,
             store_timeout: defaults::STORE_TIMEOUT,
             timeout: None,
             retry_after: None,
@@ -158,13 +156,6 @@ impl Operation {
     /// [`OnCrash::InDoubt`].
     pub const fn fail_open(mut self) -> Self {
         self.policy.fail_open = true;
-        self
-    }
-
-    /// The largest encoded result that is recorded, in bytes; 1 MiB unless set. For a larger result, the key is
-    /// completed without a result: the first caller gets its value, later callers get [`Error::ResultNotStored`].
-    pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
-        self.policy.max_result_bytes = bytes;
         self
     }
 

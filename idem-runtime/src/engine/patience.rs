@@ -2,13 +2,12 @@
 //!
 //! A release also counts after its lease, so an outage that is longer than a lease makes no doubt and no `recovered()` of its own.
 
-use std::time::Duration;
-
 use backon::{BackoffBuilder, ExponentialBackoff};
 use tokio::time::{Instant, sleep};
 
 use super::background::ReleaseRoom;
 use super::call::Prepared;
+use super::late_recording::LONGEST;
 use super::process::Process;
 use super::retry::{LONGEST_PAUSE, late_backoff};
 use crate::error::StoreError;
@@ -17,7 +16,6 @@ use idem_core::Store;
 /// How long a release waits for its store, and how often it is tried.
 pub(super) struct Patience {
     begin: Instant,
-    longest: Duration,
     pauses: ExponentialBackoff,
     process: Process,
     room: Option<ReleaseRoom>,
@@ -26,8 +24,7 @@ pub(super) struct Patience {
 impl Patience {
     pub(super) fn new<S: Store>(call: &Prepared<S>) -> Self {
         let process = call.process.clone();
-        let longest = process.late_recording().longest;
-        Self { begin: Instant::now(), longest, pauses: late_backoff().build(), process, room: None }
+        Self { begin: Instant::now(), pauses: late_backoff().build(), process, room: None }
     }
 
     /// Waits until the next try after this error. Returns whether there is one.
@@ -35,7 +32,7 @@ impl Patience {
         if self.room.is_none() {
             self.room = ReleaseRoom::take(&self.process);
         }
-        if self.room.is_none() || !error.is_transient() || self.begin.elapsed() >= self.longest {
+        if self.room.is_none() || !error.is_transient() || self.begin.elapsed() >= LONGEST {
             return false;
         }
         sleep(self.pauses.next().unwrap_or(LONGEST_PAUSE)).await;

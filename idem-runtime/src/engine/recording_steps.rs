@@ -29,7 +29,7 @@ impl<S: Store> Recorder for Claimed<S> {
     }
 
     fn max_bytes(&self) -> usize {
-        self.call.policy.max_result_bytes
+        self.call.max_result_bytes()
     }
 
     fn report(&self, event: Event<'_>) {

@@ -45,7 +45,7 @@ pub(super) fn encode<S: Store, C, T, E>(
 where
     C: Codec<T, E>,
 {
-    let encoded = codec.encode(result, call.policy.max_result_bytes)?;
+    let encoded = codec.encode(result, call.max_result_bytes())?;
     if let Some(fault) = &encoded.stored.fault {
         call.report(Event::NotStored(fault), attempt);
     }

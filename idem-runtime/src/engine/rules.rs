@@ -4,7 +4,6 @@
 //! The attribute and [`TypedOperation`](super::TypedOperation) set the rules, and the engine uses them as a [`Codec`].
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -23,11 +22,7 @@ pub(crate) struct Rules<T, E, F = ()> {
     terminal: Option<Terminal<E, F>>,
     keeps: Option<fn(&T) -> bool>,
     retry_after: Option<fn(&E, u32) -> Duration>,
-    upgrade: Option<Upgrade<T>>,
 }
-
-/// Makes a value from recorded bytes, if it can.
-type Upgrade<T> = fn(&[u8]) -> Option<T>;
 
 struct Terminal<E, F> {
     function: F,
@@ -52,7 +47,7 @@ impl<T, E> Rules<T, E> {
     where
         T: Serialize + DeserializeOwned,
     {
-        Self { value: Format::json(), terminal: None, keeps: None, retry_after: None, upgrade: None }
+        Self { value: Format::json(), terminal: None, keeps: None, retry_after: None }
     }
 }
 
@@ -63,10 +58,10 @@ impl<T, E, G> Rules<T, E, G> {
         F: Fn(&E) -> bool,
         E: Serialize + for<'de> Deserialize<'de>,
     {
-        let Self { value, terminal: _, keeps, retry_after, upgrade } = self;
+        let Self { value, terminal: _, keeps, retry_after } = self;
         let call = |function: &F, error: &E| function(error);
         let terminal = Some(Terminal { function, call, error: Format::json() });
-        Rules { value, terminal, keeps, retry_after, upgrade }
+        Rules { value, terminal, keeps, retry_after }
     }
 
     /// The same rules, and values for which `keeps` returns `false` are returned and not recorded.
@@ -80,20 +75,9 @@ impl<T, E, G> Rules<T, E, G> {
         Self { retry_after: Some(retry_after), ..self }
     }
 
-    /// The same rules, with a function that is called with a recorded value that does not decode.
-    pub(crate) fn upgrade(self, upgrade: Upgrade<T>) -> Self {
-        Self { upgrade: Some(upgrade), ..self }
-    }
-
     /// Whether a value may be returned without being recorded, or an error decides when the key is due.
     pub(crate) const fn is_paced(&self) -> bool {
         self.keeps.is_some() || self.retry_after.is_some()
-    }
-
-    fn upgraded(&self, bytes: &[u8]) -> Option<T> {
-        let upgrade = self.upgrade?;
-        // Treats a panic like that of a `Deserialize`: the record stays, and the caller gets `Undecodable`.
-        catch_unwind(AssertUnwindSafe(|| upgrade(bytes))).ok().flatten()
     }
 }
 
@@ -111,9 +95,7 @@ impl<T, E, F> Codec<T, Failure<E>> for Rules<T, E, F> {
 
     fn decode(&self, verdict: Verdict, bytes: &[u8]) -> Result<Result<T, Failure<E>>, NotDecoded> {
         match verdict {
-            Verdict::Completed => {
-                (self.value.decode)(bytes).or_else(|fault| self.upgraded(bytes).ok_or(fault)).map(Ok)
-            }
+            Verdict::Completed => (self.value.decode)(bytes).map(Ok),
             Verdict::Failed => {
                 let terminal = self.terminal.as_ref().ok_or_else(no_terminal_errors)?;
                 Ok(Err(Failure::Body((terminal.error.decode)(bytes)?)))
@@ -158,7 +140,6 @@ impl<T, E, F: Clone> Clone for Rules<T, E, F> {
             }),
             keeps: self.keeps,
             retry_after: self.retry_after,
-            upgrade: self.upgrade,
         }
     }
 }
@@ -175,7 +156,6 @@ impl<T, E, F> fmt::Debug for Rules<T, E, F> {
             .field("terminal", &self.terminal.is_some())
             .field("record_if", &self.keeps.is_some())
             .field("retry_after", &self.retry_after.is_some())
-            .field("upgrade", &self.upgrade.is_some())
             .finish()
     }
 }

@@ -246,7 +246,7 @@ impl<S: Store> Attempt<S> {
     ///
     /// Dropping the future changes nothing: the value is recorded in the background.
     pub async fn complete<T: Serialize>(self, value: &T) -> Result<Outcome, Interrupted<S>> {
-        let stored = to_stored(value, self.call().policy.max_result_bytes);
+        let stored = to_stored(value, self.call().max_result_bytes());
         self.end(Verdict::Completed, stored).await
     }
 
@@ -256,7 +256,7 @@ impl<S: Store> Attempt<S> {
     ///
     /// As [`complete`](Self::complete).
     pub async fn complete_error<E: Serialize>(self, error: &E) -> Result<Outcome, Interrupted<S>> {
-        let stored = to_stored(error, self.call().policy.max_result_bytes);
+        let stored = to_stored(error, self.call().max_result_bytes());
         self.end(Verdict::Failed, stored).await
     }
 

@@ -15,8 +15,8 @@ use super::rules::Rules;
 use crate::error::Error;
 use idem_core::{KeyPart, Store};
 
-/// An [`Operation`] with rules about its results: made by [`Operation::terminal`], [`Operation::record_if`],
-/// [`Operation::retry_after_error`] and [`Operation::upgrade`].
+/// An [`Operation`] with rules about its results: made by [`Operation::terminal`], [`Operation::record_if`]
+/// and [`Operation::retry_after_error`].
 ///
 /// `T` is the value of its body, `E` its error, and `F` the function of [`terminal`](Self::terminal), `()` without one.
 /// Set all other settings on the `Operation` first.
@@ -78,14 +78,6 @@ impl Operation {
     ) -> TypedOperation<T, E> {
         self.typed().retry_after_error(retry_after)
     }
-
-    /// As [`TypedOperation::upgrade`].
-    pub fn upgrade<T: Serialize + DeserializeOwned, E>(
-        self,
-        upgrade: fn(&[u8]) -> Option<T>,
-    ) -> TypedOperation<T, E> {
-        self.typed().upgrade(upgrade)
-    }
 }
 
 impl<T, E, F> TypedOperation<T, E, F> {
@@ -108,40 +100,6 @@ impl<T, E, F> TypedOperation<T, E, F> {
     /// precedence over [`Operation::retry_after`], and is not called for errors that are [`terminal`](Self::terminal).
     pub fn retry_after_error(self, retry_after: fn(&E, u32) -> Duration) -> Self {
         Self { rules: self.rules.retry_after(retry_after), ..self }
-    }
-
-    /// Decodes a recorded result that does not decode into `T`, such as one from an older version of the program.
-    /// `upgrade` gets its bytes. If it returns `None`, the caller gets [`Error::Undecodable`], as without it. The
-    /// record is not changed, so `upgrade` is called at each replay.
-    ///
-    /// ```
-    /// # use idem_runtime as idem;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), idem::Error> {
-    /// use idem::{Error, MemoryStore, Operation};
-    /// use serde::{Deserialize, Serialize};
-    ///
-    /// #[derive(Serialize, Deserialize)]
-    /// struct Receipt {
-    ///     number: u64,
-    ///     currency: String,
-    /// }
-    ///
-    /// // An older version of the program recorded only the number.
-    /// let store = MemoryStore::new();
-    /// Operation::new("payments.charge").run(&store, "order-42", || async { Ok::<_, Error>(7_u64) }).await?;
-    ///
-    /// let charge = Operation::new("payments.charge").upgrade(|old: &[u8]| {
-    ///     let number = serde_json::from_slice(old).ok()?;
-    ///     Some(Receipt { number, currency: "EUR".to_owned() })
-    /// });
-    /// let replayed = charge.run(&store, "order-42", || async { Err::<_, Error>(unreachable!()) }).await?;
-    /// assert_eq!((replayed.number, replayed.currency.as_str()), (7, "EUR"));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn upgrade(self, upgrade: fn(&[u8]) -> Option<T>) -> Self {
-        Self { rules: self.rules.upgrade(upgrade), ..self }
     }
 
     /// As [`Operation::run`], with these rules.

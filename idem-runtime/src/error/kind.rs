@@ -61,6 +61,8 @@ kinds! {
     LeaseLost = "lease_lost",
     /// [`Error::TimedOut`].
     TimedOut = "timed_out",
+    /// [`Error::NoTimeLeft`].
+    NoTimeLeft = "no_time_left",
     /// [`Error::ResultNotStored`].
     ResultNotStored = "result_not_stored",
     /// [`Error::Undecodable`].
@@ -121,6 +123,7 @@ impl Error {
             Self::Exhausted { .. } => ErrorKind::Exhausted,
             Self::LeaseLost { .. } => ErrorKind::LeaseLost,
             Self::TimedOut { .. } => ErrorKind::TimedOut,
+            Self::NoTimeLeft { .. } => ErrorKind::NoTimeLeft,
             Self::ResultNotStored { .. } => ErrorKind::ResultNotStored,
             Self::Undecodable { .. } => ErrorKind::Undecodable,
             Self::MissingKey { .. } => ErrorKind::MissingKey,
@@ -144,6 +147,7 @@ impl Error {
             Self::NotDue { .. }
             | Self::LeaseLost { .. }
             | Self::TimedOut { .. }
+            | Self::NoTimeLeft { .. }
             | Self::NotRecorded { .. } => true,
             Self::Store { source, .. } | Self::Step { source: StepError::Store(source), .. } => {
                 source.is_transient()

@@ -32,6 +32,7 @@ errors! {
     exhausted(attempts: u32) = Exhausted,
     lease_lost(loss: Loss) = LeaseLost,
     timed_out(after: Duration) = TimedOut,
+    no_time_left() = NoTimeLeft,
     result_not_stored(reason: NotStored) = ResultNotStored,
     undecodable(reason: Arc<str>) = Undecodable,
     not_recorded(source: StoreError) = NotRecorded,

@@ -96,11 +96,7 @@ impl<St: Store> Builder<St> {
     pub(super) fn new(store: St) -> Self {
         Self {
             store,
-            operation: Operation::new(SCOPE)
-                .store_timeout(Duration::from_secs(5))
-                .timeout(HANDLER_TIMEOUT)
-                // This layer limits the body itself.
-                .max_result_bytes(usize::MAX),
+            operation: Operation::new(SCOPE).store_timeout(Duration::from_secs(5)).timeout(HANDLER_TIMEOUT),
             scope: Cow::Borrowed(SCOPE),
             methods: vec![Method::POST, Method::PATCH],
             header: HeaderName::from_static("idempotency-key"),

@@ -23,6 +23,7 @@ use crate::error::{Error, StoreErrorKind};
 /// | `MissingKey` | 400 | `key-missing` |
 /// | `InvalidKey` | 400 | `key-malformed` |
 /// | `Store`, `NotRecorded` | 503, with `Retry-After` | `store-unavailable` |
+/// | `NoTimeLeft` | 503, with `Retry-After` | `too-many-running` |
 /// | `TimedOut`, `Step`, a body that calls itself | 500 | `handler-failed` |
 /// | `Configuration` | 500 | `misconfigured` |
 ///
@@ -105,6 +106,7 @@ pub(super) fn refusal(error: &Error) -> Refusal {
             Problem::HandlerFailed,
             "The processing of the request took too long and was stopped.",
         ),
+        Error::NoTimeLeft { .. } => too_many_running(),
         // A handler gets this error itself, so the layer does not see it.
         Error::Step { .. } => Refusal::new(Problem::HandlerFailed, "The processing of the request failed."),
         Error::Store { source, .. } if source.kind() == StoreErrorKind::WrongKeys => misconfigured(),

@@ -288,7 +288,10 @@ fn disposition(ending: &Ending, tries: Tries) -> Disposition {
             }
             // A body that never ends in time is a poison message, too.
             Error::TimedOut { .. } => return tries.proposed(Reason::Exhausted),
-            Error::NotRecorded { .. } | Error::LeaseLost { .. } | Error::Configuration { .. } => {
+            Error::NotRecorded { .. }
+            | Error::LeaseLost { .. }
+            | Error::NoTimeLeft { .. }
+            | Error::Configuration { .. } => {
                 return AT_ONCE;
             }
             Error::Step { source: StepError::Store(source), .. } if is_of_the_store(source.kind()) => {

@@ -9,17 +9,16 @@ mod cached;
 mod compressed;
 #[cfg(feature = "encryption")]
 mod digested;
+mod disabled;
 mod dynamic;
 #[cfg(feature = "encryption")]
 mod encrypted;
 #[cfg(feature = "encryption")]
 mod layers;
-#[cfg(any(feature = "zstd", feature = "encryption", feature = "trace-links"))]
+#[cfg(any(feature = "zstd", feature = "encryption"))]
 mod marks;
 mod memory;
-#[cfg(feature = "trace-links")]
-mod traced;
-#[cfg(any(feature = "zstd", feature = "encryption", feature = "trace-links"))]
+#[cfg(any(feature = "zstd", feature = "encryption"))]
 mod transformed;
 
 use idem_core::Store;
@@ -30,15 +29,14 @@ pub use cached::{CacheCounts, Cached, Caching};
 pub use compressed::{Compressed, Compression};
 #[cfg(feature = "encryption")]
 pub use digested::{DigestedKeys, KeyDigests};
+pub use disabled::Disabled;
 pub use dynamic::DynStore;
 #[cfg(feature = "encryption")]
 pub use encrypted::{Encrypted, Encryption, KeyRing, SealError};
 #[cfg(feature = "encryption")]
 pub use layers::Layers;
 pub use memory::MemoryStore;
-#[cfg(feature = "trace-links")]
-pub use traced::{TraceContext, TraceLinks, Traced, Tracing};
-#[cfg(any(feature = "zstd", feature = "encryption", feature = "trace-links"))]
+#[cfg(any(feature = "zstd", feature = "encryption"))]
 pub use transformed::Transformed;
 
 /// The wrappers for every store, each behind a feature.
@@ -65,14 +63,6 @@ pub trait StoreExt: Store {
     #[must_use]
     fn cached(self, caching: impl Into<Caching>) -> Cached<Self> {
         Cached::new(self, caching.into())
-    }
-
-    /// This store, with the span of the first run kept with each result, so that replays are linked to it: see [`Traced`]. Last of all
-    /// layers, also after `cached`.
-    #[cfg(feature = "trace-links")]
-    #[must_use]
-    fn traced<L: TraceLinks>(self, links: L) -> Traced<Self, L> {
-        Traced::new(self, Tracing::by(links))
     }
 
     /// This store, with results encrypted with `keys`: see [`Encrypted`].

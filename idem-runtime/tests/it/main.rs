@@ -9,6 +9,7 @@ mod beyond_the_task;
 mod cached;
 mod compressed;
 mod digested;
+mod disabled;
 mod doubt;
 mod encrypted;
 mod events;

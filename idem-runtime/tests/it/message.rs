@@ -123,8 +123,8 @@ async fn what_another_delivery_would_not_change_is_rejected() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_that_is_not_stored_is_acknowledged_as_its_body_has_run() {
-    let store = MemoryStore::new();
-    let small = operation().max_result_bytes(1);
+    let store = MemoryStore::with_max_result_bytes(1);
+    let small = operation();
     let call = || settle(small.run(&store, "a", async || Ok::<_, Failure>("long".to_owned())));
     assert_eq!(call().await.disposition, Disposition::Acknowledge);
     let again = call().await;

@@ -34,8 +34,8 @@ async fn a_result_that_cannot_be_encoded_is_told_at_once_with_serdes_reason() {
 async fn a_result_that_is_too_large_is_told_at_once_and_one_that_fits_is_not() {
     for (size, expected) in [(98, None), (99, Some(NotStored::TooLarge))] {
         let (events, _guard) = Events::start();
-        let store = MemoryStore::new();
-        let call = operation().max_result_bytes(100);
+        let store = MemoryStore::with_max_result_bytes(100);
+        let call = operation();
         let call = observe(call.run(&store, "k", || async { Ok::<_, Failure>("a".repeat(size)) })).await;
         let Some(Outcome::Executed { not_stored, .. }) = call.outcome else { panic!("{:?}", call.outcome) };
         assert_eq!(not_stored, expected);

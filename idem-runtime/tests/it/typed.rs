@@ -22,16 +22,6 @@ struct Receipt {
     currency: String,
 }
 
-/// Decodes results of older versions of the program: a number alone, and an own format.
-fn of_old(recorded: &[u8]) -> Option<Receipt> {
-    let number = match recorded {
-        [5, number] => u64::from(*number),
-        [b'9', ..] => panic!("an upgrade may panic"),
-        text => serde_json::from_slice(text).ok()?,
-    };
-    Some(Receipt { number, currency: "EUR".to_owned() })
-}
-
 #[tokio::test]
 async fn a_value_that_is_not_to_be_kept_is_returned_and_the_key_released() {
     let (store, runs) = (MemoryStore::new(), Runs::default());
@@ -81,26 +71,7 @@ async fn never() -> Result<Receipt, Failure> {
 }
 
 #[tokio::test]
-async fn a_recorded_result_that_does_not_decode_is_upgraded_and_stays_as_it_was_recorded() {
-    let new = Receipt { number: 8, currency: "USD".to_owned() };
-    for (recorded, receipt) in [
-        (&b"7"[..], Receipt { number: 7, currency: "EUR".to_owned() }),
-        // In a format that this version of idem does not know.
-        (b"\x05\x06", Receipt { number: 6, currency: "EUR".to_owned() }),
-        // What decodes is not upgraded.
-        (br#"{"number":8,"currency":"USD"}"#, new),
-    ] {
-        let store = with(recorded).await;
-        for _ in 0..2 {
-            assert_eq!(operation().upgrade(of_old).run(&store, "k", never).await.unwrap(), receipt);
-        }
-        let record = store.get(&record_key("k")).await.unwrap().unwrap();
-        assert_eq!(record.result, Some(StoredResult::Value(recorded.into())));
-    }
-}
-
-#[tokio::test]
-async fn what_no_upgrade_knows_is_undecodable_with_the_reason_and_without_the_value() {
+async fn what_does_not_decode_is_undecodable_with_the_reason_and_without_the_value() {
     for (recorded, reason) in [
         (&b"\"secret\""[..], "invalid type: string, expected struct Receipt at line 1 column 8"),
         (b"99", "invalid type: integer, expected struct Receipt at line 1 column 2"),
@@ -108,12 +79,14 @@ async fn what_no_upgrade_knows_is_undecodable_with_the_reason_and_without_the_va
         (b"\x01\0\xc8\0\0", "expected JSON, found a response of the HTTP layer"),
     ] {
         let store = with(recorded).await;
-        let failed = operation().upgrade(of_old).run(&store, "k", never).await.unwrap_err();
+        let failed = operation().run(&store, "k", never).await.unwrap_err();
         let Failure::Idem(error @ Error::Undecodable { reason: said, .. }) = &failed else {
             panic!("{failed:?}")
         };
         assert_eq!(said.as_ref(), reason);
-        assert!(!error.to_string().contains("secret") && error.to_string().contains("`upgrade`"), "{error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
+        let record = store.get(&record_key("k")).await.unwrap().unwrap();
+        assert_eq!(record.result, Some(StoredResult::Value(recorded.into())), "it stays");
     }
 }
 
@@ -124,7 +97,6 @@ async fn rules_and_recovery_go_together() {
         .timeout(SECOND)
         .record_if(|number: &usize| *number > 0)
         .retry_after_error(by_attempt)
-        .upgrade(|_| None)
         .terminal(Failure::is_final)
         .recover(|recovery: Recovery| async move { Ok(Some(recovery.attempt() as usize * 10)) });
     let call = |body: fn() -> std::future::Pending<Result<usize, Failure>>| operation.run(&store, "k", body);

@@ -28,6 +28,7 @@ fn whether_and_when_a_call_may_be_made_again_is_told_of_each_kind() {
             Kind::NotDue,
             Kind::LeaseLost,
             Kind::TimedOut,
+            Kind::NoTimeLeft,
             Kind::NotRecorded,
             Kind::Store,
             Kind::StepStore,

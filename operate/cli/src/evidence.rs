@@ -6,7 +6,9 @@
 use idem_core::listing::ListedResult;
 use idem_core::protocol::{Record, ResultFormat, State, StoredResult};
 use idem_core::{RecordKey, Scope, Store as _};
-use idem_runtime::{DynStore, StoreExt as _};
+use idem_runtime::DynStore;
+#[cfg(feature = "zstd")]
+use idem_runtime::StoreExt as _;
 
 use super::access::{Access, is_digest};
 use super::end::{Answer, End, Trouble};
@@ -39,13 +41,8 @@ fn form_of(result: &StoredResult) -> Option<Form> {
     })
 }
 
-/// The store, with results decompressed and without their trace.
+/// The store, with results decompressed.
 pub(crate) fn readable(store: &DynStore) -> impl idem_core::Store + use<> {
-    with_traces(store).traced(())
-}
-
-/// The store, with results decompressed. Where the trace of the first run is kept, it still precedes the result.
-pub(crate) fn with_traces(store: &DynStore) -> impl idem_core::Store + use<> {
     // Decompresses results of any size, and returns others as they are.
     #[cfg(feature = "zstd")]
     let store = store.clone().compressed_up_to(usize::MAX);

@@ -4,7 +4,6 @@ use clap::Args;
 use idem_core::listing::{Listed, ListedResult};
 use idem_core::protocol::{OnCrash, Record, RecordedStep, State, StoredResult, Timestamp};
 use idem_core::{RecordKey, Store as _};
-use idem_runtime::TraceContext;
 use idem_runtime::http::StoredResponse;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -31,10 +30,9 @@ pub(crate) struct Show {
 pub(crate) async fn run(show: &Show, access: &Access, output: &mut Output) -> Answer {
     let key = show.target.find(access).await?;
     let now = walk::now(&access.store).await?;
-    let Some(mut record) = evidence::with_traces(&access.store).get(&key).await? else {
+    let Some(record) = evidence::readable(&access.store).get(&key).await? else {
         return Err(evidence::absent(access, Some(key.scope().clone())).await);
     };
-    let trace = take_trace(&mut record);
     if output.is_json() {
         output.line(json(&key, record, now, show.keys, show.result))?;
         return Ok(End::Done);
@@ -42,8 +40,7 @@ pub(crate) async fn run(show: &Show, access: &Access, output: &mut Output) -> An
     let (result, steps) = (record.result.clone(), record.steps.clone());
     let listed = Listed::new(key, record);
     let format = result.as_ref().and_then(StoredResult::format).map(|format| ("format", format.to_string()));
-    let trace = trace.map(|trace| ("first run", trace.to_string()));
-    for (name, text) in lines(&listed, now, show.keys).into_iter().chain(format).chain(trace) {
+    for (name, text) in lines(&listed, now, show.keys).into_iter().chain(format) {
         output.line(format!("{name:<13}{text}"))?;
     }
     for (number, step) in steps.iter().enumerate() {
@@ -56,15 +53,6 @@ pub(crate) async fn run(show: &Show, access: &Access, output: &mut Output) -> An
         print_result(bytes, output)?;
     }
     Ok(End::Done)
-}
-
-/// The trace of the first run. Takes it off the front of the result.
-fn take_trace(record: &mut Record) -> Option<TraceContext> {
-    let Some(StoredResult::Value(bytes)) = &record.result else { return None };
-    let (trace, result) = TraceContext::split(bytes)?;
-    let result = StoredResult::Value(bytes.slice_ref(result));
-    record.result = Some(result);
-    Some(trace)
 }
 
 /// The JSON of a record, with its steps, and its result if `with_value`.

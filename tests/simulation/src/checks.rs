@@ -796,6 +796,7 @@ impl State {
                 operation.max_attempts.is_some_and(|most| *attempts == most || is_operated)
             }
             Error::TimedOut { .. } => operation.timeout.is_some(),
+            Error::NoTimeLeft { .. } => caller.has_deadline,
             Error::ResultNotStored { .. } => {
                 let is_it =
                     |run: &Run| run.key == caller.number && matches!(run.ended, Some((_, Ended::Unstorable)));

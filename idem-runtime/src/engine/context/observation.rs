@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::held::{Held, HeldKeys};
 use crate::error::{Error, NotStored};
 use idem_core::RecordKey;
-use idem_core::protocol::Replay;
+use idem_core::protocol::{Replay, Timestamp};
 
 tokio::task_local! {
     static OBSERVER: Option<Arc<Observation>>;
@@ -44,6 +44,8 @@ pub enum Outcome {
         attempt: u32,
         /// When it was recorded, by the store's clock.
         completed_at: SystemTime,
+        /// Until when it is kept, by the store's clock; `None` for ever.
+        expires_at: Option<SystemTime>,
     },
     /// Its body ran or `recover` found a value, and `record_if` refused to keep it: the key is free, and the next call runs the
     /// body, or asks `recover` again.
@@ -84,10 +86,11 @@ impl Outcome {
     }
 
     pub(crate) fn replayed(replay: &Replay) -> Self {
-        let since_epoch = Duration::from_micros(replay.completed_at.as_micros());
+        let date = |at: Timestamp| UNIX_EPOCH.checked_add(Duration::from_micros(at.as_micros()));
         Self::Replayed {
             attempt: replay.attempt,
-            completed_at: UNIX_EPOCH.checked_add(since_epoch).unwrap_or(UNIX_EPOCH),
+            completed_at: date(replay.completed_at).unwrap_or(UNIX_EPOCH),
+            expires_at: replay.expires_at.and_then(date),
         }
     }
 }

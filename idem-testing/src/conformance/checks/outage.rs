@@ -213,7 +213,7 @@ pub(crate) async fn a_value_over_the_stores_limit_is_given_to_its_caller_and_not
     t: &Trial,
 ) -> Checked {
     let Some(limit) = t.store.max_result_bytes().filter(|limit| *limit < 1 << 26) else { return Ok(()) };
-    let operation = operation(t)?.max_result_bytes(usize::MAX).store_timeout(BOUND);
+    let operation = operation(t)?.store_timeout(BOUND);
     let runs = AtomicU32::new(0);
     let body = || async {
         runs.fetch_add(1, Ordering::SeqCst);

@@ -10,7 +10,6 @@ use idem::protocol::{
 };
 use idem::{
     DynStore, KeyRing, OnCrash, Operation, PostgresStore, RedisStore, SqliteStore, Store, StoreExt as _,
-    TraceContext, TraceLinks,
 };
 use idem_test_servers::{Postgres, Redis};
 use serde_json::json;
@@ -28,35 +27,12 @@ enum Kind {
     Compressed,
     Response,
     Steps,
-    Traced,
-    /// Digested, compressed and encrypted, with the trace of the first run.
+    /// Digested, compressed and encrypted.
     All,
 }
 
-/// Every call is in one span.
-#[derive(Clone)]
-struct OneSpan;
-
-impl TraceLinks for OneSpan {
-    fn current(&self) -> Option<TraceContext> {
-        Some(TraceContext::new([1; 16], [2; 8], 1))
-    }
-
-    fn link(&self, first: TraceContext) {
-        assert_eq!(Some(first), self.current());
-    }
-}
-
-const KINDS: [Kind; 8] = [
-    Kind::Plain,
-    Kind::Encrypted,
-    Kind::Digested,
-    Kind::Compressed,
-    Kind::Response,
-    Kind::Steps,
-    Kind::Traced,
-    Kind::All,
-];
+const KINDS: [Kind; 7] =
+    [Kind::Plain, Kind::Encrypted, Kind::Digested, Kind::Compressed, Kind::Response, Kind::Steps, Kind::All];
 
 fn hex(bytes: &[u8; 32]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -70,10 +46,7 @@ fn service(kind: Kind, bare: &DynStore, url: &str, folder: &Path) -> (DynStore, 
         Kind::Encrypted => DynStore::new(store.encrypted(ring())),
         Kind::Digested => DynStore::new(store.digest_keys(&SECRET_OF_KEYS)),
         Kind::Compressed => DynStore::new(store.compressed()),
-        Kind::All => {
-            DynStore::new(store.encrypted(ring()).compressed().digest_keys(&SECRET_OF_KEYS).traced(OneSpan))
-        }
-        Kind::Traced => DynStore::new(store.traced(OneSpan)),
+        Kind::All => DynStore::new(store.encrypted(ring()).compressed().digest_keys(&SECRET_OF_KEYS)),
         Kind::Plain | Kind::Response | Kind::Steps => store,
     };
     let mut idem = Idem::new(url);
@@ -129,8 +102,6 @@ async fn table(bare: &DynStore, url: &str) {
         }
         let shown = idem.run(&["show", "order-0", "--scope", &scope, "--result"]).ended(0).out;
         assert!(shown.contains("paid"), "{kind:?}: {shown}");
-        let first_run = "00-01010101010101010101010101010101-0202020202020202-01";
-        assert_eq!(shown.contains(first_run), matches!(kind, Kind::Traced | Kind::All), "{kind:?}: {shown}");
         assert_eq!(shown.contains("HTTP 201"), kind == Kind::Response, "{kind:?}: {shown}");
         let words: &[&str] = match kind {
             Kind::Response => &["--http", "202", "--header", "location: /7", "--body", "by hand"],

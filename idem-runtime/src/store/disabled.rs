@@ -1,0 +1,96 @@
+//! A store that keeps nothing, for development.
+//!
+//! Owns the answers that such a store gives. It says once, in an event, that nothing is protected.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::error::StoreError;
+use idem_core::listing::{List, Page};
+use idem_core::protocol::{
+    Answer, ClaimAnswer, CompleteAnswer, Fence, Grant, Record, RecordStepAnswer, ReleaseAnswer, RenewAnswer,
+    Request, ResolveAnswer, Timestamp,
+};
+use idem_core::{RecordKey, Store};
+
+/// A store under which every call runs its body and nothing is kept: for development, where a call that is repeated by
+/// hand must run again.
+///
+/// The first call reports the event `store_disabled` at level `warn`, once in a process. Nothing else changes: keys and
+/// policies are checked, steps run, and `context()` is there.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), idem::Error> {
+/// use idem::{Disabled, DynStore, MemoryStore, Operation};
+///
+/// let enabled = false; // As the program's settings say.
+/// let store = if enabled { DynStore::new(MemoryStore::new()) } else { DynStore::new(Disabled) };
+/// let charge = Operation::new("payments.charge");
+/// let first = charge.run(&store, "order-42", || async { Ok::<_, idem::Error>(1) }).await?;
+/// let again = charge.run(&store, "order-42", || async { Ok::<_, idem::Error>(2) }).await?;
+/// assert_eq!((first, again), (1, 2));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disabled;
+
+/// The last fence.
+static FENCE: AtomicU64 = AtomicU64::new(0);
+
+static REPORTED: AtomicBool = AtomicBool::new(false);
+
+impl Store for Disabled {
+    async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
+        Ok(match request {
+            Request::Claim(claim) => {
+                report(key);
+                ClaimAnswer::Granted(Grant::new(next_fence(), 1, false, claim.lease)).into()
+            }
+            Request::Renew(_) => RenewAnswer::Held.into(),
+            Request::RecordStep(_) => RecordStepAnswer::Recorded.into(),
+            Request::Complete(_) => CompleteAnswer::Done.into(),
+            Request::Release(_) => ReleaseAnswer::Released.into(),
+            // Also a request of a later version: there is no record that it could change.
+            _ => ResolveAnswer::Absent.into(),
+        })
+    }
+
+    async fn forget(&self, _: &RecordKey) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn get(&self, _: &RecordKey) -> Result<Option<Record>, StoreError> {
+        Ok(None)
+    }
+
+    async fn purge(&self, _: usize) -> Result<usize, StoreError> {
+        Ok(0)
+    }
+
+    async fn list(&self, _: &List) -> Result<Page, StoreError> {
+        Ok(Page::new(Timestamp::default()))
+    }
+}
+
+/// Fences rise here too, also from one process to the next, because downstream services may compare them.
+fn next_fence() -> Fence {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(since_epoch.as_micros()).unwrap_or_default();
+    let next = |last: u64| now.max(last.saturating_add(1));
+    let last = FENCE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+    Fence::new(next(last.unwrap_or_else(|last| last)))
+}
+
+fn report(key: &RecordKey) {
+    if !REPORTED.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            target: "idem",
+            event = "store_disabled",
+            operation = key.scope().as_str(),
+            "the store is disabled: every call runs its body, and no result is kept"
+        );
+    }
+}
