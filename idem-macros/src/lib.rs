@@ -41,11 +41,9 @@ use proc_macro::TokenStream;
 /// | `on_crash = "rerun"` or `"in_doubt"` | what to do when a lease ran out without a result | `"rerun"` |
 /// | `recover = path` | an async function that the engine calls before it runs the body again: `Some(value)` is the result | none |
 /// | `max_attempts = 5` | how often the body may be started | no limit |
-/// | `max_result_bytes = 65_536` | the largest result that is recorded | 1 MiB |
 /// | `timeout = "2m"` | how long one attempt may take; then its body is dropped, as in a crash | no limit |
 /// | `retry_after = "1s..5m"` | when a key whose body failed is due again: a duration, a range to back off in, or `fn(&E, u32) -> Duration` | at once |
 /// | `record_if = Receipt::is_final` | `fn(&T) -> bool`: an `Ok` for which it does not hold is returned and not recorded | always |
-/// | `upgrade = Receipt::of_old` | `fn(&[u8]) -> Option<T>`: the value of a recorded result that does not decode into the return type | none |
 /// | `store_timeout = "2s"` | how long one store operation may take | 10s |
 /// | `key_fn = charge_key` | also makes `charge_key(..)`: the same arguments, giving the `RecordKey` | none |
 /// | `fail_open` | run unprotected when the store is down | fail closed |

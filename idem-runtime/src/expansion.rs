@@ -12,7 +12,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{
@@ -51,37 +50,6 @@ pub fn codec<R: Recordable>() -> Codec<R, R::Value, R::Error> {
         from_result: R::from_result,
         error: From::from,
         rules: Rules::values(),
-    }
-}
-
-/// As [`codec`], for a type whose name says that it is a response. The error message differs.
-#[must_use]
-pub fn response<R: RecordableResponse>() -> Codec<R, R::Value, R::Error> {
-    R::codec()
-}
-
-/// As [`Recordable`], with another error message.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` holds a response, and a response is not recorded",
-    label = "annotate the function that this handler calls, or use the HTTP layer",
-    note = "what is recorded is a `Result<T, E>` with `T: Serialize + DeserializeOwned` and `E: From<idem::Error>`"
-)]
-pub trait RecordableResponse: Sized {
-    /// The value that is recorded.
-    type Value;
-    /// The error type, into which idem's own error is converted.
-    type Error;
-    /// The codec, as [`codec`] returns it.
-    fn codec() -> Codec<Self, Self::Value, Self::Error>;
-}
-
-#[diagnostic::do_not_recommend]
-impl<T: Serialize + DeserializeOwned, E: From<Error>> RecordableResponse for Result<T, E> {
-    type Value = T;
-    type Error = E;
-
-    fn codec() -> Codec<Self, T, E> {
-        codec()
     }
 }
 

@@ -186,7 +186,7 @@ async fn a_rollback_leaves_nothing_and_the_next_call_runs() {
 
 #[tokio::test]
 async fn a_result_that_is_too_large_is_a_tombstone_in_the_same_commit() {
-    #[idempotent(key = "{order}", store = store, transaction = tx, max_result_bytes = 10)]
+    #[idempotent(key = "{order}", store = store, transaction = tx)]
     async fn long(
         store: &PostgresStore,
         tx: &mut Transaction<'_, Postgres>,
@@ -197,10 +197,11 @@ async fn a_result_that_is_too_large_is_a_tombstone_in_the_same_commit() {
     }
     let bank = Bank::open().await;
     let mut tx = bank.begin().await;
-    assert_eq!(long(&bank.store, &mut tx, "1").await.unwrap().len(), 40);
+    let store = PostgresStore::builder_from_pool(&bank.pool).max_result_bytes(10).connect().await.unwrap();
+    assert_eq!(long(&store, &mut tx, "1").await.unwrap().len(), 40);
     tx.commit().await.unwrap();
     let mut tx = bank.begin().await;
-    assert_eq!(long(&bank.store, &mut tx, "1").await.unwrap_err().kind(), "result_not_stored");
+    assert_eq!(long(&store, &mut tx, "1").await.unwrap_err().kind(), "result_not_stored");
     assert_eq!(bank.effects(), 1);
 }
 

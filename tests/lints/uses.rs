@@ -75,7 +75,6 @@ pub async fn template(
     fingerprint = (sku.item, sku.warehouse),
     store = store,
     max_attempts = 3,
-    max_result_bytes = 1_000,
 )]
 pub async fn expression<S: Store, T: KeyPart + Sync + ToString>(
     store: Arc<S>,

@@ -14,8 +14,6 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Expr, LitInt, LitStr};
 
-use super::function::names_response;
-
 use super::model::{Carrier, Length, MissingKey, Model, OnCrash, Pace, Recover, Scope};
 use super::registration;
 use crate::key::expression::by_reference;
@@ -90,17 +88,15 @@ fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let [begin, end] =
         [places.first(), places.last()].map(|place| place.copied().unwrap_or_else(Span::call_site));
     let runtime = runtime_path::shown_at(runtime, begin);
-    let codec = Ident::new(if names_response(model.returns) { "response" } else { "codec" }, begin);
-    let begin = quote_spanned!(begin=> #runtime::#codec::<);
+    let begin = quote_spanned!(begin=> #runtime::codec::<);
     let end = quote_spanned!(end=> >());
     let terminal = model.terminal.iter().map(|terminal| setting("terminal", terminal));
     let keeps = model.record_if.iter().map(|keeps| setting("record_if", keeps));
-    let upgrade = model.upgrade.iter().map(|upgrade| setting("upgrade", upgrade));
     let pace = model.retry_after.iter().filter_map(|pace| match pace {
         Pace::By(function) => Some(setting("retry_after", function)),
         _ => None,
     });
-    quote_spanned!(Span::mixed_site()=> #begin #returns #end #(#terminal)* #(#keeps)* #(#pace)* #(#upgrade)*)
+    quote_spanned!(Span::mixed_site()=> #begin #returns #end #(#terminal)* #(#keeps)* #(#pace)*)
 }
 
 /// Checks that each argument of a detached function can leave its caller. Errors are at the argument's type.
@@ -188,11 +184,10 @@ fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
         quote_spanned!(span=> .on_crash(#runtime::OnCrash::#on_crash))
     });
     let attempts = model.max_attempts.iter().map(|number| setting("max_attempts", number));
-    let bytes = model.max_result_bytes.iter().map(|number| setting("max_result_bytes", number));
     let fail_open = model.fail_open.then(|| quote_spanned!(span=> .fail_open()));
     let recovering = model.recover.as_ref().map(|_| quote_spanned!(span=> .recovering()));
     quote_spanned! {span=>
-        #start #(#lengths)* #pace #on_crash #(#attempts)* #(#bytes)* #fail_open #recovering
+        #start #(#lengths)* #pace #on_crash #(#attempts)* #fail_open #recovering
     }
 }
 

@@ -266,22 +266,6 @@ fn argument_of<'t>(ty: &'t Type, name: &str) -> Option<&'t Type> {
     }
 }
 
-/// Whether the value in a return type is, by its name, a response of a web framework.
-pub(crate) fn names_response(returns: &Type) -> bool {
-    let Type::Path(result) = returns else { return false };
-    let Some(PathArguments::AngleBracketed(arguments)) =
-        result.path.segments.last().map(|last| &last.arguments)
-    else {
-        return false;
-    };
-    let Some(GenericArgument::Type(Type::Path(value))) = arguments.args.first() else { return false };
-    value.path.segments.last().is_some_and(|last| {
-        ["Json", "Html", "Form", "Redirect", "Response", "HttpResponse", "StatusCode"]
-            .iter()
-            .any(|name| last.ident == name)
-    })
-}
-
 /// Whether there is an `impl Trait` in a type.
 fn is_opaque(ty: &Type) -> bool {
     struct Finder(bool);

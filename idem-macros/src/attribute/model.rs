@@ -24,11 +24,8 @@ pub(crate) struct Model<'f> {
     pub(crate) retry_after: Option<Pace>,
     /// Which values are kept.
     pub(crate) record_if: Option<Expr>,
-    /// The function that is called with a recorded value that does not decode.
-    pub(crate) upgrade: Option<Expr>,
     pub(crate) on_crash: Option<OnCrash>,
     pub(crate) max_attempts: Option<Expr>,
-    pub(crate) max_result_bytes: Option<Expr>,
     pub(crate) fail_open: bool,
     /// Where `detach` is, if it is set.
     pub(crate) detach: Option<Span>,

@@ -2,7 +2,7 @@
 //! with them.
 
 /// Every option, in the order of the documentation.
-pub(crate) const NAMES: [&str; 23] = [
+pub(crate) const NAMES: [&str; 21] = [
     "key",
     "store",
     "ttl",
@@ -14,11 +14,9 @@ pub(crate) const NAMES: [&str; 23] = [
     "on_crash",
     "recover",
     "max_attempts",
-    "max_result_bytes",
     "timeout",
     "retry_after",
     "record_if",
-    "upgrade",
     "store_timeout",
     "key_fn",
     "fail_open",

@@ -1,7 +1,7 @@
 //! Which return types an idempotent function may have, and how the engine sees them.
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
@@ -48,12 +48,7 @@ pub trait Recordable {
     fn from_result(result: Result<Self::Value, Self::Error>) -> Self;
 }
 
-impl<T, E> Recordable for Result<T, E>
-where
-    // Not `DeserializeOwned`, because for this bound rustc shows serde's hint about what to derive.
-    T: Serialize + for<'de> Deserialize<'de>,
-    E: From<Error>,
-{
+impl<T: RecordableValue, E: OwnError> Recordable for Result<T, E> {
     type Value = T;
     type Error = E;
 
@@ -65,6 +60,31 @@ where
         result
     }
 }
+
+/// A value that can be recorded, with a message for each that cannot.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be recorded",
+    label = "the value `{Self}` must be `serde::Serialize` and `serde::Deserialize`",
+    note = "derive both for a type of your own: `#[derive(serde::Serialize, serde::Deserialize)]`; for another crate's type, look \
+            for its feature `serde`",
+    note = "a response, such as `axum::Json`, is not recorded: annotate the function that the handler calls, or use the HTTP layer"
+)]
+pub trait RecordableValue: Serialize + DeserializeOwned {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned> RecordableValue for T {}
+
+/// A function's own error, into which idem's error is converted, with a message for each that is none.
+#[diagnostic::on_unimplemented(
+    message = "the error `{Self}` cannot be made from `idem::Error`",
+    label = "the error `{Self}` must be `From<idem::Error>`",
+    note = "with thiserror, add a variant: `#[error(transparent)] Idem(#[from] idem::Error)`; otherwise write \
+            `impl From<idem::Error> for {Self}`"
+)]
+pub trait OwnError: From<Error> {}
+
+#[diagnostic::do_not_recommend]
+impl<E: From<Error>> OwnError for E {}
 
 /// A body's result without bounds on its types: idem's own error stays separate from the body's.
 pub(crate) struct Unbound<T, E>(pub(crate) Result<T, E>);

@@ -59,7 +59,7 @@ async fn a_terminal_error_is_replayed_and_another_is_not() {
     assert_eq!(app.runs.load(Ordering::SeqCst), 4);
 }
 
-#[idempotent(key = "{id}", max_attempts = 2, max_result_bytes = 10_000, store = app.store)]
+#[idempotent(key = "{id}", max_attempts = 2, store = app.store)]
 async fn limited(app: &App, id: u8) -> Run {
     app.run()?;
     Err(Failure::Transient)

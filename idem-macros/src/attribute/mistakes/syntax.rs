@@ -88,7 +88,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
 //~ error: unknown option `tll`
-//~ help: did you mean `ttl`? The options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `max_result_bytes`, `timeout`, `retry_after`, `record_if`, `upgrade`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
+//~ help: did you mean `ttl`? The options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `timeout`, `retry_after`, `record_if`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
 //~   --> tll
 
 // option_no_comma
@@ -105,7 +105,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
 //~ error: unknown option `tll`
-//~ help: did you mean `ttl`? The options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `max_result_bytes`, `timeout`, `retry_after`, `record_if`, `upgrade`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
+//~ help: did you mean `ttl`? The options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `timeout`, `retry_after`, `record_if`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
 //~   --> tll
 //~ error: missing `store`
 //~ help: write where results are kept, such as `store = app.store`
@@ -136,7 +136,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
 //~ error: unknown option `expires_in`
-//~ help: did you mean `ttl`? The options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `max_result_bytes`, `timeout`, `retry_after`, `record_if`, `upgrade`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
+//~ help: did you mean `ttl`? The options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `timeout`, `retry_after`, `record_if`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
 //~   --> expires_in
 
 // option_unknown_and_unlike_any
@@ -145,7 +145,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
 //~ error: unknown option `colour`
-//~ help: the options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `max_result_bytes`, `timeout`, `retry_after`, `record_if`, `upgrade`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
+//~ help: the options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `timeout`, `retry_after`, `record_if`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
 //~   --> colour
 
 // option_with_nothing_after_equals

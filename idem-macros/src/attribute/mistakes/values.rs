@@ -72,14 +72,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: `max_attempts` cannot be 0: give a number above it, or leave the option out
 //~   --> 0
 
-// option_max_result_bytes_zero
-#[idempotent(max_result_bytes = 0, key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: `max_result_bytes` cannot be 0: give a number above it, or leave the option out
-//~   --> 0
-
 // option_missing_key
 #[idempotent(store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
@@ -317,14 +309,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 }
 //~ error: `record_if` is a function, not text: write `record_if = is_final`
 //~   --> "is_final"
-
-// option_upgrade_text
-#[idempotent(key = "{id}", upgrade = "of_old", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(1)
-}
-//~ error: `upgrade` is a function, not text: write `upgrade = of_old`
-//~   --> "of_old"
 
 // option_timeout_number
 #[idempotent(key = "{id}", timeout = 5, store = store)]

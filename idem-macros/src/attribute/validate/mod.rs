@@ -48,12 +48,8 @@ pub(crate) fn validate<'f>(
         check(options.retry_after, faults, |given| Ok((value::pace(given, &arguments)?, given.span())));
     let record_if =
         check(options.record_if, faults, |given| value::function(given, "record_if", "fn(&T) -> bool"));
-    let upgrade =
-        check(options.upgrade, faults, |given| value::function(given, "upgrade", "fn(&[u8]) -> Option<T>"));
     let max_attempts =
         check(options.max_attempts, faults, |given| value::number::<u32>(given, "max_attempts"));
-    let max_result_bytes =
-        check(options.max_result_bytes, faults, |given| value::number::<usize>(given, "max_result_bytes"));
     let runtime = check(options.runtime, faults, runtime_path::absolute);
     let terminal =
         check(options.terminal, faults, |given| value::function(given, "terminal", "fn(&E) -> bool"));
@@ -88,10 +84,8 @@ pub(crate) fn validate<'f>(
         store_timeout,
         retry_after: retry_after.map(|(pace, _)| pace),
         record_if,
-        upgrade,
         on_crash: on_crash.map(|(on_crash, _)| on_crash),
         max_attempts,
-        max_result_bytes,
         fail_open: fail_open.is_some(),
         detach: detach.map(|Word(span)| span),
         terminal,
