@@ -20,6 +20,8 @@ mod store;
 mod waiters;
 
 pub use error::{StoreError, StoreErrorKind};
+#[doc(hidden)]
+pub use key::AnyPart;
 pub use key::{
     Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES, RESERVED_SCOPES,
     RecordKey, Scope, framed_digest,

@@ -110,7 +110,9 @@ pub mod via {
 /// transaction, a pool's connection, a wrapper.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no connection of the store's kind",
-    label = "this argument must be a `&mut` of a connection or transaction, such as `&mut Transaction<'_, Postgres>`"
+    label = "this argument must be a `&mut` of a connection or transaction, such as `&mut Transaction<'_, Postgres>`",
+    note = "the same name may be of another version of its crate: a transaction must be of the version that the store uses, such as \
+            sqlx 0.9; `cargo tree -i sqlx` shows whether there are two, and the pages of the stores list the versions"
 )]
 pub trait Carries<S, Via> {
     /// The driver's type of the connection.

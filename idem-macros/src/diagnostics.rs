@@ -33,6 +33,24 @@ impl Fault {
     }
 }
 
+/// darling's words in the manner of rustc.
+impl From<darling::Error> for Fault {
+    fn from(error: darling::Error) -> Self {
+        let error = syn::Error::from(error);
+        let mut message = error.to_string();
+        for (words, ours) in [
+            ("Unknown field: ", "unknown option "),
+            (". Did you mean ", "\nhelp: did you mean "),
+            (". Available values: ", "\nhelp: the options are "),
+            ("Duplicate field ", "given twice: "),
+            ("Unexpected meta-item format `word`", "missing the value\nhelp: write `= ..` after the name"),
+        ] {
+            message = message.replace(words, ours);
+        }
+        Self::Parsed(syn::Error::new(error.span(), message))
+    }
+}
+
 impl From<syn::Error> for Fault {
     fn from(error: syn::Error) -> Self {
         Self::Parsed(error)

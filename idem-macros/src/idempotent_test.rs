@@ -2,30 +2,43 @@
 //!
 //! Owns which functions it accepts. The runs are in `idem-testing`.
 
+use darling::FromMeta;
+use darling::ast::NestedMeta;
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::parse::{Parse, Parser as _};
-use syn::{Expr, Ident, ItemFn, Path, Token};
+use syn::{ItemFn, parse_quote};
 
-use crate::runtime_path;
+use crate::diagnostics::Fault;
+use crate::runtime_path::RuntimePath;
+
+/// The options of a test.
+#[derive(FromMeta)]
+struct Options {
+    /// The path of the tools.
+    #[darling(rename = "crate")]
+    tools: Option<RuntimePath>,
+}
 
 /// The test, or the unchanged function with its fault.
 pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream {
     match test(attribute, item) {
         Ok(test) => test,
         Err(fault) => {
-            let fault = fault.to_compile_error();
+            let fault = fault.to_error().to_compile_error();
             quote!(#[allow(dead_code)] #item #fault)
         }
     }
 }
 
-fn test(attribute: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> {
-    let tools = tools.parse2(attribute)?;
+fn test(attribute: TokenStream, item: &TokenStream) -> Result<TokenStream, Fault> {
+    let tools = match Options::from_list(&NestedMeta::parse_meta_list(attribute)?)?.tools {
+        Some(RuntimePath(path)) => path,
+        None => parse_quote!(::idem::testing),
+    };
     let mut function: ItemFn = syn::parse2(item.clone())?;
     let signature = &function.sig;
     if signature.asyncness.is_none() || signature.inputs.len() != 1 || !signature.generics.params.is_empty() {
-        return Err(syn::Error::new_spanned(
+        return Err(Fault::at(
             signature,
             "expected a test with one argument\nhelp: write `async fn name(trial: idem::testing::Trial) { .. }`",
         ));
@@ -42,23 +55,6 @@ fn test(attribute: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> 
             #tools::injure(::core::concat!(::core::module_path!(), "::", #text), #name).assert_whole();
         }
     })
-}
-
-/// The path after `crate =`, or the default path of the tools.
-fn tools(input: syn::parse::ParseStream<'_>) -> syn::Result<Path> {
-    if input.is_empty() {
-        return Path::parse.parse2(quote!(::idem::testing));
-    }
-    let name: Ident = input.call(syn::ext::IdentExt::parse_any)?;
-    if name != "crate" {
-        return Err(syn::Error::new_spanned(
-            name,
-            "unknown option\nhelp: the only option is `crate = ::path`",
-        ));
-    }
-    input.parse::<Token![=]>()?;
-    let value: Expr = input.parse()?;
-    runtime_path::absolute(&value).map_err(|message| syn::Error::new_spanned(&value, message))
 }
 
 #[cfg(test)]
@@ -105,7 +101,7 @@ mod tests {
                 quote!(
                     async fn once(trial: Trial) {}
                 ),
-                "the only option is `crate = ::path`",
+                "unknown option `times`\\nhelp: the options are `crate`",
             ),
             (
                 quote!(crate = tools),

@@ -1,22 +1,30 @@
 //! The path of the runtime: `::idem`, or the value of `crate`.
 //!
-//! Owns that rule, for both the attribute and the derive.
+//! Owns that rule, for the attributes and the derive.
 
+use darling::FromMeta;
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprPath, Path};
 
 use crate::key::expression::ungrouped;
 
-/// The path in `expr`, if it means the same everywhere.
-pub(crate) fn absolute(expr: &Expr) -> Result<Path, String> {
-    if let Expr::Path(ExprPath { qself: None, path, .. }) = ungrouped(expr) {
-        let first = path.segments.first().map(|first| first.ident.to_string());
-        if path.leading_colon.is_some() || matches!(first.as_deref(), Some("crate" | "$crate")) {
-            return Ok(path.clone());
+/// The value of `crate`: a path that means the same everywhere.
+#[derive(Debug)]
+pub(crate) struct RuntimePath(pub(crate) Path);
+
+impl FromMeta for RuntimePath {
+    fn from_expr(value: &Expr) -> darling::Result<Self> {
+        if let Expr::Path(ExprPath { qself: None, path, .. }) = ungrouped(value) {
+            let first = path.segments.first().map(|first| first.ident.to_string());
+            if path.leading_colon.is_some() || matches!(first.as_deref(), Some("crate" | "$crate")) {
+                return Ok(Self(path.clone()));
+            }
         }
+        let message =
+            "`crate` is an absolute path to the library: write `::name`, `crate::..` or `$crate::..`";
+        Err(darling::Error::custom(message).with_span(value))
     }
-    Err("`crate` is an absolute path to the library: write `::name`, `crate::..` or `$crate::..`".into())
 }
 
 /// The module that generated code calls.

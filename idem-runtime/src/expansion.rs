@@ -26,7 +26,7 @@ pub use crate::engine::{Operation, Recordable, Site};
 pub use crate::fingerprint::{FingerprintError, fingerprint};
 pub use as_store::{AsStore, store, via};
 pub use idem_core::protocol::OnCrash;
-pub use idem_core::{KeyBuilder, KeyPart};
+pub use idem_core::{AnyPart, KeyBuilder, KeyPart};
 
 /// The return type of the function of a `key_fn`.
 pub type KeyOfCall = Result<RecordKey, Error>;

@@ -30,6 +30,8 @@ shapes! {
     mod all_options;
     #[path = "../ui/pass/associated_function.rs"]
     mod associated_function;
+    #[path = "../ui/pass/async_trait_with_associated_types.rs"]
+    mod async_trait_with_associated_types;
     #[path = "../ui/pass/body_that_diverges.rs"]
     mod body_that_diverges;
     #[path = "../ui/pass/body_with_control_flow.rs"]

@@ -5,7 +5,10 @@ use std::fmt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{Key, KeyError, KeyPart, MAX_KEY_BYTES};
+#[cfg(doc)]
+use super::KeyPart;
+use super::part::AnyPart;
+use super::{Key, KeyError, MAX_KEY_BYTES};
 
 /// Everything but `[A-Za-z0-9_.~-]`, the unreserved characters of RFC 3986 section 2.3.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').remove(b'~').remove(b'-');
@@ -51,10 +54,10 @@ impl KeyBuilder {
         self
     }
 
-    /// Adds a value.
+    /// Adds a value: any [`KeyPart`].
     #[must_use]
-    pub fn part<P: KeyPart + ?Sized>(mut self, part: &P) -> Self {
-        part.render(&mut self);
+    pub fn part<P: AnyPart + ?Sized>(mut self, part: &P) -> Self {
+        part.add_to(&mut self);
         self
     }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 pub use builder::KeyBuilder;
-pub use part::KeyPart;
+pub use part::{AnyPart, KeyPart};
 
 /// The longest key, in bytes of its rendered form.
 pub const MAX_KEY_BYTES: usize = 1_024;

@@ -14,7 +14,8 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Expr, LitInt, LitStr};
 
-use super::model::{Carrier, Length, MissingKey, Model, OnCrash, Pace, Recover, Scope};
+use super::kinds::{Attempts, Function, Lease, Length, MissingKey, OnCrash, Pace};
+use super::model::{Carrier, Model, Recover, Scope};
 use super::registration;
 use crate::key::expression::by_reference;
 use crate::key::{Fingerprinted, KeyPiece};
@@ -22,7 +23,7 @@ use crate::runtime_path;
 
 /// The function with its body guarded.
 pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
-    let (import, runtime) = runtime_path::imported(model.runtime.as_ref());
+    let (import, runtime) = runtime_path::imported(model.runtime());
     let codec = codec(model, &runtime);
     let operation = operation(model, &runtime);
     let store = store(model, &runtime);
@@ -32,7 +33,7 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
         |_| quote_spanned!(Span::mixed_site()=> let __idem_recovering = #runtime::recovering(&__idem_codec);),
     );
     let body = body(model);
-    let body = match model.detach {
+    let body = match model.detach() {
         Some(_) => body,
         None => quote_spanned! {Span::mixed_site()=> ::core::pin::pin!(::core::option::Option::Some(#body)) },
     };
@@ -90,18 +91,20 @@ fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let runtime = runtime_path::shown_at(runtime, begin);
     let begin = quote_spanned!(begin=> #runtime::codec::<);
     let end = quote_spanned!(end=> >());
-    let terminal = model.terminal.iter().map(|terminal| setting("terminal", terminal));
-    let keeps = model.record_if.iter().map(|keeps| setting("record_if", keeps));
-    let pace = model.retry_after.iter().filter_map(|pace| match pace {
+    let functions = [("terminal", &model.options.terminal), ("record_if", &model.options.record_if)];
+    let functions = functions
+        .into_iter()
+        .filter_map(|(name, function)| function.as_ref().map(|Function(function)| setting(name, function)));
+    let pace = model.options.retry_after.iter().filter_map(|pace| match &**pace {
         Pace::By(function) => Some(setting("retry_after", function)),
         _ => None,
     });
-    quote_spanned!(Span::mixed_site()=> #begin #returns #end #(#terminal)* #(#keeps)* #(#pace)*)
+    quote_spanned!(Span::mixed_site()=> #begin #returns #end #(#functions)* #(#pace)*)
 }
 
 /// Checks that each argument of a detached function can leave its caller. Errors are at the argument's type.
 fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
-    if model.detach.is_none() {
+    if model.detach().is_none() {
         return Vec::new();
     }
     let types = model.function.named_types();
@@ -116,9 +119,9 @@ fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
 
 /// The call of the runtime. Errors about a detached body are at the word `detach`.
 fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
-    let (run, span) = match (model.detach, &model.missing_key) {
+    let (run, span) = match (model.detach(), model.options.missing_key.as_deref()) {
         (Some(word), _) => ("run_detached", beside(word)),
-        (None, Some((MissingKey::Run, _))) => ("run_or_unguarded", Span::mixed_site()),
+        (None, Some(MissingKey::Run)) => ("run_or_unguarded", Span::mixed_site()),
         (None, _) => ("run", Span::mixed_site()),
     };
     let run = Ident::new(run, Span::mixed_site());
@@ -132,13 +135,17 @@ fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
 
 /// The call in the caller's transaction. The body borrows the transaction under the name of the argument.
 fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> TokenStream {
-    let Carrier { name, said } = carrier;
+    let Carrier { name, place } = carrier;
     let mut lent = name.clone();
-    lent.set_span(name.span().located_at(*said));
+    lent.set_span(name.span().located_at(*place));
+    let span = beside(*place);
+    let runtime = runtime_path::shown_at(runtime, span);
+    // One location for all of it, because rustc would report an error twice if the `.await` had another.
+    let entered = quote_spanned! {span=>
+        #runtime::enter(__idem_codec, __idem_operation, __idem_store, __idem_key, __idem_fingerprint, #lent).await
+    };
     quote_spanned! {Span::mixed_site()=> {
-        let __idem_entered = #runtime::enter(
-            __idem_codec, __idem_operation, __idem_store, __idem_key, __idem_fingerprint, #lent
-        ).await;
+        let __idem_entered = #entered;
         let mut __idem_entered = match __idem_entered {
             ::core::result::Result::Ok(__idem_entered) => __idem_entered,
             ::core::result::Result::Err(__idem_result) => return __idem_result,
@@ -156,18 +163,19 @@ fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> Token
 fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let span = Span::mixed_site();
     let start = scope(model, runtime);
+    let options = &model.options;
     let lengths = [
-        ("ttl", &model.ttl),
-        ("lease", &model.lease),
-        ("wait", &model.wait),
-        ("timeout", &model.timeout),
-        ("store_timeout", &model.store_timeout),
+        ("ttl", options.ttl.as_ref()),
+        ("lease", options.lease.as_ref().map(|Lease(lease)| lease)),
+        ("wait", options.wait.as_deref()),
+        ("timeout", options.timeout.as_deref()),
+        ("store_timeout", options.store_timeout.as_ref()),
     ];
-    let lengths = lengths.into_iter().filter_map(|(name, length)| match length.as_ref()? {
+    let lengths = lengths.into_iter().filter_map(|(name, length)| match length? {
         Length::Known(known) => Some(setting(name, &duration(*known))),
         Length::Computed(computed) => Some(setting(name, computed)),
     });
-    let pace = model.retry_after.as_ref().and_then(|pace| match pace {
+    let pace = options.retry_after.as_deref().and_then(|pace| match pace {
         Pace::Known(known) => Some(setting("retry_after", &duration(*known))),
         Pace::Backoff(shortest, longest) => {
             let (shortest, longest) = (duration(*shortest), duration(*longest));
@@ -176,15 +184,15 @@ fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
         Pace::Computed(computed) => Some(setting("retry_after", computed)),
         Pace::By(_) => None,
     });
-    let on_crash = model.on_crash.map(|on_crash| {
+    let on_crash = options.on_crash.as_deref().map(|on_crash| {
         let on_crash = match on_crash {
             OnCrash::Rerun => quote_spanned!(span=> Rerun),
             OnCrash::InDoubt => quote_spanned!(span=> InDoubt),
         };
         quote_spanned!(span=> .on_crash(#runtime::OnCrash::#on_crash))
     });
-    let attempts = model.max_attempts.iter().map(|number| setting("max_attempts", number));
-    let fail_open = model.fail_open.then(|| quote_spanned!(span=> .fail_open()));
+    let attempts = options.max_attempts.iter().map(|Attempts(number)| setting("max_attempts", number));
+    let fail_open = options.fail_open.is_present().then(|| quote_spanned!(span=> .fail_open()));
     let recovering = model.recover.as_ref().map(|_| quote_spanned!(span=> .recovering()));
     quote_spanned! {span=>
         #start #(#lengths)* #pace #on_crash #(#attempts)* #fail_open #recovering
@@ -237,7 +245,8 @@ pub(super) fn scope_at(model: &Model<'_>, runtime: &TokenStream, site: &str) -> 
 }
 
 fn key(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
-    key_with(model, runtime, model.missing_key)
+    let missing_key = model.options.missing_key.as_ref().map(|missing| (**missing, missing.span()));
+    key_with(model, runtime, missing_key)
 }
 
 /// The key. `missing_key` is set if a value in the key may be missing.
@@ -250,13 +259,13 @@ pub(super) fn key_with(
         KeyPiece::Literal(text) => setting("literal", text),
         KeyPiece::Part { tokens, .. } => setting("part", tokens),
     });
-    let Some((missing, said)) = missing_key else {
+    let Some((missing, place)) = missing_key else {
         return quote_spanned!(Span::mixed_site()=> #runtime::KeyBuilder::new() #(#pieces)*);
     };
     // At the location of the option, so that rustc reports there if no value of the key can be missing.
     let end = match missing {
-        MissingKey::Reject => quote_spanned!(beside(said)=> .reject_missing()),
-        MissingKey::Run => quote_spanned!(beside(said)=> .run_missing()),
+        MissingKey::Reject => quote_spanned!(beside(place)=> .reject_missing()),
+        MissingKey::Run => quote_spanned!(beside(place)=> .run_missing()),
     };
     quote_spanned!(Span::mixed_site()=> #runtime::OptionalKey::new() #(#pieces)* #end)
 }
@@ -305,14 +314,14 @@ fn recovered(recover: &Recover) -> TokenStream {
         Expr::Closure(_) => quote_spanned!(span=> (#call)),
         call => call.to_token_stream(),
     };
-    let given = quote_spanned!(span=> (#(#receiver,)* &__idem_recovery #(, #arguments)*));
+    let arguments = quote_spanned!(span=> (#(#receiver,)* &__idem_recovery #(, #arguments)*));
     // Includes the `.await`, because rustc would report an error twice if the `.await` had another location.
-    let asked = quote_spanned!(span=> __idem_recovering.ask(#call #given).await);
+    let answer = quote_spanned!(span=> __idem_recovering.ask(#call #arguments).await);
     quote_spanned! {Span::mixed_site()=>
         match __idem_recovering.begin().await {
             ::core::result::Result::Ok(::core::option::Option::None) => {}
             ::core::result::Result::Ok(::core::option::Option::Some(__idem_recovery)) => {
-                let __idem_recovered = #asked;
+                let __idem_recovered = #answer;
                 if let ::core::option::Option::Some(__idem_result) = __idem_recovered {
                     return __idem_result;
                 }

@@ -1,14 +1,16 @@
 //! `#[idempotent]`: parse -> validate -> model -> expand.
 //!
-//! `function` and `parse` read the item and the options, `validate` has every rule and makes the `model`, and `expand`
-//! writes the tokens. On any fault the item is emitted unchanged, so that nothing else breaks.
+//! `function` reads the item, `list` and `options` the options; `validate` has every rule and makes the `model`, and
+//! `expand` writes the tokens. On any fault the item is emitted unchanged, so that nothing else breaks.
 
 mod arguments;
 mod expand;
 mod function;
+mod kinds;
+mod list;
 mod model;
 mod names;
-mod parse;
+mod options;
 mod registration;
 mod validate;
 
@@ -19,7 +21,7 @@ use quote::quote;
 
 use crate::diagnostics::Faults;
 use function::Function;
-use parse::Options;
+use options::Options;
 
 /// The item with its body guarded, or the unchanged item with every fault.
 pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream {

@@ -10,7 +10,8 @@ use syn::visit::Visit as _;
 use syn::{FnArg, LitStr};
 
 use super::Arguments;
-use super::model::{Length, Model, OnCrash, Scope};
+use super::kinds::{Lease, Length, OnCrash};
+use super::model::{Model, Scope};
 use crate::key::KeyPiece;
 use crate::source::source;
 
@@ -42,9 +43,9 @@ fn facts(model: &Model<'_>) -> Vec<(&'static str, String)> {
     facts.push(("key", key(&model.key)));
     facts.extend(arguments(model).map(|argument| ("argument", argument)));
     facts.extend(model.fingerprint.iter().map(|fingerprint| ("fingerprint", fingerprint.source.clone())));
-    facts.extend(model.ttl.iter().map(|ttl| ("ttl", length(ttl))));
-    facts.extend(model.lease.iter().map(|lease| ("lease", length(lease))));
-    if model.on_crash == Some(OnCrash::InDoubt) {
+    facts.extend(model.options.ttl.iter().map(|ttl| ("ttl", length(ttl))));
+    facts.extend(model.options.lease.iter().map(|Lease(lease)| ("lease", length(lease))));
+    if model.options.on_crash.as_deref() == Some(&OnCrash::InDoubt) {
         facts.push(("on_crash", "in_doubt".into()));
     }
     facts.push(("returns", source(model.returns)));

@@ -1,6 +1,7 @@
 //! The `key` and `fingerprint` options, checked against the arguments.
 //!
-//! Owns which keys and fingerprints there are; `template`, `place` and `expression` own the grammars.
+//! Owns which keys and fingerprints there are; `template` owns the text around places, `expression` the grammar of
+//! places, and `place` how text becomes one.
 
 pub(crate) mod expression;
 mod place;
@@ -67,42 +68,36 @@ fn from_text(literal: &LitStr, arguments: &Arguments) -> Result<Vec<KeyPiece>, V
         return one_place(&text, literal.span(), arguments).map_err(|fault| vec![fault]);
     }
     let (pieces, mut faults) = template::parse(&text);
-    if faults.is_empty() && !pieces.iter().any(|piece| matches!(piece, Piece::Place(..))) {
+    if faults.is_empty() && !pieces.iter().any(|piece| matches!(piece, Piece::Place(_))) {
         return Err(vec![format!(
             "{}; `{{{{` and `}}}}` stand for the braces themselves",
             constant(arguments)
         )]);
     }
-    let pieces = pieces
-        .into_iter()
-        .filter_map(|piece| match piece {
-            Piece::Text(text) => Some(KeyPiece::Literal(LitStr::new(&text, literal.span()))),
-            Piece::Place(place, written) => match part(&place, literal.span(), arguments) {
-                Ok(part) => Some(part),
-                Err(fault) => {
-                    faults.push(format!("in `{{{written}}}`: {fault}"));
-                    None
-                }
+    let mut key = Vec::new();
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) => key.push(KeyPiece::Literal(LitStr::new(&text, literal.span()))),
+            Piece::Place(written) => match place::parse(&written, literal.span(), arguments) {
+                Ok(place) => match part(place, arguments) {
+                    Ok(part) => key.push(part),
+                    Err(fault) => faults.push(format!("in `{{{written}}}`: {fault}")),
+                },
+                Err(fault) => faults.push(fault),
             },
-        })
-        .collect();
-    if faults.is_empty() { Ok(pieces) } else { Err(faults) }
+        }
+    }
+    if faults.is_empty() { Ok(key) } else { Err(faults) }
 }
 
 fn one_place(text: &str, span: Span, arguments: &Arguments) -> Result<Vec<KeyPiece>, String> {
-    let Ok(place) = Place::parse(text) else {
+    let place = place::parse(text.trim(), span, arguments).map_err(|message| {
         // A text that is almost a place, such as a call or an index, gets a better message than "constant".
-        let names_argument = text
-            .split(|c: char| !(c.is_alphanumeric() || c == '_'))
-            .next()
-            .is_some_and(|first| arguments.find(first).is_some());
-        let message = match Place::parse(text) {
-            Err(message) if names_argument => message,
-            _ => constant(arguments),
-        };
-        return Err(message);
-    };
-    let part = part(&place, span, arguments).map_err(|fault| {
+        let first = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).next();
+        let names_argument = first.is_some_and(|first| arguments.find(first).is_some());
+        if names_argument { message } else { constant(arguments) }
+    })?;
+    let part = part(place, arguments).map_err(|fault| {
         format!(
             "a key without `{{..}}` is one place: {fault}. For text with places in it, write {}",
             example(arguments)
@@ -111,10 +106,9 @@ fn one_place(text: &str, span: Span, arguments: &Arguments) -> Result<Vec<KeyPie
     Ok(vec![part])
 }
 
-fn part(place: &Place, span: Span, arguments: &Arguments) -> Result<KeyPiece, String> {
-    let tokens = place.to_tokens(arguments, span)?;
-    let span = Span::mixed_site().located_at(span);
-    Ok(KeyPiece::Part { tokens: quote::quote_spanned!(span=> &#tokens), source: place.to_string() })
+fn part(place: Place, arguments: &Arguments) -> Result<KeyPiece, String> {
+    let tokens = place::by_reference(&place, arguments)?;
+    Ok(KeyPiece::Part { tokens, source: place.source })
 }
 
 /// The elements of a tuple are passed to the builder one by one, so that rustc reports errors at the element. Between

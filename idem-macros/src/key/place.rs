@@ -1,153 +1,131 @@
-//! Places: an argument, then fields and methods without arguments.
+//! Places in text: an argument, then fields and methods without arguments.
 //!
-//! Owns the grammar of a place in text, and its tokens. Knows nothing about the text around it.
+//! Owns how text becomes such an expression, and the messages for other expressions. `expression` owns which expressions
+//! are places and how they are borrowed. No message has a position, because stable Rust cannot point into a literal.
 
-use std::fmt;
+use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
+use syn::Expr;
+use syn::ext::IdentExt;
 
-use proc_macro2::{Ident, Span, TokenStream};
-use quote::quote_spanned;
-
+use super::expression;
 use crate::attribute::{Arguments, named_at};
+use crate::source::source;
 
-/// A place such as `order.lines.0.sku()`, parsed from a literal.
-#[derive(Debug, PartialEq, Eq)]
+const INSTEAD: &str = "write it in the expression form, without quotes: `key = ..`";
+
+/// A place, and how it is written.
+#[derive(Debug)]
 pub(crate) struct Place {
-    /// The argument's name, without `r#`.
-    pub(crate) root: String,
-    steps: Vec<Step>,
+    pub(crate) expr: Expr,
+    pub(crate) source: String,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Step {
-    Field(String),
-    Index(u32),
-    Method(String),
+/// The place in `text`, at the location of `literal`; or why there is none.
+pub(crate) fn parse(text: &str, literal: Span, arguments: &Arguments) -> Result<Place, String> {
+    if text.is_empty() {
+        return Err("`{}` names nothing: write an argument, such as `{order.id}`".into());
+    }
+    let tokens: TokenStream =
+        if is_lexed(text) { text.parse().ok() } else { None }.ok_or_else(|| no_place(text))?;
+    let source = source(&tokens).replace("r#", "");
+    let mut is_root = true;
+    let tokens = tokens.into_iter().map(|token| located(token, literal, arguments, &mut is_root));
+    let expr: Expr = syn::parse2(tokens.collect()).map_err(|_| unparsed(text))?;
+    match foreign(&expr, text) {
+        Some(message) => Err(message),
+        None => Ok(Place { expr, source }),
+    }
 }
 
-impl Place {
-    /// Parses a place, or returns why `text` is not one. The message has no position.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        let mut segments = text.split('.').map(str::trim);
-        let root = segments.next().unwrap_or_default();
-        if let Some(message) = foreign(text) {
-            return Err(message);
+/// Whether rustc, too, only returns an error if `text` is not made of tokens: it reports unbalanced delimiters and
+/// unfinished literals itself.
+fn is_lexed(text: &str) -> bool {
+    let mut open = Vec::new();
+    text.chars().all(|c| match c {
+        '(' | '[' => {
+            open.push(c);
+            true
         }
-        let root = name(root).ok_or_else(|| no_place(text))?;
-        let steps = segments
-            .map(|segment| Step::parse(segment).ok_or_else(|| no_place(text)))
-            .collect::<Result<_, _>>()?;
-        Ok(Self { root: root.to_owned(), steps })
-    }
-
-    /// The place as an expression at the location of `literal`, or why its root is not an argument.
-    pub(crate) fn to_tokens(&self, arguments: &Arguments, literal: Span) -> Result<TokenStream, String> {
-        let argument = arguments.find(&self.root).ok_or_else(|| arguments.unknown(&self.root))?;
-        let root = named_at(argument, literal);
-        // A span of our own code, so that rustc suggests no edit here. An edit would replace the whole literal.
-        let span = Span::mixed_site().located_at(literal);
-        let first_method = self.steps.iter().position(|step| matches!(step, Step::Method(_)));
-        Ok(self.steps.iter().enumerate().fold(quote_spanned!(span=> #root), |base, (at, step)| match step {
-            Step::Field(field) => {
-                let field = ident(field, span);
-                quote_spanned!(span=> #base.#field)
-            }
-            Step::Index(index) => {
-                let index = syn::Index { index: *index, span };
-                quote_spanned!(span=> #base.#index)
-            }
-            // Called on a reference, so that it cannot consume what the body needs. The other methods are called on its
-            // result.
-            Step::Method(method) if first_method == Some(at) => {
-                let method = ident(method, span);
-                quote_spanned!(span=> (&#base).#method())
-            }
-            Step::Method(method) => {
-                let method = ident(method, span);
-                quote_spanned!(span=> #base.#method())
-            }
-        }))
-    }
+        ')' => open.pop() == Some('('),
+        ']' => open.pop() == Some('['),
+        '"' | '\'' | '`' | '\\' | '/' => false,
+        _ => true,
+    }) && open.is_empty()
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.root)?;
-        self.steps.iter().try_for_each(|step| match step {
-            Step::Field(field) => write!(f, ".{field}"),
-            Step::Index(index) => write!(f, ".{index}"),
-            Step::Method(method) => write!(f, ".{method}()"),
-        })
-    }
-}
-
-impl Step {
-    fn parse(segment: &str) -> Option<Self> {
-        if segment.starts_with(|c: char| c.is_ascii_digit()) {
-            let index: u32 = segment.parse().ok()?;
-            return (index.to_string() == segment).then_some(Self::Index(index));
+/// The token at the location of the literal. The first name has the hygiene of the argument. The other names have the
+/// literal's own span, so that rustc says which field or method has a similar name; it hides that for code of a macro. A
+/// keyword is a raw name.
+fn located(token: TokenTree, literal: Span, arguments: &Arguments, is_root: &mut bool) -> TokenTree {
+    let span = Span::mixed_site().located_at(literal);
+    match token {
+        TokenTree::Ident(name) => {
+            let text = name.unraw().to_string();
+            let argument = if std::mem::take(is_root) { arguments.find(&text) } else { None };
+            argument.map_or_else(|| ident(&text, literal), |argument| named_at(argument, literal)).into()
         }
-        let Some(method) = segment.strip_suffix(')') else {
-            return name(segment).map(|field| Self::Field(field.to_owned()));
-        };
-        let method = method.trim_end().strip_suffix('(')?;
-        name(method.trim_end()).map(|method| Self::Method(method.to_owned()))
+        TokenTree::Group(group) => {
+            let inside = group.stream().into_iter();
+            let inside = inside.map(|token| located(token, literal, arguments, is_root)).collect();
+            let mut group = Group::new(group.delimiter(), inside);
+            group.set_span(span);
+            group.into()
+        }
+        mut other => {
+            other.set_span(span);
+            other
+        }
     }
 }
 
-/// `text` if it is an identifier or keyword, without `r#`.
-fn name(text: &str) -> Option<&str> {
-    let bare = text.strip_prefix("r#").unwrap_or(text);
-    let mut chars = bare.chars();
-    let first = chars.next()?;
-    let begins = first == '_' || unicode_ident::is_xid_start(first);
-    (begins && chars.all(unicode_ident::is_xid_continue)).then_some(bare)
-}
-
-/// The identifier `name`; a keyword becomes a raw identifier.
+/// The identifier `name`; a keyword that may be the name of a field becomes a raw identifier.
 fn ident(name: &str, span: Span) -> Ident {
-    if syn::parse_str::<Ident>(name).is_ok() || matches!(name, "self" | "Self" | "super" | "crate" | "_") {
+    if matches!(name, "self" | "Self" | "super" | "crate" | "_" | "await" | "true" | "false")
+        || syn::parse_str::<Ident>(name).is_ok()
+    {
         Ident::new(name, span)
     } else {
         Ident::new_raw(name, span)
     }
 }
 
-/// Syntax that is common elsewhere but not allowed in a key, with a message for each.
-fn foreign(text: &str) -> Option<String> {
-    let expression = "write it in the expression form, without quotes: `key = ..`";
-    let message = if text.is_empty() {
-        "`{}` names nothing: write an argument, such as `{order.id}`".to_owned()
-    } else if text.starts_with(|c: char| c.is_ascii_digit()) {
-        format!("`{text}` is a position, and arguments are named in a key: write the argument's name")
-    } else if let Some(before) =
-        text.strip_suffix(".await").or_else(|| text.split(".await").nth(1).map(|_| text))
-    {
-        let before = before.split(".await").next().unwrap_or(before);
-        format!("a key is made before anything is awaited: await `{before}` at the caller and pass its value")
-    } else if text.contains("::") {
-        format!("`{text}` is a path, and a key is made of the arguments: name one")
-    } else if let Some((place, _)) = text.split_once(':') {
-        let place = place.trim();
-        format!("a key has no formats, as every type has one stable rendering: write `{{{place}}}`")
-    } else if text.contains('?') {
-        format!("`?` cannot be used in a key: {expression}")
-    } else if text.contains('[') {
-        format!("`{text}` indexes, which may panic: {expression}")
-    } else if text.contains('|') {
-        format!("`{text}` is no place: closures cannot be used in a key")
-    } else if text.contains('!') {
-        format!("`{text}` is no place: {expression}")
-    } else if has_call_arguments(text) {
-        format!("`{text}` calls with arguments: {expression}")
-    } else {
-        return None;
-    };
-    Some(message)
+/// Why text that is no expression is no place.
+fn unparsed(text: &str) -> String {
+    match text.split_once(':') {
+        Some((place, _)) if !text.contains("::") => {
+            let place = place.trim();
+            format!("a key has no formats, as every type has one stable rendering: write `{{{place}}}`")
+        }
+        _ => no_place(text),
+    }
 }
 
-fn has_call_arguments(text: &str) -> bool {
-    text.split('(').skip(1).any(|after| !after.trim_start().starts_with(')'))
+/// Why an expression is no place.
+fn foreign(expr: &Expr, text: &str) -> Option<String> {
+    Some(match expr {
+        Expr::Path(path) if path.qself.is_none() && path.path.get_ident().is_some() => return None,
+        Expr::Infer(_) => return None,
+        Expr::Field(field) => return foreign(&field.base, text),
+        Expr::MethodCall(call) if call.args.is_empty() => return foreign(&call.receiver, text),
+        Expr::Paren(paren) => return foreign(&paren.expr, text),
+        Expr::Path(_) => format!("`{text}` is a path, and a key is made of the arguments: name one"),
+        Expr::Lit(_) => {
+            format!("`{text}` is a position, and arguments are named in a key: write the argument's name")
+        }
+        Expr::Await(awaited) => {
+            let base = source(&awaited.base);
+            format!(
+                "a key is made before anything is awaited: await `{base}` at the caller and pass its value"
+            )
+        }
+        Expr::Try(_) => format!("`?` cannot be used in a key: {INSTEAD}"),
+        Expr::Index(_) => format!("`{text}` indexes, which may panic: {INSTEAD}"),
+        Expr::Closure(_) => format!("`{text}` is no place: closures cannot be used in a key"),
+        Expr::Macro(_) => format!("`{text}` is no place: {INSTEAD}"),
+        Expr::Call(call) if call.args.is_empty() => no_place(text),
+        Expr::Call(_) | Expr::MethodCall(_) => format!("`{text}` calls with arguments: {INSTEAD}"),
+        _ => no_place(text),
+    })
 }
 
 fn no_place(text: &str) -> String {
@@ -156,29 +134,48 @@ fn no_place(text: &str) -> String {
     )
 }
 
+/// The reference to a place whose root is an argument; or the message for the root.
+pub(crate) fn by_reference(place: &Place, arguments: &Arguments) -> Result<TokenStream, String> {
+    let root = expression::root(&place.expr).map_or_else(|| "_".to_owned(), |root| root.unraw().to_string());
+    match arguments.find(&root) {
+        Some(_) => Ok(expression::by_reference(&place.expr)),
+        None => Err(arguments.unknown(&root)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn arguments() -> Arguments {
+        Arguments::of(&syn::parse_str("async fn f(&self, order: &Order, r#type: u8)").unwrap())
+    }
+
     fn tokens(text: &str) -> String {
-        let signature = syn::parse_str("async fn f(&self, order: &Order, r#type: u8)").unwrap();
-        let place = Place::parse(text).unwrap();
-        let tokens = place.to_tokens(&Arguments::of(&signature), Span::call_site()).unwrap();
-        tokens.to_string().replace(' ', "")
+        let place = parse(text, Span::call_site(), &arguments()).unwrap();
+        by_reference(&place, &arguments()).unwrap().to_string().replace(' ', "")
     }
 
     #[test]
     fn a_place_is_an_argument_with_fields_and_methods() {
-        assert_eq!(tokens("order"), "order");
-        assert_eq!(tokens("order.id"), "order.id");
-        assert_eq!(tokens(" order . id "), "order.id");
-        assert_eq!(tokens("order.0.1"), "order.0.1");
-        assert_eq!(tokens("order.id()"), "(&order).id()");
-        assert_eq!(tokens("order.lines().first ( ).sku"), "(&order).lines().first().sku");
-        assert_eq!(tokens("self.region"), "self.region");
-        assert_eq!(tokens("type"), "r#type");
-        assert_eq!(tokens("r#type"), "r#type");
-        assert_eq!(tokens("order.match"), "order.r#match");
+        assert_eq!(tokens("order"), "&order");
+        assert_eq!(tokens("order.id"), "&order.id");
+        assert_eq!(tokens(" order . id "), "&order.id");
+        assert_eq!(tokens("order.0.1"), "&order.0.1");
+        assert_eq!(tokens("order.id()"), "&(&order).id()");
+        assert_eq!(tokens("order.lines().first ( ).sku"), "&(&order).lines().first().sku");
+        assert_eq!(tokens("self.region"), "&self.region");
+        assert_eq!(tokens("type"), "&r#type");
+        assert_eq!(tokens("r#type"), "&r#type");
+        assert_eq!(tokens("order.match"), "&order.r#match");
+    }
+
+    #[test]
+    fn the_source_of_a_place_does_not_depend_on_its_spelling() {
+        let source = |text: &str| parse(text, Span::call_site(), &arguments()).unwrap().source;
+        assert_eq!(source(" order . lines().first ( ).0.1 "), "order.lines().first().0.1");
+        assert_eq!(source("r#type"), source("type"));
+        assert_eq!(source("order.match"), "order.match");
     }
 
     #[test]
@@ -193,6 +190,7 @@ mod tests {
             ("order?", "`?`"),
             ("order[0]", "indexes"),
             ("order.get(1)", "calls with arguments"),
+            ("f(order)", "calls with arguments"),
             ("Order::id", "path"),
             ("|o| o.id", "closures"),
             ("format!()", "no place"),
@@ -203,11 +201,14 @@ mod tests {
             ("order + 1", "no place"),
             ("*order", "no place"),
             ("&order", "no place"),
-            ("order.00", "no place"),
             ("order.id)", "no place"),
+            ("order.(id", "no place"),
+            ("order.'id", "no place"),
+            ("\"order", "no place"),
+            ("order /* id", "no place"),
             ("order()", "no place"),
         ] {
-            let message = Place::parse(text).unwrap_err();
+            let message = parse(text, Span::call_site(), &arguments()).unwrap_err();
             assert!(message.contains(words), "{text:?}: {message}");
         }
     }

@@ -3,15 +3,13 @@
 //! Owns the grammar, and the rule that makes a template injective. Every message describes its position in words,
 //! because stable Rust cannot point into a literal.
 
-use super::place::Place;
-
 /// A piece of a template.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// Text that stands as it is.
+    /// Text that is used as it is.
     Text(String),
-    /// A place in braces, with how it was written.
-    Place(Place, String),
+    /// The text in a pair of braces.
+    Place(String),
 }
 
 /// The pieces of `template` that can be read, and every fault in it.
@@ -56,22 +54,8 @@ impl Parser {
                 self.place(inside[..end].trim());
                 &inside[end + 1..]
             }
-            Some(0) => {
-                self.faults.push("a `{` in a placeholder: write `{{` for the character itself".into());
-                ""
-            }
-            Some(end) => {
-                self.faults.push(format!(
-                    "the `{{` before `{}` has no `}}`: close it, or write `{{{{` for the character itself",
-                    inside[..end].trim()
-                ));
-                ""
-            }
-            None => {
-                self.faults.push(format!(
-                    "the `{{` before `{}` has no `}}`: close it, or write `{{{{` for the character itself",
-                    inside.trim()
-                ));
+            unclosed => {
+                self.faults.push(no_end(inside, unclosed));
                 ""
             }
         }
@@ -87,16 +71,29 @@ impl Parser {
         }
         self.end_text();
         self.last_place = Some(written.to_owned());
-        match Place::parse(written) {
-            Ok(place) => self.pieces.push(Piece::Place(place, written.to_owned())),
-            Err(fault) => self.faults.push(fault),
-        }
+        self.pieces.push(Piece::Place(written.to_owned()));
     }
 
     fn end_text(&mut self) {
         if !self.text.is_empty() {
             self.pieces.push(Piece::Text(std::mem::take(&mut self.text)));
         }
+    }
+}
+
+/// The message for a placeholder that has no end: `inside` is the text after its `{`, with another `{` at `next`.
+fn no_end(inside: &str, next: Option<usize>) -> String {
+    let before = inside[..next.unwrap_or(inside.len())].trim();
+    let help = "close it, or write `{{` for the character itself";
+    match next.map(|next| inside[next + 1..].split(['{', '}']).next().unwrap_or_default().trim()) {
+        _ if !before.is_empty() => format!("the `{{` before `{before}` has no `}}`: {help}"),
+        Some(second) if !second.is_empty() => {
+            format!(
+                "a `{{` inside the braces around `{second}`: write `{{{second}}}`, or `{{{{` for the character itself"
+            )
+        }
+        Some(_) => "a `{` inside braces: write one pair around an argument, such as `{order.id}`".into(),
+        None => format!("the `{{` at the end has no `}}`: {help}"),
     }
 }
 
@@ -137,7 +134,7 @@ mod tests {
     }
 
     fn place(place: &str) -> Piece {
-        Piece::Place(Place::parse(place).unwrap(), place.into())
+        Piece::Place(place.into())
     }
 
     #[test]
@@ -169,6 +166,9 @@ mod tests {
             ("a}", "without its `{`"),
             ("{a{b}", "before `a`"),
             ("{{a}", "without its `{`"),
+            ("{ {a} }", "a `{` inside the braces around `a`: write `{a}`"),
+            ("{ { } }", "a `{` inside braces"),
+            ("a/{", "the `{` at the end has no `}`"),
         ] {
             let faults = faults(template);
             assert_eq!(faults.len(), 1, "{template}: {faults:?}");
@@ -178,6 +178,6 @@ mod tests {
 
     #[test]
     fn all_faults_of_a_template_are_found() {
-        assert_eq!(faults("{}/{0}/{a:?}/}").len(), 4);
+        assert_eq!(faults("{a}{b}/{a}-{b}/}").len(), 2);
     }
 }

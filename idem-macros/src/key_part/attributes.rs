@@ -2,52 +2,52 @@
 //!
 //! Owns what the attribute may contain and where it may be.
 
-use syn::ext::IdentExt;
-use syn::meta::ParseNestedMeta;
-use syn::{Attribute, Expr, ExprLit, Ident, Lit, LitStr, Path};
+use darling::{FromAttributes, FromMeta};
+use syn::{Attribute, Expr, ExprLit, Lit, LitStr};
 
 use crate::diagnostics::{Fault, Faults};
-use crate::runtime_path;
+use crate::runtime_path::RuntimePath;
 
-/// The path of the runtime, if a type's attributes give one.
-pub(super) fn runtime(attributes: &[Attribute], faults: &mut Faults) -> Option<Path> {
-    let mut runtime = None;
-    each(attributes, faults, |meta| {
-        if !meta.path.is_ident("crate") {
-            return Err(meta.error("on a type there is only `#[key_part(crate = ::path)]`"));
-        }
-        let value: Expr = meta.value()?.parse()?;
-        let path =
-            runtime_path::absolute(&value).map_err(|message| syn::Error::new_spanned(&value, message))?;
-        once(&mut runtime, path, &meta)
-    });
-    runtime
+/// The options of a type.
+#[derive(Default, FromAttributes)]
+#[darling(attributes(key_part))]
+pub(super) struct OfType {
+    #[darling(rename = "crate")]
+    pub(super) runtime: Option<RuntimePath>,
 }
 
-/// The rendering of a variant, if its attributes give one.
-pub(super) fn rename(attributes: &[Attribute], faults: &mut Faults) -> Option<LitStr> {
-    let mut rename = None;
-    each(attributes, faults, |meta| {
-        if !meta.path.is_ident("rename") {
-            return Err(meta.error("on a variant there is only `#[key_part(rename = \"..\")]`"));
-        }
-        let value: Expr = meta.value()?.parse()?;
-        let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = &value else {
-            return Err(syn::Error::new_spanned(
-                value,
-                "a variant is renamed to text: write `rename = \"..\"`",
-            ));
+/// The options of a variant.
+#[derive(Default, FromAttributes)]
+#[darling(attributes(key_part))]
+pub(super) struct OfVariant {
+    pub(super) rename: Option<Rendering>,
+}
+
+/// The text as which a variant is rendered.
+pub(super) struct Rendering(pub(super) LitStr);
+
+impl FromMeta for Rendering {
+    fn from_expr(value: &Expr) -> darling::Result<Self> {
+        let message = match value {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value().is_empty() => {
+                "a variant cannot be renamed to the empty text, which is no value in a key"
+            }
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => return Ok(Self(text.clone())),
+            _ => "a variant is renamed to text: write `rename = \"..\"`",
         };
-        let text = text.clone();
-        if text.value().is_empty() {
-            return Err(syn::Error::new(
-                text.span(),
-                "a variant cannot be renamed to the empty text, which is no value in a key",
-            ));
+        Err(darling::Error::custom(message).with_span(value))
+    }
+}
+
+/// The options in `attributes`; the faults otherwise.
+pub(super) fn read<T: FromAttributes + Default>(attributes: &[Attribute], faults: &mut Faults) -> T {
+    match T::from_attributes(attributes) {
+        Ok(options) => options,
+        Err(error) => {
+            faults.extend(error.flatten());
+            T::default()
         }
-        once(&mut rename, text, &meta)
-    });
-    rename
+    }
 }
 
 /// Reports attributes in a place where they have no meaning.
@@ -57,27 +57,5 @@ pub(super) fn none(attributes: &[Attribute], place: &str, faults: &mut Faults) {
             attribute,
             format!("{place} has no `#[key_part(..)]`: every field is part of the key"),
         )]);
-    }
-}
-
-fn each(
-    attributes: &[Attribute],
-    faults: &mut Faults,
-    mut read: impl FnMut(ParseNestedMeta<'_>) -> syn::Result<()>,
-) {
-    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("key_part")) {
-        let parsed = attribute.parse_nested_meta(&mut read);
-        faults.take(parsed);
-    }
-}
-
-fn once<T>(place: &mut Option<T>, value: T, meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
-    match place.replace(value) {
-        Some(_) => {
-            let name = meta.path.get_ident().map(Ident::unraw);
-            let name = name.map(|name| name.to_string()).unwrap_or_default();
-            Err(meta.error(format!("`{name}` is given twice: keep one")))
-        }
-        None => Ok(()),
     }
 }

@@ -13,8 +13,9 @@ use syn::visit::{self, Visit};
 use syn::{Data, DataEnum, DeriveInput, Fields, Generics, Ident, LitStr, Type, Variant};
 
 use crate::diagnostics::Faults;
-use crate::runtime_path;
+use crate::runtime_path::{self, RuntimePath};
 use crate::source::source;
+use attributes::{OfType, OfVariant, Rendering};
 
 /// The impl. If there are faults, the faults and an impl that may be incomplete, so that uses of the type are not
 /// reported too.
@@ -23,7 +24,8 @@ pub(crate) fn derive(item: TokenStream) -> TokenStream {
     let Some(input) = faults.take(syn::parse2::<DeriveInput>(item)) else {
         return faults.to_tokens();
     };
-    let runtime = runtime_path::private(attributes::runtime(&input.attrs, &mut faults).as_ref());
+    let OfType { runtime } = attributes::read(&input.attrs, &mut faults);
+    let runtime = runtime_path::private(runtime.as_ref().map(|RuntimePath(path)| path));
     let body = body(&input, &runtime, &mut faults);
     let registration = faults.is_empty().then(|| registration(&input, &runtime));
     let faults = faults.to_tokens();
@@ -73,7 +75,7 @@ fn fields(fields: &Fields, name: &Ident, runtime: &TokenStream, faults: &mut Fau
         // At the field's type, so that rustc reports a missing `KeyPart` there.
         let span = Span::mixed_site().located_at(field.ty.span());
         let separator = (index > 0).then(|| quote_spanned!(span=> __idem_key.separator();));
-        quote_spanned!(span=> #separator #runtime::KeyPart::render(&self.#member, __idem_key);)
+        quote_spanned!(span=> #separator #runtime::AnyPart::add_to(&self.#member, __idem_key);)
     });
     rendered.collect()
 }
@@ -107,7 +109,7 @@ fn arm(variant: &Variant, text: &LitStr, runtime: &TokenStream, faults: &mut Fau
         bound.push(quote_spanned!(span=> #member: #binding));
         rendered.push(quote_spanned! {span=>
             __idem_key.separator();
-            #runtime::KeyPart::render(#binding, __idem_key);
+            #runtime::AnyPart::add_to(#binding, __idem_key);
         });
     }
     quote_spanned! {Span::mixed_site()=>
@@ -119,8 +121,11 @@ fn arm(variant: &Variant, text: &LitStr, runtime: &TokenStream, faults: &mut Fau
 }
 
 fn rendering(variant: &Variant, faults: &mut Faults) -> LitStr {
-    let own = || LitStr::new(&variant.ident.unraw().to_string(), variant.ident.span());
-    attributes::rename(&variant.attrs, faults).unwrap_or_else(own)
+    let OfVariant { rename } = attributes::read(&variant.attrs, faults);
+    match rename {
+        Some(Rendering(text)) => text,
+        None => LitStr::new(&variant.ident.unraw().to_string(), variant.ident.span()),
+    }
 }
 
 /// The registration of the type in the catalogue: its fields with their types, or its variants with their renderings.
@@ -200,9 +205,9 @@ where
     Vec<T>: ::idem::__private::KeyPart,
 {
     fn render(&self, __idem_key: &mut ::idem::__private::KeyBuilder) {
-        ::idem::__private::KeyPart::render(&self.warehouse, __idem_key);
+        ::idem::__private::AnyPart::add_to(&self.warehouse, __idem_key);
         __idem_key.separator();
-        ::idem::__private::KeyPart::render(&self.items, __idem_key);
+        ::idem::__private::AnyPart::add_to(&self.items, __idem_key);
     }
 }
 ::idem::__private::register!(
@@ -240,7 +245,7 @@ where
         });
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let web = "Self::Web { host: __idem_0 } => { __idem_key.value(\"Web\"); __idem_key.separator(); \
-                   ::idem::__private::KeyPart::render(__idem_0, __idem_key); }";
+                   ::idem::__private::AnyPart::add_to(__idem_0, __idem_key); }";
         assert!(text.contains(web), "{text}");
         assert!(text.contains("where T: ::idem::__private::KeyPart"), "{text}");
         assert!(text.contains("(\"Shop\", \"Shop {0: u16, 1: T}\")"), "{text}");

@@ -57,6 +57,24 @@ impl<T: KeyPart> Piece<Sometimes> for Option<T> {
     }
 }
 
+/// Every [`Piece`], as the bound of a function: rustc lists the impls of the trait that a function asks for, and this one
+/// has none to list.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be part of a key",
+    label = "this is no `KeyPart`, and no `Option` of one",
+    note = "a key is there or missing: an `Option` in it holds what may stand in a key, and no second `Option`; flatten it"
+)]
+pub trait AnyPiece<P> {
+    /// As [`Piece::add`].
+    fn add_to(&self, key: &mut KeyBuilder) -> bool;
+}
+
+impl<P, T: Piece<P> + ?Sized> AnyPiece<P> for T {
+    fn add_to(&self, key: &mut KeyBuilder) -> bool {
+        self.add(key)
+    }
+}
+
 // One impl for each pointer, because an impl for all pointers would hide the message for floats.
 macro_rules! pointers {
     ($($ty:ty)*) => {$(
@@ -112,8 +130,8 @@ impl<P> OptionalKey<P> {
     }
 
     /// Adds a value that may be missing, or a value that is always there.
-    pub fn part<Q: Presence, T: Piece<Q> + ?Sized>(mut self, part: &T) -> OptionalKey<Q::After<P>> {
-        self.there &= part.add(&mut self.key);
+    pub fn part<Q: Presence, T: AnyPiece<Q> + ?Sized>(mut self, part: &T) -> OptionalKey<Q::After<P>> {
+        self.there &= part.add_to(&mut self.key);
         OptionalKey { key: self.key, there: self.there, presence: PhantomData }
     }
 

@@ -4,7 +4,8 @@ use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{LitStr, Signature, parse_quote};
 
-use super::super::model::{MissingKey, Model};
+use super::super::kinds::MissingKey;
+use super::super::model::Model;
 use super::{key_with, scope_at};
 use crate::runtime_path;
 
@@ -12,8 +13,8 @@ use crate::runtime_path;
 pub(super) fn expand(model: &Model<'_>) -> Option<TokenStream> {
     let name = model.key_function.as_ref()?;
     let guarded = model.function;
-    let path = runtime_path::private(model.runtime.as_ref());
-    let (import, runtime) = runtime_path::imported(model.runtime.as_ref());
+    let path = runtime_path::private(model.runtime());
+    let (import, runtime) = runtime_path::imported(model.runtime());
     let signature = Signature {
         constness: None,
         asyncness: None,
@@ -22,7 +23,7 @@ pub(super) fn expand(model: &Model<'_>) -> Option<TokenStream> {
         ..guarded.signature.clone()
     };
     // A missing value makes the key missing, whatever the option `missing_key` says for calls.
-    let missing_key = model.missing_key.map(|(_, said)| (MissingKey::Reject, said));
+    let missing_key = model.options.missing_key.as_ref().map(|option| (MissingKey::Reject, option.span()));
     let operation = scope_at(model, &runtime, "of_key");
     let key = key_with(model, &runtime, missing_key);
     let conditions = guarded.attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));

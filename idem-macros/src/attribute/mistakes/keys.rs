@@ -236,13 +236,13 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
     Ok(order.number())
 }
-//~ error: `{}` names nothing: write an argument, such as `{order.id}`
-//~   --> "{}{oder.id}/{order.id:?}"
 //~ error: between `{}` and `{oder.id}` there is nothing, so different values could give the same key: separate them, as in `{}/{oder.id}`
 //~   --> "{}{oder.id}/{order.id:?}"
-//~ error: a key has no formats, as every type has one stable rendering: write `{order.id}`
+//~ error: `{}` names nothing: write an argument, such as `{order.id}`
 //~   --> "{}{oder.id}/{order.id:?}"
 //~ error: in `{oder.id}`: `charge` has no argument `oder`: did you mean `order`? Its arguments are `store` and `order`
+//~   --> "{}{oder.id}/{order.id:?}"
+//~ error: a key has no formats, as every type has one stable rendering: write `{order.id}`
 //~   --> "{}{oder.id}/{order.id:?}"
 
 // key_unclosed

@@ -107,18 +107,18 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: unknown option `tll`
 //~ help: did you mean `ttl`? The options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `timeout`, `retry_after`, `record_if`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
 //~   --> tll
-//~ error: missing `store`
-//~ help: write where results are kept, such as `store = app.store`
-//~   --> the attribute
-//~ error: unknown value `retry` of `on_crash`: must be one of "rerun" and "in_doubt"
-//~ help: write "rerun" to run the body again, or "in_doubt" to let an operator decide
-//~   --> "retry"
 //~ error: `1M` may mean minutes or months: write `1m` for minutes, and months as days
 //~   --> "1M"
 //~ error: `5` has no unit: write `"5s"` for seconds, or an expression of type `Duration`
 //~   --> 5
 //~ error: `max_attempts` cannot be 0: give a number above it, or leave the option out
 //~   --> 0
+//~ error: unknown value `retry` of `on_crash`: must be one of "rerun" and "in_doubt"
+//~ help: write "rerun" to run the body again, or "in_doubt" to let an operator decide
+//~   --> "retry"
+//~ error: missing `store`
+//~ help: write where results are kept, such as `store = app.store`
+//~   --> the attribute
 //~ error: in `{di}`: `charge` has no argument `di`: did you mean `id`? Its arguments are `store` and `id`
 //~   --> "{di}"
 

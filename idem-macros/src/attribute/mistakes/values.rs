@@ -113,7 +113,8 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: u64) -> Result<u64, Error> {
     Ok(id)
 }
-//~ error: `recover` is a function, and idem calls it with the recovery and the arguments: write its path alone
+//~ error: expected a function, found a call
+//~ help: idem calls the function: write its path without arguments
 //~   --> find (id)
 
 // option_recover_number
@@ -121,7 +122,8 @@ async fn charge(store: &MemoryStore, id: u64) -> Result<u64, Error> {
 async fn charge(store: &MemoryStore, id: u64) -> Result<u64, Error> {
     Ok(id)
 }
-//~ error: `recover` is an async function, called before the body is run again: write its path
+//~ error: expected a function
+//~ help: write its path, or a closure
 //~   --> 3
 
 // option_recover_of_unnamed_arguments
@@ -139,7 +141,8 @@ async fn charge(store: &MemoryStore, (id, _): (u64, u8), _: u8) -> Result<u64, E
 async fn charge(store: &MemoryStore, id: u64) -> Result<u64, Error> {
     Ok(id)
 }
-//~ error: `recover` is a function, not text: write `recover = find`
+//~ error: expected a function, found text
+//~ help: write `find` without quotes
 //~   --> "find"
 
 // option_recover_twice
@@ -204,7 +207,8 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: `terminal` is a function, and idem calls it: write its path without arguments
+//~ error: expected a function, found a call
+//~ help: idem calls the function: write its path without arguments
 //~   --> is_final ()
 
 // option_terminal_text
@@ -212,7 +216,8 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: `terminal` is a function, not text: write `terminal = idem::Error::is_final`
+//~ error: expected a function, found text
+//~ help: write `idem::Error::is_final` without quotes
 //~   --> "idem::Error::is_final"
 
 // option_missing_key_of_a_variable
@@ -307,7 +312,8 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(1)
 }
-//~ error: `record_if` is a function, not text: write `record_if = is_final`
+//~ error: expected a function, found text
+//~ help: write `is_final` without quotes
 //~   --> "is_final"
 
 // option_timeout_number
@@ -347,7 +353,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(1)
 }
-//~ error: the `{` before `` has no `}`: close it, or write `{{` for the character itself
+//~ error: a `{` inside the braces around `id`: write `{id}`, or `{{` for the character itself
 //~   --> "{ {id} }"
 
 // key_several_separators

@@ -2,47 +2,29 @@
 
 use proc_macro2::Ident;
 use syn::spanned::Spanned as _;
-use syn::{Expr, FnArg, Pat};
+use syn::{FnArg, Pat};
 
 use super::super::function::Function;
-use super::super::model::{Carrier, Recover};
-use super::super::parse::{Given, Value};
+use super::super::kinds;
+use super::super::model::Recover;
 use crate::diagnostics::Faults;
 
 /// The function that is called first, and its arguments.
 pub(super) fn check(
-    option: Given<Value>,
+    option: Option<kinds::Function>,
     function: &Function,
-    transaction: Option<&Carrier>,
+    in_transaction: bool,
     faults: &mut Faults,
 ) -> Option<Recover> {
-    let Value(value) = super::given(option, faults)?;
-    if transaction.is_some() {
+    let kinds::Function(call) = option?;
+    if in_transaction {
         faults.push(
-            value.span(),
+            call.span(),
             "`recover` contradicts `transaction`: what is not committed leaves nothing to recover; leave one out",
         );
     }
-    if let Err(message) = callable(&value) {
-        faults.push_at(&value, message);
-        return None;
-    }
     let (receiver, arguments) = handed_on(function, faults)?;
-    Some(Recover { call: value, receiver, arguments })
-}
-
-fn callable(value: &Expr) -> Result<(), String> {
-    match value {
-        Expr::Path(_) | Expr::Closure(_) => Ok(()),
-        Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => {
-            Err(format!("`recover` is a function, not text: write `recover = {}`", text.value()))
-        }
-        Expr::Call(_) | Expr::MethodCall(_) => Err(
-            "`recover` is a function, and idem calls it with the recovery and the arguments: write its path alone"
-                .into(),
-        ),
-        _ => Err("`recover` is an async function, called before the body is run again: write its path".into()),
-    }
+    Some(Recover { call, receiver, arguments })
 }
 
 /// `self`, if there is one, and the arguments by name.

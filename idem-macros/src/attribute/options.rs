@@ -1,0 +1,137 @@
+//! The options of one use, as darling maps them from the list.
+//!
+//! Owns which options there are, and of which kind the value of each is. `kinds` owns the kinds, and `validate` the rules
+//! between options and about the function.
+
+use std::slice;
+
+use darling::FromMeta;
+use darling::ast::NestedMeta;
+use darling::util::{Flag, SpannedValue};
+use proc_macro2::TokenStream;
+use syn::Meta;
+
+use super::kinds::{Attempts, Function, Lease, Length, MissingKey, Name, OnCrash, Pace, Store, Value};
+use super::list::List;
+use crate::diagnostics::{Fault, Faults};
+use crate::runtime_path::RuntimePath;
+
+/// The options of one use.
+#[derive(Debug, Default, FromMeta)]
+pub(crate) struct Options {
+    pub(crate) key: Option<Value>,
+    pub(crate) store: Option<Store>,
+    pub(crate) ttl: Option<Length>,
+    pub(crate) lease: Option<Lease>,
+    pub(crate) scope: Option<Name>,
+    pub(crate) fingerprint: Option<Value>,
+    pub(crate) wait: Option<SpannedValue<Length>>,
+    pub(crate) terminal: Option<Function>,
+    pub(crate) on_crash: Option<SpannedValue<OnCrash>>,
+    pub(crate) recover: Option<Function>,
+    pub(crate) max_attempts: Option<Attempts>,
+    pub(crate) timeout: Option<SpannedValue<Length>>,
+    pub(crate) retry_after: Option<SpannedValue<Pace>>,
+    pub(crate) record_if: Option<Function>,
+    pub(crate) store_timeout: Option<Length>,
+    pub(crate) key_fn: Option<Value>,
+    pub(crate) fail_open: Flag,
+    pub(crate) detach: Flag,
+    pub(crate) missing_key: Option<SpannedValue<MissingKey>>,
+    pub(crate) transaction: Option<Value>,
+    #[darling(rename = "crate")]
+    pub(crate) runtime: Option<RuntimePath>,
+    /// The names of all options, including those with a fault.
+    #[darling(skip)]
+    pub(crate) names: Vec<String>,
+}
+
+impl Options {
+    /// Reads every option that can be read. darling reads each option alone first, because it returns no option of a list
+    /// with a fault.
+    pub(crate) fn parse(tokens: TokenStream, faults: &mut Faults) -> Self {
+        let List { mut items, names, .. } = List::parse(tokens, faults);
+        items.retain(|item| match Self::from_list(slice::from_ref(item)) {
+            Ok(_) => true,
+            Err(error) => {
+                faults.extend(error.into_iter().map(|error| fault(item, error)));
+                false
+            }
+        });
+        let options = faults.take(Self::from_list(&items)).unwrap_or_default();
+        Self { names, ..options }
+    }
+}
+
+/// A fault at the whole value; a place of darling's is a single token.
+fn fault(item: &NestedMeta, error: darling::Error) -> Fault {
+    let message = syn::Error::from(error).to_string();
+    match item {
+        NestedMeta::Meta(Meta::NameValue(option)) => Fault::at(&option.value, message),
+        other => Fault::at(other, message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::names::NAMES;
+    use super::*;
+
+    fn parse(text: &str) -> (Options, Vec<String>) {
+        let mut faults = Faults::default();
+        let options = Options::parse(text.parse().unwrap(), &mut faults);
+        (options, faults.messages())
+    }
+
+    #[test]
+    fn every_name_is_an_option() {
+        for name in NAMES {
+            let value = match name {
+                "fail_open" | "detach" => "",
+                "scope" => "= \"x\"",
+                "on_crash" => "= \"rerun\"",
+                "missing_key" => "= \"run\"",
+                "crate" => "= ::x",
+                _ => "= x",
+            };
+            let (options, faults) = parse(&format!("{name} {value}"));
+            assert!(faults.is_empty(), "{name}: {faults:?}");
+            assert!(format!("{options:?}").contains("Some("), "{name} is set nowhere");
+        }
+    }
+
+    #[test]
+    fn a_fault_in_one_option_does_not_hide_the_others() {
+        let (options, faults) =
+            parse("key =, store app, ttl = 1 2, tll = \"1h\", detach, detach, \"x\", wait = 1 +, lease = x");
+        assert_eq!(faults.len(), 8, "{faults:#?}");
+        assert!(options.detach.is_present() && options.lease.is_some());
+        assert!(options.names.contains(&"key".to_owned()));
+    }
+
+    #[test]
+    fn an_unknown_option_is_answered_with_what_was_meant() {
+        let (_, faults) = parse("tll = 1, expires_in = 2, zzz");
+        assert!(faults[0].contains("did you mean `ttl`"));
+        assert!(faults[1].contains("did you mean `ttl`"));
+        assert!(faults[2].starts_with("unknown option `zzz`\nhelp: the options are `key`,"));
+    }
+
+    #[test]
+    fn words_and_values_are_not_taken_for_each_other() {
+        let (options, faults) = parse("detach = true, store");
+        assert!(
+            faults[0].contains("takes no value") && faults[1].contains("missing the value"),
+            "{faults:?}"
+        );
+        assert!(!options.detach.is_present() && options.store.is_none());
+    }
+
+    #[test]
+    fn closures_and_keywords_are_values_and_names() {
+        let (options, faults) =
+            parse("terminal = |e| matches!(e, E::A | E::B), crate = ::a::b, key = (a, b),");
+        assert!(faults.is_empty(), "{faults:?}");
+        assert!(options.runtime.is_some());
+    }
+}

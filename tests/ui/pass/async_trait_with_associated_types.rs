@@ -1,0 +1,103 @@
+//! Under `#[async_trait]`, with the associated types of the trait in the return type.
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use idem::{Error, MemoryStore, PostgresStore, Recovery, idempotent};
+use sqlx::{Postgres, Transaction};
+
+struct Failure;
+
+impl From<Error> for Failure {
+    fn from(_: Error) -> Self {
+        Self
+    }
+}
+
+#[async_trait]
+trait Job {
+    type Value;
+    type Error;
+
+    async fn by_reference(&self, id: u64) -> Result<Self::Value, Self::Error>;
+    async fn by_mutable_reference(&mut self, id: &str) -> Result<Self::Value, Self::Error>;
+    async fn by_value(self, id: Option<u64>) -> Result<Self::Value, Self::Error>;
+    async fn without_self(store: &MemoryStore, id: &str) -> Result<Self::Value, Self::Error>;
+    async fn detached(self: Arc<Self>, id: String) -> Result<Self::Value, Self::Error>;
+    async fn recovered(&self, id: u64) -> Result<Self::Value, Self::Error>;
+    async fn in_transaction(
+        &self,
+        store: &PostgresStore,
+        tx: &mut Transaction<'_, Postgres>,
+        id: u64,
+    ) -> Result<Self::Value, Self::Error>;
+}
+
+struct App<T>(MemoryStore, T);
+
+impl<T: Send + Sync> App<T> {
+    async fn find(&self, _: &Recovery, _: &u64) -> Result<Option<u64>, Failure> {
+        Ok(None)
+    }
+}
+
+#[async_trait]
+impl<T: Send + Sync + 'static> Job for App<T> {
+    type Value = u64;
+    type Error = Failure;
+
+    #[idempotent(key = "{id}", scope = "reference", store = self.0)]
+    async fn by_reference(&self, id: u64) -> Result<Self::Value, Self::Error> {
+        let value: Self::Value = async { Err::<u64, Self::Error>(Failure) }.await?;
+        Ok(id + value)
+    }
+
+    #[idempotent(key = "{id}", scope = "mutable", store = self.0, fingerprint = id)]
+    async fn by_mutable_reference(&mut self, id: &str) -> Result<Self::Value, Self::Error> {
+        if id == "a" {
+            return Err(Failure);
+        }
+        Ok(id.len() as u64)
+    }
+
+    #[idempotent(key = "{id}", scope = "value", store = self.0, missing_key = "run", record_if = |value| *value > 1)]
+    async fn by_value(self, id: Option<u64>) -> Result<Self::Value, Self::Error> {
+        Ok(id.unwrap_or(1))
+    }
+
+    #[idempotent(key = "{id}", scope = "none", store = store, retry_after = |_, _| Duration::from_secs(1))]
+    async fn without_self(store: &MemoryStore, id: &str) -> Result<Self::Value, Self::Error> {
+        Ok(id.len() as u64)
+    }
+
+    #[idempotent(key = "{id}", scope = "detached", store = self.0, detach)]
+    async fn detached(self: Arc<Self>, id: String) -> Result<Self::Value, Self::Error> {
+        Ok(id.len() as u64)
+    }
+
+    #[idempotent(key = "{id}", scope = "recovered", store = self.0, recover = Self::find)]
+    async fn recovered(&self, id: u64) -> Result<Self::Value, Self::Error> {
+        Ok(id)
+    }
+
+    #[idempotent(key = "{id}", scope = "transaction", store = store, transaction = tx)]
+    async fn in_transaction(
+        &self,
+        store: &PostgresStore,
+        tx: &mut Transaction<'_, Postgres>,
+        id: u64,
+    ) -> Result<Self::Value, Self::Error> {
+        sqlx::query("SELECT 1").execute(&mut **tx).await.map_err(|_| Failure)?;
+        Ok(id)
+    }
+}
+
+pub(super) fn main() {
+    let app = || App(MemoryStore::new(), ());
+    drop(app().by_reference(1));
+    drop(app().by_mutable_reference("a"));
+    drop(app().by_value(None));
+    drop(App::<()>::without_self(&MemoryStore::new(), "a"));
+    drop(Arc::new(app()).detached(String::new()));
+    drop(app().recovered(1));
+}
