@@ -114,8 +114,6 @@ shapes! {
     mod recover;
     #[path = "../ui/pass/recursive.rs"]
     mod recursive;
-    #[path = "../ui/pass/response_that_serializes.rs"]
-    mod response_that_serializes;
     #[path = "../ui/pass/return_types.rs"]
     mod return_types;
     #[path = "../ui/pass/return_types_of_traits.rs"]

@@ -100,6 +100,17 @@ pub async fn missing(store: &MemoryStore, id: u8, part: Option<&str>) -> Result<
     part.map(str::len).ok_or(Failure(id > 0))
 }
 
+/// Uses a place with a method.
+///
+/// # Errors
+///
+/// idem's own errors.
+#[idem::idempotent(key = "{name.0.trim()}", store = store)]
+pub async fn by_method(store: &MemoryStore, name: Name<'_>) -> Result<usize, Error> {
+    ready(()).await;
+    Ok(name.0.len())
+}
+
 /// The application that makes the calls.
 #[derive(Clone, Debug, Default)]
 pub struct App {

@@ -57,6 +57,11 @@ pub trait KeyPart {
 /// Every [`KeyPart`], as the bound of functions. rustc lists the impls of the trait that a function asks for. The only one of
 /// this trait is for all types, so that it lists none: those of `KeyPart` include the [`refused`] types.
 #[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be part of a key",
+    label = "this is no `KeyPart`",
+    note = "a key is made of integers, `bool`, `char`, strings, `Uuid` (feature `uuid`), and types with `#[derive(KeyPart)]`"
+)]
 pub trait AnyPart {
     fn add_to(&self, key: &mut KeyBuilder);
 }
