@@ -25,8 +25,10 @@ pub(crate) fn parse(text: &str, literal: Span, arguments: &Arguments) -> Result<
     if text.is_empty() {
         return Err("`{}` names nothing: write an argument, such as `{order.id}`".into());
     }
-    let tokens: TokenStream =
-        if is_lexed(text) { text.parse().ok() } else { None }.ok_or_else(|| no_place(text))?;
+    // rustc reports an unfinished literal or comment itself, in words about the whole attribute.
+    let is_lexed = !text.contains(['"', '\'', '`', '\\', '/']);
+    let tokens = if is_lexed { text.parse::<TokenStream>().ok() } else { None };
+    let tokens = tokens.ok_or_else(|| no_place(text))?;
     let source = source(&tokens).replace("r#", "");
     let mut is_root = true;
     let tokens = tokens.into_iter().map(|token| located(token, literal, arguments, &mut is_root));
@@ -35,22 +37,6 @@ pub(crate) fn parse(text: &str, literal: Span, arguments: &Arguments) -> Result<
         Some(message) => Err(message),
         None => Ok(Place { expr, source }),
     }
-}
-
-/// Whether rustc, too, only returns an error if `text` is not made of tokens: it reports unbalanced delimiters and
-/// unfinished literals itself.
-fn is_lexed(text: &str) -> bool {
-    let mut open = Vec::new();
-    text.chars().all(|c| match c {
-        '(' | '[' => {
-            open.push(c);
-            true
-        }
-        ')' => open.pop() == Some('('),
-        ']' => open.pop() == Some('['),
-        '"' | '\'' | '`' | '\\' | '/' => false,
-        _ => true,
-    }) && open.is_empty()
 }
 
 /// The token at the location of the literal. The first name has the hygiene of the argument. The other names have the
