@@ -52,8 +52,7 @@
 //! | `#[idempotent(..)]` | once, and once more after each crash | exactly one; every caller sees it | at least once; exactly once where the downstream takes our derived key |
 //! | `on_crash = "in_doubt"` | at most once | at most one | at most once; a crash is reported, never repeated |
 //! | `transaction = tx` | as the first row | exactly one, in the caller's transaction | exactly once, for what is written through `tx` |
-//! | `idem::step(..)` in a body | the step: once, and again only where its worker ended before its record was acknowledged | one a step; every later run of the body gets it | at least once, and never again after its record was acknowledged |
-//! | `recover = path` | as its row above, and not at all where `recover` finds the result | exactly one | as often as `recover` can find out what happened |
+//! | `idem::step(..)` in a body | the step: once, and again only where its worker ended before its record was acknowledged | one a step | at least once, and never again after its record was acknowledged |
 //!
 //! The page `docs/guarantees.md` of the book says what these words mean and what they do not cover.
 //!

@@ -12,11 +12,7 @@ macro_rules! pages {
 
 pages! {
     Attribute "attribute.md"
-    Errors "errors.md"
     Http "http.md"
-    HttpReference "http-reference.md"
-    Keys "keys.md"
-    Lambda "lambda.md"
     Messages "messages.md"
     Outbox "outbox.md"
     Production "production.md"
@@ -27,7 +23,6 @@ pages! {
     Webhooks "webhooks.md"
     Wrappers "wrappers.md"
     DynamoDb "stores/dynamodb.md"
-    Memory "stores/memory.md"
     PostgreSql "stores/postgresql.md"
     Redis "stores/redis.md"
     Sqlite "stores/sqlite.md"

@@ -1,13 +1,16 @@
 //! `POST /deposits` books money on an account: once for each deposit, however often the client sends it.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
-use idem::{PostgresStore, idempotent};
+use idem::{PostgresStore, Store, idempotent};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgPool, Postgres, Transaction};
+use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Clone)]
 struct App {
@@ -82,6 +85,26 @@ impl IntoResponse for DepositError {
     }
 }
 
+/// SIGTERM, or Ctrl-C on a terminal.
+async fn terminated() {
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+/// Deletes the records that have expired: PostgreSQL keeps them until then.
+async fn purge_every_minute(store: PostgresStore) {
+    let mut every = tokio::time::interval(Duration::from_secs(60));
+    loop {
+        every.tick().await;
+        if let Err(error) = store.purge(50_000).await {
+            tracing::warn!(%error, "expired records were not deleted");
+        }
+    }
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt::init();
@@ -91,7 +114,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .execute(&pool)
         .await?;
     let app = App { pool, store: PostgresStore::connect(&url).await? };
+    tokio::spawn(purge_every_minute(app.store.clone()));
     let router = Router::new().route("/deposits", post(deposit)).with_state(app);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
-    Ok(axum::serve(listener, router).await?)
+    axum::serve(listener, router).with_graceful_shutdown(terminated()).await?;
+    idem::drain(Duration::from_secs(20)).await;
+    Ok(())
 }

@@ -11,6 +11,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use idem::{DynStore, SqliteStore, idempotent};
 use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Stands for the card company: it makes one charge for each key, however often it gets the request.
 #[derive(Default)]
@@ -44,8 +45,12 @@ struct Receipt {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-struct ChargeError(#[from] idem::Error);
+enum ChargeError {
+    #[error("the charge runs outside of a call")]
+    NoCall,
+    #[error(transparent)]
+    Idem(#[from] idem::Error),
+}
 
 #[idempotent(
     key = "order/{order}",
@@ -56,11 +61,9 @@ struct ChargeError(#[from] idem::Error);
     store = app.store
 )]
 async fn charge(app: &App, order: &str, cents: u64) -> Result<Receipt, ChargeError> {
-    let context = idem::context();
-    let key = context.as_ref().map(|context| context.downstream_key("gateway"));
-    app.gateway.charge(key.unwrap_or_default(), cents).await;
-    let attempt = context.map_or(1, |context| context.attempt());
-    Ok(Receipt { order: order.to_owned(), cents, attempt })
+    let call = idem::context().ok_or(ChargeError::NoCall)?;
+    app.gateway.charge(call.downstream_key("gateway"), cents).await;
+    Ok(Receipt { order: order.to_owned(), cents, attempt: call.attempt() })
 }
 
 async fn handle(
@@ -73,13 +76,20 @@ async fn handle(
 
 impl IntoResponse for ChargeError {
     fn into_response(self) -> Response {
-        let status = match &self.0 {
-            idem::Error::Mismatch { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            idem::Error::InFlight { .. } => StatusCode::CONFLICT,
-            error if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        (status, self.0.to_string()).into_response()
+        match self {
+            Self::NoCall => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+            // A status and a problem without private text: 422 for another amount, 409 while the charge runs.
+            Self::Idem(error) => error.into_response(),
+        }
+    }
+}
+
+/// SIGTERM, or Ctrl-C on a terminal.
+async fn terminated() {
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
     }
 }
 
@@ -89,7 +99,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let app = App { store, gateway: Arc::default() };
     let router = Router::new().route("/orders/{order}/charge", post(handle)).with_state(app);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
-    Ok(axum::serve(listener, router).await?)
+    axum::serve(listener, router).with_graceful_shutdown(terminated()).await?;
+    idem::drain(Duration::from_secs(20)).await;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -106,7 +118,7 @@ mod tests {
         let first = charge(&app, "42", 1999).await.unwrap();
         assert_eq!(charge(&app, "42", 1999).await.unwrap(), first);
         assert_eq!(app.gateway.charges.lock().unwrap().len(), 1);
-        assert!(matches!(charge(&app, "42", 1).await, Err(ChargeError(idem::Error::Mismatch { .. }))));
+        assert!(matches!(charge(&app, "42", 1).await, Err(ChargeError::Idem(idem::Error::Mismatch { .. }))));
     }
 
     #[tokio::test]
