@@ -9,13 +9,13 @@ use idem_core::protocol::{
     Timestamp, Verdict,
 };
 use idem_core::{Key, RecordKey, Scope, Store as _, StoreError};
+use idem_operate_kit::text::{safe, span};
+use idem_operate_kit::{Access, walk};
 use idem_runtime::DynStore;
 use serde_json::{Value, json};
 
-use super::access::Access;
 use super::end::{Answer, End, Trouble};
-use super::output::{Output, safe, span};
-use super::walk;
+use super::output::Output;
 
 /// A clock that differs by more than this is reported: people compare logs by their times.
 const FAR: Duration = Duration::from_secs(1);
@@ -33,7 +33,8 @@ pub(crate) struct Doctor {
 pub(crate) async fn run(doctor: &Doctor, access: &Access, output: &mut Output) -> Answer {
     let store = &access.store;
     let mut found = store.inspect().await?;
-    let layers = match (access.layers().encrypted, access.layers().digested) {
+    let layers = access.layers().await?;
+    let layers = match (layers.encrypted, layers.digested) {
         (true, true) => "results are encrypted, and keys are digests",
         (true, false) => "results are encrypted",
         (false, true) => "keys are digests",

@@ -3,7 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use idem_core::{StoreError, StoreErrorKind};
+use idem_core::StoreError;
+use idem_operate_kit::{Error, Kind};
 
 /// The exit codes; the help and `docs/cli.md` explain them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +38,13 @@ impl Trouble {
         Self::Said(end, text.into())
     }
 
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self::new(End::Usage, text)
+    }
+
     /// Standard input, or a file, cannot be read.
     pub(crate) fn input(error: &io::Error) -> Self {
-        Self::new(End::Usage, format!("cannot read the input: {error}"))
+        Self::usage(format!("cannot read the input: {error}"))
     }
 }
 
@@ -49,13 +54,22 @@ impl From<io::Error> for Trouble {
     }
 }
 
-impl From<StoreError> for Trouble {
-    fn from(error: StoreError) -> Self {
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
         let end = match error.kind() {
-            StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown => End::Unreachable,
-            _ => End::Unusable,
+            Kind::Absent => End::Nothing,
+            Kind::Usage => End::Usage,
+            Kind::Refused => End::Refused,
+            Kind::Unreachable => End::Unreachable,
+            Kind::Unusable => End::Unusable,
         };
         Self::Said(end, error.to_string())
+    }
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        Error::from(error).into()
     }
 }
 

@@ -7,12 +7,12 @@ use clap::{Args, ValueEnum};
 use idem_core::Scope;
 use idem_core::listing::Listed;
 use idem_core::protocol::{State, Timestamp};
+use idem_operate_kit::Access;
+use idem_operate_kit::text::{is_lapsed, is_over};
+use idem_operate_kit::walk::{Prefix, Walk};
 use jiff::SignedDuration;
 
-use super::access::Access;
 use super::end::Answer;
-use super::output::{is_lapsed, is_over};
-use super::walk::Walk;
 
 #[derive(Args)]
 pub(crate) struct Filter {
@@ -28,6 +28,9 @@ pub(crate) struct Filter {
     /// Also expired records that were not deleted yet
     #[arg(long)]
     expired: bool,
+    /// Only records whose key begins like this; refused where keys are digests
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    key_prefix: String,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -65,8 +68,12 @@ pub(crate) fn older(text: &str) -> Result<Duration, String> {
 
 impl Filter {
     /// Whether no option is given.
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.state.is_empty() && self.older.is_none() && !self.lapsed && !self.expired
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.is_empty()
+            && self.older.is_none()
+            && !self.lapsed
+            && !self.expired
+            && self.key_prefix.is_empty()
     }
 
     pub(crate) fn states(&self) -> Vec<State> {
@@ -80,6 +87,17 @@ impl Filter {
             && self.older.is_none_or(|older| now.since(record.created_at) > older)
     }
 
+    /// A walk through the records in these states whose keys begin as they should.
+    pub(crate) async fn walk<'a>(
+        &self,
+        access: &'a Access,
+        states: Vec<State>,
+        scope: Option<Scope>,
+    ) -> Answer<Walk<'a>> {
+        let prefix = Prefix::new(access, &self.key_prefix).await?;
+        Ok(Walk::new(&access.store, states, scope).with_prefix(prefix))
+    }
+
     /// All records that match, each once, and the store's time.
     pub(crate) async fn chosen(
         &self,
@@ -88,7 +106,7 @@ impl Filter {
         scope: Option<Scope>,
     ) -> Answer<(Vec<Listed>, Timestamp)> {
         let (mut chosen, mut names, mut now) = (Vec::new(), HashSet::new(), Timestamp::default());
-        let mut walk = Walk::new(&access.store, states, scope);
+        let mut walk = self.walk(access, states, scope).await?;
         while let Some(page) = walk.page().await? {
             now = page.now;
             let fitting = page.records.into_iter().filter(|listed| self.fits(listed, now));

@@ -1,20 +1,19 @@
-//! `idem list`.
+//! `idem list`: records as rows, or whole.
 
 use std::collections::HashSet;
 use std::io::{self, Write as _};
 
 use clap::Args;
-use idem_core::RecordKey;
 use idem_core::listing::Listed;
 use idem_core::protocol::Timestamp;
-use idem_runtime::DynStore;
+use idem_core::{RecordKey, StoreErrorKind};
+use idem_operate_kit::text::{name_json, record_head, record_json, record_row, safe, shown};
+use idem_operate_kit::{Access, evidence, find, show};
 use serde_json::json;
 
 use super::end::{Answer, End};
 use super::filter::Filter;
-use super::output::{Output, name_json, record_head, record_json, record_row, safe, shown};
-use super::target;
-use super::walk::Walk;
+use super::output::Output;
 
 /// How many rows are printed as one table: column widths may differ between tables.
 const ROWS: usize = 200;
@@ -26,9 +25,15 @@ pub(crate) struct List {
     /// Only records of this operation
     #[arg(long)]
     scope: Option<String>,
-    /// How many records to list at most; 0 for all
-    #[arg(long, default_value_t = 100, value_name = "N")]
-    limit: usize,
+    /// How many records to list at most; 0 for all. 100 unless given, and all with `--full`
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Print whole records with their steps, one JSON object per line
+    #[arg(long)]
+    full: bool,
+    /// With `--full`: with results, which may be private
+    #[arg(long, requires = "full")]
+    results: bool,
     /// Show keys, which are private, instead of their digests
     #[arg(long)]
     keys: bool,
@@ -51,8 +56,8 @@ impl Printer<'_> {
         self.row(record_row(listed, now, self.with_keys))
     }
 
-    fn unreadable(&mut self, key: &RecordKey) -> io::Result<()> {
-        if self.output.is_json() {
+    fn unreadable(&mut self, key: &RecordKey, as_json: bool) -> io::Result<()> {
+        if as_json || self.output.is_json() {
             self.listed += 1;
             let mut unreadable = name_json(key, self.with_keys);
             unreadable["state"] = json!("unreadable");
@@ -83,27 +88,56 @@ impl Printer<'_> {
     }
 }
 
-pub(crate) async fn run(list: &List, store: &DynStore, output: &mut Output) -> Answer {
-    let scope = list.scope.as_deref().map(target::scope).transpose()?;
-    let most = if list.limit == 0 { usize::MAX } else { list.limit };
+/// The whole record as JSON. `None` if it was deleted meanwhile.
+async fn whole(
+    list: &List,
+    store: &impl idem_core::Store,
+    key: &RecordKey,
+    now: Timestamp,
+) -> Answer<Option<String>> {
+    match store.get(key).await {
+        Ok(record) => Ok(record.map(|record| show::json(key, record, now, list.keys, list.results))),
+        Err(error) if error.kind() == StoreErrorKind::CorruptRecord => {
+            let mut line = name_json(key, list.keys);
+            line["state"] = "unreadable".into();
+            line["error"] = error.to_string().into();
+            Ok(Some(line.to_string()))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) async fn run(list: &List, access: &Access, output: &mut Output) -> Answer {
+    let scope = list.scope.as_deref().map(find::scope).transpose()?;
+    let most = match list.limit {
+        Some(0) => usize::MAX,
+        None if list.full => usize::MAX,
+        limit => limit.unwrap_or(100),
+    };
+    let store = evidence::readable(&access.store);
     let mut printer = Printer { output, with_keys: list.keys, rows: Vec::new(), listed: 0 };
     let (mut seen, mut more) = (HashSet::new(), false);
-    let mut walk = Walk::new(store, list.filter.states(), scope);
+    let mut walk = list.filter.walk(access, list.filter.states(), scope).await?;
     'pages: while let Some(page) = walk.page().await? {
         // The state of an unreadable record is unknown, so it matches no `--state`.
         for key in page.unreadable.iter().filter(|_| list.filter.state.is_empty()) {
-            printer.unreadable(key)?;
+            printer.unreadable(key, list.full)?;
         }
         for record in page.records.iter().filter(|record| list.filter.fits(record, page.now)) {
             // A walk may return a record twice.
-            if most < usize::MAX && !seen.insert(record.key.clone()) {
+            if (list.full || most < usize::MAX) && !seen.insert(record.key.clone()) {
                 continue;
             }
             if printer.listed >= most {
                 more = true;
                 break 'pages;
             }
-            printer.record(record, page.now)?;
+            if !list.full {
+                printer.record(record, page.now)?;
+            } else if let Some(line) = whole(list, &store, &record.key, page.now).await? {
+                printer.listed += 1;
+                printer.output.line(line)?;
+            }
         }
     }
     printer.rows()?;

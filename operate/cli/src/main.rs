@@ -2,34 +2,24 @@
 //!
 //! Owns the command line. Everything it does goes through the store's public API.
 
-mod access;
+mod act;
 mod audit;
-mod bulk;
-mod confirm;
 #[cfg(feature = "console")]
 mod console;
+mod decision;
 mod doctor;
 mod end;
-mod evidence;
-mod export;
-mod figures;
 mod filter;
-mod forget;
 mod list;
 #[cfg(feature = "postgres")]
 mod outbox;
 mod output;
-mod prometheus;
+mod place;
 mod purge;
-mod record;
-mod resolve;
 mod scopes;
-mod settle;
 mod show;
 mod stats;
 mod target;
-mod walk;
-mod watch;
 mod word;
 
 use std::io::{self, Write as _};
@@ -37,9 +27,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use self::access::Place;
 use self::end::{Answer, End, Trouble};
 use self::output::Output;
+use self::place::Place;
 
 /// Shows the records of a store of idempotent calls, and resolves keys in doubt.
 ///
@@ -85,18 +75,16 @@ Exit codes:
 
 #[derive(Subcommand)]
 enum Command {
-    /// List records: by state, operation and age
+    /// List records, as rows or whole: by state, operation, key prefix and age
     List(list::List),
     /// Show one record
     Show(show::Show),
     /// Settle a key in doubt: record what happened
-    Resolve(resolve::Resolve),
+    Resolve(act::Resolve),
     /// Delete a record in any state; the next call runs its body
-    Forget(forget::Forget),
+    Forget(act::Forget),
     /// Record a result that is known from elsewhere, for a key without a record
-    Record(record::Record),
-    /// Print whole records, one JSON object per line
-    Export(export::Export),
+    Record(act::Record),
     /// List who settled what, when and why
     Audit(audit::Audit),
     /// Show messages that a relay has set aside, and settle them
@@ -104,12 +92,10 @@ enum Command {
     Outbox(outbox::Outbox),
     /// Delete expired records
     Purge(purge::Purge),
-    /// Count records by state and operation, with the oldest and the sizes
+    /// Count records by state and operation, with the oldest and the sizes; once, or again and again
     Stats(stats::Stats),
     /// List the operations with records, or those that no catalogue contains
     Scopes(scopes::Scopes),
-    /// Show counts and open records, again and again
-    Watch(watch::Watch),
     /// Check the store's server, its settings and its clock, and time each operation
     Doctor(doctor::Doctor),
     /// Serve a page for a browser: records in doubt and in flight, and forms to settle them
@@ -148,29 +134,22 @@ fn run(cli: Cli, output: &mut Output) -> Answer {
         .map_err(|error| Trouble::new(End::Unusable, format!("cannot start: {error}")))?;
     runtime.block_on(async {
         let place = cli.place;
+        let costly = || Ok::<_, Trouble>(place.url()?.starts_with("dynamodb:"));
         match cli.command {
-            Command::List(list) => list::run(&list, &place.open().await?.store, output).await,
+            Command::List(list) => list::run(&list, &place.open().await?, output).await,
             Command::Show(show) => show::run(&show, &place.open().await?, output).await,
-            Command::Resolve(resolve) => resolve::run(&resolve, &place.open().await?, output).await,
-            Command::Forget(forget) => forget::run(&forget, &place.open().await?, output).await,
-            Command::Record(record) => record::run(&record, &place.open().await?, output).await,
-            Command::Export(export) => export::run(&export, &place.open().await?, output).await,
+            Command::Resolve(resolve) => act::resolve(&resolve, &place.open().await?, output).await,
+            Command::Forget(forget) => act::forget(&forget, &place.open().await?, output).await,
+            Command::Record(record) => act::record(&record, &place.open().await?, output).await,
             Command::Audit(audit) => audit::run(&audit, &place.open().await?, output).await,
             #[cfg(feature = "postgres")]
             Command::Outbox(outbox) => outbox::run(&outbox, &place, output).await,
             Command::Purge(purge) => purge::run(&purge, &place.open().await?.store, output).await,
-            Command::Stats(stats) => stats::run(&stats, &place.open().await?.store, output).await,
+            Command::Stats(stats) => stats::run(&stats, &place.open().await?.store, costly()?, output).await,
             Command::Scopes(scopes) => scopes::run(&scopes, &place.open().await?.store, output).await,
-            Command::Watch(watch) => {
-                let costly = place.url()?.starts_with("dynamodb:");
-                watch::run(&watch, &place.open().await?.store, costly, output).await
-            }
             Command::Doctor(doctor) => doctor::run(&doctor, &place.open().await?, output).await,
             #[cfg(feature = "console")]
-            Command::Console(console) => {
-                let costly = place.url()?.starts_with("dynamodb:");
-                console::run(&console, place.open().await?, costly, output).await
-            }
+            Command::Console(console) => console::run(&console, place.open().await?, costly()?, output).await,
             Command::Completions { shell } => {
                 let mut text = Vec::new();
                 clap_complete::generate(shell, &mut Cli::command(), "idem", &mut text);

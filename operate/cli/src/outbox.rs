@@ -1,14 +1,21 @@
 //! `idem outbox`: the messages of a PostgreSQL outbox that relays have set aside.
 
+use std::io::{self, Write as _};
+
 use clap::{Args, Subcommand};
+use idem_operate_kit::audit::Deed;
+use idem_operate_kit::text::{safe, size};
+use idem_operate_kit::{Access, Error, Kind};
 use idem_postgres::outbox::{MessageId, Outbox as Table, OutboxError};
 use serde_json::json;
 
-use super::access::Place;
-use super::audit::{Deed, Trail};
-use super::confirm::Confirm;
+use super::decision::Decider;
 use super::end::{Answer, End, Trouble};
-use super::output::{Output, safe, size};
+use super::output::Output;
+use super::place::Place;
+
+/// What the store says where no schema has the table. Another user's table, or one in another schema, is another text.
+const NO_TABLE: &str = "there is no table idem_records of idem's in this database";
 
 #[derive(Args)]
 pub(crate) struct Outbox {
@@ -40,15 +47,13 @@ struct One {
     /// The message's id, as `idem outbox list` shows it
     id: String,
     #[command(flatten)]
-    trail: Trail,
-    #[command(flatten)]
-    confirm: Confirm,
+    decider: Decider,
 }
 
-fn trouble(error: OutboxError) -> Trouble {
+fn failed(error: OutboxError) -> Error {
     match error {
         OutboxError::Database(error) => error.into(),
-        error => Trouble::new(End::Usage, error.to_string()),
+        error => Error::new(Kind::Usage, error.to_string()),
     }
 }
 
@@ -65,7 +70,7 @@ async fn open(place: &Place) -> Answer<Table> {
     if let Some(table) = table {
         builder = builder.table(table);
     }
-    builder.connect().await.map_err(trouble)
+    Ok(builder.connect().await.map_err(failed)?)
 }
 
 pub(crate) async fn run(outbox: &Outbox, place: &Place, output: &mut Output) -> Answer {
@@ -86,7 +91,7 @@ pub(crate) async fn run(outbox: &Outbox, place: &Place, output: &mut Output) -> 
 }
 
 async fn stats(table: &Table, output: &mut Output) -> Answer {
-    let counts = table.counts().await.map_err(trouble)?;
+    let counts = table.counts().await.map_err(failed)?;
     let oldest = counts.oldest_pending.map(|age| age.as_secs_f64());
     let figures = [
         ("pending", counts.pending),
@@ -114,7 +119,7 @@ async fn stats(table: &Table, output: &mut Output) -> Answer {
 }
 
 async fn list(table: &Table, limit: usize, errors: bool, output: &mut Output) -> Answer {
-    let found = table.set_aside(limit).await.map_err(trouble)?;
+    let found = table.set_aside(limit).await.map_err(failed)?;
     if found.is_empty() {
         return Ok(End::Nothing);
     }
@@ -155,6 +160,20 @@ async fn list(table: &Table, limit: usize, errors: bool, output: &mut Output) ->
     Ok(End::Done)
 }
 
+/// The records in the outbox's database, in the table with the default name, for the trail. `None` if there is no such table: a
+/// database with an outbox may have no records.
+async fn records(place: &Place) -> Answer<Option<Access>> {
+    match place.open_records().await {
+        Ok(access) => Ok(Some(access)),
+        Err(Trouble::Said(End::Unusable, text)) if text.contains(NO_TABLE) => {
+            // A failure here cannot be reported anywhere.
+            let _ = writeln!(io::stderr(), "idem: this database has no records, so there is no audit trail");
+            Ok(None)
+        }
+        Err(trouble) => Err(trouble),
+    }
+}
+
 async fn settle(
     one: &One,
     action: &'static str,
@@ -163,23 +182,26 @@ async fn settle(
     output: &mut Output,
     act: impl AsyncFnOnce(&MessageId) -> Result<bool, OutboxError>,
 ) -> Answer {
-    let id = MessageId::new(&one.id).map_err(trouble)?;
-    one.confirm.ask(question)?;
+    let id = MessageId::new(&one.id).map_err(failed)?;
+    // Before the question: where there are records, nothing is done without an entry in the trail.
+    let records = records(place).await?;
+    if one.decider.dry_run {
+        output.line(format!("{question} Nothing was done: this is a dry run."))?;
+        return Ok(End::Done);
+    }
+    one.decider.ask(question)?;
     let done = async {
-        match act(&id).await.map_err(trouble)? {
+        match act(&id).await.map_err(failed)? {
             true => Ok(()),
-            false => {
-                Err(Trouble::new(End::Nothing, "no message with this id is set aside; nothing was done"))
-            }
+            false => Err(Error::new(Kind::Absent, "no message with this id is set aside; nothing was done")),
         }
     };
-    // The trail is kept with the records. A database with an outbox may have no records.
-    match place.open_records().await {
-        Ok(access) => {
+    match records {
+        Some(access) => {
             let deed = Deed { action, scope: "idem.outbox", digest: safe(id.as_str()), seen: None };
-            one.trail.around(&access.store, &deed, done).await?;
+            one.decider.trail().around(&access.store, &deed, done).await?;
         }
-        Err(_) => done.await?,
+        None => done.await?,
     }
     let text = format!("the message is {action}");
     output.line(if output.is_json() {

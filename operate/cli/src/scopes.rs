@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use idem_operate_kit::figures::count;
+use idem_operate_kit::text::safe;
 use idem_runtime::{Catalogue, DynStore};
 use serde_json::json;
 
 use super::end::{Answer, End, Trouble};
-use super::figures::count;
-use super::output::{Output, safe};
+use super::output::Output;
 
 #[derive(Args)]
 pub(crate) struct Scopes {

@@ -1,19 +1,16 @@
 //! `idem show`.
 
 use clap::Args;
+use idem_core::Store as _;
 use idem_core::listing::{Listed, ListedResult};
-use idem_core::protocol::{OnCrash, Record, RecordedStep, State, StoredResult, Timestamp};
-use idem_core::{RecordKey, Store as _};
-use idem_runtime::http::StoredResponse;
-use serde::de::IgnoredAny;
-use serde_json::Value;
+use idem_core::protocol::StoredResult;
+use idem_operate_kit::show::{json, lines, value_text};
+use idem_operate_kit::text::{remark_of, safe};
+use idem_operate_kit::{Access, evidence, walk};
 
-use super::access::Access;
 use super::end::{Answer, End};
-use super::evidence;
-use super::output::{self, Output, date, safe, span};
+use super::output::Output;
 use super::target::Target;
-use super::walk;
 
 #[derive(Args)]
 pub(crate) struct Show {
@@ -31,7 +28,7 @@ pub(crate) async fn run(show: &Show, access: &Access, output: &mut Output) -> An
     let key = show.target.find(access).await?;
     let now = walk::now(&access.store).await?;
     let Some(record) = evidence::readable(&access.store).get(&key).await? else {
-        return Err(evidence::absent(access, Some(key.scope().clone())).await);
+        return Err(evidence::absent(access, Some(key.scope().clone())).await.into());
     };
     if output.is_json() {
         output.line(json(&key, record, now, show.keys, show.result))?;
@@ -44,125 +41,13 @@ pub(crate) async fn run(show: &Show, access: &Access, output: &mut Output) -> An
         output.line(format!("{name:<13}{text}"))?;
     }
     for (number, step) in steps.iter().enumerate() {
-        let text = format!("{}  {}", safe(&step.name), output::remark_of(ListedResult::of(&step.result)));
+        let text = format!("{}  {}", safe(&step.name), remark_of(ListedResult::of(&step.result)));
         output.line(format!("{:<13}{}", format!("step {}", number + 1), text.trim_end()))?;
     }
     if show.result
         && let Some(StoredResult::Value(bytes)) = &result
     {
-        print_result(bytes, output)?;
+        output.line(value_text(bytes))?;
     }
     Ok(End::Done)
-}
-
-/// The JSON of a record, with its steps, and its result if `with_value`.
-pub(crate) fn json(
-    key: &RecordKey,
-    record: Record,
-    now: Timestamp,
-    with_key: bool,
-    with_value: bool,
-) -> String {
-    let (result, steps) = (record.result.clone(), record.steps.clone());
-    let mut shown = output::record_json(&Listed::new(key.clone(), record), now, with_key);
-    shown["steps"] = steps.iter().map(step_json).collect();
-    if let Some(format) = result.as_ref().and_then(StoredResult::format) {
-        shown["result"]["format"] = format.to_string().into();
-    }
-    match &result {
-        Some(StoredResult::Value(bytes)) if with_value => with_result(shown, bytes),
-        _ => shown.to_string(),
-    }
-}
-
-/// The JSON of a record with its result. A JSON result is inserted byte for byte: parsing and printing a number might change it.
-fn with_result(mut shown: Value, bytes: &[u8]) -> String {
-    if let Some(response) = StoredResponse::from_bytes(bytes) {
-        let headers: Vec<(&str, _)> = response
-            .headers
-            .iter()
-            .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes())))
-            .collect();
-        shown["result"]["http"] = serde_json::json!({
-            "status": response.status.as_u16(),
-            "headers": headers,
-            "body": String::from_utf8_lossy(&response.body),
-        });
-        return shown.to_string();
-    }
-    let text =
-        std::str::from_utf8(bytes).ok().filter(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
-    let Some(text) = text else {
-        shown["result"]["not_json"] = String::from_utf8_lossy(bytes).into();
-        return shown.to_string();
-    };
-    let place = Value::from("\u{0}the result\u{0}");
-    shown["result"]["value"] = place.clone();
-    // A JSON string contains no raw line break, so only white space is replaced.
-    shown.to_string().replacen(&place.to_string(), &text.trim().replace(['\n', '\r'], " "), 1)
-}
-
-fn print_result(bytes: &[u8], output: &mut Output) -> std::io::Result<()> {
-    output.line(value_text(bytes))
-}
-
-/// A value as readable text, a response as status, headers and body.
-pub(crate) fn value_text(bytes: &[u8]) -> String {
-    let Some(response) = StoredResponse::from_bytes(bytes) else {
-        return safe(&String::from_utf8_lossy(bytes));
-    };
-    let mut text = format!("HTTP {}\n", response.status.as_u16());
-    for (name, value) in &response.headers {
-        text += &format!("{name}: {}\n", safe(&String::from_utf8_lossy(value.as_bytes())));
-    }
-    text + "\n" + &safe(&String::from_utf8_lossy(&response.body))
-}
-
-/// A step, without its result, which may be private.
-fn step_json(step: &RecordedStep) -> Value {
-    let result = output::result_json(Some(ListedResult::of(&step.result)));
-    serde_json::json!({ "name": step.name, "result": result })
-}
-
-pub(crate) fn lines(listed: &Listed, now: Timestamp, with_key: bool) -> Vec<(&'static str, String)> {
-    let Listed { key, record, result, .. } = listed;
-    let ago = |at: Timestamp| match at > now {
-        true => format!("{}  in {}", date(at), span(at.since(now))),
-        false => format!("{}  {} ago", date(at), span(now.since(at))),
-    };
-    let mut lines = vec![("digest", key.digest().to_string()), ("scope", safe(key.scope().as_str()))];
-    if with_key {
-        lines.push(("key", safe(key.key().as_str())));
-    }
-    lines.push(("state", record.state.as_str().to_owned()));
-    let recovered = if record.recovered { ", taken over from a worker that went away" } else { "" };
-    lines.push(("attempt", format!("{}{recovered}", record.attempt)));
-    lines.push(("fence", record.fence.to_string()));
-    lines.push((
-        "on crash",
-        match record.on_crash {
-            OnCrash::Rerun => "run again".to_owned(),
-            _ => "in doubt: ask a person".to_owned(),
-        },
-    ));
-    lines.push(("fingerprint", if record.fingerprint.is_some() { "yes" } else { "no" }.to_owned()));
-    lines.push(("created", ago(record.created_at)));
-    if matches!(record.state, State::InFlight | State::InDoubt) {
-        lines.push(("lease until", ago(record.lease_until)));
-    }
-    if record.state == State::Released {
-        lines.push(("due", ago(record.retry_at)));
-    }
-    if let Some(at) = record.completed_at {
-        lines.push((record.state.as_str(), ago(at)));
-    }
-    lines.push(("kept", span(record.ttl)));
-    lines.push((
-        "until",
-        record.expires_at.map_or_else(|| "until it is resolved, or for ever".to_owned(), ago),
-    ));
-    if result.is_some() {
-        lines.push(("result", output::remark(listed, now)));
-    }
-    lines
 }

@@ -41,6 +41,7 @@ impl Answered {
 
     /// The number in the hidden field of the first form with this action.
     fn field(&self, action: &str, name: &str) -> String {
+        let action = action.trim_start_matches('/');
         let form =
             self.body.split(&format!("action=\"{action}\"")).nth(1).unwrap_or_else(|| panic!("{self:?}"));
         let field =
@@ -101,13 +102,21 @@ impl Console {
         self.ask("GET", path, &[], "")
     }
 
+    fn get_as(&self, cookie: &str, path: &str) -> Answered {
+        self.ask("GET", path, &[("Cookie", cookie)], "")
+    }
+
     fn origin(&self) -> String {
         format!("http://{}", self.host)
     }
 
     /// Signs in, and returns the cookie.
     fn sign_in(&self) -> String {
-        let body = encoded(&[("name", "mara"), ("token", TOKEN)]);
+        self.sign_in_as("mara")
+    }
+
+    fn sign_in_as(&self, name: &str) -> String {
+        let body = encoded(&[("name", name), ("token", TOKEN)]);
         let answered = self.ask("POST", "/login", &[("Origin", &self.origin())], &body);
         assert_eq!(answered.status, 303, "{answered:?}");
         let cookie = answered.header("set-cookie").unwrap();
@@ -144,10 +153,10 @@ async fn a_key_in_doubt_is_resolved_in_two_steps_and_stands_in_the_trail() {
     bring(&shop.store, &key("order-1"), State::InDoubt).await;
     let console = Console::start(&shop, &[]);
     let cookie = console.sign_in();
-    let home = console.get("/");
+    let home = console.get_as(&cookie, "/");
     assert!(home.status == 200 && home.body.contains(&key("order-1").digest().to_string()), "{home:?}");
     assert!(!home.body.contains("order-1"), "{home:?}");
-    let done = console.get("/?scope=shop.charge&state=completed");
+    let done = console.get_as(&cookie, "/?scope=shop.charge&state=completed");
     assert!(done.body.contains(&key("order-0").digest().to_string()), "{done:?}");
     assert!(!done.body.contains(&key("order-1").digest().to_string()), "{done:?}");
     let page = console.record(&cookie, &key("order-1"));
@@ -162,7 +171,7 @@ async fn a_key_in_doubt_is_resolved_in_two_steps_and_stands_in_the_trail() {
     assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::Completed));
     let entry = shop.idem.run(&["--json", "audit"]).ended(0).one();
     assert_eq!((&entry["by"], &entry["reason"]), (&json!("mara"), &json!("ticket 7")));
-    assert!(console.get("/audit").body.contains("ticket 7"));
+    assert!(console.get_as(&cookie, "/audit").body.contains("ticket 7"));
     // The same form again.
     let replayed = console.post("/settle", &cookie, &borrowed(&pairs));
     assert!(replayed.status == 403 && replayed.body.contains("sent before"), "{replayed:?}");
@@ -204,8 +213,8 @@ async fn whoever_is_not_signed_in_or_comes_from_elsewhere_changes_nothing() {
     let rebound = [("Host", "evil.example"), ("Origin", "http://evil.example"), ("Cookie", &*cookie)];
     assert_eq!(asked(&rebound), 403, "another name for this machine");
     assert_eq!(console.ask("GET", "/", &[("Host", "evil.example")], "").status, 403);
-    // Another session's form.
-    let other = console.sign_in();
+    // Somebody else's form.
+    let other = console.sign_in_as("eve");
     assert_eq!(asked(&[("Origin", &origin), ("Cookie", &other)]), 403, "a form of somebody else");
     for token in ["", "0123456789abcdef", "0123456789abcdef0123456789abcdeg"] {
         let said = encoded(&[("name", "eve"), ("token", token)]);
@@ -214,9 +223,13 @@ async fn whoever_is_not_signed_in_or_comes_from_elsewhere_changes_nothing() {
     }
     assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::InDoubt));
     shop.idem.run(&["audit"]).ended(1);
-    // Without a session a page has no form that changes anything, and nothing private.
-    let seen = console.record("", &key("order-1"));
-    assert!(!seen.body.contains("/confirm") && !seen.body.contains("/reveal"), "{seen:?}");
+    // A page of another site may link here, and may load nothing from here.
+    for (site, mode, status) in
+        [("cross-site", "no-cors", 403), ("same-site", "no-cors", 403), ("cross-site", "navigate", 200)]
+    {
+        let headers = [("Sec-Fetch-Site", site), ("Sec-Fetch-Mode", mode), ("Cookie", &*cookie)];
+        assert_eq!(console.ask("GET", "/?state=completed", &headers, "").status, status, "{site} {mode}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -230,7 +243,7 @@ async fn a_console_for_other_machines_shows_nothing_without_a_token() {
     let console = Console::start(&shop, &["--listen", "0.0.0.0:0"]);
     for path in ["/", "/audit", "/record?scope=s&digest=0"] {
         let answered = console.get(path);
-        assert_eq!((answered.status, answered.header("location")), (303, Some("/login")), "{path}");
+        assert_eq!((answered.status, answered.header("location")), (303, Some("login")), "{path}");
     }
     assert_eq!(console.get("/metrics").status, 401);
     let bearer = format!("Bearer {TOKEN}");
@@ -249,7 +262,7 @@ async fn a_read_only_console_changes_nothing() {
     let console = Console::start(&shop, &["--read-only"]);
     let cookie = console.sign_in();
     let page = console.record(&cookie, &key("order-1"));
-    assert!(!page.body.contains("/confirm"), "{page:?}");
+    assert!(!page.body.contains("\"confirm\""), "{page:?}");
     // The number of a form that exists, for another action.
     let pairs = sent(&page, "/reveal", &[("action", "release")]);
     let refused = console.post("/settle", &cookie, &borrowed(&pairs));
@@ -278,12 +291,12 @@ async fn hostile_names_are_text_and_a_key_is_shown_where_that_is_asked_for() {
             pairs.into_iter().map(|(n, v)| (n, if n == "scope" { scope.to_owned() } else { v })).collect();
         let open = console.post("/reveal", &cookie, &borrowed(&pairs));
         assert_eq!(open.status, 200, "{open:?}");
-        for page in [&page, &open, &console.get("/")] {
+        for page in [&page, &open, &console.get_as(&cookie, "/")] {
             assert!(!page.body.contains("<script") && !page.body.contains("<img"), "{page:?}");
             assert!(!page.body.contains('\u{202e}'), "{page:?}");
         }
     }
-    let found = console.ask("POST", "/find", &[("Origin", &console.origin())], &encoded(&[("q", html)]));
+    let found = console.post("/find", &cookie, &[("q", html)]);
     assert_eq!(found.status, 303, "{found:?}");
     assert!(found.header("location").unwrap().contains(&names[0].digest().to_string()), "{found:?}");
 }
@@ -292,8 +305,9 @@ async fn hostile_names_are_text_and_a_key_is_shown_where_that_is_asked_for() {
 async fn every_answer_forbids_scripts_frames_and_caches() {
     let shop = Shop::new();
     let console = Console::start(&shop, &[]);
+    let cookie = console.sign_in();
     for path in ["/", "/login", "/style.css", "/metrics", "/audit", "/nowhere", "/record"] {
-        let answered = console.get(path);
+        let answered = console.get_as(if path == "/login" { "" } else { &cookie }, path);
         let policy =
             answered.header("content-security-policy").unwrap_or_else(|| panic!("{path}: {answered:?}"));
         assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
@@ -302,4 +316,57 @@ async fn every_answer_forbids_scripts_frames_and_caches() {
         assert!(!answered.body.contains("<script") && !answered.body.contains("style="), "{path}");
         assert!(!answered.body.contains("http://") && !answered.body.contains("https://"), "{path}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_page_is_shown_to_a_stranger_on_this_machine() {
+    let shop = Shop::new();
+    bring(&shop.store, &key("order-1"), State::InDoubt).await;
+    let console = Console::start(&shop, &[]);
+    let digest = key("order-1").digest().to_string();
+    let record = format!("/record?{}", encoded(&[("scope", SCOPE), ("digest", &digest)]));
+    for path in ["/", "/?state=completed", "/audit", &record, "/nowhere"] {
+        let refused = console.get(path);
+        assert_eq!((refused.status, refused.header("location")), (303, Some("login")), "{path}");
+        assert!(!refused.body.contains(SCOPE), "{refused:?}");
+    }
+    assert_eq!(console.get("/metrics").status, 401);
+    let origin = console.origin();
+    let found = console.ask("POST", "/find", &[("Origin", &origin)], &encoded(&[("q", &digest)]));
+    assert_eq!(found.status, 401, "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_console_on_this_machine_answers_no_proxy() {
+    let shop = Shop::new();
+    let console = Console::start(&shop, &[]);
+    for header in
+        ["X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Forwarded", "Via"]
+    {
+        let refused = console.ask("GET", "/login", &[(header, "203.0.113.7")], "");
+        assert!(refused.status == 403 && refused.body.contains("--public-url"), "{header}: {refused:?}");
+    }
+    assert_eq!(console.get("/login").status, 200);
+    let proxied = Console::start(&shop, &["--public-url", "https://idem.example"]);
+    let forwarded = [("X-Forwarded-Proto", "https"), ("Origin", "https://idem.example")];
+    let body = encoded(&[("name", "mara"), ("token", TOKEN)]);
+    let answered = proxied.ask("POST", "/login", &forwarded, &body);
+    assert_eq!(answered.status, 303, "{answered:?}");
+    assert!(answered.header("set-cookie").unwrap().contains("; Secure"), "{answered:?}");
+    let own = proxied.ask("POST", "/login", &[("Origin", &proxied.origin())], &body);
+    assert_eq!(own.status, 403, "{own:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_saw_a_key_and_a_result_is_in_the_trail() {
+    let shop = Shop::new();
+    bring(&shop.store, &key("order-1"), State::Completed).await;
+    let console = Console::start(&shop, &["--read-only"]);
+    let cookie = console.sign_in();
+    let page = console.record(&cookie, &key("order-1"));
+    assert!(!page.body.contains(SECRET), "{page:?}");
+    let open = console.post("/reveal", &cookie, &borrowed(&sent(&page, "/reveal", &[])));
+    assert!(open.body.contains(SECRET), "{open:?}");
+    let entry = shop.idem.run(&["--json", "audit"]).ended(0).one();
+    assert_eq!((&entry["by"], &entry["action"]), (&json!("mara"), &json!("revealed")));
 }

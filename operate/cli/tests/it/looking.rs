@@ -1,4 +1,4 @@
-//! `list`, `show`, `stats`, `watch`, `purge`: what they find, and their exit codes where they find nothing.
+//! `list`, `show`, `stats`, `purge`: what they find, and their exit codes where they find nothing.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -122,14 +122,15 @@ async fn a_watch_looks_as_often_as_it_is_told_and_shows_what_is_open() {
     let shop = Shop::new();
     bring(&shop.store, &key("d"), State::InDoubt).await;
     bring(&shop.store, &key("done"), State::Completed).await;
-    let seen = shop.idem.run(&["watch", "--times", "2", "--interval", "0.1"]).ended(0).out;
+    let seen = shop.idem.run(&["stats", "--watch", "--times", "2", "--interval", "0.1"]).ended(0).out;
     assert_eq!(seen.matches(&key("d").digest().to_string()).count(), 2, "{seen}");
     assert!(!seen.contains(&key("done").digest().to_string()), "{seen}");
     assert!(!seen.contains('\u{1b}'), "without a terminal nothing is drawn: {seen:?}");
-    let frames = shop.idem.run(&["--json", "watch", "--times", "2", "--interval", "0.1"]).ended(0).json();
+    let frames =
+        shop.idem.run(&["--json", "stats", "--watch", "--times", "2", "--interval", "0.1"]).ended(0).json();
     assert_eq!(frames.len(), 2);
     assert_eq!(frames[1]["open"][0]["state"], "in_doubt");
-    let drawn = shop.idem.run_on_terminal(&["watch", "--times", "1"], "").ended(0).out;
+    let drawn = shop.idem.run_on_terminal(&["stats", "--watch", "--times", "1"], "").ended(0).out;
     assert!(drawn.contains("\u{1b}[H\u{1b}[2J"), "{drawn:?}");
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use idem::protocol::State;
-use idem::{OnCrash, Operation, Store as _};
+use idem::{OnCrash, Operation, Store as _, StoreExt as _};
 use serde_json::json;
 
 use crate::idem_command::*;
@@ -18,7 +18,7 @@ async fn many_keys_in_doubt_are_listed_first_and_then_resolved() {
     bring(&shop.store, &key("e"), State::InFlight).await;
     let words = ["resolve", "--all", "--scope", SCOPE, "--release"];
     let dry = shop.idem.run(&[&words[..], &["--dry-run"]].concat()).ended(0);
-    assert!(dry.out.contains("3 keys") && dry.out.contains("dry run"), "{dry:?}");
+    assert!(dry.out.contains("3 records") && dry.out.contains("dry run"), "{dry:?}");
     let dry = shop.idem.run(&[&["--json"], &words[..], &["--dry-run"]].concat()).ended(0).json();
     assert_eq!((dry.len(), &dry[0]["would_be"]), (3, &json!("released")));
     // Without a terminal nobody can confirm.
@@ -110,6 +110,32 @@ async fn not_every_record_is_forgotten_by_a_word_too_few() {
 }
 
 #[tokio::test]
+async fn what_belongs_to_one_customer_is_found_by_the_beginning_of_its_keys() {
+    let shop = Shop::new();
+    for name in ["customer/7/a", "customer/7/b", "customer/70/a"] {
+        bring(&shop.store, &key(name), State::Completed).await;
+    }
+    bring(&shop.store, &key_of("another", "customer/7/c"), State::InDoubt).await;
+    assert_eq!(shop.idem.digests(&["--key-prefix", "customer/7/"]).len(), 3);
+    assert_eq!(shop.idem.digests(&["--key-prefix", "customer/7/", "--scope", SCOPE]).len(), 2);
+    shop.idem.run(&["list", "--key-prefix", "customer/8"]).ended(1);
+    shop.idem.run(&["forget", "customer/7/a", "--key-prefix", "customer/7/", "--yes"]).ended(2);
+    shop.idem.run(&["forget", "--all", "--key-prefix", "customer/7/", "--yes"]).ended(0);
+    assert_eq!(shop.idem.digests(&[]), digests(&[&key("customer/70/a")]));
+    // Digests do not show how a key begins.
+    let secret = "09".repeat(32);
+    let digested = shop.store.clone().digest_keys(&[9; 32]);
+    bring(&digested, &key("customer/9/a"), State::Completed).await;
+    for idem in [&shop.idem, &Idem::new(shop.idem.store.clone()).with_environment("IDEM_KEY_SECRET", &secret)]
+    {
+        for words in [&["list"][..], &["forget", "--all", "--yes"]] {
+            let refused = idem.run(&[words, &["--key-prefix", "customer/"]].concat()).ended(5);
+            assert!(refused.err.contains("digests in place of keys"), "{refused:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_result_that_is_known_from_elsewhere_is_recorded_and_replayed() {
     let shop = Shop::new();
     let words = ["record", "order-1", "--scope", SCOPE, "--completed", "\"r-17\"", "--yes"];
@@ -139,14 +165,13 @@ async fn an_export_has_keys_and_results_only_where_that_is_asked_for() {
     let shop = Shop::new();
     bring(&shop.store, &key(&format!("{SECRET}-1")), State::Completed).await;
     bring(&shop.store, &key("order-2"), State::InDoubt).await;
-    let shown = shop.idem.run(&["export"]).ended(0);
+    let shown = shop.idem.run(&["list", "--full"]).ended(0);
     assert_eq!(shown.json().len(), 2);
     assert!(!shown.out.contains(SECRET), "{shown:?}");
-    let shown = shop.idem.run(&["export", "--state", "completed", "--keys", "--results"]).ended(0).one();
+    let shown =
+        shop.idem.run(&["list", "--full", "--state", "completed", "--keys", "--results"]).ended(0).one();
     assert_eq!((&shown["key"], &shown["result"]["value"]["receipt"]), (&json!("hush-1"), &json!(SECRET)));
-    let dry = shop.idem.run(&["--json", "export", "--dry-run"]).ended(0).one();
-    assert_eq!(dry["records"], 2);
-    shop.idem.run(&["export", "--scope", "none"]).ended(1);
+    shop.idem.run(&["list", "--full", "--scope", "none"]).ended(1);
 }
 
 #[tokio::test]
@@ -173,7 +198,7 @@ fn completions_and_the_manual_page_know_every_command() {
     let idem = Idem::new("");
     for words in [&["completions", "bash"][..], &["completions", "zsh"], &["completions", "fish"], &["man"]] {
         let shown = idem.run(words).ended(0).out;
-        for command in ["resolve", "forget", "record", "export", "audit", "outbox"] {
+        for command in ["resolve", "forget", "record", "list", "audit", "outbox"] {
             assert!(shown.contains(command), "{words:?}: {command}");
         }
     }

@@ -1,7 +1,8 @@
 //! `outbox`: lists the messages that a relay set aside, publishes them again, or deletes them.
 
-use idem::PostgresStore;
 use idem::outbox::Outbox;
+use idem::protocol::State;
+use idem::{KeyRing, PostgresStore, StoreExt as _};
 use idem_test_servers::Postgres;
 use serde_json::json;
 
@@ -42,4 +43,27 @@ async fn messages_that_were_set_aside_are_settled_and_stand_in_the_trail() {
     assert!(done.contains(&(&discarded, &json!("m-2"), &json!("done"))), "{trail:?}");
     assert!(done.contains(&(&discarded, &json!("m-3"), &json!("nothing was done"))), "{trail:?}");
     Idem::new("sqlite:nowhere").run(&["outbox", "list"]).ended(2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_is_left_alone_where_the_trail_cannot_be_written() {
+    let server = Postgres::start();
+    Outbox::connect(&server.url()).await.unwrap();
+    let columns = "id, topic, payload, attempts, enqueued_at, set_aside_at";
+    let _ =
+        server.sql(&format!("insert into idem_outbox ({columns}) values ('m-1', 'orders', 'hush', 3, 1, 1)"));
+    let store = PostgresStore::connect(&server.url()).await.unwrap().encrypted(KeyRing::new(1, &[7; 32]));
+    bring(&store, &key("order-1"), State::Completed).await;
+    let digits = |byte: &str| format!("1 {}", byte.repeat(32));
+    let wrong = Idem::new(server.url()).with_environment("IDEM_KEY_RING", &digits("08"));
+    for word in ["retry", "discard"] {
+        wrong.run(&["outbox", word, "m-1", "--yes"]).ended(5);
+    }
+    let _ = server.sql("create role clerk login; grant all on idem_outbox, idem_outbox_meta to clerk");
+    let clerk = Idem::new(server.url().replacen("postgres@", "clerk@", 1));
+    clerk.run(&["outbox", "discard", "m-1", "--yes"]).ended(5);
+    assert_eq!(server.sql("select count(*) from idem_outbox where set_aside_at is not null"), "1");
+    let right = Idem::new(server.url()).with_environment("IDEM_KEY_RING", &digits("07"));
+    right.run(&["outbox", "discard", "m-1", "--yes"]).ended(0);
+    assert_eq!(right.run(&["--json", "audit"]).ended(0).one()["action"], "discarded");
 }

@@ -17,7 +17,7 @@ async fn no_command_shows_a_key_or_a_result_that_was_not_told_to() {
         &["show", &name],
         &["show", "--digest", &digest],
         &["stats"],
-        &["watch", "--times", "1"],
+        &["stats", "--watch", "--times", "1"],
         &["doctor"],
         &["forget", "--digest", &digest],
         &["resolve", "--digest", &doubt, "--release"],
@@ -51,7 +51,9 @@ async fn keys_and_results_are_shown_where_that_is_asked_for() {
 async fn a_name_that_would_steer_the_terminal_is_shown_escaped() {
     let shop = Shop::new();
     bring(&shop.store, &key_of("shop\u{1b}[2J", "a\u{1b}]0;b\u{7}"), State::InFlight).await;
-    for words in [&["list", "--keys"][..], &["stats"], &["watch", "--times", "1", "--keys"], &["list"]] {
+    for words in
+        [&["list", "--keys"][..], &["stats"], &["stats", "--watch", "--times", "1", "--keys"], &["list"]]
+    {
         let shown = shop.idem.run(words).ended(0).out;
         assert!(!shown.contains('\u{1b}') && shown.contains("\\u{1b}"), "{shown:?}");
     }

@@ -25,7 +25,7 @@ async fn a_key_in_doubt_is_completed_by_a_person_and_its_duplicates_are_given_th
     let json = r#" {"receipt": "by hand"} "#;
     let words = ["--json", "resolve", "order-1", "--yes", "--unencrypted", "--completed", json];
     let done = shop.idem.run(&words).ended(0).one();
-    assert_eq!((&done["state"], &done["scope"]), (&json!("completed"), &json!(SCOPE)));
+    assert_eq!((&done["outcome"], &done["scope"]), (&json!("completed"), &json!(SCOPE)));
     assert_eq!(called(&shop, "order-1").await.unwrap(), json!({ "receipt": "by hand" }));
     let again = shop.idem.run(&words).ended(3);
     assert!(again.err.contains("completed, not in doubt"), "{again:?}");
@@ -97,11 +97,31 @@ async fn a_lapsed_lease_under_the_policy_can_be_resolved_before_anybody_asked() 
 }
 
 #[tokio::test]
+async fn a_dry_run_and_a_no_do_not_even_claim_a_lapsed_key() {
+    let shop = Shop::new();
+    lapse(&shop.store, &key("order-1"), OnCrash::InDoubt, DAY).await;
+    let words = ["resolve", "order-1", "--release"];
+    shop.idem.run(&[&words[..], &["--dry-run"]].concat()).ended(0);
+    assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::InFlight));
+    shop.idem.run_on_terminal(&words, "no").ended(6);
+    assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::InFlight));
+    // A call takes the key over while the person thinks.
+    let ended = shop.idem.run_on_terminal_after(&words, "yes", async {
+        shop.store.forget(&key("order-1")).await.unwrap();
+        lapse(&shop.store, &key("order-1"), OnCrash::InDoubt, DAY).await;
+    });
+    ended.await.ended(3);
+    assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::InFlight));
+    shop.idem.run_on_terminal(&words, "yes").ended(0);
+    assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::Released));
+}
+
+#[tokio::test]
 async fn a_forgotten_key_runs_again() {
     let shop = Shop::new();
     bring(&shop.store, &key("order-1"), State::Completed).await;
     let done = shop.idem.run(&["--json", "forget", "order-1", "--yes"]).ended(0).one();
-    assert_eq!(done["forgotten"], true);
+    assert_eq!(done["outcome"], "forgotten");
     assert_eq!(called(&shop, "order-1").await.unwrap(), json!("the body ran"));
     shop.idem.run(&["forget", "order-2", "--scope", SCOPE, "--yes"]).ended(1);
 }

@@ -181,7 +181,7 @@ async fn an_operator_settles_what_is_on_dynamodb() {
         .with_environment("AWS_SECRET_ACCESS_KEY", SECRET);
     story(&idem, &DynStore::new(store), (0, "time to live")).await;
     // On DynamoDB each round costs money, so the interval is long.
-    let watched = idem.run(&["watch", "--times", "1"]).ended(0);
+    let watched = idem.run(&["stats", "--watch", "--times", "1"]).ended(0);
     assert!(watched.out.contains("every 60s"), "{watched:?}");
     let other = Idem::new(format!("dynamodb://others?endpoint={}", aws.url()))
         .with_environment("AWS_ACCESS_KEY_ID", "test")

@@ -10,16 +10,16 @@ use idem_runtime::DynStore;
 #[cfg(feature = "zstd")]
 use idem_runtime::StoreExt as _;
 
-use super::access::{Access, is_digest};
-use super::end::{Answer, End, Trouble};
-use super::walk::Walk;
+use crate::access::{Access, is_digest};
+use crate::error::{Error, Kind, Result};
+use crate::walk::Walk;
 
 /// How many other records of the operation are read.
 const NEIGHBOURS: usize = 5;
 
 /// How results are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub enum Form {
     /// Unknown: no other record has a result.
     Unknown,
     /// As this command reads and writes them. Whether as JSON or as responses is unknown.
@@ -42,7 +42,8 @@ fn form_of(result: &StoredResult) -> Option<Form> {
 }
 
 /// The store, with results decompressed.
-pub(crate) fn readable(store: &DynStore) -> impl idem_core::Store + use<> {
+#[must_use]
+pub fn readable(store: &DynStore) -> impl idem_core::Store + use<> {
     // Decompresses results of any size, and returns others as they are.
     #[cfg(feature = "zstd")]
     let store = store.clone().compressed_up_to(usize::MAX);
@@ -51,29 +52,48 @@ pub(crate) fn readable(store: &DynStore) -> impl idem_core::Store + use<> {
     store
 }
 
-/// How the results of this record's operation are kept, by the record's steps and the operation's other records. That they are
-/// encrypted may also show in the store's mark or in other operations. That they are not encrypted shows only in the operation itself:
-/// two services may share a store, and only one of them may encrypt.
-pub(crate) async fn form(access: &Access, key: &RecordKey, record: &Record) -> Answer<Form> {
-    let store = &access.store;
+/// How the results of this record's operation are kept, by the record's steps and the operation's other records.
+///
+/// # Errors
+///
+/// The store fails.
+pub async fn form(access: &Access, key: &RecordKey, record: &Record) -> Result<Form> {
+    Ok(with_steps(of_scope(access, key.scope()).await?, record))
+}
+
+/// What the record's own steps add to how its operation's results are kept.
+#[must_use]
+pub fn with_steps(form: Form, record: &Record) -> Form {
     let steps: Vec<Form> = record.steps.iter().filter_map(|step| form_of(&step.result)).collect();
-    if steps.contains(&Form::Sealed) {
-        return Ok(Form::Sealed);
+    match form {
+        _ if steps.contains(&Form::Sealed) => Form::Sealed,
+        Form::Unknown if !steps.is_empty() => Form::AsHere,
+        form => form,
     }
-    match neighbours(store, Some(key.scope().clone())).await? {
-        // `Access` compared the key ring with the mark when it opened the store.
-        Form::Unknown if access.layers().encrypted && access.has_ring() => Ok(Form::AsHere),
-        Form::Unknown if access.layers().encrypted => Ok(Form::Sealed),
-        Form::Unknown => match neighbours(store, None).await? {
+}
+
+/// How the results of this operation are kept, by its records. That they are encrypted may also show in the store's mark or in other
+/// operations. That they are not encrypted shows only in the operation itself: two services may share a store, and only one of them
+/// may encrypt.
+///
+/// # Errors
+///
+/// The store fails.
+pub async fn of_scope(access: &Access, scope: &Scope) -> Result<Form> {
+    let encrypted = access.layers().await?.encrypted;
+    match neighbours(&access.store, Some(scope.clone())).await? {
+        // `Access` compared the key ring with the mark.
+        Form::Unknown if encrypted && access.has_ring() => Ok(Form::AsHere),
+        Form::Unknown if encrypted => Ok(Form::Sealed),
+        Form::Unknown => match neighbours(&access.store, None).await? {
             Form::Sealed => Ok(Form::Sealed),
-            _ if steps.is_empty() => Ok(Form::Unknown),
-            _ => Ok(Form::AsHere),
+            _ => Ok(Form::Unknown),
         },
         form => Ok(form),
     }
 }
 
-async fn neighbours(store: &DynStore, scope: Option<Scope>) -> Answer<Form> {
+async fn neighbours(store: &DynStore, scope: Option<Scope>) -> Result<Form> {
     let readable = readable(store);
     let mut walk = Walk::new(store, vec![State::Completed, State::Failed], scope);
     let (mut found, mut looked_at) = (Form::Unknown, 0);
@@ -98,40 +118,44 @@ async fn neighbours(store: &DynStore, scope: Option<Scope>) -> Answer<Form> {
 }
 
 /// Refuses a name under which the service would not look for a record.
-pub(crate) fn is_findable(access: &Access, stored: &RecordKey) -> Answer<()> {
-    if !access.layers().digested || access.knows_names() || is_digest(stored.key().as_str()) {
+///
+/// # Errors
+///
+/// The service keeps digests that this access cannot make.
+pub async fn is_findable(access: &Access, stored: &RecordKey) -> Result<()> {
+    if !access.layers().await?.digested || access.knows_names() || is_digest(stored.key().as_str()) {
         return Ok(());
     }
-    Err(Trouble::new(
-        End::Unusable,
+    Err(Error::new(
+        Kind::Unusable,
         "this store keeps keys as digests, under a secret that this command does not have: the service would not find \
          a record under the key itself. Nothing was done. Give `--key-secret-file`",
     ))
 }
 
 /// The error for a name without a record. If keys are kept as digests that this command cannot make, the error says so.
-pub(crate) async fn absent(access: &Access, scope: Option<Scope>) -> Trouble {
+pub async fn absent(access: &Access, scope: Option<Scope>) -> Error {
     if access.knows_names() {
-        return Trouble::new(
-            End::Nothing,
+        return Error::new(
+            Kind::Absent,
             "there is no such record, or the secret of the key digests is a different one",
         );
     }
     let store = &access.store;
-    let is_digested = if access.layers().digested { Ok(true) } else { keeps_digests(store, scope).await };
-    match is_digested {
-        Ok(true) => Trouble::new(
-            End::Unusable,
+    let is_digested = async { Ok(access.layers().await?.digested || keeps_digests(store, scope).await?) };
+    match is_digested.await {
+        Ok(true) => Error::new(
+            Kind::Unusable,
             "this store keeps keys as digests, under a secret that this command does not have: it cannot find a record by \
              its key or by the digest in a log. Give `--key-secret-file`; or find the record by its scope, state and age \
              with `idem list --keys`, and give the key that is shown there",
         ),
-        Ok(false) => Trouble::new(End::Nothing, "there is no such record"),
-        Err(trouble) => trouble,
+        Ok(false) => Error::new(Kind::Absent, "there is no such record"),
+        Err(error) => error,
     }
 }
 
-async fn keeps_digests(store: &DynStore, scope: Option<Scope>) -> Answer<bool> {
+async fn keeps_digests(store: &DynStore, scope: Option<Scope>) -> Result<bool> {
     let mut walk = Walk::new(store, Vec::new(), scope);
     while let Some(page) = walk.page().await? {
         let mut names = page.records.iter().map(|listed| &listed.key).chain(&page.unreadable).peekable();

@@ -3,11 +3,12 @@
 //! Owns the metric names. `ops/` uses them, and a test compares `ops/` with [`NAMES`].
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
-use super::figures::{Counted, Figures, STATES};
+use crate::figures::{Counted, Figures, STATES};
 
 /// The metrics, each with its help.
-pub(crate) const NAMES: [(&str, &str); 8] = [
+pub const NAMES: [(&str, &str); 9] = [
     ("idem_store_records", "Live records, by operation and state."),
     ("idem_store_lapsed_records", "Records in flight whose lease has expired, by operation."),
     ("idem_store_expired_records", "Expired records that are not deleted yet, by operation."),
@@ -15,17 +16,22 @@ pub(crate) const NAMES: [(&str, &str); 8] = [
     ("idem_store_oldest_in_doubt_seconds", "Age of the oldest key in doubt, by operation."),
     ("idem_store_longest_lapse_seconds", "Time since the first of the expired leases ended, by operation."),
     ("idem_store_result_bytes", "Bytes of recorded results as stored, by operation."),
+    ("idem_store_looked_at_seconds", "Time since the store was looked at for these figures."),
     ("idem_store_unreadable_records", "Records in the store that this version cannot read."),
 ];
 
-/// The metrics as text.
-pub(crate) fn text(counted: &Counted) -> String {
+/// The metrics as text. `age` is the time since the store was looked at.
+#[must_use]
+pub fn text(counted: &Counted, age: Duration) -> String {
     let mut text = String::new();
     for (name, help) in NAMES {
         // Writing to a string does not fail.
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
         if name == "idem_store_unreadable_records" {
             let _ = writeln!(text, "{name} {}", counted.unreadable());
+        }
+        if name == "idem_store_looked_at_seconds" {
+            let _ = writeln!(text, "{name} {}", age.as_secs_f64());
         }
         for (scope, figures) in counted.scopes() {
             let operation = escaped(scope);
@@ -46,7 +52,7 @@ fn value(name: &str, figures: &Figures) -> Option<f64> {
     // Counts below 2^53 are exact.
     #[allow(clippy::cast_precision_loss, reason = "a count of records or bytes")]
     let count = |count: u64| Some(count as f64);
-    let seconds = |span: Option<std::time::Duration>| Some(span.unwrap_or_default().as_secs_f64());
+    let seconds = |span: Option<Duration>| Some(span.unwrap_or_default().as_secs_f64());
     match name {
         "idem_store_lapsed_records" => count(figures.lapsed),
         "idem_store_expired_records" => count(figures.expired),
@@ -65,7 +71,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::*;
 
     #[test]
     fn a_label_cannot_end_before_its_end() {

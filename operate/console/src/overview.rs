@@ -1,39 +1,49 @@
 //! The first page: the figures of each operation, the last hour, and the records that may need a person.
 
-use idem_core::Scope;
+use std::time::Duration;
+
 use idem_core::listing::Listed;
-use idem_core::protocol::State;
+use idem_core::protocol::{State, Timestamp};
+use idem_operate_kit::audit::Entry;
+use idem_operate_kit::figures::Figures;
+use idem_operate_kit::text::{date, record_row, safe, span};
+use idem_operate_kit::walk::Prefix;
+use idem_operate_kit::{Access, Result, find};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::look::{Look, MINUTES, Minute, ROWS};
-use crate::end::Answer;
-use crate::figures::Figures;
-use crate::output::{date, record_row, safe, span};
-use crate::target;
+use crate::look::{Look, MINUTES, Minute, Query, ROWS};
 
-/// Which records are shown.
+/// From this age on a page says how old its figures are.
+const OLD: Duration = Duration::from_secs(5);
+
+/// Which records are filter.
 #[derive(Deserialize, Default)]
-pub(super) struct Shown {
+pub(crate) struct Filter {
     #[serde(default)]
     scope: String,
     #[serde(default)]
     state: String,
+    #[serde(default)]
+    prefix: String,
 }
 
-impl Shown {
-    /// The operation and the state of the filter.
-    pub(super) fn filter(&self) -> Answer<(Option<Scope>, Option<State>)> {
-        let said = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let scope = said(&self.scope).map(|scope| target::scope(&scope)).transpose()?;
-        Ok((scope, State::from_word(&self.state)))
+impl Filter {
+    /// The walk that finds them, unless the first page's own shows them.
+    pub(crate) async fn query(&self, access: &Access) -> Result<Option<Query>> {
+        if self.scope.is_empty() && self.state.is_empty() && self.prefix.is_empty() {
+            return Ok(None);
+        }
+        let scope = (!self.scope.is_empty()).then(|| find::scope(&self.scope)).transpose()?;
+        let prefix = Prefix::new(access, &self.prefix).await?;
+        Ok(Some(Query::Some(scope, State::from_word(&self.state), prefix)))
     }
 }
 
 /// The address of a record: its operation and its digest, as the key is private.
-pub(super) fn address(scope: &str, digest: &str) -> String {
+pub(crate) fn address(scope: &str, digest: &str) -> String {
     let query: String = form(&[("scope", scope), ("digest", digest)]);
-    format!("/record?{query}")
+    format!("record?{query}")
 }
 
 /// A query string, percent-encoded.
@@ -51,12 +61,23 @@ fn form(pairs: &[(&str, &str)]) -> String {
     pairs.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect::<Vec<_>>().join("&")
 }
 
-pub(super) fn overview(look: &Look, listed: &[Listed], shown: &Shown) -> Markup {
+/// While the first walk is under way.
+pub(crate) fn first() -> Markup {
+    html! { p role="status" { "The console reads the store for the first time. Load the page again in a moment." } }
+}
+
+pub(crate) fn overview(
+    look: &Look,
+    age: Duration,
+    listed: (&Vec<Listed>, Timestamp),
+    filter: &Filter,
+) -> Markup {
     html! {
-        p { "As of " time { (date(look.now)) } ", by the store's clock." }
+        p { "As of " time { (date(look.now)) } ", by the store's clock"
+            @if age > OLD { ", " (span(age)) " ago: a new walk through the store takes its time" } "." }
         (figures(look))
         (chart(&look.minutes))
-        (records(look, listed, shown))
+        (records(listed, filter))
     }
 }
 
@@ -87,7 +108,7 @@ fn figures(look: &Look) -> Markup {
 
 fn row(scope: &str, figures: &Figures) -> Markup {
     let [in_flight, in_doubt, released, completed, failed] = figures.states;
-    let by = |state: &str| format!("/?{}#records", form(&[("scope", scope), ("state", state)]));
+    let by = |state: &str| format!("./?{}#records", form(&[("scope", scope), ("state", state)]));
     let linked = |count: u64, state: &str, class: &str| {
         html! { td.number { @if count == 0 { "0" } @else { a class=(class) href=(by(state)) { (count) } } } }
     };
@@ -103,20 +124,23 @@ fn row(scope: &str, figures: &Figures) -> Markup {
     } }
 }
 
-fn records(look: &Look, records: &[Listed], shown: &Shown) -> Markup {
+fn records((records, now): (&Vec<Listed>, Timestamp), filter: &Filter) -> Markup {
+    let is_all = filter.scope.is_empty() && filter.state.is_empty() && filter.prefix.is_empty();
     html! {
         section aria-labelledby="records" {
-            h2 #records { @if shown.scope.is_empty() && shown.state.is_empty() { "Records that are not completed" } @else { "Records" } }
-            form.filter method="get" {
+            h2 #records { @if is_all { "Records that are not completed" } @else { "Records" } }
+            form.filter action="list" method="post" {
                 label for="scope" { "Operation" }
-                input #scope name="scope" value=(shown.scope) maxlength="512";
+                input #scope name="scope" value=(filter.scope) maxlength="512";
                 label for="state" { "State" }
                 select #state name="state" {
                     option value="" { "any" }
                     @for state in ["in_doubt", "in_flight", "released", "failed", "completed"] {
-                        option value=(state) selected[shown.state == state] { (state) }
+                        option value=(state) selected[filter.state == state] { (state) }
                     }
                 }
+                label for="prefix" { "Key begins with" }
+                input #prefix name="prefix" value=(filter.prefix) maxlength="1024" autocomplete="off" spellcheck="false";
                 button { "Show" }
             }
             @if records.is_empty() { p { "None." } } @else {
@@ -128,7 +152,7 @@ fn records(look: &Look, records: &[Listed], shown: &Shown) -> Markup {
                             @for name in ["Age", "Remark"] { th scope="col" { (name) } }
                         } }
                         tbody { @for listed in records {
-                            @let [digest, scope, state, attempt, age, remark] = record_row(listed, look.now, false);
+                            @let [digest, scope, state, attempt, age, remark] = record_row(listed, now, false);
                             tr {
                                 td { a.digest href=(address(listed.key.scope().as_str(), &digest)) { (digest) } }
                                 td.name { bdi { (scope) } }
@@ -177,7 +201,7 @@ fn chart(minutes: &[Minute; MINUTES]) -> Markup {
 }
 
 /// The audit trail as a table.
-pub(super) fn trail(entries: &[crate::audit::Entry]) -> Markup {
+pub(crate) fn trail(entries: &[Entry]) -> Markup {
     html! {
         @if entries.is_empty() { p { "Nobody has settled anything." } } @else {
             div.wide tabindex="0" role="region" aria-label="Audit trail" {

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use idem_cli::store::{FORMS, Names, StoreUrl};
-use idem_core::RecordKey;
-use idem_runtime::{DigestedKeys, DynStore, KeyRing, Layers, StoreExt as _};
+use idem_operate_kit::Access;
+use idem_runtime::KeyRing;
 
-use super::end::{Answer, End, Trouble};
+use super::end::{Answer, Trouble};
 
 /// Where the store is, and how its service keeps results and keys.
 #[derive(Args)]
@@ -42,22 +42,6 @@ pub(crate) struct Place {
     accept_plain: bool,
 }
 
-/// An open store.
-#[derive(Clone)]
-pub(crate) struct Access {
-    /// The store by its stored names, which may be digests. With the key ring it reads and writes results as the service does.
-    pub(crate) store: DynStore,
-    /// The same store, which also reads results that are not encrypted.
-    pub(crate) lenient: DynStore,
-    names: Option<DigestedKeys<DynStore>>,
-    has_ring: bool,
-    layers: Layers,
-}
-
-fn usage(text: impl Into<String>) -> Trouble {
-    Trouble::new(End::Usage, text)
-}
-
 impl Place {
     /// The store's URL.
     pub(crate) fn url(&self) -> Answer<String> {
@@ -65,10 +49,10 @@ impl Place {
             (Some(url), _) => Ok(url.clone()),
             (None, Some(file)) => {
                 let url = std::fs::read_to_string(file)
-                    .map_err(|error| usage(format!("cannot read {}: {error}", file.display())))?;
+                    .map_err(|error| Trouble::usage(format!("cannot read {}: {error}", file.display())))?;
                 Ok(url.trim().to_owned())
             }
-            (None, None) => Err(usage(format!(
+            (None, None) => Err(Trouble::usage(format!(
                 "missing store: give `--store`, `--store-file` or IDEM_STORE: {FORMS}; see `idem --help`"
             ))),
         }
@@ -91,31 +75,23 @@ impl Place {
     }
 
     async fn open_table(&self, table: Option<String>) -> Answer<Access> {
-        let url = StoreUrl::parse(&self.url()?).map_err(usage)?;
+        let url = StoreUrl::parse(&self.url()?).map_err(Trouble::usage)?;
         let (ring, secret) = (self.ring()?, self.secret()?);
         if self.accept_plain && ring.is_none() {
-            return Err(usage("`--accept-plain` needs `--key-ring-file`"));
+            return Err(Trouble::usage("`--accept-plain` needs `--key-ring-file`"));
         }
         let names =
             Names { prefix: self.prefix.clone(), schema: self.schema.clone(), table, must_exist: true };
-        let bare = url.open(&names).await?;
-        // A key that the service did not use is refused before anything else is done.
-        let layers = Layers::of(&bare).await?;
-        let has_ring = ring.is_some();
-        let (store, lenient) = match ring {
-            None => (bare.clone(), bare.clone()),
-            Some(ring) => {
-                let sealed = bare.clone().encrypted(ring).without_mark();
-                sealed.is_marked().await?;
-                let lenient = DynStore::new(sealed.clone().accept_plain());
-                (if self.accept_plain { lenient.clone() } else { DynStore::new(sealed) }, lenient)
-            }
-        };
-        let names = secret.map(|secret| bare.digest_keys(&secret).without_mark());
-        if let Some(names) = &names {
-            names.is_marked().await?;
+        let mut access = Access::new(url.open(&names).await?);
+        if let Some(ring) = ring {
+            access = access.with_key_ring(ring, self.accept_plain);
         }
-        Ok(Access { store, lenient, names, has_ring, layers })
+        if let Some(secret) = secret {
+            access = access.with_key_secret(&secret);
+        }
+        // A key that the service did not use is refused before anything else is done.
+        access.layers().await?;
+        Ok(access)
     }
 
     fn ring(&self) -> Answer<Option<KeyRing>> {
@@ -128,7 +104,9 @@ impl Place {
             let key = from_hex(digits.trim()).ok_or_else(wrong_ring)?;
             ring = Some(match ring {
                 None => KeyRing::new(number, &key),
-                Some(ring) => ring.and_reads(number, &key).map_err(|error| usage(error.to_string()))?,
+                Some(ring) => {
+                    ring.and_reads(number, &key).map_err(|error| Trouble::usage(error.to_string()))?
+                }
             });
         }
         ring.map(Some).ok_or_else(wrong_ring)
@@ -138,15 +116,16 @@ impl Place {
         let Some(bytes) = given(self.key_secret_file.as_ref(), "IDEM_KEY_SECRET")? else { return Ok(None) };
         let raw = <[u8; 32]>::try_from(bytes.as_slice()).ok();
         let written = || from_hex(str::from_utf8(&bytes).ok()?.trim());
-        let wrong =
-            || usage("the secret of key digests must be 64 hexadecimal digits, or a file of 32 bytes");
+        let wrong = || {
+            Trouble::usage("the secret of key digests must be 64 hexadecimal digits, or a file of 32 bytes")
+        };
         raw.or_else(written).map(Some).ok_or_else(wrong)
     }
 }
 
 fn wrong_ring() -> Trouble {
     // The text is not shown: it is a key, or was meant as one.
-    usage(
+    Trouble::usage(
         "a key ring has lines `NUMBER HEX`: a number below 2^32 and 64 hexadecimal digits; the first key encrypts",
     )
 }
@@ -156,7 +135,7 @@ fn given(file: Option<&PathBuf>, variable: &str) -> Answer<Option<Vec<u8>>> {
     match file {
         Some(file) => std::fs::read(file)
             .map(Some)
-            .map_err(|error| usage(format!("cannot read {}: {error}", file.display()))),
+            .map_err(|error| Trouble::usage(format!("cannot read {}: {error}", file.display()))),
         None => Ok(std::env::var(variable).ok().map(String::into_bytes)),
     }
 }
@@ -174,43 +153,4 @@ fn from_hex(digits: &str) -> Option<[u8; 32]> {
         *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
     }
     Some(bytes)
-}
-
-/// Whether this has the form of a digest that `StoreExt::digest_keys`, or the HTTP layer, makes of a key.
-pub(crate) fn is_digest(key: &str) -> bool {
-    let digits = key.strip_prefix("sha256:").unwrap_or(key);
-    digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-impl Access {
-    /// Whether results are read and written under a key ring.
-    pub(crate) const fn has_ring(&self) -> bool {
-        self.has_ring
-    }
-
-    /// The layers around the store, by its mark.
-    pub(crate) const fn layers(&self) -> Layers {
-        self.layers
-    }
-
-    /// The stored name of a record: the name itself, or with a digest in place of the key.
-    pub(crate) fn stored(&self, name: &RecordKey) -> Answer<RecordKey> {
-        match &self.names {
-            Some(names) if !is_digest(name.key().as_str()) && !name.scope().is_reserved() => {
-                Ok(names.stored_name(name)?)
-            }
-            _ => Ok(name.clone()),
-        }
-    }
-
-    /// Whether logs, or this command, show the record of this stored name as `digest`.
-    pub(crate) fn has_digest(&self, stored: &RecordKey, digest: &str) -> bool {
-        stored.digest().to_string() == digest
-            || self.names.as_ref().is_some_and(|names| names.has_digest(stored, digest))
-    }
-
-    /// Whether the secret of the key digests was given, so that records are found by their keys.
-    pub(crate) const fn knows_names(&self) -> bool {
-        self.names.is_some()
-    }
 }

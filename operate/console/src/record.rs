@@ -2,36 +2,38 @@
 
 use idem_core::RecordKey;
 use idem_core::listing::Listed;
-use idem_core::protocol::{Record, Resolution, Seen, State, StoredResult, Timestamp, Verdict};
+use idem_core::protocol::{Record, Seen, State, StoredResult, Timestamp, Verdict};
+use idem_operate_kit::act::{Decision, Shown};
+use idem_operate_kit::evidence::Form;
+use idem_operate_kit::result::{json_result, response};
+use idem_operate_kit::text::safe;
+use idem_operate_kit::{Error, Kind, Result, show};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::app::App;
-use super::page::Signed;
-use crate::end::{Answer, End, Trouble};
-use crate::evidence::Form;
-use crate::show;
-use crate::word::{json_result, response};
+use crate::app::App;
+use crate::operator::Operator;
+use crate::overview::address;
 
 /// The fields of a form about a record.
 #[derive(Deserialize)]
-pub(super) struct Deed {
-    pub(super) form: String,
-    pub(super) scope: String,
-    pub(super) digest: String,
+pub(crate) struct Sent {
+    pub(crate) form: String,
+    pub(crate) scope: String,
+    pub(crate) digest: String,
     #[serde(default)]
-    pub(super) action: String,
+    pub(crate) action: String,
     #[serde(default)]
-    pub(super) value: String,
+    pub(crate) value: String,
     #[serde(default)]
-    pub(super) status: String,
+    pub(crate) status: String,
     #[serde(default)]
-    pub(super) headers: String,
+    pub(crate) headers: String,
     #[serde(default)]
-    pub(super) reason: String,
+    pub(crate) reason: String,
     /// Whether the box about encryption is ticked, which is shown where no result of the operation shows it.
     #[serde(default)]
-    pub(super) is_said: bool,
+    pub(crate) is_said: bool,
     #[serde(default)]
     state: String,
     #[serde(default)]
@@ -40,46 +42,47 @@ pub(super) struct Deed {
     attempt: u32,
 }
 
-impl Deed {
-    pub(super) fn resolution(&self, seen: Seen) -> Answer<Resolution> {
+impl Sent {
+    pub(crate) fn decision(&self) -> Result<Decision> {
         match self.action.as_str() {
-            "forget" => Ok(Resolution::ForgetSeen(seen)),
-            "release" => Ok(Resolution::Release),
+            "forget" => Ok(Decision::Forget),
+            "release" => Ok(Decision::Release),
             "failed" => json_result(Verdict::Failed, &self.value),
             "completed" if self.status.is_empty() => json_result(Verdict::Completed, &self.value),
             "completed" => {
-                let wrong = || Trouble::new(End::Usage, "expected an HTTP status");
+                let wrong = || Error::new(Kind::Usage, "expected an HTTP status");
                 let status = self.status.trim().parse().map_err(|_| wrong())?;
                 let headers = self.headers.lines().map(str::trim).filter(|line| !line.is_empty());
                 response(status, headers, self.value.clone().into_bytes())
             }
-            _ => Err(Trouble::new(End::Usage, "choose what happened")),
+            _ => Err(Error::new(Kind::Usage, "choose what happened")),
         }
     }
 
     /// Whether the record is still as it was shown when the form was made.
-    pub(super) fn is_of(&self, seen: Seen) -> bool {
+    pub(crate) fn is_of(&self, record: &Record) -> bool {
+        let seen = Seen::of(record);
         self.state == seen.state.as_str() && self.fence == seen.fence.get() && self.attempt == seen.attempt
     }
 }
 
 /// The effect of a form, in words.
-fn means(deed: &Deed) -> &'static str {
-    match deed.action.as_str() {
+fn means(sent: &Sent) -> &'static str {
+    match sent.action.as_str() {
         "forget" => {
             "The record is deleted. The next call with this key runs the body, and its effect may happen again."
         }
         "release" => "The effect did not happen: the next call runs the body.",
         "failed" => "Every later call with this key gets this error.",
-        _ if deed.status.is_empty() => "Every later call with this key gets this value.",
+        _ if sent.status.is_empty() => "Every later call with this key gets this value.",
         _ => "Every later request with this key gets this response.",
     }
 }
 
 /// The hidden fields with the record's name and the state that is shown.
-fn of_record(app: &App, signed: &Signed, key: &RecordKey, seen: Seen) -> Markup {
+fn of_record(app: &App, operator: &Operator, key: &RecordKey, seen: Seen) -> Markup {
     html! {
-        input type="hidden" name="form" value=(app.sessions.form(&signed.id));
+        input type="hidden" name="form" value=(app.forms.issue(&operator.name));
         input type="hidden" name="scope" value=(key.scope().as_str());
         input type="hidden" name="digest" value=(key.digest());
         input type="hidden" name="state" value=(seen.state.as_str());
@@ -88,25 +91,26 @@ fn of_record(app: &App, signed: &Signed, key: &RecordKey, seen: Seen) -> Markup 
     }
 }
 
-pub(super) struct Seeing<'s> {
-    pub(super) key: &'s RecordKey,
-    pub(super) record: Record,
-    pub(super) now: Timestamp,
-    pub(super) form: Form,
+/// A record for its page.
+pub(crate) struct Whole<'k> {
+    pub(crate) key: &'k RecordKey,
+    pub(crate) record: Record,
+    pub(crate) now: Timestamp,
+    pub(crate) form: Form,
     /// Whether key and result are shown.
-    pub(super) is_open: bool,
+    pub(crate) is_open: bool,
 }
 
-pub(super) fn record(app: &App, signed: Option<&Signed>, seeing: Seeing<'_>) -> Markup {
-    let Seeing { key, record, now, form, is_open } = seeing;
-    let seen = Seen::of(&record);
+pub(crate) fn record(app: &App, operator: &Operator, whole: Whole<'_>) -> Markup {
+    let Whole { key, record, now, form, is_open } = whole;
+    let (seen, shown) = (Seen::of(&record), Shown::of(&record, now));
     let (result, steps) = (record.result.clone(), record.steps.clone());
     let lines = show::lines(&Listed::new(key.clone(), record), now, is_open);
     html! {
         dl { @for (name, text) in lines { dt { (name) } dd { bdi { (text) } } } }
         @if !steps.is_empty() {
             h2 { "Steps" }
-            ol.steps { @for step in &steps { li { bdi { (crate::output::safe(&step.name)) } } } }
+            ol.steps { @for step in &steps { li { bdi { (safe(&step.name)) } } } }
         }
         h2 { "Key and result" }
         @if is_open {
@@ -114,21 +118,18 @@ pub(super) fn record(app: &App, signed: Option<&Signed>, seeing: Seeing<'_>) -> 
                 Some(StoredResult::Value(bytes)) => pre tabindex="0" { (show::value_text(bytes)) },
                 _ => p { "There is no result." },
             }
-        } @else if let Some(signed) = signed {
-            form action="/reveal" method="post" {
-                (of_record(app, signed, key, seen))
+        } @else {
+            form action="reveal" method="post" {
+                (of_record(app, operator, key, seen))
                 button { "Show key and result" }
             }
-        } @else { p { "Hidden. " a href="/login" { "Sign in" } " to see them." } }
-        @match signed {
-            _ if app.read_only => {},
-            None => p { a href="/login" { "Sign in" } " to settle this record." },
-            Some(signed) => (settling(app, signed, key, seen, form)),
+            p { "The audit trail notes who saw them." }
         }
+        @if !app.read_only { (settling(app, operator, key, seen, shown, form)) }
     }
 }
 
-fn settling(app: &App, signed: &Signed, key: &RecordKey, seen: Seen, form: Form) -> Markup {
+fn settling(app: &App, operator: &Operator, key: &RecordKey, seen: Seen, shown: Shown, form: Form) -> Markup {
     let reason = |id: &str| {
         html! {
             label for=(id) { "Reason, for the audit trail" }
@@ -136,10 +137,10 @@ fn settling(app: &App, signed: &Signed, key: &RecordKey, seen: Seen, form: Form)
         }
     };
     html! {
-        @if seen.state == State::InDoubt {
+        @if shown.is_resolvable() {
             h2 { "Resolve" }
-            form.deed action="/confirm" method="post" {
-                (of_record(app, signed, key, seen))
+            form.deed action="confirm" method="post" {
+                (of_record(app, operator, key, seen))
                 fieldset {
                     legend { "What happened?" }
                     label { input type="radio" name="action" value="completed" required; " The effect happened, and this is its result" }
@@ -169,8 +170,8 @@ fn settling(app: &App, signed: &Signed, key: &RecordKey, seen: Seen, form: Form)
             }
         }
         h2 { "Forget" }
-        form.deed action="/confirm" method="post" {
-            (of_record(app, signed, key, seen))
+        form.deed action="confirm" method="post" {
+            (of_record(app, operator, key, seen))
             input type="hidden" name="action" value="forget";
             (reason("why-forget"))
             button { "Continue: see what forgetting does" }
@@ -179,33 +180,34 @@ fn settling(app: &App, signed: &Signed, key: &RecordKey, seen: Seen, form: Form)
 }
 
 /// The second step: what will happen, and the form that does it.
-pub(super) fn question(app: &App, signed: &Signed, key: &RecordKey, seen: Seen, deed: &Deed) -> Markup {
+pub(crate) fn question(app: &App, operator: &Operator, key: &RecordKey, shown: Shown, sent: &Sent) -> Markup {
+    let (Shown::Record(seen) | Shown::Lapsed(seen)) = shown else { return html! {} };
     html! {
-        p.question { strong { (means(deed)) } }
+        p.question { strong { (means(sent)) } }
         dl {
-            dt { "Record" } dd { (key.digest()) " of " bdi { (crate::output::safe(key.scope().as_str())) } }
+            dt { "Record" } dd { (key.digest()) " of " bdi { (safe(key.scope().as_str())) } }
             dt { "Now" } dd { (seen.state.as_str()) ", attempt " (seen.attempt) ", fence " (seen.fence) }
-            dt { "By" } dd { bdi { (signed.name) } }
-            @if !deed.reason.is_empty() { dt { "Reason" } dd { bdi { (crate::output::safe(&deed.reason)) } } }
-            @if !deed.status.is_empty() && deed.action == "completed" {
-                dt { "Status" } dd { (deed.status) }
-                dt { "Headers" } dd { pre { (deed.headers) } }
+            dt { "By" } dd { bdi { (operator.name) } }
+            @if !sent.reason.is_empty() { dt { "Reason" } dd { bdi { (safe(&sent.reason)) } } }
+            @if !sent.status.is_empty() && sent.action == "completed" {
+                dt { "Status" } dd { (sent.status) }
+                dt { "Headers" } dd { pre { (sent.headers) } }
             }
         }
-        @if matches!(deed.action.as_str(), "completed" | "failed") { pre tabindex="0" { (deed.value) } }
-        @if seen.state == State::InFlight {
+        @if matches!(sent.action.as_str(), "completed" | "failed") { pre tabindex="0" { (sent.value) } }
+        @if seen.state == State::InFlight && shown == Shown::Record(seen) {
             p.warn { "Its worker may be running: it will lose its claim and its result." }
         }
         p { "The change is made only if the record is still as it is shown here." }
-        form.deed action="/settle" method="post" {
-            (of_record(app, signed, key, seen))
-            @for (name, value) in [("action", &deed.action), ("value", &deed.value), ("status", &deed.status), ("headers", &deed.headers), ("reason", &deed.reason)] {
+        form.deed action="settle" method="post" {
+            (of_record(app, operator, key, seen))
+            @for (name, value) in [("action", &sent.action), ("value", &sent.value), ("status", &sent.status), ("headers", &sent.headers), ("reason", &sent.reason)] {
                 input type="hidden" name=(name) value=(value);
             }
-            input type="hidden" name="is_said" value=(deed.is_said);
+            input type="hidden" name="is_said" value=(sent.is_said);
             button.danger { "Do it" }
             " "
-            a href=(super::overview::address(key.scope().as_str(), &key.digest().to_string())) { "Cancel" }
+            a href=(address(key.scope().as_str(), &key.digest().to_string())) { "Cancel" }
         }
     }
 }

@@ -9,29 +9,33 @@ use idem_core::{Scope, StoreError};
 use idem_runtime::DynStore;
 use serde_json::{Value, json};
 
-use super::output::{Output, is_lapsed, is_over, safe, size, span};
-use super::walk::Walk;
+use crate::text::{is_lapsed, is_over, safe, size, span};
+use crate::walk::Walk;
 
-pub(crate) const STATES: [State; 5] =
+/// The states, in the order of [`Figures::states`].
+pub const STATES: [State; 5] =
     [State::InFlight, State::InDoubt, State::Released, State::Completed, State::Failed];
 
 /// Figures of one operation, or of all.
 #[derive(Default)]
-pub(crate) struct Figures {
-    pub(crate) states: [u64; STATES.len()],
+pub struct Figures {
+    /// Live records, by state.
+    pub states: [u64; STATES.len()],
     /// In flight with an expired lease.
-    pub(crate) lapsed: u64,
+    pub lapsed: u64,
     /// Expired and not deleted yet.
-    pub(crate) expired: u64,
+    pub expired: u64,
     /// How long ago the oldest record in flight was first claimed.
-    pub(crate) oldest_in_flight: Option<Duration>,
+    pub oldest_in_flight: Option<Duration>,
     /// How long ago the first of the expired leases ended.
-    pub(crate) longest_lapse: Option<Duration>,
-    pub(crate) oldest_in_doubt: Option<Duration>,
-    pub(crate) bytes: u64,
+    pub longest_lapse: Option<Duration>,
+    /// How long ago the oldest record in doubt was first claimed.
+    pub oldest_in_doubt: Option<Duration>,
+    /// Bytes of results, as stored.
+    pub bytes: u64,
     largest: u64,
     /// Results whose size the store does not report.
-    pub(crate) unsized_values: u64,
+    pub unsized_values: u64,
 }
 
 impl Figures {
@@ -64,7 +68,9 @@ impl Figures {
         }
     }
 
-    pub(crate) fn live(&self) -> u64 {
+    /// Live records.
+    #[must_use]
+    pub fn live(&self) -> u64 {
         self.states.iter().sum()
     }
 
@@ -114,14 +120,16 @@ impl Figures {
 
 /// The figures of all operations.
 #[derive(Default)]
-pub(crate) struct Counted {
-    pub(crate) all: Figures,
+pub struct Counted {
+    /// Of all operations.
+    pub all: Figures,
     scopes: BTreeMap<String, Figures>,
     unreadable: u64,
 }
 
 impl Counted {
-    pub(crate) fn add(&mut self, page: &Page) {
+    /// Counts a page.
+    pub fn add(&mut self, page: &Page) {
         for listed in &page.records {
             self.all.add(listed, page);
             let scope = listed.key.scope().as_str();
@@ -133,42 +141,34 @@ impl Counted {
         self.unreadable += page.unreadable.len() as u64;
     }
 
-    pub(crate) const fn unreadable(&self) -> u64 {
+    /// Values that this version cannot read.
+    #[must_use]
+    pub const fn unreadable(&self) -> u64 {
         self.unreadable
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there is no record.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.scopes.is_empty() && self.unreadable == 0
     }
 
     /// The figures of each operation, by name.
-    pub(crate) fn scopes(&self) -> impl Iterator<Item = (&String, &Figures)> {
+    pub fn scopes(&self) -> impl Iterator<Item = (&String, &Figures)> {
         self.scopes.iter()
     }
 
-    pub(crate) fn print(&self, output: &mut Output) -> std::io::Result<()> {
+    /// The rows of a table: each operation, then all.
+    #[must_use]
+    pub fn rows(&self) -> Vec<[String; 10]> {
         let mut rows: Vec<_> = self.scopes.iter().map(|(scope, figures)| figures.row(scope)).collect();
         rows.push(self.all.row("(all)"));
-        let head = [
-            "SCOPE",
-            "IN_FLIGHT",
-            "LAPSED",
-            "OLDEST",
-            "IN_DOUBT",
-            "RELEASED",
-            "COMPLETED",
-            "FAILED",
-            "EXPIRED",
-            "RESULTS",
-        ];
-        output.table(head, &rows)?;
-        if self.unreadable > 0 {
-            output.line(format!("{} records cannot be read: see `idem list`", self.unreadable))?;
-        }
-        Ok(())
+        rows
     }
 
-    pub(crate) fn json(&self) -> Value {
+    /// The figures as JSON.
+    #[must_use]
+    pub fn json(&self) -> Value {
         let scopes: serde_json::Map<String, Value> =
             self.scopes.iter().map(|(scope, figures)| (scope.clone(), figures.json())).collect();
         let mut all = self.all.json();
@@ -177,7 +177,12 @@ impl Counted {
     }
 }
 
-pub(crate) async fn count(store: &DynStore, scope: Option<Scope>) -> Result<Counted, StoreError> {
+/// Counts the records of a store, or of one operation.
+///
+/// # Errors
+///
+/// The store fails.
+pub async fn count(store: &DynStore, scope: Option<Scope>) -> Result<Counted, StoreError> {
     let mut counted = Counted::default();
     let mut walk = Walk::new(store, Vec::new(), scope);
     while let Some(page) = walk.page().await? {

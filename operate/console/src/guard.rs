@@ -1,0 +1,84 @@
+//! Decides who may do what: every request passes here before any page.
+//!
+//! Owns the rules. Every page wants an operator, whom a login has put into the request. No other site can have a browser ask for a
+//! page or send a form. Every response gets the security headers.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Redirect, Response};
+
+use crate::app::App;
+use crate::operator::Operator;
+use crate::page::bare;
+
+const HEADERS: [(HeaderName, &str); 5] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    // With `no-referrer` a browser would send a form with the origin `null`.
+    (header::REFERRER_POLICY, "same-origin"),
+    (header::CACHE_CONTROL, "no-store"),
+];
+
+/// Adds the security headers.
+pub(crate) fn secured(mut response: Response) -> Response {
+    for (name, value) in HEADERS {
+        response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+pub(crate) fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// Whether no other site made the browser send this: by `Sec-Fetch-Site`, and for a form also by `Origin`. A link on another
+/// site may lead here.
+pub(crate) fn is_own(method: &Method, headers: &HeaderMap, own: Option<&str>) -> bool {
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
+    let is_link = is_read && text(headers, "sec-fetch-mode") == Some("navigate");
+    let site = text(headers, "sec-fetch-site");
+    if !is_link && site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+        return false;
+    }
+    let origin = text(headers, header::ORIGIN);
+    let host = text(headers, header::HOST).unwrap_or_default();
+    is_read
+        || origin.is_some_and(|origin| match own {
+            Some(own) => origin == own.trim_end_matches('/'),
+            None => origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")) == Some(host),
+        })
+}
+
+pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let refusal = |status, why| bare(status, "Refused", why);
+    let is_open = request.uri().path() == "/style.css";
+    let response = if !is_own(request.method(), request.headers(), app.origin.as_deref()) {
+        refusal(StatusCode::FORBIDDEN, "This was not sent from a page of this console.")
+    } else if !is_open && request.extensions().get::<Operator>().is_none() {
+        refusal(StatusCode::UNAUTHORIZED, "Sign in first.")
+    } else if let Some(slashed) = without_slash(&request) {
+        slashed
+    } else {
+        next.run(request).await
+    };
+    secured(response)
+}
+
+/// Links are relative to a path that ends with a slash: a console at `/idem` is at `/idem/`.
+fn without_slash(request: &Request) -> Option<Response> {
+    let original = request.extensions().get::<axum::extract::OriginalUri>()?;
+    let path = original.0.path();
+    if request.uri().path() != "/" || path.ends_with('/') {
+        return None;
+    }
+    let name = path.rsplit('/').next()?;
+    let query = original.0.query().map_or_else(String::new, |query| format!("?{query}"));
+    Some(Redirect::to(&format!("{name}/{query}")).into_response())
+}

@@ -1,0 +1,46 @@
+//! A console for a store of idempotent calls: a tower service for an app's own router, behind the app's own login.
+//!
+//! ```
+//! # async fn example(store: idem_runtime::MemoryStore) {
+//! use axum::extract::Request;
+//! use axum::middleware::{self, Next};
+//!
+//! let console = idem_console::service(store);
+//! let app: axum::Router = axum::Router::new().nest_service("/idem", console).layer(middleware::from_fn(
+//!     async |mut request: Request, next: Next| {
+//!         // Your login. It says who acts; without an operator every page is refused.
+//!         request.extensions_mut().insert(idem_console::Operator::new("mara"));
+//!         next.run(request).await
+//!     },
+//! ));
+//! # let _ = app;
+//! # }
+//! ```
+//!
+//! Whoever your login lets through can read and settle every record, so let operators through only. Links are relative: the console
+//! works under any path. Behind a proxy that rewrites `Host`, name the address that browsers use with [`Console::origin`].
+//!
+//! [`Login`] is a login by a token, for where there is none: `idem console` uses it.
+//!
+//! # What it costs
+//!
+//! Pages that list or count walk through the store. One walk runs at a time, in a task of its own, and serves all requests: a page
+//! shows the last figures and their age while the next walk runs. `/metrics` gives the same figures to Prometheus. The service
+//! must run in a tokio runtime.
+
+mod app;
+mod forms;
+mod guard;
+mod login;
+mod look;
+mod operator;
+mod overview;
+mod page;
+mod record;
+mod routes;
+mod service;
+mod walks;
+
+pub use self::login::Login;
+pub use self::operator::Operator;
+pub use self::service::{Console, service};

@@ -1,0 +1,298 @@
+//! The routes of the console. `guard` has let the request pass, so it has an operator.
+
+use std::sync::Arc;
+
+use axum::extract::{Form, Query as Asked, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router, middleware};
+use idem_core::{Key, RecordKey, Store as _};
+use idem_operate_kit::act::{self, Shown, absent, changed};
+use idem_operate_kit::audit::{Deed, Trail};
+use idem_operate_kit::evidence::{self, Form as Kept};
+use idem_operate_kit::find;
+use idem_operate_kit::{Error, Kind, Result, prometheus, result, text, walk};
+use maud::html;
+use serde::Deserialize;
+
+use crate::app::App;
+use crate::guard;
+use crate::look::{Found, Query};
+use crate::operator::Operator;
+use crate::overview::{self, Filter};
+use crate::page::{STYLE, message, page, trouble};
+use crate::record::{self, Sent, Whole};
+use crate::walks::still_looking;
+
+type Shared = State<Arc<App>>;
+
+pub(crate) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/", get(home))
+        .route("/list", post(list))
+        .route("/record", get(one))
+        .route("/find", post(search))
+        .route("/reveal", post(reveal))
+        .route("/confirm", post(confirm))
+        .route("/settle", post(settle))
+        .route("/audit", get(trail))
+        .route("/metrics", get(metrics))
+        .route("/style.css", get(style))
+        .fallback(async |State(app): Shared, Extension(operator): Extension<Operator>| {
+            message(&app, &operator, StatusCode::NOT_FOUND, "Not found", "There is no such page.")
+        })
+        .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
+        .with_state(app)
+}
+
+pub(crate) async fn style() -> Response {
+    ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE).into_response()
+}
+
+async fn metrics(State(app): Shared) -> Response {
+    match app.walks.get(&Query::Overview).await {
+        Ok(Some((found, age))) => {
+            let Found::Overview(look) = &*found else { return StatusCode::NOT_FOUND.into_response() };
+            let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+            (kind, prometheus::text(&look.counted, age)).into_response()
+        }
+        // The first walk goes on, and a later scrape gets its figures.
+        Ok(None) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        Err(_) => StatusCode::BAD_GATEWAY.into_response(),
+    }
+}
+
+async fn home(
+    State(app): Shared,
+    Extension(operator): Extension<Operator>,
+    Asked(filter): Asked<Filter>,
+) -> Response {
+    records(&app, &operator, &filter).await
+}
+
+/// As [`home`], with a key prefix, which is private and must not be part of an address.
+async fn list(
+    State(app): Shared,
+    Extension(operator): Extension<Operator>,
+    Form(filter): Form<Filter>,
+) -> Response {
+    records(&app, &operator, &filter).await
+}
+
+async fn records(app: &App, operator: &Operator, filter: &Filter) -> Response {
+    let body = async {
+        let query = filter.query(&app.access).await?;
+        let some = match &query {
+            None => None,
+            Some(query) => Some(app.walks.get(query).await?.ok_or_else(still_looking)?),
+        };
+        let Some((found, age)) = app.walks.get(&Query::Overview).await? else { return Ok(overview::first()) };
+        let Found::Overview(look) = &*found else { return Err(still_looking()) };
+        let listed = match some.as_ref().map(|(found, _)| &**found) {
+            Some(Found::Records(records, now)) => (records, *now),
+            _ => (&look.open, look.now),
+        };
+        Result::Ok(overview::overview(look, age, listed, filter))
+    };
+    match body.await {
+        Ok(body) => page(app, operator, "Records", &body),
+        Err(error) => trouble(app, operator, &error),
+    }
+}
+
+async fn trail(State(app): Shared, Extension(operator): Extension<Operator>) -> Response {
+    match app.walks.get(&Query::Trail).await {
+        Ok(Some((found, _))) => {
+            let Found::Trail(entries) = &*found else {
+                return trouble(&app, &operator, &still_looking());
+            };
+            page(&app, &operator, "Audit trail", &overview::trail(entries))
+        }
+        Ok(None) => page(&app, &operator, "Audit trail", &overview::first()),
+        Err(error) => trouble(&app, &operator, &error),
+    }
+}
+
+#[derive(Deserialize)]
+struct Named {
+    scope: String,
+    digest: String,
+}
+
+/// The stored name of the record with this digest in this scope: several operations may have a record with one digest.
+async fn named(app: &App, scope: &str, digest: &str) -> Result<RecordKey> {
+    app.walks.named(find::scope(scope)?, digest).await?.ok_or_else(absent)
+}
+
+/// How the results of the record's operation are kept. `None` while the walk that shows it is under way.
+async fn kept(app: &App, key: &RecordKey, of: &idem_core::protocol::Record) -> Result<Option<Kept>> {
+    let found = app.walks.get(&Query::Form(key.scope().clone())).await?;
+    Ok(found.and_then(|(found, _)| match &*found {
+        Found::Form(form) => Some(evidence::with_steps(*form, of)),
+        _ => None,
+    }))
+}
+
+async fn whole<'k>(app: &App, key: &'k RecordKey, is_open: bool) -> Result<Whole<'k>> {
+    let store = evidence::readable(&app.access.store);
+    let record = store.get(key).await?.ok_or_else(absent)?;
+    let now = walk::now(&app.access.store).await?;
+    let form = kept(app, key, &record).await?.unwrap_or(Kept::Unknown);
+    Ok(Whole { key, record, now, form, is_open })
+}
+
+async fn one(
+    State(app): Shared,
+    Extension(operator): Extension<Operator>,
+    Asked(name): Asked<Named>,
+) -> Response {
+    let shown = async {
+        let key = named(&app, &name.scope, &name.digest).await?;
+        let body = record::record(&app, &operator, whole(&app, &key, false).await?);
+        Result::Ok(page(&app, &operator, "Record", &body))
+    };
+    shown.await.unwrap_or_else(|error| trouble(&app, &operator, &error))
+}
+
+#[derive(Deserialize)]
+struct Question {
+    q: String,
+}
+
+/// The records of this key in the operations that the last walk has seen: reads instead of a walk.
+async fn by_key(app: &App, text: &str) -> Result<Vec<RecordKey>> {
+    let (Ok(key), Some((found, _))) = (Key::new(text), app.walks.get(&Query::Overview).await?) else {
+        return Ok(Vec::new());
+    };
+    let Found::Overview(look) = &*found else { return Ok(Vec::new()) };
+    let mut names = Vec::new();
+    for (scope, _) in look.counted.scopes() {
+        let name = app.access.stored(&RecordKey::new(find::scope(scope)?, key.clone()))?;
+        if app.access.store.get(&name).await?.is_some() {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+async fn search(
+    State(app): Shared,
+    Extension(operator): Extension<Operator>,
+    Form(question): Form<Question>,
+) -> Response {
+    let text = question.q.trim();
+    let names = async {
+        let names = by_key(&app, text).await?;
+        if !names.is_empty() {
+            app.walks.remember(&names.iter().collect::<Vec<_>>());
+            return Result::Ok(names);
+        }
+        let found = app.walks.get(&Query::Find(None, text.to_owned())).await?.ok_or_else(still_looking)?;
+        Ok(found.0.names().into_iter().cloned().collect())
+    };
+    let names = match names.await {
+        Ok(names) => names,
+        Err(error) => return trouble(&app, &operator, &error),
+    };
+    let address = |key: &RecordKey| overview::address(key.scope().as_str(), &key.digest().to_string());
+    match names.as_slice() {
+        [] => trouble(&app, &operator, &absent()),
+        [one] => Redirect::to(&address(one)).into_response(),
+        several => {
+            let list = html! { ul { @for key in several {
+                li { a href=(address(key)) { (key.digest()) " of " bdi { (text::safe(key.scope().as_str())) } } }
+            } } };
+            page(&app, &operator, "Several operations have this key", &list)
+        }
+    }
+}
+
+/// Refuses a form that was not issued to this operator, or that was sent before.
+fn taken(app: &App, operator: &Operator, sent: &Sent) -> std::result::Result<(), Box<Response>> {
+    if app.forms.take(&operator.name, &sent.form) {
+        return Ok(());
+    }
+    let why = "This form was sent before, or belongs to somebody else. Open the record again.";
+    Err(Box::new(message(app, operator, StatusCode::FORBIDDEN, "Refused", why)))
+}
+
+/// Shows key and result. The trail notes who saw them.
+async fn reveal(
+    State(app): Shared,
+    Extension(operator): Extension<Operator>,
+    Form(sent): Form<Sent>,
+) -> Response {
+    if let Err(refused) = taken(&app, &operator, &sent) {
+        return *refused;
+    }
+    let shown = async {
+        let key = named(&app, &sent.scope, &sent.digest).await?;
+        let trail = Trail { by: operator.name.clone(), reason: None };
+        let deed = Deed::on(&key, "revealed", None);
+        let whole = trail.around(&app.access.store, &deed, whole(&app, &key, true)).await?;
+        Result::Ok(page(&app, &operator, "Record", &record::record(&app, &operator, whole)))
+    };
+    shown.await.unwrap_or_else(|error| trouble(&app, &operator, &error))
+}
+
+/// The record of a form, if it is still as it was shown and may be settled like this.
+async fn judged(app: &App, sent: &Sent) -> Result<(RecordKey, Shown)> {
+    if app.read_only {
+        return Err(Error::new(Kind::Refused, "this console is read-only and changes nothing"));
+    }
+    let key = named(app, &sent.scope, &sent.digest).await?;
+    let (shown, record) = act::look(&app.access, &key).await?.ok_or_else(absent)?;
+    let Some(record) = record.filter(|record| sent.is_of(record)) else {
+        return Err(changed(idem_core::protocol::State::from_word(shown.word())));
+    };
+    let decision = sent.decision()?;
+    decision.check(shown)?;
+    if decision.records() {
+        let form = kept(app, &key, &record).await?.ok_or_else(still_looking)?;
+        result::check(form, !sent.status.is_empty(), &app.access, sent.is_said).await?;
+    }
+    Ok((key, shown))
+}
+
+async fn confirm(
+    State(app): Shared,
+    Extension(operator): Extension<Operator>,
+    Form(sent): Form<Sent>,
+) -> Response {
+    if let Err(refused) = taken(&app, &operator, &sent) {
+        return *refused;
+    }
+    match judged(&app, &sent).await {
+        Ok((key, shown)) => {
+            let body = record::question(&app, &operator, &key, shown, &sent);
+            page(&app, &operator, "This will happen", &body)
+        }
+        Err(error) => trouble(&app, &operator, &error),
+    }
+}
+
+async fn settle(
+    State(app): Shared,
+    Extension(operator): Extension<Operator>,
+    Form(sent): Form<Sent>,
+) -> Response {
+    if let Err(refused) = taken(&app, &operator, &sent) {
+        return *refused;
+    }
+    let done = async {
+        let (key, shown) = judged(&app, &sent).await?;
+        let reason = Some(sent.reason.clone()).filter(|reason| !reason.is_empty());
+        let trail = Trail { by: operator.name.clone(), reason };
+        act::settle(&app.access, &trail, &key, shown, &sent.decision()?).await
+    };
+    let done = done.await;
+    app.walks.changed();
+    match done {
+        Ok(()) => {
+            let text = "The decision is recorded, and in the audit trail.";
+            message(&app, &operator, StatusCode::OK, "Done", text)
+        }
+        Err(error) => trouble(&app, &operator, &error),
+    }
+}

@@ -1,0 +1,178 @@
+//! Walks through the store for all requests: one at a time, each in a task of its own.
+//!
+//! Owns when a walk begins, and what is served meanwhile. A request waits a moment for a new walk, then gets the last result with its
+//! age. A request that goes away ends no walk.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use idem_core::{RecordKey, Scope};
+use idem_operate_kit::{Access, Error, Kind, Result};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use crate::look::{Found, Query};
+
+/// How long a result is served without a new walk.
+pub(crate) const FRESH: Duration = Duration::from_secs(2);
+/// The same for stores where a walk costs money.
+pub(crate) const FRESH_IF_COSTLY: Duration = Duration::from_secs(60);
+/// A walk is repeated only after this many times its own duration, so that a large store is not walked all the time.
+const PAUSES: u32 = 4;
+/// How long a request waits for a walk.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How many results are kept.
+const CAPACITY: usize = 32;
+/// How many names of records are kept.
+const NAMES: usize = 10_000;
+
+/// The end of a walk.
+struct Ended {
+    begun: Instant,
+    at: Instant,
+    result: Result<Arc<Found>>,
+    is_stale: bool,
+}
+
+/// The last walk of a query, and whether one is under way.
+#[derive(Default)]
+struct Slot {
+    last: Option<Ended>,
+    running: Option<watch::Receiver<()>>,
+}
+
+impl Slot {
+    fn is_fresh(&self, fresh: Duration) -> bool {
+        self.last.as_ref().is_some_and(|last| {
+            let pause = match last.result {
+                Ok(_) => fresh.max((last.at - last.begun) * PAUSES),
+                Err(_) => FRESH,
+            };
+            !last.is_stale && last.at.elapsed() < pause
+        })
+    }
+
+    /// The walk under way. One that panicked has closed its channel.
+    fn running(&self) -> Option<watch::Receiver<()>> {
+        self.running.clone().filter(|running| running.has_changed().is_ok())
+    }
+}
+
+/// A result, and the time since it was read.
+pub(crate) type Aged = (Arc<Found>, Duration);
+
+/// The last results.
+pub(crate) struct Walks {
+    access: Access,
+    fresh: Duration,
+    slots: Mutex<HashMap<Query, Slot>>,
+    /// Held during a walk.
+    one: tokio::sync::Mutex<()>,
+    /// The stored names of records that were shown, by operation and digest.
+    names: Mutex<HashMap<(String, String), RecordKey>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Walks {
+    pub(crate) fn new(access: Access, fresh: Duration) -> Self {
+        Self {
+            access,
+            fresh,
+            slots: Mutex::default(),
+            one: tokio::sync::Mutex::default(),
+            names: Mutex::default(),
+        }
+    }
+
+    /// A recent result. `None` while the first walk takes longer than a request waits.
+    pub(crate) async fn get(self: &Arc<Self>, query: &Query) -> Result<Option<Aged>> {
+        if let Some(mut running) = self.begin(query)? {
+            // The walk has ended when its sender is gone.
+            let _ = timeout(PATIENCE, running.changed()).await;
+        }
+        let slots = locked(&self.slots);
+        match slots.get(query).and_then(|slot| slot.last.as_ref()) {
+            Some(Ended { result, begun, .. }) => Ok(Some((result.clone()?, begun.elapsed()))),
+            None => Ok(None),
+        }
+    }
+
+    /// Begins a walk unless the last result is fresh or one is under way, and returns what is under way.
+    fn begin(self: &Arc<Self>, query: &Query) -> Result<Option<watch::Receiver<()>>> {
+        let mut slots = locked(&self.slots);
+        if slots.len() >= CAPACITY && !slots.contains_key(query) {
+            let idle = slots.iter().filter(|(_, slot)| slot.running().is_none());
+            let oldest = idle.min_by_key(|(_, slot)| slot.last.as_ref().map(|last| last.at));
+            let oldest = oldest.map(|(query, _)| query.clone());
+            let busy = || Error::new(Kind::Refused, "too many searches at once: try again in a moment");
+            slots.remove(&oldest.ok_or_else(busy)?);
+        }
+        let slot = slots.entry(query.clone()).or_default();
+        if slot.is_fresh(self.fresh) {
+            return Ok(None);
+        }
+        if let Some(running) = slot.running() {
+            return Ok(Some(running));
+        }
+        let (ends, running) = watch::channel(());
+        slot.running = Some(running.clone());
+        let (walks, query) = (self.clone(), query.clone());
+        tokio::spawn(async move {
+            walks.walk(query).await;
+            drop(ends);
+        });
+        Ok(Some(running))
+    }
+
+    async fn walk(&self, query: Query) {
+        let _one = self.one.lock().await;
+        let begun = Instant::now();
+        let result = query.read(&self.access).await;
+        if let Ok(found) = &result {
+            self.remember(&found.names());
+        }
+        let ended = Ended { begun, at: Instant::now(), result, is_stale: false };
+        locked(&self.slots).insert(query, Slot { last: Some(ended), running: None });
+    }
+
+    pub(crate) fn remember(&self, shown: &[&RecordKey]) {
+        let mut names = locked(&self.names);
+        if names.len() + shown.len() > NAMES {
+            names.clear();
+        }
+        for name in shown {
+            let place = (name.scope().as_str().to_owned(), name.digest().to_string());
+            names.insert(place, (*name).clone());
+        }
+    }
+
+    /// The stored name of the record with this digest in this operation, without a walk where a page has shown it.
+    pub(crate) async fn named(self: &Arc<Self>, scope: Scope, digest: &str) -> Result<Option<RecordKey>> {
+        let place = (scope.as_str().to_owned(), digest.to_owned());
+        let known = || locked(&self.names).get(&place).cloned();
+        if let Some(name) = known() {
+            return Ok(Some(name));
+        }
+        match self.get(&Query::Find(Some(scope), digest.to_owned())).await? {
+            Some((found, _)) => Ok(found.names().first().map(|name| (*name).clone())),
+            None => Err(still_looking()),
+        }
+    }
+
+    /// The next requests see the store as it is after a change, as soon as a walk can show it.
+    pub(crate) fn changed(&self) {
+        for slot in locked(&self.slots).values_mut() {
+            if let Some(last) = &mut slot.last {
+                last.is_stale = true;
+            }
+        }
+    }
+}
+
+pub(crate) fn still_looking() -> Error {
+    Error::new(Kind::Refused, "the console is still reading the store for this: try again in a moment")
+}

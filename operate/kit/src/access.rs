@@ -1,0 +1,114 @@
+//! A store as its service uses it: with the keys that decrypt results and the secret that makes key digests.
+
+use idem_core::RecordKey;
+use idem_runtime::{DigestedKeys, DynStore, KeyRing, Layers, Store, StoreExt as _};
+use tokio::sync::OnceCell;
+
+use crate::error::Result;
+
+/// A store and its service's keys.
+#[derive(Clone)]
+pub struct Access {
+    /// The store by its stored names, which may be digests. With the key ring it reads and writes results as the service does.
+    pub store: DynStore,
+    /// The same store, which also reads results that are not encrypted.
+    pub lenient: DynStore,
+    bare: DynStore,
+    ring: Option<KeyRing>,
+    names: Option<DigestedKeys<DynStore>>,
+    layers: OnceCell<Layers>,
+}
+
+impl Access {
+    /// Access to this store. Where the service makes digests of its keys or encrypts its results, give the store without those
+    /// layers, and the keys to [`with_key_ring`](Self::with_key_ring) and [`with_key_secret`](Self::with_key_secret).
+    pub fn new<S: Store>(store: S) -> Self {
+        let bare = DynStore::new(store);
+        Self {
+            store: bare.clone(),
+            lenient: bare.clone(),
+            bare,
+            ring: None,
+            names: None,
+            layers: OnceCell::new(),
+        }
+    }
+
+    /// Reads and writes results under the service's encryption keys. With `accept_plain` it also reads results from before
+    /// encryption was switched on.
+    #[must_use]
+    pub fn with_key_ring(mut self, ring: KeyRing, accept_plain: bool) -> Self {
+        let sealed = self.bare.clone().encrypted(ring.clone()).without_mark();
+        self.lenient = DynStore::new(sealed.clone().accept_plain());
+        self.store = if accept_plain { self.lenient.clone() } else { DynStore::new(sealed) };
+        self.ring = Some(ring);
+        self
+    }
+
+    /// Finds records by their keys in a store whose service makes digests of its keys under this secret.
+    #[must_use]
+    pub fn with_key_secret(mut self, secret: &[u8; 32]) -> Self {
+        self.names = Some(self.bare.clone().digest_keys(secret).without_mark());
+        self
+    }
+
+    /// The layers around the store, by its marks.
+    ///
+    /// # Errors
+    ///
+    /// The store fails, or its service uses other keys than these.
+    pub async fn layers(&self) -> Result<Layers> {
+        self.layers.get_or_try_init(|| self.read_layers()).await.copied()
+    }
+
+    async fn read_layers(&self) -> Result<Layers> {
+        let layers = Layers::of(&self.bare).await?;
+        if let Some(ring) = &self.ring {
+            self.bare.clone().encrypted(ring.clone()).without_mark().is_marked().await?;
+        }
+        if let Some(names) = &self.names {
+            names.is_marked().await?;
+        }
+        Ok(layers)
+    }
+
+    /// Whether results are read and written under a key ring.
+    #[must_use]
+    pub const fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Whether the secret of the key digests was given, so that records are found by their keys.
+    #[must_use]
+    pub const fn knows_names(&self) -> bool {
+        self.names.is_some()
+    }
+
+    /// The stored name of a record: the name itself, or with a digest in place of the key.
+    ///
+    /// # Errors
+    ///
+    /// The name has no digest.
+    pub fn stored(&self, name: &RecordKey) -> Result<RecordKey> {
+        match &self.names {
+            Some(names) if !is_digest(name.key().as_str()) && !name.scope().is_reserved() => {
+                Ok(names.stored_name(name)?)
+            }
+            _ => Ok(name.clone()),
+        }
+    }
+
+    /// Whether logs, or the command, show the record of this stored name as `digest`.
+    #[must_use]
+    pub fn has_digest(&self, stored: &RecordKey, digest: &str) -> bool {
+        stored.digest().to_string() == digest
+            || self.names.as_ref().is_some_and(|names| names.has_digest(stored, digest))
+    }
+}
+
+/// Whether this has the form of a digest that `StoreExt::digest_keys`, or the HTTP layer, makes of a key.
+#[must_use]
+pub fn is_digest(key: &str) -> bool {
+    let digits = key.strip_prefix("sha256:").unwrap_or(key);
+    digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}

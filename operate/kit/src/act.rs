@@ -1,0 +1,264 @@
+//! Carries out a person's decision about one record, if the record is still as it was shown.
+//!
+//! Owns the path from a decision to the store, with its entry in the audit trail. The command and the console share it.
+
+use std::time::Duration;
+
+use idem_core::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Record, Release, ReleaseCause, Resolution,
+    ResolveAnswer, Seen, State, StoredResult, Verdict,
+};
+use idem_core::{RecordKey, Store as _, StoreErrorKind};
+
+use crate::access::Access;
+use crate::audit::{Deed, Trail};
+use crate::error::{Error, Kind, Result};
+use crate::text::is_lapsed;
+use crate::walk;
+
+/// The lease of the claims that are made here.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// A record as a person sees it before a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// The record.
+    Record(Seen),
+    /// The record is in flight under `on_crash = "in_doubt"` and its lease has expired: the next claim puts it in doubt.
+    Lapsed(Seen),
+    /// The record cannot be read; it can only be forgotten.
+    Unreadable,
+}
+
+impl Shown {
+    /// How this record is shown.
+    #[must_use]
+    pub fn of(record: &Record, now: idem_core::protocol::Timestamp) -> Self {
+        let seen = Seen::of(record);
+        match is_lapsed(record, now) && record.on_crash == OnCrash::InDoubt {
+            true => Self::Lapsed(seen),
+            false => Self::Record(seen),
+        }
+    }
+
+    /// The state, in a word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Record(seen) | Self::Lapsed(seen) => seen.state.as_str(),
+            Self::Unreadable => "unreadable",
+        }
+    }
+
+    /// Whether a result can be recorded for it, or its claim released.
+    #[must_use]
+    pub const fn is_resolvable(self) -> bool {
+        match self {
+            Self::Record(seen) => matches!(seen.state, State::InDoubt),
+            Self::Lapsed(_) => true,
+            Self::Unreadable => false,
+        }
+    }
+}
+
+/// The record with this name as it is now. Changes nothing.
+///
+/// # Errors
+///
+/// The store fails.
+pub async fn look(access: &Access, key: &RecordKey) -> Result<Option<(Shown, Option<Record>)>> {
+    match access.store.get(key).await {
+        Ok(Some(record)) => {
+            let now = walk::now(&access.store).await?;
+            Ok(Some((Shown::of(&record, now), Some(record))))
+        }
+        Ok(None) => Ok(None),
+        Err(error) if error.kind() == StoreErrorKind::CorruptRecord => Ok(Some((Shown::Unreadable, None))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A person's decision about a record.
+#[derive(Clone)]
+pub enum Decision {
+    /// The effect happened, or failed for good, and this is its result.
+    Record(Verdict, StoredResult),
+    /// The effect did not happen.
+    Release,
+    /// The record is deleted, in any state.
+    Forget,
+}
+
+impl Decision {
+    /// The decision in a word, in output and in the audit trail.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Record(Verdict::Failed, _) => "failed",
+            Self::Record(..) => "completed",
+            Self::Release => "released",
+            Self::Forget => "forgotten",
+        }
+    }
+
+    /// Whether a result is recorded.
+    #[must_use]
+    pub const fn records(&self) -> bool {
+        matches!(self, Self::Record(..))
+    }
+
+    /// Whether it can be carried out on a record that is shown like this.
+    ///
+    /// # Errors
+    ///
+    /// The reason why not.
+    pub fn check(&self, shown: Shown) -> Result<()> {
+        match shown {
+            _ if matches!(self, Self::Forget) || shown.is_resolvable() => Ok(()),
+            Shown::Record(seen) | Shown::Lapsed(seen) => Err(refused(seen.state)),
+            Shown::Unreadable => Err(Error::new(Kind::Unusable, "it cannot be read, and only be forgotten")),
+        }
+    }
+
+    fn resolution(&self, seen: Seen) -> Resolution {
+        match self {
+            Self::Record(verdict, result) => Resolution::RecordSeen(seen, *verdict, result.clone()),
+            Self::Release => Resolution::ReleaseSeen(seen),
+            Self::Forget => Resolution::ForgetSeen(seen),
+        }
+    }
+}
+
+/// Carries out the decision, if the record is still as it was shown.
+///
+/// # Errors
+///
+/// The record has changed, or is in a state that does not allow the decision; or the store or the trail fails.
+pub async fn settle(
+    access: &Access,
+    trail: &Trail,
+    key: &RecordKey,
+    shown: Shown,
+    decision: &Decision,
+) -> Result<()> {
+    decision.check(shown)?;
+    let seen = match shown {
+        Shown::Lapsed(seen) if !matches!(decision, Decision::Forget) => {
+            Some(put_in_doubt(access, key, seen).await?)
+        }
+        Shown::Record(seen) | Shown::Lapsed(seen) => Some(seen),
+        Shown::Unreadable => None,
+    };
+    let act = async {
+        let Some(seen) = seen else { return forget_unreadable(access, key).await };
+        match access.store.resolve(key, &decision.resolution(seen)).await? {
+            ResolveAnswer::Resolved => Ok(()),
+            ResolveAnswer::NotInDoubt(state) => Err(refused(state)),
+            ResolveAnswer::Changed(state) => Err(changed(Some(state))),
+            _ => Err(Error::new(Kind::Absent, "there is no such record any more; nothing was done")),
+        }
+    };
+    trail.around(&access.store, &Deed::on(key, decision.word(), seen), act).await
+}
+
+/// Deletes a record that cannot be read, if that is still so. There is no state that the store could compare.
+async fn forget_unreadable(access: &Access, key: &RecordKey) -> Result<()> {
+    match look(access, key).await? {
+        Some((Shown::Unreadable, _)) => Ok(access.store.forget(key).await.map(drop)?),
+        Some((now, _)) => Err(changed(State::from_word(now.word()))),
+        None => Err(absent()),
+    }
+}
+
+/// Puts a key in doubt that was shown in flight with an expired lease, if it is still at the same attempt: claims it as a caller
+/// would.
+async fn put_in_doubt(access: &Access, key: &RecordKey, shown: Seen) -> Result<Seen> {
+    let store = &access.store;
+    let record = store.get(key).await?.ok_or_else(absent)?;
+    let is_same = |seen: Seen| (seen.fence, seen.attempt) == (shown.fence, shown.attempt);
+    let mut seen = Seen::of(&record);
+    if is_same(seen) && seen.state == State::InFlight {
+        let claim = Claim::new(Owner::random(), LEASE, record.ttl).with_on_crash(OnCrash::InDoubt);
+        if let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await? {
+            // The record was forgotten or released meanwhile. This claim has no body to run.
+            store.release(key, &Release::new(claim.owner, grant.fence, ReleaseCause::Unused)).await?;
+            return Err(absent());
+        }
+        seen = Seen::of(&store.get(key).await?.ok_or_else(absent)?);
+    }
+    match is_same(seen) && seen.state == State::InDoubt {
+        true => Ok(seen),
+        false => Err(changed(Some(seen.state))),
+    }
+}
+
+/// Records a result for a key without a record.
+///
+/// # Errors
+///
+/// There is a record; or the store or the trail fails.
+pub async fn record(
+    access: &Access,
+    trail: &Trail,
+    key: &RecordKey,
+    (verdict, result): (Verdict, &StoredResult),
+    ttl: Duration,
+) -> Result<()> {
+    let store = &access.store;
+    let act = async {
+        let owner = Owner::random();
+        let claim = Claim::new(owner, LEASE, ttl).with_on_crash(OnCrash::InDoubt);
+        let grant = match store.claim(key, &claim).await? {
+            ClaimAnswer::Granted(grant) => grant,
+            ClaimAnswer::InDoubt => return Err(is_there(State::InDoubt)),
+            ClaimAnswer::Replay(_) => return Err(is_there(State::Completed)),
+            _ => return Err(is_there(State::InFlight)),
+        };
+        let unused = Release::new(owner, grant.fence, ReleaseCause::Unused);
+        if grant.attempt != 1 {
+            // A call of the service claimed the key meanwhile, and failed.
+            store.release(key, &unused).await?;
+            return Err(is_there(State::Released));
+        }
+        let complete = Complete::new(owner, grant.fence, verdict, result.clone(), ttl);
+        let recorded = match store.complete(key, &complete).await {
+            Ok(CompleteAnswer::Done) => return Ok(()),
+            Ok(_) => Error::new(Kind::Refused, "the key was claimed meanwhile; nothing was done"),
+            Err(error) => error.into(),
+        };
+        // Without this release the key would fall in doubt after a failure such as a result that is too large.
+        store.release(key, &unused).await?;
+        Err(recorded)
+    };
+    trail.around(store, &Deed::on(key, "recorded", None), act).await
+}
+
+/// The error for a name without a record.
+#[must_use]
+pub fn absent() -> Error {
+    Error::new(Kind::Absent, "there is no such record")
+}
+
+/// The error for a record that is no longer as it was shown. Without a state it is unreadable now.
+#[must_use]
+pub fn changed(now: Option<State>) -> Error {
+    let now = now.map_or("unreadable", State::as_str);
+    Error::new(Kind::Refused, format!("it has changed meanwhile and is now {now}; nothing was done"))
+}
+
+/// The error for a record that cannot be resolved in this state.
+#[must_use]
+pub fn refused(state: State) -> Error {
+    let more = match state {
+        State::InFlight => "; its lease has not expired, or its crash policy is to run again",
+        _ => "",
+    };
+    Error::new(Kind::Refused, format!("nothing was done: it is {}, not in doubt{more}", state.as_str()))
+}
+
+/// The error for a key that has a record in this state.
+#[must_use]
+pub fn is_there(state: State) -> Error {
+    let text = format!("nothing was done: there is a record, and it is {}", state.as_str());
+    Error::new(Kind::Refused, text)
+}

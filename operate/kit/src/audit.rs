@@ -1,0 +1,164 @@
+//! The audit trail: who settled which record, when and why. It is kept in the same store.
+//!
+//! An entry is a record of its own, in the scope [`TRAIL`]: it outlives a record that is forgotten, and every store can keep it. It is
+//! written before the action, as a step, and completed after it. The outcome of an entry that is not completed is unknown.
+
+use std::time::Duration;
+
+use idem_core::listing::ListedResult;
+use idem_core::protocol::{
+    Claim, ClaimAnswer, Complete, OnCrash, Owner, RecordStep, RecordStepAnswer, RecordedStep, Seen,
+    StoredResult, Timestamp, Verdict,
+};
+use idem_core::{Key, RecordKey, Scope, Store as _};
+use idem_runtime::DynStore;
+use serde_json::{Value, json};
+
+use crate::access::Access;
+use crate::error::{Error, Kind, Result};
+use crate::text::safe;
+use crate::walk::{TRAIL, Walk};
+
+/// How long an entry is kept: 400 days.
+const KEPT: Duration = Duration::from_secs(400 * 86_400);
+/// How long an action may take until its entry counts as unfinished.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Who acts, and why: for the audit trail.
+#[derive(Clone)]
+pub struct Trail {
+    /// The person's name.
+    pub by: String,
+    /// A ticket, or what the other side said.
+    pub reason: Option<String>,
+}
+
+/// An action, and the record as it was shown.
+pub struct Deed<'d> {
+    /// What is done, in one word.
+    pub action: &'static str,
+    /// The operation.
+    pub scope: &'d str,
+    /// The record's digest.
+    pub digest: String,
+    /// The record as it was shown, if it could be read.
+    pub seen: Option<Seen>,
+}
+
+impl<'d> Deed<'d> {
+    /// An action on the record of this key.
+    pub fn on(key: &'d RecordKey, action: &'static str, seen: Option<Seen>) -> Self {
+        Self { action, scope: key.scope().as_str(), digest: key.digest().to_string(), seen }
+    }
+}
+
+impl Trail {
+    fn json(&self, deed: &Deed<'_>) -> Value {
+        json!({
+            "action": deed.action,
+            "scope": deed.scope,
+            "digest": deed.digest,
+            "was": deed.seen.map(|seen| seen.state.as_str()),
+            "fence": deed.seen.map(|seen| seen.fence.get()),
+            "attempt": deed.seen.map(|seen| seen.attempt),
+            "by": self.by,
+            "reason": self.reason,
+        })
+    }
+
+    /// Runs the action between the two writes of its entry.
+    ///
+    /// # Errors
+    ///
+    /// The entry cannot be begun, and nothing was done; or the action's own error.
+    pub async fn around<T>(
+        &self,
+        store: &DynStore,
+        deed: &Deed<'_>,
+        act: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let mut entry = self.json(deed);
+        let (name, owner) = (entry_name(&deed.digest)?, Owner::random());
+        let claim = Claim::new(owner, LEASE, KEPT).with_on_crash(OnCrash::InDoubt);
+        let ClaimAnswer::Granted(grant) = store.claim(&name, &claim).await? else {
+            return Err(Error::new(Kind::Unusable, "the trail cannot be written; nothing was done"));
+        };
+        let step = RecordedStep::new("begun".to_owned(), None, StoredResult::Value(entry.to_string().into()));
+        if store.record_step(&name, &RecordStep::new(owner, grant.fence, 0, step)).await?
+            != RecordStepAnswer::Recorded
+        {
+            return Err(Error::new(Kind::Unusable, "the trail cannot be written; nothing was done"));
+        }
+        let done = act.await;
+        entry["outcome"] = match &done {
+            Ok(_) => "done",
+            // The outcome is unknown: the entry stays uncompleted.
+            Err(error) if error.kind() == Kind::Unreachable => return done,
+            Err(_) => "nothing was done",
+        }
+        .into();
+        let result = StoredResult::Value(entry.to_string().into());
+        let complete = Complete::new(owner, grant.fence, Verdict::Completed, result, KEPT);
+        if let (Err(error), Ok(_)) = (store.complete(&name, &complete).await, &done) {
+            // The action is done although its entry is not completed, and shows the outcome as unknown.
+            tracing::warn!(target: "idem", event = "trail_incomplete", error = %error, "done, but the trail does not show that");
+        }
+        done
+    }
+}
+
+/// A new name for an entry, which begins with the record's digest.
+fn entry_name(digest: &str) -> Result<RecordKey> {
+    let unique: String = Owner::random().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = || Some(RecordKey::new(Scope::new(TRAIL).ok()?, Key::new(format!("{digest}/{unique}")).ok()?));
+    name().ok_or_else(|| Error::new(Kind::Unusable, "the trail cannot be written; nothing was done"))
+}
+
+/// An entry that was read.
+pub struct Entry {
+    /// When it was begun.
+    pub at: Timestamp,
+    /// What was done to which record, by whom, why, and how it ended.
+    pub what: Value,
+}
+
+impl Entry {
+    /// A field as text that is safe to show.
+    #[must_use]
+    pub fn text(&self, field: &str) -> String {
+        safe(self.what[field].as_str().unwrap_or("-"))
+    }
+}
+
+/// The entries, the newest first: all, or those about the record with this digest.
+///
+/// # Errors
+///
+/// The store fails.
+pub async fn entries(access: &Access, digest: Option<&str>) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    let mut walk = Walk::of_the_trail(&access.store);
+    while let Some(page) = walk.page().await? {
+        for listed in page.records {
+            let name = listed.key.key().as_str();
+            if digest.is_some_and(|digest| !name.starts_with(digest)) {
+                continue;
+            }
+            let Some(record) = access.lenient.get(&listed.key).await? else { continue };
+            let begun = record.steps.first().map(|step| &step.result);
+            let (result, is_known) = match (&record.result, listed.result) {
+                (Some(result), Some(ListedResult::Value { .. })) => (Some(result), true),
+                _ => (begun, false),
+            };
+            let Some(StoredResult::Value(bytes)) = result else { continue };
+            // Encrypted, and no key ring was given: only the entry's existence is known.
+            let mut what: Value = serde_json::from_slice(bytes).unwrap_or_else(|_| json!({ "sealed": true }));
+            if !is_known {
+                what["outcome"] = "unknown".into();
+            }
+            entries.push(Entry { at: record.created_at, what });
+        }
+    }
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.at));
+    Ok(entries)
+}

@@ -1,0 +1,61 @@
+//! Why something was not done: a kind, for exit codes and HTTP statuses, and a text for the person.
+
+use std::fmt;
+
+use idem_core::{StoreError, StoreErrorKind};
+
+/// The kinds of [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// There is no such record.
+    Absent,
+    /// The request is wrong: a name, a result or an option.
+    Usage,
+    /// The state of the store does not allow it.
+    Refused,
+    /// The store cannot be reached, or did not report the outcome.
+    Unreachable,
+    /// The store cannot be used like this: rights, layout, keys, a record that cannot be read.
+    Unusable,
+}
+
+/// Why something was not done. The text has no key and no result.
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: Kind,
+    text: String,
+}
+
+impl Error {
+    /// An error with this text.
+    pub fn new(kind: Kind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
+    }
+
+    /// The kind.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        let kind = match error.kind() {
+            StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown => Kind::Unreachable,
+            _ => Kind::Unusable,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+/// The result of an act, or of a look at a store.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,46 @@
+//! Finds the record that a person means: by its key, or by the digest in a log.
+
+use idem_core::{Key, RecordKey, Scope};
+
+use crate::access::Access;
+use crate::error::{Error, Kind, Result};
+use crate::walk::Walk;
+
+/// The scope of this name.
+///
+/// # Errors
+///
+/// The name is invalid.
+pub fn scope(name: &str) -> Result<Scope> {
+    Scope::new(name.to_owned()).map_err(|error| Error::new(Kind::Usage, format!("invalid scope: {error}")))
+}
+
+/// The stored names with this key, or with this digest. A walk.
+///
+/// # Errors
+///
+/// The store fails.
+pub async fn find(
+    access: &Access,
+    scope: Option<Scope>,
+    key: Option<&Key>,
+    digest: Option<&str>,
+) -> Result<Vec<RecordKey>> {
+    let is_meant = |name: &RecordKey| -> Result<bool> {
+        let by_key = match key {
+            Some(key) => access.stored(&RecordKey::new(name.scope().clone(), key.clone()))? == *name,
+            None => false,
+        };
+        Ok(by_key || digest.is_some_and(|digest| access.has_digest(name, digest)))
+    };
+    let mut names = Vec::new();
+    let mut walk = Walk::new(&access.store, Vec::new(), scope);
+    while let Some(page) = walk.page().await? {
+        for name in page.records.into_iter().map(|listed| listed.key).chain(page.unreadable) {
+            if is_meant(&name)? && !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    Ok(names)
+}

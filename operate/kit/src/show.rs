@@ -1,0 +1,116 @@
+//! A whole record, as text and as JSON.
+
+use idem_core::RecordKey;
+use idem_core::listing::{Listed, ListedResult};
+use idem_core::protocol::{OnCrash, Record, RecordedStep, State, StoredResult, Timestamp};
+use idem_runtime::http::StoredResponse;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use crate::text::{self, date, safe, span};
+
+/// The JSON of a record, with its steps, and its result if `with_value`.
+#[must_use]
+pub fn json(key: &RecordKey, record: Record, now: Timestamp, with_key: bool, with_value: bool) -> String {
+    let (result, steps) = (record.result.clone(), record.steps.clone());
+    let mut shown = text::record_json(&Listed::new(key.clone(), record), now, with_key);
+    shown["steps"] = steps.iter().map(step_json).collect();
+    if let Some(format) = result.as_ref().and_then(StoredResult::format) {
+        shown["result"]["format"] = format.to_string().into();
+    }
+    match &result {
+        Some(StoredResult::Value(bytes)) if with_value => with_result(shown, bytes),
+        _ => shown.to_string(),
+    }
+}
+
+/// The JSON of a record with its result. A JSON result is inserted byte for byte: parsing and printing a number might change it.
+fn with_result(mut shown: Value, bytes: &[u8]) -> String {
+    if let Some(response) = StoredResponse::from_bytes(bytes) {
+        let headers: Vec<(&str, _)> = response
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes())))
+            .collect();
+        shown["result"]["http"] = serde_json::json!({
+            "status": response.status.as_u16(),
+            "headers": headers,
+            "body": String::from_utf8_lossy(&response.body),
+        });
+        return shown.to_string();
+    }
+    let text =
+        std::str::from_utf8(bytes).ok().filter(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
+    let Some(text) = text else {
+        shown["result"]["not_json"] = String::from_utf8_lossy(bytes).into();
+        return shown.to_string();
+    };
+    let place = Value::from("\u{0}the result\u{0}");
+    shown["result"]["value"] = place.clone();
+    // A JSON string contains no raw line break, so only white space is replaced.
+    shown.to_string().replacen(&place.to_string(), &text.trim().replace(['\n', '\r'], " "), 1)
+}
+
+/// A value as readable text, a response as status, headers and body.
+#[must_use]
+pub fn value_text(bytes: &[u8]) -> String {
+    let Some(response) = StoredResponse::from_bytes(bytes) else {
+        return safe(&String::from_utf8_lossy(bytes));
+    };
+    let mut text = format!("HTTP {}\n", response.status.as_u16());
+    for (name, value) in &response.headers {
+        text += &format!("{name}: {}\n", safe(&String::from_utf8_lossy(value.as_bytes())));
+    }
+    text + "\n" + &safe(&String::from_utf8_lossy(&response.body))
+}
+
+/// A step, without its result, which may be private.
+fn step_json(step: &RecordedStep) -> Value {
+    let result = text::result_json(Some(ListedResult::of(&step.result)));
+    serde_json::json!({ "name": step.name, "result": result })
+}
+
+/// The lines about a record: name and text.
+#[must_use]
+pub fn lines(listed: &Listed, now: Timestamp, with_key: bool) -> Vec<(&'static str, String)> {
+    let Listed { key, record, result, .. } = listed;
+    let ago = |at: Timestamp| match at > now {
+        true => format!("{}  in {}", date(at), span(at.since(now))),
+        false => format!("{}  {} ago", date(at), span(now.since(at))),
+    };
+    let mut lines = vec![("digest", key.digest().to_string()), ("scope", safe(key.scope().as_str()))];
+    if with_key {
+        lines.push(("key", safe(key.key().as_str())));
+    }
+    lines.push(("state", record.state.as_str().to_owned()));
+    let recovered = if record.recovered { ", taken over from a worker that went away" } else { "" };
+    lines.push(("attempt", format!("{}{recovered}", record.attempt)));
+    lines.push(("fence", record.fence.to_string()));
+    lines.push((
+        "on crash",
+        match record.on_crash {
+            OnCrash::Rerun => "run again".to_owned(),
+            _ => "in doubt: ask a person".to_owned(),
+        },
+    ));
+    lines.push(("fingerprint", if record.fingerprint.is_some() { "yes" } else { "no" }.to_owned()));
+    lines.push(("created", ago(record.created_at)));
+    if matches!(record.state, State::InFlight | State::InDoubt) {
+        lines.push(("lease until", ago(record.lease_until)));
+    }
+    if record.state == State::Released {
+        lines.push(("due", ago(record.retry_at)));
+    }
+    if let Some(at) = record.completed_at {
+        lines.push((record.state.as_str(), ago(at)));
+    }
+    lines.push(("kept", span(record.ttl)));
+    lines.push((
+        "until",
+        record.expires_at.map_or_else(|| "until it is resolved, or for ever".to_owned(), ago),
+    ));
+    if result.is_some() {
+        lines.push(("result", text::remark(listed, now)));
+    }
+    lines
+}
