@@ -14,9 +14,6 @@ use super::end::{Answer, End, Trouble};
 use super::output::Output;
 use super::place::Place;
 
-/// What the store says where no schema has the table. Another user's table, or one in another schema, is another text.
-const NO_TABLE: &str = "there is no table idem_records of idem's in this database";
-
 #[derive(Args)]
 pub(crate) struct Outbox {
     #[command(subcommand)]
@@ -160,12 +157,17 @@ async fn list(table: &Table, limit: usize, errors: bool, output: &mut Output) ->
     Ok(End::Done)
 }
 
+/// Whether the store says that no schema has the table. A table of somebody else, or in another schema, is another text.
+fn is_missing(text: &str) -> bool {
+    text.contains("there is no table") && text.contains("of idem's in this database")
+}
+
 /// The records in the outbox's database, in the table with the default name, for the trail. `None` if there is no such table: a
 /// database with an outbox may have no records.
 async fn records(place: &Place) -> Answer<Option<Access>> {
     match place.open_records().await {
         Ok(access) => Ok(Some(access)),
-        Err(Trouble::Said(End::Unusable, text)) if text.contains(NO_TABLE) => {
+        Err(Trouble::Said(End::Unusable, text)) if is_missing(&text) => {
             // A failure here cannot be reported anywhere.
             let _ = writeln!(io::stderr(), "idem: this database has no records, so there is no audit trail");
             Ok(None)

@@ -97,6 +97,9 @@ impl Word {
     }
 
     pub(crate) fn decision(&self) -> Answer<Decision> {
+        if self.outcome.http.is_none() && (!self.header.is_empty() || self.body.is_some()) {
+            return Err(Trouble::usage("`--header` and `--body` need `--http`"));
+        }
         let json = |verdict, text: &str| {
             let text = String::from_utf8(content(text)?).map_err(|_| Trouble::usage("expected JSON"))?;
             Ok(result::json_result(verdict, &text)?)
