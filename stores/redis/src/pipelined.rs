@@ -8,17 +8,16 @@
 #[cfg(test)]
 mod tests;
 
-use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use std::{future, io, mem};
 
-use futures_util::future::{Either, select};
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
-use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
-use tokio::sync::{oneshot, watch};
+use redis::{Cmd, Pipeline, RedisError, RedisFuture, RedisResult, Value};
+use tokio::sync::{Notify, oneshot};
 
 use super::scripts::Request;
 
@@ -46,7 +45,8 @@ pub(super) struct Pipelined {
     connection: MultiplexedConnection,
     asked: AtomicU64,
     answered: AtomicU64,
-    broken: watch::Sender<bool>,
+    is_broken: AtomicBool,
+    broken: Notify,
     queue: Mutex<Queue>,
 }
 
@@ -72,7 +72,8 @@ impl Pipelined {
             connection,
             asked: AtomicU64::new(0),
             answered: AtomicU64::new(0),
-            broken: watch::Sender::new(false),
+            is_broken: AtomicBool::new(false),
+            broken: Notify::new(),
             queue: Mutex::new(queue),
         }
     }
@@ -83,7 +84,8 @@ impl Pipelined {
 
     /// Fails the requests that are under way or wait, and all later ones.
     pub(super) fn break_off(&self) {
-        self.broken.send_replace(true);
+        self.is_broken.store(true, Ordering::SeqCst);
+        self.broken.notify_waiters();
         let waiting = self.queue().take();
         // Wakes those that wait, so not while the queue is locked.
         drop(waiting);
@@ -95,15 +97,21 @@ impl Pipelined {
     }
 
     /// Sends a request once. If the future is dropped, the request may still be sent.
-    pub(super) async fn ask(self: &Arc<Self>, request: &Request) -> RedisResult<Value> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        let answer = match self.place(request) {
-            Place::Alone(unanswered) => self.alone(&request.command, unanswered).await,
-            // Without an answer, the task that would have sent it ended with its runtime, or the connection was broken off.
-            Place::Together(answer) => answer.await.unwrap_or_else(|_| Err(broken_off())),
-        };
-        self.answered.fetch_add(1, Ordering::Relaxed);
-        answer.and_then(Value::extract_error)
+    pub(super) fn ask(
+        self: &Arc<Self>,
+        request: &Request,
+    ) -> impl Future<Output = RedisResult<Value>> + Send {
+        // Not an `async fn`, nor are those below: each has room for its arguments twice.
+        async move {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let answer = match self.place(request) {
+                Place::Alone(unanswered) => self.alone(&request.command, unanswered).await,
+                // Without an answer, the task that would have sent it ended with its runtime, or the connection was broken off.
+                Place::Together(answer) => answer.await.unwrap_or_else(|_| Err(broken_off())),
+            };
+            self.answered.fetch_add(1, Ordering::Relaxed);
+            answer.and_then(Value::extract_error)
+        }
     }
 
     fn place(self: &Arc<Self>, request: &Request) -> Place {
@@ -125,21 +133,35 @@ impl Pipelined {
         place
     }
 
-    async fn alone(&self, command: &Cmd, _unanswered: Unanswered) -> RedisResult<Value> {
-        let mut connection = self.connection.clone();
-        let answer = self.unless_broken(connection.req_packed_command(command)).await;
-        if let Ok(answer) = &answer {
-            self.queue().saw(bytes(answer));
+    fn alone(
+        &self,
+        command: &Cmd,
+        unanswered: Unanswered,
+    ) -> impl Future<Output = RedisResult<Value>> + Send {
+        async move {
+            let _unanswered = &unanswered;
+            let mut connection = self.connection.clone();
+            let answer = self.unless_broken(connection.req_packed_command(command)).await;
+            if let Ok(answer) = &answer {
+                self.queue().saw(bytes(answer));
+            }
+            answer
         }
-        answer
     }
 
-    async fn unless_broken<T>(&self, answer: impl Future<Output = RedisResult<T>> + Unpin) -> RedisResult<T> {
-        let mut broken = self.broken.subscribe();
-        let broken = pin!(broken.wait_for(|broken| *broken));
-        match select(answer, broken).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+    fn unless_broken<'c, T: Send + 'c>(
+        &'c self,
+        mut answer: RedisFuture<'c, T>,
+    ) -> impl Future<Output = RedisResult<T>> + Send {
+        async move {
+            // From here on it hears of a break, also of one before it is polled.
+            let mut broken = pin!(self.broken.notified());
+            future::poll_fn(|context| match Pin::new(&mut answer).poll(context) {
+                Poll::Pending if self.is_broken.load(Ordering::SeqCst) => Poll::Ready(Err(timed_out())),
+                Poll::Pending => broken.as_mut().poll(context).map(|()| Err(timed_out())),
+                answer => answer,
+            })
+            .await
         }
     }
 
@@ -290,6 +312,10 @@ fn bytes(answer: &Value) -> usize {
         Value::Array(parts) => parts.iter().map(bytes).sum(),
         _ => 0,
     }
+}
+
+fn timed_out() -> RedisError {
+    io::Error::from(io::ErrorKind::TimedOut).into()
 }
 
 fn broken_off() -> RedisError {

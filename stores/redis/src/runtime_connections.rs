@@ -112,21 +112,23 @@ impl RuntimeConnections {
     }
 
     /// Sends a request once on the connection of the current runtime. Returns `None` if that runtime has no connection yet.
-    pub(super) async fn ask(
+    pub(super) fn ask(
         self: &Arc<Self>,
         own: &Arc<Reconnecting>,
         request: &Request,
-    ) -> Option<RedisResult<Value>> {
-        let (id, connection) = self.here(own)?;
-        let answer = connection.ask(request).await;
-        if let Err(error) = &answer {
-            if is_of_no_use(error) {
-                self.close(id, &connection);
-            } else if own.may_be_demoted(error, connection.opened) {
-                self.retire(id, &connection);
+    ) -> impl Future<Output = Option<RedisResult<Value>>> + Send {
+        async move {
+            let (id, connection) = self.here(own)?;
+            let answer = connection.ask(request).await;
+            if let Err(error) = &answer {
+                if is_of_no_use(error) {
+                    self.close(id, &connection);
+                } else if own.may_be_demoted(error, connection.opened) {
+                    self.retire(id, &connection);
+                }
             }
+            Some(answer)
         }
-        Some(answer)
     }
 }
 
