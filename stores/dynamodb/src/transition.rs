@@ -38,6 +38,7 @@ struct Inner {
 }
 
 /// The result of a conditional write.
+#[expect(clippy::large_enum_variant, reason = "each is matched where it is made")]
 pub(super) enum Met {
     /// The guess was right, and the item is written.
     Guessed,

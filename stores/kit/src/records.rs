@@ -41,12 +41,12 @@ impl<S: Server> Records<S> {
     /// # Errors
     ///
     /// `TooLarge` for a result beyond the limit, and those of the server.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
     pub fn apply(
         &self,
         key: &RecordKey,
         request: Request,
     ) -> impl Future<Output = Result<protocol::Answer, StoreError>> + Send {
-        // Not an `async fn`, which has room for the request twice.
         async move {
             request.check_size(self.max_result_bytes)?;
             let mark = self.results.mark(key);
@@ -106,6 +106,10 @@ impl<S: Server> Records<S> {
     }
 
     /// Runs an operation, and repeats it if the answer was lost or the server was away for a moment.
+    ///
+    /// # Errors
+    ///
+    /// Those of the server.
     pub fn ask<A>(
         &self,
         operation: Operation,

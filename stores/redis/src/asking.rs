@@ -32,7 +32,6 @@ impl RedisStore {
 
     /// Sends a request once in the caller's runtime; if that brings no answer, in the stores' own runtime.
     pub(super) fn ask(&self, request: Request) -> impl Future<Output = Result<Value, StoreError>> + Send {
-        // Not an `async fn`, which has room for the request twice.
         async move {
             let Some(own) = self.0.connection.own() else {
                 return Box::pin(self.ask_apart(request)).await;

@@ -101,7 +101,6 @@ impl Pipelined {
         self: &Arc<Self>,
         request: &Request,
     ) -> impl Future<Output = RedisResult<Value>> + Send {
-        // Not an `async fn`, nor are those below: each has room for its arguments twice.
         async move {
             self.asked.fetch_add(1, Ordering::Relaxed);
             let answer = match self.place(request) {

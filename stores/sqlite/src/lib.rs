@@ -121,12 +121,12 @@ impl SqliteStore {
 }
 
 impl Store for SqliteStore {
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
     fn apply(
         &self,
         key: &RecordKey,
         request: Request,
     ) -> impl Future<Output = Result<protocol::Answer, StoreError>> + Send {
-        // Not an `async fn`, which has room for the request twice.
         async move {
             request.check_size(self.0.max_result_bytes)?;
             if let Request::Claim(_) = &request
