@@ -100,4 +100,5 @@ pub(super) fn main() {
     drop(App::<()>::without_self(&MemoryStore::new(), "a"));
     drop(Arc::new(app()).detached(String::new()));
     drop(app().recovered(1));
+    let _in_transaction = <App<()> as Job>::in_transaction;
 }
