@@ -69,7 +69,7 @@ pub(crate) struct Record {
 
 /// The chosen records, and how each is shown.
 enum Chosen {
-    One(RecordKey, Shown, Option<StoredRecord>),
+    One(RecordKey, Shown, Option<Box<StoredRecord>>),
     Many(Vec<Listed>, Timestamp),
 }
 
@@ -82,7 +82,7 @@ impl Choice {
         if !self.all {
             let key = self.target.find(access).await?;
             return match act::look(access, &key).await? {
-                Some((shown, record)) => Ok(Chosen::One(key, shown, record)),
+                Some((shown, record)) => Ok(Chosen::One(key, shown, record.map(Box::new))),
                 None => Err(evidence::absent(access, Some(key.scope().clone())).await.into()),
             };
         }
@@ -125,7 +125,7 @@ impl Chosen {
         let mut scopes = HashSet::new();
         for (key, _) in self.records() {
             let record = match self {
-                Self::One(_, _, record) => record.clone(),
+                Self::One(_, _, record) => record.as_deref().cloned(),
                 Self::Many(..) if !scopes.insert(key.scope().as_str()) => None,
                 Self::Many(..) => access.store.get(key).await?,
             };

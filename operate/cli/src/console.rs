@@ -22,7 +22,7 @@ pub(crate) struct Console {
     /// Otherwise the console makes a token and prints it
     #[arg(long, env = "IDEM_CONSOLE_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The address that browsers see, behind a proxy: https://idem.example
+    /// The address that browsers see, behind a proxy: `https://idem.example`
     #[arg(long, value_name = "URL", value_parser = origin)]
     public_url: Option<String>,
     /// Show records, and change none; the audit trail still notes who saw a result
