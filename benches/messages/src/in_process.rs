@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use futures_util::stream;
-use idem::message::{Consumer, Delivery, Reason, Summary};
+use idem::message::{Consumer, DeadLetter, Delivery, Summary};
 
 use crate::measure::Broker;
 use crate::shop::{Anything, Failure, OrderMessage};
@@ -24,19 +24,19 @@ impl OrderMessage for Message {
 impl Delivery for Message {
     type Error = Infallible;
 
-    async fn acknowledge(self) -> Result<(), Infallible> {
+    async fn acknowledge(&self) -> Result<(), Infallible> {
         Ok(())
     }
 
-    async fn retry(self, _: Duration) -> Result<(), Infallible> {
+    async fn retry(&self, _: Duration) -> Result<(), Infallible> {
         Ok(())
     }
 
-    async fn reject(self, _: Reason) -> Result<(), Infallible> {
+    async fn reject(&self, _: &DeadLetter) -> Result<(), Infallible> {
         Ok(())
     }
 
-    async fn give_back(self) -> Result<(), Infallible> {
+    async fn give_back(&self) -> Result<(), Infallible> {
         Ok(())
     }
 }

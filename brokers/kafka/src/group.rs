@@ -1,36 +1,34 @@
 //! The state that the consumer's thread and the handlers share, and the rebalance callbacks.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _, ConsumerContext, Rebalance};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use crate::offsets::{Offsets, Partition};
 
-/// How many messages a worker holds, and how long it keeps a revoked partition.
+/// How many messages a worker holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// How many messages are held at most, including those that wait for a retry.
     pub(crate) held: usize,
     /// How many messages each partition may hold at least, however many partitions there are.
     pub(crate) least: usize,
-    /// How long a partition that goes to another worker is kept for its messages in work.
-    pub(crate) hand_over: Duration,
 }
 
 /// The state that the thread and the handlers share.
 pub(crate) struct Shared {
     offsets: Mutex<Offsets>,
-    pub(crate) settled: Condvar,
     pub(crate) closing: AtomicBool,
     pub(crate) limits: Limits,
+    /// The name of the group.
+    pub(crate) group: String,
 }
 
 impl Shared {
-    pub(crate) fn new(limits: Limits) -> Self {
-        Self { offsets: Mutex::default(), settled: Condvar::new(), closing: AtomicBool::new(false), limits }
+    pub(crate) fn new(limits: Limits, group: String) -> Self {
+        Self { offsets: Mutex::default(), closing: AtomicBool::new(false), limits, group }
     }
 
     pub(crate) fn offsets(&self) -> MutexGuard<'_, Offsets> {
@@ -52,7 +50,7 @@ impl ConsumerContext for Context {
                 // Eager assignors list all partitions again, `cooperative-sticky` only the new ones.
                 partitions(list).into_iter().for_each(|partition| offsets.assign(partition));
             }
-            Rebalance::Revoke(list) => shared.hand_over(consumer, &partitions(list)),
+            Rebalance::Revoke(list) => shared.revoke(consumer, &partitions(list)),
             // All partitions are given up, and the event does not list them.
             Rebalance::Error(_) => shared.offsets().forget(),
         }
@@ -60,19 +58,13 @@ impl ConsumerContext for Context {
 }
 
 impl Shared {
-    /// Waits at most `hand_over` for the handlers of partitions that go to another worker, and commits the offsets that are done.
-    /// The other worker finds a call that still runs then in flight, and waits for it.
-    fn hand_over(&self, consumer: &BaseConsumer<Context>, partitions: &[Partition]) {
+    /// Commits the offsets that are done in partitions that go to another worker. That worker finds a call that still runs here in
+    /// flight, and waits for it.
+    fn revoke(&self, consumer: &BaseConsumer<Context>, partitions: &[Partition]) {
         let mut offsets = self.offsets();
-        offsets.leave(partitions);
         // Resumed here and not after the next assignment: librdkafka may lose the answer with the start offset of a partition that
         // is resumed just after it was assigned, and then never fetches from it.
         let _ = consumer.resume(&list(&offsets.paused(partitions)));
-        // Another worker already has partitions that are lost.
-        let patience = if consumer.assignment_lost() { Duration::ZERO } else { self.limits.hand_over };
-        let in_work = |offsets: &mut Offsets| offsets.in_work(partitions) > 0;
-        let waited = self.settled.wait_timeout_while(offsets, patience, in_work);
-        (offsets, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let mut done = TopicPartitionList::new();
         for partition in partitions {
             if let Some(next) = offsets.revoke(partition) {
@@ -80,6 +72,7 @@ impl Shared {
             }
         }
         drop(offsets);
+        // Another worker already has partitions that are lost.
         if done.count() > 0 && !consumer.assignment_lost() {
             // If this fails, messages that are done are delivered again, and their results are replayed.
             let _ = consumer.commit(&done, CommitMode::Sync);

@@ -1,26 +1,22 @@
 //! The consumer of a group, on a thread of its own.
 //!
-//! Owns that thread. A rebalance waits on it for the messages in work, while the handlers run in their task.
+//! Owns that thread. It polls also while handlers block, so that the group does not take the worker for dead.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Receiver;
-use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use futures_util::{Stream, stream};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, KafkaResult};
-use rdkafka::message::{Headers as _, Message as _, OwnedMessage};
+use rdkafka::message::{Message as _, OwnedMessage};
 use rdkafka::{ClientConfig, TopicPartitionList};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::Error;
 use crate::group::{Context, Limits, Shared, list};
 use crate::offsets::Flow;
-use crate::received::AFTER;
-use crate::taken::{Again, Taken};
+use crate::taken::Taken;
 
 /// How long the thread waits for a message before it turns to its other work.
 const TICK: Duration = Duration::from_millis(20);
@@ -49,28 +45,27 @@ impl Intake {
         for (name, value) in FORCED {
             config.set(name, value);
         }
-        let shared = Arc::new(Shared::new(limits));
+        let group = config.get("group.id").unwrap_or_default().to_owned();
+        let shared = Arc::new(Shared::new(limits, group));
         let consumer: BaseConsumer<_> =
             config.create_with_context(Context(shared.clone())).map_err(Error::at("make the consumer"))?;
         consumer.subscribe(topics).map_err(Error::at("subscribe to the topics"))?;
         let (sender, messages) = unbounded_channel();
         let inside = shared.clone();
-        let run = move || Polling::new(consumer, inside, sender).run();
+        let run = move || Polling { consumer: Arc::new(consumer), shared: inside, sender }.run();
         let thread = std::thread::Builder::new().name("idem-kafka".to_owned()).spawn(run);
         let thread = Some(thread.map_err(Error::at("start the consumer's thread"))?);
         Ok(Self { shared, messages, thread })
     }
 
-    /// The messages as they arrive, without those whose partition has gone to another worker meanwhile.
-    pub(crate) fn messages(&mut self) -> impl Stream<Item = Result<Taken, KafkaError>> + '_ {
-        stream::poll_fn(|cx| {
-            loop {
-                match std::task::ready!(self.messages.poll_recv(cx)) {
-                    Some(Ok(taken)) if !taken.begin() => {}
-                    given => return std::task::Poll::Ready(given),
-                }
+    /// The next message, without those whose partition has gone to another worker meanwhile; `None` once the thread has ended.
+    pub(crate) async fn next(&mut self) -> Option<Result<Taken, KafkaError>> {
+        loop {
+            match self.messages.recv().await {
+                Some(Ok(taken)) if !taken.is_held() => {}
+                next => return next,
             }
-        })
+        }
     }
 
     /// Commits the offsets that are done and leaves the group.
@@ -96,68 +91,30 @@ struct Polling {
     consumer: Arc<BaseConsumer<Context>>,
     shared: Arc<Shared>,
     sender: UnboundedSender<Result<Taken, KafkaError>>,
-    /// Messages that handlers hand back for another try.
-    again: (mpsc::Sender<Again>, Receiver<Again>),
-    /// Messages that wait, by the time when they are due and a number that makes the key unique.
-    kept_back: BTreeMap<(Instant, u64), Again>,
-    kept: u64,
 }
 
 impl Polling {
-    fn new(
-        consumer: BaseConsumer<Context>,
-        shared: Arc<Shared>,
-        sender: UnboundedSender<Result<Taken, KafkaError>>,
-    ) -> Self {
-        let (consumer, again) = (Arc::new(consumer), mpsc::channel());
-        Self { consumer, shared, sender, again, kept_back: BTreeMap::new(), kept: 0 }
-    }
-
     /// Runs until `closing` is set. The drop of the consumer at the end revokes its partitions and leaves the group.
-    fn run(mut self) {
+    fn run(self) {
         while !self.shared.closing.load(Ordering::SeqCst) {
             self.hold_back();
-            let consumer = self.consumer.clone();
-            match consumer.poll(TICK) {
+            match self.consumer.poll(TICK) {
                 Some(Ok(message)) => self.take(message.detach()),
                 Some(Err(error)) => self.send(Err(error)),
                 None => {}
             }
-            while let Ok(again) = self.again.1.try_recv() {
-                self.keep_back(again);
-            }
-            while let Some(first) = self.kept_back.first_entry()
-                && first.key().0 <= Instant::now()
-            {
-                let due = first.remove();
-                self.hand_out(due);
-            }
         }
     }
 
-    fn take(&mut self, message: OwnedMessage) {
+    fn take(&self, message: OwnedMessage) {
         let partition = (message.topic().to_owned(), message.partition());
         let Some(place) = self.shared.offsets().deliver(partition, message.offset()) else { return };
-        let due = Instant::now() + wait(&message).unwrap_or_default();
-        self.keep_back(Again { message: Arc::new(message), place, due, tries: 0 });
-    }
-
-    fn keep_back(&mut self, again: Again) {
-        if again.due <= Instant::now() {
-            return self.hand_out(again);
-        }
-        self.kept += 1;
-        self.kept_back.insert((again.due, self.kept), again);
-    }
-
-    fn hand_out(&self, due: Again) {
-        let taken = Taken::new(due, &self.shared, &self.consumer, self.again.0.clone());
-        self.send(Ok(taken));
+        self.send(Ok(Taken::new(message, place, &self.shared, &self.consumer)));
     }
 
     /// Passes a message or an error to the handlers. The receiver is gone once the worker ends.
-    fn send(&self, given: Result<Taken, KafkaError>) {
-        let _ = self.sender.send(given);
+    fn send(&self, message: Result<Taken, KafkaError>) {
+        let _ = self.sender.send(message);
     }
 
     /// Pauses the partitions that hold their share of messages, and resumes those with room again.
@@ -182,13 +139,64 @@ impl Polling {
     }
 }
 
-/// How much longer a message from the retry topic must wait.
-fn wait(message: &OwnedMessage) -> Option<Duration> {
-    let headers = message.headers()?;
-    let header = headers.iter().find(|header| header.key == AFTER)?;
-    let after: u64 = std::str::from_utf8(header.value?).ok()?.parse().ok()?;
-    let sent = Duration::from_millis(u64::try_from(message.timestamp().to_millis()?).ok()?);
-    let due = (UNIX_EPOCH + sent).checked_add(Duration::from_millis(after))?;
-    // Compares the sender's clock with ours. A difference between the two changes only the length of the wait.
-    due.duration_since(SystemTime::now()).ok()
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use futures_util::FutureExt as _;
+    use rdkafka::ClientConfig;
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::producer::{FutureProducer, FutureRecord};
+    use rdkafka::util::Timeout;
+
+    use super::Intake;
+    use crate::group::Limits;
+
+    async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+        let begin = Instant::now();
+        while !condition() {
+            assert!(begin.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_of_a_revoked_partition_leaves_its_worker() {
+        let kafka = MockCluster::new(1).unwrap();
+        kafka.create_topic("orders", 2, 1).unwrap();
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", kafka.bootstrap_servers());
+        let producer: FutureProducer = config.create().unwrap();
+        for order in 0..40 {
+            let record = FutureRecord::<str, str>::to("orders").payload("order").partition(order % 2);
+            producer.send(record, Timeout::Never).await.unwrap();
+        }
+        config
+            .set("group.id", "shippers")
+            .set("auto.offset.reset", "earliest")
+            .set("session.timeout.ms", "6000");
+        let limits = Limits { held: 100, least: 1 };
+        let mut first = Intake::start(config.clone(), &["orders"], limits).unwrap();
+        // Nothing is begun: all forty wait, and each message holds the shared state.
+        let shared = first.shared.clone();
+        until("all are delivered", || Arc::strong_count(&shared) >= 40).await;
+        let second = Intake::start(config, &["orders"], limits).unwrap();
+        until("the second has a partition", || Arc::strong_count(&second.shared) >= 20).await;
+        // The first worker begins the messages of the partition that it keeps, and holds them.
+        let mut begun = Vec::new();
+        let mut take = || {
+            while let Some(Some(Ok(taken))) = first.next().now_or_never() {
+                begun.push(taken);
+            }
+            Arc::strong_count(&shared) < 40
+        };
+        until("the other partition's messages are gone", &mut take).await;
+        let gone = Instant::now();
+        while gone.elapsed() < Duration::from_secs(3) {
+            assert!(Arc::strong_count(&shared) < 40, "a revoked message came again");
+            take();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
 }

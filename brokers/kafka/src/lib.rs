@@ -27,17 +27,16 @@
 //! |---|---|
 //! | acknowledge | marks the offset as done; an offset is committed when all before it are done, every 200 ms unless configured |
 //! | retry after a time | keeps the message and handles it again; with [`Source::retry_topic`], sends a copy there and marks the offset as done |
-//! | reject | sends a copy to the dead letters (key and headers kept; [`REASON`] and [`ERROR`] added), then marks the offset as done |
+//! | reject | sends a copy to the dead letters (key and headers kept; those of [`DeadLetter`](idem_runtime::message::DeadLetter) added), then marks the offset as done |
 //! | give back, at the shutdown | nothing: the offset is not done, and the next worker continues from it |
-//! | a copy could not be sent | handles the message again after a second |
+//! | a copy cannot be sent | nothing: the message is held, and the copy is repeated after 1 s, 2 s, .. 30 s |
 //!
 //! Messages of one partition are handled concurrently and may end in another order than they came in. After a worker dies, the next
 //! worker may get messages again that were done; it replays their results.
 //!
-//! - **Rebalance.** A partition that goes to another worker is kept until its messages in work are done, for
-//!   [`hand_over`](Source::hand_over) at most, and then committed; none of its other messages is begun. A handler that takes longer runs
-//!   on, and the other worker finds its call in flight. The consumer has a thread of its own, so that this wait holds up no handler. All
-//!   assignors work, `cooperative-sticky` included.
+//! - **Rebalance.** The offsets that are done in a partition that goes to another worker are committed at once. A handler that runs then
+//!   runs on; the other worker gets its message too, finds its call in flight, and waits for the result. All assignors work,
+//!   `cooperative-sticky` included.
 //! - **Backpressure.** Each partition has its share of [`held`](Source::held). A partition that holds its share is paused; the others
 //!   continue. Polling never stops, so the worker keeps within `max.poll.interval.ms` however long handlers take, also while the store
 //!   fails.
@@ -71,5 +70,5 @@ mod source;
 mod taken;
 
 pub use idem_runtime::message::{BrokerError as Error, Consumer, Summary};
-pub use received::{AFTER, DELIVERED, ERROR, REASON, Received};
+pub use received::{AFTER, DELIVERED, Received};
 pub use source::Source;

@@ -1,13 +1,9 @@
 //! A consumer group as a source of messages.
 
 use std::fmt;
-use std::future::pending;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use idem_runtime::drain;
-use idem_runtime::message::{Choose, Consumer, OnError, Summary};
+use idem_runtime::message::{Broker, Plan, Reader, Room};
 use rdkafka::ClientConfig;
 use rdkafka::message::OwnedMessage;
 use rdkafka::producer::FutureProducer;
@@ -17,14 +13,11 @@ use crate::group::Limits;
 use crate::intake::Intake;
 use crate::received::{GroupBy, Received, Shared};
 
-/// How long the shutdown waits for results that are still to be recorded.
-const DRAIN: Duration = Duration::from_secs(10);
-
-/// How long a partition that goes to another worker is kept, unless set.
-const HAND_OVER: Duration = Duration::from_secs(3);
-
 /// The default of `held`, as a multiple of what the consumer holds. Messages that wait behind others count too.
 const HELD: usize = 20;
+
+/// librdkafka's default of `receive.message.max.bytes`. A consumer receives a record of this size, so the producer of copies sends it.
+const RECEIVED: &str = "100000000";
 
 /// Settings that do not apply to the producer of copies: librdkafka would warn about them.
 const OF_CONSUMERS: [&str; 8] = [
@@ -50,8 +43,6 @@ pub struct Source {
     producer: Option<FutureProducer>,
     group_by: Option<GroupBy>,
     held: Option<usize>,
-    hand_over: Duration,
-    drain: Duration,
 }
 
 impl Source {
@@ -73,8 +64,6 @@ impl Source {
             producer: None,
             group_by: None,
             held: None,
-            hand_over: HAND_OVER,
-            drain: DRAIN,
         }
     }
 
@@ -110,83 +99,6 @@ impl Source {
         self
     }
 
-    /// How long a partition that goes to another worker is kept for its messages in work; 3 s unless set. The whole group waits for
-    /// it, so keep it well below `session.timeout.ms`.
-    pub fn hand_over(mut self, patience: Duration) -> Self {
-        self.hand_over = patience;
-        self
-    }
-
-    /// How long the shutdown waits for results that are still to be recorded and claims to be released; 10 s unless set.
-    /// See [`idem::drain`](drain()).
-    pub fn drain(mut self, patience: Duration) -> Self {
-        self.drain = patience;
-        self
-    }
-
-    /// Handles messages for ever: [`run_until`](Self::run_until) without a shutdown.
-    ///
-    /// # Errors
-    ///
-    /// As [`run_until`](Self::run_until).
-    pub async fn run<C, O, H, F, T, E>(self, consumer: Consumer<C, O>, handler: H) -> Result<Summary, Error>
-    where
-        H: Fn(&Received) -> F,
-        F: Future<Output = Result<T, E>>,
-        E: fmt::Display,
-        C: Choose<E>,
-        O: OnError<Received, E>,
-    {
-        self.run_until(pending(), consumer, handler).await
-    }
-
-    /// Handles messages until `shutdown` ends; then finishes the handlers that run, commits, leaves the group, and drains.
-    ///
-    /// If the broker goes away, the source waits until it is back.
-    ///
-    /// # Errors
-    ///
-    /// Before the first message: librdkafka refuses the configuration. Later failures, such as a missing topic, are reported as
-    /// events and counted in the summary.
-    ///
-    /// # Cancellation
-    ///
-    /// As [`Consumer::run`]: handlers are dropped, the worker leaves its group in the background, and others get its messages again.
-    pub async fn run_until<C, O, H, F, T, E>(
-        self,
-        shutdown: impl Future<Output = ()>,
-        consumer: Consumer<C, O>,
-        handler: H,
-    ) -> Result<Summary, Error>
-    where
-        H: Fn(&Received) -> F,
-        F: Future<Output = Result<T, E>>,
-        E: fmt::Display,
-        C: Choose<E>,
-        O: OnError<Received, E>,
-    {
-        let capacity = consumer.capacity();
-        let limits = Limits {
-            held: self.held.unwrap_or(capacity.saturating_mul(HELD)),
-            least: capacity,
-            hand_over: self.hand_over,
-        };
-        let producer = self.producing()?;
-        let Self { config, topics, dead_letters, retry_topic, group_by, drain: patience, .. } = self;
-        let names: Vec<_> = topics.iter().chain(&retry_topic).map(String::as_str).collect();
-        let mut intake = Intake::start(config, &names, limits)?;
-        let shared = Arc::new(Shared { producer, retry_topic, dead_letters, group_by });
-        let messages = intake.messages().map(|taken| taken.map(|taken| Received::new(taken, shared.clone())));
-        // In a box, so that the returned future is `Send` whatever the handler borrows.
-        let mut summary = consumer.run_until(shutdown, messages.boxed(), handler).await;
-        if let Err(error) = intake.close().await {
-            summary.broker_errors += 1;
-            tracing::warn!(target: "idem", event = "broker_failed", %error, "the broker failed at the shutdown");
-        }
-        drain(patience).await;
-        Ok(summary)
-    }
-
     /// The producer of copies.
     fn producing(&self) -> Result<FutureProducer, Error> {
         if let Some(producer) = &self.producer {
@@ -196,12 +108,64 @@ impl Source {
         OF_CONSUMERS.iter().for_each(|name| {
             config.remove(name);
         });
-        if config.get("message.timeout.ms").is_none() {
-            config.set("message.timeout.ms", "20000");
+        let longest = config.get("receive.message.max.bytes").unwrap_or(RECEIVED).to_owned();
+        for (name, value) in [("message.timeout.ms", "20000"), ("message.max.bytes", longest.as_str())] {
+            if config.get(name).is_none() {
+                config.set(name, value);
+            }
         }
         config.set("acks", "all").create().map_err(Error::at("make the producer of copies"))
     }
 }
+
+impl Broker for Source {
+    type Message = Received;
+    type Reader = Reading;
+
+    async fn connect(self, plan: &mut Plan) -> Result<Reading, Error> {
+        let capacity = plan.capacity();
+        let held = self.held.unwrap_or_else(|| capacity.saturating_mul(HELD));
+        let producer = self.producing()?;
+        let Self { config, topics, dead_letters, retry_topic, group_by, .. } = self;
+        let names: Vec<_> = topics.iter().chain(&retry_topic).map(String::as_str).collect();
+        let intake = Intake::start(config, &names, Limits { held, least: capacity })?;
+        let shared = Arc::new(Shared { producer, retry_topic, dead_letters, group_by });
+        Ok(Reading { intake, shared, room: plan.room().clone() })
+    }
+}
+
+/// Reads the messages of a consumer group.
+pub struct Reading {
+    intake: Intake,
+    shared: Arc<Shared>,
+    room: Room,
+}
+
+impl Reader for Reading {
+    type Message = Received;
+
+    async fn next(&mut self) -> Result<Received, Error> {
+        self.room.free().await;
+        let doing = "receive a message";
+        match self.intake.next().await {
+            Some(Ok(taken)) => Ok(Received::new(taken, self.shared.clone())),
+            Some(Err(error)) => Err(Error::new(doing, error)),
+            None => Err(Error::new(doing, "the consumer's thread has ended")),
+        }
+    }
+
+    async fn close(self) -> Result<(), Error> {
+        self.intake.close().await
+    }
+}
+
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reading").field("dead_letters", &self.shared.dead_letters).finish_non_exhaustive()
+    }
+}
+
+idem_runtime::broker_methods!(Source, Received);
 
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

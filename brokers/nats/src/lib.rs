@@ -27,9 +27,12 @@
 //! |---|---|
 //! | acknowledge | `+ACK`, and the source waits for its confirmation |
 //! | retry after a time | `-NAK` with that delay, which the server keeps |
-//! | reject | a copy to the dead letters (headers kept; [`REASON`] and [`ERROR`] added), then `+ACK` |
+//! | reject | a copy to the dead letters (headers kept; those of [`DeadLetter`](idem_runtime::message::DeadLetter) added), then `+ACK` |
 //! | give back, at the shutdown | `-NAK` |
-//! | still in work | `+WPI`, every third of `ack_wait` |
+//! | still held | `+WPI`, every third of `ack_wait` |
+//! | no stream stores a dead letter | nothing: the message is held, and the copy is repeated after 1 s, 2 s, .. 30 s |
+//!
+//! The source asks for as many messages as the consumer has room for, and holds no others.
 //!
 //! # Limits of JetStream
 //!
@@ -57,5 +60,5 @@ mod source;
 mod taking;
 
 pub use idem_runtime::message::{BrokerError as Error, Consumer, Summary};
-pub use received::{DELIVERIES, ERROR, REASON, Received};
+pub use received::{DELIVERIES, Received};
 pub use source::Source;

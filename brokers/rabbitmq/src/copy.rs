@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use idem_runtime::message::ERROR;
 use lapin::BasicProperties;
-use lapin::types::{AMQPValue, FieldTable};
-
-/// The header of a dead letter with the reason of the rejection: `Reason::as_str`.
-pub const REASON: &str = "idem-reason";
-
-/// The header of a dead letter with the text of the handler's last error: a long string of UTF-8, cut at 1,024 bytes.
-pub const ERROR: &str = "idem-error";
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 /// The header of a copy with the number of times that its message was delivered. RabbitMQ counts copies as new messages.
 pub const DELIVERED: &str = "idem-delivered";
+
+/// The header of a copy with the exchange that the message was sent to.
+pub const EXCHANGE: &str = "idem-exchange";
+
+/// The header of a copy with the routing key that the message was sent with.
+pub const ROUTING_KEY: &str = "idem-routing-key";
 
 /// The header of a quorum queue with the number of earlier deliveries that came back.
 const RETURNED: &str = "x-delivery-count";
@@ -33,6 +34,16 @@ pub(crate) fn deliveries(properties: &BasicProperties) -> u32 {
         _ => 0,
     };
     number(DELIVERED).saturating_add(number(RETURNED)).saturating_add(1)
+}
+
+/// The exchange and the routing key that the message of this copy was sent with; `None` where it is no copy.
+pub(crate) fn origin(properties: &BasicProperties) -> Option<(ShortString, ShortString)> {
+    let headers = properties.headers().as_ref()?.inner();
+    let text = |name: &str| match headers.get(name)? {
+        AMQPValue::LongString(text) => Some(ShortString::from(text.to_string())),
+        _ => None,
+    };
+    Some((text(EXCHANGE)?, text(ROUTING_KEY)?))
 }
 
 /// The properties of a copy, with these headers in place of earlier ones. The time to live and the priority are left out: the
@@ -72,7 +83,9 @@ mod tests {
     use lapin::BasicProperties;
     use lapin::types::{AMQPValue, FieldTable};
 
-    use super::{DELIVERED, ERROR, copied, deliveries};
+    use idem_runtime::message::ERROR;
+
+    use super::{DELIVERED, copied, deliveries};
 
     #[test]
     fn a_copy_keeps_the_programs_headers_and_none_of_the_brokers() {

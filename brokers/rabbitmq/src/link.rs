@@ -15,6 +15,8 @@ use tokio::sync::Mutex;
 
 use crate::Error;
 
+const OPEN: &str = "open a channel";
+
 /// The pauses before a retry. Each has a queue of its own, because RabbitMQ expires only the first message of a queue.
 const DELAYS: [Duration; 14] = [
     Duration::from_millis(100),
@@ -62,47 +64,78 @@ pub(crate) struct Settings {
     pub(crate) group_by: Option<GroupBy>,
 }
 
-/// A connection with two channels: one for messages and their acknowledgements, one for copies, with publisher confirms.
+/// A connection with a channel for messages and their acknowledgements, and one for copies, with publisher confirms.
 pub(crate) struct Link {
     pub(crate) settings: Arc<Settings>,
     connection: Connection,
     consuming: Channel,
-    publishing: Channel,
+    /// RabbitMQ closes a channel when a publish names an exchange that does not exist. The next copy opens another one.
+    publishing: Mutex<Option<Channel>>,
     /// The pauses whose delay queue this link has declared.
     declared: Mutex<HashSet<Duration>>,
 }
 
 impl Link {
-    /// Connects, and checks that the queue and the destination of dead letters exist.
+    /// Connects, and checks that the queue and the destination of dead letters exist and that delay queues can be declared.
     pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self, Error> {
         let connection = (settings.connect)().await.map_err(Error::at("connect"))?;
-        let channel = "open a channel";
-        let consuming = connection.create_channel().await.map_err(Error::at(channel))?;
-        let publishing = connection.create_channel().await.map_err(Error::at(channel))?;
-        let confirms = publishing.confirm_select(ConfirmSelectOptions::default()).await;
-        confirms.map_err(Error::at("have publishes confirmed"))?;
-        let link = Self { settings, connection, consuming, publishing, declared: Mutex::default() };
+        let consuming = connection.create_channel().await.map_err(Error::at(OPEN))?;
+        let link = Self {
+            settings,
+            connection,
+            consuming,
+            publishing: Mutex::default(),
+            declared: Mutex::default(),
+        };
         link.check().await?;
         Ok(link)
     }
 
+    /// Whether RabbitMQ still counts the messages of this link as this worker's.
+    pub(crate) fn is_open(&self) -> bool {
+        self.consuming.status().connected() && self.connection.status().connected()
+    }
+
     async fn check(&self) -> Result<(), Error> {
         let Settings { queue, dead_letters: Route { exchange, routing_key }, .. } = &*self.settings;
-        let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let (none, letters) = (FieldTable::default(), "find the dead letters");
-        let found = self.publishing.queue_declare(queue.as_str().into(), look, none.clone()).await;
-        found.map_err(Error::at("find the queue"))?;
+        let letters = "find the dead letters";
+        self.find(queue).await?.map_err(Error::at("find the queue"))?;
         if exchange.is_empty() {
-            let found = self.publishing.queue_declare(routing_key.as_str().into(), look, none).await;
-            found.map_err(Error::at(letters))?;
+            self.find(routing_key).await?.map_err(Error::at(letters))?;
         } else {
             let look = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
             // RabbitMQ ignores the kind in a passive declaration.
-            let kind = ExchangeKind::Fanout;
-            let found = self.publishing.exchange_declare(exchange.as_str().into(), kind, look, none).await;
+            let (kind, none) = (ExchangeKind::Fanout, FieldTable::default());
+            let channel = self.throwaway().await?;
+            let found = channel.exchange_declare(exchange.as_str().into(), kind, look, none).await;
             found.map_err(Error::at(letters))?;
+            close(channel).await;
+        }
+        // The first shows whether this user may declare; the others may exist with arguments of somebody else.
+        let [first, others @ ..] = DELAYS;
+        self.declare(first).await?;
+        for delay in others {
+            if self.find(&self.delay_queue(delay)).await?.is_ok() {
+                self.declare(delay).await?;
+            }
         }
         Ok(())
+    }
+
+    /// Looks for a queue.
+    async fn find(&self, queue: &str) -> Result<lapin::Result<()>, Error> {
+        let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let channel = self.throwaway().await?;
+        let found = channel.queue_declare(queue.into(), look, FieldTable::default()).await;
+        if found.is_ok() {
+            close(channel).await;
+        }
+        Ok(found.map(drop))
+    }
+
+    /// A channel for one declaration, because RabbitMQ closes a channel on which a declaration fails.
+    async fn throwaway(&self) -> Result<Channel, Error> {
+        self.connection.create_channel().await.map_err(Error::at(OPEN))
     }
 
     /// Starts to consume the queue.
@@ -123,21 +156,24 @@ impl Link {
         properties: BasicProperties,
     ) -> Result<(), Error> {
         let delay = rounded(after);
-        let name = format!("{}-after-{}ms", self.settings.queue, delay.as_millis());
-        self.declare(delay, &name).await?;
-        self.publish(&Route::queue(name), body, properties).await
+        if !self.declared.lock().await.contains(&delay) {
+            self.declare(delay).await?;
+        }
+        self.publish(&Route::queue(self.delay_queue(delay)), body, properties).await
     }
 
-    async fn declare(&self, delay: Duration, name: &str) -> Result<(), Error> {
-        let mut declared = self.declared.lock().await;
-        if declared.contains(&delay) {
-            return Ok(());
-        }
+    fn delay_queue(&self, delay: Duration) -> String {
+        format!("{}-after-{}ms", self.settings.queue, delay.as_millis())
+    }
+
+    async fn declare(&self, delay: Duration) -> Result<(), Error> {
         let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
         let arguments = aging(delay, &self.settings.queue);
-        let made = self.publishing.queue_declare(name.into(), durable, arguments).await;
+        let channel = self.throwaway().await?;
+        let made = channel.queue_declare(self.delay_queue(delay).into(), durable, arguments).await;
         made.map_err(Error::at("declare a delay queue"))?;
-        declared.insert(delay);
+        close(channel).await;
+        self.declared.lock().await.insert(delay);
         Ok(())
     }
 
@@ -152,12 +188,25 @@ impl Link {
         // Without `mandatory`, RabbitMQ confirms and drops a message that it can route to no queue.
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let (exchange, key) = (to.exchange.as_str().into(), to.routing_key.as_str().into());
-        let sent = self.publishing.basic_publish(exchange, key, options, body, properties).await;
+        let channel = self.publishing().await?;
+        let sent = channel.basic_publish(exchange, key, options, body, properties).await;
         match sent.map_err(Error::at(doing))?.await.map_err(Error::at(doing))? {
             Confirmation::Ack(None) => Ok(()),
             Confirmation::Ack(Some(_)) => Err(Error::new(doing, "RabbitMQ has no queue for it")),
             _ => Err(Error::new(doing, "RabbitMQ refused it")),
         }
+    }
+
+    /// The channel for copies: a new one where RabbitMQ has closed the last.
+    async fn publishing(&self) -> Result<Channel, Error> {
+        let mut publishing = self.publishing.lock().await;
+        if let Some(channel) = publishing.as_ref().filter(|channel| channel.status().connected()) {
+            return Ok(channel.clone());
+        }
+        let channel = self.connection.create_channel().await.map_err(Error::at(OPEN))?;
+        let confirms = channel.confirm_select(ConfirmSelectOptions::default()).await;
+        confirms.map_err(Error::at("have publishes confirmed"))?;
+        Ok(publishing.insert(channel).clone())
     }
 
     /// Closes the connection. RabbitMQ puts the messages that are not acknowledged back into the queue at once.
@@ -167,16 +216,29 @@ impl Link {
     }
 }
 
+async fn close(channel: Channel) {
+    // An error means that it is closed already.
+    let _ = channel.close(200, "done".into()).await;
+}
+
 /// The shortest of `DELAYS` that is not below this pause, or the longest.
 fn rounded(after: Duration) -> Duration {
     let [.., longest] = DELAYS;
     DELAYS.into_iter().find(|delay| *delay >= after).unwrap_or(longest)
 }
 
-/// The arguments of a delay queue: its messages go to `queue` when they are this old.
+/// The arguments of a delay queue: its messages go to `queue` when they are this old, and leave it when that queue has confirmed them.
+/// A classic queue would lose a message that `queue` cannot take at that moment.
 fn aging(age: Duration, queue: &str) -> FieldTable {
     let mut arguments = FieldTable::default();
     let millis = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+    for (name, value) in [
+        ("x-queue-type", "quorum"),
+        ("x-overflow", "reject-publish"),
+        ("x-dead-letter-strategy", "at-least-once"),
+    ] {
+        arguments.insert(name.into(), AMQPValue::LongString(value.into()));
+    }
     arguments.insert("x-message-ttl".into(), AMQPValue::LongLongInt(millis));
     arguments.insert("x-dead-letter-exchange".into(), AMQPValue::LongString("".into()));
     arguments.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString(queue.into()));

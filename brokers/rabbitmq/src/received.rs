@@ -3,48 +3,50 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use idem_runtime::message::{Delivery, Reason};
+use idem_runtime::message::{CONSUMER, DeadLetter, Delivery};
+use lapin::BasicProperties;
 use lapin::options::{BasicAckOptions, BasicNackOptions};
-use lapin::types::AMQPValue;
+use lapin::types::{AMQPValue, ShortString};
 use tokio::runtime::Handle;
 
 use crate::Error;
-use crate::copy::{DELIVERED, ERROR, REASON, copied, deliveries};
-use crate::link::Link;
+use crate::copy::{DELIVERED, EXCHANGE, ROUTING_KEY, copied, deliveries, origin};
+use crate::link::{Link, Settings};
 
-/// The pause before a message whose copy failed goes back to its queue.
-const REFUSED: Duration = Duration::from_secs(1);
-
-/// A message as RabbitMQ delivered it. It dereferences to lapin's message.
+/// A message as RabbitMQ delivered it. It dereferences to lapin's message, whose exchange and routing key are those that it was sent
+/// with, also after a retry.
 ///
 /// A message that is dropped before it is settled goes back to its queue.
 pub struct Received {
     message: lapin::message::Delivery,
-    /// The text of the handler's last error.
-    error: Option<String>,
     link: Arc<Link>,
     /// Whether an ack or a nack was sent. RabbitMQ closes the channel at a second one.
-    settled: bool,
+    settled: AtomicBool,
 }
 
 impl Received {
-    pub(crate) const fn new(message: lapin::message::Delivery, link: Arc<Link>) -> Self {
-        Self { message, error: None, link, settled: false }
+    pub(crate) fn new(mut message: lapin::message::Delivery, link: Arc<Link>) -> Self {
+        if let Some((exchange, routing_key)) = origin(&message.properties) {
+            message.exchange = exchange;
+            message.routing_key = routing_key;
+        }
+        Self { message, link, settled: AtomicBool::new(false) }
     }
 
-    /// Acknowledges the message once its copy is stored. A worker that dies between the two leaves the message twice, which an
-    /// idempotent handler allows for.
-    async fn replaced(self, copy: Result<(), Error>) -> Result<(), Error> {
-        match copy {
-            Ok(()) => self.acknowledge().await,
-            Err(error) => {
-                tokio::time::sleep(REFUSED).await;
-                self.give_back().await?;
-                Err(error)
-            }
-        }
+    /// The headers of every copy.
+    fn copied(&self, new: &[(&'static str, AMQPValue)]) -> BasicProperties {
+        let text = |text: &ShortString| AMQPValue::LongString(text.as_str().into());
+        let lapin::message::Delivery { exchange, routing_key, properties, .. } = &self.message;
+        let known = [
+            (DELIVERED, AMQPValue::LongUInt(deliveries(properties))),
+            (EXCHANGE, text(exchange)),
+            (ROUTING_KEY, text(routing_key)),
+        ];
+        let new: Vec<_> = known.into_iter().chain(new.iter().cloned()).collect();
+        copied(properties, &new)
     }
 }
 
@@ -66,41 +68,38 @@ impl fmt::Debug for Received {
 impl Delivery for Received {
     type Error = Error;
 
-    async fn acknowledge(mut self) -> Result<(), Error> {
+    async fn acknowledge(&self) -> Result<(), Error> {
         let doing = "acknowledge the message";
-        self.settled = true;
+        self.settled.store(true, Ordering::Relaxed);
         // RabbitMQ does not confirm this. If it is lost, the message is delivered again and its result is replayed.
-        let told = self.message.ack(BasicAckOptions::default()).await.map_err(Error::at(doing))?;
-        if told { Ok(()) } else { Err(Error::new(doing, CLOSED)) }
+        let sent = self.message.ack(BasicAckOptions::default()).await.map_err(Error::at(doing))?;
+        if sent { Ok(()) } else { Err(Error::new(doing, CLOSED)) }
     }
 
-    async fn retry(self, after: Duration) -> Result<(), Error> {
-        let delivered = AMQPValue::LongUInt(deliveries(&self.message.properties));
-        let properties = copied(&self.message.properties, &[(DELIVERED, delivered)]);
-        let copy = self.link.delay(after, &self.message.data, properties).await;
-        self.replaced(copy).await
+    async fn retry(&self, after: Duration) -> Result<(), Error> {
+        self.link.delay(after, &self.message.data, self.copied(&[])).await?;
+        // A worker that dies here leaves the message twice, which an idempotent handler allows for.
+        self.acknowledge().await
     }
 
-    async fn reject(self, reason: Reason) -> Result<(), Error> {
-        let delivered = AMQPValue::LongUInt(deliveries(&self.message.properties));
-        let text = |text: &str| AMQPValue::LongString(text.into());
-        let error = self.error.as_deref().map(|error| (ERROR, text(error)));
-        let known = [(DELIVERED, delivered), (REASON, text(reason.as_str()))];
-        let new: Vec<_> = known.into_iter().chain(error).collect();
-        let properties = copied(&self.message.properties, &new);
-        let copy = self.link.publish(&self.link.settings.dead_letters, &self.message.data, properties).await;
-        self.replaced(copy).await
+    async fn reject(&self, letter: &DeadLetter) -> Result<(), Error> {
+        let Settings { dead_letters, queue, .. } = &*self.link.settings;
+        let headers = letter.headers().into_iter().chain([(CONSUMER, queue.clone())]);
+        let headers = headers.map(|(name, value)| (name, AMQPValue::LongString(value.into())));
+        let properties = self.copied(&headers.collect::<Vec<_>>());
+        self.link.publish(dead_letters, &self.message.data, properties).await?;
+        self.acknowledge().await
     }
 
-    async fn give_back(mut self) -> Result<(), Error> {
+    async fn give_back(&self) -> Result<(), Error> {
         let doing = "give the message back";
-        self.settled = true;
-        let told = self.message.nack(back()).await.map_err(Error::at(doing))?;
-        if told { Ok(()) } else { Err(Error::new(doing, CLOSED)) }
+        self.settled.store(true, Ordering::Relaxed);
+        let sent = self.message.nack(back()).await.map_err(Error::at(doing))?;
+        if sent { Ok(()) } else { Err(Error::new(doing, CLOSED)) }
     }
 
-    fn failed(&mut self, error: &str) {
-        self.error = Some(error.to_owned());
+    fn is_held(&self) -> bool {
+        self.link.is_open()
     }
 
     fn deliveries(&self) -> Option<u32> {
@@ -112,9 +111,7 @@ impl Delivery for Received {
     }
 
     fn destination(&self) -> Option<String> {
-        let (exchange, queue) = (&self.message.exchange, &self.message.routing_key);
-        // With the default exchange the routing key is the queue. With another one it may hold an id, so the exchange is named.
-        Some(if exchange.as_str().is_empty() { queue } else { exchange }.to_string())
+        Some(self.link.settings.queue.clone())
     }
 
     fn id(&self) -> Option<String> {
@@ -129,7 +126,7 @@ impl Delivery for Received {
 impl Drop for Received {
     fn drop(&mut self) {
         // RabbitMQ delivers an unsettled message again only when its channel closes, so it must be given back.
-        if let (false, Ok(runtime)) = (self.settled, Handle::try_current()) {
+        if let (false, Ok(runtime)) = (*self.settled.get_mut(), Handle::try_current()) {
             let acker = self.message.acker.clone();
             runtime.spawn(async move { acker.nack(back()).await });
         }

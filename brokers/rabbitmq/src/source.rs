@@ -1,22 +1,16 @@
 //! A queue as a source of messages.
 
 use std::fmt;
-use std::future::pending;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use idem_runtime::drain;
-use idem_runtime::message::{Choose, Consumer, OnError, Summary};
+use idem_runtime::message::{Broker, Plan};
 use lapin::{Connection, ConnectionProperties};
 
 use crate::Error;
 use crate::link::{Connect, GroupBy, Route, Settings};
 use crate::received::Received;
 use crate::taking::Taking;
-
-/// How long the shutdown waits for results that are still to be recorded.
-const DRAIN: Duration = Duration::from_secs(10);
 
 /// The messages of a RabbitMQ queue, over a connection of its own. The source connects again when that is lost.
 ///
@@ -29,7 +23,6 @@ pub struct Source {
     dead_letters: Route,
     group_by: Option<GroupBy>,
     prefetch: Option<u16>,
-    drain: Duration,
 }
 
 impl Source {
@@ -60,7 +53,6 @@ impl Source {
             dead_letters: Route::queue(dead_letters.into()),
             group_by: None,
             prefetch: None,
-            drain: DRAIN,
         }
     }
 
@@ -94,67 +86,21 @@ impl Source {
         self.prefetch = Some(messages.max(1));
         self
     }
+}
 
-    /// How long the shutdown waits for results that are still to be recorded and claims to be released; 10 s unless set.
-    /// See [`idem::drain`](drain()).
-    pub fn drain(mut self, patience: Duration) -> Self {
-        self.drain = patience;
-        self
-    }
+impl Broker for Source {
+    type Message = Received;
+    type Reader = Taking;
 
-    /// Handles messages for ever: [`run_until`](Self::run_until) without a shutdown.
-    ///
-    /// # Errors
-    ///
-    /// As [`run_until`](Self::run_until).
-    pub async fn run<C, O, H, F, T, E>(self, consumer: Consumer<C, O>, handler: H) -> Result<Summary, Error>
-    where
-        H: Fn(&Received) -> F,
-        F: Future<Output = Result<T, E>>,
-        E: fmt::Display,
-        C: Choose<E>,
-        O: OnError<Received, E>,
-    {
-        self.run_until(pending(), consumer, handler).await
-    }
-
-    /// Handles messages until `shutdown` ends; then finishes the handlers that run, gives back the messages that are not begun,
-    /// and drains.
-    ///
-    /// If the broker goes away later, the source waits until it is back.
-    ///
-    /// # Errors
-    ///
-    /// Before the first message: RabbitMQ cannot be reached, or the queue or the destination of dead letters does not exist. Later
-    /// failures are reported as events and counted in the summary.
-    ///
-    /// # Cancellation
-    ///
-    /// As [`Consumer::run`]: handlers and the connection are dropped, and RabbitMQ delivers their messages again.
-    pub async fn run_until<C, O, H, F, T, E>(
-        self,
-        shutdown: impl Future<Output = ()>,
-        consumer: Consumer<C, O>,
-        handler: H,
-    ) -> Result<Summary, Error>
-    where
-        H: Fn(&Received) -> F,
-        F: Future<Output = Result<T, E>>,
-        E: fmt::Display,
-        C: Choose<E>,
-        O: OnError<Received, E>,
-    {
-        let held = u16::try_from(consumer.capacity()).unwrap_or(u16::MAX);
-        let Self { connect, queue, dead_letters, group_by, prefetch, drain: patience } = self;
-        let prefetch = prefetch.unwrap_or(held);
+    async fn connect(self, plan: &mut Plan) -> Result<Taking, Error> {
+        let Self { connect, queue, dead_letters, group_by, prefetch } = self;
+        let prefetch = prefetch.unwrap_or_else(|| u16::try_from(plan.capacity()).unwrap_or(u16::MAX));
         let settings = Arc::new(Settings { connect, queue, dead_letters, prefetch, group_by });
-        let mut taking = Taking::begin(settings).await?;
-        let summary = consumer.run_until(shutdown, taking.messages(), handler).await;
-        taking.close().await;
-        drain(patience).await;
-        Ok(summary)
+        Taking::begin(settings, plan.room().clone()).await
     }
 }
+
+idem_runtime::broker_methods!(Source, Received);
 
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

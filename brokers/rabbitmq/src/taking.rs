@@ -1,10 +1,11 @@
 //! The messages of a queue. A lost connection is opened again.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use futures_util::stream::{self, BoxStream};
+use idem_runtime::message::{Reader, Room};
 use tokio::time::timeout;
 
 use crate::Error;
@@ -14,22 +15,19 @@ use crate::received::Received;
 /// How long RabbitMQ may take to open a connection and start the consumer: lapin itself has no limit for a silent server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(crate) struct Taking {
+/// Reads the messages of a queue.
+pub struct Taking {
     settings: Arc<Settings>,
+    room: Room,
     open: Option<(Arc<Link>, lapin::Consumer)>,
 }
 
 impl Taking {
     /// Connects, and starts to consume.
-    pub(crate) async fn begin(settings: Arc<Settings>) -> Result<Self, Error> {
-        let mut taking = Self { settings, open: None };
+    pub(crate) async fn begin(settings: Arc<Settings>, room: Room) -> Result<Self, Error> {
+        let mut taking = Self { settings, room, open: None };
         taking.opened().await?;
         Ok(taking)
-    }
-
-    /// The messages as they arrive.
-    pub(crate) fn messages(&mut self) -> BoxStream<'_, Result<Received, Error>> {
-        stream::unfold(self, |taking| async { Some((taking.next().await, taking)) }).boxed()
     }
 
     async fn opened(&mut self) -> Result<&mut (Arc<Link>, lapin::Consumer), Error> {
@@ -47,8 +45,13 @@ impl Taking {
         };
         Ok(self.open.insert(open))
     }
+}
+
+impl Reader for Taking {
+    type Message = Received;
 
     async fn next(&mut self) -> Result<Received, Error> {
+        self.room.free().await;
         let (link, messages) = self.opened().await?;
         let doing = "receive a message";
         match messages.next().await {
@@ -61,9 +64,16 @@ impl Taking {
         }
     }
 
-    pub(crate) async fn close(self) {
+    async fn close(self) -> Result<(), Error> {
         if let Some((link, _)) = self.open {
             link.close().await;
         }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Taking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Taking").field("queue", &self.settings.queue).finish_non_exhaustive()
     }
 }

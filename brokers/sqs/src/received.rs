@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{Message, MessageAttributeValue, MessageSystemAttributeName};
-use idem_runtime::message::{Delivery, Reason};
+use idem_runtime::message::{DeadLetter, Delivery, ERROR, MESSAGE, ORIGIN};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -15,13 +15,6 @@ use tokio::time::Instant;
 use crate::Error;
 use crate::deletes::Delete;
 use crate::failed::failed;
-
-/// The attribute of a dead letter with the reason of the rejection: `Reason::as_str`.
-pub const REASON: &str = "idem-reason";
-
-/// The attribute of a dead letter with the text of the handler's last error, cut at 1,024 bytes. U+FFFD replaces each character
-/// that SQS does not allow.
-pub const ERROR: &str = "idem-error";
 
 /// The attribute of a dead letter with the number of times that its message was received.
 pub const DELIVERIES: &str = "idem-deliveries";
@@ -63,40 +56,35 @@ impl Shared {
 /// A message as SQS delivered it. It dereferences to the SDK's message.
 pub struct Received {
     message: Message,
-    /// The text of the handler's last error.
-    error: Option<String>,
     at: Instant,
     shared: Arc<Shared>,
 }
 
 impl Received {
     pub(crate) fn new(message: Message, shared: Arc<Shared>) -> Self {
-        Self { message, error: None, at: Instant::now(), shared }
+        Self { message, at: Instant::now(), shared }
     }
 
     async fn visible_after(&self, after: Duration, doing: &'static str) -> Result<(), Error> {
         let after = after.min(LONGEST.saturating_sub(self.at.elapsed()));
         let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
-        let asked = self.shared.client.change_message_visibility().queue_url(&self.shared.queue);
-        let asked = asked.set_receipt_handle(self.message.receipt_handle.clone());
+        let request = self.shared.client.change_message_visibility().queue_url(&self.shared.queue);
+        let request = request.set_receipt_handle(self.message.receipt_handle.clone());
         let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
-        asked.visibility_timeout(seconds).send().await.map_err(failed(doing))?;
+        request.visibility_timeout(seconds).send().await.map_err(failed(doing))?;
         Ok(())
     }
 
-    async fn copy_to_dead_letters(&self, reason: Reason, error: Option<&str>) -> Result<(), Error> {
+    /// Sends a copy with these attributes beside the message's own, as many as a message may have.
+    async fn copy_to_dead_letters(&self, new: &[(&str, String)]) -> Result<(), Error> {
         let doing = "send the dead letter";
         let Shared { client, dead_letters, .. } = &*self.shared;
         let mut attributes = self.message.message_attributes.clone().unwrap_or_default();
-        let deliveries = self.deliveries().map(|number| number.to_string());
-        let (reason, error) = (Some(reason.as_str().to_owned()), error.map(allowed));
         attributes.remove(ERROR);
-        for (name, value) in [(REASON, reason), (ERROR, error), (DELIVERIES, deliveries)] {
-            if let Some(value) =
-                value.filter(|_| attributes.len() < ATTRIBUTES || attributes.contains_key(name))
-            {
-                let text = MessageAttributeValue::builder().data_type("String").string_value(value);
-                attributes.insert(name.to_owned(), text.build().map_err(failed(doing))?);
+        for (name, value) in new {
+            if attributes.len() < ATTRIBUTES || attributes.contains_key(*name) {
+                let text = MessageAttributeValue::builder().data_type("String").string_value(allowed(value));
+                attributes.insert((*name).to_owned(), text.build().map_err(failed(doing))?);
             }
         }
         let mut letter = client.send_message().queue_url(dead_letters);
@@ -108,6 +96,13 @@ impl Received {
         }
         letter.send().await.map_err(failed(doing))?;
         Ok(())
+    }
+
+    fn attributes(&self, letter: &DeadLetter) -> Vec<(&'static str, String)> {
+        let deliveries = self.deliveries().map(|number| number.to_string());
+        let known = [(ORIGIN, self.destination()), (DELIVERIES, deliveries), (MESSAGE, self.id())];
+        let known = known.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        letter.headers().into_iter().chain(known).collect()
     }
 }
 
@@ -128,7 +123,7 @@ impl fmt::Debug for Received {
 impl Delivery for Received {
     type Error = Error;
 
-    async fn acknowledge(self) -> Result<(), Error> {
+    async fn acknowledge(&self) -> Result<(), Error> {
         let (answer, answered) = oneshot::channel();
         let receipt = self.message.receipt_handle.clone().unwrap_or_default();
         // If the receiver is gone, `answered` fails too.
@@ -136,22 +131,22 @@ impl Delivery for Received {
         answered.await.map_err(Error::at("delete the message"))?
     }
 
-    async fn retry(self, after: Duration) -> Result<(), Error> {
+    async fn retry(&self, after: Duration) -> Result<(), Error> {
         self.visible_after(after, "have the message delivered again").await
     }
 
-    async fn reject(self, reason: Reason) -> Result<(), Error> {
-        let sent = self.copy_to_dead_letters(reason, self.error.as_deref()).await;
-        if sent.is_err() && self.error.is_some() {
-            // A message near the queue's largest size has no room for the text.
-            self.copy_to_dead_letters(reason, None).await?;
-        } else {
-            sent?;
+    async fn reject(&self, letter: &DeadLetter) -> Result<(), Error> {
+        // A message near the queue's largest size has no room for the text, or for any attribute of ours.
+        if self.copy_to_dead_letters(&self.attributes(letter)).await.is_err()
+            && self.copy_to_dead_letters(&self.attributes(&letter.without_error())).await.is_err()
+        {
+            self.copy_to_dead_letters(&[]).await?;
+            letter.is_bare(self);
         }
         self.acknowledge().await
     }
 
-    async fn give_back(self) -> Result<(), Error> {
+    async fn give_back(&self) -> Result<(), Error> {
         self.visible_after(Duration::ZERO, "give the message back").await
     }
 
@@ -159,8 +154,8 @@ impl Delivery for Received {
         self.visible_after(self.shared.visibility, "extend the message").await
     }
 
-    fn failed(&mut self, error: &str) {
-        self.error = Some(error.to_owned());
+    fn is_held(&self) -> bool {
+        self.at.elapsed() < LONGEST
     }
 
     fn deliveries(&self) -> Option<u32> {

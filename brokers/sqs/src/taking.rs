@@ -1,51 +1,37 @@
 //! Messages from SQS, a request at a time.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use futures_util::stream::{self, BoxStream};
-use futures_util::{FutureExt as _, StreamExt as _};
-use idem_runtime::message::Delivery as _;
+use idem_runtime::message::{Delivery as _, Reader, Room};
 
 use crate::Error;
 use crate::failed::failed;
 use crate::received::{Received, Shared};
 
-pub(crate) struct Taking {
+/// The most messages that SQS gives in an answer.
+const LONGEST_BATCH: usize = 10;
+
+/// Reads messages from a queue.
+pub struct Taking {
     shared: Arc<Shared>,
-    at_once: i32,
+    room: Room,
     wait: i32,
-    /// Messages that were received and not begun.
+    /// Messages that were received and not read.
     there: VecDeque<Received>,
     /// The request in flight. It outlives the stream, because SQS hides its messages from other workers.
     request: Option<BoxFuture<'static, Result<Vec<Message>, Error>>>,
 }
 
 impl Taking {
-    pub(crate) fn new(shared: Arc<Shared>, at_once: usize, wait: Duration) -> Self {
-        let at_once = i32::try_from(at_once).unwrap_or(1);
+    pub(crate) fn new(shared: Arc<Shared>, room: Room, wait: Duration) -> Self {
         let wait = i32::try_from(wait.as_secs()).unwrap_or(0);
-        Self { shared, at_once, wait, there: VecDeque::new(), request: None }
-    }
-
-    /// The messages as they arrive. Nothing is requested before the stream is polled.
-    pub(crate) fn messages(&mut self) -> BoxStream<'_, Result<Received, Error>> {
-        stream::unfold(self, |taking| async { Some((taking.next().await, taking)) }).boxed()
-    }
-
-    async fn next(&mut self) -> Result<Received, Error> {
-        loop {
-            if let Some(received) = self.there.pop_front() {
-                return Ok(received);
-            }
-            if self.request.is_none() {
-                self.request = Some(receive(self.shared.clone(), self.at_once, self.wait).boxed());
-            }
-            self.answered().await?;
-        }
+        Self { shared, room, wait, there: VecDeque::new(), request: None }
     }
 
     /// Waits for the request in flight.
@@ -56,25 +42,48 @@ impl Taking {
         self.there.extend(answer?.into_iter().map(|message| Received::new(message, self.shared.clone())));
         Ok(())
     }
+}
 
-    /// Gives back the messages that were delivered and not taken from the stream.
-    pub(crate) async fn give_back(mut self) -> Result<(), Error> {
-        self.answered().await?;
-        for received in self.there {
-            received.give_back().await?;
+impl Reader for Taking {
+    type Message = Received;
+
+    async fn next(&mut self) -> Result<Received, Error> {
+        loop {
+            if let Some(received) = self.there.pop_front() {
+                return Ok(received);
+            }
+            if self.request.is_none() {
+                let free = self.room.free().await.min(LONGEST_BATCH);
+                let free = i32::try_from(free).unwrap_or(1);
+                self.request = Some(receive(self.shared.clone(), free, self.wait).boxed());
+            }
+            self.answered().await?;
         }
-        Ok(())
+    }
+
+    async fn close(mut self) -> Result<(), Error> {
+        let mut result = self.answered().await;
+        for received in self.there {
+            result = received.give_back().await.and(result);
+        }
+        result
     }
 }
 
-async fn receive(shared: Arc<Shared>, at_once: i32, wait: i32) -> Result<Vec<Message>, Error> {
-    let asked = shared.client.receive_message().queue_url(&shared.queue);
-    let asked = asked
-        .max_number_of_messages(at_once)
+impl fmt::Debug for Taking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Taking").field("queue", &self.shared.queue).finish_non_exhaustive()
+    }
+}
+
+async fn receive(shared: Arc<Shared>, messages: i32, wait: i32) -> Result<Vec<Message>, Error> {
+    let request = shared.client.receive_message().queue_url(&shared.queue);
+    let request = request
+        .max_number_of_messages(messages)
         .wait_time_seconds(wait)
         .message_attribute_names("All")
         .message_system_attribute_names(MessageSystemAttributeName::ApproximateReceiveCount)
         .message_system_attribute_names(MessageSystemAttributeName::MessageGroupId);
-    let told = asked.send().await.map_err(failed("receive messages"))?;
-    Ok(told.messages.unwrap_or_default())
+    let response = request.send().await.map_err(failed("receive messages"))?;
+    Ok(response.messages.unwrap_or_default())
 }

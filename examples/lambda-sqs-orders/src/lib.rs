@@ -14,7 +14,7 @@ use aws_sdk_sqs::primitives::Blob;
 use aws_sdk_sqs::types::MessageAttributeValue;
 use aws_smithy_http_client::tls::{self, rustls_provider::CryptoMode};
 use idem::lambda::batch::{Batch, BatchRecord as _, BatchResponse, OnReject};
-use idem::message::{Dispose, Disposition, Reason};
+use idem::message::{Disposition, Reason};
 use idem::{DynamoDbStore, Outcome, idempotent};
 use lambda_runtime::LambdaEvent;
 use serde::{Deserialize, Serialize};
@@ -83,10 +83,8 @@ impl ShipError {
     const fn is_final(&self) -> bool {
         matches!(self, Self::Empty)
     }
-}
 
-impl Dispose for ShipError {
-    fn disposition(&self, _attempt: u32, proposed: Disposition) -> Disposition {
+    const fn disposition(&self, _attempt: u32, proposed: Disposition) -> Disposition {
         match self {
             // Another delivery does not change the message.
             Self::NoOrder => Disposition::reject(Reason::Terminal),

@@ -10,7 +10,7 @@ use futures_util::stream;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use idem::http::IdempotencyLayer;
-use idem::message::{Consumer, Delivery, Reason};
+use idem::message::{Consumer, DeadLetter, Delivery};
 use idem::{MemoryStore, Operation};
 use opentelemetry::trace::SpanKind;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SpanData};
@@ -66,19 +66,19 @@ struct Message;
 impl Delivery for Message {
     type Error = Infallible;
 
-    async fn acknowledge(self) -> Result<(), Infallible> {
+    async fn acknowledge(&self) -> Result<(), Infallible> {
         Ok(())
     }
 
-    async fn retry(self, _after: Duration) -> Result<(), Infallible> {
+    async fn retry(&self, _after: Duration) -> Result<(), Infallible> {
         Ok(())
     }
 
-    async fn reject(self, _reason: Reason) -> Result<(), Infallible> {
+    async fn reject(&self, _letter: &DeadLetter) -> Result<(), Infallible> {
         Ok(())
     }
 
-    async fn give_back(self) -> Result<(), Infallible> {
+    async fn give_back(&self) -> Result<(), Infallible> {
         Ok(())
     }
 

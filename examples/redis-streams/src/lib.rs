@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
-use idem::message::{Delivery, Reason};
+use idem::message::{DeadLetter, Delivery};
 use redis::aio::MultiplexedConnection;
 use redis::streams::{
     StreamAutoClaimOptions, StreamAutoClaimReply, StreamClaimOptions, StreamId, StreamPendingCountReply,
@@ -35,7 +35,6 @@ pub struct Message {
     /// The entry: its id and its fields.
     pub entry: StreamId,
     deliveries: u32,
-    error: Option<String>,
     connection: MultiplexedConnection,
     of: Group,
 }
@@ -94,7 +93,7 @@ impl Group {
     }
 
     fn message(&self, entry: StreamId, deliveries: u32, connection: &MultiplexedConnection) -> Message {
-        Message { entry, deliveries, error: None, connection: connection.clone(), of: self.clone() }
+        Message { entry, deliveries, connection: connection.clone(), of: self.clone() }
     }
 }
 
@@ -126,39 +125,34 @@ impl Message {
 impl Delivery for Message {
     type Error = redis::RedisError;
 
-    async fn acknowledge(mut self) -> RedisResult<()> {
+    async fn acknowledge(&self) -> RedisResult<()> {
         let Group { stream, group, .. } = &self.of;
-        self.connection.xack::<_, _, _, ()>(stream, group, &[&self.entry.id]).await
+        self.connection.clone().xack::<_, _, _, ()>(stream, group, &[&self.entry.id]).await
     }
 
-    async fn retry(self, after: Duration) -> RedisResult<()> {
+    async fn retry(&self, after: Duration) -> RedisResult<()> {
         self.silent_for(IDLE.saturating_sub(after)).await
     }
 
-    async fn reject(mut self, reason: Reason) -> RedisResult<()> {
+    async fn reject(&self, letter: &DeadLetter) -> RedisResult<()> {
         let Group { stream, group, .. } = &self.of;
         let entry = &self.entry;
-        let mut letter: Vec<(&str, Vec<u8>)> =
+        let mut fields: Vec<(&str, Vec<u8>)> =
             entry.map.keys().map(|name| (name.as_str(), entry.get(name).unwrap_or_default())).collect();
-        letter.push(("idem-reason", reason.as_str().into()));
-        letter.extend(self.error.map(|error| ("idem-error", error.into_bytes())));
+        fields.extend(letter.headers().into_iter().map(|(name, value)| (name, value.into_bytes())));
         // One transaction: both commands or neither.
         let mut both = redis::pipe();
-        both.atomic().xadd(format!("{stream}-dead"), "*", &letter).ignore();
+        both.atomic().xadd(format!("{stream}-dead"), "*", &fields).ignore();
         both.xack(stream, group, &[&self.entry.id]).ignore();
-        both.query_async(&mut self.connection).await
+        both.query_async(&mut self.connection.clone()).await
     }
 
-    async fn give_back(self) -> RedisResult<()> {
+    async fn give_back(&self) -> RedisResult<()> {
         self.silent_for(IDLE).await
     }
 
     async fn extend(&self) -> RedisResult<()> {
         self.silent_for(Duration::ZERO).await
-    }
-
-    fn failed(&mut self, error: &str) {
-        self.error = Some(error.to_owned());
     }
 
     fn deliveries(&self) -> Option<u32> {

@@ -3,7 +3,7 @@
 mod demo;
 
 use idem::idempotent;
-use idem::message::{Consumer, Dispose as _, Summary};
+use idem::message::{Consumer, Summary};
 use idem_sqs::{Error, Source};
 use worker_demo::{Order, ShipError, Shipment, Shop};
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use idem::message::{Dispose, Disposition, Reason};
+use idem::message::{Disposition, Reason};
 use idem::{DynStore, Outcome, PostgresStore, idempotent};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgPool, Postgres, Transaction};
@@ -65,10 +65,10 @@ impl ShipError {
     fn effect(error: impl std::fmt::Display) -> Self {
         Self::Effect(error.to_string())
     }
-}
 
-impl Dispose for ShipError {
-    fn disposition(&self, _attempt: u32, proposed: Disposition) -> Disposition {
+    /// What becomes of a message with this error, for `Consumer::dispose`.
+    #[must_use]
+    pub const fn disposition(&self, _attempt: u32, proposed: Disposition) -> Disposition {
         match self {
             Self::NoOrder => Disposition::reject(Reason::Terminal),
             _ => proposed,

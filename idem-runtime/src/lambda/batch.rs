@@ -169,11 +169,14 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
         self
     }
 
-    /// Lets the handler's error decide how its record is settled, as [`settle_with`](crate::message::settle_with) does.
-    /// `choose` is a closure or [`Dispose::disposition`](crate::message::Dispose::disposition). With it, for example,
-    /// an unreadable record can be rejected instead of delivered again. For an error without an idempotent call,
-    /// `attempt` is how many times the event source has delivered the record, if the source says so.
-    pub fn dispose<F>(self, choose: F) -> Batch<'b, R, F> {
+    /// Lets the error of a handler decide how its record is settled: see
+    /// [`Consumer::dispose`](crate::message::Consumer::dispose). With it, for example, an unreadable record can be
+    /// rejected instead of delivered again. For an error without an idempotent call, the attempt is how many times the
+    /// event source has delivered the record, if the source says so.
+    pub fn dispose<E, F>(self, choose: F) -> Batch<'b, R, F>
+    where
+        F: Fn(&E, u32, Disposition) -> Disposition,
+    {
         let Self { deadline, concurrency, stop_taking, cut_off, rejected, .. } = self;
         Batch { deadline, concurrency, stop_taking, cut_off, choose, rejected }
     }
@@ -271,7 +274,7 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
         if self.is_late() {
             return false;
         }
-        let mut about = About { id: record.identifier().map(str::to_owned), key: None };
+        let mut about = About { id: record.identifier().map(str::to_owned), ..About::default() };
         let tries = Tries { number: record.deliveries().unwrap_or(1).max(1), most: u32::MAX };
         let working = AssertUnwindSafe(self.within(self.work(record, run, tries, &mut about))).catch_unwind();
         match working.await {
@@ -299,7 +302,7 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
                     run.held.freed(key).await;
                     continue;
                 }
-                (Cause::Store | Cause::Misconfigured, _) if self.deadline.is_some() => {
+                (Cause::Store, _) if self.deadline.is_some() => {
                     report::held(about, judged.cause, run.gate.close(), false);
                     run.gate.wait(&mut pauses).await;
                     if self.is_late() {

@@ -21,8 +21,10 @@ use super::lanes::Lanes;
 use super::report;
 use super::settings::Settings;
 use super::source::Source;
-use super::work::{AFTERMATH, Done, Order, Stage, Works};
-use super::{Choose, Delivery, Incoming, OnError, Progress, Proposed, Summary, Unwatched};
+#[cfg(feature = "metrics")]
+use super::work::Queues;
+use super::work::{Done, Order, Stage, Works};
+use super::{Choose, Delivery, Disposition, Incoming, Progress, Proposed, Room, Summary};
 use crate::engine::{self, HeldKeys};
 
 /// Handles the messages of a stream until it ends: as [`Consumer::run`] with what [`Consumer::new`] sets.
@@ -33,10 +35,10 @@ use crate::engine::{self, HeldKeys};
 /// # struct Message(String);
 /// # impl idem::message::Delivery for Message {
 /// #     type Error = std::convert::Infallible;
-/// #     async fn acknowledge(self) -> Result<(), Self::Error> { Ok(()) }
-/// #     async fn retry(self, _: Duration) -> Result<(), Self::Error> { Ok(()) }
-/// #     async fn reject(self, _: idem::message::Reason) -> Result<(), Self::Error> { Ok(()) }
-/// #     async fn give_back(self) -> Result<(), Self::Error> { Ok(()) }
+/// #     async fn acknowledge(&self) -> Result<(), Self::Error> { Ok(()) }
+/// #     async fn retry(&self, _: Duration) -> Result<(), Self::Error> { Ok(()) }
+/// #     async fn reject(&self, _: &idem::message::DeadLetter) -> Result<(), Self::Error> { Ok(()) }
+/// #     async fn give_back(&self) -> Result<(), Self::Error> { Ok(()) }
 /// # }
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
@@ -83,11 +85,10 @@ where
 /// handler a task of its own, `detach` in the attribute each body.
 #[derive(Clone, Debug)]
 #[must_use = "a consumer does nothing until it is `run`"]
-pub struct Consumer<C = Proposed, O = Unwatched> {
+pub struct Consumer<C = Proposed> {
     settings: Settings,
     progress: Progress,
     choose: C,
-    on_error: O,
 }
 
 impl Default for Consumer {
@@ -96,12 +97,13 @@ impl Default for Consumer {
             concurrency: 10,
             prefetch: None,
             grace: Duration::from_secs(20),
+            drain: Duration::from_secs(10),
             extend_every: None,
             broker_timeout: Duration::from_secs(30),
             horizon: None,
             max_tries: 10,
         };
-        Self { settings, progress: Progress::new(), choose: Proposed, on_error: Unwatched }
+        Self { settings, progress: Progress::new(), choose: Proposed }
     }
 }
 
@@ -112,7 +114,7 @@ impl Consumer {
     }
 }
 
-impl<C, O> Consumer<C, O> {
+impl<C> Consumer<C> {
     /// How many handlers run at a time; at least one, and 10 unless set.
     pub fn concurrency(mut self, handlers: usize) -> Self {
         self.settings.concurrency = handlers.clamp(1, Semaphore::MAX_PERMITS);
@@ -135,6 +137,13 @@ impl<C, O> Consumer<C, O> {
     /// then are dropped, their keys released, and their messages given back.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
+        self
+    }
+
+    /// How long the shutdown waits, after the last handler, for results that are still to be recorded and claims to be released; 10 s
+    /// unless set. See [`idem::drain`](crate::drain).
+    pub fn drain(mut self, patience: Duration) -> Self {
+        self.settings.drain = patience;
         self
     }
 
@@ -179,19 +188,36 @@ impl<C, O> Consumer<C, O> {
         self
     }
 
-    /// Has the handler's error choose, as [`settle_with`](super::settle_with) does: a closure, or
-    /// [`Dispose::disposition`](super::Dispose::disposition). For an error without an idempotent call, `attempt`
-    /// is the number of the try.
-    pub fn dispose<F>(self, choose: F) -> Consumer<F, O> {
-        let Self { settings, progress, on_error, .. } = self;
-        Consumer { settings, progress, choose, on_error }
-    }
-
-    /// Sees every error that a handler returns, with its message and what becomes of that: for logs that say more
-    /// than an event can, which shows no error of the program's own.
-    pub fn on_error<F>(self, on_error: F) -> Consumer<C, F> {
-        let Self { settings, progress, choose, .. } = self;
-        Consumer { settings, progress, choose, on_error }
+    /// Lets the error of a handler decide what becomes of its message. `choose` gets the error, the number of the attempt, and what
+    /// [`settle`](super::settle) proposes. For an error without an idempotent call, the attempt is the number of the try.
+    ///
+    /// It is not called where no body failed (in flight, mismatch, the store is down, ..): there only the proposal knows the message's
+    /// state. An error that the operation's `terminal` keeps comes again with every delivery, so retrying it changes nothing.
+    ///
+    /// ```
+    /// # use idem_runtime as idem;
+    /// use std::time::Duration;
+    /// use idem::message::{Consumer, Disposition, Reason};
+    ///
+    /// # #[allow(dead_code)]
+    /// enum ShipError {
+    ///     NoOrder,
+    ///     Closed,
+    ///     Idem(idem::Error),
+    /// }
+    ///
+    /// let consumer = Consumer::new().dispose(|error: &ShipError, attempt, proposed| match error {
+    ///     ShipError::NoOrder => Disposition::reject(Reason::Terminal),
+    ///     ShipError::Closed if attempt < 3 => Disposition::retry(Duration::from_secs(3600)),
+    ///     ShipError::Closed | ShipError::Idem(_) => proposed,
+    /// });
+    /// ```
+    pub fn dispose<E, F>(self, choose: F) -> Consumer<F>
+    where
+        F: Fn(&E, u32, Disposition) -> Disposition,
+    {
+        let Self { settings, progress, .. } = self;
+        Consumer { settings, progress, choose }
     }
 
     /// How many messages the consumer works at or holds at a time: [`prefetch`](Self::prefetch) where it is set,
@@ -201,16 +227,17 @@ impl<C, O> Consumer<C, O> {
         self.settings.capacity()
     }
 
-    /// As [`extend_every`](Self::extend_every), unless that is set. For the glue to a broker, which knows when
-    /// the broker delivers a message again.
-    pub fn or_extend_every(self, interval: Duration) -> Self {
-        if self.settings.extend_every.is_some() { self } else { self.extend_every(interval) }
+    /// With what the broker sets, unless the program has set it.
+    pub(super) fn fitted(mut self, extend_every: Option<Duration>, horizon: Option<Duration>) -> Self {
+        let Settings { extend_every: every, horizon: longest, .. } = self.settings;
+        self.settings.extend_every =
+            every.or_else(|| extend_every.map(|every| every.max(Duration::from_millis(1))));
+        self.settings.horizon = longest.or(horizon);
+        self
     }
 
-    /// As [`redelivery_horizon`](Self::redelivery_horizon), unless that is set. For the glue to a broker, which
-    /// knows how long the broker keeps a message.
-    pub fn or_redelivery_horizon(self, horizon: Duration) -> Self {
-        if self.settings.horizon.is_some() { self } else { self.redelivery_horizon(horizon) }
+    pub(super) fn counts(&self) -> Progress {
+        self.progress.clone()
     }
 
     /// Handles the messages of a stream until it ends, and all it has taken are done.
@@ -231,7 +258,6 @@ impl<C, O> Consumer<C, O> {
         F: Future<Output = Result<T, E>>,
         E: Display,
         C: Choose<E>,
-        O: OnError<<S::Item as Incoming>::Message, E>,
     {
         self.run_until(pending(), messages, handler).await
     }
@@ -243,7 +269,7 @@ impl<C, O> Consumer<C, O> {
     /// The stream is dropped when `shutdown` ends. What its client has fetched and the stream not given
     /// yet comes back by the broker's own rule: keep that buffer small.
     ///
-    /// At last, [`drain`](crate::drain) has five seconds for what this process still has to record or release; what is
+    /// At last, [`drain`](crate::drain) has the time of [`Consumer::drain`] for what this process still has to record or release; what is
     /// left then is in [`Summary::left`], and in the event `not_drained`.
     pub async fn run_until<S, H, F, T, E>(
         self,
@@ -258,20 +284,39 @@ impl<C, O> Consumer<C, O> {
         F: Future<Output = Result<T, E>>,
         E: Display,
         C: Choose<E>,
-        O: OnError<<S::Item as Incoming>::Message, E>,
+    {
+        self.work(shutdown, messages, None, handler).await
+    }
+
+    /// The same. With a `room` the stream is polled all the time, and asks its broker for no more than that.
+    pub(super) async fn work<S, H, F, T, E>(
+        self,
+        shutdown: impl Future<Output = ()>,
+        messages: S,
+        room: Option<Room>,
+        handler: H,
+    ) -> Summary
+    where
+        S: Stream,
+        S::Item: Incoming,
+        H: Fn(&<S::Item as Incoming>::Message) -> F,
+        F: Future<Output = Result<T, E>>,
+        E: Display,
+        C: Choose<E>,
     {
         let (stage, watched) = watch::channel(Stage::Open);
         let works = Works {
             settings: &self.settings,
             handler: &handler,
             choose: &self.choose,
-            on_error: &self.on_error,
             permits: Semaphore::new(self.settings.concurrency),
             stage: watched,
             gate: Gate::new(),
             held: Arc::new(HeldKeys::default()),
             idle: AtomicUsize::new(0),
             progress: &self.progress,
+            #[cfg(feature = "metrics")]
+            counted: Queues::default(),
         };
         let mut end = End { stage, grace: None };
         let mut shutdown = pin!(Some(shutdown));
@@ -290,9 +335,13 @@ impl<C, O> Consumer<C, O> {
                     return Poll::Ready(Step::Done(done));
                 }
                 let idle = works.idle.load(Ordering::Relaxed);
-                let takes = works.gate.is_open() && self.settings.takes(running.len(), idle);
+                let free = if works.gate.is_open() { self.settings.free(running.len(), idle) } else { 0 };
+                let polls = room.as_ref().map_or(free > 0, |room| {
+                    room.set(free);
+                    true
+                });
                 match messages.as_mut().as_pin_mut() {
-                    Some(open) if takes => source.poll(open, cx).map(Step::Given),
+                    Some(open) if polls => source.poll(open, cx).map(Step::Given),
                     None if running.is_empty() => Poll::Ready(Step::Over),
                     _ => Poll::Pending,
                 }
@@ -319,7 +368,7 @@ impl<C, O> Consumer<C, O> {
             }
         }
         if is_shut_down {
-            let left = engine::drain(AFTERMATH).await;
+            let left = engine::drain(self.settings.drain).await;
             report::drained(left);
             self.progress.count(|summary| summary.left = left);
         }

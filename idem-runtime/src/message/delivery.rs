@@ -5,20 +5,21 @@ use std::fmt;
 use std::future::ready;
 use std::time::Duration;
 
-use super::Reason;
+use super::DeadLetter;
 
 /// A message as the broker delivered it, and how it is settled with the broker.
 ///
-/// The glue between a broker's client and [`run`](super::run). Of the four methods that take `self`, one
-/// is called, once, for each message, when all is over that is done for it. An error is counted and
-/// reported as an event, with its text: let that hold no password. The message is then the broker's to deliver
-/// again, and gets its recorded result.
+/// The glue between a broker's client and a [`Consumer`](super::Consumer). The consumer settles each message once, by
+/// one of the first four methods. It reports and counts an error of theirs as an event with its text, so keep passwords
+/// out of it. The broker then delivers the message again, which gets its recorded result; but a [`retry`](Self::retry) or
+/// [`reject`](Self::reject) that failed is repeated, with growing pauses, as long as the message [is
+/// held](Self::is_held).
 ///
 /// ```
 /// # use idem_runtime as idem;
 /// use std::convert::Infallible;
 /// use std::time::Duration;
-/// use idem::message::{Delivery, Reason};
+/// use idem::message::{DeadLetter, Delivery};
 ///
 /// struct Message {
 ///     body: String,
@@ -27,59 +28,72 @@ use super::Reason;
 /// impl Delivery for Message {
 ///     type Error = Infallible;
 ///
-///     async fn acknowledge(self) -> Result<(), Infallible> {
+///     async fn acknowledge(&self) -> Result<(), Infallible> {
 ///         // The client's `ack`.
 ///         Ok(())
 ///     }
 ///
-///     async fn retry(self, after: Duration) -> Result<(), Infallible> {
+///     async fn retry(&self, after: Duration) -> Result<(), Infallible> {
 ///         // Its `nack` with a delay, or a copy to a queue of delayed messages and an `ack`.
 ///         Ok(())
 ///     }
 ///
-///     async fn reject(self, reason: Reason) -> Result<(), Infallible> {
-///         // A copy to the dead letters, with `reason.as_str()` in a header, and an `ack`.
+///     async fn reject(&self, letter: &DeadLetter) -> Result<(), Infallible> {
+///         // A copy to the dead letters, with `letter.headers()`, and an `ack`.
 ///         Ok(())
 ///     }
 ///
-///     async fn give_back(self) -> Result<(), Infallible> {
+///     async fn give_back(&self) -> Result<(), Infallible> {
 ///         // Its `nack`, without a delay.
 ///         Ok(())
 ///     }
 /// }
 /// ```
 pub trait Delivery {
-    /// Why the broker could not be told. Its text goes into an event.
+    /// Why the broker could not settle the message. Its text goes into an event.
     type Error: fmt::Display;
 
-    /// It is done with.
-    fn acknowledge(self) -> impl Future<Output = Result<(), Self::Error>>;
+    /// The message is done.
+    fn acknowledge(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// To be delivered again, not sooner than `after` from now. Not called for messages that are in an
-    /// order: see [`group`](Self::group).
-    fn retry(self, after: Duration) -> impl Future<Output = Result<(), Self::Error>>;
+    /// The broker delivers the message again, not sooner than `after` from now. Not called for a message that is retried in
+    /// its place: see [`group`](Self::group) and [`retries_in_place`](Self::retries_in_place).
+    fn retry(&self, after: Duration) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// To be set aside. It is best acknowledged only after the dead letter is written.
-    fn reject(self, reason: Reason) -> impl Future<Output = Result<(), Self::Error>>;
+    /// The message is set aside. Acknowledge it only after the dead letter is stored.
+    fn reject(&self, letter: &DeadLetter) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Nothing was done for it, or not to the end, as the consumer is shut down: to be delivered again at
-    /// once, to whoever is there.
-    fn give_back(self) -> impl Future<Output = Result<(), Self::Error>>;
+    /// The consumer shuts down before the message is done: the broker delivers it again at once, to any worker.
+    fn give_back(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// It is still being worked at: called every [`extend_every`](super::Consumer::extend_every) from its
-    /// arrival to its end, for brokers that deliver a message again that was silent for too long.
+    /// Called every [`extend_every`](super::Consumer::extend_every) from the message's arrival to its end, for brokers that
+    /// deliver a message again that was silent for too long.
     fn extend(&self) -> impl Future<Output = Result<(), Self::Error>> {
         ready(Ok(()))
     }
 
-    /// Why the handler failed at its last try: the text of its error, for a header of the dead letter. Called before
-    /// [`retry`](Self::retry) and [`reject`](Self::reject), and does nothing unless it is overridden.
-    ///
-    /// The text is the program's own and may be private, so no event shows it; keep it out of yours. It is one line
-    /// without control characters and ends with `...` where it was longer than 1,024 bytes. Of a panic there is no text
-    /// but that it was one.
-    fn failed(&mut self, error: &str) {
-        let _ = error;
+    /// Whether the broker still counts the message as delivered to this worker. While it does, a `retry` or a `reject` that
+    /// failed is repeated, and no delivery is spent. `false` unless it is overridden.
+    fn is_held(&self) -> bool {
+        false
+    }
+
+    /// Whether the consumer keeps a message that is to be retried, and runs its handler again after the pause, because the
+    /// broker cannot deliver it again. Other messages are handled meanwhile. `false` unless it is overridden.
+    fn retries_in_place(&self) -> bool {
+        false
+    }
+
+    /// Whether the broker will not deliver the message again. Then a message that is to be retried is set aside, with the reason
+    /// `exhausted`. `false` unless it is overridden.
+    fn is_last_delivery(&self) -> bool {
+        false
+    }
+
+    /// How long the consumer waits before it first handles the message, for brokers that cannot delay a message. No time
+    /// unless it is overridden.
+    fn delay(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// How often the broker has delivered the message, this time included, where it says so: `Some(1)` at the
@@ -89,8 +103,8 @@ pub trait Delivery {
         None
     }
 
-    /// What to find the message by in the broker, for events: its id, offset or sequence number, and nothing
-    /// private. `None`, unless it is overridden.
+    /// The name by which the broker knows the message, for events and dead letters: its id, offset or sequence number, and
+    /// nothing private. `None`, unless it is overridden.
     fn id(&self) -> Option<String> {
         None
     }
@@ -100,19 +114,19 @@ pub trait Delivery {
         None
     }
 
-    /// Where the message was sent to, a queue or a topic, for the span of the handler: `messaging.destination.name`. `None`, unless
-    /// it is overridden.
+    /// The queue, stream or topic that the message comes from: `messaging.destination.name` of the handler's span, and the
+    /// label `queue` of the metrics. Few values: no subject or routing key with an id in it. `None`, unless it is overridden.
     fn destination(&self) -> Option<String> {
         None
     }
 
-    /// Messages of one group are done one after another, in the order they came. `None`, unless it is
-    /// overridden, for one that is in no order.
+    /// Messages of one group are handled one after another, in the order in which they came. `None`, unless it is
+    /// overridden, for a message in no order.
     ///
-    /// What is to be retried of a group is retried in its place, after its pause, and what came behind it
-    /// waits; neither goes back to the broker, whose count of deliveries therefore does not rise. Give the
-    /// operation `max_attempts`, or one message can hold up its group for ever. That the broker gives the
-    /// messages of a group to one consumer only, and again in order after a crash, is the broker's part.
+    /// A message of a group is retried in its place, after its pause, and later messages of the group wait; none goes back to the
+    /// broker, whose count of deliveries therefore does not rise. Give the operation `max_attempts`, or one message can hold
+    /// up its group for ever. The broker must give the messages of a group to one consumer only, and again in order after a
+    /// crash.
     fn group(&self) -> Option<String> {
         None
     }

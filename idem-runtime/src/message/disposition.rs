@@ -36,38 +36,6 @@ impl Disposition {
     }
 }
 
-/// An error that knows what is to be done with the message it came from: for [`settle_with`](super::settle_with) and
-/// [`Consumer::dispose`](super::Consumer::dispose).
-///
-/// ```
-/// # use idem_runtime as idem;
-/// use std::time::Duration;
-/// use idem::message::{Dispose, Disposition, Reason};
-///
-/// enum ShipError {
-///     NoOrder,
-///     Closed,
-///     Idem(idem::Error),
-/// }
-///
-/// impl Dispose for ShipError {
-///     fn disposition(&self, _attempt: u32, proposed: Disposition) -> Disposition {
-///         match self {
-///             Self::NoOrder => Disposition::reject(Reason::Terminal),
-///             Self::Closed => Disposition::retry(Duration::from_secs(3600)),
-///             Self::Idem(_) => proposed,
-///         }
-///     }
-/// }
-/// ```
-pub trait Dispose {
-    /// What is to be done with the message, where [`settle`](super::settle) proposes this. `attempt` is the one that the
-    /// error is from; 1 where it is from no idempotent call.
-    ///
-    /// To have an error delivered again that the operation's `terminal` keeps gives the same error again.
-    fn disposition(&self, attempt: u32, proposed: Disposition) -> Disposition;
-}
-
 /// Why a message is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -91,6 +59,9 @@ pub enum Reason {
     Step,
     /// It has no key, or one that cannot be used.
     InvalidKey,
+    /// Its call was refused with [`Error::Configuration`](crate::Error::Configuration), as often as the consumer's
+    /// [`max_tries`](super::Consumer::max_tries) allows.
+    Misconfigured,
 }
 
 impl Reason {
@@ -107,6 +78,7 @@ impl Reason {
             Self::Undecodable => "undecodable",
             Self::Step => "step",
             Self::InvalidKey => "invalid_key",
+            Self::Misconfigured => "configuration",
         }
     }
 }

@@ -1,11 +1,13 @@
 //! What a consumer of messages is to do with one, after an idempotent call made for it.
 //!
-//! Owns the vocabulary that all brokers share, and the loop that makes a call for each message of a
-//! stream. It knows no broker: what one of them is told stands in the user's [`Delivery`].
+//! Owns the vocabulary that all brokers share, and the one worker that makes a call for each message. It knows no broker: how to read is
+//! in a [`Broker`], how to settle in a [`Delivery`].
 
+mod broker;
 mod broker_error;
 mod choose;
 mod consumer;
+mod dead_letter;
 mod delivery;
 mod disposition;
 mod error_text;
@@ -27,11 +29,13 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use crate::engine::{Ending, Observation, Outcome, observed_by};
 use crate::error::{Error, ErrorKind, StepError, StoreErrorKind};
 
+pub use broker::{Broker, Plan, Reader, Room, work};
 pub use broker_error::BrokerError;
-pub use choose::{Choose, OnError, Proposed, Unwatched};
+pub use choose::{Choose, Proposed};
 pub use consumer::{Consumer, run};
+pub use dead_letter::{CONSUMER, DeadLetter, ERROR, KEY, MESSAGE, OPERATION, ORIGIN, REASON, TRIES};
 pub use delivery::{Delivery, Incoming};
-pub use disposition::{Dispose, Disposition, Reason};
+pub use disposition::{Disposition, Reason};
 pub use summary::{Progress, Summary};
 pub use tasks::{HandlerTask, in_tasks};
 
@@ -66,7 +70,8 @@ const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 /// | failed for good (`terminal`), now or when it was recorded | reject |
 /// | mismatch, in doubt, exhausted, undecodable, a record that cannot be read, no usable key | reject |
 /// | failed as a step was refused: repeated, another input, undecodable, not stored | reject |
-/// | the store is down, the lease was lost, the operation is misconfigured | retry after 1 s |
+/// | the store is down, the lease was lost | retry after 1 s |
+/// | the call is misconfigured | retry, from 1 s after the first try to 5 min; a [`Consumer`] rejects it after [`max_tries`](Consumer::max_tries) |
 ///
 /// A call that makes no idempotent call is acknowledged if it gives `Ok`, and retried after 1 s if not.
 /// Where it makes several, the last one that gave no value decides.
@@ -92,45 +97,9 @@ pub async fn settle<F, T, E>(call: F) -> Settled<Result<T, E>>
 where
     F: Future<Output = Result<T, E>>,
 {
-    settle_with(call, |_, _, proposed| proposed).await
-}
-
-/// As [`settle`], but where the call's own body failed, `choose` decides: it is given the error, the
-/// attempt it is from, and what [`settle`] proposes. Where the error has the trait [`Dispose`], that is
-/// `Dispose::disposition`.
-///
-/// It is not asked where no body failed (in flight, mismatch, the store is down, ...): there nobody but
-/// `idem` can tell what is known of the message. It is asked where the call is no idempotent one.
-///
-/// ```
-/// # use idem_runtime as idem;
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// use idem::message::{Disposition, Reason, settle_with};
-/// use idem::{Error, MemoryStore, Operation};
-///
-/// # #[derive(Debug)] enum ShipError { Empty, Idem(Error) }
-/// # impl From<Error> for ShipError { fn from(error: Error) -> Self { Self::Idem(error) } }
-/// let store = MemoryStore::new();
-/// let ship = Operation::new("orders.ship");
-/// let call = ship.run(&store, "order-42", || async { Err::<(), _>(ShipError::Empty) });
-/// let settled = settle_with(call, |error, attempt, proposed| match error {
-///     ShipError::Empty if attempt > 3 => Disposition::Acknowledge,
-///     ShipError::Empty => Disposition::reject(Reason::Terminal),
-///     ShipError::Idem(_) => proposed,
-/// });
-/// assert_eq!(settled.await.disposition, Disposition::reject(Reason::Terminal));
-/// # }
-/// ```
-pub async fn settle_with<F, T, E>(
-    call: F,
-    choose: impl FnOnce(&E, u32, Disposition) -> Disposition,
-) -> Settled<Result<T, E>>
-where
-    F: Future<Output = Result<T, E>>,
-{
     let tries = Tries { number: 1, most: u32::MAX };
-    let judged = settle_by(&Arc::new(Observation::within_current()), call, tries, choose).await;
+    let judged =
+        settle_by(&Arc::new(Observation::within_current()), call, tries, |_, _, proposed| proposed).await;
     Settled { value: judged.value, disposition: judged.disposition }
 }
 
@@ -168,7 +137,7 @@ pub(crate) enum Cause {
     InFlight,
     /// The store failed: that is not the message's fault.
     Store,
-    /// No message can be handled like this.
+    /// The call is misconfigured: by the program, or by what the message says.
     Misconfigured,
     /// The call was refused, with this word for it.
     Refused(ErrorKind),
@@ -238,7 +207,7 @@ impl Tries {
     }
 }
 
-/// As [`settle_with`], by an observer that stays when the call is dropped.
+/// As [`settle`], but where a body failed, or no idempotent call was made, `choose` decides; by an observer that stays when the call is dropped.
 pub(crate) async fn settle_by<F, T, E>(
     observation: &Arc<Observation>,
     call: F,
@@ -288,12 +257,9 @@ fn disposition(ending: &Ending, tries: Tries) -> Disposition {
             }
             // A body that never ends in time is a poison message, too.
             Error::TimedOut { .. } => return tries.proposed(Reason::Exhausted),
-            Error::NotRecorded { .. }
-            | Error::LeaseLost { .. }
-            | Error::NoTimeLeft { .. }
-            | Error::Configuration { .. } => {
-                return AT_ONCE;
-            }
+            // It may come of the message: an amount that no fingerprint can have, a time of its own that is zero.
+            Error::Configuration { .. } => return tries.proposed(Reason::Misconfigured),
+            Error::NotRecorded { .. } | Error::LeaseLost { .. } | Error::NoTimeLeft { .. } => return AT_ONCE,
             Error::Step { source: StepError::Store(source), .. } if is_of_the_store(source.kind()) => {
                 return AT_ONCE;
             }

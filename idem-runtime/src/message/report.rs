@@ -11,6 +11,8 @@ use tracing::Span;
 
 use super::{Cause, Delivery, Disposition};
 use crate::engine::Drained;
+#[cfg(feature = "metrics")]
+use crate::error::ErrorKind;
 
 /// What to find a message by.
 #[derive(Default)]
@@ -19,6 +21,16 @@ pub(crate) struct About {
     pub(crate) id: Option<String>,
     /// The key of its last idempotent call.
     pub(crate) key: Option<RecordKey>,
+    /// The queue that it comes from; empty where the glue does not say.
+    pub(crate) queue: String,
+}
+
+impl About {
+    /// A message, before its first idempotent call.
+    pub(super) fn message<M: Delivery>(message: &M) -> Self {
+        let queue = guarded(|| message.destination()).unwrap_or_default();
+        Self { id: guarded(|| message.id()), key: None, queue }
+    }
 }
 
 /// What the glue says of a message, or nothing where it panics.
@@ -127,7 +139,7 @@ pub(crate) fn panicked(about: &About, tries: u32, disposition: Disposition) {
 
 /// The store failed; the message waits.
 pub(crate) fn held(about: &About, cause: Cause, first: bool, extended: bool) {
-    count("hold", cause.as_str());
+    count(about, "hold", cause.as_str());
     let cause = cause.as_str();
     if first {
         say!(
@@ -196,9 +208,35 @@ pub(crate) fn broker_failed(about: &About, what: &str, error: &str) {
 
 /// Counts what became of a message.
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::missing_const_for_fn))]
-pub(crate) fn count(disposition: &'static str, reason: &'static str) {
+pub(crate) fn count(about: &About, disposition: &'static str, reason: &'static str) {
     #[cfg(feature = "metrics")]
-    metrics::counter!("idem_messages_total", "disposition" => disposition, "reason" => reason).increment(1);
+    counter(&about.queue, disposition, reason).increment(1);
+}
+
+#[cfg(feature = "metrics")]
+fn counter(queue: &str, disposition: &'static str, reason: &'static str) -> metrics::Counter {
+    let queue = queue.to_owned();
+    metrics::counter!("idem_messages_total", "disposition" => disposition, "reason" => reason, "queue" => queue)
+}
+
+/// Counts from 0 what alerts look at, so that the first message of a kind is an increase: at the first message of a queue.
+#[cfg(feature = "metrics")]
+pub(super) fn count_from_zero(queue: &str) {
+    let rejected = [
+        Cause::Terminal,
+        Cause::Unclaimed,
+        Cause::Panicked,
+        Cause::Misconfigured,
+        Cause::Refused(ErrorKind::Mismatch),
+        Cause::Refused(ErrorKind::InDoubt),
+        Cause::Refused(ErrorKind::Exhausted),
+    ];
+    for cause in rejected {
+        counter(queue, "reject", cause.as_str()).increment(0);
+    }
+    counter(queue, "hold", Cause::Store.as_str()).increment(0);
+    counter(queue, "retry", Cause::Failed.as_str()).increment(0);
+    counter(queue, "acknowledge", Cause::Done.as_str()).increment(0);
 }
 
 fn millis(time: Duration) -> u64 {

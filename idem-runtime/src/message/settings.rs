@@ -11,6 +11,7 @@ pub(super) struct Settings {
     pub(super) concurrency: usize,
     pub(super) prefetch: Option<usize>,
     pub(super) grace: Duration,
+    pub(super) drain: Duration,
     pub(super) extend_every: Option<Duration>,
     pub(super) broker_timeout: Duration,
     pub(super) horizon: Option<Duration>,
@@ -23,13 +24,13 @@ impl Settings {
         self.prefetch.unwrap_or_default().max(self.concurrency)
     }
 
-    /// Whether another message is taken while so many are held, of which so many wait for others.
-    pub(super) fn takes(&self, held: usize, idle: usize) -> bool {
+    /// How many more messages are taken while so many are held, of which so many wait for others.
+    pub(super) fn free(&self, held: usize, idle: usize) -> usize {
         match self.prefetch {
-            Some(_) => held < self.capacity(),
+            Some(_) => self.capacity().saturating_sub(held),
             None => {
-                let waiting = self.concurrency.saturating_mul(WAITING);
-                held.saturating_sub(idle) < self.capacity() && held < waiting
+                let waiting = self.concurrency.saturating_mul(WAITING).saturating_sub(held);
+                self.capacity().saturating_sub(held.saturating_sub(idle)).min(waiting)
             }
         }
     }

@@ -5,19 +5,31 @@
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
+use super::gate::Gate;
 use super::report::{self, About, guarded};
 use super::settings::Settings;
-use super::{Cause, Delivery, Disposition, Progress};
+use super::{Cause, DeadLetter, Delivery, Progress};
 
 /// How a message is settled.
 pub(super) enum Verdict {
-    Settled(Disposition, Cause),
+    Acknowledge(Cause),
+    Retry(Duration, Cause),
+    Reject(DeadLetter, Cause),
     Unhandled,
+}
+
+impl Verdict {
+    /// Whether a failure may be repeated: an acknowledgement that was lost is a replay, and the broker's own rule returns what was
+    /// not given back.
+    const fn is_repeatable(&self) -> bool {
+        matches!(self, Self::Retry(..) | Self::Reject(..))
+    }
 }
 
 /// What is said to the broker of a consumer's messages.
@@ -43,7 +55,7 @@ impl Settling<'_> {
                 rounds.tick().await;
                 if let Err(error) = self.answered(|| message.extend()).await {
                     self.progress.count(|summary| summary.broker_errors += 1);
-                    let about = About { id: guarded(|| message.id()), key: None };
+                    let about = About::message(message);
                     report::broker_failed(&about, "it did not extend a message that is in work", &error);
                 }
             }
@@ -54,26 +66,51 @@ impl Settling<'_> {
         }
     }
 
-    /// Settles the message with the broker.
-    pub(super) async fn tell<M: Delivery>(&self, message: M, verdict: Verdict, about: &About) {
-        let (word, cause, told) = match verdict {
+    /// Settles the message with the broker. A retry or a rejection that fails is repeated while the broker counts the message as this
+    /// worker's, until `closing` ends; then the message is given back.
+    pub(super) async fn tell<M, C>(
+        &self,
+        message: &M,
+        verdict: Verdict,
+        about: &About,
+        closing: impl Fn() -> C,
+    ) where
+        M: Delivery,
+        C: Future<Output = ()>,
+    {
+        let mut pauses = Gate::pauses();
+        let mut told = self.tell_once(message, &verdict, about).await;
+        while !told && verdict.is_repeatable() && guarded(|| Some(message.is_held())) == Some(true) {
+            let pause = Box::pin(sleep(pauses.next().unwrap_or_default()));
+            let pausing = self.extended(message, pause);
+            told = match select(pin!(closing()), pin!(pausing)).await {
+                Either::Left(_) => {
+                    self.tell_once(message, &Verdict::Unhandled, about).await;
+                    return;
+                }
+                Either::Right(_) => self.tell_once(message, &verdict, about).await,
+            };
+        }
+    }
+
+    /// Whether the broker took it.
+    async fn tell_once<M: Delivery>(&self, message: &M, verdict: &Verdict, about: &About) -> bool {
+        let (word, cause, answer) = match verdict {
             Verdict::Unhandled => ("give_back", Cause::Done, self.answered(|| message.give_back()).await),
-            Verdict::Settled(Disposition::Acknowledge, cause) => {
-                ("acknowledge", cause, self.answered(|| message.acknowledge()).await)
+            Verdict::Acknowledge(cause) => {
+                ("acknowledge", *cause, self.answered(|| message.acknowledge()).await)
             }
-            Verdict::Settled(Disposition::Retry { after }, cause) => {
-                ("retry", cause, self.answered(|| message.retry(after)).await)
-            }
-            Verdict::Settled(Disposition::Reject { reason }, cause) => {
-                ("reject", cause, self.answered(|| message.reject(reason)).await)
+            Verdict::Retry(after, cause) => ("retry", *cause, self.answered(|| message.retry(*after)).await),
+            Verdict::Reject(letter, cause) => {
+                ("reject", *cause, self.answered(|| message.reject(letter)).await)
             }
         };
-        if let Err(error) = told {
+        if let Err(error) = answer {
             self.progress.count(|summary| summary.broker_errors += 1);
             report::broker_failed(about, "a message could not be settled", &error);
-            return;
+            return false;
         }
-        report::count(word, cause.as_str());
+        report::count(about, word, cause.as_str());
         self.progress.count(|summary| {
             *match word {
                 "acknowledge" => &mut summary.acknowledged,
@@ -82,6 +119,7 @@ impl Settling<'_> {
                 _ => &mut summary.given_back,
             } += 1;
         });
+        true
     }
 
     /// The broker's answer, if it comes in time. A client may panic before it returns its future, too.

@@ -33,10 +33,10 @@ use crate::engine::{Observation, as_here};
 /// # struct Message(String);
 /// # impl idem::message::Delivery for Message {
 /// #     type Error = std::convert::Infallible;
-/// #     async fn acknowledge(self) -> Result<(), Self::Error> { Ok(()) }
-/// #     async fn retry(self, _: Duration) -> Result<(), Self::Error> { Ok(()) }
-/// #     async fn reject(self, _: idem::message::Reason) -> Result<(), Self::Error> { Ok(()) }
-/// #     async fn give_back(self) -> Result<(), Self::Error> { Ok(()) }
+/// #     async fn acknowledge(&self) -> Result<(), Self::Error> { Ok(()) }
+/// #     async fn retry(&self, _: Duration) -> Result<(), Self::Error> { Ok(()) }
+/// #     async fn reject(&self, _: &idem::message::DeadLetter) -> Result<(), Self::Error> { Ok(()) }
+/// #     async fn give_back(&self) -> Result<(), Self::Error> { Ok(()) }
 /// # }
 /// # #[tokio::main]
 /// # async fn main() {

@@ -4,7 +4,7 @@
 //! the stream.
 
 use std::fmt::Display;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ use super::lanes::Place;
 use super::report::{self, About, guarded};
 use super::settings::Settings;
 use super::settling::{Settling, Verdict};
-use super::{Cause, Choose, Delivery, Disposition, Judged, OnError, Progress, Reason, Tries, settle_by};
+use super::{Cause, Choose, DeadLetter, Delivery, Disposition, Judged, Progress, Reason, Tries, settle_by};
 use crate::engine::{HeldKeys, Observation, Outcome};
 
 /// What a dead letter says of a panic, whose own text may be anything.
@@ -44,11 +44,10 @@ pub(super) enum Stage {
 }
 
 /// What the works of a consumer share.
-pub(super) struct Works<'w, H, C, O> {
+pub(super) struct Works<'w, H, C> {
     pub(super) settings: &'w Settings,
     pub(super) handler: &'w H,
     pub(super) choose: &'w C,
-    pub(super) on_error: &'w O,
     /// As many as handlers may run.
     pub(super) permits: Semaphore,
     pub(super) stage: watch::Receiver<Stage>,
@@ -57,6 +56,25 @@ pub(super) struct Works<'w, H, C, O> {
     /// How many messages wait for others, or for their pause to be over.
     pub(super) idle: AtomicUsize,
     pub(super) progress: &'w Progress,
+    #[cfg(feature = "metrics")]
+    pub(super) counted: Queues,
+}
+
+/// The queues whose messages are counted.
+#[cfg(feature = "metrics")]
+#[derive(Debug, Default)]
+pub(super) struct Queues(std::sync::Mutex<std::collections::BTreeSet<String>>);
+
+#[cfg(feature = "metrics")]
+impl Queues {
+    /// At the first message of a queue, its counters begin.
+    fn first(&self, queue: &str) {
+        let mut counted = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !counted.contains(queue) {
+            counted.insert(queue.to_owned());
+            report::count_from_zero(queue);
+        }
+    }
 }
 
 /// Where a message is in an order.
@@ -101,26 +119,27 @@ impl Next {
     }
 }
 
-impl<H, C, O> Works<'_, H, C, O> {
+impl<H, C> Works<'_, H, C> {
     const fn settling(&self) -> Settling<'_> {
         Settling { settings: self.settings, progress: self.progress }
     }
 
     /// Does one message, in its place where it is in an order.
-    pub(super) async fn one<M, F, T, E>(&self, mut message: M, order: Order) -> Done
+    pub(super) async fn one<M, F, T, E>(&self, message: M, order: Order) -> Done
     where
         M: Delivery,
         H: Fn(&M) -> F,
         F: Future<Output = Result<T, E>>,
         E: Display,
         C: Choose<E>,
-        O: OnError<M, E>,
     {
-        let mut seen = Seen { about: About { id: guarded(|| message.id()), key: None }, error: None };
+        let mut seen = Seen { about: About::message(&message), error: None };
+        #[cfg(feature = "metrics")]
+        self.counted.first(&seen.about.queue);
         let most = self.settings.max_tries;
         let mut tries = Tries { number: guarded(|| message.deliveries()).unwrap_or(1).max(1), most };
-        let (verdict, place) = match order {
-            Order::Unknown => (self.panicked(&seen.about, tries), None),
+        let (next, place) = match order {
+            Order::Unknown => (Some(self.panicked(&seen.about, tries)), None),
             Order::None => {
                 // On the heap, as the caller's handler is in it.
                 let deciding = Box::pin(self.decide(&message, None, &mut tries, &mut seen));
@@ -131,32 +150,48 @@ impl<H, C, O> Works<'_, H, C, O> {
                 (self.settling().extended(&message, deciding).await, Some(place))
             }
         };
-        if let (Verdict::Settled(Disposition::Retry { .. } | Disposition::Reject { .. }, _), Some(error)) =
-            (&verdict, &seen.error)
-        {
-            // A bug in the glue costs the dead letter its text, and no more.
-            let _ = catch_unwind(AssertUnwindSafe(|| message.failed(error)));
-        }
-        self.settling().tell(message, verdict, &seen.about).await;
+        let Seen { about, error } = seen;
+        let verdict = match next {
+            None => Verdict::Unhandled,
+            Some((Disposition::Acknowledge, cause)) => Verdict::Acknowledge(cause),
+            Some((Disposition::Retry { .. }, cause))
+                if guarded(|| Some(message.is_last_delivery())) == Some(true) =>
+            {
+                Verdict::Reject(DeadLetter::of(Reason::Exhausted, tries.number, error, &about), cause)
+            }
+            Some((Disposition::Retry { after }, cause)) => Verdict::Retry(after, cause),
+            Some((Disposition::Reject { reason }, cause)) => {
+                Verdict::Reject(DeadLetter::of(reason, tries.number, error, &about), cause)
+            }
+        };
+        self.settling().tell(&message, verdict, &about, || self.reached(Stage::Closing)).await;
         Done { place }
     }
 
-    /// Runs the handler in its turn, again in its place if it must be, and decides how to settle.
+    /// Runs the handler in its turn, again in its place if it must be, and decides what becomes of the message; `None` if it
+    /// is not handled.
     async fn decide<M, F, T, E>(
         &self,
         message: &M,
         mut place: Option<&mut Place>,
         tries: &mut Tries,
         seen: &mut Seen,
-    ) -> Verdict
+    ) -> Option<(Disposition, Cause)>
     where
         M: Delivery,
         H: Fn(&M) -> F,
         F: Future<Output = Result<T, E>>,
         E: Display,
         C: Choose<E>,
-        O: OnError<M, E>,
     {
+        let delay = guarded(|| Some(message.delay())).unwrap_or_default();
+        if !delay.is_zero() {
+            let _idle = Idle::new(&self.idle);
+            if !self.unless_closing(sleep(delay)).await {
+                return None;
+            }
+        }
+        let in_place = place.is_some() || guarded(|| Some(message.retries_in_place())) == Some(true);
         if let Some(place) = &mut place {
             let _idle = Idle::new(&self.idle);
             // Not cut short at the shutdown: what is given back must not overtake what still runs.
@@ -166,10 +201,10 @@ impl<H, C, O> Works<'_, H, C, O> {
         let mut pauses = Gate::pauses();
         let mut held_up = None;
         loop {
-            let Some(permit) = self.permit().await else { return Verdict::Unhandled };
+            let permit = self.permit().await?;
             let span = report::span(message, &seen.about);
             let handling = self.handle(message, *tries, seen).instrument(span.clone());
-            let Some(next) = handling.await else { return Verdict::Unhandled };
+            let next = handling.await?;
             report::came_to(&span, next.word());
             drop(permit);
             let goes_on = match next {
@@ -182,19 +217,21 @@ impl<H, C, O> Works<'_, H, C, O> {
                     report::held(&seen.about, cause, self.gate.close(), extended);
                     self.unless_closing(self.gate.wait(&mut pauses)).await
                 }
-                Next::Settle(Disposition::Retry { after }, cause) if place.is_some() => {
+                Next::Settle(Disposition::Retry { after }, cause) if in_place => {
                     self.progress.count(|summary| summary.retried += 1);
-                    report::count("retry", cause.as_str());
-                    held_up.get_or_insert_with(|| report::group_held_up(&seen.about, extended));
+                    report::count(&seen.about, "retry", cause.as_str());
+                    if place.is_some() {
+                        held_up.get_or_insert_with(|| report::group_held_up(&seen.about, extended));
+                    }
                     pauses = Gate::pauses();
                     tries.number = tries.number.saturating_add(1);
                     let _idle = Idle::new(&self.idle);
                     self.unless_closing(sleep(after)).await
                 }
-                Next::Settle(disposition, cause) => return Verdict::Settled(disposition, cause),
+                Next::Settle(disposition, cause) => return Some((disposition, cause)),
             };
             if !goes_on {
-                return Verdict::Unhandled;
+                return None;
             }
         }
     }
@@ -206,7 +243,6 @@ impl<H, C, O> Works<'_, H, C, O> {
         F: Future<Output = Result<T, E>>,
         E: Display,
         C: Choose<E>,
-        O: OnError<M, E>,
     {
         let observation = Arc::new(Observation::of_handler(&self.held, self.settings.horizon));
         let Seen { about, error: text } = seen;
@@ -217,7 +253,6 @@ impl<H, C, O> Works<'_, H, C, O> {
             let call = async {
                 let judged = settle_by(&observation, call, tries, choose).await;
                 if let Err(error) = &judged.value {
-                    self.on_error.failed(message, error, judged.disposition);
                     *text = guarded(|| error_text::of(error));
                 }
                 judged.without_value()
@@ -242,10 +277,8 @@ impl<H, C, O> Works<'_, H, C, O> {
                 *text = Some(PANICKED.to_owned());
                 let attempt = observation.attempt().unwrap_or(1);
                 let tries = Tries { number: tries.number.max(attempt), ..tries };
-                match self.panicked(about, tries) {
-                    Verdict::Settled(disposition, cause) => Next::Settle(disposition, cause),
-                    Verdict::Unhandled => return None,
-                }
+                let (disposition, cause) = self.panicked(about, tries);
+                Next::Settle(disposition, cause)
             }
         })
     }
@@ -258,9 +291,9 @@ impl<H, C, O> Works<'_, H, C, O> {
             (Cause::InFlight, Some(key)) if another_ended || self.held.holds(key) => {
                 return Next::Behind(key.clone());
             }
-            (Cause::Store | Cause::Misconfigured, _) => return Next::Hold(cause),
+            (Cause::Store, _) => return Next::Hold(cause),
             // Without an idempotent call nobody has asked the store.
-            (Cause::Unclaimed, _) => {}
+            (Cause::Unclaimed | Cause::Misconfigured, _) => {}
             (Cause::Done, _) if outcome.is_none_or(|outcome| outcome == Outcome::Unprotected) => {}
             _ if self.gate.open() => report::released(),
             _ => {}
@@ -272,12 +305,12 @@ impl<H, C, O> Works<'_, H, C, O> {
         Next::Settle(disposition, cause)
     }
 
-    fn panicked(&self, about: &About, tries: Tries) -> Verdict {
+    fn panicked(&self, about: &About, tries: Tries) -> (Disposition, Cause) {
         let disposition = tries.proposed(Reason::Panicked);
         self.progress.count(|summary| summary.panicked += 1);
         report::panicked(about, tries.number, disposition);
         report::settled(about, Cause::Panicked, tries.number, disposition);
-        Verdict::Settled(disposition, Cause::Panicked)
+        (disposition, Cause::Panicked)
     }
 
     fn forgetful(&self, observation: &Observation) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use idem_runtime::message::{Disposition, Reason, settle, settle_with};
+use idem_runtime::message::{Disposition, Reason, settle};
 use idem_runtime::protocol::{Claim, Owner};
 use idem_runtime::{Error, KeyBuilder, MemoryStore, OnCrash, Operation, RecordKey, Scope, Store};
 use idem_testing::{Fault, FaultStore, OperationKind};
@@ -241,6 +241,6 @@ async fn a_store_that_cannot_be_read_before_recover_holds_the_message() {
     store.always(OperationKind::Get, Fault::FailBefore);
     let operation = operation().recover(|_| async { Ok(None) });
     let call = operation.run(&store, "a", || async { Ok::<u8, Failure>(1) });
-    let settled = settle_with(call, |_, _, _| panic!("no body failed")).await;
+    let settled = settle(call).await;
     assert_eq!(retry(settled.disposition), Duration::from_secs(1));
 }

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use idem_runtime::message::{self, Consumer, Delivery, Dispose, Disposition, Reason};
+use idem_runtime::message::{self, Consumer, DeadLetter, Delivery, Disposition, Reason};
 use idem_runtime::protocol::{Claim, Owner, State};
 use idem_runtime::{Error, MemoryStore, OnCrash, Operation, Store};
 use idem_testing::{Fault, FaultStore, OperationKind};
@@ -215,22 +215,16 @@ async fn a_message_is_extended_from_its_arrival_to_its_end() {
     assert_eq!((summary.acknowledged, summary.broker_errors), (3, 2));
 }
 
-impl Dispose for Failure {
-    fn disposition(&self, attempt: u32, proposed: Disposition) -> Disposition {
-        match self {
-            Self::Transient if attempt >= 2 => Disposition::reject(Reason::Exhausted),
-            Self::Transient => Disposition::retry(Duration::from_secs(3600)),
-            Self::Final => Disposition::Acknowledge,
-            Self::Idem(_) => proposed,
-        }
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_error_chooses_what_becomes_of_its_message() {
     let shop = Shop::new();
     let broker = Broker::new(&shop.store);
-    let consumer = Consumer::new().concurrency(1).dispose(Dispose::disposition);
+    let consumer = Consumer::new().concurrency(1).dispose(|error, attempt, proposed| match error {
+        Failure::Transient if attempt >= 2 => Disposition::reject(Reason::Exhausted),
+        Failure::Transient => Disposition::retry(Duration::from_secs(3600)),
+        Failure::Final => Disposition::Acknowledge,
+        Failure::Idem(_) => proposed,
+    });
     let messages = broker.messages(&["1 transient", "1 transient", "2 final", "2 final", "3 ok"]);
     consumer.run(stream::iter(messages), |m| shop.ship(m)).await;
     let expected = ["retry 1 3600s", "reject 1 exhausted", "ack 2", "ack 2", "ack 3"];
@@ -296,19 +290,19 @@ struct Plain;
 impl Delivery for Plain {
     type Error = Error;
 
-    async fn acknowledge(self) -> Result<(), Error> {
+    async fn acknowledge(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    async fn retry(self, _: Duration) -> Result<(), Error> {
+    async fn retry(&self, _: Duration) -> Result<(), Error> {
         Ok(())
     }
 
-    async fn reject(self, _: Reason) -> Result<(), Error> {
+    async fn reject(&self, _: &DeadLetter) -> Result<(), Error> {
         Ok(())
     }
 
-    async fn give_back(self) -> Result<(), Error> {
+    async fn give_back(&self) -> Result<(), Error> {
         Ok(())
     }
 
@@ -341,19 +335,19 @@ fn bug() -> std::future::Ready<Result<(), String>> {
 impl Delivery for Hasty {
     type Error = String;
 
-    fn acknowledge(self) -> impl Future<Output = Result<(), String>> {
+    fn acknowledge(&self) -> impl Future<Output = Result<(), String>> {
         bug()
     }
 
-    fn retry(self, _: Duration) -> impl Future<Output = Result<(), String>> {
+    fn retry(&self, _: Duration) -> impl Future<Output = Result<(), String>> {
         bug()
     }
 
-    fn reject(self, _: Reason) -> impl Future<Output = Result<(), String>> {
+    fn reject(&self, _: &DeadLetter) -> impl Future<Output = Result<(), String>> {
         bug()
     }
 
-    fn give_back(self) -> impl Future<Output = Result<(), String>> {
+    fn give_back(&self) -> impl Future<Output = Result<(), String>> {
         bug()
     }
 

@@ -2,18 +2,18 @@
 
 use crate::message_support;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::ready;
 use std::time::Duration;
 
 use futures_util::stream;
 
-use idem_runtime::message::{Consumer, Progress, Summary};
-use idem_runtime::{KeyRing, MemoryStore, StoreExt as _};
+use idem_runtime::message::{Consumer, Progress, Reason, Summary};
+use idem_runtime::{Error, KeyRing, MemoryStore, Operation, StoreExt as _};
 use idem_testing::{Fault, FaultStore, OperationKind};
 use tokio::time::{Instant, sleep};
 
-use message_support::{Broker, Failure, Message, SCOPE, Shop, logged};
+use message_support::{Broker, Failing, Failure, Message, SCOPE, Shop, key, logged};
 
 const OUTAGE: Duration = Duration::from_secs(600);
 
@@ -216,14 +216,12 @@ async fn a_message_that_the_broker_has_delivered_often_enough_is_a_dead_letter_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_watches_sees_every_error_with_its_message_and_the_figures_of_a_consumer_that_runs() {
+async fn the_figures_of_a_consumer_that_runs_can_be_read() {
     let store = FaultStore::new(MemoryStore::new());
     store.always(OperationKind::Claim, Fault::FailBefore);
     let (shop, broker) = (Shop::on(store.clone()), Broker::new(&MemoryStore::new()));
-    let (seen, progress) = (RefCell::new(Vec::new()), Progress::new());
-    let consumer = Consumer::new().progress(&progress).on_error(|message: &Message, error: &Failure, _| {
-        seen.borrow_mut().push(format!("{} {}", message.order, matches!(error, Failure::Idem(_))));
-    });
+    let progress = Progress::new();
+    let consumer = Consumer::new().progress(&progress);
     let watching = async {
         sleep(Duration::from_secs(2)).await;
         let now = progress.summary();
@@ -234,8 +232,67 @@ async fn who_watches_sees_every_error_with_its_message_and_the_figures_of_a_cons
     let (summary, now) = tokio::join!(consumer.run(messages, |m| shop.ship(m)), watching);
     assert!((now.taken, now.rejected) == (1, 0) && now.held > 0, "{now:?}");
     assert_eq!((summary.rejected, progress.summary().rejected), (1, 1));
-    let seen = seen.into_inner();
-    assert!(seen.len() > 1 && seen[0] == "1 true" && seen[seen.len() - 1] == "1 false", "{seen:?}");
+}
+
+/// Counts what is shipped. An order whose amount no fingerprint can have is the message's own fault.
+async fn amount(store: &MemoryStore, order: u32, shipped: &Cell<u32>) -> Result<(), Error> {
+    let amount = if order % 400 == 0 { f64::NAN } else { f64::from(order) };
+    let operation = Operation::new(SCOPE).fingerprint(&amount);
+    let ship = async || {
+        shipped.set(shipped.get() + 1);
+        Ok(())
+    };
+    operation.run(store, order, ship).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_cannot_be_called_for_costs_no_other_message_its_handling() {
+    let (store, shipped) = (MemoryStore::new(), Cell::new(0));
+    let broker = Broker::new(&store);
+    broker.deliveries.set(Some(10));
+    let texts: Vec<String> = (0..1_000).map(|order| format!("{order} ok")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let messages = stream::iter(broker.messages(&texts));
+    let handler = |m: &Message| {
+        let (store, shipped, order) = (&store, &shipped, m.order.parse().unwrap());
+        async move { amount(store, order, shipped).await }
+    };
+    let shutdown = sleep(Duration::from_secs(3600));
+    let summary = Consumer::new().run_until(shutdown, messages, handler).await;
+    assert_eq!((summary.acknowledged, summary.rejected, shipped.get()), (997, 3, 997), "{summary:?}");
+    assert_eq!(broker.letter.borrow().as_ref().unwrap().reason, Reason::Misconfigured);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_that_is_refused_is_repeated_with_growing_pauses_and_the_message_stays() {
+    let shop = Shop::new();
+    let broker = Broker::new(&shop.store);
+    broker.holds.set(true);
+    broker.fail("reject 1 terminal", Failing::Error);
+    let healing = async {
+        sleep(Duration::from_secs(20)).await;
+        broker.heal("reject 1 terminal");
+    };
+    let messages = stream::iter(broker.messages(&["1 final", "2 ok"]));
+    let (summary, ()) = tokio::join!(Consumer::new().run(messages, |m| shop.ship(m)), healing);
+    assert_eq!((summary.taken, summary.rejected, summary.acknowledged), (2, 1, 1));
+    let refused = summary.broker_errors;
+    assert!((4..=6).contains(&refused), "pauses of 1, 2, 4, 8 seconds: {refused}");
+    assert_eq!(shop.ran(), ["1", "2"], "no handler runs again");
+    let letter = broker.letter.borrow().clone().unwrap();
+    assert_eq!(
+        (letter.reason, letter.tries, letter.operation.as_deref()),
+        (Reason::Terminal, 1, Some(SCOPE))
+    );
+    assert_eq!(letter.key, Some(key("1").digest().to_string()));
+
+    // At the shutdown it is given back.
+    broker.fail("reject 3 terminal", Failing::Error);
+    broker.told();
+    let messages = broker.endless(&["3 final"]);
+    let shutdown = sleep(Duration::from_secs(2));
+    Consumer::new().run_until(shutdown, messages, |m| shop.ship(m)).await;
+    assert_eq!(broker.heard().last().map(String::as_str), Some("back 3"));
 }
 
 #[tokio::test(start_paused = true)]

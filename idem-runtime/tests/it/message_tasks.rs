@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::stream;
-use idem_runtime::message::{Consumer, Delivery, Disposition, Reason, in_tasks};
+use idem_runtime::message::{Consumer, DeadLetter, Delivery, Disposition, in_tasks};
 use idem_runtime::protocol::State;
 use idem_runtime::{Error, KeyBuilder, MemoryStore, Operation, RecordKey, Scope, Store, context};
 use tokio::sync::oneshot;
@@ -28,7 +28,7 @@ struct Message {
 }
 
 impl Message {
-    async fn tell(self, what: &'static str) -> Result<(), Error> {
+    async fn tell(&self, what: &'static str) -> Result<(), Error> {
         let key = KeyBuilder::new().part(&self.order).finish().unwrap();
         let record = self.store.get(&RecordKey::new(Scope::new(SCOPE).unwrap(), key)).await.unwrap();
         self.told.lock().unwrap().push((what, record.map(|record| record.state)));
@@ -39,19 +39,19 @@ impl Message {
 impl Delivery for Message {
     type Error = Error;
 
-    async fn acknowledge(self) -> Result<(), Error> {
+    async fn acknowledge(&self) -> Result<(), Error> {
         self.tell("ack").await
     }
 
-    async fn retry(self, _: Duration) -> Result<(), Error> {
+    async fn retry(&self, _: Duration) -> Result<(), Error> {
         self.tell("retry").await
     }
 
-    async fn reject(self, _: Reason) -> Result<(), Error> {
+    async fn reject(&self, _: &DeadLetter) -> Result<(), Error> {
         self.tell("reject").await
     }
 
-    async fn give_back(self) -> Result<(), Error> {
+    async fn give_back(&self) -> Result<(), Error> {
         self.tell("back").await
     }
 }

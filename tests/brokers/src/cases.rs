@@ -1,18 +1,22 @@
 //! The cases that every broker's crate must pass.
 
+use std::collections::BTreeMap;
 use std::future::{pending, ready};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use idem_runtime::message::{Disposition, Reason, Summary};
+use idem_runtime::message::{Disposition, Progress, Reason, Summary};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::{DeadLetter, Failed, Handler, Losing, Queue, Settings, Shop, emptied, until};
+use crate::{CountingHandler, DeadLetter, Failed, Handler, Losing, Queue, Settings, Shop, emptied, until};
 
 /// How long the broker may take to refuse a dead letter.
 const REFUSED: Duration = Duration::from_secs(2);
+
+/// How long a handler takes that is slower than any broker in the tests waits for an acknowledgement.
+const KEPT: Duration = Duration::from_secs(5);
 
 /// Runs every case, each on a queue with a name of its own.
 pub async fn every<Q: Queue>(open: impl AsyncFn(&'static str) -> Q) {
@@ -215,4 +219,38 @@ pub async fn a_message_stays_while_it_cannot_be_set_aside(queue: &impl Losing) {
     queue.restore_dead_letters().await;
     work_off(queue, Shop::settings(), shop.ships(Duration::ZERO)).await;
     assert_eq!(shop.effects(), ["1"]);
+}
+
+/// Runs a worker of ten handlers over fifteen messages, of which the first is handled at once and the others take longer than the
+/// broker waits for an acknowledgement. A message that was delivered must not be delivered again while it waits for a handler.
+pub async fn kept_while_it_waits(
+    send: impl AsyncFn(&str),
+    work: impl AsyncFnOnce(BoxFuture<'static, ()>, Settings, CountingHandler) -> Summary,
+) {
+    let deliveries = Arc::new(Mutex::new(BTreeMap::new()));
+    for order in 0..15 {
+        send(&order.to_string()).await;
+    }
+    let (seen, (end, ended)) = (deliveries.clone(), oneshot::channel::<()>());
+    let progress = Progress::new();
+    let handler: CountingHandler = Box::new(move |order, delivery| {
+        let first = order == "0";
+        seen.lock()
+            .unwrap()
+            .entry(order)
+            .and_modify(|highest: &mut u32| *highest = delivery.max(*highest))
+            .or_insert(delivery);
+        Box::pin(async move {
+            let work = if first { Duration::from_millis(500) } else { KEPT };
+            tokio::time::sleep(work).await;
+            Ok("parcel 7".to_owned())
+        })
+    });
+    let settings = Shop::settings().progress(&progress);
+    let (summary, ()) = tokio::join!(work(ended.map(drop).boxed(), settings, handler), async {
+        until("all are handled", async || progress.summary().acknowledged >= 15).await;
+        end.send(()).unwrap();
+    });
+    assert_eq!(summary.taken, 15, "{summary:?}");
+    assert!(deliveries.lock().unwrap().values().all(|highest| *highest == 1), "{deliveries:?}");
 }

@@ -20,7 +20,7 @@ use idem_runtime::message::{Consumer, Disposition, Summary};
 
 pub use cases::{
     a_message_stays_while_it_cannot_be_set_aside, a_worker_that_is_dropped_leaves_its_messages_to_the_next,
-    every,
+    every, kept_while_it_waits,
 };
 pub use shop::{Failed, Shop};
 
@@ -29,6 +29,10 @@ pub type Settings = Consumer<fn(&Failed, u32, Disposition) -> Disposition>;
 
 /// Handles the body of a message.
 pub type Handler = Box<dyn Fn(String) -> BoxFuture<'static, Result<String, Failed>> + Send + Sync>;
+
+/// Handles the body of a message that was delivered so often.
+pub type CountingHandler =
+    Box<dyn Fn(String, u32) -> BoxFuture<'static, Result<String, Failed>> + Send + Sync>;
 
 /// A queue of a real broker with its dead letters, and a worker on the crate's source.
 pub trait Queue: Send + Sync {

@@ -45,6 +45,11 @@ impl RabbitMq {
                 std::fs::write(folder.join("conf"), "cluster_name = test\nloopback_users.guest = true\n")
                     .unwrap();
                 std::fs::write(folder.join("plugins"), "[].").unwrap();
+                // Quorum queues say how many messages they hold, and repeat a dead letter that a full queue refused, without the
+                // delays of seconds and minutes that are usual.
+                let quick = "[{rabbit, [{quorum_tick_interval, 100}, \
+                     {dead_letter_worker_publisher_confirm_timeout, 1000}]}].";
+                std::fs::write(folder.join("advanced.config"), quick).unwrap();
             },
             move |port, folder| node(port, mapper_port, distribution_port, folder),
         );
@@ -71,6 +76,14 @@ impl RabbitMq {
     /// node that is killed earlier loses them.
     pub fn remember_queues(&self) {
         self.tell(&["eval", "mnesia:sync_log()."]);
+    }
+
+    /// Adds a user who may read and write everything, and declare only what this pattern matches. Returns the user's URL.
+    #[must_use]
+    pub fn user(&self, name: &str, may_declare: &str) -> String {
+        self.tell(&["add_user", name, "secret"]);
+        self.tell(&["set_permissions", name, may_declare, ".*", ".*"]);
+        format!("amqp://{name}:secret@127.0.0.1:{}/%2f", self.node.port())
     }
 
     /// The output of the node's tool.
@@ -115,6 +128,7 @@ fn node(port: u16, mapper_port: u16, distribution_port: u16, folder: &Path) -> C
         .env("ERL_EPMD_PORT", mapper_port.to_string())
         .env("ERL_EPMD_ADDRESS", "127.0.0.1")
         .env("RABBITMQ_CONFIG_FILE", folder.join("conf"))
+        .env("RABBITMQ_ADVANCED_CONFIG_FILE", folder.join("advanced.config"))
         .env("RABBITMQ_CONF_ENV_FILE", "/dev/null")
         .env("RABBITMQ_ENABLED_PLUGINS_FILE", folder.join("plugins"))
         .env("RABBITMQ_MNESIA_BASE", folder.join("mnesia"))

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use idem_runtime::__simulation::Process;
-use idem_runtime::message::{Consumer, Delivery, Reason};
+use idem_runtime::message::{Consumer, DeadLetter, Delivery};
 use idem_runtime::{Begun, Error, Interrupted, OnCrash, Operation, Recovery, TypedOperation, observe};
 use tokio::time::Instant;
 
@@ -250,19 +250,19 @@ impl Message {
 impl Delivery for Message {
     type Error = Infallible;
 
-    async fn acknowledge(self) -> Result<(), Infallible> {
+    async fn acknowledge(&self) -> Result<(), Infallible> {
         self.settle(Settled::Acknowledged)
     }
 
-    async fn retry(self, after: Duration) -> Result<(), Infallible> {
+    async fn retry(&self, after: Duration) -> Result<(), Infallible> {
         self.settle(Settled::Retry(after))
     }
 
-    async fn reject(self, _: Reason) -> Result<(), Infallible> {
+    async fn reject(&self, _: &DeadLetter) -> Result<(), Infallible> {
         self.settle(Settled::Rejected)
     }
 
-    async fn give_back(self) -> Result<(), Infallible> {
+    async fn give_back(&self) -> Result<(), Infallible> {
         self.settle(Settled::GivenBack)
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Queue, Settings};
-use idem_kafka::{ERROR, REASON, Received, Source, Summary};
+use idem_kafka::{Received, Source, Summary};
+use idem_runtime::message::{ERROR, REASON};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
@@ -21,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 static SENT: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) struct Orders {
-    config: ClientConfig,
+    pub(crate) config: ClientConfig,
     admin: AdminClient<DefaultClientContext>,
     producer: FutureProducer,
     looking: Arc<BaseConsumer>,

@@ -8,7 +8,8 @@ use async_nats::jetstream::{self, Context};
 use async_nats::{HeaderMap, header::IntoHeaderName as _};
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
-use idem_nats::{ERROR, REASON, Source, Summary};
+use idem_nats::{Source, Summary};
+use idem_runtime::message::{ERROR, REASON};
 
 pub(crate) const ACK_WAIT: Duration = Duration::from_secs(2);
 

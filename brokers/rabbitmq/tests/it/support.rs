@@ -1,10 +1,12 @@
 //! A queue with its dead letters.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
-use idem_rabbitmq::{ERROR, REASON, Source, Summary};
+use idem_rabbitmq::{Source, Summary};
+use idem_runtime::message::{ERROR, REASON};
 use idem_test_servers::RabbitMq;
 use lapin::options::{
     BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions,
@@ -23,6 +25,11 @@ impl Node {
 
     pub(crate) fn url(&self) -> String {
         self.0.lock().unwrap().url()
+    }
+
+    /// The URL of a new user who may declare only what this pattern matches.
+    pub(crate) fn user(&self, name: &str, may_declare: &str) -> String {
+        self.0.lock().unwrap().user(name, may_declare)
     }
 
     /// Kills the node and starts it again with its queues.
@@ -51,19 +58,37 @@ impl Node {
 
 pub(crate) struct Orders {
     node: Node,
-    channel: Channel,
+    pub(crate) channel: Channel,
     _connection: Connection,
     pub(crate) name: &'static str,
 }
 
 impl Orders {
     pub(crate) async fn open(node: &Node, name: &'static str) -> Self {
+        Self::with(node, name, FieldTable::default()).await
+    }
+
+    /// A queue with these arguments.
+    pub(crate) async fn with(node: &Node, name: &'static str, arguments: FieldTable) -> Self {
         let connection = Connection::connect(&node.url(), ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
         channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-        declare(&channel, name).await;
-        declare(&channel, &format!("{name}-dead")).await;
+        declare(&channel, name, arguments).await;
+        declare(&channel, &format!("{name}-dead"), FieldTable::default()).await;
         Self { node: node.clone(), channel, _connection: connection, name }
+    }
+
+    /// The texts among the headers of the first dead letter.
+    pub(crate) async fn letter(&self) -> BTreeMap<String, String> {
+        let name = format!("{}-dead", self.name);
+        let letter = self.channel.basic_get(name.as_str().into(), BasicGetOptions::default()).await.unwrap();
+        let properties = letter.unwrap().delivery.properties;
+        let headers = properties.headers().as_ref().unwrap().inner().iter();
+        let texts = headers.filter_map(|(name, value)| match value {
+            AMQPValue::LongString(text) => Some((name.to_string(), text.to_string())),
+            _ => None,
+        });
+        texts.collect()
     }
 
     pub(crate) fn source(&self) -> Source {
@@ -121,11 +146,11 @@ impl Losing for Orders {
     }
 
     async fn restore_dead_letters(&self) {
-        declare(&self.channel, &format!("{}-dead", self.name)).await;
+        declare(&self.channel, &format!("{}-dead", self.name), FieldTable::default()).await;
     }
 }
 
-async fn declare(channel: &Channel, queue: &str) {
+async fn declare(channel: &Channel, queue: &str, arguments: FieldTable) {
     let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-    channel.queue_declare(queue.into(), durable, FieldTable::default()).await.unwrap();
+    channel.queue_declare(queue.into(), durable, arguments).await.unwrap();
 }

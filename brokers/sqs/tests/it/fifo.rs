@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use idem_broker_tests::{Failed, Queue as _, Shop, emptied};
 use idem_runtime::message::{Disposition, Reason};
+
 use idem_test_servers::Aws;
 use tokio::sync::oneshot;
 

@@ -5,7 +5,8 @@ use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::types::{Message, MessageAttributeValue, QueueAttributeName};
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
-use idem_sqs::{ERROR, REASON, Source, Summary};
+use idem_runtime::message::{ERROR, REASON};
+use idem_sqs::{Source, Summary};
 
 pub(crate) fn client(url: &str) -> Client {
     let config = aws_sdk_sqs::Config::builder()

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use idem_runtime::message::{Delivery, Reason};
+use idem_runtime::message::{DeadLetter, Delivery};
 use idem_runtime::protocol::State;
 use idem_runtime::{Error, KeyBuilder, MemoryStore, Operation, RecordKey, Scope, Store, TypedOperation};
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,10 @@ pub struct Broker {
     pub deliveries: Rc<Cell<Option<u32>>>,
     /// How many messages were acknowledged.
     pub acknowledged: Rc<Cell<usize>>,
+    /// The last dead letter.
+    pub letter: Rc<RefCell<Option<DeadLetter>>>,
+    /// Whether a delivery stays this worker's when it could not be settled.
+    pub holds: Rc<Cell<bool>>,
     /// What is to be delivered, and when.
     queue: Rc<RefCell<Vec<(Instant, String)>>>,
     store: MemoryStore,
@@ -71,7 +75,8 @@ impl Broker {
         let (begin, store) = (Instant::now(), store.clone());
         let (told, failing, recorded) = (Rc::default(), Rc::default(), Rc::default());
         let (deliveries, acknowledged, queue) = (Rc::default(), Rc::default(), Rc::default());
-        Self { begin, told, failing, recorded, deliveries, acknowledged, queue, store }
+        let (letter, holds) = (Rc::default(), Rc::default());
+        Self { begin, told, failing, recorded, deliveries, acknowledged, letter, holds, queue, store }
     }
 
     /// A message of this form: `order what [group]`.
@@ -162,29 +167,38 @@ pub fn key(order: &str) -> RecordKey {
 impl Delivery for Message {
     type Error = String;
 
-    async fn acknowledge(self) -> Result<(), String> {
+    async fn acknowledge(&self) -> Result<(), String> {
         self.look().await;
         self.broker.acknowledged.set(self.broker.acknowledged.get() + 1);
         self.broker.tell(format!("ack {}", self.order)).await
     }
 
-    async fn retry(self, after: Duration) -> Result<(), String> {
+    async fn retry(&self, after: Duration) -> Result<(), String> {
         let text = format!("{} {}", self.order, self.what);
         self.broker.queue.borrow_mut().push((Instant::now() + after, text));
         self.broker.tell(format!("retry {} {}s", self.order, after.as_secs())).await
     }
 
-    async fn reject(self, reason: Reason) -> Result<(), String> {
-        self.broker.tell(format!("reject {} {}", self.order, reason.as_str())).await
+    async fn reject(&self, letter: &DeadLetter) -> Result<(), String> {
+        *self.broker.letter.borrow_mut() = Some(letter.clone());
+        self.broker.tell(format!("reject {} {}", self.order, letter.reason.as_str())).await
     }
 
-    async fn give_back(self) -> Result<(), String> {
+    async fn give_back(&self) -> Result<(), String> {
         self.look().await;
         self.broker.tell(format!("back {}", self.order)).await
     }
 
     async fn extend(&self) -> Result<(), String> {
         self.broker.tell(format!("extend {}", self.order)).await
+    }
+
+    fn destination(&self) -> Option<String> {
+        Some("orders".to_owned())
+    }
+
+    fn is_held(&self) -> bool {
+        self.broker.holds.get()
     }
 
     fn deliveries(&self) -> Option<u32> {

@@ -1,0 +1,90 @@
+//! What a dead letter says of its message, with the same names on every broker.
+
+use super::report::About;
+use super::{Delivery, Reason};
+
+/// The header with the reason of the rejection: [`Reason::as_str`].
+pub const REASON: &str = "idem-reason";
+
+/// The header with the text of the handler's last error, cut at 1,024 bytes.
+pub const ERROR: &str = "idem-error";
+
+/// The header with the operation of the message's last idempotent call.
+pub const OPERATION: &str = "idem-operation";
+
+/// The header with the digest of that call's key, as events and the command `idem` show it.
+pub const KEY: &str = "idem-key";
+
+/// The header with the number of tries.
+pub const TRIES: &str = "idem-tries";
+
+/// The header with the consumer that set the message aside: a broker's name for it, such as a group.
+pub const CONSUMER: &str = "idem-consumer";
+
+/// The header with the place that the message was sent to: a subject, topic or queue.
+pub const ORIGIN: &str = "idem-origin";
+
+/// The header with the broker's name for the message: [`Delivery::id`](super::Delivery::id).
+pub const MESSAGE: &str = "idem-message";
+
+/// What a dead letter says of its message: see [`Delivery::reject`](super::Delivery::reject).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeadLetter {
+    /// Why the message is set aside.
+    pub reason: Reason,
+    /// The text of the handler's error at the last try: one line without control characters, cut at 1,024 bytes. It is the
+    /// program's own and may be private: keep it out of events.
+    pub error: Option<String>,
+    /// The operation of the last idempotent call.
+    pub operation: Option<String>,
+    /// The digest of that call's key.
+    pub key: Option<String>,
+    /// How often the message was tried.
+    pub tries: u32,
+}
+
+impl DeadLetter {
+    /// A letter that says no more than this.
+    #[must_use]
+    pub const fn new(reason: Reason, tries: u32) -> Self {
+        Self { reason, error: None, operation: None, key: None, tries }
+    }
+
+    pub(super) fn of(reason: Reason, tries: u32, error: Option<String>, about: &About) -> Self {
+        let operation = about.key.as_ref().map(|key| key.scope().as_str().to_owned());
+        let key = about.key.as_ref().map(|key| key.digest().to_string());
+        Self { reason, error, operation, key, tries }
+    }
+
+    /// The same without the text of the error, for a message that is near the broker's largest size.
+    #[must_use]
+    pub fn without_error(&self) -> Self {
+        Self { error: None, ..self.clone() }
+    }
+
+    /// Reports that the message is so large that its dead letter has no header of ours: the error event `dead_letter_is_bare`.
+    pub fn is_bare(&self, message: &impl Delivery) {
+        tracing::error!(
+            target: "idem",
+            event = "dead_letter_is_bare",
+            message_id = message.id(),
+            operation = self.operation,
+            key = self.key,
+            reason = self.reason.as_str(),
+            tries = self.tries,
+            "a dead letter has no room for the headers that say why"
+        );
+    }
+
+    /// Names and values of the headers, the most important first. The broker's glue adds [`CONSUMER`], [`ORIGIN`] and
+    /// [`MESSAGE`].
+    #[must_use]
+    pub fn headers(&self) -> Vec<(&'static str, String)> {
+        let reason = (REASON, Some(self.reason.as_str().to_owned()));
+        let tries = (TRIES, Some(self.tries.to_string()));
+        let (operation, key) = ((OPERATION, self.operation.clone()), (KEY, self.key.clone()));
+        let named = [reason, (ERROR, self.error.clone()), tries, operation, key];
+        named.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
