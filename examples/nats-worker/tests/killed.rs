@@ -5,7 +5,7 @@ use std::time::Duration;
 use idem_test_servers::{Postgres, Redis};
 use nats_worker::OnNats;
 use tempfile::TempDir;
-use worker_demo::{Failure, Ledger, WorkerProcess, until};
+use worker_demo::{Broker as _, Failure, Ledger, WorkerProcess, until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_nats-worker");
 
