@@ -10,8 +10,7 @@ use super::layout::Names;
 use super::setting::Setting;
 use super::statements::Statements;
 use super::{Inner, MySqlStore};
-use crate::db::connector::{Connector, Source};
-use crate::db::identifier::Identifier;
+use crate::db::connector::{Connector, Opener, Source, database};
 use crate::db::schema::{self, Server};
 use crate::db::session::AT_ONCE;
 use idem_core::{StoreError, Waiters};
@@ -19,17 +18,9 @@ use idem_store_kit::Records;
 use idem_store_kit::hints::Hints;
 use idem_store_kit::own_runtime::apart;
 use idem_store_kit::retry::retried_with_cause;
+use idem_store_kit::sql::{Identifier, Session as _, limits};
 
 const TABLE: &str = "idem_records";
-const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
-const CONNECTIONS: usize = 4;
-const MOST_CONNECTIONS: usize = 64;
-/// The largest result, unless it is set or the server takes less.
-const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
-/// The largest that can be set: the server's messages are at most 1 GiB.
-const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024;
 /// The space for the rest of a message that carries a result.
 const MESSAGE: usize = 64 << 10;
 /// The longest text of one exchange.
@@ -53,10 +44,10 @@ impl MySqlStoreBuilder {
         Self {
             source,
             table: TABLE.to_owned(),
-            operation_timeout: OPERATION_TIMEOUT,
-            max_connection_age: MAX_CONNECTION_AGE,
-            connections: CONNECTIONS,
-            max_result_bytes: MAX_RESULT_BYTES,
+            operation_timeout: limits::OPERATION_TIMEOUT,
+            max_connection_age: limits::MAX_CONNECTION_AGE,
+            connections: limits::CONNECTIONS,
+            max_result_bytes: limits::MAX_RESULT_BYTES,
             must_exist: false,
         }
     }
@@ -137,9 +128,8 @@ impl MySqlStoreBuilder {
         self.check()?;
         let table = Identifier::table(&self.table)?;
         let source = self.source?;
-        let names = Names::new(&Identifier::database(&source.database()?), &table);
-        let connector =
-            Connector { source, timeout: self.operation_timeout, max_age: self.max_connection_age };
+        let names = Names::new(&Identifier::existing(database(&source)?), &table);
+        let connector = Connector::new(Opener, source, self.operation_timeout, self.max_connection_age);
         let place = format!("{} table {}", connector.place(), self.table);
         let server = prepare(connector.clone(), names.clone(), self.must_exist).await?;
         let setting = Setting {
@@ -161,34 +151,19 @@ impl MySqlStoreBuilder {
     }
 
     fn check(&self) -> Result<(), StoreError> {
-        let refuse = |detail: String| Err(StoreError::configuration(detail));
-        let timeout = self.operation_timeout;
-        if timeout < Duration::from_millis(1) || timeout > LONGEST_TIMEOUT {
-            return refuse(format!("`operation_timeout` is {timeout:?} and must be from 1ms to 1h"));
-        }
-        if self.connections == 0 || self.connections > MOST_CONNECTIONS {
-            return refuse(format!(
-                "`connections` is {} and must be from 1 to {MOST_CONNECTIONS}",
-                self.connections
-            ));
-        }
-        if self.max_result_bytes == 0 || self.max_result_bytes > LARGEST_MAX_RESULT_BYTES {
-            return refuse(format!(
-                "`max_result_bytes` is {} and must be from 1 to {LARGEST_MAX_RESULT_BYTES}",
-                self.max_result_bytes
-            ));
-        }
-        Ok(())
+        let sizes = || limits::check_sizes(self.connections, self.max_result_bytes);
+        let times = limits::check_timeout("operation_timeout", self.operation_timeout);
+        times.and_then(|()| sizes()).map_err(StoreError::configuration)
     }
 }
 
 /// Connects for the first time, in the stores' own runtime.
 async fn prepare(connector: Connector, names: Names, must_exist: bool) -> Result<Server, StoreError> {
     apart(async move {
-        retried_with_cause(connector.timeout, || async {
+        retried_with_cause(connector.timeout(), || async {
             let mut session = connector.connect().await?;
             let prepared = schema::prepare(&mut session, &names, &names.layouts(), must_exist).await;
-            session.close(connector.timeout).await;
+            session.close(connector.timeout()).await;
             prepared
         })
         .await
@@ -199,7 +174,7 @@ async fn prepare(connector: Connector, names: Names, must_exist: bool) -> Result
 impl fmt::Debug for MySqlStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MySqlStoreBuilder")
-            .field("place", &self.source.as_ref().map(Source::place))
+            .field("place", &self.source.as_ref().map(Connector::place_of))
             .field("table", &self.table)
             .field("operation_timeout", &self.operation_timeout)
             .field("max_connection_age", &self.max_connection_age)

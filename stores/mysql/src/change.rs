@@ -13,7 +13,7 @@ use sqlx::mysql::MySqlRow;
 use self::entry::{Entry, Write};
 use super::clock::clock;
 use super::reading::{self, Rest};
-use super::rows::{self, Unreadable};
+use super::rows;
 use super::setting::Setting;
 use crate::db::failure::Stage;
 use crate::db::failure::{Failure, locked};
@@ -23,6 +23,7 @@ use idem_core::protocol::{
 };
 use idem_core::{RecordKey, StoreError};
 use idem_store_kit::group_commit::{Answer, Answers, Op, Operation, Seen, Ticket};
+use idem_store_kit::sql::Unreadable;
 
 /// `retry_after` of a duplicate while a caller's transaction has the key. When that ends is unknown.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);

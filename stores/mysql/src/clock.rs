@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::rows::{Unreadable, column};
+use super::rows::column;
 use super::setting::Setting;
 use crate::db::session::Answers;
 use idem_core::protocol::Timestamp;
+use idem_store_kit::sql::Unreadable;
 
 /// Reads the row of `clock`, and notes whether transactions of callers are in use.
 pub(super) fn clock(answers: &Answers, statement: usize, setting: &Setting) -> Result<Timestamp, Unreadable> {

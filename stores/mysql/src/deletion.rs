@@ -1,53 +1,35 @@
 //! Deletes expired records, in short transactions on a connection of its own, so that no other operation waits.
 
-use tokio::time::timeout;
-
 use super::reading;
-use super::rows::{Unreadable, column};
+use super::rows::column;
 use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::{BEGINNING, COMMIT, Session};
 use idem_core::StoreError;
-use idem_store_kit::retry::retried;
+use idem_store_kit::sql::Unreadable;
 
 /// How many records one transaction looks at: few, so that it is short.
 const PURGE_BATCH: usize = 200;
 
 /// Deletes at most `limit` expired records.
 pub(super) async fn purge(setting: &Setting, limit: usize) -> Result<usize, StoreError> {
-    let connector = &setting.connector;
-    let mut session = retried(connector.timeout, || connector.connect()).await?;
-    let mut purged = 0;
-    while purged < limit {
-        let most = PURGE_BATCH.min(limit - purged);
-        let (looked_at, deleted) = match in_rounds(&mut session, setting, most).await {
-            Ok(done) => done,
-            Err(failure) if purged == 0 => return Err(failure.error()),
-            // Returns the count so far; the next call reports the error if it lasts.
-            Err(_) => break,
-        };
-        purged += deleted;
-        if looked_at < most {
-            break;
-        }
-    }
-    session.close(connector.timeout).await;
-    Ok(purged)
+    let rounds = |mut session, most| async move {
+        let done = in_rounds(&mut session, setting, most).await;
+        (session, done)
+    };
+    setting.connector.purge(limit, PURGE_BATCH, rounds).await
 }
 
 /// Deletes one batch, and repeats it after a deadlock with another transaction.
 async fn in_rounds(session: &mut Session, setting: &Setting, most: usize) -> Result<(usize, usize), Failure> {
     const ROUNDS: usize = 5;
-    let time = setting.connector.timeout;
-    let mut round = 0;
-    loop {
-        round += 1;
-        let purging = timeout(time, batch(session, setting, most)).await;
-        match purging.unwrap_or_else(|_| Err(Failure::late(time))) {
-            Err(Failure::Raced(_)) if round < ROUNDS => session.roll_back().await,
+    for _ in 1..ROUNDS {
+        match batch(session, setting, most).await {
+            Err(Failure::Raced(_)) => session.roll_back().await,
             done => return done,
         }
     }
+    batch(session, setting, most).await
 }
 
 /// Looks at the records that are due. Returns their number, and how many were expired and are deleted.

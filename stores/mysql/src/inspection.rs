@@ -4,12 +4,11 @@ use std::collections::HashMap;
 
 use super::rows::{NOW, column};
 use crate::db::connector::Connector;
-use crate::db::failure::{Failure, Stage};
-use crate::db::session::Answers;
+use crate::db::failure::Stage;
+use crate::db::session::{Answers, Session};
 use idem_core::StoreError;
 use idem_core::inspection::{Inspection, Standing};
 use idem_core::protocol::Timestamp;
-use idem_store_kit::retry::retried;
 
 /// Each setting, its safe values, and the loss with another value.
 const SETTINGS: [(&str, &[&str], &str); 4] = [
@@ -33,23 +32,21 @@ const SETTINGS: [(&str, &[&str], &str); 4] = [
 
 /// Checks the server, on a connection of its own.
 pub(super) async fn look(connector: &Connector) -> Result<Inspection, StoreError> {
-    retried(connector.timeout, || async {
-        let mut session = connector.connect().await?;
+    let looking = |mut session: Session| async move {
         let text = format!(
             "SELECT VERSION(), {NOW}; SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'log_bin', \
              'wsrep_on', 'max_allowed_packet', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', \
              'binlog_format', 'sync_binlog')"
         );
         let found = session.run(text, Stage::Open).await;
-        session.close(connector.timeout).await;
-        let found = found.map_err(Failure::error)?;
-        let mut inspection = read(&found).ok_or_else(|| {
-            StoreError::configuration("the server did not return its version; check its version and settings")
-        })?;
-        connector.find_encryption(&mut inspection).await?;
-        Ok(inspection)
-    })
-    .await
+        (session, found)
+    };
+    let found = connector.apart(looking).await?;
+    let mut inspection = read(&found).ok_or_else(|| {
+        StoreError::configuration("the server did not return its version; check its version and settings")
+    })?;
+    connector.find_encryption(&mut inspection).await?;
+    Ok(inspection)
 }
 
 fn read(found: &Answers) -> Option<Inspection> {

@@ -1,6 +1,6 @@
 //! The store's tables, and their names.
 
-use crate::db::identifier::Identifier;
+use idem_store_kit::sql::Identifier;
 
 /// The comment by which the meta table differs from another program's.
 pub(super) const COMMENT: &str = "idem";
@@ -17,7 +17,8 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn new(database: &Identifier, table: &Identifier) -> Self {
-        let in_database = |suffix: &str| format!("{}.{}", database.quoted(), table.with(suffix).quoted());
+        let in_database =
+            |suffix: &str| format!("{}.{}", database.quoted('`'), table.with(suffix).quoted('`'));
         Self {
             database: database.clone(),
             meta_name: table.with("_meta"),

@@ -24,20 +24,19 @@ mod transaction;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-// Not the runtime's, which a test may have paused.
 
 use sqlx::MySqlPool;
 
 pub use self::builder::MySqlStoreBuilder;
 use self::setting::Setting;
-use crate::db::connector::Source;
+use crate::db::connector;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{self, Record, Request};
 use idem_core::{RecordKey, Store, StoreError, Waiters};
 use idem_store_kit::Records;
 use idem_store_kit::own_runtime::apart;
+use idem_store_kit::sql::Announced;
 
 /// Keeps records in one table of a MySQL database, version 8.0 or later, or of a MariaDB database, version 10.6 or later.
 ///
@@ -65,8 +64,7 @@ struct Inner {
     records: Records<Setting>,
     place: String,
     waiters: Waiters,
-    /// Whether this process has marked in the table that callers use transactions.
-    announced: AtomicBool,
+    announced: Announced,
 }
 
 impl MySqlStore {
@@ -93,12 +91,12 @@ impl MySqlStore {
     /// Sets up how to connect to the database of this URL. Its parameters, such as `ssl-mode`, are
     /// [`sqlx::mysql::MySqlConnectOptions`]'s.
     pub fn builder(url: &str) -> MySqlStoreBuilder {
-        MySqlStoreBuilder::new(Source::of_url(url))
+        MySqlStoreBuilder::new(connector::of_url(url))
     }
 
     /// Sets up how to connect to the database of this pool.
     pub fn builder_from_pool(pool: &MySqlPool) -> MySqlStoreBuilder {
-        MySqlStoreBuilder::new(Ok(Source::of_pool(pool)))
+        MySqlStoreBuilder::new(Ok(connector::of_pool(pool)))
     }
 }
 

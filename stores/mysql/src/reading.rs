@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use sqlx::mysql::MySqlRow;
 
 use super::clock::clock;
-use super::rows::{self, Row, Unreadable, column};
+use super::rows::{self, Row, column};
 use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::{Answers, BEGINNING, Session};
 use idem_core::RecordKey;
 use idem_core::protocol::{self, Record, StoredResult, Timestamp};
 use idem_store_kit::group_commit::{self, Answer, Operation};
+use idem_store_kit::sql::Unreadable;
 
 /// About how many bytes of results and steps one batch reads; operations that need more are repeated in the next.
 const READ_BYTES: usize = 1 << 20;

@@ -1,17 +1,10 @@
 //! Translates a record to the columns of a row, and back. Contains no rule of the protocol.
 
-use std::time::Duration;
-
-use bytes::Bytes;
+use idem_core::protocol::{Record, RecordedStep, StoredResult, Timestamp};
+use idem_store_kit::sql::{Columns, Unreadable, micros, number_of};
+use idem_store_kit::step_bytes;
 use sqlx::mysql::{MySql, MySqlRow};
 use sqlx::{Decode, Row as _};
-
-use crate::db::failure::Failure;
-use idem_core::protocol::{
-    Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
-};
-use idem_core::{RecordKey, StoreError};
-use idem_store_kit::step_bytes;
 
 /// The columns of a record, but for its result.
 pub(super) const COLUMNS: [&str; 15] = [
@@ -71,30 +64,7 @@ const END: u64 = u64::MAX - BLANK_CLOCK.as_micros();
 /// The clock of a judgement that the server's clock completes. No server's clock shows this time.
 pub(super) const BLANK_CLOCK: Timestamp = Timestamp::from_micros(1 << 62);
 
-/// A row that is not a valid record, by the name of the wrong column.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Unreadable(pub(super) &'static str);
-
-impl Unreadable {
-    /// The error for the record of this key.
-    pub(super) fn error(self, key: &RecordKey) -> StoreError {
-        StoreError::corrupt_record(format!(
-            "column {} of the record of {} (key digest {}); look at it with a client of the server, and correct or \
-             forget it",
-            self.0,
-            key.scope(),
-            key.digest()
-        ))
-    }
-
-    /// The error for a row that belongs to no single key.
-    pub(super) fn failure(self) -> Failure {
-        let Self(column) = self;
-        Failure::Refused(StoreError::corrupt_record(format!("the server returned no valid column {column}")))
-    }
-}
-
-pub(super) type Result<T> = std::result::Result<T, Unreadable>;
+type Result<T> = std::result::Result<T, Unreadable>;
 
 /// A record as it was read.
 #[derive(Clone, Debug)]
@@ -179,68 +149,35 @@ pub(super) fn read(row: &MySqlRow, first: usize) -> Result<Row> {
         steps,
         result_bytes,
     ] = numbers;
-    let state = word(state, "state", STATES)?;
-    let completed_at = completed_at.map(Timestamp::from_micros);
+    let owner = bytes_of::<16>(owner, "owner")?;
+    let fingerprint = fingerprint.map(|digits| bytes_of::<32>(digits, "fingerprint")).transpose()?;
     let value = column::<Option<&[u8]>>(row, first + 1, "result")?;
-    let result = result(tombstone, result_bytes.map(|_| value.unwrap_or_default()))?;
-    let terminal = matches!(state, State::Completed | State::Failed);
-    if result.is_some() != terminal || completed_at.is_some() != terminal {
-        return Err(Unreadable("result"));
-    }
-    let number = |number: Option<u64>, name| number.ok_or(Unreadable(name));
-    let fingerprint = fingerprint.map(|digits| bytes_of(digits, "fingerprint"));
-    let record =
-        Record::new(state, Owner::from_bytes(bytes_of(owner, "owner")?), Fence::new(number(fence, "fence")?))
-            .with_attempt(u32::try_from(number(attempt, "attempt")?).map_err(|_| Unreadable("attempt"))?)
-            .with_recovered(word(recovered, "recovered", [false, true])?)
-            .with_on_crash(word(on_crash, "on_crash", POLICIES)?)
-            .with_lease_until(Timestamp::from_micros(number(lease_until, "lease_until")?))
-            .with_retry_at(Timestamp::from_micros(number(retry_at, "retry_at")?))
-            .with_ttl(Duration::from_micros(number(ttl, "ttl")?))
-            .with_fingerprint(fingerprint.transpose()?.map(Fingerprint::from_bytes))
-            .with_result(result)
-            .with_steps(Vec::new())
-            .with_created_at(Timestamp::from_micros(number(created_at, "created_at")?))
-            .with_completed_at(completed_at)
-            .with_expires_at(expires_at.map(Timestamp::from_micros));
-    let steps = usize::try_from(number(steps, "steps")?).map_err(|_| Unreadable("steps"))?;
+    let columns = Columns {
+        state,
+        owner: Some(&owner),
+        fence,
+        attempt,
+        recovered,
+        on_crash,
+        lease_until,
+        retry_at,
+        ttl,
+        fingerprint: fingerprint.as_ref().map(|print| &print[..]),
+        tombstone,
+        created_at,
+        completed_at,
+        expires_at,
+        result: result_bytes.map(|_| value.unwrap_or_default()),
+    };
+    let steps = steps.and_then(|steps| usize::try_from(steps).ok()).ok_or(Unreadable("steps"))?;
     let is_large = result_bytes.is_some_and(|length| length > 0) && value.is_none();
-    Ok(Row { record, steps, is_large, result_bytes })
+    Ok(Row { record: columns.record()?, steps, is_large, result_bytes })
 }
 
 /// The step in a column of one.
 pub(super) fn step(row: &MySqlRow, index: usize) -> Result<RecordedStep> {
     let bytes = column::<Vec<u8>>(row, index, "step")?;
     step_bytes::decode(bytes.into()).ok_or(Unreadable("step"))
-}
-
-fn result(tombstone: Option<u64>, value: Option<&[u8]>) -> Result<Option<StoredResult>> {
-    match (tombstone, value) {
-        (None, None) => Ok(None),
-        (None, Some(bytes)) => Ok(Some(StoredResult::Value(Bytes::copy_from_slice(bytes)))),
-        (Some(number), None) => Ok(Some(StoredResult::Tombstone(word(number, "tombstone", TOMBSTONES)?))),
-        (Some(_), Some(_)) => Err(Unreadable("tombstone")),
-    }
-}
-
-/// The words of the columns, in the order of their numbers.
-const STATES: [State; 5] =
-    [State::InFlight, State::Completed, State::Failed, State::Released, State::InDoubt];
-const POLICIES: [OnCrash; 2] = [OnCrash::Rerun, OnCrash::InDoubt];
-const TOMBSTONES: [Tombstone; 3] = [Tombstone::TooLarge, Tombstone::NotEncodable, Tombstone::Exhausted];
-
-fn word<T: Copy, const N: usize>(
-    number: impl Into<Option<u64>>,
-    name: &'static str,
-    words: [T; N],
-) -> Result<T> {
-    let number = number.into().and_then(|number| usize::try_from(number).ok());
-    number.and_then(|number| words.get(number)).copied().ok_or(Unreadable(name))
-}
-
-/// The number of a word. An unknown word becomes a number that no version reads, so that no version takes it for another word.
-fn number_of<T: PartialEq>(word: &T, words: &[T]) -> usize {
-    words.iter().position(|known| known == word).unwrap_or(usize::from(u8::MAX))
 }
 
 /// A value of a record in a statement.
@@ -272,20 +209,20 @@ pub(super) fn values_by<'r>(
     record: &'r Record,
     instant: impl Fn(Timestamp) -> Value<'r>,
 ) -> [Value<'r>; COLUMNS.len()] {
-    let number = |number: usize| Value::Number(number as u64);
+    let word = |number: u8| Value::Number(number.into());
     let optional = |end: Option<Timestamp>| end.map_or(Value::Null, &instant);
     let tombstone = match &record.result {
-        Some(StoredResult::Tombstone(reason)) => number(number_of(reason, &TOMBSTONES)),
+        Some(StoredResult::Tombstone(reason)) => word(number_of(*reason)),
         _ => Value::Null,
     };
     [
-        number(number_of(&record.state, &STATES)),
+        word(number_of(record.state)),
         Value::Bytes(record.owner.as_bytes()),
         // A new one is the time: see `protocol::claim`.
         instant(Timestamp::from_micros(record.fence.get())),
         Value::Number(record.attempt.into()),
         Value::Number(record.recovered.into()),
-        number(number_of(&record.on_crash, &POLICIES)),
+        word(number_of(record.on_crash)),
         instant(record.lease_until),
         instant(record.retry_at),
         Value::Number(micros(record.ttl)),
@@ -294,7 +231,7 @@ pub(super) fn values_by<'r>(
         instant(record.created_at),
         optional(record.completed_at),
         optional(record.expires_at),
-        number(record.steps.len()),
+        Value::Number(record.steps.len() as u64),
     ]
 }
 
@@ -317,13 +254,10 @@ pub(super) fn result_of(record: &Record) -> Value<'_> {
     }
 }
 
-/// Rounded up, as [`Timestamp::after`] does it.
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -332,16 +266,6 @@ mod tests {
         for digits in [&b"00Ff7"[..], b"00Ff7a00", b"00Fg7a", b"00+f7a"] {
             assert_eq!(bytes_of::<3>(digits, "owner"), Err(Unreadable("owner")));
         }
-    }
-
-    #[test]
-    fn the_words_of_a_column_lead_back_to_their_numbers() {
-        for (number, state) in STATES.into_iter().enumerate() {
-            assert_eq!(number_of(&state, &STATES), number);
-            assert_eq!(word(number as u64, "state", STATES), Ok(state));
-        }
-        assert_eq!(word(5, "state", STATES), Err(Unreadable("state")));
-        assert_eq!(number_of(&State::InDoubt, &STATES[..2]), 255);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use idem_core::protocol::Request;
 use idem_store_kit::group_commit::{
     Answer, Answers, Class, Failure, Keys, Kind, Op, Operation, Server, Ticket,
 };
+use idem_store_kit::sql::Session as _;
 
 use crate::change::{self, Why};
 use crate::db::failure;
@@ -62,11 +63,11 @@ impl Server for Setting {
     }
 
     fn timeout(&self) -> Duration {
-        self.connector.timeout
+        self.connector.timeout()
     }
 
     async fn open(&self) -> Result<Session, StoreError> {
-        self.connector.open().await
+        self.connector.connect().await
     }
 
     async fn kept(&self, session: Session) -> Option<Session> {
@@ -74,7 +75,7 @@ impl Server for Setting {
     }
 
     fn close(&self, session: Session) -> impl Future<Output = ()> + Send + 'static {
-        session.close(self.connector.timeout)
+        session.close(self.connector.timeout())
     }
 
     async fn attempt(

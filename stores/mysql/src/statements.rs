@@ -331,11 +331,11 @@ mod tests {
     use idem_core::{Key, Scope};
 
     use super::*;
-    use crate::db::identifier::Identifier;
+    use idem_store_kit::sql::Identifier;
 
     #[test]
     fn the_keys_of_a_scope_are_one_list_up_to_a_length() {
-        let names = Names::new(&Identifier::database("d"), &Identifier::table("t").unwrap());
+        let names = Names::new(&Identifier::existing("d"), &Identifier::table("t").unwrap());
         let statements = Statements::new(names);
         let rows = |keys: &[(&'static str, String)]| {
             let keys: Vec<_> = keys

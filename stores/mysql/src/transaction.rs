@@ -13,15 +13,16 @@ use tokio::time::Instant;
 
 use super::MySqlStore;
 use super::change::{self, RETRY_AFTER};
-use super::rows::{Unreadable, column};
+use super::rows::column;
+use super::setting::Setting;
 use super::statements::{Statements, large_result};
-use crate::db::failure::{self, Failure, Stage};
+use crate::db::failure::{self, Stage};
+use crate::db::session::Session;
 use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Timestamp};
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
 use idem_core::{RecordKey, StoreError};
 use idem_store_kit::group_commit::{Answer, Op, Operation, Seen};
-use idem_store_kit::own_runtime::apart;
-use idem_store_kit::retry::retried;
+use idem_store_kit::sql::{self, Unreadable};
 
 /// How often the claim is tried again because another transaction changed the record first.
 const ROUNDS: usize = 8;
@@ -51,23 +52,18 @@ impl MySqlStore {
 
     /// Marks in the table that callers use transactions, so that all processes answer a claim of a locked record with `Busy`.
     async fn announce(&self) -> Result<(), StoreError> {
-        if self.0.announced.load(Ordering::Relaxed) {
-            return Ok(());
-        }
         let queues = self.0.records.queues();
-        apart(async move {
-            let setting = queues.server();
-            retried(setting.connector.timeout, || async {
-                let mut session = setting.connector.connect().await?;
-                let announced = session.run(setting.statements.announce(), Stage::Committing).await;
-                session.close(setting.connector.timeout).await;
-                announced.map(drop).map_err(Failure::error)
-            })
-            .await
-        })
-        .await?;
-        self.0.records.server().has_transactions.store(true, Ordering::Relaxed);
-        self.0.announced.store(true, Ordering::Relaxed);
+        let marking = async move {
+            let Setting { connector, statements, .. } = queues.server();
+            let marking = |mut session: Session| async move {
+                let marked = session.run(statements.announce(), Stage::Committing).await;
+                (session, marked.map(drop))
+            };
+            connector.apart(marking).await
+        };
+        if self.0.announced.once(marking).await? {
+            self.0.records.server().has_transactions.store(true, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -160,11 +156,10 @@ impl MySqlStore {
     }
 }
 
-fn taken(Seen { old, new, grant, now }: Seen, since: Instant) -> Taking {
-    // The claim does not expire, however long the transaction takes: nobody else sees it.
-    let new = new.with_expires_at(None);
-    // Here a mark shows whether the transaction is still the same, so `begun` need not be exact.
-    Taking::Taken(Box::new(Taken { grant, old, new, begun: now, at: now, since }))
+/// The key is this transaction's. Here a mark shows whether it is still the same, so when it began need not be exact.
+fn taken(seen: Seen, since: Instant) -> Taking {
+    let begun = seen.now;
+    sql::taken(seen, begun, since)
 }
 
 impl TransactionStore for MySqlStore {
@@ -233,9 +228,7 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
         taken: &Taken,
         request: &Complete,
     ) -> Result<CompleteAnswer, StoreError> {
-        request.result.check_size(self.0.records.max_result_bytes)?;
-        let now = taken.at.after(taken.since.elapsed());
-        let Some(record) = protocol::complete(Some(&taken.new), request, now).write else {
+        let Some(record) = sql::recorded(taken, request, self.0.records.max_result_bytes)? else {
             return Ok(CompleteAnswer::Lost);
         };
         let statements = self.statements();

@@ -16,15 +16,9 @@ use idem_core::StoreError;
 use idem_core::Waiters;
 use idem_store_kit::Records;
 use idem_store_kit::own_runtime::apart;
+use idem_store_kit::sql::limits;
 
 const TABLE: &str = "idem_records";
-/// How many connections there are at the most, unless it is said otherwise.
-const CONNECTIONS: usize = 4;
-const MOST_CONNECTIONS: usize = 64;
-/// The largest result, unless it is said otherwise.
-const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
-/// The largest that can be said: PostgreSQL takes values up to 1 GB, and a message is more than its value.
-const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024;
 
 /// How to connect a [`PostgresStore`].
 #[derive(Clone)]
@@ -51,8 +45,8 @@ impl PostgresStoreBuilder {
     pub(super) fn new(source: Result<Source, StoreError>) -> Self {
         Self {
             settings: Settings::new(source, TABLE),
-            connections: CONNECTIONS,
-            max_result_bytes: MAX_RESULT_BYTES,
+            connections: limits::CONNECTIONS,
+            max_result_bytes: limits::MAX_RESULT_BYTES,
         }
     }
 
@@ -144,28 +138,14 @@ impl PostgresStoreBuilder {
         Ok(PostgresStore(Arc::new(Inner {
             records: Records::new(setting, self.max_result_bytes),
             announced: Default::default(),
-            walking: Arc::default(),
             place,
             waiters: Waiters::default(),
         })))
     }
 
     fn check(&self) -> Result<(), StoreError> {
-        let refuse = |detail: String| Err(StoreError::configuration(detail));
-        self.settings.check().or_else(refuse)?;
-        if self.connections == 0 || self.connections > MOST_CONNECTIONS {
-            return refuse(format!(
-                "`connections` is {} and must be from 1 to {MOST_CONNECTIONS}",
-                self.connections
-            ));
-        }
-        if self.max_result_bytes == 0 || self.max_result_bytes > LARGEST_MAX_RESULT_BYTES {
-            return refuse(format!(
-                "`max_result_bytes` is {} and must be from 1 to {LARGEST_MAX_RESULT_BYTES}",
-                self.max_result_bytes
-            ));
-        }
-        Ok(())
+        let sizes = || limits::check_sizes(self.connections, self.max_result_bytes);
+        self.settings.check().and_then(|()| sizes()).map_err(StoreError::configuration)
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use sqlx::postgres::PgRow;
 
 use super::compare_and_swap::{ROUNDS, Swap, Swapped, names, now_of, read, swap};
-use super::rows::{self, Unreadable, column};
+use super::rows::{self, column};
 use super::statements::{RETRY_AFTER, Statements};
 use crate::db::failure::{Failure, raced};
 use crate::db::session::{Session, Statement, statement};
@@ -20,6 +20,7 @@ use idem_core::protocol::{
     self, Claim, ClaimAnswer, Fence, Fingerprint, Record, Request, State, Timestamp, Transition,
 };
 use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket};
+use idem_store_kit::sql::Unreadable;
 
 /// How many advisory locks a statement takes at most: the server's table of them is small, and every program's.
 const LOCKS: usize = 64;
@@ -244,5 +245,5 @@ fn with_grants(statement: Statement, leads: &[(&RecordKey, &Claim)]) -> Statemen
         .bind(prints.collect::<Vec<Option<&[u8]>>>())
         .bind(each(|request| rows::micros(request.lease)))
         .bind(each(|request| rows::micros(request.ttl)))
-        .bind(leads.iter().map(|(_, request)| rows::on_crash_word(request.on_crash)).collect::<Vec<_>>())
+        .bind(leads.iter().map(|(_, request)| rows::word(request.on_crash)).collect::<Vec<_>>())
 }

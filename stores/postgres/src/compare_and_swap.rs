@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use sqlx::postgres::PgRow;
 
-use super::rows::{self, Unreadable};
+use super::rows;
 use super::statements::Statements;
 use crate::db::failure::{Failure, raced};
 use crate::db::session::{Session, statement};
@@ -13,6 +13,7 @@ use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::{self, Fence, Fingerprint, Record, Timestamp, Transition};
 use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket, unanswered};
+use idem_store_kit::sql::Unreadable;
 
 /// How often an operation is tried when others change its record meanwhile.
 pub(super) const ROUNDS: usize = 8;
@@ -147,17 +148,17 @@ pub(super) async fn swap(
     let query = statement(&statements.swap)
         .bind(scopes)
         .bind(texts)
-        .bind(sorted().map(|swap| rows::state_word(swap.old.state)).collect::<Vec<_>>())
+        .bind(sorted().map(|swap| rows::word(swap.old.state)).collect::<Vec<_>>())
         .bind(sorted().map(|swap| swap.old.owner.as_bytes().as_slice()).collect::<Vec<_>>())
         .bind(sorted().map(|swap| rows::integer(swap.old.fence.get())).collect::<Vec<_>>())
         .bind(sorted().map(|swap| rows::instant(swap.old.lease_until)).collect::<Vec<_>>())
         .bind(sorted().map(|swap| ends(&swap.old)).collect::<Vec<_>>())
-        .bind(sorted().map(|swap| rows::state_word(swap.new.state)).collect::<Vec<_>>())
+        .bind(sorted().map(|swap| rows::word(swap.new.state)).collect::<Vec<_>>())
         .bind(sorted().map(|swap| swap.new.owner.as_bytes().as_slice()).collect::<Vec<_>>())
         .bind(numbers(|record| rows::integer(record.fence.get())))
         .bind(numbers(|record| i64::from(record.attempt)))
         .bind(sorted().map(|swap| swap.new.recovered).collect::<Vec<_>>())
-        .bind(sorted().map(|swap| rows::on_crash_word(swap.new.on_crash)).collect::<Vec<_>>())
+        .bind(sorted().map(|swap| rows::word(swap.new.on_crash)).collect::<Vec<_>>())
         .bind(numbers(|record| rows::instant(record.lease_until)))
         .bind(numbers(|record| rows::instant(record.retry_at)))
         .bind(numbers(|record| rows::micros(record.ttl)))

@@ -1,16 +1,14 @@
 //! Deletes records, for operators and purges: one statement each.
 
 use sqlx::Row as _;
-use tokio::time::timeout;
 
+use super::setting::Setting;
 use super::statements::Statements;
-use crate::db::connector::Connector;
 use crate::db::failure::Failure;
 use crate::db::session::{Session, statement};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_store_kit::group_commit::{Answer, Answers};
-use idem_store_kit::retry::retried;
 
 /// How many records one statement deletes: few, so that it is short.
 const PURGE_BATCH: usize = 2_000;
@@ -30,29 +28,13 @@ pub(super) async fn forget(
 }
 
 /// Deletes at most `limit` expired records, on a connection of its own, so that no other operation waits.
-pub(super) async fn purge(
-    connector: &Connector,
-    statements: &Statements,
-    limit: usize,
-) -> Result<usize, StoreError> {
-    let mut session = retried(connector.timeout(), || connector.connect()).await?;
-    let mut purged = 0;
-    while purged < limit {
-        let most = PURGE_BATCH.min(limit - purged);
-        let purging = timeout(connector.timeout(), purge_batch(&mut session, statements, most)).await;
-        let (looked_at, now) = match purging.unwrap_or_else(|_| Err(Failure::late(connector.timeout()))) {
-            Ok(counts) => counts,
-            Err(failure) if purged == 0 => return Err(failure.error()),
-            // Returns the count so far; the next call reports the error if it lasts.
-            Err(_) => break,
-        };
-        purged += now;
-        if looked_at < most {
-            break;
-        }
-    }
-    session.close(connector.timeout()).await;
-    Ok(purged)
+pub(super) async fn purge(setting: &Setting, limit: usize) -> Result<usize, StoreError> {
+    let Setting { connector, statements, .. } = setting;
+    let batch = |mut session, most| async move {
+        let done = purge_batch(&mut session, statements, most).await;
+        (session, done)
+    };
+    connector.purge(limit, PURGE_BATCH, batch).await
 }
 
 /// Deletes one batch. Returns how many records it read, and how many of them it deleted.

@@ -138,7 +138,7 @@ pub(super) async fn complete(
         .bind(
             asked.iter().map(|(_, _, Complete { fence, .. })| rows::integer(fence.get())).collect::<Vec<_>>(),
         )
-        .bind(asked.iter().map(|(_, _, request)| rows::verdict_word(request.verdict)).collect::<Vec<_>>())
+        .bind(asked.iter().map(|(_, _, request)| rows::verdict(request.verdict)).collect::<Vec<_>>())
         .bind(tombstones)
         .bind(bytes)
         .bind(asked.iter().map(|(_, _, Complete { ttl, .. })| rows::micros(*ttl)).collect::<Vec<_>>());

@@ -1,16 +1,16 @@
 //! Checks a server and its settings.
 
+use std::sync::Arc;
+
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use crate::db::NOW;
 use crate::db::connector::Connector;
-use crate::db::failure::Failure;
-use crate::db::session::statement;
+use crate::db::session::{Session, statement};
 use idem_core::StoreError;
 use idem_core::inspection::{Inspection, Standing};
 use idem_core::protocol::Timestamp;
-use idem_store_kit::retry::retried;
 
 /// Each setting, and the loss if it is off.
 const SETTINGS: [(&str, &str); 3] = [
@@ -24,22 +24,24 @@ const SETTINGS: [(&str, &str); 3] = [
 
 /// Checks the server, on a connection of its own.
 pub(super) async fn look(connector: &Connector) -> Result<Inspection, StoreError> {
-    retried(connector.timeout(), || async {
-        let mut session = connector.connect().await?;
-        let asked = format!(
-            "SELECT current_setting('server_version'), pg_is_in_recovery(), {NOW}, current_setting('fsync'), \
-             current_setting('full_page_writes'), current_setting('synchronous_commit')"
-        );
-        let found = session.fetch_all(statement(&asked.into())).await;
-        session.close(connector.timeout()).await;
-        let found = found.map_err(Failure::error)?;
-        let mut inspection = found.first().and_then(read).ok_or_else(|| {
-            StoreError::configuration("the server did not return its version; check its version and settings")
-        })?;
-        connector.find_encryption(&mut inspection).await?;
-        Ok(inspection)
-    })
-    .await
+    let text: Arc<str> = format!(
+        "SELECT current_setting('server_version'), pg_is_in_recovery(), {NOW}, current_setting('fsync'), \
+         current_setting('full_page_writes'), current_setting('synchronous_commit')"
+    )
+    .into();
+    let looking = |mut session: Session| {
+        let text = text.clone();
+        async move {
+            let found = session.fetch_all(statement(&text)).await;
+            (session, found)
+        }
+    };
+    let found = connector.apart(looking).await?;
+    let mut inspection = found.first().and_then(read).ok_or_else(|| {
+        StoreError::configuration("the server did not return its version; check its version and settings")
+    })?;
+    connector.find_encryption(&mut inspection).await?;
+    Ok(inspection)
 }
 
 fn read(row: &PgRow) -> Option<Inspection> {

@@ -1,6 +1,7 @@
 //! The store's tables and view, and their names.
 
-use crate::db::identifier::Identifier;
+use idem_store_kit::sql::Identifier;
+
 use crate::db::schema::{Index, Layout, Named, Version};
 
 /// How full new records make a page, in percent. The rest is room for their later versions.
@@ -20,7 +21,7 @@ pub(super) struct Names {
 
 impl Named for Names {
     fn named(schema: &Identifier, table: &Identifier) -> Self {
-        let in_schema = |suffix: &str| format!("{}.{}", schema.quoted(), table.with(suffix).quoted());
+        let in_schema = |suffix: &str| format!("{}.{}", schema.quoted('"'), table.with(suffix).quoted('"'));
         Self {
             schema: schema.clone(),
             meta_name: table.with("_meta"),

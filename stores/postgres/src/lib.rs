@@ -28,7 +28,6 @@ mod transaction;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use sqlx::PgPool;
 
@@ -43,6 +42,7 @@ use idem_core::protocol::{self, Record, Request};
 use idem_core::{Store, Waiters};
 use idem_store_kit::Records;
 use idem_store_kit::own_runtime::apart;
+use idem_store_kit::sql::Announced;
 
 /// Keeps records in one table of a PostgreSQL database, version 12 or later.
 ///
@@ -68,8 +68,7 @@ pub struct PostgresStore(Arc<Inner>);
 struct Inner {
     records: Records<Setting>,
     /// Whether the table says that transactions of callers are in use.
-    announced: AtomicBool,
-    walking: listing::Walking,
+    announced: Announced,
     place: String,
     waiters: Waiters,
 }
@@ -135,16 +134,12 @@ impl Store for PostgresStore {
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let queues = self.0.records.queues();
-        apart(async move {
-            let setting = queues.server();
-            deletion::purge(&setting.connector, &setting.statements, limit).await
-        })
-        .await
+        apart(async move { deletion::purge(queues.server(), limit).await }).await
     }
 
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        let (queues, walking, request) = (self.0.records.queues(), self.0.walking.clone(), request.clone());
-        apart(async move { listing::list(queues.server(), &walking, &request).await }).await
+        let (queues, request) = (self.0.records.queues(), request.clone());
+        apart(async move { listing::list(queues.server(), &request).await }).await
     }
 
     async fn inspect(&self) -> Result<Inspection, StoreError> {

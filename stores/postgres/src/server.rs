@@ -8,6 +8,7 @@ use idem_core::protocol::Request;
 use sqlx::Row as _;
 
 use idem_store_kit::group_commit::{Answers, Class, Failure, Keys, Kind, Op, Operation, Server, Ticket};
+use idem_store_kit::sql::Session as _;
 
 use crate::db::session::{Session, statement};
 use crate::setting::Setting;

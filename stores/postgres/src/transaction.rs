@@ -3,17 +3,15 @@
 //! An advisory lock of the transaction claims the key: a duplicate finds it held at once. The record is written when the body has
 //! ended. Nobody can see the claim before that, so no record is written for it.
 
-use std::sync::atomic::Ordering;
-
 use sqlx::Row as _;
 use tokio::time::Instant;
 
 use super::PostgresStore;
-use super::rows::{self, Unreadable};
+use super::rows;
 use super::setting::Setting;
 use super::statements::{RETRY_AFTER, Statements};
 use crate::db::failure::Failure;
-use crate::db::session::statement;
+use crate::db::session::{Session, statement};
 use crate::driver::{DriverTransaction, Parameter, Query, Row};
 use idem_core::RecordKey;
 use idem_core::StoreError;
@@ -21,8 +19,8 @@ use idem_core::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Record, Timestamp, Transition,
 };
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
-use idem_store_kit::own_runtime::apart;
-use idem_store_kit::retry::retried;
+use idem_store_kit::group_commit::Seen;
+use idem_store_kit::sql::{Unreadable, recorded, taken};
 
 /// A statement that the server refuses. Its text explains why in the server's log and in `pg_stat_activity`.
 const SPOIL: &str = "SELECT 'idem: the result of a call could not be recorded; roll back'::integer";
@@ -31,8 +29,8 @@ const SPOIL: &str = "SELECT 'idem: the result of a call could not be recorded; r
 struct Look {
     now: Timestamp,
     begun: Timestamp,
-    /// Whether this transaction has the lock; `None` if the statement did not ask for it.
-    locked: Option<bool>,
+    /// Whether this transaction has the lock. The statement asks for it only where it may be had.
+    is_locked: bool,
     record: Option<Record>,
 }
 
@@ -40,9 +38,9 @@ fn read(row: &impl Row) -> Result<Look, Unreadable> {
     Ok(Look {
         now: Timestamp::from_micros(rows::unsigned(row, 0, "now")?),
         begun: Timestamp::from_micros(rows::unsigned(row, 1, "begun")?),
-        locked: rows::boolean(row, 2, "locked")?,
-        record: match rows::boolean(row, 3, "found")? {
-            Some(true) => Some(rows::read(row, 4)?),
+        is_locked: rows::optional(row, 2, "locked")? == Some(1),
+        record: match rows::optional(row, 3, "found")? {
+            Some(1) => Some(rows::read(row, 4)?),
             _ => None,
         },
     })
@@ -56,17 +54,16 @@ impl PostgresStore {
     /// Marks in the table that callers use transactions: from then on all processes take a lock for each claim, and so find a key
     /// that a transaction has.
     async fn announce(&self) -> Result<(), StoreError> {
-        if self.0.announced.load(Ordering::Relaxed) {
-            return Ok(());
-        }
         let queues = self.0.records.queues();
-        apart(async move {
-            let setting = queues.server();
-            retried(setting.connector.timeout(), || announce(setting)).await
-        })
-        .await?;
-        self.0.announced.store(true, Ordering::Relaxed);
-        Ok(())
+        let marking = async move {
+            let Setting { connector, statements, .. } = queues.server();
+            let marking = |mut session| async move {
+                let marked = mark(&mut session, statements).await;
+                (session, marked)
+            };
+            connector.apart(marking).await
+        };
+        self.0.announced.once(marking).await.map(drop)
     }
 
     async fn look(&self, tx: &mut impl DriverTransaction, key: &RecordKey) -> Result<Look, StoreError> {
@@ -81,24 +78,17 @@ impl PostgresStore {
     }
 
     fn query<'a>(&self, text: &'a str, parameters: &'a [Parameter<'a>]) -> Query<'a> {
-        Query::new(text, parameters, self.0.records.server().connector.is_shared())
+        Query::new(text, parameters, self.0.records.server().connector.opener.is_shared())
     }
 }
 
-async fn announce(setting: &Setting) -> Result<(), StoreError> {
-    let Setting { connector, statements, .. } = setting;
-    let mut session = connector.connect().await?;
-    let announced = async {
-        let found = session.fetch_all(statement(&statements.transactions)).await?;
-        // Only where it is not set: an update is a commit.
-        if found.first().and_then(|row| row.try_get::<i64, _>(0).ok()) == Some(0) {
-            session.fetch_all(statement(&statements.set_transactions)).await?;
-        }
-        Ok(())
-    };
-    let announced = announced.await.map_err(Failure::error);
-    session.close(connector.timeout()).await;
-    announced
+async fn mark(session: &mut Session, statements: &Statements) -> Result<(), Failure> {
+    let found = session.fetch_all(statement(&statements.transactions)).await?;
+    // Only where it is not set: an update is a commit.
+    if found.first().and_then(|row| row.try_get::<i64, _>(0).ok()) == Some(0) {
+        session.fetch_all(statement(&statements.set_transactions)).await?;
+    }
+    Ok(())
 }
 
 /// The parameters that `insert` and `replace` share.
@@ -108,12 +98,12 @@ fn parameters<'a>(key: &'a RecordKey, record: &'a Record, begun: Timestamp) -> V
     vec![
         Parameter::Bytes(Some(key.scope().as_str().as_bytes())),
         Parameter::Bytes(Some(key.key().as_str().as_bytes())),
-        Parameter::SmallInt(Some(rows::state_word(record.state))),
+        Parameter::SmallInt(Some(rows::word(record.state))),
         Parameter::Bytes(Some(record.owner.as_bytes())),
         Parameter::BigInt(Some(rows::integer(record.fence.get()))),
         Parameter::BigInt(Some(i64::from(record.attempt))),
         Parameter::Boolean(record.recovered),
-        Parameter::SmallInt(Some(rows::on_crash_word(record.on_crash))),
+        Parameter::SmallInt(Some(rows::word(record.on_crash))),
         instant(record.lease_until),
         instant(record.retry_at),
         Parameter::BigInt(Some(rows::micros(record.ttl))),
@@ -130,7 +120,7 @@ fn parameters<'a>(key: &'a RecordKey, record: &'a Record, begun: Timestamp) -> V
 /// The parameters that identify the record that was read among all records of its key.
 fn read_before(old: &Record) -> [Parameter<'_>; 5] {
     [
-        Parameter::SmallInt(Some(rows::state_word(old.state))),
+        Parameter::SmallInt(Some(rows::word(old.state))),
         Parameter::Bytes(Some(old.owner.as_bytes())),
         Parameter::BigInt(Some(rows::integer(old.fence.get()))),
         Parameter::BigInt(Some(rows::instant(old.lease_until))),
@@ -157,25 +147,16 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
         self.announce().await?;
         let mut has_lock = false;
         loop {
-            let Look { now, begun, locked, record } = self.look(tx, key).await?;
+            let Look { now, begun, is_locked, record } = self.look(tx, key).await?;
             let since = Instant::now();
             match protocol::claim(record.as_ref(), Fence::default(), request, now) {
                 Transition { write: Some(new), answer: ClaimAnswer::Granted(grant), .. } => {
-                    if locked != Some(true) {
+                    if !is_locked {
                         let busy = ClaimAnswer::Busy { retry_after: RETRY_AFTER };
                         return Ok(Taking::Refused(busy));
                     }
                     if has_lock {
-                        // The claim does not expire, however long the transaction takes: nobody else sees it.
-                        let new = new.with_expires_at(None);
-                        return Ok(Taking::Taken(Box::new(Taken {
-                            grant,
-                            old: record,
-                            new,
-                            begun,
-                            at: now,
-                            since,
-                        })));
+                        return Ok(taken(Seen { old: record, new, grant, now }, begun, since));
                     }
                     // The row may have been read before the previous holder of the lock committed, so it is read again.
                     has_lock = true;
@@ -209,9 +190,7 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
         taken: &Taken,
         request: &Complete,
     ) -> Result<CompleteAnswer, StoreError> {
-        request.result.check_size(self.0.records.max_result_bytes)?;
-        let now = taken.at.after(taken.since.elapsed());
-        let Some(record) = protocol::complete(Some(&taken.new), request, now).write else {
+        let Some(record) = recorded(taken, request, self.0.records.max_result_bytes)? else {
             return Ok(CompleteAnswer::Lost);
         };
         let statements = self.statements();

@@ -10,7 +10,7 @@ use super::Judged;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::{Answers, Session};
 use crate::reading;
-use crate::rows::{BLANK_CLOCK, Unreadable, column};
+use crate::rows::{BLANK_CLOCK, column};
 use crate::setting::Setting;
 use crate::statements::{Completion, large_result};
 use crate::text::Prepared;
@@ -19,6 +19,7 @@ use idem_core::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Request, State, StoredResult,
 };
 use idem_store_kit::group_commit::{Answer, Op, Operation, Ticket};
+use idem_store_kit::sql::Unreadable;
 
 /// Operations that go together must be a whole batch, or at least so many and at least one in so many of it: each such part is an exchange
 /// and a commit of its own, and the long way takes two exchanges for a whole batch.

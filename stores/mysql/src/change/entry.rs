@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use sqlx::mysql::MySqlRow;
 
-use crate::rows::{self, Row, Unreadable};
+use crate::rows::{self, Row};
 use crate::statements::{SMALL_RESULT, Statements, large_result};
 use idem_core::protocol::{self, Record, RecordedStep, Request, StoredResult, Timestamp};
 use idem_core::{RecordKey, StoreError};
+use idem_store_kit::sql::Unreadable;
 use idem_store_kit::step_bytes;
 
 /// How many steps a record may have.

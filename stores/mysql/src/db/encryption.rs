@@ -2,62 +2,33 @@
 
 use std::sync::Once;
 
-use idem_core::inspection::{Inspection, Standing};
 use idem_store_kit::network;
+use idem_store_kit::sql::Encryption;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 static REPORTED: Once = Once::new();
 
-/// Why a connection to another machine may not be encrypted; `None` if it must be, or if the server is on this machine.
-/// Without TLS built in, the driver opens no connection that must be encrypted.
-fn gap(options: &MySqlConnectOptions) -> Option<&'static str> {
-    if is_local(options) || insists(options.get_ssl_mode()) {
-        None
-    } else if cfg!(any(feature = "tls", feature = "native-tls")) {
-        Some("`ssl-mode` does not insist on TLS: set `ssl-mode=REQUIRED` or `VERIFY_IDENTITY`")
-    } else {
-        Some(
+/// Who can read what goes over a connection. Without TLS built in, the driver opens no connection that must be encrypted.
+pub(super) fn of(options: &MySqlConnectOptions) -> Encryption {
+    let is_local = options.get_socket().is_some() || network::is_this_machine(options.get_host());
+    let mode = options.get_ssl_mode();
+    let is_required =
+        matches!(mode, MySqlSslMode::Required | MySqlSslMode::VerifyCa | MySqlSslMode::VerifyIdentity);
+    Encryption::of(
+        is_local,
+        is_required,
+        if cfg!(any(feature = "tls", feature = "native-tls")) {
+            "`ssl-mode` does not insist on TLS: set `ssl-mode=REQUIRED` or `VERIFY_IDENTITY`"
+        } else {
             "TLS is not built in: turn on the feature `mysql-tls` (`tls` of idem-mysql) or `mysql-native-tls`, and set \
-             `ssl-mode`",
-        )
-    }
+             `ssl-mode`"
+        },
+    )
 }
 
-/// Warns, once per process, about connections to another machine that may not be encrypted: passwords and results go over the
-/// network.
+/// Warns, once per process, about connections to another machine that may not be encrypted.
 pub(super) fn report(options: &MySqlConnectOptions) {
-    let Some(why) = gap(options) else { return };
-    REPORTED.call_once(|| {
-        tracing::warn!(
-            target: "idem",
-            event = "not_encrypted",
-            why,
-            "connections to MySQL on another machine may not be encrypted"
-        );
-    });
-}
-
-/// Adds the same to an inspection.
-pub(crate) fn find(options: &MySqlConnectOptions, found: &mut Inspection) {
-    let (standing, text) = match gap(options) {
-        Some(why) => (
-            Standing::Weak,
-            format!(
-                "connections to another machine may not be encrypted, so that others may read keys and results: {why}"
-            ),
-        ),
-        None if is_local(options) => (Standing::Fine, "the server is on this machine".to_owned()),
-        None => (Standing::Fine, "required".to_owned()),
-    };
-    found.find(standing, "encryption", text);
-}
-
-fn is_local(options: &MySqlConnectOptions) -> bool {
-    options.get_socket().is_some() || network::is_this_machine(options.get_host())
-}
-
-const fn insists(mode: MySqlSslMode) -> bool {
-    matches!(mode, MySqlSslMode::Required | MySqlSslMode::VerifyCa | MySqlSslMode::VerifyIdentity)
+    of(options).report("MySQL", &REPORTED);
 }
 
 #[cfg(test)]
@@ -76,7 +47,8 @@ mod tests {
             ("mysql://a@db.example/b", false),
             ("mysql://a@10.0.0.7/b", false),
         ] {
-            assert_eq!(is_local(&MySqlConnectOptions::from_str(url).unwrap()), expected, "{url}");
+            let encryption = of(&MySqlConnectOptions::from_str(url).unwrap());
+            assert_eq!(encryption == Encryption::Local, expected, "{url}");
         }
     }
 }

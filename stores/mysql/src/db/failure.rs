@@ -3,14 +3,12 @@
 //! Passes a message of the server on only if it cannot contain a value: many messages repeat a part of the statement, and
 //! so a key.
 
-use std::io::ErrorKind;
-
 use sqlx::Error;
 use sqlx::mysql::MySqlDatabaseError;
 
 use idem_core::StoreError;
 pub(crate) use idem_store_kit::group_commit::Failure;
-use idem_store_kit::network;
+use idem_store_kit::sql::failure as connecting;
 
 /// The server's error numbers that have a meaning here.
 mod number {
@@ -134,29 +132,7 @@ fn is_unknown_at_commit(code: u16) -> bool {
 
 /// The error of an attempt to connect: nothing was sent that could have been applied.
 pub(crate) fn of_connect(error: &Error) -> StoreError {
-    match error {
-        Error::Database(_) => match database(error) {
-            Some(error) => refused(error),
-            None => StoreError::unavailable("the server refused the connection"),
-        },
-        Error::Configuration(error) => {
-            StoreError::configuration(format!("the connection's settings are wrong: {error}"))
-        }
-        Error::Tls(error) if network::was_cut(&**error) => {
-            StoreError::unavailable(format!("no connection to the server can be made ({error})"))
-        }
-        Error::Tls(error) => {
-            StoreError::configuration(format!("no encrypted connection can be made: {error}"))
-        }
-        // The driver's error for a certificate that is not accepted.
-        Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
-            StoreError::configuration(format!("no encrypted connection can be made: {error}"))
-        }
-        Error::Io(error) => {
-            StoreError::unavailable(format!("no connection to the server can be made ({error})"))
-        }
-        other => StoreError::unavailable(format!("no connection to the server can be made: {other}")),
-    }
+    connecting::of_connect(error, |error| error.try_downcast_ref().map(refused))
 }
 
 fn told(error: &MySqlDatabaseError) -> String {

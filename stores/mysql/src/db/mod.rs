@@ -3,6 +3,5 @@
 pub(crate) mod connector;
 mod encryption;
 pub(crate) mod failure;
-pub(crate) mod identifier;
 pub(crate) mod schema;
 pub(crate) mod session;

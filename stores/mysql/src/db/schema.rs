@@ -162,6 +162,7 @@ fn too_new(names: &Names, newest: usize) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use idem_store_kit::sql::Session as _;
     use idem_test_servers::MariaDb;
 
     use super::*;
@@ -170,15 +171,15 @@ mod tests {
     async fn prepared(server: &MariaDb, layouts: &[Vec<String>], must_exist: bool) -> Result<(), StoreError> {
         let connector = setting_of(server).connector;
         let mut session = connector.connect().await?;
-        let prepared = prepare(&mut session, &names_of(&connector.source), layouts, must_exist).await;
-        session.close(connector.timeout).await;
+        let prepared = prepare(&mut session, &names_of(server), layouts, must_exist).await;
+        session.close(connector.timeout()).await;
         prepared.map(drop)
     }
 
     #[tokio::test]
     async fn tables_are_brought_to_the_next_layout_by_many_at_once_and_from_halfway() {
         let server = MariaDb::start();
-        let names = names_of(&setting_of(&server).connector.source);
+        let names = names_of(&server);
         let (first, records) = (names.layouts(), &names.records);
         let mut next = first.clone();
         next.push(vec![

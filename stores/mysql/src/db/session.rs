@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
+use idem_store_kit::sql::{self, Host, Use};
 use sqlx::mysql::{MySqlConnection, MySqlQueryResult, MySqlRow};
 use sqlx::{AssertSqlSafe, Connection as _, Either, Executor as _, Row as _};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::failure::{self, Failure, Stage};
 use crate::text::Prepared;
@@ -62,9 +63,7 @@ impl Answers {
 /// An open connection. It lives in the runtime that opened it.
 pub(crate) struct Session {
     connection: MySqlConnection,
-    opened: Instant,
-    /// Whether the connection may be used again. False while a statement runs: a dropped future leaves it in an undefined state.
-    usable: bool,
+    usage: Use,
     /// Whether each statement outside a transaction is one of its own, as by the server's default.
     commits_each: bool,
     is_mariadb: bool,
@@ -74,10 +73,9 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session on this connection.
-    pub(super) async fn new(connection: MySqlConnection) -> Result<Self, StoreError> {
-        let (opened, usable) = (Instant::now(), true);
-        let mut session =
-            Self { connection, opened, usable, commits_each: false, is_mariadb: false, prepares: false };
+    pub(super) async fn new(connection: MySqlConnection, host: &Host) -> Result<Self, StoreError> {
+        let usage = Use::new(host.clone());
+        let mut session = Self { connection, usage, commits_each: false, is_mariadb: false, prepares: false };
         let found = session.run(format!("{ABOUT}; {COMMIT}"), Stage::Open).await.map_err(Failure::error)?;
         let row = found.rows(0).first();
         let text = |row: &MySqlRow, index| row.try_get_unchecked::<String, _>(index).unwrap_or_default();
@@ -102,10 +100,10 @@ impl Session {
 
     /// Runs statements, separated by `;`, in one exchange. Stops at the first that fails.
     pub(crate) async fn run(&mut self, text: String, stage: Stage) -> Result<Answers, Failure> {
-        let usable = std::mem::replace(&mut self.usable, false);
+        let was_usable = self.usage.begin();
         let answers = read(self.connection.fetch_many(AssertSqlSafe(text))).await;
         let answers = answers.map_err(|error| failure::of_statement(&error, stage));
-        self.usable = usable && !matches!(answers, Err(Failure::Broken(_)));
+        self.usage.end(was_usable, !matches!(answers, Err(Failure::Broken(_))));
         answers
     }
 
@@ -134,50 +132,44 @@ impl Session {
             self.prepares = false;
             return Err(Failure::Refused(StoreError::unavailable("the driver could not encode a value")));
         }
-        let usable = std::mem::replace(&mut self.usable, false);
+        let was_usable = self.usage.begin();
         let statement = sqlx::query_with(AssertSqlSafe(text), values).persistent(true);
         let answers = read(self.connection.fetch_many(statement)).await;
         let answers = answers.map_err(|error| failure::of_statement(&error, stage));
-        self.usable = usable && !matches!(answers, Err(Failure::Broken(_)));
+        self.usage.end(was_usable, !matches!(answers, Err(Failure::Broken(_))));
         self.prepares &= !matches!(answers, Err(Failure::Refused(_)));
         answers
     }
 
     /// Runs one statement whose only parameter is a large value, inside a transaction.
     pub(crate) async fn put(&mut self, text: String, value: &[u8]) -> Result<(), Failure> {
-        let usable = std::mem::replace(&mut self.usable, false);
+        let was_usable = self.usage.begin();
         let statement = sqlx::query(AssertSqlSafe(text)).bind(value).persistent(false);
         let done = self.connection.execute(statement).await;
         let done = done.map(drop).map_err(|error| failure::of_statement(&error, Stage::Open));
-        self.usable = usable && !matches!(done, Err(Failure::Broken(_)));
+        self.usage.end(was_usable, !matches!(done, Err(Failure::Broken(_))));
         done
     }
 
     /// Rolls back a transaction in which a statement failed.
     pub(crate) async fn roll_back(&mut self) {
-        if self.usable && self.run(ROLLBACK.to_owned(), Stage::Open).await.is_err() {
-            self.usable = false;
+        if self.usage.is_usable() && self.run(ROLLBACK.to_owned(), Stage::Open).await.is_err() {
+            self.usage.leave();
         }
     }
 
     /// Marks the connection for closing: a new one may lead to a server that takes writes.
     pub(crate) const fn leave(&mut self) {
-        self.usable = false;
+        self.usage.leave();
+    }
+}
+
+impl sql::Session for Session {
+    fn usage(&self) -> &Use {
+        &self.usage
     }
 
-    /// This session if it may be used again and is younger than `age`.
-    pub(crate) async fn kept(self, age: Duration, time: Duration) -> Option<Self> {
-        if self.usable && self.opened.elapsed() < age {
-            return Some(self);
-        }
-        if self.usable {
-            self.close(time).await;
-        }
-        None
-    }
-
-    /// Closes the connection. Ignores errors: the server may be gone.
-    pub(crate) async fn close(self, time: Duration) {
+    async fn close(self, time: Duration) {
         let _ = timeout(time, MySqlConnection::close(self.connection)).await;
     }
 }

@@ -5,26 +5,26 @@ use std::time::Duration;
 
 use idem_core::{Key, RecordKey, Scope};
 use idem_store_kit::hints::Hints;
+use idem_store_kit::sql::Identifier;
 use idem_test_servers::MariaDb;
 
 use super::Statements;
-use crate::db::connector::{Connector, Source};
-use crate::db::identifier::Identifier;
+use crate::db::connector::{Connector, Opener, database, of_url};
 use crate::db::schema;
 use crate::db::session::{AT_ONCE, Session};
 use crate::layout::Names;
 use crate::setting::Setting;
 
-pub(crate) fn names_of(source: &Source) -> Names {
-    Names::new(&Identifier::database(&source.database().unwrap()), &Identifier::table("records").unwrap())
+pub(crate) fn names_of(server: &MariaDb) -> Names {
+    let database = database(&of_url(&server.url()).unwrap()).unwrap();
+    Names::new(&Identifier::existing(database), &Identifier::table("records").unwrap())
 }
 
 /// The settings of a store on this server.
 pub(crate) fn setting_of(server: &MariaDb) -> Setting {
-    let source = Source::of_url(&server.url()).unwrap();
-    let statements = Arc::new(Statements::new(names_of(&source)));
+    let statements = Arc::new(Statements::new(names_of(server)));
     let (timeout, max_age) = (Duration::from_secs(1), Duration::from_secs(60));
-    let connector = Connector { source, timeout, max_age };
+    let connector = Connector::new(Opener, of_url(&server.url()).unwrap(), timeout, max_age);
     let (stepped, has_transactions) = (Hints::new(), Default::default());
     Setting {
         connector,
@@ -40,7 +40,7 @@ pub(crate) fn setting_of(server: &MariaDb) -> Setting {
 /// A session on this server, which has the tables now.
 pub(crate) async fn opened(server: &MariaDb) -> (Session, Statements) {
     let Setting { connector, .. } = setting_of(server);
-    let names = names_of(&connector.source);
+    let names = names_of(server);
     let mut session = connector.connect().await.unwrap();
     schema::prepare(&mut session, &names, &names.layouts(), false).await.unwrap();
     assert!(session.prepares());

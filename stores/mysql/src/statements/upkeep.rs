@@ -1,10 +1,10 @@
 //! The statements of housekeeping: expired records, pages of records, and the version of the layout.
 
 use super::Statements;
-use crate::db::identifier::Identifier;
 use crate::db::session::{BEGIN, BEGIN_READING, COMMIT};
 use crate::rows::{NOW, RECORD};
 use crate::text::{Text as _, add};
+use idem_store_kit::sql::Identifier;
 
 /// The soonest and the latest time, in microseconds, after which a purge looks again at a record without an end. More would not fit into
 /// a sum with the clock.
@@ -73,6 +73,6 @@ impl Statements {
 
 fn text_literal(text: &mut String, name: &Identifier) {
     text.push_str("CONVERT(");
-    text.bytes(name.as_bytes());
+    text.bytes(name.as_str().as_bytes());
     text.push_str(" USING utf8mb4)");
 }

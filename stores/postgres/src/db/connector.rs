@@ -8,27 +8,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-#[cfg(feature = "outbox")]
-use sqlx::postgres::PgConnectOptions;
-use sqlx::postgres::PgConnection;
+use idem_core::StoreError;
+use idem_core::protocol::Owner;
+use idem_store_kit::sql::failure::Refusal;
+use idem_store_kit::sql::{self, Encryption, Host};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
-use tokio::time::{Instant, timeout};
 
-use super::failure::{self, Refusal};
-use super::hosts::Host;
+use super::encryption;
+use super::failure;
+use super::hosts::Target;
 use super::session::Session;
 use super::source::Source;
-use idem_core::StoreError;
-use idem_core::inspection::Inspection;
-use idem_core::protocol::Owner;
+
+pub(crate) type Connector = sql::Connector<Opener>;
 
 /// Opens connections.
 #[derive(Clone)]
-pub(crate) struct Connector {
-    source: Source,
-    timeout: Duration,
-    lock_timeout: Duration,
-    max_age: Duration,
+pub(crate) struct Opener {
+    target: Target,
+    /// The settings of each session.
+    settings: Arc<[(&'static str, String)]>,
     /// The start of each transaction in a session that a pooler shares.
     begin: Arc<str>,
     /// Whether a pooler does not pass the settings to the server.
@@ -62,79 +62,62 @@ fn millis(time: Duration) -> String {
     time.as_millis().max(1).to_string()
 }
 
-impl Connector {
-    pub(crate) fn new(source: Source, timeout: Duration, lock_timeout: Duration, max_age: Duration) -> Self {
-        let local =
-            settings(timeout, lock_timeout).map(|(name, value)| format!("; SET LOCAL {name} = {value}"));
-        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED{}", local.concat()).into();
-        Self { source, timeout, lock_timeout, max_age, begin, shared: Arc::default() }
-    }
+/// Opens connections to these servers.
+pub(crate) fn connector(
+    Source { servers, target }: Source,
+    timeout: Duration,
+    lock_timeout: Duration,
+    max_age: Duration,
+) -> Connector {
+    let settings = settings(timeout, lock_timeout);
+    let local = settings.iter().map(|(name, value)| format!("; SET LOCAL {name} = {value}"));
+    let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED{}", local.collect::<String>()).into();
+    let opener = Opener { target, settings: Arc::new(settings), begin, shared: Arc::default() };
+    Connector::new(opener, servers, timeout, max_age)
+}
 
-    /// Opens a connection to the first server that accepts it and is the right one.
-    ///
-    /// A server that is wrong or does not answer takes half of the time that is left, so that others have some too. An
-    /// error that no server would answer otherwise, such as a wrong password, ends the search.
-    pub(crate) async fn connect(&self) -> Result<Session, StoreError> {
-        let begin = Instant::now();
-        let mut refusals = Vec::new();
-        let mut hosts = self.source.in_turn().peekable();
-        while let Some(host) = hosts.next() {
-            let left = self.timeout.saturating_sub(begin.elapsed());
-            let time = if hosts.peek().is_some() { left / 2 } else { left };
-            let opened = timeout(time, self.open(&host)).await.unwrap_or_else(|_| {
-                let error = format!("the server did not accept the connection within {time:.1?}");
-                Err(StoreError::unavailable(error).into())
-            });
-            match opened {
-                Ok(session) => {
-                    host.prefer();
-                    return Ok(session);
-                }
-                Err(Refusal { error, is_of_this_server: true }) => refusals.push((host, error)),
-                Err(Refusal { error, .. }) => return Err(error),
-            }
-        }
-        Err(self.nowhere(refusals))
-    }
+impl sql::Opener for Opener {
+    type Options = PgConnectOptions;
+    type Session = Session;
 
-    /// The error where no server is of use: that of the only one, or a list.
-    fn nowhere(&self, refusals: Vec<(Host, StoreError)>) -> StoreError {
-        let refusals = match <[_; 1]>::try_from(refusals) {
-            Ok([(_, error)]) => return error,
-            Err(refusals) => refusals,
-        };
-        let is_transient = refusals.iter().any(|(_, error)| error.is_transient());
-        let each = refusals.iter().map(|(host, error)| {
-            let error = error.to_string();
-            // Without the words that every error of its kind begins with.
-            let detail = error.split_once(": ").map_or(&*error, |(_, detail)| detail);
-            format!("{}: {detail}", self.source.address(host))
-        });
-        let error = format!("no server of the URL is of use: {}", each.collect::<Vec<_>>().join("; "));
-        if is_transient { StoreError::unavailable(error) } else { StoreError::configuration(error) }
-    }
-
-    async fn open(&self, host: &Host) -> Result<Session, Refusal> {
-        let options = self.source.options(host).await?.disable_statement_logging();
-        super::encryption::report(&options);
+    async fn open(&self, options: PgConnectOptions, host: &Host) -> Result<Session, Refusal> {
+        let options = options.disable_statement_logging();
+        encryption::report(&options);
         if !self.is_shared() {
             let mark =
                 Owner::random().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
             let own = options
                 .clone()
-                .options(settings(self.timeout, self.lock_timeout))
+                .options(self.settings.iter().cloned())
                 .options([("default_transaction_isolation", "read committed"), (MARK, &mark)]);
             match PgConnection::connect_with(&own).await {
                 Ok(connection) => return self.checked(connection, host, Some(mark)).await,
                 Err(error) if failure::refuses_startup_options(&error) => self.share(),
-                Err(error) => return Err(Refusal::of_connect(&error)),
+                Err(error) => return Err(failure::refusal_of_connect(&error)),
             }
         }
         let connection = PgConnection::connect_with(&options.extra_float_digits(None)).await;
-        let connection = connection.map_err(|error| Refusal::of_connect(&error))?;
+        let connection = connection.map_err(|error| failure::refusal_of_connect(&error))?;
         self.checked(connection, host, None).await
     }
 
+    fn address(options: &PgConnectOptions) -> String {
+        match options.get_socket() {
+            Some(socket) => socket.display().to_string(),
+            None => format!("{}:{}", options.get_host(), options.get_port()),
+        }
+    }
+
+    fn database(options: &PgConnectOptions) -> &str {
+        options.get_database().unwrap_or(options.get_username())
+    }
+
+    fn encryption(options: &PgConnectOptions) -> Encryption {
+        encryption::of(options)
+    }
+}
+
+impl Opener {
     /// A session on this connection, if the server is what the URL asks for.
     async fn checked(
         &self,
@@ -142,7 +125,7 @@ impl Connector {
         host: &Host,
         mark: Option<String>,
     ) -> Result<Session, Refusal> {
-        let (is_right, otherwise) = self.source.target().check();
+        let (is_right, otherwise) = self.target.check();
         let query = format!("SELECT pg_catalog.current_setting('{MARK}', true), {is_right}, {NAME}");
         // Without parameters, so in one exchange, and no statement stays in a session that a pooler shares.
         let row = connection.fetch_one(AssertSqlSafe(query)).await;
@@ -150,7 +133,7 @@ impl Connector {
             Ok((row.try_get::<Option<String>, _>(0)?, row.try_get::<bool, _>(1)?, row.try_get(2)?))
         });
         let (found, is_right, name): (_, _, Option<String>) =
-            found.map_err(|error| Refusal::of_connect(&error))?;
+            found.map_err(|error| failure::refusal_of_connect(&error))?;
         if !is_right {
             let _ = connection.close().await;
             return Err(StoreError::unavailable(otherwise).into());
@@ -178,36 +161,5 @@ impl Connector {
                  at the price of three more exchanges"
             );
         }
-    }
-
-    /// Says whether connections must be encrypted.
-    pub(crate) async fn find_encryption(&self, found: &mut Inspection) -> Result<(), StoreError> {
-        let mut servers = Vec::new();
-        for host in self.source.in_turn() {
-            servers.push(self.source.options(&host).await?);
-        }
-        super::encryption::find(&servers, found);
-        Ok(())
-    }
-
-    /// The options for a connection that only listens, to the server that the other connections are on.
-    #[cfg(feature = "outbox")]
-    pub(crate) async fn listening(&self) -> Result<PgConnectOptions, StoreError> {
-        Ok(self.source.options(&self.source.first()).await?.disable_statement_logging())
-    }
-
-    /// Where server and database are: no user, no password.
-    pub(crate) fn place(&self) -> String {
-        self.source.place()
-    }
-
-    /// How long one statement may take.
-    pub(crate) const fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    /// This session if it may be used again, and is not too old: names lead elsewhere in time.
-    pub(crate) async fn kept(&self, session: Session) -> Option<Session> {
-        session.kept(self.max_age, self.timeout).await
     }
 }

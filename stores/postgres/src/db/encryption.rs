@@ -2,63 +2,33 @@
 
 use std::sync::Once;
 
-use idem_core::inspection::{Inspection, Standing};
 use idem_store_kit::network;
+use idem_store_kit::sql::Encryption;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
-static SAID: Once = Once::new();
+static REPORTED: Once = Once::new();
 
-/// Why a connection to another machine may not be encrypted; `None` where it must be, or where there is no other machine.
-/// Without TLS built in, the driver opens no connection that must be encrypted.
-fn gap(options: &PgConnectOptions) -> Option<&'static str> {
-    if is_local(options) || insists(options.get_ssl_mode()) {
-        None
-    } else if cfg!(any(feature = "tls", feature = "native-tls")) {
-        Some("`sslmode` does not insist on TLS: set `sslmode=require` or `verify-full`")
-    } else {
-        Some(
-            "TLS is not built in: turn on the feature `postgres-tls` (`tls` of idem-postgres) or `postgres-native-tls`, \
-             and set `sslmode`",
-        )
-    }
-}
-
-/// Reports, once in a process, connections to another machine that are not encrypted, or need not be: passwords
-/// and results go over the network.
-pub(crate) fn report(options: &PgConnectOptions) {
-    let Some(why) = gap(options) else { return };
-    SAID.call_once(|| {
-        tracing::warn!(
-            target: "idem",
-            event = "not_encrypted",
-            why,
-            "connections to PostgreSQL on another machine may not be encrypted"
-        );
-    });
-}
-
-/// Says the same for an operator, of all servers of the store.
-pub(crate) fn find(servers: &[PgConnectOptions], found: &mut Inspection) {
-    let (standing, text) = match servers.iter().find_map(gap) {
-        Some(why) => (
-            Standing::Weak,
-            format!(
-                "connections to another machine may not be encrypted, so that others may read keys and results: {why}"
-            ),
-        ),
-        None if servers.iter().all(is_local) => (Standing::Fine, "the server is on this machine".to_owned()),
-        None => (Standing::Fine, "required".to_owned()),
-    };
-    found.find(standing, "encryption", text);
-}
-
-fn is_local(options: &PgConnectOptions) -> bool {
+/// Who can read what goes over a connection. Without TLS built in, the driver opens no connection that must be encrypted.
+pub(super) fn of(options: &PgConnectOptions) -> Encryption {
     let host = options.get_host();
-    options.get_socket().is_some() || host.starts_with('/') || network::is_this_machine(host)
+    let is_local = options.get_socket().is_some() || host.starts_with('/') || network::is_this_machine(host);
+    let mode = options.get_ssl_mode();
+    let is_required = matches!(mode, PgSslMode::Require | PgSslMode::VerifyCa | PgSslMode::VerifyFull);
+    Encryption::of(
+        is_local,
+        is_required,
+        if cfg!(any(feature = "tls", feature = "native-tls")) {
+            "`sslmode` does not insist on TLS: set `sslmode=require` or `verify-full`"
+        } else {
+            "TLS is not built in: turn on the feature `postgres-tls` (`tls` of idem-postgres) or `postgres-native-tls`, \
+             and set `sslmode`"
+        },
+    )
 }
 
-const fn insists(mode: PgSslMode) -> bool {
-    matches!(mode, PgSslMode::Require | PgSslMode::VerifyCa | PgSslMode::VerifyFull)
+/// Warns, once per process, about connections to another machine that may not be encrypted.
+pub(super) fn report(options: &PgConnectOptions) {
+    of(options).report("PostgreSQL", &REPORTED);
 }
 
 #[cfg(test)]
@@ -107,7 +77,8 @@ mod tests {
             ("postgres://a@db.example/b", false),
             ("postgres://a@10.0.0.7/b", false),
         ] {
-            assert_eq!(is_local(&PgConnectOptions::from_str(url).unwrap()), expected, "{url}");
+            let encryption = of(&PgConnectOptions::from_str(url).unwrap());
+            assert_eq!(encryption == Encryption::Local, expected, "{url}");
         }
     }
 }

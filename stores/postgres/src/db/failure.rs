@@ -2,14 +2,12 @@
 //!
 //! Passes on only an error's code and message: its detail may contain a row, and so a key.
 
-use std::io::ErrorKind;
-
 use sqlx::Error;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 use idem_core::StoreError;
 pub(crate) use idem_store_kit::group_commit::Failure;
-use idem_store_kit::network;
+use idem_store_kit::sql::failure::{self as connecting, Refusal};
 
 /// `lock_timeout` ran out.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
@@ -67,55 +65,12 @@ pub(super) fn has_code(error: &Error, codes: &[&str]) -> bool {
 
 /// The error of an attempt to connect: nothing was sent that could have been applied.
 pub(crate) fn of_connect(error: &Error) -> StoreError {
-    match error {
-        Error::Database(_) => match database(error) {
-            Some(error) => refusal(error),
-            None => StoreError::unavailable("the server refused the connection"),
-        },
-        Error::Configuration(error) => {
-            StoreError::configuration(format!("the connection's settings are wrong: {error}"))
-        }
-        Error::Tls(error) if network::was_cut(&**error) => {
-            StoreError::unavailable(format!("no connection to the server can be made ({error})"))
-        }
-        Error::Tls(error) => {
-            StoreError::configuration(format!("no encrypted connection can be made: {error}"))
-        }
-        // The driver's error for a certificate that is not accepted.
-        Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
-            StoreError::configuration(format!("no encrypted connection can be made: {error}"))
-        }
-        Error::Io(error) => {
-            StoreError::unavailable(format!("no connection to the server can be made ({error})"))
-        }
-        other => StoreError::unavailable(format!("no connection to the server can be made: {other}")),
-    }
+    connecting::of_connect(error, |error| error.try_downcast_ref().map(refusal))
 }
 
-/// Why a server is of no use.
-pub(super) struct Refusal {
-    pub(super) error: StoreError,
-    /// Whether another server may be of use.
-    pub(super) is_of_this_server: bool,
-}
-
-impl From<StoreError> for Refusal {
-    fn from(error: StoreError) -> Self {
-        Self { is_of_this_server: error.is_transient(), error }
-    }
-}
-
-impl Refusal {
-    /// Of a connection that could not be opened. A certificate is one server's.
-    pub(super) fn of_connect(error: &Error) -> Self {
-        let is_encryption = match error {
-            Error::Tls(_) => true,
-            Error::Io(error) => error.kind() == ErrorKind::InvalidData,
-            _ => false,
-        };
-        let error = of_connect(error);
-        Self { is_of_this_server: is_encryption || error.is_transient(), error }
-    }
+/// The same, and whether another server may be of use.
+pub(super) fn refusal_of_connect(error: &Error) -> Refusal {
+    Refusal::of_connect(error, of_connect(error))
 }
 
 /// Whether the server ended the session with this error.

@@ -3,10 +3,9 @@
 //! Knows nothing of records and messages.
 
 pub(crate) mod connector;
-pub(crate) mod encryption;
+mod encryption;
 pub(crate) mod failure;
 mod hosts;
-pub(crate) mod identifier;
 pub(crate) mod schema;
 pub(crate) mod session;
 pub(crate) mod settings;

@@ -13,10 +13,10 @@ use tokio::time::sleep;
 
 use super::connector::Connector;
 use super::failure;
-use super::identifier::Identifier;
 use super::session::Session;
 use idem_core::StoreError;
 use idem_store_kit::retry::retried_with_cause;
+use idem_store_kit::sql::{Identifier, Session as _};
 
 /// The advisory lock of migrations, for all names of tables: "idem" in ASCII, twice.
 const LOCK: i64 = 0x6964_656d_6964_656d;
@@ -184,8 +184,8 @@ async fn find(
     schema: Option<&Identifier>,
     table: &Identifier,
 ) -> Result<Found, StoreError> {
-    let meta = table.with("_meta").quoted();
-    let meta = schema.map_or_else(|| meta.clone(), |schema| format!("{}.{meta}", schema.quoted()));
+    let meta = table.with("_meta").quoted('"');
+    let meta = schema.map_or_else(|| meta.clone(), |schema| format!("{}.{meta}", schema.quoted('"')));
     let text = format!(
         "SELECT current_schema()::text; \
          SELECT n.nspname::text, (SELECT value::text FROM {meta} WHERE name = '{VERSION}') \
@@ -328,7 +328,7 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State
         for version in &layout.versions {
             execute(connection, version.statements.clone()).await?;
             for Index { name, table, columns } in &version.indexes {
-                let create = format!("CREATE INDEX {} ON {table} ({columns})", name.quoted());
+                let create = format!("CREATE INDEX {} ON {table} ({columns})", name.quoted('"'));
                 execute(connection, create).await?;
             }
         }
@@ -371,7 +371,7 @@ async fn build_indexes(connector: &Connector, layout: &Layout, version: usize) -
     let mut session = connector.connect().await?;
     let connection = session.connection();
     let built = async {
-        if !connector.is_shared() {
+        if !connector.opener.is_shared() {
             execute(connection, "SET statement_timeout = 0; SET lock_timeout = 0".to_owned()).await?;
         }
         for index in layout.versions.get(version).map_or(&[][..], |version| &version.indexes) {
@@ -405,11 +405,12 @@ async fn build(connection: &mut PgConnection, layout: &Layout, index: &Index) ->
     .persistent(false);
     let rows = valid.fetch_all(&mut *connection).await.map_err(|error| failed(&error))?;
     execute(connection, "COMMIT".to_owned()).await?;
-    let name = name.quoted();
+    let name = name.quoted('"');
     match rows.first().and_then(|row| row.try_get::<bool, _>(0).ok()) {
         Some(true) => return Ok(()),
         Some(false) => {
-            execute(connection, format!("DROP INDEX CONCURRENTLY {}.{name}", layout.schema.quoted())).await?;
+            execute(connection, format!("DROP INDEX CONCURRENTLY {}.{name}", layout.schema.quoted('"')))
+                .await?;
         }
         None => {}
     }
@@ -425,7 +426,7 @@ async fn create_schema(connection: &mut PgConnection, schema: &Identifier) -> Re
         .await
         .map_err(|error| failed(&error))?;
     if !found.first().and_then(|row| row.try_get(0).ok()).unwrap_or(false) {
-        let create = format!("CREATE SCHEMA {}", schema.quoted());
+        let create = format!("CREATE SCHEMA {}", schema.quoted('"'));
         connection.execute(AssertSqlSafe(create)).await.map_err(|error| failed(&error))?;
     }
     Ok(())

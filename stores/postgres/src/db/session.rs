@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use idem_store_kit::sql::{self, Host, Use};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::failure::{self, Failure};
-use super::hosts::Host;
 
 /// A statement and its parameters.
 pub(crate) type Statement = Query<'static, Postgres, PgArguments>;
@@ -22,14 +22,11 @@ pub(crate) fn statement(text: &Arc<str>) -> Statement {
 /// An open connection. It lives in the runtime that opened it.
 pub(crate) struct Session {
     connection: PgConnection,
-    host: Host,
+    usage: Use,
     /// What the server calls it, unless it is a pooler's, which has sessions of its own, and bounds them itself.
     name: Option<String>,
-    opened: Instant,
     /// The start of each transaction, if a pooler shares the server's sessions between its clients.
     shared: Option<Arc<str>>,
-    /// Whether the connection may be used again. False while a statement runs: a dropped future leaves it in an undefined state.
-    usable: bool,
 }
 
 impl Session {
@@ -39,12 +36,12 @@ impl Session {
         name: Option<String>,
         host: Host,
     ) -> Self {
-        Self { connection, host, name, opened: Instant::now(), shared, usable: true }
+        Self { connection, usage: Use::new(host), name, shared }
     }
 
     /// Runs one statement in a transaction of its own.
     pub(crate) async fn fetch_all(&mut self, statement: Statement) -> Result<Vec<PgRow>, Failure> {
-        let usable = std::mem::replace(&mut self.usable, false);
+        let was_usable = self.usage.begin();
         let answer = match self.shared.clone() {
             None => self.connection.fetch_all(statement).await,
             Some(begin) => self.fetch_shared(&begin, statement).await,
@@ -53,7 +50,7 @@ impl Session {
         if matches!(answer, Err(Failure::ReadOnly(_))) {
             self.leave();
         }
-        self.usable = usable && !matches!(answer, Err(Failure::Broken(_) | Failure::ReadOnly(_)));
+        self.usage.end(was_usable, !matches!(answer, Err(Failure::Broken(_) | Failure::ReadOnly(_))));
         answer
     }
 
@@ -73,29 +70,23 @@ impl Session {
         self.name.as_ref()
     }
 
-    /// This session if it may be used again, is younger than `age`, and is on the server that new connections go to.
-    pub(crate) async fn kept(self, age: Duration, time: Duration) -> Option<Self> {
-        if self.usable && self.opened.elapsed() < age && self.host.is_first() {
-            return Some(self);
-        }
-        if self.usable {
-            self.close(time).await;
-        }
-        None
-    }
-
     /// The next connections try another server first, if the URL has several.
     pub(super) fn leave(&self) {
-        self.host.leave();
+        self.usage.host().leave();
     }
 
     /// The connection itself, for migrations.
     pub(crate) const fn connection(&mut self) -> &mut PgConnection {
         &mut self.connection
     }
+}
 
-    /// Closes the connection. Ignores errors: the server may be gone.
-    pub(crate) async fn close(self, time: Duration) {
+impl sql::Session for Session {
+    fn usage(&self) -> &Use {
+        &self.usage
+    }
+
+    async fn close(self, time: Duration) {
         let _ = timeout(time, PgConnection::close(self.connection)).await;
     }
 }

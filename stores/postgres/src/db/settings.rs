@@ -2,21 +2,16 @@
 
 use std::time::Duration;
 
-use super::connector::Connector;
-use super::identifier::Identifier;
+use super::connector::{Connector, connector};
 use super::schema::{self, Named};
 use super::source::Source;
 use idem_core::StoreError;
+use idem_store_kit::sql::{Identifier, limits};
 
-/// How long an operation may take unless set.
-const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait for a lock unless set.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
-/// Upper limit of both timeouts.
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-
-/// How old a connection may become unless set.
-const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
+/// The longest name that PostgreSQL takes.
+const LONGEST_NAME: usize = 63;
 
 /// The tables and the timeouts.
 #[derive(Clone)]
@@ -45,31 +40,26 @@ impl Settings {
             source,
             schema: None,
             table: table.to_owned(),
-            operation_timeout: OPERATION_TIMEOUT,
+            operation_timeout: limits::OPERATION_TIMEOUT,
             lock_timeout: LOCK_TIMEOUT,
-            max_connection_age: MAX_CONNECTION_AGE,
+            max_connection_age: limits::MAX_CONNECTION_AGE,
             must_exist: false,
         }
     }
 
     /// Checks the timeouts.
     pub(crate) fn check(&self) -> Result<(), String> {
-        for (name, timeout) in
-            [("operation_timeout", self.operation_timeout), ("lock_timeout", self.lock_timeout)]
-        {
-            if timeout < Duration::from_millis(1) || timeout > LONGEST_TIMEOUT {
-                return Err(format!("`{name}` is {timeout:?} and must be from 1ms to 1h"));
-            }
-        }
-        Ok(())
+        limits::check_timeout("operation_timeout", self.operation_timeout)?;
+        limits::check_timeout("lock_timeout", self.lock_timeout)
     }
 
     /// Connects, and creates the tables if they are missing.
     pub(crate) async fn prepare<N: Named>(self) -> Result<Prepared<N>, StoreError> {
-        let schema = self.schema.as_deref().map(Identifier::schema).transpose()?;
+        let schema = self.schema.as_deref().map(|name| Identifier::plain("schema", name, LONGEST_NAME));
+        let schema = schema.transpose()?;
         let table = Identifier::table(&self.table)?;
         let connector =
-            Connector::new(self.source?, self.operation_timeout, self.lock_timeout, self.max_connection_age);
+            connector(self.source?, self.operation_timeout, self.lock_timeout, self.max_connection_age);
         let names: N = schema::prepare(&connector, schema.as_ref(), &table, self.must_exist).await?;
         let place = format!("{} table {}", connector.place(), names.table());
         Ok(Prepared { connector, names, place })

@@ -26,7 +26,7 @@ impl Named for Next {
         let mut layout = self.0.layout();
         let table = self.0.records.clone();
         let statements = format!("ALTER TABLE {table} ADD COLUMN tenant bytea");
-        let name = Identifier::existing("fleet_tenant".into());
+        let name = Identifier::existing("fleet_tenant");
         let index = Index { name, table, columns: "tenant, created_at".into() };
         layout.versions.push(Version { statements, indexes: vec![index] });
         layout
@@ -84,7 +84,7 @@ const INDEX: &str = "select coalesce((select indisvalid::text from pg_index wher
 
 #[test]
 fn names_are_quoted() {
-    let schema = Identifier::existing("od\"d".into());
+    let schema = Identifier::existing("od\"d");
     let names = Names::named(&schema, &Identifier::table("Mixed").unwrap());
     assert_eq!(names.records, "\"od\"\"d\".\"Mixed\"");
     assert_eq!(names.meta, "\"od\"\"d\".\"Mixed_meta\"");

@@ -105,7 +105,7 @@ impl Outbox {
             Parameter::Text(topic),
             Parameter::Bytes(Some(payload)),
         ];
-        let query = Query::new(&self.0.statements.enqueue, &parameters, self.0.connector.is_shared());
+        let query = Query::new(&self.0.statements.enqueue, &parameters, self.0.connector.opener.is_shared());
         Ok(!tx.query(query).await?.is_empty())
     }
 }

@@ -1,6 +1,7 @@
 //! The outbox's tables and view, and their names.
 
-use crate::db::identifier::Identifier;
+use idem_store_kit::sql::Identifier;
+
 use crate::db::schema::{Layout, Named, Version};
 use idem_core::framed_digest;
 
@@ -56,14 +57,14 @@ impl Names {
 }
 
 fn in_schema(schema: &Identifier, name: &Identifier) -> String {
-    format!("{}.{}", schema.quoted(), name.quoted())
+    format!("{}.{}", schema.quoted('"'), name.quoted('"'))
 }
 
 /// The statements that create the first layout.
 fn create(names: &Names) -> String {
     let Names { messages, topics, schema, table, .. } = names;
     let in_schema = |suffix: &str| in_schema(schema, &table.with(suffix));
-    let index = |suffix: &str| table.with(suffix).quoted();
+    let index = |suffix: &str| table.with(suffix).quoted('"');
     let (meta, readable) = (in_schema("_meta"), in_schema("_readable"));
     let (pending, aside, expiry) = (index("_pending"), index("_aside"), index("_expiry"));
     let date = |column: &str| format!("to_timestamp({column} / 1000000.0) AS {column}");

@@ -9,6 +9,7 @@ use crate::db::failure::{self, Failure};
 use crate::db::session::{Session, Statement};
 use idem_core::StoreError;
 use idem_store_kit::retry::retried;
+use idem_store_kit::sql::Session as _;
 
 /// One connection, of one runtime.
 pub(super) struct Link {

@@ -4,6 +4,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
+use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -27,7 +28,7 @@ pub(super) async fn listen(outbox: &Outbox, ring: &Notify) {
     };
     let mut left = pauses();
     loop {
-        if outbox.0.connector.is_shared() {
+        if outbox.0.connector.opener.is_shared() {
             // A pooler would pass the server's notifications to the client that has the session at that time.
             return pending().await;
         }
@@ -42,14 +43,14 @@ pub(super) async fn listen(outbox: &Outbox, ring: &Notify) {
 
 async fn hear(outbox: &Outbox, ring: &Notify, heard: &mut bool) -> Result<(), sqlx::Error> {
     // `PgListener` needs a pool, so this is a pool of one connection.
+    let options = outbox.0.connector.options().await;
+    let options = options.map_err(|error| sqlx::Error::Configuration(error.into()))?;
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .max_lifetime(None)
         .idle_timeout(None)
         .acquire_timeout(outbox.0.connector.timeout())
-        .connect_lazy_with(
-            outbox.0.connector.listening().await.map_err(|error| sqlx::Error::Configuration(error.into()))?,
-        );
+        .connect_lazy_with(options.disable_statement_logging());
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.eager_reconnect(false);
     listener.listen(&outbox.0.names.channel).await?;

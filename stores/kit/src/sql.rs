@@ -1,0 +1,24 @@
+//! What stores of SQL servers share: how they connect, what their rows mean, and how they serve operators.
+//!
+//! [`Connector`] opens and ages connections, and lends one of its own to what is no part of a batch. [`Columns`] are a record in a row.
+//! [`Identifier`] and [`limits`] check settings, [`Encryption`] what others on the network can read, [`failure`] why no connection was made.
+
+mod columns;
+mod connector;
+mod encryption;
+pub mod failure;
+mod hosts;
+mod identifier;
+pub mod limits;
+mod listing;
+mod source;
+mod transaction;
+
+pub use self::columns::{Columns, Unreadable, Word, micros, number_of, word};
+pub use self::connector::{Connector, Opener, Session, Use};
+pub use self::encryption::Encryption;
+pub use self::hosts::Host;
+pub use self::identifier::Identifier;
+pub use self::listing::page;
+pub use self::source::Source;
+pub use self::transaction::{Announced, recorded, taken};

@@ -1,0 +1,226 @@
+//! A record as the columns of a row, and back. Contains no rule of the protocol.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use idem_core::protocol::{
+    Fence, Fingerprint, OnCrash, Owner, Record, State, StoredResult, Timestamp, Tombstone,
+};
+use idem_core::{RecordKey, StoreError};
+
+use crate::group_commit::Failure;
+
+/// A row that is not a valid record, by the name of the wrong column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreadable(pub &'static str);
+
+impl Unreadable {
+    /// The error for the record of this key.
+    #[must_use]
+    pub fn error(self, key: &RecordKey) -> StoreError {
+        StoreError::corrupt_record(format!(
+            "column {} of the record of {} (key digest {}); look at it with a client of the server, and correct or \
+             forget it",
+            self.0,
+            key.scope(),
+            key.digest()
+        ))
+    }
+
+    /// The error for a row that belongs to no single key.
+    #[must_use]
+    pub fn failure(self) -> Failure {
+        let Self(column) = self;
+        Failure::Refused(StoreError::corrupt_record(format!("the server returned no valid column {column}")))
+    }
+}
+
+type Result<T> = std::result::Result<T, Unreadable>;
+
+/// A word that is a number in its column.
+pub trait Word: Copy + PartialEq + 'static {
+    /// The column.
+    const COLUMN: &'static str;
+    /// The words, in the order of their numbers, which are a format of data.
+    const ALL: &'static [Self];
+}
+
+impl Word for State {
+    const COLUMN: &'static str = "state";
+    const ALL: &'static [Self] =
+        &[Self::InFlight, Self::Completed, Self::Failed, Self::Released, Self::InDoubt];
+}
+
+impl Word for OnCrash {
+    const COLUMN: &'static str = "on_crash";
+    const ALL: &'static [Self] = &[Self::Rerun, Self::InDoubt];
+}
+
+impl Word for Tombstone {
+    const COLUMN: &'static str = "tombstone";
+    const ALL: &'static [Self] = &[Self::TooLarge, Self::NotEncodable, Self::Exhausted];
+}
+
+impl Word for bool {
+    const COLUMN: &'static str = "recovered";
+    const ALL: &'static [Self] = &[false, true];
+}
+
+/// The word of this number.
+///
+/// # Errors
+///
+/// The name of the column, if this version knows no such word.
+pub fn word<W: Word>(number: u64) -> Result<W> {
+    let word = usize::try_from(number).ok().and_then(|number| W::ALL.get(number));
+    word.copied().ok_or(Unreadable(W::COLUMN))
+}
+
+/// The number of a word. An unknown word becomes a number that no version reads, so that none takes it for another word.
+pub fn number_of<W: Word>(word: W) -> u8 {
+    let number = W::ALL.iter().position(|known| *known == word);
+    number.and_then(|number| u8::try_from(number).ok()).unwrap_or(u8::MAX)
+}
+
+/// A duration in microseconds, rounded up as [`Timestamp::after`] does it.
+#[must_use]
+pub fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+/// The values of a record's columns, but for its steps.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "they are the record's fields")]
+pub struct Columns<'r> {
+    pub state: Option<u64>,
+    pub owner: Option<&'r [u8]>,
+    pub fence: Option<u64>,
+    pub attempt: Option<u64>,
+    pub recovered: Option<u64>,
+    pub on_crash: Option<u64>,
+    pub lease_until: Option<u64>,
+    pub retry_at: Option<u64>,
+    pub ttl: Option<u64>,
+    pub fingerprint: Option<&'r [u8]>,
+    pub tombstone: Option<u64>,
+    pub created_at: Option<u64>,
+    pub completed_at: Option<u64>,
+    pub expires_at: Option<u64>,
+    pub result: Option<&'r [u8]>,
+}
+
+fn needed<T>(value: Option<T>, column: &'static str) -> Result<T> {
+    value.ok_or(Unreadable(column))
+}
+
+fn array<const N: usize>(bytes: &[u8], column: &'static str) -> Result<[u8; N]> {
+    bytes.try_into().map_err(|_| Unreadable(column))
+}
+
+impl Columns<'_> {
+    /// The record, without its steps.
+    ///
+    /// # Errors
+    ///
+    /// The name of the wrong column.
+    pub fn record(self) -> Result<Record> {
+        let word_of_state: State = word(needed(self.state, "state")?)?;
+        let instant = |number, column| needed(number, column).map(Timestamp::from_micros);
+        let completed_at = self.completed_at.map(Timestamp::from_micros);
+        let result = self.stored()?;
+        let is_terminal = matches!(word_of_state, State::Completed | State::Failed);
+        if result.is_some() != is_terminal || completed_at.is_some() != is_terminal {
+            return Err(Unreadable("result"));
+        }
+        let owner = array(needed(self.owner, "owner")?, "owner")?;
+        let fingerprint = self.fingerprint.map(|print| array(print, "fingerprint")).transpose()?;
+        let attempt = u32::try_from(needed(self.attempt, "attempt")?).map_err(|_| Unreadable("attempt"))?;
+        let fence = Fence::new(needed(self.fence, "fence")?);
+        Ok(Record::new(word_of_state, Owner::from_bytes(owner), fence)
+            .with_attempt(attempt)
+            .with_recovered(word(needed(self.recovered, "recovered")?)?)
+            .with_on_crash(word(needed(self.on_crash, "on_crash")?)?)
+            .with_lease_until(instant(self.lease_until, "lease_until")?)
+            .with_retry_at(instant(self.retry_at, "retry_at")?)
+            .with_ttl(Duration::from_micros(needed(self.ttl, "ttl")?))
+            .with_fingerprint(fingerprint.map(Fingerprint::from_bytes))
+            .with_result(result)
+            .with_steps(Vec::new())
+            .with_created_at(instant(self.created_at, "created_at")?)
+            .with_completed_at(completed_at)
+            .with_expires_at(self.expires_at.map(Timestamp::from_micros)))
+    }
+
+    fn stored(&self) -> Result<Option<StoredResult>> {
+        match (self.tombstone, self.result) {
+            (None, None) => Ok(None),
+            (None, Some(bytes)) => Ok(Some(StoredResult::Value(Bytes::copy_from_slice(bytes)))),
+            (Some(number), None) => Ok(Some(StoredResult::Tombstone(word(number)?))),
+            (Some(_), Some(_)) => Err(Unreadable("tombstone")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completed() -> Columns<'static> {
+        Columns {
+            state: Some(1),
+            owner: Some(&[7; 16]),
+            fence: Some(9),
+            attempt: Some(2),
+            recovered: Some(0),
+            on_crash: Some(1),
+            lease_until: Some(10),
+            retry_at: Some(11),
+            ttl: Some(12),
+            fingerprint: Some(&[8; 32]),
+            created_at: Some(13),
+            completed_at: Some(14),
+            expires_at: Some(15),
+            result: Some(b"done"),
+            tombstone: None,
+        }
+    }
+
+    #[test]
+    fn columns_are_a_record() {
+        let record = completed().record().unwrap();
+        assert_eq!((record.state, record.fence, record.attempt), (State::Completed, Fence::new(9), 2));
+        assert_eq!(record.result, Some(StoredResult::Value(Bytes::from_static(b"done"))));
+        assert_eq!((record.on_crash, record.ttl), (OnCrash::InDoubt, Duration::from_micros(12)));
+    }
+
+    #[test]
+    fn a_wrong_column_is_named() {
+        let right = completed();
+        for (wrong, column) in [
+            (Columns { state: Some(5), ..right }, "state"),
+            (Columns { state: None, ..right }, "state"),
+            (Columns { owner: Some(b"short"), ..right }, "owner"),
+            (Columns { fingerprint: Some(b"short"), ..right }, "fingerprint"),
+            (Columns { attempt: Some(1 << 32), ..right }, "attempt"),
+            (Columns { recovered: Some(2), ..right }, "recovered"),
+            (Columns { on_crash: Some(2), ..right }, "on_crash"),
+            (Columns { lease_until: None, ..right }, "lease_until"),
+            (Columns { tombstone: Some(0), ..right }, "tombstone"),
+            (Columns { tombstone: Some(3), result: None, ..right }, "tombstone"),
+            (Columns { result: None, ..right }, "result"),
+            (Columns { completed_at: None, ..right }, "result"),
+            (Columns { state: Some(0), completed_at: None, ..right }, "result"),
+        ] {
+            assert_eq!(wrong.record(), Err(Unreadable(column)), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_word_leads_to_its_number_and_back() {
+        for (number, state) in State::ALL.iter().enumerate() {
+            assert_eq!(usize::from(number_of(*state)), number);
+            assert_eq!(word(number as u64), Ok(*state));
+        }
+        assert_eq!(word::<State>(255), Err(Unreadable("state")));
+    }
+}

@@ -1,0 +1,273 @@
+//! Opens connections, and closes those that are too old or lead to the wrong server.
+
+use std::time::Duration;
+
+use idem_core::StoreError;
+use idem_core::inspection::Inspection;
+use tokio::time::{Instant, timeout};
+
+use super::encryption::Encryption;
+use super::failure::Refusal;
+use super::hosts::Host;
+use super::source::Source;
+use crate::group_commit::Failure;
+use crate::retry::retried;
+
+/// How a store opens a connection.
+pub trait Opener: Clone + Send + Sync + 'static {
+    /// The driver's options of a connection.
+    type Options: Clone + Default + Send + 'static;
+    /// An open connection.
+    type Session: Session;
+
+    /// Opens a connection with these options, which are those for this server.
+    fn open(
+        &self,
+        options: Self::Options,
+        host: &Host,
+    ) -> impl Future<Output = Result<Self::Session, Refusal>> + Send;
+
+    /// Where the server is: no user, no password.
+    fn address(options: &Self::Options) -> String;
+
+    /// The database that the options name.
+    fn database(options: &Self::Options) -> &str;
+
+    /// Who can read what goes over a connection with these options.
+    fn encryption(options: &Self::Options) -> Encryption;
+}
+
+/// An open connection. It lives in the runtime that opened it.
+pub trait Session: Send + 'static {
+    /// Whether it may be used again.
+    fn usage(&self) -> &Use;
+
+    /// Closes the connection. Ignores errors: the server may be gone.
+    fn close(self, time: Duration) -> impl Future<Output = ()> + Send + 'static;
+}
+
+/// Whether a session may be used again.
+#[derive(Debug)]
+pub struct Use {
+    host: Host,
+    opened: Instant,
+    /// False while a statement runs: a dropped future leaves the connection in an undefined state.
+    is_usable: bool,
+}
+
+impl Use {
+    /// That of a new session on this server.
+    #[must_use]
+    pub fn new(host: Host) -> Self {
+        Self { host, opened: Instant::now(), is_usable: true }
+    }
+
+    /// The server.
+    #[must_use]
+    pub const fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Whether the session may be used again.
+    #[must_use]
+    pub const fn is_usable(&self) -> bool {
+        self.is_usable
+    }
+
+    /// Begins an exchange. Returns what [`end`](Self::end) needs.
+    pub const fn begin(&mut self) -> bool {
+        std::mem::replace(&mut self.is_usable, false)
+    }
+
+    /// Ends an exchange. What is not usable does not become it again.
+    pub const fn end(&mut self, was_usable: bool, is_usable: bool) {
+        self.is_usable = was_usable && is_usable;
+    }
+
+    /// The session is not used again: a new one may lead to a server that takes writes.
+    pub const fn leave(&mut self) {
+        self.is_usable = false;
+    }
+}
+
+/// Opens connections.
+#[derive(Clone)]
+pub struct Connector<O: Opener> {
+    /// How.
+    pub opener: O,
+    source: Source<O::Options>,
+    timeout: Duration,
+    max_age: Duration,
+}
+
+impl<O: Opener> Connector<O> {
+    /// Opens connections to these servers. An operation takes at most `timeout`; a session older than `max_age` is replaced.
+    pub const fn new(opener: O, source: Source<O::Options>, timeout: Duration, max_age: Duration) -> Self {
+        Self { opener, source, timeout, max_age }
+    }
+
+    /// How long an operation may take.
+    pub const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Opens a connection to the first server that accepts it and is the right one.
+    ///
+    /// A server that is wrong or does not answer takes half of the time that is left, so that others have some too. An
+    /// error that no server would answer otherwise, such as a wrong password, ends the search.
+    ///
+    /// # Errors
+    ///
+    /// That of the only server, or a list of all.
+    pub async fn connect(&self) -> Result<O::Session, StoreError> {
+        let begin = Instant::now();
+        let mut refusals = Vec::new();
+        let mut hosts = self.source.in_turn().peekable();
+        while let Some(host) = hosts.next() {
+            let remaining = self.timeout.saturating_sub(begin.elapsed());
+            let time = if hosts.peek().is_some() { remaining / 2 } else { remaining };
+            let opened = timeout(time, self.open(&host)).await.unwrap_or_else(|_| {
+                let error = format!("the server did not accept the connection within {time:.1?}");
+                Err(StoreError::unavailable(error).into())
+            });
+            match opened {
+                Ok(session) => {
+                    host.prefer();
+                    return Ok(session);
+                }
+                Err(Refusal { error, is_of_this_server: true }) => refusals.push((host, error)),
+                Err(Refusal { error, .. }) => return Err(error),
+            }
+        }
+        Err(self.nowhere(refusals))
+    }
+
+    async fn open(&self, host: &Host) -> Result<O::Session, Refusal> {
+        self.opener.open(self.source.options(host).await?, host).await
+    }
+
+    /// The error where no server is of use: that of the only one, or a list.
+    fn nowhere(&self, refusals: Vec<(Host, StoreError)>) -> StoreError {
+        let refusals = match <[_; 1]>::try_from(refusals) {
+            Ok([(_, error)]) => return error,
+            Err(refusals) => refusals,
+        };
+        let is_transient = refusals.iter().any(|(_, error)| error.is_transient());
+        let each = refusals.iter().map(|(host, error)| {
+            let error = error.to_string();
+            // Without the words that every error of its kind begins with.
+            let detail = error.split_once(": ").map_or(&*error, |(_, detail)| detail);
+            format!("{}: {detail}", O::address(&self.source.base(host)))
+        });
+        let error = format!("no server of the URL is of use: {}", each.collect::<Vec<_>>().join("; "));
+        if is_transient { StoreError::unavailable(error) } else { StoreError::configuration(error) }
+    }
+
+    /// This session if it may be used again, is not too old, and is on the server that new connections go to: a name may lead to another
+    /// server later.
+    pub async fn kept(&self, session: O::Session) -> Option<O::Session> {
+        let Use { host, opened, is_usable } = session.usage();
+        if *is_usable && opened.elapsed() < self.max_age && host.is_first() {
+            return Some(session);
+        }
+        if *is_usable {
+            session.close(self.timeout).await;
+        }
+        None
+    }
+
+    /// Does this on a connection of its own, so that no operation waits, and again where that may help. `work` returns the session, which
+    /// is closed then.
+    ///
+    /// # Errors
+    ///
+    /// Those of the connection and of the work.
+    pub async fn apart<T, F>(&self, work: impl Fn(O::Session) -> F + Send + Sync) -> Result<T, StoreError>
+    where
+        T: Send,
+        F: Future<Output = (O::Session, Result<T, Failure>)> + Send,
+    {
+        retried(self.timeout, || async {
+            let session = self.connect().await?;
+            let Ok((session, done)) = timeout(self.timeout, work(session)).await else {
+                return Err(Failure::late(self.timeout).error());
+            };
+            session.close(self.timeout).await;
+            done.map_err(Failure::error)
+        })
+        .await
+    }
+
+    /// Purges at most `limit` records by batches of `most`, on a connection of its own. `batch` purges a number of records, and returns how
+    /// many it looked at and how many of them it deleted.
+    ///
+    /// # Errors
+    ///
+    /// Those of the connection and of the first batch. An error of a later one ends the purge: the next reports it if it lasts.
+    pub async fn purge<F>(
+        &self,
+        limit: usize,
+        most: usize,
+        batch: impl Fn(O::Session, usize) -> F + Send + Sync,
+    ) -> Result<usize, StoreError>
+    where
+        F: Future<Output = (O::Session, Result<(usize, usize), Failure>)> + Send,
+    {
+        let mut session = retried(self.timeout, || self.connect()).await?;
+        let mut purged = 0;
+        while purged < limit {
+            let count = most.min(limit - purged);
+            let done = match timeout(self.timeout, batch(session, count)).await {
+                Ok((back, done)) => done.map(|done| (back, done)),
+                Err(_) => Err(Failure::late(self.timeout)),
+            };
+            let (back, (looked_at, deleted)) = match done {
+                Ok(done) => done,
+                Err(failure) if purged == 0 => return Err(failure.error()),
+                Err(_) => return Ok(purged),
+            };
+            session = back;
+            purged += deleted;
+            if looked_at < count {
+                break;
+            }
+        }
+        session.close(self.timeout).await;
+        Ok(purged)
+    }
+
+    /// The options for a connection to the server that other connections are on.
+    ///
+    /// # Errors
+    ///
+    /// That of the function which completes them.
+    pub async fn options(&self) -> Result<O::Options, StoreError> {
+        self.source.options(&self.source.first()).await
+    }
+
+    /// Reports whether connections must be encrypted.
+    ///
+    /// # Errors
+    ///
+    /// That of the function which completes the options.
+    pub async fn find_encryption(&self, found: &mut Inspection) -> Result<(), StoreError> {
+        let mut servers = Vec::new();
+        for host in self.source.in_turn() {
+            servers.push(O::encryption(&self.source.options(&host).await?));
+        }
+        Encryption::find(&servers, found);
+        Ok(())
+    }
+
+    /// Where servers and database are: no user, no password.
+    pub fn place(&self) -> String {
+        Self::place_of(&self.source)
+    }
+
+    /// Where servers and database of this source are: no user, no password.
+    pub fn place_of(source: &Source<O::Options>) -> String {
+        let servers = source.bases();
+        let addresses: Vec<_> = servers.iter().map(O::address).collect();
+        format!("{} database {}", addresses.join(","), servers.first().map_or("", O::database))
+    }
+}

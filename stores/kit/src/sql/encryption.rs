@@ -1,0 +1,79 @@
+//! Whether connections to another machine are encrypted.
+
+use std::sync::Once;
+
+use idem_core::inspection::{Inspection, Standing};
+
+/// Who can read what goes over a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encryption {
+    /// The server is on this machine.
+    Local,
+    /// The connection must be encrypted.
+    Required,
+    /// Perhaps others on the network. The text says why, and what to set.
+    Open(&'static str),
+}
+
+impl Encryption {
+    /// That of a connection which is `local`, or must be encrypted, or is open for this reason.
+    #[must_use]
+    pub const fn of(is_local: bool, is_required: bool, why: &'static str) -> Self {
+        match (is_local, is_required) {
+            (true, _) => Self::Local,
+            (_, true) => Self::Required,
+            _ => Self::Open(why),
+        }
+    }
+
+    /// Warns, once per process, about connections to another machine that may not be encrypted: passwords and results go over the network.
+    pub fn report(self, server: &str, reported: &Once) {
+        let Self::Open(why) = self else { return };
+        reported.call_once(|| {
+            tracing::warn!(
+                target: "idem",
+                event = "not_encrypted",
+                why,
+                "connections to {server} on another machine may not be encrypted"
+            );
+        });
+    }
+
+    /// Adds the same to an inspection, for all servers of a store.
+    pub(super) fn find(servers: &[Self], found: &mut Inspection) {
+        let open = servers.iter().find_map(|server| match server {
+            Self::Open(why) => Some(why),
+            _ => None,
+        });
+        let (standing, text) = match open {
+            Some(why) => (
+                Standing::Weak,
+                format!(
+                    "connections to another machine may not be encrypted, so that others may read keys and results: {why}"
+                ),
+            ),
+            None if servers.contains(&Self::Required) => (Standing::Fine, "required".to_owned()),
+            None => (Standing::Fine, "the server is on this machine".to_owned()),
+        };
+        found.find(standing, "encryption", text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_server_that_others_may_listen_to_is_enough_for_a_weakness() {
+        for (servers, standing, text) in [
+            (&[Encryption::Local][..], Standing::Fine, "on this machine"),
+            (&[Encryption::Local, Encryption::Required], Standing::Fine, "required"),
+            (&[Encryption::Required, Encryption::Open("set this")], Standing::Weak, "set this"),
+        ] {
+            let mut found = Inspection::of("x");
+            Encryption::find(servers, &mut found);
+            assert_eq!(found.findings[0].standing, standing);
+            assert!(found.findings[0].text.contains(text), "{found:?}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! A page of records, by the rows of a walk in the order of the primary key.
+
+use idem_core::listing::{self, Cursor, List, Listed, Page};
+use idem_core::protocol::{Record, Timestamp};
+
+use super::columns::Unreadable;
+
+/// The page that these rows are. `name` reads scope and key of a row, or nothing if it is no row of the table; `record` its record, with an
+/// empty value as its result, and the length of that.
+///
+/// # Errors
+///
+/// The name of a column without which no page can be made.
+pub fn page<'r, R>(
+    request: &List,
+    now: Timestamp,
+    rows: &'r [R],
+    name: impl Fn(&'r R) -> Result<Option<(&'r [u8], &'r [u8])>, Unreadable>,
+    record: impl Fn(&'r R) -> Result<(Record, Option<u64>), Unreadable>,
+) -> Result<Page, Unreadable> {
+    let mut page = Page::new(now);
+    let mut last = None;
+    for row in rows {
+        // A name that is not UTF-8 belongs to no record.
+        let texts = name(row)?.map(|(scope, key)| (str::from_utf8(scope), str::from_utf8(key)));
+        let Some((Ok(scope), Ok(key))) = texts else { continue };
+        last = Some(Cursor::behind_name(scope, key));
+        let Some(key) = listing::name(scope, key) else { continue };
+        match record(row) {
+            Ok((record, bytes)) if request.takes(record.state) => {
+                page.records.push(Listed::without_value(key, record, bytes));
+            }
+            Ok(_) => {}
+            Err(_) => page.unreadable.push(key),
+        }
+    }
+    page.next = last.filter(|_| rows.len() == request.looked_at());
+    Ok(page)
+}

@@ -1,0 +1,57 @@
+//! Records in a transaction of the caller: what no database is needed for.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use idem_core::StoreError;
+use idem_core::protocol::{self, Complete, Record, Timestamp};
+use idem_core::transaction::{Taken, Taking};
+use tokio::time::Instant;
+
+use crate::group_commit::Seen;
+use crate::own_runtime::apart;
+
+/// Whether this process has marked in the table that callers use transactions.
+#[derive(Debug, Default)]
+pub struct Announced(AtomicBool);
+
+impl Announced {
+    /// Marks it, unless this process has. Returns whether it was marked just now.
+    ///
+    /// # Errors
+    ///
+    /// Those of the mark.
+    pub async fn once(
+        &self,
+        mark: impl Future<Output = Result<(), StoreError>> + Send + 'static,
+    ) -> Result<bool, StoreError> {
+        if self.0.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        apart(mark).await?;
+        self.0.store(true, Ordering::Relaxed);
+        Ok(true)
+    }
+}
+
+/// The key is this transaction's, which began at the instant `begun` if that matters. `since`: when the key was taken, by tokio's clock.
+#[must_use]
+pub fn taken(Seen { old, new, grant, now }: Seen, begun: Timestamp, since: Instant) -> Taking {
+    // The claim does not expire, however long the transaction takes: nobody else sees it.
+    let new = new.with_expires_at(None);
+    Taking::Taken(Box::new(Taken { grant, old, new, begun, at: now, since }))
+}
+
+/// The record with the result of the body that has ended; `None` if the claim is lost.
+///
+/// # Errors
+///
+/// `TooLarge` for a result beyond the limit.
+pub fn recorded(
+    taken: &Taken,
+    request: &Complete,
+    max_result_bytes: usize,
+) -> Result<Option<Record>, StoreError> {
+    request.result.check_size(max_result_bytes)?;
+    let now = taken.at.after(taken.since.elapsed());
+    Ok(protocol::complete(Some(&taken.new), request, now).write)
+}
