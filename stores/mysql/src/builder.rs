@@ -7,18 +7,17 @@ use std::time::Duration;
 use sqlx::mysql::MySqlConnectOptions;
 
 use super::layout::Names;
-use super::setting::Setting;
+use super::server::Setting;
 use super::statements::Statements;
 use super::{Inner, MySqlStore};
 use crate::db::connector::{Connector, Opener, Source, database};
-use crate::db::schema::{self, Server};
+use crate::db::schema;
 use crate::db::session::AT_ONCE;
 use idem_core::{StoreError, Waiters};
 use idem_store_kit::Records;
 use idem_store_kit::hints::Hints;
 use idem_store_kit::own_runtime::apart;
-use idem_store_kit::retry::retried_with_cause;
-use idem_store_kit::sql::{Identifier, Session as _, limits};
+use idem_store_kit::sql::{Identifier, limits};
 
 const TABLE: &str = "idem_records";
 /// The space for the rest of a message that carries a result.
@@ -131,7 +130,10 @@ impl MySqlStoreBuilder {
         let names = Names::new(&Identifier::existing(database(&source)?), &table);
         let connector = Connector::new(Opener, source, self.operation_timeout, self.max_connection_age);
         let place = format!("{} table {}", connector.place(), self.table);
-        let server = prepare(connector.clone(), names.clone(), self.must_exist).await?;
+        let (opening, named) = (connector.clone(), names.clone());
+        let preparing =
+            async move { schema::prepare(&opening, &named, &named.layouts(), self.must_exist).await };
+        let server = apart(preparing).await?;
         let setting = Setting {
             connector,
             statements: Arc::new(Statements::new(names)),
@@ -155,20 +157,6 @@ impl MySqlStoreBuilder {
         let times = limits::check_timeout("operation_timeout", self.operation_timeout);
         times.and_then(|()| sizes()).map_err(StoreError::configuration)
     }
-}
-
-/// Connects for the first time, in the stores' own runtime.
-async fn prepare(connector: Connector, names: Names, must_exist: bool) -> Result<Server, StoreError> {
-    apart(async move {
-        retried_with_cause(connector.timeout(), || async {
-            let mut session = connector.connect().await?;
-            let prepared = schema::prepare(&mut session, &names, &names.layouts(), must_exist).await;
-            session.close(connector.timeout()).await;
-            prepared
-        })
-        .await
-    })
-    .await
 }
 
 impl fmt::Debug for MySqlStoreBuilder {

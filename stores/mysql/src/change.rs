@@ -1,7 +1,7 @@
 //! Operations that change records. One transaction for a whole batch locks the rows, decides by the protocol's own functions, and
 //! writes: the long way. `at_once` tries a shorter one first.
 
-mod at_once;
+pub(super) mod at_once;
 mod entry;
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,10 +11,9 @@ use std::time::Duration;
 use sqlx::mysql::MySqlRow;
 
 use self::entry::{Entry, Write};
-use super::clock::clock;
-use super::reading::{self, Rest};
+use super::reading::{self, Rest, clock};
 use super::rows;
-use super::setting::Setting;
+use super::server::Setting;
 use crate::db::failure::Stage;
 use crate::db::failure::{Failure, locked};
 use crate::db::session::{BEGINNING, COMMIT, Session};
@@ -28,25 +27,13 @@ use idem_store_kit::sql::Unreadable;
 /// `retry_after` of a duplicate while a caller's transaction has the key. When that ends is unknown.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Answers what it can of a batch, in its order, by exchanges that each leave no lock behind. The rest goes the long way.
-pub(super) async fn at_once(
-    session: &mut Session,
-    setting: &Setting,
-    tickets: &[Ticket],
-) -> Result<Answers, Failure> {
-    if session.prepares() {
-        return at_once::run(session, setting, tickets).await;
-    }
-    Ok(tickets.iter().map(|_| None).collect())
-}
-
 /// Answers a batch, in its order. Either all changes that it answers are committed, or none.
 pub(super) async fn apply(
     session: &mut Session,
     setting: &Setting,
     tickets: &[Ticket],
 ) -> Result<Answers, Failure> {
-    let answers = at_once(session, setting, tickets).await?;
+    let answers = at_once::run(session, setting, tickets).await?;
     if answers.iter().any(Option::is_some) {
         return Ok(answers);
     }

@@ -8,7 +8,6 @@
 
 mod builder;
 mod change;
-mod clock;
 mod db;
 mod deletion;
 mod inspection;
@@ -17,7 +16,6 @@ mod listing;
 mod reading;
 mod rows;
 mod server;
-mod setting;
 mod statements;
 mod text;
 mod transaction;
@@ -28,7 +26,7 @@ use std::sync::Arc;
 use sqlx::MySqlPool;
 
 pub use self::builder::MySqlStoreBuilder;
-use self::setting::Setting;
+use self::server::Setting;
 use crate::db::connector;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};

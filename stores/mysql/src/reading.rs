@@ -1,12 +1,12 @@
 //! Reads without locks.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use sqlx::mysql::MySqlRow;
 
-use super::clock::clock;
 use super::rows::{self, Row, column};
-use super::setting::Setting;
+use super::server::Setting;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::{Answers, BEGINNING, Session};
 use idem_core::RecordKey;
@@ -22,6 +22,16 @@ const RECORD: usize = 2;
 /// The scope and key of a row.
 pub(super) fn name(row: &MySqlRow) -> Result<(&[u8], &[u8]), Unreadable> {
     Ok((column(row, 0, "scope")?, column(row, 1, "key")?))
+}
+
+/// Reads the row of `clock`, and notes whether transactions of callers are in use.
+pub(super) fn clock(answers: &Answers, statement: usize, setting: &Setting) -> Result<Timestamp, Unreadable> {
+    let row = answers.rows(statement).first().ok_or(Unreadable("now"))?;
+    let now = u64::try_from(column::<i64>(row, 0, "now")?).map_err(|_| Unreadable("now"))?;
+    if column::<Option<u64>>(row, 1, "transactions")?.is_some_and(|count| count > 0) {
+        setting.has_transactions.store(true, Ordering::Relaxed);
+    }
+    Ok(Timestamp::from_micros(now))
 }
 
 /// Answers reads, in their order.

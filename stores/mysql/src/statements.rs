@@ -10,7 +10,7 @@ mod upkeep;
 use bytes::Bytes;
 
 use idem_core::RecordKey;
-use idem_core::protocol::{Record, StoredResult};
+use idem_core::protocol::{Record, StoredResult, Timestamp};
 
 pub(crate) use self::prepared::Completion;
 use super::layout::Names;
@@ -135,22 +135,38 @@ impl Statements {
         records: impl Iterator<Item = (&'r RecordKey, &'r Record)>,
         with_result: impl Fn(&Record) -> bool,
     ) -> String {
-        let mut text = String::new();
-        self.insert_into(&mut text);
-        text.push_str("VALUES ");
-        for (place, (key, record)) in records.enumerate() {
-            text.push_str(if place == 0 { "(" } else { ", (" });
-            name_and_values(&mut text, key, &rows::values(record));
-            add(&mut text, format_args!(", {}, ", rows::purge_at(record).as_micros()));
-            text.value(&if with_result(record) { result_of(record) } else { Value::Null });
-            text.push(')');
-        }
+        let mut text = "INSERT".to_owned();
+        let instant = |instant: Timestamp| Value::Number(instant.as_micros());
+        let result = |record| if with_result(record) { result_of(record) } else { Value::Null };
+        self.insertion(&mut text, records, instant, result);
         text
     }
 
-    fn insert_into(&self, text: &mut impl Text) {
-        let (records, columns) = (&self.names.records, &self.columns);
-        text.push(&format!("INSERT INTO {records} (scope, `key`, {columns}, purge_at, result) "));
+    /// Adds what follows `INSERT`: `instant` writes the instants of a record, `result` its result.
+    fn insertion<'r>(
+        &self,
+        text: &mut impl Text,
+        records: impl Iterator<Item = (&'r RecordKey, &'r Record)>,
+        instant: impl Fn(Timestamp) -> Value<'r>,
+        result: impl Fn(&'r Record) -> Value<'r>,
+    ) {
+        let (table, columns) = (&self.names.records, &self.columns);
+        text.push(&format!(" INTO {table} (scope, `key`, {columns}, purge_at, result) VALUES "));
+        for (place, (key, record)) in records.enumerate() {
+            text.push(if place == 0 { "(" } else { ", (" });
+            text.bytes(key.scope().as_str().as_bytes());
+            text.push(", ");
+            text.bytes(key.key().as_str().as_bytes());
+            for value in rows::values_by(record, &instant) {
+                text.push(", ");
+                text.value(&value);
+            }
+            for value in [instant(rows::purge_at(record)), result(record)] {
+                text.push(", ");
+                text.value(&value);
+            }
+            text.push(")");
+        }
     }
 
     /// Replaces records whose rows this transaction has locked, `with_result` or without. One statement for all costs the server less
@@ -278,17 +294,6 @@ impl Statements {
     /// Deletes the steps of a record.
     pub(super) fn delete_steps(&self, scope: &[u8], key: &[u8]) -> String {
         deletion(&self.names.steps, scope, key)
-    }
-}
-
-/// Adds a record's values to an insertion, up to its result.
-fn name_and_values(text: &mut impl Text, key: &RecordKey, values: &[Value<'_>]) {
-    text.bytes(key.scope().as_str().as_bytes());
-    text.push(", ");
-    text.bytes(key.key().as_str().as_bytes());
-    for value in values {
-        text.push(", ");
-        text.value(value);
     }
 }
 

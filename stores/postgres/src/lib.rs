@@ -22,7 +22,6 @@ mod listing;
 pub mod outbox;
 mod rows;
 mod server;
-mod setting;
 mod statements;
 mod transaction;
 
@@ -32,7 +31,7 @@ use std::sync::Arc;
 use sqlx::PgPool;
 
 pub use self::builder::PostgresStoreBuilder;
-use self::setting::Setting;
+use self::server::Setting;
 use crate::db::source::Source;
 use idem_core::RecordKey;
 use idem_core::StoreError;

@@ -152,6 +152,8 @@ fn template() -> PathBuf {
         install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
         install.args(["--skip-name-resolve", "--innodb-log-file-size=64M"]);
         install.arg(format!("--datadir={}", made.path().join("data").display()));
+        // Two that run at once would remove each other's temporary tables.
+        install.env("TMPDIR", made.path());
         let output = install.output().unwrap();
         let said = [output.stdout, output.stderr].concat();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));

@@ -11,7 +11,7 @@ use crate::db::failure::{Failure, Stage};
 use crate::db::session::{Answers, Session};
 use crate::reading;
 use crate::rows::{BLANK_CLOCK, column};
-use crate::setting::Setting;
+use crate::server::Setting;
 use crate::statements::{Completion, large_result};
 use crate::text::Prepared;
 use idem_core::RecordKey;
@@ -32,13 +32,16 @@ type Claims<'t> = BTreeMap<(&'t str, &'t str), (usize, &'t RecordKey, &'t Claim)
 /// Completions that are one statement, and the place of each in the batch.
 type Completions<'t> = (Vec<usize>, Vec<Completion<'t>>);
 
-/// Answers what it can. All that it changes is committed.
-pub(super) async fn run(
+/// Answers what it can of a batch, in its order, by exchanges that each leave no lock behind. All that it changes is committed.
+pub(crate) async fn run(
     session: &mut Session,
     setting: &Setting,
     tickets: &[Ticket],
 ) -> Result<Vec<Judged>, Failure> {
     let mut answers: Vec<Judged> = tickets.iter().map(|_| None).collect();
+    if !session.prepares() {
+        return Ok(answers);
+    }
     let (mut keys, mut claims, mut completions) = (HashSet::new(), Claims::new(), Vec::new());
     for (place, ticket) in tickets.iter().enumerate() {
         let Operation { key, op, .. } = &*ticket.operation;

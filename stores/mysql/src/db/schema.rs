@@ -4,18 +4,26 @@
 //! once, and any may die halfway.
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 use sqlx::mysql::MySqlRow;
+use tokio::time::{Instant, sleep, timeout};
 
+use super::connector::Connector;
 use super::failure::{Failure, Stage};
 use super::session::{Answers, COMMIT, Session};
 use crate::layout::{COMMENT, Names};
 use crate::rows::column;
 use crate::statements::Statements;
 use idem_core::StoreError;
+use idem_store_kit::retry::retried_with_cause;
+use idem_store_kit::sql::Session as _;
 
 /// The smallest `max_allowed_packet` that carries a record and its name.
 const SMALLEST_PACKET: u64 = 256 << 10;
+
+/// The pause before a migration goes on where a transaction had a table.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// The properties of the server.
 pub(crate) struct Server {
@@ -27,38 +35,85 @@ pub(crate) struct Server {
 
 /// Checks that this store can use the server, and brings the tables to the last of these layouts. With `must_exist` it is an error if they
 /// have not got it.
+///
+/// A statement that changes a table takes the time that it takes, and other processes go on. All else ends within the connector's timeout.
 pub(crate) async fn prepare(
-    session: &mut Session,
+    connector: &Connector,
     names: &Names,
     layouts: &[Vec<String>],
     must_exist: bool,
 ) -> Result<Server, StoreError> {
+    let begin = Instant::now();
+    loop {
+        let looking = || async {
+            let mut session = connector.connect().await?;
+            match find(&mut session, names, layouts.len(), must_exist).await {
+                Ok(found) => Ok((session, found)),
+                Err(error) => {
+                    session.close(connector.timeout()).await;
+                    Err(error)
+                }
+            }
+        };
+        let (mut session, (server, version)) = retried_with_cause(connector.timeout(), looking).await?;
+        let migrated = match version {
+            Some(version) if version == layouts.len() => Ok(()),
+            version => migrate(connector, &mut session, names, layouts, version.unwrap_or_default()).await,
+        };
+        session.close(connector.timeout()).await;
+        match migrated {
+            Err(error) if error.is_transient() && begin.elapsed() < connector.timeout() => sleep(PAUSE).await,
+            migrated => return migrated.map(|()| server),
+        }
+    }
+}
+
+/// The server, and the version of the layout that is there.
+async fn find(
+    session: &mut Session,
+    names: &Names,
+    newest: usize,
+    must_exist: bool,
+) -> Result<(Server, Option<usize>), StoreError> {
     let server = look_at_server(session).await?;
     let statements = Statements::new(names.clone());
     let version = version(session, names, &statements).await?;
-    match version.map(|version| version.cmp(&layouts.len())) {
-        Some(Ordering::Equal) => return Ok(server),
-        Some(Ordering::Greater) => return Err(too_new(names, layouts.len())),
-        _ if must_exist => {
+    match version.map(|version| version.cmp(&newest)) {
+        Some(Ordering::Greater) => return Err(too_new(names, newest)),
+        Some(Ordering::Less) | None if must_exist => {
             return Err(StoreError::configuration(format!(
-                "there is no table {} of idem with layout {}; name another database or table",
-                names.records,
-                layouts.len()
+                "there is no table {} of idem with layout {newest}; name another database or table",
+                names.records
             )));
         }
-        // Version 0: another process may be creating the first layout.
-        Some(Ordering::Less) => {}
         None => refuse_foreign(session, names, &statements).await?,
+        // Version 0: another process may be creating the first layout.
+        Some(Ordering::Equal | Ordering::Less) => {}
     }
+    Ok((server, version))
+}
+
+/// Brings the tables from this version of the layout to the newest.
+async fn migrate(
+    connector: &Connector,
+    session: &mut Session,
+    names: &Names,
+    layouts: &[Vec<String>],
+    version: usize,
+) -> Result<(), StoreError> {
+    let time = connector.timeout();
+    let late = |_| Err(Failure::late(time).error());
     // Where statements do not commit by themselves, only the next DDL would.
-    run(session, format!("{}; {COMMIT}", names.create_meta())).await?;
-    for (layout, number) in layouts.iter().zip(1..).skip(version.unwrap_or_default()) {
+    let meta = run(session, format!("{}; {COMMIT}", names.create_meta()));
+    timeout(time, meta).await.unwrap_or_else(late)?;
+    for (layout, number) in layouts.iter().zip(1..).skip(version) {
         for statement in layout {
-            session.alter(statement.clone()).await.map_err(Failure::error)?;
+            session.alter(statement).await.map_err(Failure::error)?;
         }
-        run(session, format!("{}; {COMMIT}", names.reached(number))).await?;
+        let reached = run(session, format!("{}; {COMMIT}", names.reached(number)));
+        timeout(time, reached).await.unwrap_or_else(late)?;
     }
-    Ok(server)
+    Ok(())
 }
 
 async fn run(session: &mut Session, text: String) -> Result<Answers, StoreError> {
@@ -162,18 +217,13 @@ fn too_new(names: &Names, newest: usize) -> StoreError {
 
 #[cfg(test)]
 mod tests {
-    use idem_store_kit::sql::Session as _;
     use idem_test_servers::MariaDb;
 
     use super::*;
-    use crate::statements::test_session::{names_of, setting_of};
+    use crate::statements::test_session::{names_of, opened, setting_of};
 
     async fn prepared(server: &MariaDb, layouts: &[Vec<String>], must_exist: bool) -> Result<(), StoreError> {
-        let connector = setting_of(server).connector;
-        let mut session = connector.connect().await?;
-        let prepared = prepare(&mut session, &names_of(server), layouts, must_exist).await;
-        session.close(connector.timeout()).await;
-        prepared.map(drop)
+        prepare(&setting_of(server).connector, &names_of(server), layouts, must_exist).await.map(drop)
     }
 
     #[tokio::test]
@@ -211,6 +261,30 @@ mod tests {
                  update records_meta set value = 1 where name = 'schema_version'",
             );
         }
+    }
+
+    /// All statements of all processes queue behind one that waits for an exclusive lock of the table.
+    #[tokio::test]
+    async fn a_migration_does_not_wait_for_a_transaction_that_uses_the_table() {
+        let server = MariaDb::start();
+        let (mut other, statements) = opened(&server).await;
+        let names = names_of(&server);
+        let mut next = names.layouts();
+        let records = &names.records;
+        next.push(vec![format!(
+            "ALTER TABLE {records} ADD COLUMN extra INT UNSIGNED NOT NULL DEFAULT 7, ALGORITHM = INSTANT"
+        )]);
+        let looks = format!("START TRANSACTION; SELECT COUNT(*) FROM {records}");
+        other.run(looks, Stage::Open).await.unwrap();
+        let migrating = tokio::time::timeout(Duration::from_secs(20), prepared(&server, &next, false));
+        let error = migrating.await.expect("it gives up").unwrap_err();
+        assert!(error.is_transient(), "{error}");
+        // It is not in the way of others, either.
+        let read = server.sql(&format!("select count(*) from {records}; {}", statements.version()));
+        assert_eq!(read, "0\n1");
+        other.roll_back().await;
+        prepared(&server, &next, false).await.unwrap();
+        assert_eq!(server.sql("select value from records_meta where name = 'schema_version'"), "2");
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub(crate) const BEGIN_READING: &str =
 pub(crate) const ONE: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
 /// Before a statement that fails at once where another transaction has a row locked that it needs, or the table.
 pub(crate) const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR ";
+/// Before a statement that changes a table, on MariaDB and on MySQL, where it sets the session, which is closed afterwards.
+const ALTERS: (&str, &str) =
+    ("SET STATEMENT lock_wait_timeout = 1 FOR ", "SET SESSION lock_wait_timeout = 1; ");
 /// The condition that the statement is a transaction of its own, which where statements do not commit by themselves none is, and that a
 /// replica gets what it writes and not its text, in which this condition would fail. A proxy may have led it to another session than
 /// the one that was looked at.
@@ -108,9 +111,10 @@ impl Session {
     }
 
     /// Runs a statement that changes a table. What is there already, or gone already, is no error: another process was first, or died
-    /// afterwards.
-    pub(crate) async fn alter(&mut self, text: String) -> Result<(), Failure> {
-        match self.connection.execute(AssertSqlSafe(text)).await {
+    /// afterwards. It waits a moment only for transactions that use the table: all statements of all processes queue behind it.
+    pub(crate) async fn alter(&mut self, text: &str) -> Result<(), Failure> {
+        let set = if self.is_mariadb { ALTERS.0 } else { ALTERS.1 };
+        match self.connection.execute(AssertSqlSafe(format!("{set}{text}"))).await {
             Err(error) if !failure::is_altered(&error) => Err(failure::of_statement(&error, Stage::Open)),
             _ => Ok(()),
         }

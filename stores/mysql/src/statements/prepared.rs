@@ -6,7 +6,7 @@ use std::iter::repeat_n;
 
 use super::{Statements, has};
 use crate::db::session::{AT_ONCE, IS_ONE};
-use crate::rows::{COLUMNS, NOW, Value, on_the_server, purge_at, result_of, values_by};
+use crate::rows::{COLUMNS, NOW, Value, on_the_server, result_of, values_by};
 use crate::text::{Prepared, Text as _};
 use idem_core::RecordKey;
 use idem_core::protocol::Record;
@@ -74,25 +74,9 @@ impl Statements {
     /// `IGNORE` makes a warning of a duplicate, and of values that do not fit: no key or number is too long here.
     pub(crate) fn insert_new(&self, rows: &[(&RecordKey, Record)]) -> Prepared {
         let mut text = Prepared::default();
-        text.push(AT_ONCE);
-        text.push(&format!(
-            "INSERT IGNORE INTO {} (scope, `key`, {}, purge_at) VALUES ",
-            self.names.records, self.columns
-        ));
-        for (place, (key, record)) in filled(rows) {
-            text.comma(place);
-            text.push("(");
-            text.bytes(key.scope().as_str().as_bytes());
-            text.push(", ");
-            text.key(key);
-            for value in &values_by(record, on_the_server) {
-                text.push(", ");
-                text.value(value);
-            }
-            text.push(", ");
-            text.value(&on_the_server(purge_at(record)));
-            text.push(")");
-        }
+        text.push(&format!("{AT_ONCE}INSERT IGNORE"));
+        let rows = filled(rows).map(|(_, (key, record))| (*key, record));
+        self.insertion(&mut text, rows, on_the_server, |_| Value::Null);
         text.push(" RETURNING scope, `key`, fence, @@in_transaction");
         text
     }

@@ -13,7 +13,7 @@ use crate::db::connector::{Connector, Opener, database, of_url};
 use crate::db::schema;
 use crate::db::session::{AT_ONCE, Session};
 use crate::layout::Names;
-use crate::setting::Setting;
+use crate::server::Setting;
 
 pub(crate) fn names_of(server: &MariaDb) -> Names {
     let database = database(&of_url(&server.url()).unwrap()).unwrap();
@@ -41,8 +41,8 @@ pub(crate) fn setting_of(server: &MariaDb) -> Setting {
 pub(crate) async fn opened(server: &MariaDb) -> (Session, Statements) {
     let Setting { connector, .. } = setting_of(server);
     let names = names_of(server);
-    let mut session = connector.connect().await.unwrap();
-    schema::prepare(&mut session, &names, &names.layouts(), false).await.unwrap();
+    schema::prepare(&connector, &names, &names.layouts(), false).await.unwrap();
+    let session = connector.connect().await.unwrap();
     assert!(session.prepares());
     (session, Statements::new(names))
 }

@@ -319,3 +319,34 @@ async fn a_session_on_a_server_that_serves_nobody_is_left() {
         tokio::task::block_in_place(|| until("every such session is closed", || server.sql(&stays) == "0"));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_nothing_can_be_written_sessions_stay_within_their_bound_and_results_are_replayed() {
+    let server = MariaDb::start();
+    let time = Duration::from_secs(1);
+    let store = builder(&server.url()).connections(3).operation_timeout(time).connect().await.unwrap();
+    record(&store, "done before", "kept").await;
+    let mut other = sqlx::MySqlPool::connect(&server.url()).await.unwrap().acquire().await.unwrap().detach();
+    other.execute("FLUSH TABLES WITH READ LOCK").await.unwrap();
+    let sessions = || -> usize {
+        let counted = "select count(*) - 2 from information_schema.processlist where user = 'root'";
+        server.sql(counted).parse().unwrap()
+    };
+    let (begin, mut most) = (Instant::now(), 0);
+    while begin.elapsed() < 8 * time {
+        let names: Vec<_> = (0..6).map(|number| format!("{number} {:?}", begin.elapsed())).collect();
+        let claims = names.iter().map(|name| {
+            let (store, key) = (store.clone(), key(name));
+            tokio::spawn(async move { store.claim(&key, &claim(Owner::random())).await })
+        });
+        for refused in futures_util::future::join_all(claims).await {
+            assert!(refused.unwrap().unwrap_err().is_transient());
+        }
+        assert_eq!(replayed(&store, "done before").await, Some(b"kept".to_vec()));
+        most = most.max(sessions());
+    }
+    // Three for each of the two runtimes, and one in each that looks whether the server is still at work.
+    assert!(most <= 8, "{most}");
+    other.execute("UNLOCK TABLES").await.unwrap();
+    grant(&store, "afterwards").await;
+}
