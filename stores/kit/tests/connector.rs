@@ -97,7 +97,8 @@ async fn where_no_server_is_of_use_the_error_says_of_each_why() {
 #[tokio::test(start_paused = true)]
 async fn work_apart_is_done_again_on_another_connection_and_none_stays_open() {
     let (servers, tries) = (Servers::default(), AtomicUsize::new(0));
-    let done = connector(&servers, &["one"]).apart(|session: Line| {
+    let connector = connector(&servers, &["one"]);
+    let done = connector.apart(|session: Line| {
         let number = tries.fetch_add(1, Ordering::Relaxed);
         let raced = || Failure::Raced(StoreError::unavailable("another was first"));
         async move { (session, if number == 0 { Err(raced()) } else { Ok(number) }) }
@@ -112,7 +113,8 @@ async fn a_purge_ends_with_the_first_batch_that_is_not_full_and_keeps_its_count_
         [(25, 9, Ok(25), 3), (25, 2, Ok(20), 3), (25, 0, Err(()), 1), (100, 9, Ok(35), 4)]
     {
         let (servers, count) = (Servers::default(), AtomicUsize::new(0));
-        let purged = connector(&servers, &["one"]).purge(35, 10, |session: Line, most| {
+        let connector = connector(&servers, &["one"]);
+        let purged = connector.purge(35, 10, |session: Line, most| {
             let number = count.fetch_add(1, Ordering::Relaxed);
             let deleted = most.min(due - 10 * number);
             let refused = || Failure::Refused(StoreError::configuration("no right"));
