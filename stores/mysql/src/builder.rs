@@ -7,7 +7,7 @@ use std::time::Duration;
 use sqlx::mysql::MySqlConnectOptions;
 
 use super::layout::Names;
-use super::server::Setting;
+use super::setting::Setting;
 use super::statements::Statements;
 use super::{Inner, MySqlStore};
 use crate::db::connector::{Connector, Opener, Source, database};

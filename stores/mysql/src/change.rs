@@ -13,7 +13,7 @@ use sqlx::mysql::MySqlRow;
 use self::entry::{Entry, Write};
 use super::reading::{self, Rest, clock};
 use super::rows;
-use super::server::Setting;
+use super::setting::Setting;
 use crate::db::failure::Stage;
 use crate::db::failure::{Failure, locked};
 use crate::db::session::{BEGINNING, COMMIT, Session};

@@ -2,7 +2,7 @@
 
 use super::reading;
 use super::rows::column;
-use super::server::Setting;
+use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::{BEGINNING, COMMIT, Session};
 use idem_core::StoreError;

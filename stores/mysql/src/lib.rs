@@ -16,6 +16,7 @@ mod listing;
 mod reading;
 mod rows;
 mod server;
+mod setting;
 mod statements;
 mod text;
 mod transaction;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use sqlx::MySqlPool;
 
 pub use self::builder::MySqlStoreBuilder;
-use self::server::Setting;
+use self::setting::Setting;
 use crate::db::connector;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};

@@ -5,7 +5,7 @@ use sqlx::mysql::MySqlRow;
 
 use super::reading::name;
 use super::rows::{self, column};
-use super::server::Setting;
+use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::{Answers, BEGINNING, Session};
 use idem_core::StoreError;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use sqlx::mysql::MySqlRow;
 
 use super::rows::{self, Row, column};
-use super::server::Setting;
+use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::{Answers, BEGINNING, Session};
 use idem_core::RecordKey;

@@ -1,7 +1,5 @@
-//! The settings of a store, and what the group commit has to know of it: the kinds of its operations, and how a batch runs.
+//! What the group commit has to know of this store: the kinds of its operations, and how a batch runs.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use idem_core::StoreError;
@@ -9,31 +7,13 @@ use idem_core::protocol::Request;
 use idem_store_kit::group_commit::{
     Answer, Answers, Class, Failure, Keys, Kind, Op, Operation, Server, Ticket,
 };
-use idem_store_kit::hints::Hints;
 use idem_store_kit::sql::Session as _;
 
 use crate::change::{self, Why};
-use crate::db::connector::Connector;
 use crate::db::failure;
 use crate::db::session::Session;
 use crate::reading;
-use crate::statements::Statements;
-
-/// The settings of a store.
-pub(crate) struct Setting {
-    pub(crate) connector: Connector,
-    pub(crate) statements: Arc<Statements>,
-    /// What lets a statement in a caller's transaction fail where it would wait, without harm to that. Nothing where the server cannot.
-    pub(crate) at_once: &'static str,
-    /// The keys of which this process has recorded steps: a completion deletes them, which takes the long way.
-    pub(crate) stepped: Hints,
-    /// The limit of workers, each with a connection.
-    pub(crate) connections: usize,
-    /// The longest text of one exchange, in bytes.
-    pub(crate) most_bytes: usize,
-    /// Whether this process has seen the mark in the table that callers use transactions.
-    pub(crate) has_transactions: AtomicBool,
-}
+use crate::setting::Setting;
 
 /// The largest batch, in operations.
 const MOST: usize = 256;

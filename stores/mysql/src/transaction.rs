@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::MySqlStore;
 use super::change::{self, RETRY_AFTER};
 use super::rows::column;
-use super::server::Setting;
+use super::setting::Setting;
 use super::statements::{Statements, large_result};
 use crate::db::failure::{self, Stage};
 use crate::db::session::Session;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sqlx::postgres::PgConnectOptions;
 
 use super::layout::Names;
-use super::server::Setting;
+use super::setting::Setting;
 use super::statements::Statements;
 use super::{Inner, PostgresStore};
 use crate::db::settings::{Prepared, Settings};

@@ -2,7 +2,7 @@
 
 use sqlx::Row as _;
 
-use super::server::Setting;
+use super::setting::Setting;
 use super::statements::Statements;
 use crate::db::failure::Failure;
 use crate::db::session::{Session, statement};

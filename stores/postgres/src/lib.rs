@@ -22,6 +22,7 @@ mod listing;
 pub mod outbox;
 mod rows;
 mod server;
+mod setting;
 mod statements;
 mod transaction;
 
@@ -31,7 +32,7 @@ use std::sync::Arc;
 use sqlx::PgPool;
 
 pub use self::builder::PostgresStoreBuilder;
-use self::server::Setting;
+use self::setting::Setting;
 use crate::db::source::Source;
 use idem_core::RecordKey;
 use idem_core::StoreError;

@@ -6,7 +6,7 @@
 use sqlx::postgres::PgRow;
 
 use super::rows::{self, column};
-use super::server::Setting;
+use super::setting::Setting;
 use super::statements::Statements;
 use crate::db::failure::Failure;
 use crate::db::session::{Session, statement};

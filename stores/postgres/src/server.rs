@@ -1,6 +1,5 @@
-//! The settings of a store, and what the group commit has to know of it: the kinds of its operations, and how a batch runs.
+//! What the group commit has to know of this store: the kinds of its operations, and how a batch runs.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -11,18 +10,9 @@ use sqlx::Row as _;
 use idem_store_kit::group_commit::{Answers, Class, Failure, Keys, Kind, Op, Operation, Server, Ticket};
 use idem_store_kit::sql::Session as _;
 
-use crate::db::connector::Connector;
 use crate::db::session::{Session, statement};
-use crate::statements::Statements;
+use crate::setting::Setting;
 use crate::{claims, compare_and_swap, deletion, held_claims};
-
-/// The settings of a store.
-pub(crate) struct Setting {
-    pub(crate) connector: Connector,
-    pub(crate) statements: Arc<Statements>,
-    /// The limit of sessions in each runtime.
-    pub(crate) connections: usize,
-}
 
 /// The largest batch, in operations, and in bytes of results.
 const MOST: usize = 256;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::PostgresStore;
 use super::rows;
-use super::server::Setting;
+use super::setting::Setting;
 use super::statements::{RETRY_AFTER, Statements};
 use crate::db::failure::Failure;
 use crate::db::session::{Session, statement};

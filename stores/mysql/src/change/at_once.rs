@@ -11,7 +11,7 @@ use crate::db::failure::{Failure, Stage};
 use crate::db::session::{Answers, Session};
 use crate::reading;
 use crate::rows::{BLANK_CLOCK, column};
-use crate::server::Setting;
+use crate::setting::Setting;
 use crate::statements::{Completion, large_result};
 use crate::text::Prepared;
 use idem_core::RecordKey;

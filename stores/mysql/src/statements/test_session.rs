@@ -13,7 +13,7 @@ use crate::db::connector::{Connector, Opener, database, of_url};
 use crate::db::schema;
 use crate::db::session::{AT_ONCE, Session};
 use crate::layout::Names;
-use crate::server::Setting;
+use crate::setting::Setting;
 
 pub(crate) fn names_of(server: &MariaDb) -> Names {
     let database = database(&of_url(&server.url()).unwrap()).unwrap();

@@ -67,6 +67,6 @@ impl Settings {
 
     /// Where server and database are, for `Debug`.
     pub(crate) fn place(&self) -> Result<String, &StoreError> {
-        self.source.as_ref().map(Source::place)
+        self.source.as_ref().map(|source| Connector::place_of(&source.servers))
     }
 }

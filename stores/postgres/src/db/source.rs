@@ -8,7 +8,6 @@ use idem_store_kit::sql;
 use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
 
-use super::connector::Connector;
 use super::failure;
 use super::hosts::{self, Target};
 
@@ -47,10 +46,5 @@ impl Source {
         E: fmt::Display,
     {
         Self { servers: self.servers.refreshed(refresh), ..self }
-    }
-
-    /// Where servers and database are: no user, no password.
-    pub(crate) fn place(&self) -> String {
-        Connector::place_of(&self.servers)
     }
 }

@@ -1,0 +1,25 @@
+//! The settings of a store.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use idem_store_kit::hints::Hints;
+
+use crate::db::connector::Connector;
+use crate::statements::Statements;
+
+/// The settings of a store.
+pub(crate) struct Setting {
+    pub(crate) connector: Connector,
+    pub(crate) statements: Arc<Statements>,
+    /// What lets a statement in a caller's transaction fail where it would wait, without harm to that. Nothing where the server cannot.
+    pub(crate) at_once: &'static str,
+    /// The keys of which this process has recorded steps: a completion deletes them, which takes the long way.
+    pub(crate) stepped: Hints,
+    /// The limit of workers, each with a connection.
+    pub(crate) connections: usize,
+    /// The longest text of one exchange, in bytes.
+    pub(crate) most_bytes: usize,
+    /// Whether this process has seen the mark in the table that callers use transactions.
+    pub(crate) has_transactions: AtomicBool,
+}
