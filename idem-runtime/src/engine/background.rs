@@ -228,20 +228,3 @@ pub(super) fn finish(
     }
     Some(runtime.spawn(work))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn no_more_results_and_bytes_wait_than_allowed() {
-        let process = Process::simulated();
-        let half = LateRoom::take(&process, MOST_BYTES / 2).expect("there is room");
-        assert!(LateRoom::take(&process, MOST_BYTES / 2 + 1).is_none(), "beyond the bytes");
-        let rest: Vec<_> = (1..MOST_RESULTS).map_while(|_| LateRoom::take(&process, 1)).collect();
-        assert_eq!(rest.len(), MOST_RESULTS - 1);
-        assert!(LateRoom::take(&process, 0).is_none(), "beyond the number");
-        drop(half);
-        assert!(LateRoom::take(&process, MOST_BYTES / 2).is_some());
-    }
-}
