@@ -82,9 +82,9 @@ pub use idem_core::{
 #[doc(inline)]
 pub use idem_runtime::{
     Attempt, Begun, CallId, Context, Disabled, Drained, DynStore, Error, ErrorKind, Interrupted,
-    LateRecording, Loss, MAX_STEP_NAME_BYTES, MemoryStore, NotStored, Observed, Operation, Outcome,
-    RecoveringOperation, Recovery, Replayed, RetryAfter, Step, StepError, StepName, StoreExt, TypedOperation,
-    Unrecorded, context, drain, observe, step, with_deadline,
+    LateRecording, Loss, MAX_STEP_NAME_BYTES, MemoryStore, NotStored, Observed, Operation, Outcome, Recovery,
+    Replayed, ResultRules, RetryAfter, RulesFor, Step, StepError, StepName, StoreExt, Unrecorded,
+    WithRecover, context, drain, observe, step, with_deadline,
 };
 
 #[cfg(feature = "macros")]

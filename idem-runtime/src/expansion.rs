@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{
-    self, Call, Ended, EnteredTransaction, Failure, Rules, Running as EngineRunning, Unbound, Within,
+    self, Call, Ended, EnteredTransaction, Failure, ResultRules, Running as EngineRunning, Within,
 };
 use crate::error::Error;
 use idem_core::protocol::Fingerprint;
@@ -39,7 +39,7 @@ pub struct Codec<R, T, E, F = ()> {
     into_result: fn(R) -> Result<T, E>,
     from_result: fn(Result<T, E>) -> R,
     error: fn(Error) -> E,
-    rules: Rules<T, E, F>,
+    rules: ResultRules<T, E, F>,
 }
 
 /// A codec that keeps only values.
@@ -49,7 +49,7 @@ pub fn codec<R: Recordable>() -> Codec<R, R::Value, R::Error> {
         into_result: R::into_result,
         from_result: R::from_result,
         error: From::from,
-        rules: Rules::values(),
+        rules: ResultRules::values(),
     }
 }
 
@@ -160,7 +160,7 @@ pub struct Running<R, T, E> {
 }
 
 /// How such a body ended.
-pub struct BodyEnded<T, E>(Ended<Result<T, Failure<E>>>);
+pub struct BodyEnded<T, E>(Ended<Result<T, E>>);
 
 /// The call in the transaction, or what the function returns if its body does not run.
 type Begun<'t, R, T, E, F, S, C, P> = Result<InTransaction<'t, R, T, E, F, S, C, P>, R>;
@@ -218,9 +218,7 @@ impl<R, T, E, F, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, F, S, C, P> {
 impl<R, T, E> Running<R, T, E> {
     /// Polls the body to its end.
     pub async fn drive<B: Future<Output = R>>(&self, body: Pin<&mut Option<B>>) -> BodyEnded<T, E> {
-        let lent = pin!(Some(
-            Lent { body, into_result: self.into_result }.map(|returned| returned.0.map_err(Failure::Body))
-        ));
+        let lent = pin!(Some(Lent { body, into_result: self.into_result }));
         BodyEnded(self.running.drive(lent).await)
     }
 }
@@ -261,7 +259,7 @@ where
     let own = codec.own();
     let into_result = codec.into_result;
     let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
-    let body = body.map(move |returned| Unbound(into_result(returned)));
+    let body = body.map(into_result);
     let call = engine::run_detached(call, unguarded, codec.rules, body);
     own(if unguarded { engine::unguarded(call).await } else { call.await })
 }
@@ -286,11 +284,11 @@ struct Lent<'b, B, R, T, E> {
 }
 
 impl<R, T, E, B: Future<Output = R>> Future for Lent<'_, B, R, T, E> {
-    type Output = Unbound<T, E>;
+    type Output = Result<T, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(body) = self.body.as_mut().as_pin_mut() else { return Poll::Pending };
-        body.poll(cx).map(|returned| Unbound((self.into_result)(returned)))
+        body.poll(cx).map(self.into_result)
     }
 }
 

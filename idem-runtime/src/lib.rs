@@ -23,7 +23,7 @@ pub use catalogue::catalogue;
 pub use catalogue::{Catalogue, CatalogueError, CatalogueKeyPart, CatalogueOperation};
 pub use engine::{
     Attempt, Begun, Context, Drained, Interrupted, LateRecording, MAX_STEP_NAME_BYTES, Observed, Operation,
-    Outcome, RecoveringOperation, Recovery, Replayed, RetryAfter, Step, StepName, TypedOperation, Unrecorded,
+    Outcome, Recovery, Replayed, ResultRules, RetryAfter, RulesFor, Step, StepName, Unrecorded, WithRecover,
     context, drain, observe, step, with_deadline,
 };
 pub use error::{CallId, Error, ErrorKind, Loss, NotStored, StepError};

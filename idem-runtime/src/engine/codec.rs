@@ -24,7 +24,7 @@ const SHORT: usize = 128;
 const VERY_SHORT: usize = 32;
 
 /// How the results of an operation are kept.
-pub(crate) trait Codec<T, E> {
+pub trait Codec<T, E> {
     /// What to record for a result; `None` to release the key instead.
     fn encode(&self, result: &Result<T, E>, max_bytes: usize) -> Option<Encoded>;
 
@@ -46,11 +46,16 @@ pub(crate) trait Codec<T, E> {
     fn is_crash(&self, _result: &Result<T, E>) -> bool {
         false
     }
+
+    /// Whether a value may be returned without being recorded, or an error decides when the key is due.
+    fn is_paced(&self) -> bool {
+        false
+    }
 }
 
 /// What to record for a result.
 #[derive(Debug)]
-pub(crate) struct Encoded {
+pub struct Encoded {
     pub(crate) verdict: Verdict,
     pub(crate) stored: Stored,
 }
@@ -97,7 +102,7 @@ impl fmt::Display for NotEncoded {
 
 /// Why recorded bytes do not decode.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NotDecoded(Arc<str>);
+pub struct NotDecoded(Arc<str>);
 
 impl NotDecoded {
     pub(crate) fn because(reason: &str) -> Self {
@@ -126,7 +131,7 @@ pub(crate) fn no_terminal_errors() -> NotDecoded {
 
 /// Records values and no errors.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Values;
+pub struct Values;
 
 impl<T: Serialize + DeserializeOwned, E> Codec<T, E> for Values {
     fn encode(&self, result: &Result<T, E>, max_bytes: usize) -> Option<Encoded> {

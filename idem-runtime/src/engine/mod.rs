@@ -5,7 +5,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `call`, `operation`, `typed`, `retry_after`, `site` | what is checked before the store is asked |
+//! | `call`, `operation`, `retry_after`, `site` | what is checked before the store is asked |
 //! | `claim`, `waiters` | claiming the key, and waiting for the call in flight |
 //! | `attempt`, `claimed`, `late`, `late_recording`, `patience`, `background` | one granted claim, to its end: recorded, released or abandoned, also after its caller has gone |
 //! //! | `lease`, `renewal_in_task`, `renewal_thread` | the lease, which the caller's task renews, and one thread if that task is blocked |
@@ -13,15 +13,14 @@
 //! | `retry` | sending a request to the store again, until a deadline |
 //! | `codec`, `rules`, `returns` | results to bytes and back, and which are kept |
 //! | `context` | what a body learns about its call, and a caller about the call it made |
-//! | `steps`, `recording_steps`, `recovering` | recovery points and `recover` |
+//! | `steps`, `recording_steps` | recovery points and `recover` |
 //! | `transaction` | calls that commit with the caller's transaction |
 //! | `unprotected` | bodies that run without a claim |
 //! | `two_phase` | calls whose body is not one future: the public `begin` |
-//! | `detached` | calls of an operation in a task of their own, or in a transaction |
 //! | `results` | a result to its record, and back to a caller |
 //! | `report` | events and metrics |
 //!
-//! Only this file and a few lines of `steps` and `recovering` are generic over the body. Keep them short, because they
+//! Only this file and a few lines of `steps` and `operation/run` are generic over the body. Keep them short, because they
 //! are compiled for each body.
 
 mod attempt;
@@ -31,7 +30,6 @@ mod claim;
 mod claimed;
 mod codec;
 mod context;
-mod detached;
 mod late;
 mod late_recording;
 mod lease;
@@ -39,7 +37,6 @@ mod operation;
 mod patience;
 mod process;
 mod recording_steps;
-mod recovering;
 mod renewal_in_task;
 mod renewal_thread;
 mod report;
@@ -52,7 +49,6 @@ mod site;
 mod steps;
 mod transaction;
 mod two_phase;
-mod typed;
 mod unprotected;
 mod waiters;
 
@@ -81,7 +77,6 @@ pub use background::{Drained, drain};
 pub(crate) use call::{Call, Prepared};
 #[cfg(feature = "http")]
 pub(crate) use codec::NotDecoded;
-use codec::Values;
 pub(crate) use codec::{Codec, Encoded};
 use context::unguarded_frame;
 pub use context::{Context, Observed, Outcome, context, observe, with_deadline};
@@ -91,11 +86,10 @@ pub(crate) use context::{Ending, HeldKeys, as_here, observed_by};
 pub use late_recording::{LateRecording, Unrecorded};
 pub use operation::Operation;
 pub use process::Process;
-pub use recovering::RecoveringOperation;
 pub use retry_after::RetryAfter;
+pub(crate) use returns::Failure;
 pub use returns::Recordable;
-pub(crate) use returns::{Failure, Return, Unbound};
-pub(crate) use rules::Rules;
+pub use rules::{ResultRules, RulesFor, WithRecover};
 pub use site::Site;
 #[cfg(feature = "catalogue")]
 pub(crate) use site::scope_of;
@@ -103,22 +97,20 @@ pub use steps::{MAX_STEP_NAME_BYTES, Recovery, Step, StepName, step};
 pub(crate) use steps::{ask, begin_recovery, confirm, past_the_limit};
 pub(crate) use transaction::{Entered as EnteredTransaction, Running, Within, enter as enter_transaction};
 pub use two_phase::{Attempt, Begun, Interrupted, Replayed};
-pub use typed::TypedOperation;
 use unprotected::unprotected;
 pub(crate) use unprotected::{polled, unguarded, without_key};
 
 /// Makes a call. The caller pins `body`; it is dropped as soon as it is done or its lease is lost. `codec` is `&mut`
 /// although nothing changes it, so that it need not be `Sync`.
-pub(crate) async fn run<R, C, S, B>(
+pub(crate) async fn run<T, E, C, S, B>(
     call: Result<Arc<Prepared<S>>, Box<Error>>,
     codec: &mut C,
     body: Pin<&mut Option<B>>,
-) -> Result<R::Value, R::Error>
+) -> Result<T, Failure<E>>
 where
-    R: Return,
-    C: Codec<R::Value, R::Error>,
+    C: Codec<T, E>,
     S: Store,
-    B: Future<Output = R>,
+    B: Future<Output = Result<T, E>>,
 {
     // In a statement of its own, so that the future does not keep the `Result` while it waits.
     let call = call.map_err(|error| *error)?;
@@ -148,23 +140,22 @@ pub(crate) async fn enter<S: Store>(call: Arc<Prepared<S>>) -> Result<Entered<S>
 }
 
 /// The second half of a call: runs the body and records its result, or returns the recorded one. Call it once.
-pub(crate) async fn finish<R, C, S, B>(
+pub(crate) async fn finish<T, E, C, S, B>(
     entered: &mut Entered<S>,
     codec: &mut C,
     body: Pin<&mut Option<B>>,
-) -> Result<R::Value, R::Error>
+) -> Result<T, Failure<E>>
 where
-    R: Return,
-    C: Codec<R::Value, R::Error>,
+    C: Codec<T, E>,
     S: Store,
-    B: Future<Output = R>,
+    B: Future<Output = Result<T, E>>,
 {
     let Entered { call, entry } = entered;
     let call = &*call;
     let attempt = match entry {
         Entry::Run(attempt) => attempt,
         Entry::Replay(replay) => return decode(call, codec, replay),
-        Entry::Unprotected => return unprotected::<R, _, _>(call, body).await,
+        Entry::Unprotected => return unprotected(call, body).await,
     };
     attempt.start();
     let result = {
@@ -195,13 +186,13 @@ where
         } else {
             Box::pin(attempt.release(retry_after, result.is_ok())).await;
         }
-        return result;
+        return result.map_err(Failure::Body);
     }
     // In its span, as the claim is, because a layer of the store may keep which one it is. The span is lent, not cloned: every
     // call in flight has room for this future.
     let mut recording = pin!(attempt.record());
     match poll_fn(move |context| call.span.in_scope(|| recording.as_mut().poll(context))).await {
-        Recorded::Kept(_) => result,
+        Recorded::Kept(_) => result.map_err(Failure::Body),
         Recorded::Superseded(replay) => decode(call, codec, &replay),
         Recorded::Lost(error) => Err(error.into()),
     }
@@ -209,19 +200,18 @@ where
 
 /// Makes a call in a separate task, which continues when the caller goes away. If `unguarded`, the body runs without a
 /// call.
-pub(crate) async fn run_detached<R, C, S, B>(
+pub(crate) async fn run_detached<T, E, C, S, B>(
     call: Call<S>,
     unguarded: bool,
     mut codec: C,
     body: B,
-) -> Result<R::Value, R::Error>
+) -> Result<T, Failure<E>>
 where
-    R: Return,
-    R::Value: Send + 'static,
-    R::Error: Send + 'static,
-    C: Codec<R::Value, R::Error> + Send + 'static,
+    T: Send + 'static,
+    E: Send + 'static,
+    C: Codec<T, E> + Send + 'static,
     S: Store,
-    B: Future<Output = R> + Send + 'static,
+    B: Future<Output = Result<T, E>> + Send + 'static,
 {
     let runtime = call.runtime()?;
     let operation = call.operation_name();
@@ -265,10 +255,10 @@ pub(crate) enum Ended<R> {
 }
 
 /// Polls the body and, beside it, the renewal of its lease.
-async fn drive<R: Return, S: Store, B: Future<Output = R>>(
+async fn drive<T, E, S: Store, B: Future<Output = Result<T, E>>>(
     attempt: &attempt::Attempt<S>,
     mut body: Pin<&mut Option<B>>,
-) -> Ended<Result<R::Value, R::Error>> {
+) -> Ended<Result<T, E>> {
     let call = attempt.call();
     let current = Current::new(Context::of(attempt.claimed().clone()), Some(attempt.claimed().clone()));
     let mut renewal = RenewalInTask::new(attempt.claimed());
@@ -279,7 +269,7 @@ async fn drive<R: Return, S: Store, B: Future<Output = R>>(
             return Poll::Ready(Ended::LeaseLost);
         };
         match catch_unwind(AssertUnwindSafe(|| current.enter(|| running.poll(cx)))) {
-            Ok(Poll::Ready(returned)) => Poll::Ready(Ended::Returned(returned.into_result())),
+            Ok(Poll::Ready(returned)) => Poll::Ready(Ended::Returned(returned)),
             Ok(Poll::Pending) => {
                 if let Poll::Ready(after) = limit.poll(cx) {
                     return Poll::Ready(Ended::TimedOut(after));

@@ -1,22 +1,20 @@
 //! The policy of an operation: the values that the attribute's options set, and their checks.
 
 mod pace;
+mod recover;
+mod run;
 
 use std::any::{type_name, type_name_of_val};
 use std::borrow::Cow;
 use std::num::NonZeroU32;
-use std::pin::pin;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::retry_after::RetryAfter;
 use super::site::{DefaultScope, Site};
-use super::{Call, Values};
 use crate::error::Error;
 use crate::fingerprint::{FingerprintError, fingerprint};
-use idem_core::Store;
 use idem_core::defaults::{self, LONGEST, SHORTEST_LEASE};
 use idem_core::protocol::{Fingerprint, OnCrash};
 use idem_core::{Key, KeyBuilder, KeyError, KeyPart, RecordKey, Scope};
@@ -25,6 +23,11 @@ use idem_core::{Key, KeyBuilder, KeyError, KeyPart, RecordKey, Scope};
 ///
 /// Cheap to clone and to make; a program usually makes it where it makes the call. The setters take any value;
 /// [`run`](Self::run) returns [`Error::Configuration`] if a value cannot work.
+///
+/// `R` is its rules about results: `()` for results of any type that serializes, which are all kept;
+/// [`ResultRules`](crate::ResultRules) with [`terminal`](Operation::terminal), [`record_if`](Operation::record_if) or
+/// [`retry_after_error`](Operation::retry_after_error); and [`WithRecover`](crate::WithRecover) with
+/// [`recover`](Self::recover). Set those in this order.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -46,11 +49,12 @@ use idem_core::{Key, KeyBuilder, KeyError, KeyPart, RecordKey, Scope};
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "an operation does nothing until it is `run`"]
-pub struct Operation {
+pub struct Operation<R = ()> {
     scope: ScopeSource,
     fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     max_attempts: Option<u32>,
     pub(super) policy: Policy,
+    pub(super) rules: R,
 }
 
 #[derive(Clone, Debug)]
@@ -116,7 +120,26 @@ impl Operation {
             retry_after: None,
             recovers: false,
         };
-        Self { scope, fingerprint: None, max_attempts: None, policy }
+        Self { scope, fingerprint: None, max_attempts: None, policy, rules: () }
+    }
+}
+
+impl<R> Operation<R> {
+    /// The same operation with other rules.
+    pub(super) fn map_rules<Q>(self, map: impl FnOnce(R) -> Q) -> Operation<Q> {
+        let Self { scope, fingerprint, max_attempts, policy, rules } = self;
+        Operation { scope, fingerprint, max_attempts, policy, rules: map(rules) }
+    }
+
+    /// The settings alone, for one call.
+    pub(super) fn without_rules(&self) -> Operation {
+        Operation {
+            scope: self.scope.clone(),
+            fingerprint: self.fingerprint.clone(),
+            max_attempts: self.max_attempts,
+            policy: self.policy.clone(),
+            rules: (),
+        }
     }
 
     /// How long the result is kept, from completion; 24 hours unless set. At most 100 years.
@@ -179,42 +202,6 @@ impl Operation {
         self
     }
 
-    /// Calls the operation: runs `body` if this call gets the key, otherwise returns the recorded result.
-    ///
-    /// `key` is any [`KeyPart`], encoded as the only part of the key. A finished [`Key`], for example from
-    /// [`KeyBuilder`] or [`Context::key`](crate::Context::key), is used as it is.
-    ///
-    /// It needs a tokio runtime with time enabled.
-    ///
-    /// # Errors
-    ///
-    /// The error of the body, and every [`Error`] converted into `E`.
-    ///
-    /// # Panics
-    ///
-    /// Only if `body` panics; the key is released first.
-    ///
-    /// # Cancellation
-    ///
-    /// Dropping the future drops the body and releases the key in the background (under [`OnCrash::InDoubt`] it is then
-    /// in doubt). If the body has already succeeded, its result is recorded in the background.
-    pub fn run<S, K, F, B, T, E>(
-        &self,
-        store: &S,
-        key: K,
-        body: F,
-    ) -> impl Future<Output = Result<T, E>> + use<S, K, F, B, T, E>
-    where
-        S: Store,
-        K: KeyPart,
-        F: FnOnce() -> B,
-        B: Future<Output = Result<T, E>>,
-        T: Serialize + DeserializeOwned,
-        E: From<Error>,
-    {
-        call(self.clone(), store.clone(), rendered(&key), body)
-    }
-
     /// The name of the record that a call with this key would have; the call is not made. For tests, `forget` and
     /// support tools. The same as `key_fn` in the attribute.
     ///
@@ -235,7 +222,7 @@ impl Operation {
     /// # }
     /// ```
     pub fn record_key(&self, key: impl KeyPart) -> Result<RecordKey, Error> {
-        self.clone().record_of(rendered(&key))
+        self.without_rules().record_of(rendered(&key))
     }
 
     /// Marks an operation whose body calls `recover` first.
@@ -259,7 +246,7 @@ impl Operation {
     /// Makes the checks of [`run`](Self::run) without a call.
     #[cfg(feature = "http")]
     pub(crate) fn validate(&self) -> Result<(), Error> {
-        self.clone().check().map(drop)
+        self.without_rules().check().map(drop)
     }
 
     /// Whether the body may run again if it ended without a result.
@@ -335,20 +322,6 @@ impl Operation {
         };
         Ok(Checked { scope, policy, fingerprint })
     }
-}
-
-/// The key is already rendered, so the future of `run` does not borrow the key value or the operation.
-async fn call<S, F, B, T, E>(operation: Operation, store: S, key: RenderedKey, body: F) -> Result<T, E>
-where
-    S: Store,
-    F: FnOnce() -> B,
-    B: Future<Output = Result<T, E>>,
-    T: Serialize + DeserializeOwned,
-    E: From<Error>,
-{
-    let call = Call::new(operation, store, key);
-    let body = pin!(Some(async { body().await }));
-    super::run(call.prepare(), &mut Values, body).await
 }
 
 /// The return value of [`Operation::check`].

@@ -5,6 +5,7 @@ use super::call::Prepared;
 use super::codec::{Codec, Encoded, NotDecoded};
 use super::context::{Ending, Outcome};
 use super::report::Event;
+use super::returns::Failure;
 use crate::error::Error;
 use idem_core::Store;
 use idem_core::protocol::{Replay, StoredResult, Tombstone, Verdict};
@@ -58,12 +59,15 @@ where
     Some(encoded)
 }
 
-pub(super) fn decode<S: Store, C, T, E>(call: &Prepared<S>, codec: &C, replay: &Replay) -> Result<T, E>
+pub(super) fn decode<S: Store, C, T, E>(
+    call: &Prepared<S>,
+    codec: &C,
+    replay: &Replay,
+) -> Result<T, Failure<E>>
 where
     C: Codec<T, E>,
-    E: From<Error>,
 {
-    decoded(call, replay, |verdict, bytes| codec.decode(verdict, bytes))?
+    decoded(call, replay, |verdict, bytes| codec.decode(verdict, bytes))?.map_err(Failure::Body)
 }
 
 /// What `decode` makes of a recorded result, or the error that its caller gets.

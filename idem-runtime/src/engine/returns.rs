@@ -5,29 +5,6 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 
-/// A return type that the engine can convert into a `Result`.
-pub(crate) trait Return {
-    /// The value that is recorded.
-    type Value;
-    /// The error type, into which idem's own error is converted.
-    type Error: From<Error>;
-    /// Converts it into a `Result`.
-    ///
-    /// # Errors
-    ///
-    /// The error of the body.
-    fn into_result(self) -> Result<Self::Value, Self::Error>;
-}
-
-impl<T, E: From<Error>> Return for Result<T, E> {
-    type Value = T;
-    type Error = E;
-
-    fn into_result(self) -> Self {
-        self
-    }
-}
-
 /// A return type whose value can be recorded and replayed.
 #[diagnostic::on_unimplemented(
     message = "an idempotent function cannot return `{Self}`",
@@ -86,10 +63,7 @@ pub trait OwnError: From<Error> {}
 #[diagnostic::do_not_recommend]
 impl<E: From<Error>> OwnError for E {}
 
-/// A body's result without bounds on its types: idem's own error stays separate from the body's.
-pub(crate) struct Unbound<T, E>(pub(crate) Result<T, E>);
-
-/// Why there is no value.
+/// Why there is no value: idem's own error stays separate from the body's.
 pub(crate) enum Failure<E> {
     Idem(Error),
     Body(E),
@@ -108,14 +82,5 @@ impl<E: From<Error>> Failure<E> {
             Self::Idem(error) => error.into(),
             Self::Body(error) => error,
         }
-    }
-}
-
-impl<T, E> Return for Unbound<T, E> {
-    type Value = T;
-    type Error = Failure<E>;
-
-    fn into_result(self) -> Result<T, Failure<E>> {
-        self.0.map_err(Failure::Body)
     }
 }

@@ -22,7 +22,7 @@ use super::context::{Context, Current, Ending, Outcome};
 use super::report::{Event, Stopwatch};
 use super::results::{decode, encode};
 use super::retry::backoff;
-use super::{Call, Codec, Encoded, Ended, polled, unguarded};
+use super::{Call, Codec, Encoded, Ended, Failure, polled, unguarded};
 use crate::error::{Error, NotStored, StoreError, StoreErrorKind};
 use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Replay, StoredResult, Tombstone, Verdict,
@@ -56,7 +56,7 @@ pub(crate) enum Entered<W, T, E> {
     /// Run the body.
     Run(W),
     /// Return this.
-    Done(Result<T, E>),
+    Done(Result<T, Failure<E>>),
 }
 
 /// Takes the key in the caller's transaction, or returns the result of the call.
@@ -70,7 +70,6 @@ where
     S: RecordsIn<C>,
     P: Carries<S, V, Connection = C>,
     D: Codec<T, E>,
-    E: From<Error>,
 {
     let mut within = Within { carrier, connection: P::connection, taken: None, mark: None };
     if unguarded {
@@ -188,10 +187,9 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
         codec: &D,
         running: Running,
         ended: Ended<Result<T, E>>,
-    ) -> Result<T, E>
+    ) -> Result<T, Failure<E>>
     where
         D: Codec<T, E>,
-        E: From<Error>,
     {
         let result = match ended {
             Ended::Returned(result) => result,
@@ -202,7 +200,7 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
             // Does not happen: no other call gets the key before the transaction ends, and a timeout is refused.
             Ended::LeaseLost | Ended::TimedOut(_) => return Err(self.unrecorded(interrupted()).await.into()),
         };
-        let Some(by) = self.taken.take() else { return result };
+        let Some(by) = self.taken.take() else { return result.map_err(Failure::Body) };
         let attempt = by.taken.grant.attempt;
         running.stopwatch.body_ran(&by.call.key);
         let encoded = encode(&by.call, attempt, codec, &result);
@@ -212,7 +210,7 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
             self.undo().await;
             by.call.end(Ending::Released { attempt, retry_after: Duration::ZERO });
             by.call.report(Event::Released, attempt);
-            return result;
+            return result.map_err(Failure::Body);
         };
         let recorded = self.record(&by, verdict, stored.result).await;
         match recorded {
@@ -222,7 +220,7 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
                 if not_stored.is_none() {
                     by.call.report(Event::Completed, attempt);
                 }
-                result
+                result.map_err(Failure::Body)
             }
             Err(error) => {
                 by.call.report(Event::Unrecorded(Some(&error)), attempt);

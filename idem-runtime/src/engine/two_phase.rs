@@ -43,7 +43,7 @@ pub enum Begun<S: Store> {
     Run(Attempt<S>),
 }
 
-impl Operation {
+impl<R> Operation<R> {
     /// Begins a call whose work is not one async body: claims the key, and waits for it if the operation has a
     /// [`wait`](Self::wait). For frameworks, for callbacks, and for work that one function starts and another ends.
     ///
@@ -88,12 +88,18 @@ impl Operation {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn begin<S, K>(&self, store: &S, key: K) -> impl Future<Output = Result<Begun<S>, Error>> + use<S, K>
+    pub fn begin<S, K>(
+        &self,
+        store: &S,
+        key: K,
+    ) -> impl Future<Output = Result<Begun<S>, Error>> + use<R, S, K>
     where
         S: Store,
         K: KeyPart,
     {
-        let (operation, store, key) = (self.clone(), store.clone(), rendered(&key));
+        let (mut operation, store, key) = (self.without_rules(), store.clone(), rendered(&key));
+        // The work looks at `Context::recovered` itself.
+        operation.policy.recovers = false;
         async move {
             let call = Call::new(operation, store, key).prepare().map_err(|error| *error)?;
             let entered = enter(call).await?;

@@ -12,7 +12,7 @@ use super::call::Prepared;
 use super::context::{Context, Current, Ending, Observation, Outcome, unguarded_frame};
 use super::operation::Operation;
 use super::report::Event;
-use super::returns::Return;
+use super::returns::Failure;
 use super::{Body, Limit};
 use crate::error::{CallId, Error};
 use idem_core::Store;
@@ -32,34 +32,34 @@ pub(crate) async fn polled<B: Future>(mut body: Pin<&mut Option<B>>) -> B::Outpu
 }
 
 /// Runs the body of a call whose key is missing, until its `timeout` is over.
-pub(crate) async fn without_key<R, B>(
+pub(crate) async fn without_key<T, E, B>(
     operation: &Operation,
     observer: Option<Arc<Observation>>,
     body: Pin<&mut Option<B>>,
-) -> Result<R::Value, R::Error>
+) -> Result<T, Failure<E>>
 where
-    R: Return,
-    B: Future<Output = R>,
+    B: Future<Output = Result<T, E>>,
 {
-    let ended = until_timeout(operation.body_timeout(), body).await;
-    ended.unwrap_or_else(|after| {
-        let error = Error::TimedOut { call: CallId::without_key(operation.name()), after };
-        if let Some(observer) = observer {
-            observer.end(Ending::Refused(error.clone()));
+    match until_timeout(operation.body_timeout(), body).await {
+        Ok(result) => result.map_err(Failure::Body),
+        Err(after) => {
+            let error = Error::TimedOut { call: CallId::without_key(operation.name()), after };
+            if let Some(observer) = observer {
+                observer.end(Ending::Refused(error.clone()));
+            }
+            Err(error.into())
         }
-        Err(error.into())
-    })
+    }
 }
 
 /// Runs the body without a claim.
-pub(super) async fn unprotected<R, S, B>(
+pub(super) async fn unprotected<T, E, S, B>(
     call: &Prepared<S>,
     body: Pin<&mut Option<B>>,
-) -> Result<R::Value, R::Error>
+) -> Result<T, Failure<E>>
 where
-    R: Return,
     S: Store,
-    B: Future<Output = R>,
+    B: Future<Output = Result<T, E>>,
 {
     call.observe(Outcome::Unprotected);
     let current = Current::new(Context::new(call.key.clone(), None, call.enclosing.clone()), None);
@@ -68,27 +68,29 @@ where
         let _entered = call.span.enter();
         current.enter(|| running.as_mut().poll(cx))
     });
-    ended.await.unwrap_or_else(|after| {
-        call.report(Event::TimedOut(after), 0);
-        Err(call.refuse(Error::TimedOut { call: call.id(), after }).into())
-    })
+    match ended.await {
+        Ok(result) => result.map_err(Failure::Body),
+        Err(after) => {
+            call.report(Event::TimedOut(after), 0);
+            Err(call.refuse(Error::TimedOut { call: call.id(), after }).into())
+        }
+    }
 }
 
 /// Polls a body that has no claim, and drops it when it has ended. `Err` if the time was over first.
-async fn until_timeout<R, B>(
+async fn until_timeout<T, E, B>(
     timeout: Option<Duration>,
     body: Pin<&mut Option<B>>,
-) -> Result<Result<R::Value, R::Error>, Duration>
+) -> Result<Result<T, E>, Duration>
 where
-    R: Return,
-    B: Future<Output = R>,
+    B: Future<Output = Result<T, E>>,
 {
     let mut body = Body(body);
     let mut limit = Limit::new(timeout);
     poll_fn(|cx| {
         let Some(running) = body.0.as_mut().as_pin_mut() else { return Poll::Pending };
         match running.poll(cx) {
-            Poll::Ready(returned) => Poll::Ready(Ok(returned.into_result())),
+            Poll::Ready(returned) => Poll::Ready(Ok(returned)),
             Poll::Pending => limit.poll(cx).map(Err),
         }
     })

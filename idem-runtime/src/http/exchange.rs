@@ -19,7 +19,7 @@ use super::handling::{Responses, Run, Served};
 use super::key;
 use super::problem::{Problem, Refusal};
 use super::report::{self, Outcome};
-use crate::engine::{self, Call, Failure, Unbound};
+use crate::engine::{self, Call, Failure};
 use idem_core::Store;
 
 /// What to do with a request: see [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin).
@@ -102,7 +102,7 @@ where
         };
     }
     let mut codec = Responses::new(config.clone());
-    let nothing = pin!(None::<Ready<Unbound<Served, Infallible>>>);
+    let nothing = pin!(None::<Ready<Result<Served, Infallible>>>);
     match engine::finish(&mut entered, &mut codec, nothing).await {
         Ok(Served { response, .. }) => {
             report::outcome(&config.scope, Outcome::Replayed);

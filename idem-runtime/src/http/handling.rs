@@ -23,7 +23,7 @@ use super::problem::{Problem, Refusal, seconds};
 use super::recording;
 use super::report::{self, Outcome};
 use super::running::{Counted, Running};
-use crate::engine::{self, Codec, Encoded, Entered, Failure, NotDecoded, Unbound};
+use crate::engine::{self, Codec, Encoded, Entered, Failure, NotDecoded};
 use crate::error::Error;
 use idem_core::Store;
 use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
@@ -126,10 +126,10 @@ where
 {
     let mut codec = Responses::new(config.clone());
     let body = pin!(Some(async move {
-        Unbound(match handler.await {
+        match handler.await {
             Ok(response) => Ok(serve(&config, &method, response).await),
             Err(error) => Err(error),
-        })
+        }
     }));
     let served = engine::finish(&mut entered, &mut codec, body).await;
     served.map(|served| served.due_after(codec.due.get()))
@@ -273,8 +273,8 @@ impl<St> Responses<St> {
     }
 }
 
-impl<St, E> Codec<Served, Failure<E>> for Responses<St> {
-    fn encode(&self, result: &Result<Served, Failure<E>>, _: usize) -> Option<Encoded> {
+impl<St, E> Codec<Served, E> for Responses<St> {
+    fn encode(&self, result: &Result<Served, E>, _: usize) -> Option<Encoded> {
         let stored = match &result.as_ref().ok()?.record {
             Record::Nothing | Record::Crash => return None,
             Record::Whole(bytes) => StoredResult::Value(bytes.clone()),
@@ -283,16 +283,16 @@ impl<St, E> Codec<Served, Failure<E>> for Responses<St> {
         Some(Encoded::new(Verdict::Completed, stored.into()))
     }
 
-    fn retry_after(&self, _: &Result<Served, Failure<E>>, attempt: u32) -> Option<Duration> {
+    fn retry_after(&self, _: &Result<Served, E>, attempt: u32) -> Option<Duration> {
         self.due.set(self.config.operation.retry_delay(attempt));
         self.due.get()
     }
 
-    fn is_crash(&self, result: &Result<Served, Failure<E>>) -> bool {
+    fn is_crash(&self, result: &Result<Served, E>) -> bool {
         result.as_ref().map_or(true, |served| matches!(served.record, Record::Crash))
     }
 
-    fn decode(&self, _: Verdict, bytes: &[u8]) -> Result<Result<Served, Failure<E>>, NotDecoded> {
+    fn decode(&self, _: Verdict, bytes: &[u8]) -> Result<Result<Served, E>, NotDecoded> {
         NotDecoded::unless_written_as(ResultFormat::Response, bytes)?;
         let mut response =
             recording::decode(bytes).ok_or_else(|| NotDecoded::because("it is not a recorded response"))?;

@@ -11,7 +11,7 @@ use idem_runtime::lambda::batch::{self, Batch, BatchResponse, OnReject};
 use idem_runtime::message::{Disposition, Reason};
 use idem_runtime::protocol::{Claim, Owner};
 use idem_runtime::{
-    Error, KeyBuilder, MemoryStore, OnCrash, Operation, RecordKey, Scope, Store, TypedOperation,
+    Error, KeyBuilder, MemoryStore, OnCrash, Operation, RecordKey, ResultRules, Scope, Store,
 };
 use idem_testing::{Fault, FaultStore, OperationKind};
 use serde::{Deserialize, Serialize};
@@ -90,7 +90,7 @@ struct Shop {
 }
 
 impl Shop {
-    fn operation() -> TypedOperation<String, Failure, fn(&Failure) -> bool> {
+    fn operation() -> Operation<ResultRules<String, Failure, fn(&Failure) -> bool>> {
         Operation::new(SCOPE)
             .lease(Duration::from_secs(300))
             .terminal(|error| matches!(error, Failure::Final))

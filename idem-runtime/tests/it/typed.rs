@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use idem::protocol::{State, StoredResult};
-use idem::{Error, MemoryStore, OnCrash, Operation, Outcome, Recovery, Store as _, TypedOperation};
+use idem::{Error, MemoryStore, OnCrash, Operation, Outcome, Recovery, ResultRules, Store as _};
 use serde::{Deserialize, Serialize};
 use tokio::time::{advance, sleep, timeout};
 
@@ -120,7 +120,8 @@ async fn slow() -> Result<usize, Failure> {
 #[tokio::test(start_paused = true)]
 async fn a_detached_call_ends_without_its_caller() {
     let store = MemoryStore::new();
-    let typed: TypedOperation<usize, Failure, fn(&Failure) -> bool> = operation().terminal(Failure::is_final);
+    let typed: Operation<ResultRules<usize, Failure, fn(&Failure) -> bool>> =
+        operation().terminal(Failure::is_final);
     let nothing = |_: Recovery| async { Ok(None) };
     detached(operation().run_detached(&store, "plain", slow)).await;
     detached(typed.run_detached(&store, "typed", slow)).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use idem_runtime::__simulation::Process;
 use idem_runtime::message::{Consumer, DeadLetter, Delivery};
-use idem_runtime::{Begun, Error, Interrupted, OnCrash, Operation, Recovery, TypedOperation, observe};
+use idem_runtime::{Begun, Error, Interrupted, OnCrash, Operation, Recovery, ResultRules, observe};
 use tokio::time::Instant;
 
 use crate::body::{Blocked, BoxBody, Failure, Receipt, Returned, body, recover};
@@ -93,7 +93,7 @@ type IsTerminal = fn(&Failure) -> bool;
 fn typed(
     operation: &Operation,
     plan: &OperationPlan,
-) -> Option<TypedOperation<Receipt, Failure, IsTerminal>> {
+) -> Option<Operation<ResultRules<Receipt, Failure, IsTerminal>>> {
     if !(plan.terminal || plan.record_if || plan.retry_after_error) {
         return None;
     }

@@ -6,7 +6,7 @@ use super::super::retry_after::RetryAfter;
 use super::{Operation, Policy};
 use idem_core::defaults::LONGEST;
 
-impl Operation {
+impl<R> Operation<R> {
     /// How long one attempt may take, `recover` included; no limit unless set. More than zero, at most 100 years.
     ///
     /// After that time the body is dropped, and the caller gets [`Error::TimedOut`](crate::Error::TimedOut). It is not
@@ -59,7 +59,7 @@ impl Operation {
     }
 }
 
-impl Operation {
+impl<R> Operation<R> {
     /// How long the key is not due when it is released after this attempt.
     #[cfg(feature = "http")]
     pub(crate) fn retry_delay(&self, attempt: u32) -> Option<Duration> {

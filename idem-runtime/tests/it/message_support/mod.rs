@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use idem_runtime::message::{DeadLetter, Delivery};
 use idem_runtime::protocol::State;
-use idem_runtime::{Error, KeyBuilder, MemoryStore, Operation, RecordKey, Scope, Store, TypedOperation};
+use idem_runtime::{Error, KeyBuilder, MemoryStore, Operation, RecordKey, ResultRules, Scope, Store};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
@@ -214,7 +214,7 @@ impl Delivery for Message {
 /// Ships orders, and puts down which it began and how many were in work at once.
 pub struct Shop<S = MemoryStore> {
     pub store: S,
-    pub operation: TypedOperation<String, Failure, fn(&Failure) -> bool>,
+    pub operation: Operation<ResultRules<String, Failure, fn(&Failure) -> bool>>,
     ran: RefCell<Vec<String>>,
     now: Cell<usize>,
     pub most: Cell<usize>,
