@@ -135,7 +135,7 @@ impl<R> Operation<R> {
     pub(super) fn without_rules(&self) -> Operation {
         Operation {
             scope: self.scope.clone(),
-            fingerprint: self.fingerprint.clone(),
+            fingerprint: self.fingerprint,
             max_attempts: self.max_attempts,
             policy: self.policy.clone(),
             rules: (),

@@ -35,7 +35,6 @@ use idem_core::protocol::{Replay, StoredResult, Verdict};
 use idem_core::{KeyPart, Store};
 
 /// What [`Operation::begin`] found.
-#[expect(clippy::large_enum_variant, reason = "there is one, for one `match`")]
 pub enum Begun<S: Store> {
     /// The key has a result: return it, and do not do the work.
     Replay(Replayed<S>),
