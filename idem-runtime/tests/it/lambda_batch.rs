@@ -89,8 +89,11 @@ struct Shop {
     ran: RefCell<Vec<String>>,
 }
 
+/// Rules with a `terminal` function.
+type Rules = ResultRules<String, Failure, fn(&Failure) -> bool>;
+
 impl Shop {
-    fn operation() -> Operation<ResultRules<String, Failure, fn(&Failure) -> bool>> {
+    fn operation() -> Operation<Rules> {
         Operation::new(SCOPE)
             .lease(Duration::from_secs(300))
             .terminal(|error| matches!(error, Failure::Final))

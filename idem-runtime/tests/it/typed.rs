@@ -106,6 +106,9 @@ async fn rules_and_recovery_go_together() {
     assert_eq!(operation.run(&store, "k", || async { Ok(0) }).await.unwrap(), 20, "and recorded");
 }
 
+/// Rules with a `terminal` function.
+type Rules = ResultRules<usize, Failure, fn(&Failure) -> bool>;
+
 /// Every call of `run` can also be detached.
 async fn detached(call: impl Future<Output = Result<usize, Failure>>) {
     assert!(timeout(SECOND, call).await.is_err(), "the caller goes away");
@@ -120,8 +123,7 @@ async fn slow() -> Result<usize, Failure> {
 #[tokio::test(start_paused = true)]
 async fn a_detached_call_ends_without_its_caller() {
     let store = MemoryStore::new();
-    let typed: Operation<ResultRules<usize, Failure, fn(&Failure) -> bool>> =
-        operation().terminal(Failure::is_final);
+    let typed: Operation<Rules> = operation().terminal(Failure::is_final);
     let nothing = |_: Recovery| async { Ok(None) };
     detached(operation().run_detached(&store, "plain", slow)).await;
     detached(typed.run_detached(&store, "typed", slow)).await;

@@ -211,10 +211,13 @@ impl Delivery for Message {
     }
 }
 
+/// Rules with a `terminal` function.
+pub type Rules = ResultRules<String, Failure, fn(&Failure) -> bool>;
+
 /// Ships orders, and puts down which it began and how many were in work at once.
 pub struct Shop<S = MemoryStore> {
     pub store: S,
-    pub operation: Operation<ResultRules<String, Failure, fn(&Failure) -> bool>>,
+    pub operation: Operation<Rules>,
     ran: RefCell<Vec<String>>,
     now: Cell<usize>,
     pub most: Cell<usize>,
