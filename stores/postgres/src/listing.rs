@@ -41,8 +41,11 @@ async fn page(session: &mut Session, statements: &Statements, request: &List) ->
     now.and_then(|now| sql::page(request, now, &found, name, record)).map_err(Unreadable::failure)
 }
 
+/// The scope and the key of a row.
+type Name<'r> = (&'r [u8], &'r [u8]);
+
 /// Scope and key of a row, or nothing where the page has none.
-fn name(row: &PgRow) -> Result<Option<(&[u8], &[u8])>, Unreadable> {
+fn name(row: &PgRow) -> Result<Option<Name<'_>>, Unreadable> {
     let scope: Option<&[u8]> = column(row, 1, "scope")?;
     Ok(scope.zip(column(row, 2, "key")?))
 }
