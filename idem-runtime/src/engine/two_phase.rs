@@ -284,6 +284,8 @@ impl<S: Store> Attempt<S> {
         if let Some(fault) = &stored.fault {
             call.report(Event::NotStored(fault), number);
         }
+        // The work is over: nothing that it carried starts a step while the result is recorded.
+        claim.claimed().lease.end();
         claim.finished(Encoded::new(verdict, stored));
         match claim.record().instrument(call.span.clone()).await {
             Recorded::Kept(outcome) => Ok(outcome),
