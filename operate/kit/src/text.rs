@@ -185,7 +185,7 @@ pub const fn record_head(with_key: bool) -> [&'static str; 6] {
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
 
     #[test]
     fn spans_are_shown_in_their_largest_units() {
