@@ -43,21 +43,24 @@ impl Key {
         Self::new(hex(&hash.finalize()[..LENGTH]))
     }
 
-    /// Distinguishes requests of one idempotent body that have the same method and path. Outside a body, and without
-    /// the feature `idem`, the key is random.
+    /// The key of this request among those of one idempotent body: `context().downstream_key(name)`, whatever method,
+    /// host and path the request has. So a body that runs again after a failure sends the same key, also if it now
+    /// reaches another host of the provider. Name every request that moves money. Outside a body, and without the
+    /// feature `idem`, the key is random.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self(Kind::Named(name.into()))
     }
 
-    /// The key of a request to `place`; `given` is the key among its extensions, if any.
-    pub(crate) fn of(given: Option<&Self>, method: &str, place: &str) -> String {
-        let name = match given.map(|key| &key.0) {
+    /// The key of a request. `key` is the key among its extensions, if any; `target` is the request's method, host and
+    /// path.
+    pub(crate) fn of(key: Option<&Self>, target: &str) -> String {
+        let name = match key.map(|key| &key.0) {
             Some(Kind::Value(key)) => return key.clone(),
             Some(Kind::Named(name)) => name,
-            None => "",
+            None => target,
         };
-        downstream(method, place, name).unwrap_or_else(random)
+        downstream(name).unwrap_or_else(random)
     }
 }
 
@@ -78,12 +81,12 @@ pub(crate) fn header(key: &str) -> Result<HeaderValue, http::Error> {
 }
 
 #[cfg(feature = "idem")]
-fn downstream(method: &str, place: &str, name: &str) -> Option<String> {
-    Some(idem_runtime::context()?.downstream_key(&format!("{method} {place}#{name}")))
+fn downstream(name: &str) -> Option<String> {
+    Some(idem_runtime::context()?.downstream_key(name))
 }
 
 #[cfg(not(feature = "idem"))]
-const fn downstream(_: &str, _: &str, _: &str) -> Option<String> {
+const fn downstream(_: &str) -> Option<String> {
     None
 }
 
@@ -112,7 +115,7 @@ mod tests {
     use super::{Key, header};
 
     fn of(key: &Key) -> String {
-        Key::of(Some(key), "POST", "example.com/payments")
+        Key::of(Some(key), "POST example.com/payments")
     }
 
     #[test]
@@ -126,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_request_without_a_key_gets_one_that_no_other_has() {
-        let random = || Key::of(None, "POST", "example.com/payments");
+        let random = || Key::of(None, "POST example.com/payments");
         assert_eq!(random().len(), 32);
         assert_ne!(random(), random());
     }

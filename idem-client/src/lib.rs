@@ -8,7 +8,8 @@
 //! use idem_client::{IdempotencyMiddleware, Key, Policy};
 //! use reqwest_middleware::ClientBuilder;
 //!
-//! let client = ClientBuilder::new(reqwest::Client::new())
+//! let client = reqwest::Client::builder().redirect(idem_client::redirects()).build()?;
+//! let client = ClientBuilder::new(client)
 //!     .with(IdempotencyMiddleware::new(Policy::new()))
 //!     .build();
 //! let receipt = client
@@ -27,35 +28,41 @@
 //! | the request has | its key |
 //! |---|---|
 //! | the header already | that one, unchanged |
-//! | a [`Key`] among its extensions | that one |
-//! | none, and is sent inside an idempotent body (feature `idem`) | `context().downstream_key(..)` of its method, host and path: the same at every attempt of the body |
+//! | a [`Key`] among its extensions | that one; a [`Key::named`] inside an idempotent body (feature `idem`) is `context().downstream_key(name)`: the same at every attempt of the body, for every host and path |
+//! | none, and is sent inside an idempotent body | `context().downstream_key(..)` of its method, host and path: the same at every attempt of the body that sends it to the same place |
 //! | none of these | a new random one, kept over retries, and lost when the process ends |
 //!
 //! Only `POST` and `PATCH` requests get a key and are repeated, unless [`Policy::methods`] says otherwise; all others
 //! pass unchanged.
 //!
-//! Inside an idempotent body, two requests of the same method to the same path have the same key: the server answers
-//! the second one with the first one's response, or refuses it with 422 if it differs. Give each a [`Key::named`].
+//! Inside an idempotent body, name each request with [`Key::named`]. Without a name, two requests of the same method to
+//! the same path have the same key: the server answers the second one with the first one's response, or refuses it with
+//! 422 if it differs. And a body that runs again and reaches another host, or another version of the path, sends another
+//! key, so the provider does the work again.
 //!
 //! # What an answer means
 //!
 //! | the server answers | the client |
 //! |---|---|
-//! | not at all, or not completely: the connection broke, or [`Policy::attempt_timeout`] is over | sends the request again, under the same key, after a pause |
+//! | not at all, or not completely: the connection broke, or [`Policy::attempt_timeout`] is over | sends the request again, under the same key, after a pause; [`Policy::retry_error`] says which errors count |
+//! | `Idempotency-Replayed: true` or `Idempotent-Replayed: true`, with any status | returns the answer: it is recorded, and stays the same |
+//! | `Stripe-Should-Retry` | does what it says |
 //! | 409 with `Retry-After` (in flight), 425, 429 | sends the request again when the server says, or after a pause |
 //! | 408, 500, 502, 503, 504 | the same |
-//! | 409 without `Retry-After` (in doubt, response not stored), 422 (key reused), and every other | returns the answer: [`Problem`] reads its body |
+//! | 409 without `Retry-After` (in doubt, response not stored; under [`Policy::stripe`] in flight, so it is sent again), 422 (key reused), and every other | returns the answer: [`Problem`] reads its body |
 //!
 //! Pauses grow from 100 ms to 10 s, and jitter adds up to the same time again. A pause is never shorter than
-//! `Retry-After`. When [`Policy::patience`] or [`Policy::attempts`] is used up, the last answer or error is returned.
+//! `Retry-After`, to which jitter adds up to a quarter. When [`Policy::patience`] or [`Policy::attempts`] is used up, the last answer or error is returned.
 //! Then it is not known what happened to the request, and it may only be sent again *under the same key*: keep the key
 //! with [`Key::derived`] or [`Key::new`].
 //!
-//! The middleware for reqwest reads an answer completely before it returns it, unless [`Policy::streamed_answers`] is
-//! set. The tower layer cannot do that: if a body breaks off there, the program must send the request again, under the
+//! The middleware for reqwest reads an answer completely before it returns it, up to [`Policy::max_answer_bytes`], unless
+//! [`Policy::streamed_answers`] is set. The tower layer cannot do that: if a body breaks off there, the program must send the request again, under the
 //! same [`Key`].
 //!
 //! A request whose body cannot be cloned (a stream) is sent once, with its key.
+//!
+//! reqwest sends the key along with every redirect it follows. Use [`redirects`], so that it goes to no other host.
 //!
 //! # Cancellation
 //!
@@ -87,7 +94,7 @@ pub use problem::Problem;
 
 #[cfg(feature = "reqwest")]
 #[cfg_attr(docsrs, doc(cfg(feature = "reqwest")))]
-pub use reqwest::IdempotencyMiddleware;
+pub use reqwest::{IdempotencyMiddleware, redirects};
 #[cfg(feature = "tower")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub use tower::{IdempotencyClient, IdempotencyClientLayer};

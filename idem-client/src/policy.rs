@@ -1,16 +1,28 @@
 //! When a request is sent again.
 
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 
+/// The headers that mark an answer as one that was recorded: of `idem::http`, and of Stripe.
+const REPLAYED: [HeaderName; 2] =
+    [HeaderName::from_static("idempotency-replayed"), HeaderName::from_static("idempotent-replayed")];
+
+/// The header in which Stripe says whether sending the request again may help.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
+
+type IsBroken = Arc<dyn Fn(&(dyn Error + 'static)) -> bool + Send + Sync>;
+
 /// How the key is sent, and how often and how long a request is sent again.
 ///
 /// With the defaults, retries outlast a restart of the server, and a request that another process left in flight under
 /// the default lease of 30 s.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Policy {
     pub(crate) header: HeaderName,
     methods: Vec<Method>,
@@ -18,6 +30,9 @@ pub struct Policy {
     patience: Duration,
     pub(crate) attempt_timeout: Duration,
     pub(crate) streamed: bool,
+    pub(crate) max_answer_bytes: usize,
+    conflict_is_in_flight: bool,
+    is_broken: Option<IsBroken>,
     pauses: (Duration, Duration),
 }
 
@@ -30,6 +45,9 @@ impl Default for Policy {
             patience: Duration::from_secs(120),
             attempt_timeout: Duration::from_secs(30),
             streamed: false,
+            max_answer_bytes: 8 * 1024 * 1024,
+            conflict_is_in_flight: false,
+            is_broken: None,
             pauses: (Duration::from_millis(100), Duration::from_secs(10)),
         }
     }
@@ -40,6 +58,13 @@ impl Policy {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The defaults for Stripe: each 409 means that the first request is still in flight, and is sent again, although it
+    /// has no `Retry-After`.
+    #[must_use]
+    pub fn stripe() -> Self {
+        Self { conflict_is_in_flight: true, ..Self::default() }
     }
 
     /// The header for the key; `Idempotency-Key` unless set (PayPal: `PayPal-Request-Id`).
@@ -88,8 +113,29 @@ impl Policy {
         self
     }
 
+    /// The largest answer that the middleware for reqwest reads into memory, in bytes; 8 MiB unless set. A larger one is
+    /// returned unread if the server says its length, and is an error otherwise.
+    #[must_use]
+    pub const fn max_answer_bytes(mut self, bytes: usize) -> Self {
+        self.max_answer_bytes = bytes;
+        self
+    }
+
+    /// Sets the function that says whether an error of the inner client is a reason to send the request again.
+    ///
+    /// Unless set: with reqwest, an error while connecting, sending or reading is, and an error of other middleware, of
+    /// the URL, of redirects or of a certificate is not. In the tower layer every error is, except one of a certificate.
+    #[must_use]
+    pub fn retry_error(
+        mut self,
+        is_broken: impl Fn(&(dyn Error + 'static)) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.is_broken = Some(Arc::new(is_broken));
+        self
+    }
+
     /// The first pause and the limit up to which pauses double; 100 ms and 10 s unless set. Jitter then adds up to the
-    /// same time again.
+    /// same time again. To a longer time that the server asks for, jitter adds up to a quarter.
     #[must_use]
     pub const fn pauses(mut self, first: Duration, longest: Duration) -> Self {
         self.pauses = (first, longest);
@@ -101,18 +147,27 @@ impl Policy {
         self.methods.contains(method)
     }
 
+    /// Whether this error is a reason to send the request again. `default` answers if the policy does not.
+    pub(crate) fn is_broken(
+        &self,
+        error: &(dyn Error + 'static),
+        default: impl FnOnce(&(dyn Error + 'static)) -> bool,
+    ) -> bool {
+        self.is_broken.as_ref().map_or_else(|| default(error), |is_broken| is_broken(error))
+    }
+
     pub(crate) fn begin(&self) -> Attempts {
         let (first, longest) = self.pauses;
         let pauses =
             ExponentialBuilder::default().with_min_delay(first).with_max_delay(longest).without_max_times();
         let pauses = pauses.with_jitter().build();
-        Attempts { left: self.attempts, patience: self.patience, longest, pauses }
+        Attempts { attempts_left: self.attempts, patience: self.patience, longest, pauses }
     }
 }
 
 /// The attempts of one request.
 pub(crate) struct Attempts {
-    left: u32,
+    attempts_left: u32,
     patience: Duration,
     longest: Duration,
     pauses: ExponentialBackoff,
@@ -120,12 +175,20 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     /// How long to wait before the next attempt; `None` if there is none. `so_far` is the time since the first attempt
-    /// began.
-    pub(crate) fn pause(&mut self, so_far: Duration, asked: Option<Duration>) -> Option<Duration> {
-        self.left = self.left.saturating_sub(1);
-        let pause = self.pauses.next().unwrap_or(self.longest);
-        let pause = asked.map_or(pause, |asked| asked.max(pause));
-        (self.left > 0 && so_far.saturating_add(pause) <= self.patience).then_some(pause)
+    /// began, `not_before` the time that the server asks for.
+    pub(crate) fn pause(&mut self, so_far: Duration, not_before: Option<Duration>) -> Option<Duration> {
+        self.attempts_left = self.attempts_left.saturating_sub(1);
+        let patience_left = self.patience.saturating_sub(so_far);
+        let own = self.pauses.next().unwrap_or(self.longest);
+        let pause = match not_before {
+            // With jitter, so that the clients that a server turned away do not all come back in one second.
+            Some(time) if time <= patience_left => {
+                own.max(time.saturating_add(time.mul_f64(rand::random::<f64>() / 4.0)).min(patience_left))
+            }
+            Some(time) => time,
+            None => own,
+        };
+        (self.attempts_left > 0 && pause <= patience_left).then_some(pause)
     }
 }
 
@@ -138,14 +201,35 @@ pub(crate) enum Verdict {
     Again(Option<Duration>),
 }
 
-/// What this answer means. `now` is for a `Retry-After` with a date.
-pub(crate) fn verdict(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Verdict {
-    let asked = headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?, now));
-    match status.as_u16() {
-        // In flight. Without a `Retry-After`, it is another conflict, or one that waiting does not end.
-        409 if asked.is_some() => Verdict::Again(asked),
-        408 | 425 | 429 | 500 | 502 | 503 | 504 => Verdict::Again(asked),
-        _ => Verdict::Final,
+impl Policy {
+    /// What this answer means. `now` is for a `Retry-After` with a date.
+    pub(crate) fn verdict(&self, status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Verdict {
+        let not_before = headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?, now));
+        let is = |name: &HeaderName, text: &str| headers.get(name).is_some_and(|value| value == text);
+        if is(&SHOULD_RETRY, "true") {
+            return Verdict::Again(not_before);
+        }
+        // A recorded answer stays the answer of this key, also a 500.
+        if is(&SHOULD_RETRY, "false") || REPLAYED.iter().any(|name| is(name, "true")) {
+            return Verdict::Final;
+        }
+        match status.as_u16() {
+            // In flight. Without a `Retry-After`, it is another conflict, or one that waiting does not end.
+            409 if not_before.is_some() || self.conflict_is_in_flight => Verdict::Again(not_before),
+            408 | 425 | 429 | 500 | 502 | 503 | 504 => Verdict::Again(not_before),
+            _ => Verdict::Final,
+        }
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy")
+            .field("header", &self.header)
+            .field("methods", &self.methods)
+            .field("attempts", &self.attempts)
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
     }
 }
 
@@ -164,7 +248,7 @@ mod tests {
     use http::header::RETRY_AFTER;
     use http::{HeaderMap, HeaderValue, StatusCode};
 
-    use super::{Policy, Verdict, verdict};
+    use super::{Policy, Verdict};
 
     fn of(status: u16, retry_after: Option<&str>) -> Verdict {
         let mut headers = HeaderMap::new();
@@ -173,7 +257,7 @@ mod tests {
         }
         // Sun, 06 Nov 1994 08:49:37 GMT
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
-        verdict(StatusCode::from_u16(status).unwrap(), &headers, now)
+        Policy::new().verdict(StatusCode::from_u16(status).unwrap(), &headers, now)
     }
 
     #[test]
@@ -202,9 +286,13 @@ mod tests {
     fn no_pause_is_shorter_than_the_server_asks_and_none_ends_after_the_patience() {
         let policy = Policy::new().attempts(3).patience(Duration::from_secs(10));
         let mut attempts = policy.begin();
-        let asked = Duration::from_secs(4);
-        assert_eq!(attempts.pause(Duration::ZERO, Some(asked)), Some(asked));
-        assert_eq!(attempts.pause(Duration::from_secs(7), Some(asked)), None);
+        let time = Duration::from_secs(4);
+        assert_eq!(attempts.pause(Duration::from_secs(6), Some(time)), Some(time), "jitter has no room");
+        assert_eq!(attempts.pause(Duration::from_secs(7), Some(time)), None);
+        let pauses: Vec<_> =
+            (0..50).map(|_| policy.begin().pause(Duration::ZERO, Some(time)).unwrap()).collect();
+        assert!(pauses.iter().all(|pause| (time..=Duration::from_secs(5)).contains(pause)), "{pauses:?}");
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]), "{pauses:?}");
         let mut attempts = policy.begin();
         assert!(attempts.pause(Duration::ZERO, None).unwrap() >= Duration::from_millis(100));
         assert!(attempts.pause(Duration::ZERO, None).is_some());

@@ -3,14 +3,14 @@
 use std::io;
 use std::time::Duration;
 
-use ::reqwest::{Request, Response, ResponseBuilderExt as _};
+use ::reqwest::{Request, Response, ResponseBuilderExt as _, redirect};
 use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderMap, StatusCode};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 use tokio::time::sleep;
 
 use crate::Policy;
-use crate::retry::{Answer, Retrying, TimedOut, missing_header};
+use crate::retry::{Answer, Retrying, TimedOut, is_refused_by_tls, missing_header};
 
 /// Sends each `POST` and `PATCH` with a key, and repeats it until there is a final answer. For
 /// `reqwest_middleware::ClientBuilder::with`. See the [crate](crate).
@@ -50,8 +50,8 @@ impl Middleware for IdempotencyMiddleware {
         if !self.policy.covers(request.method()) {
             return next.run(request, extensions).await;
         }
-        let place = format!("{}{}", request.url().authority(), request.url().path());
-        let header = missing_header(&self.policy, request.method(), request.headers(), extensions, &place);
+        let target = (request.url().authority(), request.url().path());
+        let header = missing_header(&self.policy, request.method(), request.headers(), extensions, target);
         if let Some((name, value)) = header.map_err(Error::middleware)? {
             request.headers_mut().insert(name, value);
         }
@@ -63,11 +63,12 @@ impl Middleware for IdempotencyMiddleware {
                 if self.policy.streamed || is_stream(&response) {
                     Ok(response)
                 } else {
-                    whole(response).await
+                    whole(response, self.policy.max_answer_bytes).await
                 }
             };
             let ended = retrying.attempt(answered).await;
-            let again = spare.and_then(|spare| Some((spare, retrying.again(&ended)?)));
+            let is_broken = |error: &Error| self.policy.is_broken(error, |_| is_broken(error));
+            let again = spare.and_then(|spare| Some((spare, retrying.again(&ended, is_broken)?)));
             let Some((spare, pause)) = again else {
                 return ended.unwrap_or_else(|TimedOut| Err(timed_out(self.policy.attempt_timeout)));
             };
@@ -89,8 +90,23 @@ fn is_stream(response: &Response) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
-/// The response with its body read. Fails if the body breaks off.
-async fn whole(mut response: Response) -> Result<Response> {
+/// Whether the connection broke. Any other error comes again: of the URL, of a redirect, of other middleware.
+fn is_broken(error: &Error) -> bool {
+    match error {
+        Error::Reqwest(error) if error.is_connect() => !is_refused_by_tls(error),
+        Error::Reqwest(error) => {
+            error.is_timeout() || error.is_request() || error.is_body() || error.is_decode()
+        }
+        Error::Middleware(_) => false,
+    }
+}
+
+/// The response with its body read, unless the server says that it is larger than the limit. Fails if the body breaks
+/// off, or turns out to be larger.
+async fn whole(mut response: Response, limit: usize) -> Result<Response> {
+    if response.content_length().is_some_and(|length| length > limit as u64) {
+        return Ok(response);
+    }
     let mut head = http::Response::builder().status(response.status()).version(response.version());
     if let Some(headers) = head.headers_mut() {
         *headers = std::mem::take(response.headers_mut());
@@ -99,6 +115,32 @@ async fn whole(mut response: Response) -> Result<Response> {
         *extensions = std::mem::take(response.extensions_mut());
     }
     let head = head.url(response.url().clone());
-    let body = response.bytes().await?;
+    let mut body = Vec::new();
+    while let Some(piece) = response.chunk().await? {
+        if body.len() + piece.len() > limit {
+            return Err(Error::middleware(io::Error::other(format!(
+                "the answer is larger than {limit} bytes"
+            ))));
+        }
+        body.extend_from_slice(&piece);
+    }
     Ok(Response::from(head.body(body).map_err(Error::middleware)?))
+}
+
+/// The redirects that a client with keys follows, for `reqwest::ClientBuilder::redirect`: those within one origin.
+///
+/// reqwest sends the headers of a request along with each redirect, the key too. Whoever has the key of a request can
+/// read its response. So a redirect to another scheme, host or port is not followed, and is the answer.
+///
+/// ```
+/// let client = reqwest::Client::builder().redirect(idem_client::redirects()).build()?;
+/// # let _ = client;
+/// # Ok::<(), reqwest::Error>(())
+/// ```
+#[must_use]
+pub fn redirects() -> redirect::Policy {
+    redirect::Policy::custom(|attempt| {
+        let is_within = attempt.previous().last().is_none_or(|from| from.origin() == attempt.url().origin());
+        if is_within { redirect::Policy::default().redirect(attempt) } else { attempt.stop() }
+    })
 }

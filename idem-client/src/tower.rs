@@ -12,7 +12,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::Policy;
-use crate::retry::{Answer, Retrying, TimedOut, missing_header};
+use crate::retry::{Answer, Retrying, TimedOut, is_refused_by_tls, missing_header};
 
 /// The error of the inner service or of the layer.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -67,8 +67,8 @@ impl<S> Layer<S> for IdempotencyClientLayer {
 /// A client that sends each `POST` and `PATCH` with a key, and repeats it until there is a final answer. See the
 /// [crate](crate).
 ///
-/// Every error of the inner client counts as a broken connection, because a request may be sent again under its key
-/// after any error.
+/// Every error of the inner client counts as a broken connection, unless it comes from a certificate or
+/// [`Policy::retry_error`] says otherwise.
 #[derive(Clone)]
 pub struct IdempotencyClient<S> {
     inner: S,
@@ -130,19 +130,21 @@ where
         return inner.call(Request::from_parts(parts, body)).await.map_err(Into::into);
     }
     let authority = parts.uri.authority().map_or("", |authority| authority.as_str());
-    let place = format!("{authority}{}", parts.uri.path());
-    let header = missing_header(&policy, &parts.method, &parts.headers, &parts.extensions, &place)?;
+    let target = (authority, parts.uri.path());
+    let header = missing_header(&policy, &parts.method, &parts.headers, &parts.extensions, target)?;
     if let Some((name, value)) = header {
         parts.headers.insert(name, value);
     }
     let mut retrying = Retrying::new(&policy);
     loop {
-        let attempt = inner.call(Request::from_parts(parts.clone(), body.clone()));
-        let ended = retrying.attempt(attempt).await;
-        let Some(pause) = retrying.again(&ended) else {
+        let answer = inner.call(Request::from_parts(parts.clone(), body.clone()));
+        let ended = retrying.attempt(async { answer.await.map_err(Into::into) }).await;
+        let Some(pause) = retrying
+            .again(&ended, |error: &BoxError| policy.is_broken(&**error, |error| !is_refused_by_tls(error)))
+        else {
             let timeout = policy.attempt_timeout;
             return match ended {
-                Ok(sent) => sent.map_err(Into::into),
+                Ok(sent) => sent,
                 Err(TimedOut) => Err(format!("the server did not answer within {timeout:?}").into()),
             };
         };

@@ -27,8 +27,11 @@ struct Gateway(Arc<Mutex<Vec<String>>>);
 
 impl Gateway {
     async fn send(&self, path: &str, key: Option<Key>) {
-        let mut request =
-            Request::post(format!("http://gateway.example.com{path}")).body(String::new()).unwrap();
+        self.send_to(&format!("http://gateway.example.com{path}"), key).await;
+    }
+
+    async fn send_to(&self, url: &str, key: Option<Key>) {
+        let mut request = Request::post(url).body(String::new()).unwrap();
         if let Some(key) = key {
             request.extensions_mut().insert(key);
         }
@@ -83,4 +86,23 @@ async fn outside_of_a_body_each_request_has_a_key_of_its_own() {
     keys.sort();
     keys.dedup();
     assert_eq!(keys.len(), 3);
+}
+
+#[tokio::test]
+async fn a_named_key_is_the_same_for_every_host_and_path_and_no_key_depends_on_the_user_in_the_url() {
+    let (store, gateway) = (MemoryStore::new(), Gateway::default());
+    let key = || Some(Key::named("charge"));
+    let body = || async {
+        gateway.send_to("https://eu1.example.com/charges", key()).await;
+        gateway.send_to("https://eu2.example.com:8443/v2/charges", key()).await;
+        gateway.send_to("https://eu1.example.com/charges", None).await;
+        gateway.send_to("https://user:secret@eu1.example.com/charges", None).await;
+        let downstream = idem_runtime::context().unwrap().downstream_key("charge");
+        Ok::<_, Failed>(format!("\"{downstream}\""))
+    };
+    let downstream = Operation::new("payments.charge").run(&store, "order-1", body).await.unwrap();
+    let keys = gateway.take();
+    assert_eq!((&keys[0], &keys[1]), (&downstream, &downstream));
+    assert_eq!(keys[2], keys[3]);
+    assert_ne!(keys[2], downstream);
 }

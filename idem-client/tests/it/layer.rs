@@ -14,6 +14,8 @@ enum Does {
     Breaks,
     Hangs,
     Answers(u16, Option<&'static str>),
+    AnswersWith(u16, &'static str, &'static str),
+    Refuses(std::io::ErrorKind),
 }
 
 /// Sends a request to a service that does these in turn, and then always the last one. Also returns the keys that the
@@ -37,6 +39,10 @@ async fn sent(
             match does {
                 Does::Breaks => Err(BoxError::from("the connection broke")),
                 Does::Hangs => std::future::pending().await,
+                Does::Refuses(kind) => Err(BoxError::from(std::io::Error::new(kind, "refused"))),
+                Does::AnswersWith(status, name, value) => {
+                    Ok(Response::builder().status(status).header(name, value).body(()).unwrap())
+                }
                 Does::Answers(status, retry_after) => {
                     let mut response = Response::builder().status(status);
                     if let Some(value) = retry_after {
@@ -118,4 +124,38 @@ async fn a_key_that_the_program_gives_is_sent_and_other_methods_pass_untouched()
     let mut broken = post();
     broken.extensions_mut().insert(Key::new("line\nbreak"));
     assert_eq!(sent(Policy::new(), &ok, broken).await.1, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_replayed_is_final_and_what_stripe_says_decides() {
+    for (status, name, value, attempts) in [
+        (500, "Idempotency-Replayed", "true", 1),
+        (500, "Idempotent-Replayed", "true", 1),
+        (500, "Idempotent-Replayed", "false", 2),
+        (500, "Stripe-Should-Retry", "false", 1),
+        (409, "Stripe-Should-Retry", "true", 2),
+        (400, "Stripe-Should-Retry", "true", 2),
+    ] {
+        let (answer, keys) =
+            sent(Policy::new().attempts(2), &[Does::AnswersWith(status, name, value)], post()).await;
+        assert_eq!((answer.unwrap(), keys.len()), (status, attempts), "{status} {name}: {value}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_of_stripe_is_a_request_in_flight() {
+    let does = [Does::Answers(409, None), Does::Answers(409, None), Does::Answers(200, None)];
+    let (answer, keys) = sent(Policy::stripe(), &does, post()).await;
+    assert_eq!((answer.unwrap(), keys.len()), (200, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_is_refused_is_not_a_broken_connection() {
+    use std::io::ErrorKind::{ConnectionReset, InvalidData};
+    for (kind, attempts) in [(InvalidData, 1), (ConnectionReset, 3)] {
+        let (answer, keys) = sent(Policy::new().attempts(3), &[Does::Refuses(kind)], post()).await;
+        assert_eq!((answer.is_err(), keys.len()), (true, attempts), "{kind:?}");
+    }
+    let (_, keys) = sent(Policy::new().retry_error(|_| false), &[Does::Breaks], post()).await;
+    assert_eq!(keys.len(), 1);
 }

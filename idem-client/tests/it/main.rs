@@ -4,3 +4,4 @@
 
 mod downstream;
 mod layer;
+mod over_reqwest;
