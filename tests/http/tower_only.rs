@@ -368,3 +368,35 @@ async fn the_tenant_is_what_authentication_outside_has_put_into_the_request() {
     assert_eq!(server.ask(Request::post("/pay", "k")).await.problem(), "tenant-missing");
     assert_eq!(runs.count(), 2);
 }
+
+#[tokio::test]
+async fn a_recorded_response_that_is_cut_anywhere_is_unreadable_and_not_a_shorter_response() {
+    let mut stored = idem::http::StoredResponse::new(StatusCode::OK, Bytes::from_static(b"body"));
+    stored.headers.insert("location", HeaderValue::from_static("/payments/7"));
+    let bytes = stored.to_bytes();
+    assert!(idem::http::StoredResponse::from_bytes(&bytes).is_some_and(|response| response == stored));
+    for length in 0..bytes.len() {
+        assert!(idem::http::StoredResponse::from_bytes(&bytes[..length]).is_none(), "{length}");
+    }
+    assert!(idem::http::StoredResponse::from_bytes(&[&bytes[..], b"x"].concat()).is_none());
+}
+
+#[tokio::test]
+async fn the_host_counts_where_it_is_named_over_http_2_too() {
+    let inner = tower::service_fn(|_: HttpRequest<idem::http::Body>| async {
+        Ok::<_, Infallible>(axum::http::Response::new("receipt".to_owned()))
+    });
+    let layer = builder().fingerprint(RequestFingerprint::new().with_header(axum::http::header::HOST));
+    let mut service = layer.build().unwrap().layer(inner);
+    let mut ask = async |uri: &str, host: Option<&str>| {
+        // Over HTTP/2 the host is the authority of the URI, and there is no header.
+        let mut request = HttpRequest::post(uri).header("idempotency-key", "k").body(Body::empty()).unwrap();
+        request.headers_mut().extend(host.map(|host| (axum::http::header::HOST, host.parse().unwrap())));
+        service.call(request).await.unwrap().status().as_u16()
+    };
+    assert_eq!(ask("https://one.example/pay", None).await, 200);
+    assert_eq!(ask("https://other.example/pay", None).await, 422);
+    assert_eq!(ask("/pay", Some("one.example")).await, 200);
+    assert_eq!(ask("https://user:secret@One.example/pay", Some("other.example")).await, 200);
+    assert_eq!(ask("/pay", Some("other.example")).await, 422);
+}

@@ -26,6 +26,10 @@ const SCOPE: &str = "http";
 /// How many handlers may run at a time, unless it is set.
 const MAX_RUNNING: usize = 1024;
 
+/// How long a duplicate waits for the response, unless it is set. Most handlers are done by then, so that a client whose
+/// connection broke gets its response by its next request.
+const WAIT: Duration = Duration::from_secs(5);
+
 /// How long a handler may run, unless it is set.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
@@ -81,7 +85,7 @@ impl<St: Store> IdempotencyLayer<St> {
     ///     .scope("payments-api")
     /// // Set by the authentication layer, outside this one.
     ///     .tenant(|request| Some(request.extensions.get::<Account>()?.id.clone()))
-    ///     .wait(Duration::from_secs(5))
+    ///     .wait(Duration::from_secs(10))
     ///     .documentation("https://api.example.com/docs/idempotency")
     ///     .build()?;
     /// # let _ = layer;
@@ -96,7 +100,10 @@ impl<St: Store> Builder<St> {
     pub(super) fn new(store: St) -> Self {
         Self {
             store,
-            operation: Operation::new(SCOPE).store_timeout(Duration::from_secs(5)).timeout(HANDLER_TIMEOUT),
+            operation: Operation::new(SCOPE)
+                .store_timeout(Duration::from_secs(5))
+                .wait(WAIT)
+                .timeout(HANDLER_TIMEOUT),
             scope: Cow::Borrowed(SCOPE),
             methods: vec![Method::POST, Method::PATCH],
             header: HeaderName::from_static("idempotency-key"),
@@ -164,6 +171,8 @@ impl<St: Store> Builder<St> {
     /// Take the tenant from authenticated data, such as an extension of the request that an authentication layer
     /// outside this one has set. Never take it from what a client writes: a client that can name another tenant can
     /// read that tenant's responses.
+    ///
+    /// If the function panics, its request is answered with 500 `misconfigured`, and nothing is processed.
     pub fn tenant(
         mut self,
         tenant: impl Fn(&request::Parts) -> Option<String> + Send + Sync + 'static,
@@ -216,7 +225,8 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// Lets a request whose key is in flight wait at most this long for the response, instead of refusing it at once.
+    /// How long a request whose key is in flight waits for the response; 5 seconds unless set. After that it is answered
+    /// with 409 `in-flight`, with zero at once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.operation = self.operation.wait(wait);
         self

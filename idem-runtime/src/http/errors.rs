@@ -119,7 +119,7 @@ pub(super) fn refusal(error: &Error) -> Refusal {
     }
 }
 
-fn misconfigured() -> Refusal {
+pub(super) fn misconfigured() -> Refusal {
     Refusal::new(Problem::Misconfigured, "The server cannot check idempotency keys. Nothing was processed.")
 }
 

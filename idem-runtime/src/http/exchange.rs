@@ -5,16 +5,18 @@
 
 use std::convert::Infallible;
 use std::future::Ready;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use tracing::Instrument as _;
 
 use super::body::{Body, BoxError, Gathered, discard, gather};
 use super::config::Config;
-use super::errors::{refusal, too_many_running};
+use super::errors::{misconfigured, refusal, too_many_running};
 use super::handling::{Responses, Run, Served};
 use super::key;
 use super::problem::{Problem, Refusal};
@@ -58,6 +60,23 @@ impl<St: Store> Config<St> {
             )),
         }
     }
+
+    /// The tenant of a request; `None` if all clients share their keys.
+    fn tenant(&self, request: &Parts) -> Result<Option<String>, Refusal> {
+        let Some(tenant) = &self.tenant else { return Ok(None) };
+        match unless_panic(|| tenant(request))? {
+            Some(tenant) if !tenant.is_empty() => Ok(Some(tenant)),
+            _ => Err(Refusal::new(
+                Problem::TenantMissing,
+                "The request does not say whose idempotency key it has.",
+            )),
+        }
+    }
+}
+
+/// What a function of the program returns. A panic in it costs this request, and not the connection.
+fn unless_panic<T>(function: impl FnOnce() -> T) -> Result<T, Refusal> {
+    catch_unwind(AssertUnwindSafe(function)).map_err(|_| misconfigured())
 }
 
 /// Everything that comes before the handler of a guarded request.
@@ -135,16 +154,15 @@ where
         discard(&parts.headers, Body::new(body));
         return Err(too_many_running());
     }
-    let tenant = match config.tenant.as_ref().map(|tenant| tenant(&parts)) {
-        None => None,
-        Some(Some(tenant)) if !tenant.is_empty() => Some(tenant),
-        Some(_) => {
+    let tenant = match config.tenant(&parts) {
+        Ok(tenant) => tenant,
+        Err(refusal) => {
             discard(&parts.headers, Body::new(body));
-            return Err(Refusal::new(Problem::TenantMissing, "Whose idempotency key it is cannot be told."));
+            return Err(refusal);
         }
     };
     let (data, trailers) = whole(&parts.headers, body, config.max_request_bytes).await?;
-    let fingerprint = config.fingerprint.of(&parts, &data);
+    let fingerprint = unless_panic(|| config.fingerprint.of(&parts, &data))?;
     let operation = config.operation.clone().with_fingerprint(Some(Ok(fingerprint)));
     let key = config.record_key(tenant.as_deref(), &key);
     let call = Call::new(operation, config.store.clone(), key);

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use http::Uri;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, HOST};
 use http::request::Parts;
+use http::uri::Authority;
 use sha2::{Digest, Sha256};
 
 use super::json::{self, Member};
@@ -116,7 +117,7 @@ impl RequestFingerprint {
     }
 
     /// Adds this header with all its values. For a header that changes what the request means, such as a version of the
-    /// API or `If-Match`.
+    /// API or `If-Match`. `Host` is the authority of the URI where the request has one, as over HTTP/2.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName) -> Self {
         self.headers.push(name);
@@ -170,9 +171,15 @@ impl RequestFingerprint {
             }
         }
         for name in &self.headers {
-            for value in parts.headers.get_all(name) {
-                add(b'n', name.as_str().as_bytes());
-                add(b'v', value.as_bytes());
+            match sent_uri(parts).authority() {
+                Some(authority) if name == HOST => {
+                    add(b'n', name.as_str().as_bytes());
+                    add(b'v', host(authority).as_bytes());
+                }
+                _ => parts.headers.get_all(name).iter().for_each(|value| {
+                    add(b'n', name.as_str().as_bytes());
+                    add(b'v', value.as_bytes());
+                }),
             }
         }
         match boundary {
@@ -214,6 +221,12 @@ fn sent_uri(parts: &Parts) -> &Uri {
 #[cfg(not(feature = "axum"))]
 const fn sent_uri(parts: &Parts) -> &Uri {
     &parts.uri
+}
+
+/// The host and port of an authority, as a header `Host` has them.
+fn host(authority: &Authority) -> String {
+    let text = authority.as_str();
+    text.rsplit_once('@').map_or(text, |(_, host)| host).to_ascii_lowercase()
 }
 
 fn content_type(parts: &Parts) -> &str {

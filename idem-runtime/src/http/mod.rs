@@ -30,8 +30,9 @@
 //!
 //! ## in-flight
 //!
-//! Status 409. A request with this key is being processed. Send the same request again after `Retry-After` seconds:
-//! that is what is left of the lease, rounded up, so that it is enough even if the process of the other request died.
+//! Status 409. A request with this key is being processed. Send the same request again after `Retry-After` seconds: at
+//! most 2, because the other request may be answered at any time. If its process died, the key is free when its lease is
+//! over.
 //!
 //! ## key-reused
 //!
@@ -63,7 +64,7 @@
 //!
 //! ## misconfigured
 //!
-//! Status 500. The layer cannot work as it is set up. Nothing was processed.
+//! Status 500. The layer cannot work as it is set up, or one of its functions panicked. Nothing was processed.
 
 // The modules: `layer`, `service`, `future` and `builder` are the public API. They call `exchange`, which calls
 // `handling`. Both use `key`, `fingerprint`, `json`, `body`, `recording` and `problem`, which do not know their

@@ -15,6 +15,10 @@ use super::body::Body;
 /// The time in `Retry-After` if the real time is unknown.
 const SOON: Duration = Duration::from_secs(1);
 
+/// The longest `Retry-After` while another request has the key. Its process is probably alive and may answer at any
+/// time, so a client need not wait until the lease is over.
+const LONGEST_IN_FLIGHT: Duration = Duration::from_secs(2);
+
 /// The URI to which a problem's `type` leads, unless it is set: a section of this module's documentation.
 pub(super) const PROBLEMS: &str = "https://docs.rs/idem-rs/latest/idem/http/#";
 
@@ -150,7 +154,8 @@ impl Refusal {
     pub(super) fn in_flight(left: Option<Duration>) -> Self {
         let detail = "A request with the same idempotency key is being processed. Send the same request with \
                       the same key again after the time in `Retry-After`.";
-        Self { retry_after: Some(left.unwrap_or(SOON)), ..Self::new(Problem::InFlight, detail) }
+        let retry_after = left.unwrap_or(SOON).min(LONGEST_IN_FLIGHT);
+        Self { retry_after: Some(retry_after), ..Self::new(Problem::InFlight, detail) }
     }
 }
 

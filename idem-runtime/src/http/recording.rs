@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use http::header::{CONNECTION, DATE, HeaderName, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{AGE, CONNECTION, DATE, HeaderName, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::body::Body;
@@ -15,11 +15,14 @@ use super::body::Body;
 /// `idem_core::protocol::ResultFormat`. Another byte format needs another number.
 const VERSION: u8 = 1;
 
-/// Headers that are never kept, because they are for one connection (RFC 9110, section 7.6.1), for one point in time or
-/// for one client only. [`is_never_kept`] has the fields without a constant in the crate `http`.
+/// Headers that are never kept, because they are for one connection (RFC 9110, section 7.6.1), for one point in time,
+/// for one request or for one client only. [`is_never_kept`] has the fields without a constant in the crate `http`.
 ///
 /// Challenges (`WWW-Authenticate`) are kept: a 401 without one is no 401 (RFC 9110, section 15.5.2).
-const NEVER: [HeaderName; 6] = [CONNECTION, TE, TRANSFER_ENCODING, UPGRADE, DATE, SET_COOKIE];
+const NEVER: [HeaderName; 7] = [AGE, CONNECTION, TE, TRANSFER_ENCODING, UPGRADE, DATE, SET_COOKIE];
+
+/// The beginnings of headers that say how many requests the client has left at this moment.
+const RATE_LIMITS: [&str; 3] = ["ratelimit", "x-ratelimit", "x-rate-limit"];
 
 fn is_never_kept(name: &HeaderName) -> bool {
     NEVER.contains(name)
@@ -30,7 +33,17 @@ fn is_never_kept(name: &HeaderName) -> bool {
                 | "set-cookie2"
                 | "authentication-info"
                 | "proxy-authentication-info"
+                | "server-timing"
+                // A support ticket about a replay must not name another request.
+                | "request-id"
+                | "x-request-id"
+                | "x-correlation-id"
+                | "x-amzn-requestid"
+                | "x-amzn-trace-id"
+                | "traceparent"
+                | "traceresponse"
         )
+        || RATE_LIMITS.iter().any(|prefix| name.as_str().starts_with(prefix))
 }
 
 /// Which headers of a response are kept. Some headers are never kept.
@@ -75,7 +88,7 @@ pub(super) fn encode(
     trailers: Option<&HeaderMap>,
 ) -> Bytes {
     let of_connection = named_by_connection(headers);
-    let mut out = BytesMut::with_capacity(body.len() + 64 * headers.len() + 16);
+    let mut out = BytesMut::with_capacity(body.len() + 64 * headers.len() + 24);
     out.put_u8(VERSION);
     out.put_u16(status.as_u16());
     for fields in [Some(headers), trailers] {
@@ -86,6 +99,8 @@ pub(super) fn encode(
             put_text(&mut out, value.as_bytes());
         }
     }
+    // Framed, too, so that a record that was cut is no shorter response.
+    out.put_u64(body.len() as u64);
     out.put_slice(body);
     out.freeze()
 }
@@ -152,7 +167,9 @@ impl StoredResponse {
         let status = StatusCode::from_u16(u16::from_be_bytes(*take_array(input)?)).ok()?;
         let headers = take_fields(input)?;
         let trailers = take_fields(input)?;
-        Some(Self { status, headers, body: Bytes::copy_from_slice(input), trailers })
+        let length = u64::from_be_bytes(*take_array(input)?);
+        let is_whole = length == input.len() as u64;
+        is_whole.then(|| Self { status, headers, body: Bytes::copy_from_slice(input), trailers })
     }
 }
 
@@ -272,10 +289,11 @@ mod tests {
 
     #[test]
     fn bytes_of_another_form_are_no_response() {
-        let bytes = encode(&HeaderRules::default(), StatusCode::OK, &fields(&[("a", b"1")]), b"", None);
+        let bytes = encode(&HeaderRules::default(), StatusCode::OK, &fields(&[("a", b"1")]), b"body", None);
         for length in 0..bytes.len() {
             assert!(decode(&bytes[..length]).is_none(), "{length}");
         }
+        assert!(decode(&[&bytes[..], b"x"].concat()).is_none());
         let mut other = bytes.to_vec();
         other[0] = 2;
         assert!(decode(&other).is_none());

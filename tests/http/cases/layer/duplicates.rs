@@ -57,15 +57,30 @@ async fn a_wait_that_is_too_short_ends_as_in_flight_and_a_waiter_that_leaves_sta
 }
 
 #[tokio::test]
-async fn the_time_to_wait_is_no_more_than_the_lease_in_whole_seconds_and_at_least_one() {
-    for (lease, most) in
-        [(Duration::from_secs(3), 3), (Duration::from_millis(1_500), 2), (Duration::from_millis(400), 1)]
+async fn the_retry_of_a_broken_connection_is_answered_when_the_handler_is_done() {
+    let (server, begun, may_end) = slow(|builder| builder).await;
+    drop({
+        let first = Request::post("/pay", "k").send(server.address).await;
+        begun.acquire().await.unwrap().forget();
+        first
+    });
+    let mut second = Request::post("/pay", "k").send(server.address).await;
+    let refused = tokio::time::timeout(Duration::from_millis(300), Answer::read(&mut second)).await;
+    assert!(refused.is_err(), "it waits: {:?}", refused.map(|answer| answer.status));
+    may_end.add_permits(1);
+    let second = Answer::read(&mut second).await;
+    assert_eq!((&second.body[..], second.is_replay()), (&b"done"[..], true));
+}
+
+#[tokio::test]
+async fn a_refused_duplicate_comes_again_in_a_second_or_two_while_the_lease_runs() {
+    for (lease, longest) in [(30_000, 2), (1_500, 2), (400, 1)].map(|(ms, s)| (Duration::from_millis(ms), s))
     {
-        let (server, begun, may_end) = slow(|builder| builder.lease(lease)).await;
+        let (server, begun, may_end) = slow(|builder| builder.lease(lease).wait(Duration::ZERO)).await;
         let mut first = Request::post("/pay", "k").send(server.address).await;
         begun.acquire().await.unwrap().forget();
-        let told = server.ask(Request::post("/pay", "k")).await.retry_after();
-        assert!((1..=most).contains(&told), "{lease:?}: {told}");
+        let seconds = server.ask(Request::post("/pay", "k")).await.retry_after();
+        assert!((1..=longest).contains(&seconds), "{lease:?}: {seconds}");
         may_end.add_permits(1);
         Answer::read(&mut first).await;
     }

@@ -137,3 +137,38 @@ async fn a_handler_that_lost_its_claim_gives_its_client_the_recorded_response() 
     let late = Answer::read(&mut late).await;
     assert_eq!((late.lasting(), late.is_replay()), (successor.lasting(), true));
 }
+
+#[tokio::test]
+async fn a_handler_that_succeeded_is_answered_as_it_said_however_slow_the_recording_is() {
+    let store = FaultStore::new(MemoryStore::new());
+    let layer = IdempotencyLayer::builder(store.clone())
+        .shared_by_all_clients()
+        .store_timeout(Duration::from_millis(400))
+        .lease(Duration::from_millis(400))
+        .handler_timeout(Duration::from_millis(100));
+    let (server, runs) = api(layer.build().unwrap()).await;
+    store.always(OperationKind::Complete, Some(Fault::HangBefore));
+    let answer = server.ask(Request::post("/pay", "k")).await;
+    assert_eq!((answer.status, &answer.body[..], runs.count()), (201, &b"receipt 1"[..], 1));
+}
+
+#[tokio::test]
+async fn a_hook_that_panics_costs_its_request_and_not_the_connection() {
+    let layer = IdempotencyLayer::builder(MemoryStore::new())
+        .tenant(|request| Some(request.headers.get("x-account").unwrap().to_str().unwrap().to_owned()))
+        .keep_if(|response| {
+            assert_ne!(response.status, 202, "a bug");
+            true
+        })
+        .build()
+        .unwrap();
+    let (server, runs) = api(layer).await;
+    let failed = server.ask(Request::post("/pay", "k")).await;
+    assert_eq!((failed.status, failed.problem()), (500, "misconfigured".into()));
+    assert_eq!(runs.count(), 0, "the tenant is not known");
+    let request =
+        |status: &str| Request::post("/pay", "k").header("X-Account", "a").header("X-Status", status);
+    let failed = server.ask(request("202")).await;
+    assert_eq!((failed.status, failed.problem()), (500, "handler-failed".into()));
+    assert_eq!(server.ask(request("201")).await.body, b"receipt 2", "the key is free again");
+}

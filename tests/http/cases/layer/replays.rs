@@ -1,7 +1,7 @@
 //! Which responses are kept, and what a replay has of them.
 
 use axum::Router;
-use axum::http::{HeaderName, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::post;
 use idem::MemoryStore;
@@ -109,4 +109,38 @@ async fn a_marker_that_the_handler_sets_does_not_pass_for_a_replay() {
     let server = serve(router, IdempotencyLayer::shared_by_all_clients(MemoryStore::new())).await;
     assert!(!server.ask(Request::post("/pay", "k")).await.is_replay());
     assert_eq!(server.ask(Request::post("/pay", "k")).await.text("idempotency-replayed"), Some("true"));
+}
+
+#[tokio::test]
+async fn what_was_true_for_one_moment_is_not_replayed() {
+    const MOMENTARY: [&str; 13] = [
+        "age",
+        "ratelimit",
+        "ratelimit-policy",
+        "ratelimit-remaining",
+        "x-ratelimit-reset",
+        "x-rate-limit-limit",
+        "request-id",
+        "x-request-id",
+        "x-correlation-id",
+        "server-timing",
+        "traceparent",
+        "traceresponse",
+        "x-amzn-trace-id",
+    ];
+    let handler = || async {
+        let names = MOMENTARY.iter().chain(["retry-after", "expires", "x-rating"].iter());
+        let headers = names.map(|name| (HeaderName::from_static(name), HeaderValue::from_static("1")));
+        (headers.collect::<HeaderMap>(), "done")
+    };
+    let router = Router::new().route("/pay", post(handler));
+    let server = serve(router, IdempotencyLayer::shared_by_all_clients(MemoryStore::new())).await;
+    let first = server.ask(Request::post("/pay", "k")).await;
+    let again = server.ask(Request::post("/pay", "k")).await;
+    for name in MOMENTARY {
+        assert_eq!((first.text(name), again.text(name)), (Some("1"), None), "{name}");
+    }
+    for name in ["retry-after", "expires", "x-rating"] {
+        assert_eq!(again.text(name), Some("1"), "{name}");
+    }
 }
