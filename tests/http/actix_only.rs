@@ -138,3 +138,43 @@ async fn a_method_that_is_not_guarded_streams_both_ways() {
         seen.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
     }
 }
+
+#[derive(Clone, Debug, PartialEq)]
+struct Mark(u8);
+
+#[tokio::test]
+async fn middleware_outside_sees_the_error_and_the_extensions_of_a_handlers_response() {
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let server = Server::start(move |routes| {
+        let handler = || async { Err::<HttpResponse, _>(actix_web::error::ErrorConflict("taken")) };
+        let log = log.clone();
+        let guarded = web::resource("/pay")
+            .wrap_fn(|request, next| {
+                let response = next.call(request);
+                async {
+                    let mut response = response.await?;
+                    response.response_mut().extensions_mut().insert(Mark(7));
+                    Ok(response)
+                }
+            })
+            .wrap(Idempotency::new(layer()))
+            .wrap_fn(move |request, next| {
+                let (response, log) = (next.call(request), log.clone());
+                async move {
+                    let response = response.await?;
+                    let error = response.response().error().map(ToString::to_string);
+                    let mark = response.response().extensions().get::<Mark>().cloned();
+                    log.lock().unwrap().push((error, mark));
+                    Ok(response)
+                }
+            })
+            .route(web::post().to(handler));
+        routes.service(guarded);
+    });
+    for replay in [false, true] {
+        let answer = server.ask(Request::post("/pay", "k")).await;
+        assert_eq!((answer.status, &answer.body[..], answer.is_replay()), (409, &b"taken"[..], replay));
+    }
+    assert_eq!(*seen.lock().unwrap(), [(Some("taken".to_owned()), Some(Mark(7))), (None, None)]);
+}

@@ -16,8 +16,8 @@ use axum::routing::post;
 use futures_util::stream;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
-use idem::MemoryStore;
-use idem::http::{IdempotencyLayer, Idempotent, RequestFingerprint};
+use idem::http::{Guard, IdempotencyLayer, Idempotent, RequestFingerprint};
+use idem::{MemoryStore, Outcome};
 use idem_test_servers::web::{Answer, Request, Server};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tokio::io::AsyncWriteExt as _;
@@ -331,7 +331,7 @@ async fn an_axum_handler_takes_its_call_as_an_argument() {
         |Idempotent(call): Idempotent| async move { format!("{} {}", call.operation(), call.attempt()) };
     let optional = |call: Option<Idempotent>| async move { call.is_some().to_string() };
     let routes = || Router::new().route("/required", post(required)).route("/optional", post(optional));
-    let guarded = layer(|builder| builder.optional_key());
+    let guarded = layer(|builder| builder.guard(|_| Guard::Optional));
     let server = Server::start(routes().layer(guarded)).await;
     assert_eq!(server.ask(Request::post("/required", "k")).await.body, b"http 1");
     assert_eq!(server.ask(Request::post("/optional", "l")).await.body, b"true");
@@ -349,8 +349,8 @@ async fn the_tenant_is_what_authentication_outside_has_put_into_the_request() {
     let runs = Runs::default();
     let count = runs.clone();
     let handler = move || async move { format!("receipt {}", count.run()) };
-    let guard =
-        IdempotencyLayer::builder(MemoryStore::new()).tenant_of(|account: &Account| account.0.clone());
+    let guard = IdempotencyLayer::builder(MemoryStore::new())
+        .tenant(|request| Some(request.extensions.get::<Account>()?.0.clone()));
     let guarded = |account: Option<&str>| {
         let router = Router::new().route("/pay", post(handler.clone())).layer(guard.clone().build().unwrap());
         match account {
@@ -399,4 +399,20 @@ async fn the_host_counts_where_it_is_named_over_http_2_too() {
     assert_eq!(ask("/pay", Some("one.example")).await, 200);
     assert_eq!(ask("https://user:secret@One.example/pay", Some("other.example")).await, 200);
     assert_eq!(ask("/pay", Some("other.example")).await, 422);
+}
+
+#[tokio::test]
+async fn a_service_outside_sees_how_a_response_came_about() {
+    let inner = tower::service_fn(|_: HttpRequest<idem::http::Body>| async {
+        Ok::<_, Infallible>(axum::http::Response::new("receipt".to_owned()))
+    });
+    let mut service = builder().build().unwrap().layer(inner);
+    let mut ask = async || {
+        let request = HttpRequest::post("/pay").header("idempotency-key", "k").body(Body::empty()).unwrap();
+        *service.call(request).await.unwrap().extensions().get::<Outcome>().unwrap()
+    };
+    let before = std::time::SystemTime::now();
+    assert!(matches!(ask().await, Outcome::Executed { attempt: 1, recovered: false, not_stored: None, .. }));
+    let Outcome::Replayed { attempt: 1, completed_at, .. } = ask().await else { panic!("no replay") };
+    assert!((before..=std::time::SystemTime::now()).contains(&completed_at), "{completed_at:?}");
 }

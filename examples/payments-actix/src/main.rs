@@ -25,9 +25,10 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer, rt};
 use clap::Parser;
 use example_store::{Choice, FORMS};
 use futures_util::stream;
+use http::Method;
 use http::request::Parts;
 use idem::DynStore;
-use idem::http::IdempotencyLayer;
+use idem::http::{Guard, IdempotencyLayer};
 use idem_actix::Idempotency;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -62,7 +63,7 @@ struct Options {
     #[arg(long)]
     optional_key: bool,
     /// Accept only keys in double quotes.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "optional_key")]
     strict: bool,
     /// The largest body of a request.
     #[arg(long, default_value_t = 2 * 1024 * 1024)]
@@ -170,12 +171,15 @@ fn guard(options: &Options, store: DynStore) -> Result<IdempotencyLayer<DynStore
         .max_request_bytes(options.max_body)
         .max_response_bytes(options.max_response)
         .documentation("https://payments.example/docs/idempotency");
-    if options.optional_key {
-        layer = layer.optional_key();
-    }
-    if options.strict {
-        layer = layer.strict_keys();
-    }
+    let key = match (options.optional_key, options.strict) {
+        (true, _) => Guard::Optional,
+        (false, true) => Guard::Quoted,
+        (false, false) => Guard::Required,
+    };
+    layer = layer.guard(move |head| match head.method {
+        Method::POST | Method::PATCH => key,
+        _ => Guard::Unguarded,
+    });
     if options.fail_open {
         layer = layer.fail_open();
     }

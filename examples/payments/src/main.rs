@@ -20,14 +20,14 @@ use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::header::{CONTENT_TYPE, ETAG, LINK, LOCATION, SET_COOKIE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
 use axum::{Json, Router};
 use clap::Parser;
 use example_store::{Choice, FORMS};
 use futures_util::stream;
-use idem::http::IdempotencyLayer;
+use idem::http::{Guard, IdempotencyLayer};
 use idem::{DynStore, OnCrash};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde::Deserialize;
@@ -64,7 +64,7 @@ struct Options {
     #[arg(long)]
     optional_key: bool,
     /// Accept only keys in double quotes.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "optional_key")]
     strict: bool,
     /// The largest body of a request.
     #[arg(long, default_value_t = 2 * 1024 * 1024)]
@@ -172,12 +172,15 @@ fn guard(options: &Options, store: DynStore) -> Result<IdempotencyLayer<DynStore
         .max_request_bytes(options.max_body)
         .max_response_bytes(options.max_response)
         .documentation("https://payments.example/docs/idempotency");
-    if options.optional_key {
-        layer = layer.optional_key();
-    }
-    if options.strict {
-        layer = layer.strict_keys();
-    }
+    let key = match (options.optional_key, options.strict) {
+        (true, _) => Guard::Optional,
+        (false, true) => Guard::Quoted,
+        (false, false) => Guard::Required,
+    };
+    layer = layer.guard(move |head| match head.method {
+        Method::POST | Method::PATCH => key,
+        _ => Guard::Unguarded,
+    });
     if options.fail_open {
         layer = layer.fail_open();
     }

@@ -177,6 +177,15 @@ impl<S: Store> Attempt<S> {
         self.phase = Phase::Recording(self.claimed.complete_request(verdict, stored.result));
     }
 
+    /// The work was not done, and its record is deleted with its fingerprint: as a result that ends when it is recorded.
+    pub(super) fn forgotten(&mut self) {
+        self.body_ended();
+        let result = StoredResult::Tombstone(Tombstone::TooLarge);
+        let mut request = self.claimed.complete_request(Verdict::Completed, result);
+        request.ttl = Duration::ZERO;
+        self.phase = Phase::Recording(request);
+    }
+
     /// Records the result with which the body [`finished`](Self::finished).
     pub(super) async fn record(&mut self) -> Recorded {
         let (completed, not_stored) = match &mut self.phase {

@@ -69,12 +69,6 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Work of the process that the current task is in.
-    #[cfg(feature = "http")]
-    pub(crate) fn here(work: Work) -> Self {
-        Self::new(&Process::current(), work)
-    }
-
     pub(super) fn new(process: &Process, work: Work) -> Self {
         process.background().count(work).fetch_add(1, Ordering::SeqCst);
         Self { process: process.clone(), work }

@@ -41,12 +41,6 @@ pub trait Codec<T, E> {
         None
     }
 
-    /// Whether a result that is not recorded means that the body began and did not answer. The crash policy then
-    /// applies, as after a crash.
-    fn is_crash(&self, _result: &Result<T, E>) -> bool {
-        false
-    }
-
     /// Whether a value may be returned without being recorded, or an error decides when the key is due.
     fn is_paced(&self) -> bool {
         false

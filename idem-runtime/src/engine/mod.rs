@@ -75,8 +75,6 @@ use results::{decode, is_finished};
 
 pub use background::{Drained, drain};
 pub(crate) use call::{Call, Prepared};
-#[cfg(feature = "http")]
-pub(crate) use codec::NotDecoded;
 pub(crate) use codec::{Codec, Encoded};
 use context::unguarded_frame;
 pub use context::{Context, Observed, Outcome, context, observe, with_deadline};
@@ -122,14 +120,6 @@ where
 pub(crate) struct Entered<S: Store> {
     call: Arc<Prepared<S>>,
     entry: Entry<S>,
-}
-
-impl<S: Store> Entered<S> {
-    /// Whether [`finish`] runs the body.
-    #[cfg(feature = "http")]
-    pub(crate) const fn runs_body(&self) -> bool {
-        !matches!(self.entry, Entry::Replay(_))
-    }
 }
 
 /// The first half of a call: everything before its body. Dropping the returned value releases the key.
@@ -181,11 +171,7 @@ where
     };
     if !is_finished(attempt, codec, &result) {
         let retry_after = codec.retry_after(&result, attempt.grant().attempt);
-        if !attempt.is_decided() && codec.is_crash(&result) {
-            Box::pin(attempt.abandon()).await;
-        } else {
-            Box::pin(attempt.release(retry_after, result.is_ok())).await;
-        }
+        Box::pin(attempt.release(retry_after, result.is_ok())).await;
         return result.map_err(Failure::Body);
     }
     // In its span, as the claim is, because a layer of the store may keep which one it is. The span is lent, not cloned: every

@@ -280,13 +280,17 @@ impl<S: Store> Attempt<S> {
             Hold::Claimed(claim) => claim,
             Hold::Unprotected(_) => return Ok(Outcome::Unprotected),
         };
-        let (call, number) = (claim.claimed().call.clone(), claim.grant().attempt);
         if let Some(fault) = &stored.fault {
-            call.report(Event::NotStored(fault), number);
+            claim.call().report(Event::NotStored(fault), claim.grant().attempt);
         }
         // The work is over: nothing that it carried starts a step while the result is recorded.
         claim.claimed().lease.end();
         claim.finished(Encoded::new(verdict, stored));
+        Self::recorded(claim).await
+    }
+
+    async fn recorded(mut claim: Claim<S>) -> Result<Outcome, Interrupted<S>> {
+        let call = claim.claimed().call.clone();
         match claim.record().instrument(call.span.clone()).await {
             Recorded::Kept(outcome) => Ok(outcome),
             Recorded::Superseded(replay) => Err(Interrupted::Replay(Replayed { call, replay })),
@@ -309,6 +313,18 @@ impl<S: Store> Attempt<S> {
         let retry_after = retry_after.or(by_policy).unwrap_or_default();
         claim.release(Some(retry_after), false).await;
         retry_after
+    }
+
+    /// The work was not done, and may be asked for again in another form, such as a corrected request: deletes the record
+    /// with its fingerprint and its count of attempts.
+    ///
+    /// # Errors
+    ///
+    /// As [`complete`](Self::complete).
+    pub async fn forget(self) -> Result<(), Interrupted<S>> {
+        let Hold::Claimed(mut claim) = self.hold else { return Ok(()) };
+        claim.forgotten();
+        Self::recorded(claim).await.map(drop)
     }
 
     /// The work began and did not end, as if this were dropped. Returns once the key is released, or will be in the

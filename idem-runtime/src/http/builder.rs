@@ -3,20 +3,19 @@
 mod build;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, Method, StatusCode, request, response};
+use http::{HeaderName, StatusCode, request, response};
 
-use super::config::{KeepIf, Tenant};
+use super::config::{Decide, Guarding, Recording, Tenant};
 use super::fingerprint::RequestFingerprint;
-use super::key::Syntax;
+use super::guard::Guard;
+use super::key::HEADER;
 use super::layer::IdempotencyLayer;
-use super::problem::{PROBLEMS, Problem};
-use super::recording::HeaderRules;
-use crate::engine::{Operation, RetryAfter};
+use crate::engine::Operation;
 use idem_core::Store;
 use idem_core::protocol::OnCrash;
 
@@ -40,23 +39,16 @@ pub struct Builder<St> {
     store: St,
     operation: Operation,
     scope: Cow<'static, str>,
-    methods: Vec<Method>,
+    guard: Guarding,
     header: HeaderName,
-    required: bool,
-    syntax: Syntax,
-    max_key_bytes: usize,
     tenant: Option<Tenant>,
     shared: bool,
-    digest_keys: bool,
     fingerprint: RequestFingerprint,
-    statuses: HashMap<StatusCode, bool>,
-    keep_if: Option<KeepIf>,
-    headers: HeaderRules,
+    forgotten: HashSet<StatusCode>,
+    recording: Option<Decide>,
+    denied_headers: HashSet<HeaderName>,
     max_request_bytes: usize,
     max_response_bytes: usize,
-    marker: HeaderName,
-    problem_base: String,
-    problem_types: HashMap<Problem, String>,
     documentation: Option<String>,
     max_running: usize,
 }
@@ -105,23 +97,16 @@ impl<St: Store> Builder<St> {
                 .wait(WAIT)
                 .timeout(HANDLER_TIMEOUT),
             scope: Cow::Borrowed(SCOPE),
-            methods: vec![Method::POST, Method::PATCH],
-            header: HeaderName::from_static("idempotency-key"),
-            required: true,
-            syntax: Syntax::Lenient,
-            max_key_bytes: 255,
+            guard: Arc::new(Guard::of_writes),
+            header: HEADER,
             tenant: None,
             shared: false,
-            digest_keys: false,
             fingerprint: RequestFingerprint::new(),
-            statuses: HashMap::new(),
-            keep_if: None,
-            headers: HeaderRules::default(),
+            forgotten: HashSet::new(),
+            recording: None,
+            denied_headers: HashSet::new(),
             max_request_bytes: 2 * 1024 * 1024,
             max_response_bytes: 1024 * 1024,
-            marker: HeaderName::from_static("idempotency-replayed"),
-            problem_base: PROBLEMS.to_owned(),
-            problem_types: HashMap::new(),
             documentation: None,
             max_running: MAX_RUNNING,
         }
@@ -134,34 +119,36 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// The methods that are guarded; POST and PATCH unless set. Requests with other methods pass through unchanged.
-    pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
-        self.methods = methods.into_iter().collect();
+    /// Sets the function that says by its head whether a request is guarded, and whether it needs a key. Unless set, a
+    /// POST or PATCH is guarded and needs one, and every other request passes through unchanged.
+    ///
+    /// ```
+    /// # use idem_runtime as idem;
+    /// use http::Method;
+    /// use idem::MemoryStore;
+    /// use idem::http::{Guard, IdempotencyLayer};
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .shared_by_all_clients()
+    ///     .guard(|head| match head.method {
+    ///         Method::POST if head.uri.path().starts_with("/payments") => Guard::Required,
+    ///         Method::POST | Method::PATCH => Guard::Optional,
+    ///         _ => Guard::Unguarded,
+    ///     })
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), idem::Error>(())
+    /// ```
+    ///
+    /// If the function panics, its request is answered with 500 `misconfigured`, and nothing is processed.
+    pub fn guard(mut self, guard: impl Fn(&request::Parts) -> Guard + Send + Sync + 'static) -> Self {
+        self.guard = Arc::new(guard);
         self
     }
 
     /// The header that carries the key; `Idempotency-Key` unless set.
     pub fn header(mut self, name: HeaderName) -> Self {
         self.header = name;
-        self
-    }
-
-    /// Lets a request without a key pass through unguarded, instead of refusing it.
-    pub const fn optional_key(mut self) -> Self {
-        self.required = false;
-        self
-    }
-
-    /// Accepts a key only in double quotes, as the draft requires. Unless this is set, `"abc"` and `abc` are the same
-    /// key.
-    pub const fn strict_keys(mut self) -> Self {
-        self.syntax = Syntax::Strict;
-        self
-    }
-
-    /// Upper limit of the key's length, in bytes without its quotes and escapes; 255 unless set, at most 952.
-    pub const fn max_key_bytes(mut self, bytes: usize) -> Self {
-        self.max_key_bytes = bytes;
         self
     }
 
@@ -181,28 +168,12 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// Takes the tenant from an extension of the request that an authentication layer outside this one has set; a
-    /// request without the extension is refused. See [`tenant`](Self::tenant).
-    pub fn tenant_of<T: Send + Sync + 'static>(
-        self,
-        tenant: impl Fn(&T) -> String + Send + Sync + 'static,
-    ) -> Self {
-        self.tenant(move |request| request.extensions.get::<T>().map(&tenant))
-    }
-
     /// Lets all clients share one set of keys: a client that knows another client's key and request gets its response,
     /// and the first client that uses a key owns it. For an API with one client, or whose responses all clients may
     /// see.
     pub fn shared_by_all_clients(mut self) -> Self {
         self.tenant = None;
         self.shared = true;
-        self
-    }
-
-    /// Stores the SHA-256 of tenant and key instead of both. A layer with this and one without do not
-    /// find each other's records.
-    pub const fn digest_keys(mut self) -> Self {
-        self.digest_keys = true;
         self
     }
 
@@ -236,8 +207,7 @@ impl<St: Store> Builder<St> {
     /// layer inside this one ended it (408, 504), its service failed, or its response broke off. [`OnCrash::Rerun`]
     /// unless set: the next request with the key runs it, with [`recovered`](crate::Context::recovered). With
     /// [`OnCrash::InDoubt`], nothing runs again before an operator decides, and every 5xx counts as such an end, unless
-    /// [`release_status`](Self::release_status), [`keep_status`](Self::keep_status), [`keep_if`](Self::keep_if) or the
-    /// handler's own [`Recording`](super::Recording) says otherwise.
+    /// [`recording`](Self::recording) or the handler's own [`Recording`] says otherwise.
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.operation = self.operation.on_crash(on_crash);
         self
@@ -258,13 +228,6 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// When a key is due again if its response was not kept, such as a 503; at once unless set. That response gets a
-    /// `Retry-After` header, unless the handler set one. A request that comes earlier is answered with 409 `in-flight`.
-    pub fn retry_after(mut self, retry_after: impl Into<RetryAfter>) -> Self {
-        self.operation = self.operation.retry_after(retry_after);
-        self
-    }
-
     /// Runs the handler unprotected when the store is down, instead of answering 503.
     pub fn fail_open(mut self) -> Self {
         self.operation = self.operation.fail_open();
@@ -277,38 +240,52 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// Keeps responses with this status. Unless set, all responses are kept except 401, 403, 407, 408, 425, 429, 5xx
-    /// and failures of gRPC (`grpc-status`).
-    pub fn keep_status(mut self, status: StatusCode) -> Self {
-        self.statuses.insert(status, true);
+    /// Deletes the record after a response with this status, with its fingerprint: see [`Recording::Forget`]. So with
+    /// 422, a client can correct its request and send it under the same key.
+    pub fn forget_status(mut self, status: StatusCode) -> Self {
+        self.forgotten.insert(status);
         self
     }
 
-    /// Releases the key after responses with this status.
-    pub fn release_status(mut self, status: StatusCode) -> Self {
-        self.statuses.insert(status, false);
-        self
-    }
-
-    /// Sets a function that decides instead of the status whether a response is kept. A handler's own
-    /// [`Recording`](super::Recording) takes precedence.
-    pub fn keep_if(mut self, keep_if: impl Fn(&response::Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.keep_if = Some(Arc::new(keep_if));
-        self
-    }
-
-    /// Keeps only these headers of a response. Headers that are never kept stay excluded.
-    pub fn allow_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
-        self.headers.allowed.get_or_insert_default().extend(names);
+    /// Sets the function that says by its head what to do with a response. A handler's own [`Recording`] takes
+    /// precedence. With `None`, and unless set, the status decides: all responses are kept except 401, 403, 407, 408,
+    /// 425, 429, 5xx and failures of gRPC (`grpc-status`).
+    ///
+    /// ```
+    /// # use idem_runtime as idem;
+    /// use http::StatusCode;
+    /// use idem::MemoryStore;
+    /// use idem::http::{IdempotencyLayer, Recording};
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .shared_by_all_clients()
+    ///     .recording(|response| match response.status {
+    ///         StatusCode::NOT_FOUND => Some(Recording::Release),
+    ///         StatusCode::BAD_GATEWAY => Some(Recording::Keep),
+    ///         _ => None,
+    ///     })
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), idem::Error>(())
+    /// ```
+    ///
+    /// If the function panics, its request is answered with 500 `handler-failed`: see [`on_crash`](Self::on_crash).
+    pub fn recording(
+        mut self,
+        recording: impl Fn(&response::Parts) -> Option<Recording> + Send + Sync + 'static,
+    ) -> Self {
+        self.recording = Some(Arc::new(recording));
         self
     }
 
     /// Does not keep these headers of a response, in addition to those that are never kept.
     ///
-    /// Never kept are hop-by-hop headers, headers that `Connection` names, `Date`, `Set-Cookie` and
-    /// `Authentication-Info`.
+    /// Never kept are hop-by-hop headers and headers that `Connection` names; `Set-Cookie` and `Authentication-Info`; and
+    /// what was true for one moment or one request: `Date`, `Age`, `Server-Timing`, `RateLimit*`, `X-RateLimit*`,
+    /// `X-Rate-Limit*`, `Request-Id`, `X-Request-Id`, `X-Correlation-Id`, `X-Amzn-RequestId`, `X-Amzn-Trace-Id`,
+    /// `Traceparent` and `Traceresponse`.
     pub fn deny_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
-        self.headers.denied.extend(names);
+        self.denied_headers.extend(names);
         self
     }
 
@@ -326,28 +303,11 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// The header that marks a replay, with the value `true`; `Idempotency-Replayed` unless set.
-    pub fn replay_marker(mut self, name: HeaderName) -> Self {
-        self.marker = name;
-        self
-    }
-
     /// The URI of the API's documentation of the header: how to use it, how long keys are kept and what the problems
-    /// mean. Every problem links to it. The IETF draft unless set.
+    /// mean. Every problem links to it, and has its section as `type`: the URI, `#` unless the URI ends with `#` or `/`,
+    /// and the problem's [name](super::Problem::name). The IETF draft and the documentation of this module unless set.
     pub fn documentation(mut self, uri: impl Into<String>) -> Self {
         self.documentation = Some(uri.into());
-        self
-    }
-
-    /// The part of a problem's `type` before [`Problem::name`].
-    pub fn problem_base(mut self, uri: impl Into<String>) -> Self {
-        self.problem_base = uri.into();
-        self
-    }
-
-    /// Sets the whole `type` of one problem.
-    pub fn problem_type(mut self, problem: Problem, uri: impl Into<String>) -> Self {
-        self.problem_types.insert(problem, uri.into());
         self
     }
 }

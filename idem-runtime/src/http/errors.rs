@@ -2,13 +2,11 @@
 //!
 //! Owns the mapping from errors to problems.
 
-use std::collections::HashMap;
-
 use http::Response;
 use http::header::LINK;
 
 use super::body::Body;
-use super::problem::{Answers, DRAFT, PROBLEMS, Problem, Refusal};
+use super::problem::{Answers, Problem, Refusal};
 use crate::error::{Error, StoreErrorKind};
 
 /// The response to a request whose handler got this error: its [`Problem`] with the status, and with `Retry-After` if
@@ -45,8 +43,7 @@ use crate::error::{Error, StoreErrorKind};
 /// ```
 #[must_use]
 pub fn error_response(error: &Error) -> Response<Body> {
-    let answers = Answers { base: PROBLEMS.to_owned(), types: HashMap::new(), link: DRAFT };
-    let mut response = answers.answer(&of_a_handler(error));
+    let mut response = Answers::default().answer(&of_a_handler(error));
     // The link leads to the draft of the header, and outside the layer the key need not come from that header.
     response.headers_mut().remove(LINK);
     response

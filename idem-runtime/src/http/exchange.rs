@@ -3,26 +3,24 @@
 //! Owns the order of the work: the key, its tenant, the whole request, the fingerprint, the engine's claim. The engine
 //! owns the protocol, and `handling` what comes after.
 
-use std::convert::Infallible;
-use std::future::Ready;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, Request, Response};
 use tracing::Instrument as _;
 
 use super::body::{Body, BoxError, Gathered, discard, gather};
 use super::config::Config;
 use super::errors::{misconfigured, refusal, too_many_running};
-use super::handling::{Responses, Run, Served};
-use super::key;
+use super::guard::Guard;
+use super::handling::{Run, Unstarted, replayed};
+use super::key::{self, Syntax};
 use super::problem::{Problem, Refusal};
 use super::report::{self, Outcome};
-use crate::engine::{self, Call, Failure};
-use idem_core::Store;
+use crate::engine::{self, Operation};
+use idem_core::{Key, Store};
 
 /// What to do with a request: see [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin).
 #[derive(Debug)]
@@ -36,19 +34,24 @@ pub enum Begun<St: Store> {
 
 impl<St: Store> Config<St> {
     /// Whether a request is guarded.
-    pub(super) fn guards(&self, method: &Method, headers: &HeaderMap) -> bool {
-        if !self.methods.contains(method) {
-            return false;
+    pub(super) fn guards(&self, head: &Parts) -> bool {
+        match unless_panic(|| (self.guard)(head)) {
+            Ok(Guard::Unguarded) => false,
+            Ok(Guard::Optional) if !head.headers.contains_key(&self.header) => {
+                report::outcome(&self.scope, Outcome::Unguarded);
+                false
+            }
+            // A panic is answered where the request is read.
+            Ok(Guard::Optional | Guard::Required | Guard::Quoted) | Err(_) => true,
         }
-        let guarded = self.required || headers.contains_key(&self.header);
-        if !guarded {
-            report::outcome(&self.scope, Outcome::Unguarded);
-        }
-        guarded
     }
 
-    fn key(&self, headers: &HeaderMap) -> Result<String, Refusal> {
-        match key::read(headers, &self.header, self.syntax, self.max_key_bytes) {
+    fn key(&self, head: &Parts) -> Result<String, Refusal> {
+        let syntax = match unless_panic(|| (self.guard)(head))? {
+            Guard::Quoted => Syntax::Strict,
+            Guard::Unguarded | Guard::Optional | Guard::Required => Syntax::Lenient,
+        };
+        match key::read(&head.headers, &self.header, syntax) {
             Ok(Some(key)) => Ok(key),
             Ok(None) => Err(Refusal::new(
                 Problem::KeyMissing,
@@ -104,46 +107,46 @@ where
     B::Error: Into<BoxError>,
 {
     let refused = |refusal: Refusal| Begun::Answered(config.refuse(&refusal));
-    let (call, request) = match prepare(config, request).await {
+    let Prepared { operation, key, request } = match prepare(config, request).await {
         Ok(prepared) => prepared,
         Err(refusal) => return refused(refusal),
     };
-    let entering = async { engine::enter(call.prepare().map_err(|error| *error)?).await };
-    let mut entered = match entering.await {
-        Ok(entered) => entered,
-        Err(error) => return refused(refusal(&error)),
-    };
-    if entered.runs_body() {
-        // The handler needs a free place before it starts. If there is none, the key is released.
-        return match config.running.place(config.max_running) {
-            Some(place) => Begun::Run(Run::new(config.clone(), entered, place, &request), request),
-            None => refused(too_many_running()),
-        };
-    }
-    let mut codec = Responses::new(config.clone());
-    let nothing = pin!(None::<Ready<Result<Served, Infallible>>>);
-    match engine::finish(&mut entered, &mut codec, nothing).await {
-        Ok(Served { response, .. }) => {
-            report::outcome(&config.scope, Outcome::Replayed);
-            Begun::Answered(response)
+    match operation.begin(&config.store, key).await {
+        Ok(engine::Begun::Run(attempt)) => {
+            let unstarted = Unstarted::new(attempt);
+            // The handler needs a free place before it starts. If there is none, the key is released.
+            match config.running.place(config.max_running) {
+                Some(place) => Begun::Run(Run::new(config.clone(), unstarted, place, &request), request),
+                None => refused(too_many_running()),
+            }
         }
-        Err(Failure::Idem(error)) => refused(refusal(&error)),
-        Err(Failure::Body(never)) => match never {},
+        Ok(engine::Begun::Replay(replay)) => match replayed(&replay) {
+            Ok(response) => {
+                report::outcome(&config.scope, Outcome::Replayed);
+                Begun::Answered(response)
+            }
+            Err(error) => refused(refusal(&error)),
+        },
+        Err(error) => refused(refusal(&error)),
     }
 }
 
+/// A request that may be claimed.
+struct Prepared {
+    operation: Operation,
+    key: Key,
+    request: Request<Body>,
+}
+
 /// Makes all checks of a request that come before the first request to the store.
-async fn prepare<St, B>(
-    config: &Config<St>,
-    request: Request<B>,
-) -> Result<(Call<St>, Request<Body>), Refusal>
+async fn prepare<St, B>(config: &Config<St>, request: Request<B>) -> Result<Prepared, Refusal>
 where
     St: Store,
     B: http_body::Body + Send + 'static,
     B::Error: Into<BoxError>,
 {
     let (parts, body) = request.into_parts();
-    let key = match config.key(&parts.headers) {
+    let key = match config.key(&parts) {
         Ok(key) => key,
         Err(refusal) => {
             discard(&parts.headers, Body::new(body));
@@ -164,9 +167,8 @@ where
     let (data, trailers) = whole(&parts.headers, body, config.max_request_bytes).await?;
     let fingerprint = unless_panic(|| config.fingerprint.of(&parts, &data))?;
     let operation = config.operation.clone().with_fingerprint(Some(Ok(fingerprint)));
-    let key = config.record_key(tenant.as_deref(), &key);
-    let call = Call::new(operation, config.store.clone(), key);
-    Ok((call, Request::from_parts(parts, Body::whole(data, trailers))))
+    let key = config.record_key(tenant.as_deref(), &key).map_err(|_| misconfigured())?;
+    Ok(Prepared { operation, key, request: Request::from_parts(parts, Body::whole(data, trailers)) })
 }
 
 /// The whole body of a request.

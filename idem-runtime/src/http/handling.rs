@@ -2,14 +2,11 @@
 //!
 //! Owns what is recorded for a response and what the client gets. Knows no framework: a handler is a future.
 
-use std::cell::Cell;
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, HeaderName};
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use tokio::runtime::Handle;
@@ -19,14 +16,17 @@ use tracing::{Instrument as _, Span};
 use super::body::{Body, BoxError, Gathered, gather};
 use super::config::{Config, Fate, Recording, is_grpc_failure, streams};
 use super::errors::{no_runtime, refusal};
-use super::problem::{Problem, Refusal, seconds};
+use super::problem::{Problem, Refusal};
 use super::recording;
 use super::report::{self, Outcome};
-use super::running::{Counted, Running};
-use crate::engine::{self, Codec, Encoded, Entered, Failure, NotDecoded};
+use super::running::Counted;
+use crate::engine::{Attempt, Interrupted, Replayed};
 use crate::error::Error;
 use idem_core::Store;
 use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
+
+/// The header that marks a replay.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// A request whose key is claimed and whose handler must run: see
 /// [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin). If it is dropped instead, it releases the key as if the
@@ -37,7 +37,7 @@ use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
 #[must_use = "the handler runs by `spawn` or `spawn_local`; dropping this gives the key back"]
 pub struct Run<St: Store> {
     // The order of the fields is the order of drop: the key is released before the place.
-    entered: Entered<St>,
+    unstarted: Unstarted<St>,
     place: Counted,
     config: Arc<Config<St>>,
     method: Method,
@@ -47,11 +47,11 @@ pub struct Run<St: Store> {
 impl<St: Store> Run<St> {
     pub(super) fn new(
         config: Arc<Config<St>>,
-        entered: Entered<St>,
+        unstarted: Unstarted<St>,
         place: Counted,
         request: &Request<Body>,
     ) -> Self {
-        Self { entered, place, config, method: request.method().clone(), span: Span::none() }
+        Self { unstarted, place, config, method: request.method().clone(), span: Span::none() }
     }
 
     /// With this span around the handler.
@@ -72,10 +72,11 @@ impl<St: Store> Run<St> {
         R::Error: Into<BoxError>,
         E: Send + 'static,
     {
-        let Self { entered, place, config, method, span } = self;
+        let Self { unstarted, place, config, method, span } = self;
         let Ok(runtime) = Handle::try_current() else { return Ok(config.refuse(&no_runtime())) };
-        let work = work(config.clone(), entered, method, handler).instrument(span.clone());
-        let ended = Running::spawn(place, &runtime, work).await;
+        let work = work(config.clone(), unstarted, place, method, handler).instrument(span.clone());
+        // Boxed, because tokio would move the whole future several times.
+        let ended = runtime.spawn(Box::pin(work)).await;
         span.in_scope(|| answer(&config, ended))
     }
 
@@ -95,9 +96,9 @@ impl<St: Store> Run<St> {
         R::Error: Into<BoxError>,
         E: 'static,
     {
-        let Self { entered, place, config, method, span } = self;
-        let work = work(config.clone(), entered, method, handler).instrument(span.clone());
-        let ended = Running::spawn_local(place, work).await;
+        let Self { unstarted, place, config, method, span } = self;
+        let work = work(config.clone(), unstarted, place, method, handler).instrument(span.clone());
+        let ended = tokio::task::spawn_local(work).await;
         span.in_scope(|| answer(&config, ended))
     }
 }
@@ -108,13 +109,39 @@ impl<St: Store> fmt::Debug for Run<St> {
     }
 }
 
-/// The result of a handler's task.
-type Ended<E> = Result<Served, Failure<E>>;
+/// An attempt whose handler has not begun. If it is dropped, the key is released as if the request had never come.
+pub(super) struct Unstarted<St: Store>(Option<Attempt<St>>);
 
-/// The work of the handler's task.
+impl<St: Store> Unstarted<St> {
+    pub(super) const fn new(attempt: Attempt<St>) -> Self {
+        Self(Some(attempt))
+    }
+}
+
+impl<St: Store> Drop for Unstarted<St> {
+    fn drop(&mut self) {
+        if let Some(attempt) = self.0.take() {
+            attempt.give_back();
+        }
+    }
+}
+
+/// The result of a handler's task.
+type Ended<E> = Result<Served, Failed<E>>;
+
+/// Why a handler's task has no response.
+enum Failed<E> {
+    /// The engine refused the call.
+    Refused(Error),
+    /// The handler's own error.
+    Handler(E),
+}
+
+/// The work of the handler's task. The place is free when the handler has ended, before its response is recorded.
 async fn work<St, F, R, E>(
     config: Arc<Config<St>>,
-    mut entered: Entered<St>,
+    mut unstarted: Unstarted<St>,
+    place: Counted,
     method: Method,
     handler: F,
 ) -> Ended<E>
@@ -124,15 +151,73 @@ where
     R: http_body::Body + Send + 'static,
     R::Error: Into<BoxError>,
 {
-    let mut codec = Responses::new(config.clone());
-    let body = pin!(Some(async move {
+    let Some(attempt) = unstarted.0.take() else {
+        // Does not happen: it is taken once.
+        return Err(Failed::Refused(Error::configuration(&config.scope, "the handler ran already")));
+    };
+    let served = async move {
+        let _place = place;
         match handler.await {
             Ok(response) => Ok(serve(&config, &method, response).await),
             Err(error) => Err(error),
         }
-    }));
-    let served = engine::finish(&mut entered, &mut codec, body).await;
-    served.map(|served| served.due_after(codec.due.get()))
+    };
+    match attempt.run(served).await {
+        Ok((Ok(served), attempt)) => record(attempt, served).await,
+        Ok((Err(error), attempt)) => {
+            attempt.abandon().await;
+            Err(Failed::Handler(error))
+        }
+        Err(interrupted) => instead(interrupted),
+    }
+}
+
+/// Records the response, and returns what the client gets.
+async fn record<St: Store, E>(attempt: Attempt<St>, mut served: Served) -> Ended<E> {
+    let result = match &served.record {
+        Record::Whole(bytes) => StoredResult::Value(bytes.clone()),
+        Record::Tombstone => StoredResult::Tombstone(Tombstone::TooLarge),
+        Record::Nothing | Record::Replay => {
+            attempt.fail(None).await;
+            return Ok(served);
+        }
+        Record::Crash => {
+            attempt.abandon().await;
+            return Ok(served);
+        }
+        Record::Forget => {
+            return attempt.forget().await.map_or_else(instead, |()| Ok(served));
+        }
+    };
+    match attempt.record(Verdict::Completed, result).await {
+        Ok(outcome) => {
+            served.response.extensions_mut().insert(outcome);
+            Ok(served)
+        }
+        Err(interrupted) => instead(interrupted),
+    }
+}
+
+/// What the client of a handler that lost its key gets.
+fn instead<St: Store, E>(interrupted: Interrupted<St>) -> Ended<E> {
+    let response = match interrupted {
+        Interrupted::Replay(replay) => replayed(&replay),
+        Interrupted::Refused(error) => Err(error),
+    };
+    response.map(|response| Served { response, record: Record::Replay }).map_err(Failed::Refused)
+}
+
+/// The recorded response, marked as such.
+pub(super) fn replayed<St: Store>(replay: &Replayed<St>) -> Result<Response<Body>, Error> {
+    let mut response = replay.decode_with(|_, bytes| match ResultFormat::of(bytes) {
+        None | Some(ResultFormat::Response) => {
+            recording::decode(bytes).ok_or_else(|| "it is not a recorded response".to_owned())
+        }
+        Some(other) => Err(format!("expected {}, found {other}", ResultFormat::Response)),
+    })?;
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    response.extensions_mut().insert(replay.outcome());
+    Ok(response)
 }
 
 /// The response to the client after the task has ended, in the span of the request.
@@ -147,9 +232,9 @@ fn answer<St, E>(config: &Config<St>, ended: Result<Ended<E>, JoinError>) -> Res
 fn answer_of<St, E>(config: &Config<St>, ended: Result<Ended<E>, JoinError>) -> Result<Response<Body>, E> {
     let served = match ended {
         Ok(Ok(served)) => served,
-        Ok(Err(Failure::Idem(Error::TimedOut { .. }))) => return Ok(config.handler_failed("took too long")),
-        Ok(Err(Failure::Idem(error))) => return Ok(config.refuse(&refusal(&error))),
-        Ok(Err(Failure::Body(error))) => {
+        Ok(Err(Failed::Refused(Error::TimedOut { .. }))) => return Ok(config.handler_failed("took too long")),
+        Ok(Err(Failed::Refused(error))) => return Ok(config.refuse(&refusal(&error))),
+        Ok(Err(Failed::Handler(error))) => {
             report::outcome(&config.scope, Outcome::Failed);
             return Err(error);
         }
@@ -158,8 +243,8 @@ fn answer_of<St, E>(config: &Config<St>, ended: Result<Ended<E>, JoinError>) -> 
     };
     let outcome = match served.record {
         // This handler ran, but another process has recorded the response of this request.
-        Record::Nothing if served.response.headers().contains_key(&config.marker) => Outcome::Replayed,
-        Record::Nothing | Record::Crash => Outcome::Released,
+        Record::Replay => Outcome::Replayed,
+        Record::Nothing | Record::Crash | Record::Forget => Outcome::Released,
         Record::Whole(_) | Record::Tombstone => Outcome::Handled,
     };
     report::outcome(&config.scope, outcome);
@@ -186,20 +271,13 @@ pub(super) struct Served {
     record: Record,
 }
 
-impl Served {
-    /// Adds `Retry-After` to a response that was not kept, unless the handler did.
-    fn due_after(mut self, due: Option<Duration>) -> Self {
-        if let (Record::Nothing, Some(due)) = (&self.record, due) {
-            let headers = self.response.headers_mut();
-            headers.entry(RETRY_AFTER).or_insert_with(|| HeaderValue::from(seconds(due)));
-        }
-        self
-    }
-}
-
 enum Record {
-    /// Nothing, because the response is a replay or the key must be released.
+    /// Nothing, because the key must be released.
     Nothing,
+    /// Nothing, and the record must be deleted.
+    Forget,
+    /// Nothing, because the response is the recorded one.
+    Replay,
     /// That its handler began and did not answer.
     Crash,
     /// These bytes.
@@ -216,11 +294,12 @@ where
 {
     let (mut parts, body) = response.into_parts();
     // Only a replay may have the marker.
-    parts.headers.remove(&config.marker);
+    parts.headers.remove(REPLAYED);
     let untouched = |parts, body, record| Served { response: Response::from_parts(parts, body), record };
-    match config.fate(&parts) {
+    match config.fate(&mut parts) {
         Fate::Keep => {}
         Fate::Release => return untouched(parts, Body::new(body), Record::Nothing),
+        Fate::Forget => return untouched(parts, Body::new(body), Record::Forget),
         Fate::Abandon => return untouched(parts, Body::new(body), Record::Crash),
     }
     if streams(&parts) {
@@ -236,8 +315,13 @@ where
             untouched(parts, Body::whole(data, trailers), Record::Nothing)
         }
         Gathered::Whole(data, trailers) => {
-            let bytes =
-                recording::encode(&config.headers, parts.status, &parts.headers, &data, trailers.as_ref());
+            let bytes = recording::encode(
+                &config.denied_headers,
+                parts.status,
+                &parts.headers,
+                &data,
+                trailers.as_ref(),
+            );
             untouched(parts, Body::whole(data, trailers), Record::Whole(bytes))
         }
         Gathered::TooLarge(body) => untouched(parts, body, Record::Tombstone),
@@ -258,45 +342,4 @@ fn is_as_long_as_said(method: &Method, response: &Parts, length: usize) -> bool 
         || matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let said = response.headers.get(CONTENT_LENGTH).and_then(|said| said.to_str().ok()?.parse().ok());
     (bodiless && length == 0) || said.is_none_or(|said: u64| said == length as u64)
-}
-
-/// How responses are kept.
-pub(super) struct Responses<St> {
-    config: Arc<Config<St>>,
-    /// How long the key is not due, if it was released.
-    due: Cell<Option<Duration>>,
-}
-
-impl<St> Responses<St> {
-    pub(super) const fn new(config: Arc<Config<St>>) -> Self {
-        Self { config, due: Cell::new(None) }
-    }
-}
-
-impl<St, E> Codec<Served, E> for Responses<St> {
-    fn encode(&self, result: &Result<Served, E>, _: usize) -> Option<Encoded> {
-        let stored = match &result.as_ref().ok()?.record {
-            Record::Nothing | Record::Crash => return None,
-            Record::Whole(bytes) => StoredResult::Value(bytes.clone()),
-            Record::Tombstone => StoredResult::Tombstone(Tombstone::TooLarge),
-        };
-        Some(Encoded::new(Verdict::Completed, stored.into()))
-    }
-
-    fn retry_after(&self, _: &Result<Served, E>, attempt: u32) -> Option<Duration> {
-        self.due.set(self.config.operation.retry_delay(attempt));
-        self.due.get()
-    }
-
-    fn is_crash(&self, result: &Result<Served, E>) -> bool {
-        result.as_ref().map_or(true, |served| matches!(served.record, Record::Crash))
-    }
-
-    fn decode(&self, _: Verdict, bytes: &[u8]) -> Result<Result<Served, E>, NotDecoded> {
-        NotDecoded::unless_written_as(ResultFormat::Response, bytes)?;
-        let mut response =
-            recording::decode(bytes).ok_or_else(|| NotDecoded::because("it is not a recorded response"))?;
-        response.headers_mut().insert(self.config.marker.clone(), HeaderValue::from_static("true"));
-        Ok(Ok(Served { response, record: Record::Nothing }))
-    }
 }

@@ -4,6 +4,12 @@
 
 use http::{HeaderMap, HeaderName};
 
+/// The header for the key, unless a layer has another.
+pub(super) const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The longest key, in bytes without its quotes and escapes.
+pub(super) const LONGEST: usize = 255;
+
 /// Which forms of the key are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Syntax {
@@ -13,7 +19,12 @@ pub(super) enum Syntax {
     Lenient,
 }
 
-/// Why a header has no valid key. Its text is for the client.
+/// Why a header has no valid key. Its text is for the client, and does not contain the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
+pub struct MalformedKey(#[from] Malformed);
+
+/// The kinds of [`MalformedKey`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
     #[error("it was sent more than once; send one value")]
@@ -34,8 +45,34 @@ pub(super) enum Malformed {
         "without double quotes it cannot hold a space, a double quote, a comma, a semicolon or a backslash"
     )]
     Bare,
-    #[error("it is longer than {0} bytes")]
-    TooLong(usize),
+    #[error("it is longer than {LONGEST} bytes")]
+    TooLong,
+}
+
+/// The key in the header `Idempotency-Key` of a request, without its quotes and escapes; `None` if there is no such header.
+///
+/// For a handler that calls an idempotent function under the client's key, without a layer. `"abc"` and `abc` are the
+/// same key.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// use http::HeaderMap;
+/// use idem::http::idempotency_key;
+///
+/// let mut headers = HeaderMap::new();
+/// assert_eq!(idempotency_key(&headers)?, None);
+/// headers.insert("idempotency-key", r#""8e03978e-40d5""#.parse()?);
+/// assert_eq!(idempotency_key(&headers)?.as_deref(), Some("8e03978e-40d5"));
+/// headers.insert("idempotency-key", r#""8e03978e-40d5"#.parse()?);
+/// assert_eq!(idempotency_key(&headers).unwrap_err().to_string(), "its closing double quote is missing");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// Why the header has no valid key, such as several values, no text, or more than 255 bytes.
+pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, MalformedKey> {
+    Ok(read(headers, &HEADER, Syntax::Lenient)?)
 }
 
 /// The key in these headers; `None` if there is no such header.
@@ -43,7 +80,6 @@ pub(super) fn read(
     headers: &HeaderMap,
     name: &HeaderName,
     syntax: Syntax,
-    limit: usize,
 ) -> Result<Option<String>, Malformed> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -54,8 +90,8 @@ pub(super) fn read(
     if key.is_empty() {
         return Err(Malformed::Empty);
     }
-    if key.len() > limit {
-        return Err(Malformed::TooLong(limit));
+    if key.len() > LONGEST {
+        return Err(Malformed::TooLong);
     }
     Ok(Some(key))
 }
@@ -109,12 +145,10 @@ mod tests {
 
     use super::*;
 
-    const NAME: HeaderName = HeaderName::from_static("idempotency-key");
-
     fn read_one(value: &[u8], syntax: Syntax) -> Result<Option<String>, Malformed> {
         let mut headers = HeaderMap::new();
-        headers.append(NAME, HeaderValue::from_bytes(value).unwrap());
-        read(&headers, &NAME, syntax, 255)
+        headers.append(HEADER, HeaderValue::from_bytes(value).unwrap());
+        read(&headers, &HEADER, syntax)
     }
 
     #[test]
@@ -175,17 +209,17 @@ mod tests {
     fn the_length_is_counted_after_unquoting() {
         let escaped = |count| format!("\"{}\"", r#"\""#.repeat(count));
         assert_eq!(read_one(escaped(255).as_bytes(), Syntax::Strict), Ok(Some("\"".repeat(255))));
-        assert_eq!(read_one(escaped(256).as_bytes(), Syntax::Strict), Err(Malformed::TooLong(255)));
-        assert_eq!(read_one("x".repeat(256).as_bytes(), Syntax::Lenient), Err(Malformed::TooLong(255)));
+        assert_eq!(read_one(escaped(256).as_bytes(), Syntax::Strict), Err(Malformed::TooLong));
+        assert_eq!(read_one("x".repeat(256).as_bytes(), Syntax::Lenient), Err(Malformed::TooLong));
     }
 
     #[test]
     fn two_headers_are_no_key_even_if_they_are_alike() {
         let mut headers = HeaderMap::new();
-        headers.append(NAME, HeaderValue::from_static("\"a\""));
-        headers.append(NAME, HeaderValue::from_static("\"a\""));
-        assert_eq!(read(&headers, &NAME, Syntax::Lenient, 255), Err(Malformed::Several));
-        assert_eq!(read(&HeaderMap::new(), &NAME, Syntax::Lenient, 255), Ok(None));
+        headers.append(HEADER, HeaderValue::from_static("\"a\""));
+        headers.append(HEADER, HeaderValue::from_static("\"a\""));
+        assert_eq!(read(&headers, &HEADER, Syntax::Lenient), Err(Malformed::Several));
+        assert_eq!(read(&HeaderMap::new(), &HEADER, Syntax::Lenient), Ok(None));
     }
 
     proptest! {

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, Request};
+use http::Request;
+use http::request::Parts;
 use tower_layer::Layer;
 
 use super::body::BoxError;
@@ -52,8 +53,8 @@ impl<St> IdempotencyLayer<St> {
 impl<St: Store> IdempotencyLayer<St> {
     /// Whether a request with this head is guarded. Any other request goes to its handler as if there were no layer.
     #[must_use]
-    pub fn guards(&self, method: &Method, headers: &HeaderMap) -> bool {
-        self.config.guards(method, headers)
+    pub fn guards(&self, head: &Parts) -> bool {
+        self.config.guards(head)
     }
 
     /// Reads a guarded request whole, claims its key, and returns what to do: send a response, or run the handler. Call
@@ -79,7 +80,10 @@ impl<St: Store> IdempotencyLayer<St> {
     ///
     /// /// The work of a middleware.
     /// async fn answer(layer: &IdempotencyLayer<MemoryStore>, request: Request<Body>) -> Response<Body> {
-    ///     if !layer.guards(request.method(), request.headers()) {
+    ///     let (head, body) = request.into_parts();
+    ///     let is_guarded = layer.guards(&head);
+    ///     let request = Request::from_parts(head, body);
+    ///     if !is_guarded {
     ///         return pay(request).await.unwrap();
     ///     }
     ///     match layer.begin(request).await {

@@ -6,7 +6,7 @@
 //! # Problems
 //!
 //! The layer's own responses are `application/problem+json` (RFC 9457) and are never recorded. The `type` of a problem
-//! ends with its [name](Problem::name), and leads here unless [set](Builder::problem_base):
+//! ends with its [name](Problem::name), and leads here unless [set](Builder::documentation):
 //!
 //! ## key-missing
 //!
@@ -79,6 +79,7 @@ mod exchange;
 mod extract;
 mod fingerprint;
 mod future;
+mod guard;
 mod handling;
 mod json;
 mod key;
@@ -99,7 +100,9 @@ pub use exchange::Begun;
 pub use extract::Idempotent;
 pub use fingerprint::RequestFingerprint;
 pub use future::ResponseFuture;
+pub use guard::Guard;
 pub use handling::Run;
+pub use key::{MalformedKey, idempotency_key};
 pub use layer::IdempotencyLayer;
 pub use problem::Problem;
 pub use recording::StoredResponse;

@@ -2,7 +2,7 @@
 //!
 //! Owns [`Problem`] and how a problem becomes a response. No text here holds a key.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,10 +20,10 @@ const SOON: Duration = Duration::from_secs(1);
 const LONGEST_IN_FLIGHT: Duration = Duration::from_secs(2);
 
 /// The URI to which a problem's `type` leads, unless it is set: a section of this module's documentation.
-pub(super) const PROBLEMS: &str = "https://docs.rs/idem-rs/latest/idem/http/#";
+const PROBLEMS: &str = "https://docs.rs/idem-rs/latest/idem/http/#";
 
 /// The link to the specification of the header, unless the API sets its own documentation.
-pub(super) const DRAFT: HeaderValue = HeaderValue::from_static(
+const DRAFT: HeaderValue = HeaderValue::from_static(
     "<https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/>; rel=\"describedby\"; \
      type=\"text/html\"",
 );
@@ -163,19 +163,33 @@ impl Refusal {
 #[derive(Clone, Debug)]
 pub(super) struct Answers {
     /// The part of a problem's `type` before its name.
-    pub(super) base: String,
-    /// The `type` of problems for which it is set.
-    pub(super) types: HashMap<Problem, String>,
+    base: Cow<'static, str>,
     /// The value of the `Link` header.
-    pub(super) link: HeaderValue,
+    link: HeaderValue,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self { base: Cow::Borrowed(PROBLEMS), link: DRAFT }
+    }
 }
 
 impl Answers {
+    /// The form of an API with this documentation; `None` if `uri` is not a URI.
+    pub(super) fn documented_at(uri: &str) -> Option<Self> {
+        let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'<' | b'>' | b'"');
+        if uri.is_empty() || !uri.bytes().all(plain) {
+            return None;
+        }
+        let link = format!("<{uri}>; rel=\"describedby\"; type=\"text/html\"");
+        let section = if uri.ends_with(['#', '/']) { "" } else { "#" };
+        Some(Self { base: format!("{uri}{section}").into(), link: HeaderValue::try_from(link).ok()? })
+    }
+
     pub(super) fn answer(&self, refusal: &Refusal) -> Response<Body> {
         let Refusal { problem, detail, retry_after } = refusal;
-        let kind = self.types.get(problem).cloned();
         let document = json!({
-            "type": kind.unwrap_or_else(|| format!("{}{}", self.base, problem.name())),
+            "type": format!("{}{}", self.base, problem.name()),
             "title": problem.title(),
             "status": problem.status().as_u16(),
             "detail": detail,

@@ -46,29 +46,6 @@ fn is_never_kept(name: &HeaderName) -> bool {
         || RATE_LIMITS.iter().any(|prefix| name.as_str().starts_with(prefix))
 }
 
-/// Which headers of a response are kept. Some headers are never kept.
-#[derive(Clone, Debug, Default)]
-pub(super) struct HeaderRules {
-    /// If there is a list, only these are kept.
-    pub(super) allowed: Option<HashSet<HeaderName>>,
-    pub(super) denied: HashSet<HeaderName>,
-}
-
-impl HeaderRules {
-    fn kept<'a>(
-        &'a self,
-        headers: &'a HeaderMap,
-        of_connection: &'a HashSet<HeaderName>,
-    ) -> impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)> {
-        headers.iter().filter(|(name, _)| {
-            !is_never_kept(name)
-                && !of_connection.contains(*name)
-                && !self.denied.contains(*name)
-                && self.allowed.as_ref().is_none_or(|allowed| allowed.contains(*name))
-        })
-    }
-}
-
 /// The headers that `Connection` names as headers for this connection.
 fn named_by_connection(headers: &HeaderMap) -> HashSet<HeaderName> {
     headers
@@ -79,9 +56,9 @@ fn named_by_connection(headers: &HeaderMap) -> HashSet<HeaderName> {
         .collect()
 }
 
-/// The bytes of a response.
+/// The bytes of a response. The headers `denied` are not kept, nor those that never are.
 pub(super) fn encode(
-    rules: &HeaderRules,
+    denied: &HashSet<HeaderName>,
     status: StatusCode,
     headers: &HeaderMap,
     body: &[u8],
@@ -92,7 +69,10 @@ pub(super) fn encode(
     out.put_u8(VERSION);
     out.put_u16(status.as_u16());
     for fields in [Some(headers), trailers] {
-        let kept: Vec<_> = fields.into_iter().flat_map(|fields| rules.kept(fields, &of_connection)).collect();
+        let is_kept = |name: &HeaderName| {
+            !is_never_kept(name) && !of_connection.contains(name) && !denied.contains(name)
+        };
+        let kept: Vec<_> = fields.into_iter().flatten().filter(|(name, _)| is_kept(name)).collect();
         put_length(&mut out, kept.len());
         for (name, value) in kept {
             put_text(&mut out, name.as_str().as_bytes());
@@ -152,7 +132,7 @@ impl StoredResponse {
     /// The bytes that the layer would record, without the headers that it never keeps.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
-        encode(&HeaderRules::default(), self.status, &self.headers, &self.body, Some(&self.trailers))
+        encode(&HashSet::new(), self.status, &self.headers, &self.body, Some(&self.trailers))
     }
 
     /// The response in the bytes that a layer recorded; `None` if they are not one.
@@ -234,8 +214,8 @@ mod tests {
         fields
     }
 
-    fn there_and_back(rules: &HeaderRules, headers: &HeaderMap) -> HeaderMap {
-        let bytes = encode(rules, StatusCode::CREATED, headers, b"", None);
+    fn there_and_back(denied: &HashSet<HeaderName>, headers: &HeaderMap) -> HeaderMap {
+        let bytes = encode(denied, StatusCode::CREATED, headers, b"", None);
         decode(&bytes).unwrap().headers().clone()
     }
 
@@ -243,8 +223,7 @@ mod tests {
     async fn a_response_comes_back_as_it_was() {
         let headers = fields(&[("link", b"<a>"), ("etag", b"\"\xff\xfe\""), ("link", b"<b>"), ("x", b"")]);
         let trailers = fields(&[("checksum", b"1")]);
-        let bytes =
-            encode(&HeaderRules::default(), StatusCode::IM_A_TEAPOT, &headers, b"\0\xff", Some(&trailers));
+        let bytes = encode(&HashSet::new(), StatusCode::IM_A_TEAPOT, &headers, b"\0\xff", Some(&trailers));
         let response = decode(&bytes).unwrap();
         assert_eq!((response.status(), response.headers()), (StatusCode::IM_A_TEAPOT, &headers));
         let body = response.into_body().collect().await.unwrap();
@@ -273,23 +252,19 @@ mod tests {
         ]);
         let kept =
             fields(&[("www-authenticate", b"Basic"), ("proxy-authenticate", b"Basic"), ("location", b"/1")]);
-        assert_eq!(there_and_back(&HeaderRules::default(), &headers), kept);
+        assert_eq!(there_and_back(&HashSet::new(), &headers), kept);
     }
 
     #[test]
-    fn the_lists_narrow_what_is_kept_and_widen_nothing() {
-        let headers = fields(&[("a", b"1"), ("b", b"2"), ("c", b"3"), ("set-cookie", b"x=y")]);
-        let names =
-            |names: &[&'static str]| names.iter().map(|&name| HeaderName::from_static(name)).collect();
-        let rules = HeaderRules { allowed: None, denied: names(&["a"]) };
-        assert_eq!(there_and_back(&rules, &headers), fields(&[("b", b"2"), ("c", b"3")]));
-        let rules = HeaderRules { allowed: Some(names(&["a", "b", "set-cookie"])), denied: names(&["a"]) };
-        assert_eq!(there_and_back(&rules, &headers), fields(&[("b", b"2")]));
+    fn a_denied_header_is_not_kept() {
+        let headers = fields(&[("a", b"1"), ("b", b"2"), ("set-cookie", b"x=y")]);
+        let denied = HashSet::from([HeaderName::from_static("a")]);
+        assert_eq!(there_and_back(&denied, &headers), fields(&[("b", b"2")]));
     }
 
     #[test]
     fn bytes_of_another_form_are_no_response() {
-        let bytes = encode(&HeaderRules::default(), StatusCode::OK, &fields(&[("a", b"1")]), b"body", None);
+        let bytes = encode(&HashSet::new(), StatusCode::OK, &fields(&[("a", b"1")]), b"body", None);
         for length in 0..bytes.len() {
             assert!(decode(&bytes[..length]).is_none(), "{length}");
         }

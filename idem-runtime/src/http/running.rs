@@ -4,12 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tracing::Instrument as _;
 
-use crate::engine::{self, Drained, Pending, Work};
+use crate::engine::{self, Drained};
 
 /// The handlers that a layer has started and that have not ended. Cheap to clone.
 ///
@@ -66,32 +63,6 @@ impl Running {
             free
         });
         taken.then(|| Counted(self.clone()))
-    }
-
-    pub(super) fn spawn<F>(counted: Counted, runtime: &Handle, work: F) -> JoinHandle<F::Output>
-    where
-        F: Future<Output: Send + 'static> + Send + 'static,
-    {
-        // Boxed, because tokio would move the whole future several times.
-        runtime.spawn(Box::pin(pending(counted, work).in_current_span()))
-    }
-
-    /// Spawns on this thread, in its `LocalSet`.
-    pub(super) fn spawn_local<F>(counted: Counted, work: F) -> JoinHandle<F::Output>
-    where
-        F: Future<Output: 'static> + 'static,
-    {
-        tokio::task::spawn_local(pending(counted, work).in_current_span())
-    }
-}
-
-/// Counts `work`, and lets `drain` wait for it, from now until it has ended.
-fn pending<F: Future>(counted: Counted, work: F) -> impl Future<Output = F::Output> {
-    let pending = Pending::here(Work::Body);
-    async move {
-        // These are dropped in reverse order, so that after `drain` the count no longer includes this handler.
-        let (_pending, _counted) = (pending, counted);
-        work.await
     }
 }
 

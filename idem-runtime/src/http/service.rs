@@ -14,6 +14,9 @@ use super::future::ResponseFuture;
 use idem_core::Store;
 
 /// A service that is guarded by an [`IdempotencyLayer`](super::IdempotencyLayer).
+///
+/// A response that is recorded or replayed has an [`Outcome`](crate::Outcome) as an extension, for services outside this
+/// one: of a replay, which attempt made it and when.
 pub struct Idempotency<S, St> {
     inner: S,
     config: Arc<Config<St>>,
@@ -45,7 +48,10 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if !self.config.guards(request.method(), request.headers()) {
+        let (head, body) = request.into_parts();
+        let is_guarded = self.config.guards(&head);
+        let request = Request::from_parts(head, body);
+        if !is_guarded {
             return ResponseFuture::through(self.inner.call(request.map(Body::new)));
         }
         // Takes the service that is ready, and leaves a clone in its place, which need not be ready.

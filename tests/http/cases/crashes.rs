@@ -12,7 +12,7 @@ use axum::extract::Request as AxumRequest;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use idem::http::{Builder, IdempotencyLayer};
+use idem::http::{Builder, IdempotencyLayer, Recording};
 use idem::{MemoryStore, OnCrash};
 use idem_test_servers::web::Request;
 use support::Runs;
@@ -48,7 +48,7 @@ async fn a_client_that_had_to_authenticate_first_is_answered_under_the_same_key(
 #[tokio::test]
 async fn a_challenge_is_kept_with_the_response_that_it_belongs_to() {
     let handler = || async { (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")]) };
-    let layer = builder().keep_status(StatusCode::UNAUTHORIZED).build().unwrap();
+    let layer = builder().recording(|_| Some(Recording::Keep)).build().unwrap();
     let server = serve(Router::new().route("/pay", post(handler)), layer).await;
     server.ask(Request::post("/pay", "k")).await;
     let again = server.ask(Request::post("/pay", "k")).await;
@@ -124,7 +124,7 @@ async fn an_error_of_the_server_is_in_doubt_where_the_policy_says_so_unless_it_s
     let handler = || async { StatusCode::BAD_GATEWAY };
     for (released, expected) in [(false, 409), (true, 502)] {
         let layer = builder().on_crash(OnCrash::InDoubt);
-        let layer = if released { layer.release_status(StatusCode::BAD_GATEWAY) } else { layer };
+        let layer = if released { layer.recording(|_| Some(Recording::Release)) } else { layer };
         let router = Router::new().route("/pay", post(handler));
         let server = serve(router, layer.build().unwrap()).await;
         assert_eq!(server.ask(Request::post("/pay", "k")).await.status, 502);

@@ -70,13 +70,11 @@ async fn a_handler_knows_its_call_and_has_a_key_for_the_next_service() {
 
 #[test]
 fn options_that_cannot_work_are_refused_when_the_layer_is_built() {
-    let faults: [fn(Builder<MemoryStore>) -> Builder<MemoryStore>; 9] = [
+    let faults: [fn(Builder<MemoryStore>) -> Builder<MemoryStore>; 7] = [
         |builder| builder.ttl(Duration::ZERO),
         |builder| builder.lease(Duration::ZERO),
         |builder| builder.store_timeout(Duration::ZERO),
         |builder| builder.scope(" "),
-        |builder| builder.max_key_bytes(0),
-        |builder| builder.max_key_bytes(953),
         |builder| builder.documentation("not a uri"),
         |builder| builder.fingerprint(RequestFingerprint::new().without_member("no pointer")),
         |builder| builder.fail_open().on_crash(idem::OnCrash::InDoubt),
@@ -85,7 +83,7 @@ fn options_that_cannot_work_are_refused_when_the_layer_is_built() {
         let built = fault(builder()).build();
         assert!(built.is_err(), "{number}");
     }
-    assert!(builder().max_key_bytes(952).build().is_ok());
+    assert!(builder().build().is_ok());
 }
 
 #[tokio::test]

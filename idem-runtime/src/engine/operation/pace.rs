@@ -59,14 +59,6 @@ impl<R> Operation<R> {
     }
 }
 
-impl<R> Operation<R> {
-    /// How long the key is not due when it is released after this attempt.
-    #[cfg(feature = "http")]
-    pub(crate) fn retry_delay(&self, attempt: u32) -> Option<Duration> {
-        self.policy.retry_after.map(|pace| pace.delay(attempt))
-    }
-}
-
 impl Policy {
     /// What is wrong with the timeout or the retry delay, if anything.
     pub(super) fn pace_fault(&self) -> Option<&'static str> {

@@ -10,7 +10,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::post;
 use futures_util::{StreamExt as _, stream};
-use idem::http::Recording;
+use idem::http::{Guard, Recording};
 use idem_test_servers::web::{Answer, Request};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
@@ -185,7 +185,7 @@ async fn a_response_that_has_no_body_may_say_the_length_that_it_would_have_and_i
         (status, [(CONTENT_LENGTH, "9")], Body::empty())
     };
     let router = Router::new().route("/pay", axum::routing::any(handler));
-    let server = serve(router, layer(|builder| builder.methods([Method::HEAD, Method::POST]))).await;
+    let server = serve(router, layer(|builder| builder.guard(|_| Guard::Required))).await;
     for method in ["HEAD", "POST"] {
         for replay in [false, true] {
             let request = Request::new(method, "/pay").header("Idempotency-Key", method);

@@ -156,9 +156,9 @@ async fn a_handler_that_succeeded_is_answered_as_it_said_however_slow_the_record
 async fn a_hook_that_panics_costs_its_request_and_not_the_connection() {
     let layer = IdempotencyLayer::builder(MemoryStore::new())
         .tenant(|request| Some(request.headers.get("x-account").unwrap().to_str().unwrap().to_owned()))
-        .keep_if(|response| {
+        .recording(|response| {
             assert_ne!(response.status, 202, "a bug");
-            true
+            None
         })
         .build()
         .unwrap();

@@ -1,8 +1,8 @@
 //! What makes two requests the same: the header, the fingerprint, tenants and scopes.
 
 use axum::http::{HeaderName, Method};
-use idem::http::{IdempotencyLayer, RequestFingerprint};
-use idem::{Key, MemoryStore, RecordKey, Scope, Store};
+use idem::MemoryStore;
+use idem::http::{Guard, IdempotencyLayer, RequestFingerprint};
 use idem_test_servers::web::Request;
 
 use super::{account, api, with};
@@ -10,13 +10,16 @@ use super::{account, api, with};
 #[tokio::test]
 async fn header_name_methods_and_syntax_can_be_set() {
     let (server, runs) = with(|builder| {
-        builder.header(HeaderName::from_static("x-request-id")).methods([Method::PUT]).max_key_bytes(4)
+        builder.header(HeaderName::from_static("x-request-id")).guard(|head| match head.method {
+            Method::PUT => Guard::Required,
+            _ => Guard::Unguarded,
+        })
     })
     .await;
     let ask = |method: &str, key: &str| Request::new(method, "/pay").header("X-Request-Id", key);
     server.ask(ask("PUT", "abcd")).await;
     assert!(server.ask(ask("PUT", "\"abcd\"")).await.is_replay());
-    assert_eq!(server.ask(ask("PUT", "abcde")).await.problem(), "key-malformed");
+    assert_eq!(server.ask(ask("PUT", &"a".repeat(256))).await.problem(), "key-malformed");
     assert_eq!(
         server.ask(Request::new("PUT", "/pay").header("Idempotency-Key", "a")).await.problem(),
         "key-missing"
@@ -57,40 +60,34 @@ async fn json_that_can_be_read_in_two_ways_counts_by_its_bytes() {
 #[tokio::test]
 async fn two_tenants_with_one_key_never_meet_however_they_are_spelled() {
     let long = "x".repeat(3_000);
-    for digests in [false, true] {
-        let (server, runs) = with(|builder| {
-            let builder = builder.tenant(account);
-            if digests { builder.digest_keys() } else { builder }
-        })
-        .await;
-        let ask = |tenant: &str, key: &str| {
-            Request::new("POST", "/pay")
-                .header("X-Account", tenant)
-                .header("Idempotency-Key", format!("\"{key}\""))
-        };
-        let pairs = [
-            ("a", "b/c"),
-            ("a/b", "c"),
-            ("a%2Fb", "c"),
-            ("A", "b/c"),
-            (&long[..2_999], "k"),
-            (&long, "k"),
-            (&long, "kk"),
-            ("sha256:00", "k"),
-        ];
-        for (done, (tenant, key)) in pairs.into_iter().enumerate() {
-            assert!(!server.ask(ask(tenant, key)).await.is_replay(), "{digests} {done}");
-        }
-        for (tenant, key) in pairs {
-            assert!(server.ask(ask(tenant, key)).await.is_replay());
-        }
-        assert_eq!(runs.count(), pairs.len());
-        for nobody in [Request::post("/pay", "k"), ask("", "k")] {
-            let refused = server.ask(nobody).await;
-            assert_eq!((refused.status, refused.problem()), (400, "tenant-missing".into()));
-        }
-        assert_eq!(runs.count(), pairs.len());
+    let (server, runs) = with(|builder| builder.tenant(account)).await;
+    let ask = |tenant: &str, key: &str| {
+        Request::new("POST", "/pay")
+            .header("X-Account", tenant)
+            .header("Idempotency-Key", format!("\"{key}\""))
+    };
+    let pairs = [
+        ("a", "b/c"),
+        ("a/b", "c"),
+        ("a%2Fb", "c"),
+        ("A", "b/c"),
+        (&long[..2_999], "k"),
+        (&long, "k"),
+        (&long, "kk"),
+        ("sha256:00", "k"),
+    ];
+    for (done, (tenant, key)) in pairs.into_iter().enumerate() {
+        assert!(!server.ask(ask(tenant, key)).await.is_replay(), "{done}");
     }
+    for (tenant, key) in pairs {
+        assert!(server.ask(ask(tenant, key)).await.is_replay());
+    }
+    assert_eq!(runs.count(), pairs.len());
+    for nobody in [Request::post("/pay", "k"), ask("", "k")] {
+        let refused = server.ask(nobody).await;
+        assert_eq!((refused.status, refused.problem()), (400, "tenant-missing".into()));
+    }
+    assert_eq!(runs.count(), pairs.len());
 }
 
 #[tokio::test]
@@ -107,18 +104,41 @@ async fn the_longest_key_of_the_longest_tenant_is_stored_whatever_its_escaping_c
 }
 
 #[tokio::test]
-async fn keys_and_tenants_are_stored_as_digests_where_the_builder_says_so() {
-    let store = MemoryStore::new();
-    let plain = RecordKey::new(Scope::new("pay").unwrap(), Key::new("one/secret").unwrap());
-    let builder = IdempotencyLayer::builder(store.clone()).scope("pay").tenant(account);
-    let (server, _) = api(builder.clone().digest_keys().build().unwrap()).await;
-    let request = Request::post("/pay", "secret").header("X-Account", "one");
-    server.ask(request.clone()).await;
-    assert!(server.ask(request.clone()).await.is_replay());
-    assert!(store.get(&plain).await.unwrap().is_none());
-    let (server, _) = api(builder.build().unwrap()).await;
-    server.ask(request).await;
-    assert!(store.get(&plain).await.unwrap().is_some());
+async fn one_function_of_the_head_says_which_requests_are_guarded() {
+    let (server, runs) = with(|builder| {
+        builder.guard(|head| match head.uri.path() {
+            "/open" => Guard::Unguarded,
+            "/optional" => Guard::Optional,
+            "/panic" => panic!("a bug"),
+            _ => Guard::Quoted,
+        })
+    })
+    .await;
+    let ask = async |path: &str, key: Option<&str>| {
+        let request = Request::new("DELETE", path);
+        let request = match key {
+            Some(key) => request.header("Idempotency-Key", key),
+            None => request,
+        };
+        let answer = server.ask(request).await;
+        if answer.status == 201 { answer.is_replay().to_string() } else { answer.problem() }
+    };
+    for (path, key, answer) in [
+        ("/open", Some("\"a\""), "false"),
+        ("/open", Some("\"a\""), "false"),
+        ("/optional", None, "false"),
+        ("/optional", Some("b"), "false"),
+        ("/optional", Some("\"b\""), "true"),
+        ("/required", None, "key-missing"),
+        ("/required", Some("c"), "key-malformed"),
+        ("/required", Some("\"c\""), "false"),
+        ("/required", Some("\"c\""), "true"),
+        ("/panic", Some("\"d\""), "misconfigured"),
+        ("/panic", None, "misconfigured"),
+    ] {
+        assert_eq!(ask(path, key).await, answer, "{path} {key:?}");
+    }
+    assert_eq!(runs.count(), 5);
 }
 
 #[tokio::test]

@@ -8,18 +8,17 @@ use proptest::test_runner::TestRunner;
 use super::with;
 
 #[tokio::test]
-async fn the_type_of_a_problem_can_be_set() {
-    let (server, _) = with(|builder| {
-        builder
-            .problem_base("https://api.example.com/problems/")
-            .problem_type(Problem::KeyReused, "tag:x,2026:reused")
-    })
-    .await;
-    let missing = server.ask(Request::new("POST", "/pay")).await;
-    assert_eq!(missing.json()["type"], "https://api.example.com/problems/key-missing");
-    server.ask(Request::post("/pay", "k")).await;
-    let reused = server.ask(Request::post("/pay", "k").body("other")).await;
-    assert_eq!(reused.json()["type"], "tag:x,2026:reused");
+async fn the_type_of_a_problem_is_its_section_in_the_documentation() {
+    for (documentation, section) in [
+        ("https://api.example.com/docs", "https://api.example.com/docs#key-missing"),
+        ("https://api.example.com/docs#", "https://api.example.com/docs#key-missing"),
+        ("https://api.example.com/problems/", "https://api.example.com/problems/key-missing"),
+    ] {
+        let (server, _) = with(|builder| builder.documentation(documentation)).await;
+        let missing = server.ask(Request::new("POST", "/pay")).await;
+        assert_eq!(missing.json()["type"], section);
+        assert!(missing.text("link").unwrap().contains(&format!("<{documentation}>")));
+    }
 }
 
 #[tokio::test]

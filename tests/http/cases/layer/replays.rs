@@ -53,19 +53,22 @@ async fn a_status_that_asks_for_another_try_releases_the_key_and_every_other_is_
 }
 
 #[tokio::test]
-async fn which_responses_are_kept_can_be_set_by_status_and_by_a_hook() {
+async fn which_responses_are_kept_can_be_set_by_a_function_of_the_head() {
     let ask = |status: u16| Request::post("/pay", &status.to_string()).header("X-Status", status.to_string());
     let replays = async |server: &Server, status| {
         server.ask(ask(status)).await;
         server.ask(ask(status)).await.is_replay()
     };
-    let (server, _) =
-        with(|builder| builder.keep_status(StatusCode::BAD_GATEWAY).release_status(StatusCode::NOT_FOUND))
-            .await;
+    let (server, _) = with(|builder| {
+        builder.recording(|response| match response.status {
+            StatusCode::BAD_GATEWAY => Some(Recording::Keep),
+            StatusCode::NOT_FOUND => Some(Recording::Release),
+            _ => None,
+        })
+    })
+    .await;
     assert!(replays(&server, 502).await && !replays(&server, 404).await);
     assert!(replays(&server, 201).await && !replays(&server, 500).await);
-    let (server, _) = with(|builder| builder.keep_if(|response| response.status == 503)).await;
-    assert!(replays(&server, 503).await && !replays(&server, 201).await);
 }
 
 #[tokio::test]
@@ -88,18 +91,12 @@ async fn a_handler_can_opt_out_by_an_extension_of_its_response() {
 }
 
 #[tokio::test]
-async fn header_lists_and_the_name_of_the_marker_can_be_set() {
-    let (server, _) = with(|builder| {
-        builder
-            .allow_headers([HeaderName::from_static("location"), HeaderName::from_static("link")])
-            .deny_headers([HeaderName::from_static("link")])
-            .replay_marker(HeaderName::from_static("x-again"))
-    })
-    .await;
+async fn a_header_that_is_denied_is_not_replayed() {
+    let (server, _) = with(|builder| builder.deny_headers([HeaderName::from_static("link")])).await;
     server.ask(Request::post("/pay", "k")).await;
     let again = server.ask(Request::post("/pay", "k")).await;
-    assert_eq!((again.text("location"), again.text("x-again")), (Some("/payments/1"), Some("true")));
-    assert!(again.all("link").is_empty() && again.all("x-bytes").is_empty() && !again.is_replay());
+    assert_eq!((again.is_replay(), again.text("location")), (true, Some("/payments/1")));
+    assert!(again.all("link").is_empty());
 }
 
 #[tokio::test]
@@ -142,5 +139,55 @@ async fn what_was_true_for_one_moment_is_not_replayed() {
     }
     for name in ["retry-after", "expires", "x-rating"] {
         assert_eq!(again.text(name), Some("1"), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_corrected_request_is_had_under_the_same_key_where_the_record_is_forgotten() {
+    let handler = |runs: axum::extract::State<Runs>, body: String| async move {
+        let number = runs.0.run();
+        let status = if body == "right" { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
+        let mut response = (status, number.to_string()).into_response();
+        match &*body {
+            "wrong" => drop(response.extensions_mut().insert(Recording::Forget)),
+            "down" => *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE,
+            _ => {}
+        }
+        response
+    };
+    for by_status in [false, true] {
+        let runs = Runs::default();
+        let router = Router::new().route("/pay", post(handler)).with_state(runs.clone());
+        let builder = IdempotencyLayer::builder(MemoryStore::new()).shared_by_all_clients();
+        let builder =
+            if by_status { builder.forget_status(StatusCode::UNPROCESSABLE_ENTITY) } else { builder };
+        let server = serve(router, builder.build().unwrap()).await;
+        let wrong = if by_status { "bad" } else { "wrong" };
+        // Also after another attempt, whose fingerprint is in the record.
+        for (body, status) in [(wrong, 422), (wrong, 422), ("right", 200)] {
+            let answer = server.ask(Request::post("/pay", "k").body(body)).await;
+            assert_eq!((answer.status, answer.is_replay()), (status, false), "{by_status} {body}");
+        }
+        assert!(server.ask(Request::post("/pay", "k").body("right")).await.is_replay());
+        assert_eq!(server.ask(Request::post("/pay", "k").body("down")).await.problem(), "key-reused");
+        assert_eq!(runs.count(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_record_of_a_second_attempt_is_forgotten_with_its_fingerprint() {
+    let runs = Runs::default();
+    let count = runs.clone();
+    let handler = move || async move {
+        let mut response = StatusCode::SERVICE_UNAVAILABLE.into_response();
+        if count.run() > 1 {
+            response.extensions_mut().insert(Recording::Forget);
+        }
+        response
+    };
+    let router = Router::new().route("/pay", post(handler));
+    let server = serve(router, IdempotencyLayer::shared_by_all_clients(MemoryStore::new())).await;
+    for body in ["one", "one", "other"] {
+        assert_eq!(server.ask(Request::post("/pay", "k").body(body)).await.status, 503, "{body}");
     }
 }

@@ -1,0 +1,27 @@
+//! Which requests are guarded.
+//!
+//! Owns the default. Knows nothing about how a key is written.
+
+use http::Method;
+use http::request::Parts;
+
+/// Whether a request is guarded: see [`Builder::guard`](super::Builder::guard).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Guard {
+    /// It passes through unchanged, with or without a key.
+    Unguarded,
+    /// It is guarded if it has a key, and passes through unchanged otherwise.
+    Optional,
+    /// It is guarded, and is refused without a key. `"abc"` and `abc` are the same key.
+    Required,
+    /// As [`Required`](Self::Required), with a key in double quotes only, as the draft requires.
+    Quoted,
+}
+
+impl Guard {
+    /// The default.
+    pub(super) fn of_writes(head: &Parts) -> Self {
+        if matches!(head.method, Method::POST | Method::PATCH) { Self::Required } else { Self::Unguarded }
+    }
+}
