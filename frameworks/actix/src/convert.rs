@@ -10,7 +10,8 @@ use actix_web::{HttpResponse, ResponseError, error::InternalError};
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, Uri};
-use idem_runtime::http::{Body, Recording};
+use idem_runtime::Outcome;
+use idem_runtime::http::{Body, Problem, Recording};
 
 use crate::body::{Outgoing, of_response};
 
@@ -42,10 +43,10 @@ fn headers<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<Head
     Ok(headers)
 }
 
-/// A handler's response in idem's types.
+/// A handler's response in idem's types, and its head, which has the handler's error and extensions.
 pub(crate) fn response_of<B: MessageBody + 'static>(
     response: HttpResponse<B>,
-) -> Result<Response<Body>, actix_web::Error> {
+) -> Result<(HttpResponse<()>, Response<Body>), actix_web::Error> {
     let said = response.extensions().get::<Recording>().copied();
     let (head, body) = response.into_parts();
     let of_http = || -> Result<Response<()>, http::Error> {
@@ -60,26 +61,41 @@ pub(crate) fn response_of<B: MessageBody + 'static>(
     if let Some(said) = said {
         response.extensions_mut().insert(said);
     }
-    Ok(response.map(|()| of_response(body)))
+    Ok((head, response.map(|()| of_response(body))))
+}
+
+/// The response to the client if its handler answered with this head: middleware outside sees the handler's error and
+/// extensions, unless the response is a problem or that of another attempt.
+pub(crate) fn answered(head: HttpResponse<()>, response: Response<Body>) -> HttpResponse<Outgoing> {
+    let is_replayed = response.extensions().get().is_some_and(Outcome::is_replayed);
+    if is_replayed || response.extensions().get::<Problem>().is_some() {
+        return outgoing(response);
+    }
+    with_head(head, response)
 }
 
 /// The response to the client, in actix-web's types.
 pub(crate) fn outgoing(response: Response<Body>) -> HttpResponse<Outgoing> {
+    with_head(HttpResponse::new(StatusCode::OK).drop_body(), response)
+}
+
+fn with_head(mut head: HttpResponse<()>, response: Response<Body>) -> HttpResponse<Outgoing> {
     let (mut parts, body) = response.into_parts();
     // In such a response, the length is that of a body that is not sent, so it stays a header.
     let bodiless = matches!(parts.status, http::StatusCode::NO_CONTENT | http::StatusCode::NOT_MODIFIED);
     let said = if bodiless { None } else { parts.headers.remove(CONTENT_LENGTH) };
     let said = said.and_then(|said| said.to_str().ok()?.parse().ok());
-    let status = StatusCode::from_u16(parts.status.as_u16()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = HttpResponse::new(status);
+    *head.status_mut() =
+        StatusCode::from_u16(parts.status.as_u16()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    head.headers_mut().clear();
     for (name, value) in &parts.headers {
         let name = HeaderName::from_bytes(name.as_str().as_bytes());
         // Both versions of `http` accept the same names and values.
         if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
-            response.headers_mut().append(name, value);
+            head.headers_mut().append(name, value);
         }
     }
-    response.set_body(if bodiless { Outgoing::none() } else { Outgoing::new(body, said) })
+    head.set_body(if bodiless { Outgoing::none() } else { Outgoing::new(body, said) })
 }
 
 /// The response if the handler did not give the request back.

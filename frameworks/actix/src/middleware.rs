@@ -18,7 +18,7 @@ use idem_runtime::Store;
 use idem_runtime::http::{Begun, Body, IdempotencyLayer};
 
 use crate::body::sendable;
-use crate::convert::{failed, head, outgoing, response_of};
+use crate::convert::{answered, failed, head, outgoing, response_of};
 
 /// Guards an application, a scope or a resource of actix-web with the `Idempotency-Key` header.
 ///
@@ -157,12 +157,12 @@ where
             Ok(parts) => parts,
             Err(error) => return Box::pin(ready(Err(error))),
         };
-        if !self.settings.layer.guards(&parts.method, &parts.headers) {
-            let response = self.service.call(request);
-            return Box::pin(async move { Ok(response.await?.map_into_left_body()) });
-        }
         for carry in &self.settings.extensions {
             carry(&request, &mut parts.extensions);
+        }
+        if !self.settings.layer.guards(&parts) {
+            let response = self.service.call(request);
+            return Box::pin(async move { Ok(response.await?.map_into_left_body()) });
         }
         let (service, layer) = (self.service.clone(), self.settings.layer.clone());
         Box::pin(async move { Ok(guarded(&layer, service, request, parts).await?.map_into_right_body()) })
@@ -196,12 +196,15 @@ where
     let keep = came_back.clone();
     let handler = async move {
         let (request, response) = service.call(request).await?.into_parts();
-        keep.set(Some(request));
-        response_of(response)
+        let (head, response) = response_of(response)?;
+        keep.set(Some((request, head)));
+        Ok::<_, Error>(response)
     };
     let response = run.spawn_local(handler).await?;
     match came_back.take() {
-        Some(request) => Ok(ServiceResponse::new(request, outgoing(response)).map_into_boxed_body()),
+        Some((request, head)) => {
+            Ok(ServiceResponse::new(request, answered(head, response)).map_into_boxed_body())
+        }
         None => Err(failed(response)),
     }
 }
