@@ -2,6 +2,7 @@
 //! what to record.
 
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -9,7 +10,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream;
-use http::{Request, Response};
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderValue, Request, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use idem_runtime::Store;
@@ -21,6 +24,9 @@ use tower_service::Service;
 
 use crate::messages::{Answered, Unary, read};
 use crate::status;
+
+/// The beginning of the content types of gRPC-Web.
+const GRPC_WEB: &[u8] = b"application/grpc-web";
 
 /// Guards unary calls with the metadata `idempotency-key`: see the [crate](crate).
 ///
@@ -127,14 +133,29 @@ where
     }
 
     fn call(&mut self, request: Request<tonic::body::Body>) -> Self::Future {
-        if !self.settings.layer.guards(request.method(), request.headers()) {
+        let (head, body) = request.into_parts();
+        let is_guarded = self.settings.layer.guards(&head);
+        let is_grpc_web = is_grpc_web(&head);
+        let request = Request::from_parts(head, body);
+        if !is_guarded {
             return Box::pin(self.inner.call(request));
+        }
+        if is_grpc_web {
+            return Box::pin(ready(Ok(status::streams(
+                "this one is in the format of gRPC-Web; put its layer outside the one for keys. Nothing was processed",
+            ))));
         }
         // Takes the service that is ready, and leaves a clone in its place, which need not be ready.
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(guarded(self.settings.clone(), inner, request))
     }
+}
+
+/// Whether this is a call that a layer inside this one translates from gRPC-Web. Its messages are not those of gRPC.
+fn is_grpc_web(head: &Parts) -> bool {
+    let kind = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    kind.get(..GRPC_WEB.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC_WEB))
 }
 
 async fn guarded<S, St>(

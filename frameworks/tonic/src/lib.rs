@@ -7,14 +7,14 @@
 //! ```
 //! # use idem_runtime as idem;
 //! use idem::MemoryStore;
-//! use idem::http::IdempotencyLayer;
+//! use idem::http::{Guard, IdempotencyLayer};
 //! use idem_tonic::GrpcIdempotencyLayer;
 //!
 //! # fn main() -> Result<(), idem::Error> {
 //! let layer = IdempotencyLayer::builder(MemoryStore::new())
 //!     .shared_by_all_clients()
 //! // Calls that only read data need no key.
-//!     .optional_key()
+//!     .guard(|_| Guard::Optional)
 //!     .build()?;
 //! let layer = GrpcIdempotencyLayer::new(layer);
 //! // tonic::transport::Server::builder().layer(layer).add_service(..)
@@ -37,13 +37,18 @@
 //! | `key-reused`, `in-doubt`, `response-not-stored` | `FAILED_PRECONDITION` |
 //! | `store-unavailable`, `too-many-running` | `UNAVAILABLE` |
 //! | `handler-failed`, `misconfigured` | `INTERNAL` |
-//! | a call that streams | `UNIMPLEMENTED`, without `idempotency-problem` |
+//! | a call that streams, or comes in the format of gRPC-Web | `UNIMPLEMENTED`, without `idempotency-problem` |
 //!
 //! # Streams
 //!
 //! A key is for unary calls. A call with a key that sends more than one message, or does not end within 10 seconds of
 //! its first, is refused before anything runs. A call whose answer has more than one message has already run: its
 //! client gets `UNIMPLEMENTED`, and so does every later call with its key.
+//!
+//! # gRPC-Web
+//!
+//! Put `GrpcWebLayer` outside this layer: `Server::builder().layer(GrpcWebLayer::new()).layer(idempotency)`. A call with
+//! a key that comes in the format of gRPC-Web is refused before anything runs.
 //!
 //! # The same call
 //!

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bank::{Bank, Payment, Server};
 use futures_util::stream::{self, StreamExt as _};
-use idem_runtime::http::{Builder, IdempotencyLayer, RequestFingerprint};
+use idem_runtime::http::{Builder, Guard, IdempotencyLayer, RequestFingerprint};
 use idem_runtime::{MemoryStore, OnCrash};
 use idem_tonic::GrpcIdempotencyLayer;
 use tonic::{Code, Request, Status};
@@ -183,7 +183,7 @@ async fn an_answer_too_large_to_keep_goes_through_and_the_call_is_not_run_again(
 
 #[tokio::test]
 async fn a_call_that_streams_is_refused_with_a_clear_status() {
-    let (server, bank) = start(builder().optional_key()).await;
+    let (server, bank) = start(builder().guard(|_| Guard::Optional)).await;
     let two = stream::iter([of(1), of(2)]).boxed();
     let refused = server.pay_all("request", two).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unimplemented);
@@ -210,4 +210,32 @@ async fn a_call_that_stays_open_behind_its_first_message_is_refused_in_time_and_
         tokio::time::timeout(Duration::from_secs(60), server.pay_all("k", open)).await.unwrap().unwrap_err();
     assert_eq!((refused.code(), bank.runs()), (Code::Unimplemented, 0));
     assert_eq!(server.pay(payment("k", of(1))).await.unwrap().get_ref().text, "receipt 1 for 1");
+}
+
+/// Outside `GrpcWebLayer` the layer would take the trailers in the body for a second message, after the method has run.
+#[tokio::test]
+async fn a_call_in_the_format_of_grpc_web_is_refused_before_anything_runs() {
+    let runs = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = runs.clone();
+    let translated = tower::service_fn(move |_: http::Request<tonic::body::Body>| {
+        count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let frames = bytes::Bytes::from_static(b"\0\0\0\0\0\x80\0\0\0\x0fgrpc-status:0\r\n");
+        let body = tonic::body::Body::new(http_body_util::Full::new(frames));
+        async { Ok::<_, std::convert::Infallible>(http::Response::new(body)) }
+    });
+    let layer = grpc(builder());
+    for kind in ["application/grpc-web", "Application/gRPC-Web-Text+proto"] {
+        let request = http::Request::post("/bank.Bank/Pay")
+            .header("content-type", kind)
+            .header("idempotency-key", "k")
+            .body(tonic::body::Body::new(http_body_util::Full::new(bytes::Bytes::from_static(
+                b"\0\0\0\0\0",
+            ))));
+        let service = tower_layer::Layer::layer(&layer, translated.clone());
+        let answer = tower::ServiceExt::oneshot(service, request.unwrap()).await.unwrap();
+        let status = Status::from_header_map(answer.headers()).unwrap();
+        assert_eq!(status.code(), Code::Unimplemented, "{kind}");
+        assert!(status.message().contains("gRPC-Web"), "{}", status.message());
+    }
+    assert_eq!(runs.load(std::sync::atomic::Ordering::SeqCst), 0);
 }
