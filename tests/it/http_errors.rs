@@ -1,18 +1,14 @@
 //! Tests of a handler's responses to idem's own errors, and of when a failed request may succeed again.
 
-use std::time::Duration;
-
 use axum::Router;
 use axum::extract::Path;
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::IntoResponse;
 use axum::routing::post;
-use idem::http::{IdempotencyLayer, error_response};
+use idem::http::error_response;
 use idem::testing::errors;
 use idem::{Error, ErrorKind, MemoryStore, StoreError, idempotent};
 use idem_test_servers::web::{Request, Server};
-
-use crate::support::Runs;
 
 const PAGE: &str = include_str!("../../docs/errors.md");
 
@@ -82,33 +78,4 @@ async fn an_axum_handler_returns_the_error_as_it_is() {
     let refused = server.ask(Request::new("POST", "/pay/1/8")).await;
     let kind = refused.json()["type"].as_str().unwrap().to_owned();
     assert!(refused.status == 422 && kind.ends_with("#key-reused"), "{kind}");
-}
-
-#[tokio::test]
-async fn a_response_that_is_not_kept_says_when_the_key_is_due_and_earlier_requests_are_refused() {
-    let runs = Runs::default();
-    let counted = runs.clone();
-    let handler = move || async move {
-        match counted.run() {
-            1 => (StatusCode::SERVICE_UNAVAILABLE, "not now").into_response(),
-            _ => "paid".into_response(),
-        }
-    };
-    let layer = || {
-        let layer = IdempotencyLayer::builder(MemoryStore::new()).shared_by_all_clients();
-        layer.retry_after(Duration::from_secs(60)).build().unwrap()
-    };
-    let server = Server::start(Router::new().route("/pay", post(handler)).layer(layer())).await;
-    let failed = server.ask(Request::post("/pay", "k")).await;
-    assert_eq!((failed.status, failed.retry_after()), (503, 60), "the handler's status, and when");
-    let early = server.ask(Request::post("/pay", "k")).await;
-    assert_eq!((early.status, early.problem().as_str()), (409, "in-flight"));
-    assert!((1..=60).contains(&early.retry_after()), "{}", early.retry_after());
-    assert_eq!(runs.count(), 1, "the handler did not run again");
-    let other = server.ask(Request::post("/pay", "other")).await;
-    assert_eq!((other.status, other.text("retry-after")), (200, None));
-
-    let own = || async { (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "7")]) };
-    let server = Server::start(Router::new().route("/pay", post(own)).layer(layer())).await;
-    assert_eq!(server.ask(Request::post("/pay", "k")).await.retry_after(), 7, "the handler's own stays");
 }

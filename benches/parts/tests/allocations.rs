@@ -41,11 +41,12 @@ fn a_call_allocates_no_more_than_it_did() {
     let counted = measured.map(|calls| calls.map(|(count, _)| count));
     // Fresh and replayed: by the attribute, by hand, with a fingerprint. Each metric allocates its labels if the
     // feature `metrics` is on, as it is with all features.
-    let (without, with) = ([[6, 5, 14], [4, 3, 12]], [[11, 10, 19], [6, 5, 14]]);
+    // One of a fresh call's is the future of its completion, so that a call has no room for it while its body runs.
+    let (without, with) = ([[7, 6, 15], [4, 3, 12]], [[12, 11, 20], [6, 5, 14]]);
     assert!(counted == without || counted == with, "{counted:?}");
     // Their bytes: one of the allocations is the future, which has room for everything that a call may wait for.
     let [[(_, fresh), ..], [(_, replayed), ..]] = measured;
-    let most = if counted == without { (2_000, 1_700) } else { (2_700, 2_060) };
+    let most = if counted == without { (2_250, 1_780) } else { (2_950, 2_120) };
     assert!(fresh <= most.0 && replayed <= most.1, "{fresh}, {replayed} bytes");
 }
 
