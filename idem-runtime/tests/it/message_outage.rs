@@ -236,7 +236,7 @@ async fn the_figures_of_a_consumer_that_runs_can_be_read() {
 
 /// Counts what is shipped. An order whose amount no fingerprint can have is the message's own fault.
 async fn amount(store: &MemoryStore, order: u32, shipped: &Cell<u32>) -> Result<(), Error> {
-    let amount = if order % 400 == 0 { f64::NAN } else { f64::from(order) };
+    let amount = if order.is_multiple_of(400) { f64::NAN } else { f64::from(order) };
     let operation = Operation::new(SCOPE).fingerprint(&amount);
     let ship = async || {
         shipped.set(shipped.get() + 1);
