@@ -94,6 +94,11 @@ impl Lease {
         !self.doubted.swap(true, Ordering::AcqRel)
     }
 
+    /// Whether the key is in doubt: an operator may take the claim away at any moment, also within the lease.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.doubted.load(Ordering::Acquire)
+    }
+
     /// Ends the renewal of the lease.
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Release);

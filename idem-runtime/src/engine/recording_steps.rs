@@ -45,7 +45,7 @@ impl<S: Store> Recorder for Claimed<S> {
     }
 
     fn confirm(self: Arc<Self>) -> Option<Confirmed> {
-        if self.lease.held_until() > Instant::now() {
+        if self.lease.held_until() > Instant::now() && !self.lease.is_doubted() {
             return None;
         }
         let until = Instant::now() + self.call.policy.store_timeout;
