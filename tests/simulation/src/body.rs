@@ -397,7 +397,8 @@ impl crate::world::State {
                 life.is_doubted_by_recover = false;
                 life.is_unsure = false;
             }
-            Ok(Some(_)) => life.found = true,
+            // What a superseded call finds is not recorded.
+            Ok(Some(_)) => life.found |= is_current,
             Err(_) => life.is_doubted_by_recover = true,
         }
         answer
