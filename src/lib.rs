@@ -84,7 +84,7 @@ pub use idem_runtime::{
     Attempt, Begun, CallId, Context, Disabled, Drained, DynStore, Error, ErrorKind, Interrupted,
     LateRecording, Loss, MAX_STEP_NAME_BYTES, MemoryStore, NotStored, Observed, Operation, Outcome, Recovery,
     Replayed, ResultRules, RetryAfter, RulesFor, Step, StepError, StepName, StoreExt, Unrecorded,
-    WithRecover, context, drain, observe, step, with_deadline,
+    WithRecover, context, drain, observe, observer, step, with_deadline,
 };
 
 #[cfg(feature = "macros")]

@@ -236,7 +236,10 @@ impl Error {
         }
     }
 
-    pub(crate) fn configuration(operation: &str, detail: impl Into<Arc<str>>) -> Self {
+    /// An [`Error::Configuration`], for code that makes calls for others and finds a setting that cannot work. `detail` says
+    /// what to change; it must not have a key's text.
+    #[must_use]
+    pub fn configuration(operation: &str, detail: impl Into<Arc<str>>) -> Self {
         Self::Configuration { operation: Arc::from(operation), detail: detail.into() }
     }
 }

@@ -24,7 +24,7 @@ pub use catalogue::{Catalogue, CatalogueError, CatalogueKeyPart, CatalogueOperat
 pub use engine::{
     Attempt, Begun, Context, Drained, Interrupted, LateRecording, MAX_STEP_NAME_BYTES, Observed, Operation,
     Outcome, Recovery, Replayed, ResultRules, RetryAfter, RulesFor, Step, StepName, Unrecorded, WithRecover,
-    context, drain, observe, step, with_deadline,
+    context, drain, observe, observer, step, with_deadline,
 };
 pub use error::{CallId, Error, ErrorKind, Loss, NotStored, StepError};
 #[cfg(any(feature = "zstd", feature = "encryption"))]

@@ -122,7 +122,7 @@ pub fn invalid_key(operation: &str, source: KeyError) -> Error {
 /// [`Error::Configuration`]: the operation is set up in a way that cannot work.
 #[must_use]
 pub fn configuration(operation: &str, detail: &str) -> Error {
-    make::configuration(operation, detail)
+    Error::configuration(operation, detail)
 }
 
 /// [`Error::NotRecorded`]: the result could not be recorded in the caller's transaction.

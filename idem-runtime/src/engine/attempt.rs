@@ -10,7 +10,7 @@ use super::background::Work;
 use super::call::Prepared;
 use super::claimed::{Claimed, GiveUp, not_stored};
 use super::codec::Encoded;
-use super::context::{Ending, Outcome};
+use super::context::{CallEnd, Outcome};
 use super::lease::{Lease, Sent};
 use super::report::{Event, Stopwatch};
 use super::steps::Log;
@@ -116,17 +116,17 @@ impl<S: Store> Attempt<S> {
         let by_policy = || self.call().policy.retry_after.map(|pace| pace.delay(attempt));
         let retry_after = retry_after.or_else(by_policy).unwrap_or_default();
         let cause = self.claimed.log.cause().unwrap_or(ReleaseCause::Failed);
-        let released = Ending::Released { attempt, retry_after };
+        let released = CallEnd::Released { attempt, retry_after };
         let ending = match (cause, self.claimed.log.refused()) {
             // No later call asks `recover` again, so an operator must decide.
             (ReleaseCause::Doubtful, _) if !self.call().policy.settles_doubt() => {
-                Ending::Refused(Error::InDoubt { call: self.call().id() })
+                CallEnd::Refused(Error::InDoubt { call: self.call().id() })
             }
-            (ReleaseCause::NothingHappened, _) => Ending::Refused(Error::Exhausted {
+            (ReleaseCause::NothingHappened, _) => CallEnd::Refused(Error::Exhausted {
                 call: self.call().id(),
                 attempts: attempt.saturating_sub(1),
             }),
-            (ReleaseCause::Failed | ReleaseCause::Unused, Some(refused)) => Ending::Refused(refused),
+            (ReleaseCause::Failed | ReleaseCause::Unused, Some(refused)) => CallEnd::Refused(refused),
             _ => released,
         };
         if is_value {
@@ -172,7 +172,7 @@ impl<S: Store> Attempt<S> {
     pub(super) fn finished(&mut self, Encoded { verdict, stored }: Encoded) {
         self.body_ended();
         if verdict == Verdict::Failed {
-            self.call().end(Ending::Terminal);
+            self.call().end(CallEnd::Terminal);
         }
         self.phase = Phase::Recording(self.claimed.complete_request(verdict, stored.result));
     }

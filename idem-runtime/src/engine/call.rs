@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::background::{self, Work};
-use super::context::{self, Context, Ending, Observation, Outcome};
+use super::context::{self, CallEnd, Context, Observation, Outcome};
 use super::operation::{Operation, Policy, RenderedKey};
 use super::process::Process;
 use super::report::{self, Event, Shown};
@@ -77,7 +77,7 @@ impl<S: Store> Call<S> {
         let observer = self.observer.clone();
         self.checked().map_err(|error| {
             if let Some(observer) = &observer {
-                observer.end(Ending::Refused(error.clone()));
+                observer.end(&CallEnd::Refused(error.clone()));
             }
             Box::new(error)
         })
@@ -87,13 +87,10 @@ impl<S: Store> Call<S> {
         let runtime = self.runtime()?;
         let Self { operation, store, key, observer, deadline, enclosing, process } = self;
         let checked = operation.check()?;
-        if let Some(observer) = &observer {
-            observer.keeps_for(checked.scope.as_str(), checked.policy.ttl);
-        }
         let key = key.map_err(|error| Error::key(checked.scope.as_str(), error))?;
         let key = RecordKey::new(checked.scope, key);
         if let Some(observer) = &observer {
-            observer.calls(&key);
+            observer.begins(&key, checked.policy.ttl);
         }
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Err(Error::NoTimeLeft { call: (&key).into() });
@@ -205,15 +202,15 @@ impl<S: Store> Prepared<S> {
     }
 
     /// Tells the observer how the call ended.
-    pub(super) fn end(&self, ending: Ending) {
+    pub(super) fn end(&self, end: CallEnd) {
         if let Some(observer) = &self.observer {
-            observer.end(ending);
+            observer.end(&end);
         }
     }
 
     /// The same, for an error that the caller gets.
     pub(super) fn refuse(&self, error: Error) -> Error {
-        self.end(Ending::Refused(error.clone()));
+        self.end(CallEnd::Refused(error.clone()));
         error
     }
 

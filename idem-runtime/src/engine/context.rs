@@ -2,9 +2,8 @@
 //!
 //! Owns the task-locals. The engine sets them; nothing here decides anything.
 
-#[cfg(feature = "message")]
-mod held;
 mod observation;
+pub mod observer;
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,12 +17,9 @@ use crate::error::CallId;
 use idem_core::protocol::{Fence, Grant};
 use idem_core::{Key, RecordKey, framed_digest};
 
-#[cfg(feature = "message")]
-pub(crate) use held::HeldKeys;
-pub(crate) use observation::{Ending, Observation};
+pub(crate) use observation::Observation;
 pub use observation::{Observed, Outcome, observe};
-#[cfg(feature = "message")]
-pub(crate) use observation::{as_here, observed_by};
+pub(crate) use observer::CallEnd;
 
 tokio::task_local! {
     static CURRENT: Frame;

@@ -77,10 +77,8 @@ pub use background::{Drained, drain};
 pub(crate) use call::{Call, Prepared};
 pub(crate) use codec::{Codec, Encoded};
 use context::unguarded_frame;
-pub use context::{Context, Observed, Outcome, context, observe, with_deadline};
+pub use context::{Context, Observed, Outcome, context, observe, observer, with_deadline};
 pub(crate) use context::{Current, Observation};
-#[cfg(feature = "message")]
-pub(crate) use context::{Ending, HeldKeys, as_here, observed_by};
 pub use late_recording::{LateRecording, Unrecorded};
 pub use operation::Operation;
 pub use process::Process;

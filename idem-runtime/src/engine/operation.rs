@@ -142,6 +142,11 @@ impl<R> Operation<R> {
         }
     }
 
+    /// The same policy under another scope.
+    pub fn scope(self, scope: impl Into<Cow<'static, str>>) -> Self {
+        Self { scope: ScopeSource::Named(scope.into()), ..self }
+    }
+
     /// How long the result is kept, from completion; 24 hours unless set. At most 100 years.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.policy.ttl = ttl;
@@ -194,6 +199,11 @@ impl<R> Operation<R> {
         self.with_fingerprint(Some(fingerprint(value)))
     }
 
+    /// As [`fingerprint`](Self::fingerprint), for a fingerprint that the caller made: of bytes, such as those of a request.
+    pub fn computed_fingerprint(self, fingerprint: Fingerprint) -> Self {
+        self.with_fingerprint(Some(Ok(fingerprint)))
+    }
+
     pub(crate) fn with_fingerprint(
         mut self,
         fingerprint: Option<Result<Fingerprint, FingerprintError>>,
@@ -232,27 +242,13 @@ impl<R> Operation<R> {
         self
     }
 
-    #[cfg(feature = "http")]
-    pub(crate) const fn limited(mut self, timeout: Option<Duration>) -> Self {
-        self.policy.timeout = timeout;
-        self
-    }
-
-    #[cfg(feature = "http")]
-    pub(crate) fn scoped(self, scope: Cow<'static, str>) -> Self {
-        Self { scope: ScopeSource::Named(scope), ..self }
-    }
-
-    /// Makes the checks of [`run`](Self::run) without a call.
-    #[cfg(feature = "http")]
-    pub(crate) fn validate(&self) -> Result<(), Error> {
+    /// Checks the scope and the settings without a call, for a program that wants to know at its start.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Configuration`] or [`Error::InvalidKey`], as each call would get.
+    pub fn validate(&self) -> Result<(), Error> {
         self.without_rules().check().map(drop)
-    }
-
-    /// Whether the body may run again if it ended without a result.
-    #[cfg(feature = "http")]
-    pub(crate) fn reruns(&self) -> bool {
-        self.policy.on_crash == OnCrash::Rerun
     }
 
     /// The name of the record with this key.

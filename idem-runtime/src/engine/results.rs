@@ -3,7 +3,7 @@
 use super::attempt::Attempt;
 use super::call::Prepared;
 use super::codec::{Codec, Encoded, NotDecoded};
-use super::context::{Ending, Outcome};
+use super::context::{CallEnd, Outcome};
 use super::report::Event;
 use super::returns::Failure;
 use crate::error::Error;
@@ -82,7 +82,7 @@ pub(super) fn decoded<S: Store, T>(
                 call.observe(Outcome::replayed(replay));
                 call.report(Event::Replayed, replay.attempt);
                 if replay.verdict == Verdict::Failed {
-                    call.end(Ending::Terminal);
+                    call.end(CallEnd::Terminal);
                 }
                 Ok(result)
             }

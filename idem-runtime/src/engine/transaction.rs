@@ -18,7 +18,7 @@ use super::call::Prepared;
 use super::claim::refused_by_store;
 use super::claimed::not_stored;
 use super::codec::NotEncoded;
-use super::context::{Context, Current, Ending, Outcome};
+use super::context::{CallEnd, Context, Current, Outcome};
 use super::report::{Event, Stopwatch};
 use super::results::{decode, encode};
 use super::retry::backoff;
@@ -208,7 +208,7 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
         by.call.observe(Outcome::Executed { attempt, recovered, not_stored: None });
         let Some(Encoded { verdict, stored }) = encoded else {
             self.undo().await;
-            by.call.end(Ending::Released { attempt, retry_after: Duration::ZERO });
+            by.call.end(CallEnd::Released { attempt, retry_after: Duration::ZERO });
             by.call.report(Event::Released, attempt);
             return result.map_err(Failure::Body);
         };
@@ -250,7 +250,7 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
         result: StoredResult,
     ) -> Result<Option<NotStored>, StoreError> {
         if verdict == Verdict::Failed {
-            by.call.end(Ending::Terminal);
+            by.call.end(CallEnd::Terminal);
             // A terminal error is recorded, and the writes of the body are undone.
             self.undo().await;
             self.mark = Some(S::mark(self.connection()).await?);

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::call::Prepared;
-use super::context::{Context, Current, Ending, Observation, Outcome, unguarded_frame};
+use super::context::{CallEnd, Context, Current, Observation, Outcome, unguarded_frame};
 use super::operation::Operation;
 use super::report::Event;
 use super::returns::Failure;
@@ -45,7 +45,7 @@ where
         Err(after) => {
             let error = Error::TimedOut { call: CallId::without_key(operation.name()), after };
             if let Some(observer) = observer {
-                observer.end(Ending::Refused(error.clone()));
+                observer.end(&CallEnd::Refused(error.clone()));
             }
             Err(error.into())
         }

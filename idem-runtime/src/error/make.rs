@@ -46,12 +46,6 @@ pub fn key(operation: &str, error: KeyError) -> Error {
     Error::key(operation, error)
 }
 
-/// An [`Error::Configuration`].
-#[must_use]
-pub fn configuration(operation: &str, detail: &str) -> Error {
-    Error::configuration(operation, detail)
-}
-
 /// A [`StepError::Undecodable`].
 #[must_use]
 pub fn step_undecodable(reason: &str) -> StepError {

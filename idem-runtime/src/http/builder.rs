@@ -39,6 +39,8 @@ pub struct Builder<St> {
     store: St,
     operation: Operation,
     scope: Cow<'static, str>,
+    on_crash: OnCrash,
+    handler_timeout: Option<Duration>,
     guard: Guarding,
     header: HeaderName,
     tenant: Option<Tenant>,
@@ -92,11 +94,10 @@ impl<St: Store> Builder<St> {
     pub(super) fn new(store: St) -> Self {
         Self {
             store,
-            operation: Operation::new(SCOPE)
-                .store_timeout(Duration::from_secs(5))
-                .wait(WAIT)
-                .timeout(HANDLER_TIMEOUT),
+            operation: Operation::new(SCOPE).store_timeout(Duration::from_secs(5)).wait(WAIT),
             scope: Cow::Borrowed(SCOPE),
+            on_crash: OnCrash::Rerun,
+            handler_timeout: Some(HANDLER_TIMEOUT),
             guard: Arc::new(Guard::of_writes),
             header: HEADER,
             tenant: None,
@@ -115,7 +116,6 @@ impl<St: Store> Builder<St> {
     /// The scope of all records of this layer: `http` unless set. Set one if two APIs share a store.
     pub fn scope(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.scope = name.into();
-        self.operation = self.operation.scoped(self.scope.clone());
         self
     }
 
@@ -209,7 +209,7 @@ impl<St: Store> Builder<St> {
     /// [`OnCrash::InDoubt`], nothing runs again before an operator decides, and every 5xx counts as such an end, unless
     /// [`recording`](Self::recording) or the handler's own [`Recording`] says otherwise.
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
-        self.operation = self.operation.on_crash(on_crash);
+        self.on_crash = on_crash;
         self
     }
 
@@ -224,7 +224,7 @@ impl<St: Store> Builder<St> {
     /// that time the handler is dropped and the request is answered with 500 `handler-failed`: see
     /// [`on_crash`](Self::on_crash).
     pub fn handler_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.operation = self.operation.limited(timeout.into());
+        self.handler_timeout = timeout.into();
         self
     }
 

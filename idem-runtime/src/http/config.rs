@@ -80,6 +80,8 @@ pub(super) enum Fate {
 pub(super) struct Config<St> {
     pub(super) store: St,
     pub(super) operation: Operation,
+    /// Whether the handler may run again if it ended without a response.
+    pub(super) reruns: bool,
     /// The scope, for events.
     pub(super) scope: Cow<'static, str>,
     pub(super) guard: Guarding,
@@ -112,7 +114,7 @@ impl<St> Config<St> {
             Some(Recording::Forget) => Fate::Forget,
             Some(Recording::PassThrough) | None if self.forgotten.contains(&response.status) => Fate::Forget,
             Some(Recording::PassThrough) | None if is_grpc_failure(&response.headers) => Fate::Release,
-            Some(Recording::PassThrough) | None => by_status(response.status, self.operation.reruns()),
+            Some(Recording::PassThrough) | None => by_status(response.status, self.reruns),
         }
     }
 

@@ -166,7 +166,7 @@ where
     };
     let (data, trailers) = whole(&parts.headers, body, config.max_request_bytes).await?;
     let fingerprint = unless_panic(|| config.fingerprint.of(&parts, &data))?;
-    let operation = config.operation.clone().with_fingerprint(Some(Ok(fingerprint)));
+    let operation = config.operation.clone().computed_fingerprint(fingerprint);
     let key = config.record_key(tenant.as_deref(), &key).map_err(|_| misconfigured())?;
     Ok(Prepared { operation, key, request: Request::from_parts(parts, Body::whole(data, trailers)) })
 }

@@ -254,7 +254,7 @@ fn answer_of<St, E>(config: &Config<St>, ended: Result<Ended<E>, JoinError>) -> 
 impl<St> Config<St> {
     fn handler_failed(&self, how: &'static str) -> Response<Body> {
         report::handler_ended(&self.scope, how);
-        let what_next = if self.operation.reruns() {
+        let what_next = if self.reruns {
             "Send the same request with the same key again."
         } else {
             "It is not processed again before somebody has found out what it did."

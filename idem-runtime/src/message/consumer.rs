@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Sleep, sleep};
 
 use super::gate::Gate;
+use super::held_keys::HeldKeys;
 use super::lanes::Lanes;
 use super::report;
 use super::settings::Settings;
@@ -25,7 +26,7 @@ use super::source::Source;
 use super::work::Queues;
 use super::work::{Done, Order, Stage, Works};
 use super::{Choose, Delivery, Disposition, Incoming, Progress, Proposed, Room, Summary};
-use crate::engine::{self, HeldKeys};
+use crate::engine;
 
 /// Handles the messages of a stream until it ends: as [`Consumer::run`] with what [`Consumer::new`] sets.
 ///

@@ -12,7 +12,9 @@ mod delivery;
 mod disposition;
 mod error_text;
 mod gate;
+mod held_keys;
 mod lanes;
+mod observation;
 pub(crate) mod report;
 mod settings;
 mod settling;
@@ -26,7 +28,8 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 
-use crate::engine::{Ending, Observation, Outcome, observed_by};
+use crate::engine::Outcome;
+use crate::engine::observer::CallEnd;
 use crate::error::{Error, ErrorKind, StepError, StoreErrorKind};
 
 pub use broker::{Broker, Plan, Reader, Room, work};
@@ -41,6 +44,9 @@ pub use tasks::{HandlerTask, in_tasks};
 
 #[cfg(feature = "lambda")]
 pub(crate) use gate::Gate;
+#[cfg(feature = "lambda")]
+pub(crate) use held_keys::HeldKeys;
+pub(crate) use observation::Observation;
 
 /// What a call gave, and what is to be done with its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +104,7 @@ where
     F: Future<Output = Result<T, E>>,
 {
     let tries = Tries { number: 1, most: u32::MAX };
-    let judged =
-        settle_by(&Arc::new(Observation::within_current()), call, tries, |_, _, proposed| proposed).await;
+    let judged = settle_by(&Arc::new(Observation::default()), call, tries, |_, _, proposed| proposed).await;
     Settled { value: judged.value, disposition: judged.disposition }
 }
 
@@ -144,23 +149,23 @@ pub(crate) enum Cause {
 }
 
 impl Cause {
-    fn of(succeeded: bool, ending: Option<&Ending>) -> Self {
+    fn of(succeeded: bool, ending: Option<&CallEnd>) -> Self {
         let ending = match ending {
             _ if succeeded => return Self::Done,
             None => return Self::Unclaimed,
             Some(ending) => ending,
         };
         match ending {
-            Ending::Released { .. } => Self::Failed,
-            Ending::Terminal => Self::Terminal,
-            Ending::Refused(Error::InFlight { .. }) => Self::InFlight,
-            Ending::Refused(Error::Configuration { .. }) => Self::Misconfigured,
-            Ending::Refused(
+            CallEnd::Released { .. } => Self::Failed,
+            CallEnd::Terminal => Self::Terminal,
+            CallEnd::Refused(Error::InFlight { .. }) => Self::InFlight,
+            CallEnd::Refused(Error::Configuration { .. }) => Self::Misconfigured,
+            CallEnd::Refused(
                 Error::Store { source, .. }
                 | Error::NotRecorded { source, .. }
                 | Error::Step { source: StepError::Store(source), .. },
             ) if is_of_the_store(source.kind()) => Self::Store,
-            Ending::Refused(error) => Self::Refused(error.kind()),
+            CallEnd::Refused(error) => Self::Refused(error.kind()),
         }
     }
 
@@ -217,7 +222,7 @@ pub(crate) async fn settle_by<F, T, E>(
 where
     F: Future<Output = Result<T, E>>,
 {
-    let (value, outcome, ending) = observed_by(observation, call).await;
+    let (value, outcome, ending) = observation.of_call(call).await;
     let kept = !matches!(outcome, Some(Outcome::NotKept { .. }));
     let cause =
         if value.is_ok() && !kept { Cause::NotKept } else { Cause::of(value.is_ok(), ending.as_ref()) };
@@ -229,19 +234,19 @@ where
         Err(error) => {
             let proposed = || tries.proposed(Reason::Exhausted);
             let proposed = ending.as_ref().map_or_else(proposed, |ending| disposition(ending, tries));
-            if let Some(Ending::Refused(_)) = ending { proposed } else { choose(error, attempt, proposed) }
+            if let Some(CallEnd::Refused(_)) = ending { proposed } else { choose(error, attempt, proposed) }
         }
     };
     Judged { value, disposition, outcome, cause, attempt }
 }
 
-fn disposition(ending: &Ending, tries: Tries) -> Disposition {
+fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
     let reason = match ending {
-        Ending::Released { attempt, retry_after } => {
+        CallEnd::Released { attempt, retry_after } => {
             return Disposition::Retry { after: pause(*attempt).max(*retry_after) };
         }
-        Ending::Terminal => Reason::Terminal,
-        Ending::Refused(error) => match error {
+        CallEnd::Terminal => Reason::Terminal,
+        CallEnd::Refused(error) => match error {
             Error::InFlight { retry_after, .. } | Error::NotDue { retry_after, .. } => {
                 return Disposition::Retry { after: *retry_after };
             }

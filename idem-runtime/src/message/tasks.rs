@@ -14,7 +14,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 
-use crate::engine::{Observation, as_here};
+use super::observation::Observation;
+use crate::engine::observer::{BackgroundWork, in_another_task};
 
 /// Runs each handler in a task of its own: for handlers that compute, and for consumers that have more to do than one
 /// thread can. For [`Consumer::run`](super::Consumer::run) and what else takes such a handler.
@@ -111,20 +112,20 @@ struct Running<T> {
     answer: oneshot::Receiver<Result<T, Box<dyn Any + Send>>>,
     /// `None` once it has answered.
     task: Option<JoinHandle<()>>,
-    observer: Option<Arc<Observation>>,
+    observation: Option<Arc<Observation>>,
 }
 
 impl<T: Send + 'static> Running<T> {
     fn start(handler: impl Future<Output = T> + Send + 'static) -> Self {
         let (sender, answer) = oneshot::channel();
-        let handler = as_here(handler);
+        let handler = in_another_task(handler);
         let task = async move {
             let ended = AssertUnwindSafe(handler).catch_unwind().await;
             // Who waited may be gone.
             let _ = sender.send(ended);
         };
         let task = Some(tokio::spawn(task.in_current_span()));
-        Self { answer, task, observer: Observation::current() }
+        Self { answer, task, observation: Observation::of_running_handler() }
     }
 }
 
@@ -133,8 +134,8 @@ impl<T> Drop for Running<T> {
         let Some(task) = self.task.take() else { return };
         task.abort();
         // The task drops its handler only when it yields its thread. The consumer waits for that.
-        if let Some(observer) = &self.observer {
-            observer.left_behind(task);
+        if let Some(observation) = &self.observation {
+            observation.left_behind(BackgroundWork::of(task));
         }
     }
 }

@@ -19,12 +19,14 @@ use tracing::Instrument as _;
 
 use super::error_text;
 use super::gate::Gate;
+use super::held_keys::HeldKeys;
 use super::lanes::Place;
+use super::observation::Observation;
 use super::report::{self, About, guarded};
 use super::settings::Settings;
 use super::settling::{Settling, Verdict};
 use super::{Cause, Choose, DeadLetter, Delivery, Disposition, Judged, Progress, Reason, Tries, settle_by};
-use crate::engine::{HeldKeys, Observation, Outcome};
+use crate::engine::Outcome;
 
 /// What a dead letter says of a panic, whose own text may be anything.
 const PANICKED: &str = "the handler panicked";
@@ -257,7 +259,7 @@ impl<H, C> Works<'_, H, C> {
                 }
                 judged.without_value()
             };
-            let call = AssertUnwindSafe(call).catch_unwind();
+            let call = AssertUnwindSafe(observation.around(call)).catch_unwind();
             match select(pin!(call), pin!(self.reached(Stage::Closed))).await {
                 Either::Left((ended, _)) => Some(ended),
                 Either::Right(_) => None,

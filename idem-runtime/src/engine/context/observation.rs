@@ -1,15 +1,14 @@
-//! What a caller can learn about a call it made: how it ended, and what work it left in the background.
+//! What a caller can learn about a call it made: whether its body ran or its result was replayed.
 //!
-//! Owns the observer of a task. The engine reports to it; nothing here decides anything.
+//! Owns the observers of a task. The engine reports to them; nothing here decides anything.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::task::JoinHandle;
 
-#[cfg(feature = "message")]
-use super::held::{Held, HeldKeys};
-use crate::error::{Error, NotStored};
+use super::observer::{BackgroundWork, CallEnd, CallEvent, CallObserver};
+use crate::error::NotStored;
 use idem_core::RecordKey;
 use idem_core::protocol::{Replay, Timestamp};
 
@@ -106,147 +105,71 @@ pub struct Observed<T> {
     pub outcome: Option<Outcome>,
 }
 
-/// How a call without a value ended.
-#[cfg_attr(not(feature = "message"), allow(dead_code, reason = "`message` reads it"))]
-#[derive(Clone, Debug)]
-pub(crate) enum Ending {
-    /// It was refused, or its result is not available.
-    Refused(Error),
-    /// Its body failed, and the error is not recorded.
-    Released {
-        /// Which attempt it was.
-        attempt: u32,
-        /// How long until the key is due again.
-        retry_after: Duration,
-    },
-    /// It has a terminal error, returned now or recorded earlier.
-    Terminal,
-}
-
-/// The observer of the calls of one task.
-#[derive(Default)]
+/// An observer of the calls of one task, and the observers around it, which see the same.
 pub(crate) struct Observation {
-    /// The observer around this one, which sees the same.
     outer: Option<Arc<Self>>,
-    outcome: Mutex<Option<Outcome>>,
-    ending: Mutex<Option<Ending>>,
-    horizon: Option<Duration>,
-    forgetful: Mutex<Vec<(String, Duration)>>,
-    behind: Mutex<Vec<JoinHandle<()>>>,
-    /// The last call: its key, and the attempt that was granted.
-    call: Mutex<Option<(RecordKey, Option<u32>)>>,
-    #[cfg(feature = "message")]
-    held: Option<Arc<HeldKeys>>,
-    #[cfg(feature = "message")]
-    holds: Mutex<Vec<Held>>,
+    observer: Arc<dyn CallObserver>,
 }
 
 impl Observation {
-    /// The observer of the calls of this task, if there is one.
+    /// An observer within the current one, if there is one.
+    fn within_current(observer: Arc<dyn CallObserver>) -> Option<Arc<Self>> {
+        Some(Arc::new(Self { outer: Self::current(), observer }))
+    }
+
+    /// The observers of the calls of this task, if there are any.
     pub(crate) fn current() -> Option<Arc<Self>> {
         OBSERVER.try_with(Clone::clone).ok().flatten()
     }
 
-    /// An observer within the current one, if there is one.
-    pub(crate) fn within_current() -> Self {
-        Self { outer: Self::current(), ..Self::default() }
-    }
-
-    /// The same for a message handler. It adds the keys of its calls to `held`, and notes the operations that keep their
-    /// results for less than `horizon`.
-    #[cfg(feature = "message")]
-    pub(crate) fn of_handler(held: &Arc<HeldKeys>, horizon: Option<Duration>) -> Self {
-        Self { horizon, held: Some(held.clone()), ..Self::within_current() }
-    }
-
-    /// A call with this key begins.
-    pub(crate) fn calls(&self, key: &RecordKey) {
-        *guard(&self.call) = Some((key.clone(), None));
-        #[cfg(feature = "message")]
-        if let Some(held) = &self.held {
-            guard(&self.holds).push(held.add(key));
-        }
-        self.outer.iter().for_each(|outer| outer.calls(key));
+    /// A call with this key begins. Its operation keeps results for `ttl`.
+    pub(crate) fn begins(&self, key: &RecordKey, ttl: Duration) {
+        self.report(&CallEvent::Started { key, ttl });
     }
 
     /// A call was granted its key.
     pub(crate) fn granted(&self, key: &RecordKey, attempt: u32) {
-        *guard(&self.call) = Some((key.clone(), Some(attempt)));
-        self.outer.iter().for_each(|outer| outer.granted(key, attempt));
-    }
-
-    /// The handler has ended and no longer holds its keys. Returns whether another handler with one of them ended
-    /// meanwhile.
-    #[cfg(feature = "message")]
-    pub(crate) fn let_go(&self) -> bool {
-        self.held.as_ref().is_some_and(|held| held.free(&std::mem::take(&mut *guard(&self.holds))))
-    }
-
-    /// The key of the last call.
-    #[cfg(feature = "message")]
-    pub(crate) fn key(&self) -> Option<RecordKey> {
-        guard(&self.call).as_ref().map(|(key, _)| key.clone())
-    }
-
-    /// The attempt of the last call, if it was granted one.
-    #[cfg(feature = "message")]
-    pub(crate) fn attempt(&self) -> Option<u32> {
-        guard(&self.call).as_ref().and_then(|(_, attempt)| *attempt)
+        self.report(&CallEvent::Granted { key, attempt });
     }
 
     pub(crate) fn set(&self, outcome: Outcome) {
-        *guard(&self.outcome) = Some(outcome);
-        self.outer.iter().for_each(|outer| outer.set(outcome));
+        self.report(&CallEvent::Outcome(outcome));
     }
 
-    pub(crate) fn end(&self, ending: Ending) {
-        self.outer.iter().for_each(|outer| outer.end(ending.clone()));
-        *guard(&self.ending) = Some(ending);
+    pub(crate) fn end(&self, end: &CallEnd) {
+        self.report(&CallEvent::Ended(end));
     }
 
-    /// An operation keeps its results for `ttl`.
-    pub(crate) fn keeps_for(&self, operation: &str, ttl: Duration) {
-        if self.horizon.is_some_and(|horizon| ttl < horizon) {
-            guard(&self.forgetful).push((operation.to_owned(), ttl));
-        }
-        self.outer.iter().for_each(|outer| outer.keeps_for(operation, ttl));
+    /// A call that ended left this task in the background.
+    pub(crate) fn left_behind(&self, task: JoinHandle<()>) {
+        self.report(&CallEvent::Background(BackgroundWork::of(task)));
     }
 
-    /// A call that ended left this work in the background.
-    pub(crate) fn left_behind(&self, work: JoinHandle<()>) {
-        match &self.outer {
-            Some(outer) => outer.left_behind(work),
-            None => {
-                let mut behind = guard(&self.behind);
-                behind.retain(|work| !work.is_finished());
-                behind.push(work);
-            }
-        }
-    }
-
-    fn take(&self) -> (Option<Outcome>, Option<Ending>) {
-        (guard(&self.outcome).take(), guard(&self.ending).take())
-    }
-
-    /// The operations that keep their results for less than the horizon, with their `ttl`.
-    #[cfg(feature = "message")]
-    pub(crate) fn take_forgetful(&self) -> Vec<(String, Duration)> {
-        std::mem::take(&mut guard(&self.forgetful))
-    }
-
-    /// Waits for the work that the calls left in the background.
-    #[cfg(feature = "message")]
-    pub(crate) async fn settled(&self) {
-        loop {
-            let Some(work) = guard(&self.behind).pop() else { return };
-            // Work that panicked or was shut down is over too.
-            let _ = work.await;
+    fn report(&self, event: &CallEvent<'_>) {
+        let mut next = Some(self);
+        while let Some(observation) = next {
+            observation.observer.event(event);
+            next = observation.outer.as_deref();
         }
     }
 }
 
-fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The observer of [`observe`].
+#[derive(Default)]
+struct LastOutcome(Mutex<Option<Outcome>>);
+
+impl LastOutcome {
+    fn get(&self) -> MutexGuard<'_, Option<Outcome>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CallObserver for LastOutcome {
+    fn event(&self, event: &CallEvent<'_>) {
+        if let CallEvent::Outcome(outcome) = event {
+            *self.get() = Some(*outcome);
+        }
+    }
 }
 
 /// Makes a call and returns whether its body ran or its result was replayed.
@@ -269,32 +192,32 @@ fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// ```
 pub async fn observe<F: Future>(call: F) -> Observed<F::Output> {
     // Does not call `observed_by`, because each async function that passes a future on stores it twice.
-    let observation = Arc::new(Observation::within_current());
-    let value = OBSERVER.scope(Some(observation.clone()), call).await;
-    Observed { value, outcome: observation.take().0 }
+    let last = Arc::new(LastOutcome::default());
+    let value = OBSERVER.scope(Observation::within_current(last.clone()), call).await;
+    let outcome = *last.get();
+    Observed { value, outcome }
 }
 
-/// Carries into another task what calls learn from the task: the observer, and the deadline.
-#[cfg(feature = "message")]
-pub(crate) fn as_here<F: Future>(future: F) -> impl Future<Output = F::Output> {
+/// Makes calls with an observer of them: `observer` gets every [`CallEvent`] of the calls that `calls` makes in this task. It
+/// does not get those of calls inside the body of an observed call. Observers around this one get the same events.
+///
+/// The observer outlives the future: a caller that drops it still learns what the call left in the background.
+pub fn observed_by<F: Future>(observer: Arc<dyn CallObserver>, calls: F) -> impl Future<Output = F::Output> {
+    OBSERVER.scope(Observation::within_current(observer), calls)
+}
+
+/// A future for another task, whose calls have the observers and the deadline of this task. For code that runs calls in a task
+/// of their own: the observers of a task, and its [`with_deadline`](crate::with_deadline), do not follow into a task that
+/// it spawns.
+///
+/// The running call itself is carried by [`Context::scope`](crate::Context::scope).
+pub fn in_another_task<F: Future>(calls: F) -> impl Future<Output = F::Output> {
     let deadline = super::deadline();
-    let observed = OBSERVER.scope(Observation::current(), future);
+    let observed = OBSERVER.scope(Observation::current(), calls);
     async move {
         match deadline {
             Some(deadline) => super::with_deadline(deadline, observed).await,
             None => observed.await,
         }
     }
-}
-
-/// As [`observe`], with an observer that outlives a dropped call. It also returns how the call ended if it gave no
-/// value.
-#[cfg(feature = "message")]
-pub(crate) async fn observed_by<F: Future>(
-    observation: &Arc<Observation>,
-    call: F,
-) -> (F::Output, Option<Outcome>, Option<Ending>) {
-    let value = OBSERVER.scope(Some(observation.clone()), call).await;
-    let (outcome, ending) = observation.take();
-    (value, outcome, ending)
 }

@@ -1,12 +1,14 @@
 //! Checks the options of a layer, and builds it.
 
 use super::Builder;
+use crate::engine::Operation;
 use crate::error::Error;
 use crate::http::config::Config;
 use crate::http::layer::IdempotencyLayer;
 use crate::http::problem::Answers;
 use crate::http::running::Running;
 use idem_core::Store;
+use idem_core::protocol::OnCrash;
 
 impl<St: Store> Builder<St> {
     /// Builds the layer.
@@ -16,7 +18,7 @@ impl<St: Store> Builder<St> {
     /// [`Error::Configuration`] or [`Error::InvalidKey`] if an option has a value that cannot work, or two options
     /// contradict each other.
     pub fn build(self) -> Result<IdempotencyLayer<St>, Error> {
-        self.operation.validate()?;
+        self.operation().validate()?;
         let refuse = |detail: &str| Err(Error::configuration("idem::http", detail));
         if self.tenant.is_none() && !self.shared {
             return refuse(
@@ -42,10 +44,19 @@ impl<St: Store> Builder<St> {
         self.assemble(Answers::default())
     }
 
+    fn operation(&self) -> Operation {
+        let operation = self.operation.clone().scope(self.scope.clone()).on_crash(self.on_crash);
+        match self.handler_timeout {
+            Some(timeout) => operation.timeout(timeout),
+            None => operation,
+        }
+    }
+
     fn assemble(self, answers: Answers) -> Config<St> {
         Config {
+            operation: self.operation(),
+            reruns: self.on_crash == OnCrash::Rerun,
             store: self.store,
-            operation: self.operation,
             scope: self.scope,
             guard: self.guard,
             header: self.header,

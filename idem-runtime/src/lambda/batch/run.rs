@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::engine::{HeldKeys, Observation};
 use crate::message::report::About;
-use crate::message::{Choose, Gate, Judged, Tries, settle_by};
+use crate::message::{Choose, Gate, HeldKeys, Judged, Observation, Tries, settle_by};
 
 /// The state that the records of one batch share.
 pub(super) struct Run<H> {

@@ -28,13 +28,13 @@ struct Holders {
 }
 
 /// A key, and how many of its holders had ended when its handler came.
-pub(super) struct Held {
+pub(crate) struct Held {
     key: RecordKey,
     ended: u64,
 }
 
 impl HeldKeys {
-    pub(super) fn add(&self, key: &RecordKey) -> Held {
+    pub(crate) fn add(&self, key: &RecordKey) -> Held {
         let mut keys = self.keys();
         let holders = keys.entry(key.clone()).or_default();
         holders.now += 1;
@@ -43,7 +43,7 @@ impl HeldKeys {
 
     /// Removes these keys, and wakes everyone who waits for a key. Returns whether another handler with one of them ended
     /// meanwhile: what the store said of the key may be old.
-    pub(super) fn free(&self, held: &[Held]) -> bool {
+    pub(crate) fn free(&self, held: &[Held]) -> bool {
         if held.is_empty() {
             return false;
         }

@@ -1,0 +1,138 @@
+//! What the engine reports of calls to whoever made them, for code that decides by it: consumers of messages, batches, workers of
+//! another kind.
+//!
+//! A consumer makes a handler's calls under an observer of its own, and settles its message by what the observer got:
+//!
+//! ```
+//! # use idem_runtime as idem;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! use std::sync::{Arc, Mutex};
+//! use std::time::Duration;
+//! use idem::observer::{CallEnd, CallEvent, CallObserver, observed_by};
+//! use idem::{Error, MemoryStore, Operation};
+//!
+//! /// When to deliver the message again.
+//! #[derive(Default)]
+//! struct Redelivery(Mutex<Option<Duration>>);
+//!
+//! impl CallObserver for Redelivery {
+//!     fn event(&self, event: &CallEvent<'_>) {
+//!         if let CallEvent::Ended(CallEnd::Released { retry_after, .. }) = event {
+//!             *self.0.lock().unwrap() = Some(*retry_after);
+//!         }
+//!     }
+//! }
+//!
+//! let (store, redelivery) = (MemoryStore::new(), Arc::new(Redelivery::default()));
+//! let ship = Operation::new("orders.ship").retry_after(Duration::from_secs(5));
+//! let handler = ship.run(&store, "order-42", || async { Err::<(), _>(Failure) });
+//! assert!(observed_by(redelivery.clone(), handler).await.is_err());
+//! assert_eq!(*redelivery.0.lock().unwrap(), Some(Duration::from_secs(5)));
+//! # }
+//! # struct Failure;
+//! # impl From<idem_runtime::Error> for Failure {
+//! #     fn from(_: idem_runtime::Error) -> Self {
+//! #         Self
+//! #     }
+//! # }
+//! ```
+
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+use tokio::task::{AbortHandle, JoinHandle};
+
+use super::observation::Outcome;
+use crate::error::Error;
+use idem_core::RecordKey;
+
+pub use super::observation::{in_another_task, observed_by};
+
+/// What gets the events of calls: see [`observed_by`].
+pub trait CallObserver: Send + Sync {
+    /// A call that this observer sees comes to this event. It runs inside the call, so it must not block.
+    fn event(&self, event: &CallEvent<'_>);
+}
+
+/// An event of a call.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum CallEvent<'a> {
+    /// A call begins. Its request to the store comes after this event. A call that is refused before it has a key begins
+    /// without one.
+    #[non_exhaustive]
+    Started {
+        /// Its key. It is private data.
+        key: &'a RecordKey,
+        /// How long its operation keeps results.
+        ttl: Duration,
+    },
+    /// A call has the key, and its body may run.
+    #[non_exhaustive]
+    Granted {
+        /// Its key. It is private data.
+        key: &'a RecordKey,
+        /// Which attempt it is; from 1.
+        attempt: u32,
+    },
+    /// How a call got its result. A later event of the same call replaces it.
+    Outcome(Outcome),
+    /// A call ended without a recorded value.
+    Ended(&'a CallEnd),
+    /// A call that ended, or that its caller dropped, left work in the background: a result to record or a claim to release.
+    Background(BackgroundWork),
+}
+
+/// How a call ended that has no recorded value.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum CallEnd {
+    /// It was refused, or its result is not available.
+    Refused(Error),
+    /// Its body failed, or gave a value that `record_if` refused: the key is free again.
+    #[non_exhaustive]
+    Released {
+        /// Which attempt it was; from 1.
+        attempt: u32,
+        /// How long until the key is due again.
+        retry_after: Duration,
+    },
+    /// It has a terminal error, returned now or recorded earlier.
+    Terminal,
+}
+
+/// Work that a call left in the background. [`drain`](crate::drain) waits for that of all calls.
+#[derive(Clone)]
+pub struct BackgroundWork {
+    task: AbortHandle,
+    end: Shared<BoxFuture<'static, ()>>,
+}
+
+impl BackgroundWork {
+    /// The work of this task.
+    #[must_use]
+    pub fn of(task: JoinHandle<()>) -> Self {
+        // A task that panicked or was shut down has ended, too.
+        Self { task: task.abort_handle(), end: task.map(drop).boxed().shared() }
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// Returns when it has ended.
+    pub async fn finished(self) {
+        self.end.await;
+    }
+}
+
+impl fmt::Debug for BackgroundWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackgroundWork").field("is_finished", &self.is_finished()).finish()
+    }
+}
