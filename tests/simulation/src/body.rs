@@ -282,7 +282,7 @@ async fn step(
             return Err(Failure::Transient { run, retry_after: 0 });
         }
         let mut state = world.lock();
-        state.runs[run].loose_steps += 1;
+        state.runs[run].loose_steps.insert(text.clone());
         if state.runs[run].ended.is_none() {
             state.runs[run].ended_steps.push(text.clone());
         }
@@ -291,7 +291,7 @@ async fn step(
     };
     let value = step.run(|| inside).await?;
     let mut state = site.world.lock();
-    state.runs[run].loose_steps = state.runs[run].loose_steps.saturating_sub(1);
+    state.runs[run].loose_steps.remove(&text);
     state.step_returned(run, &text, input, value);
     Ok(value)
 }
@@ -308,6 +308,7 @@ async fn outside(world: &World, run: RunId) {
 /// A step that begins inside a step, in a scope of the call.
 async fn nested(site: &Site, run: RunId, name: u8) -> Result<(), Failure> {
     let (world, before) = (site.world.clone(), context());
+    let around = format!("around{name}");
     let inside = async {
         world.lock().runs[run].is_within_step = true;
         // The step's own context, or the one from before it.
@@ -322,14 +323,14 @@ async fn nested(site: &Site, run: RunId, name: u8) -> Result<(), Failure> {
         }
         let mut state = world.lock();
         state.runs[run].is_within_step = false;
-        state.runs[run].loose_steps += 1;
+        state.runs[run].loose_steps.insert(around.clone());
         Ok::<_, Failure>(0_u64)
     };
-    let result = Step::new(format!("around{name}")).run(|| inside).await;
+    let result = Step::new(around.clone()).run(|| inside).await;
     let mut state = site.world.lock();
     state.runs[run].is_within_step = false;
     if result.is_ok() {
-        state.runs[run].loose_steps = state.runs[run].loose_steps.saturating_sub(1);
+        state.runs[run].loose_steps.remove(&around);
     }
     result.map(drop)
 }

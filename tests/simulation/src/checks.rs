@@ -3,6 +3,7 @@
 //! Each check compares what bodies and callers saw, and what the store's records became, with one sentence of `docs/guarantees.md` or of
 //! another page. The sentence is the message. The table in `docs/internals/simulation.md` lists them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -128,7 +129,7 @@ impl World {
             fence,
             began: Instant::now(),
             ended: None,
-            loose_steps: 0,
+            loose_steps: BTreeSet::new(),
             is_within_step: false,
             ended_steps: Vec::new(),
             inputs: std::collections::BTreeMap::new(),
@@ -330,7 +331,7 @@ impl State {
     /// Whether the release of this run's key was not disturbed.
     fn released_in_order(&self, run: RunId) -> bool {
         let run = &self.runs[run];
-        run.loose_steps == 0 && !run.has_deadline && self.is_calm(run.process, run.began)
+        run.loose_steps.is_empty() && !run.has_deadline && self.is_calm(run.process, run.began)
     }
 
     /// Whether all that goes on behind this run has come to its end.
@@ -345,7 +346,7 @@ impl State {
         let seen = &self.keys[number].lives[life];
         let runs = seen.runs.iter().skip(seen.cleared).copied();
         let mut unsure = runs.filter(|run| {
-            let loose = self.runs[*run].loose_steps > 0;
+            let loose = !self.runs[*run].loose_steps.is_empty();
             self.runs[*run].crashed()
                 || self.runs[*run].was_unrecorded
                 || loose

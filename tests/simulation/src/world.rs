@@ -185,7 +185,7 @@ pub struct Run {
     pub began: Instant,
     pub ended: Option<(Instant, Ended)>,
     /// The steps that ended with a value and are not known to be recorded.
-    pub loose_steps: usize,
+    pub loose_steps: BTreeSet<String>,
     pub is_within_step: bool,
     /// The steps whose closures returned a value.
     pub ended_steps: Vec<String>,
