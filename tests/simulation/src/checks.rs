@@ -628,6 +628,8 @@ impl State {
     fn check_wait(&mut self, caller: &Caller, run: RunId, saw: Saw) {
         let Some(life) = self.runs[run].life.filter(|_| saw == Saw::Replayed) else { return };
         let Some((at, process)) = self.keys[caller.number].lives[life].recorded_at else { return };
+        // Nobody else gets an answer while a transaction has the key.
+        let at = self.keys[caller.number].taken_until.map_or(at, |until| at.max(until));
         let is_rung = process == caller.process && !matches!(caller.way, Way::Transaction { .. });
         let longest = if is_rung { AT_ONCE } else { SOON };
         // A request of another waiter may have been under way when this one came.
@@ -865,8 +867,10 @@ impl State {
             let recorded = self.keys[run.key].lives[life].recorded.as_ref();
             let is_recorded = recorded.is_some_and(|(_, result)| run_of(result) == Some(id));
             let record = self.keys[run.key].record.as_ref();
+            // A record that has expired lives again when the clock is set back.
             let holds = record.is_some_and(|record| {
-                protocol::is_live(record, self.now())
+                self.jumped.is_none()
+                    && protocol::is_live(record, self.now())
                     && record.state == RecordState::InFlight
                     && Some(record.fence.get()) == run.fence
             });
@@ -956,9 +960,21 @@ impl State {
         let run = &self.runs[id];
         let Some(life) = run.life else { return };
         let steps = &self.keys[run.key].lives[life].steps;
-        if self.jumped.is_none() && steps.get(name).is_some_and(|step| step.acknowledged) {
+        if self.jumped.is_none()
+            && steps.get(name).is_some_and(|step| step.acknowledged)
+            && !self.was_resolved_meanwhile(run.key, life, fence)
+        {
             self.violate(STEP, format!("step {name} in run {id}"));
         }
+    }
+
+    /// Whether an operator resolved the doubt after the store had confirmed it and before the worker knew.
+    fn was_resolved_meanwhile(&self, number: usize, life: usize, fence: u64) -> bool {
+        let key = &self.keys[number];
+        let confirmed = key.grants.get(&fence).and_then(|granted| granted.doubt_confirmed);
+        let resolved = key.lives[life].resolved;
+        let (Some((begin, end)), Some(resolved)) = (confirmed, resolved) else { return false };
+        (begin..=end).contains(&resolved) && end == Instant::now()
     }
 
     /// A body has the value of a step.

@@ -132,6 +132,9 @@ fn shown(history: &str, sentence: &str) -> String {
     shown
 }
 
+/// For bodies that call themselves, which in a build with few optimizations need more than a thread has otherwise.
+const STACK: usize = 32 << 20;
+
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
 }
@@ -145,7 +148,7 @@ fn search(args: &Args) -> ExitCode {
     println!("seeds from {first}");
     std::thread::scope(|scope| {
         for _ in 0..args.jobs.unwrap_or_else(cores) {
-            scope.spawn(|| {
+            let work = || {
                 while !stop.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if last.is_some_and(|last| seed >= last) || end.is_some_and(|end| Instant::now() >= end) {
@@ -166,7 +169,9 @@ fn search(args: &Args) -> ExitCode {
                         show(&Plan::of(seed), args);
                     }
                 }
-            });
+            };
+            let thread = std::thread::Builder::new().stack_size(STACK);
+            thread.spawn_scoped(scope, work).expect("a thread can be started");
         }
     });
     let seconds = begin.elapsed().as_secs_f64();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use idem_core::listing::{List, Listed, Page};
 use idem_core::protocol::{
-    self, Answer, ClaimAnswer, Record, RecordStep, RecordStepAnswer, ReleaseCause, Request,
+    self, Answer, ClaimAnswer, Record, RecordStep, RecordStepAnswer, ReleaseCause, RenewAnswer, Request,
     State as RecordState, Transition,
 };
 use idem_core::{RecordKey, Store, StoreError, Waiters};
@@ -296,6 +296,7 @@ impl State {
             freed,
             release_sent: false,
             step_sent: false,
+            doubt_confirmed: None,
         };
         if key.grants.insert(record.fence.get(), granted).is_some() {
             self.violate("distinct grants have distinct fences", format!("key {number}"));
@@ -398,6 +399,7 @@ impl Store for SimStore {
             }
         });
         async move {
+            let begin = Instant::now();
             world.lock().sent(number, &request);
             let answer = sending.await;
             drop(asking);
@@ -407,6 +409,11 @@ impl Store for SimStore {
                 }
                 (Request::RecordStep(step), Ok(Answer::RecordStep(RecordStepAnswer::Recorded))) => {
                     world.lock().acknowledged(number, step);
+                }
+                (Request::Renew(renew), Ok(Answer::Renew(RenewAnswer::HeldInDoubt))) => {
+                    if let Some(granted) = world.lock().keys[number].grants.get_mut(&renew.fence.get()) {
+                        granted.doubt_confirmed = Some((begin, Instant::now()));
+                    }
                 }
                 _ => {}
             }

@@ -152,7 +152,9 @@ impl Drop for SimTransaction {
         let mut state = self.world.lock();
         state.open.remove(&self.id);
         for key in &mut state.keys {
-            key.taken_by.take_if(|id| *id == self.id);
+            if key.taken_by.take_if(|id| *id == self.id).is_some() {
+                key.taken_until = Some(Instant::now());
+            }
         }
     }
 }

@@ -83,6 +83,8 @@ pub struct KeyState {
     pub effects: Vec<RunId>,
     /// The transaction that has taken the key.
     pub taken_by: Option<u64>,
+    /// When the last transaction that had taken the key ended.
+    pub taken_until: Option<Instant>,
     /// How often `recover` was called.
     pub recoveries: u32,
     /// When it was last released, by which process, if nobody was granted it since.
@@ -141,6 +143,8 @@ pub struct Granted {
     /// Whether its release was sent before, and whether a step was sent to be recorded since.
     pub release_sent: bool,
     pub step_sent: bool,
+    /// When the store was last asked whether this grant holds its key in doubt, and when it said so.
+    pub doubt_confirmed: Option<(Instant, Instant)>,
 }
 
 /// One process of a worker.

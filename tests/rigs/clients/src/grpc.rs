@@ -53,7 +53,9 @@ impl UnaryService<Payment> for Bank {
 
     fn call(&mut self, request: Request<Payment>) -> Self::Future {
         let books = self.0.clone();
-        Box::pin(async move { Ok(Response::new(Receipt { text: books.pay(request.into_inner().number).await })) })
+        Box::pin(
+            async move { Ok(Response::new(Receipt { text: books.pay(request.into_inner().number).await })) },
+        )
     }
 }
 

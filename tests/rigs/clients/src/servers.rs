@@ -50,7 +50,8 @@ impl Framework {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         if self == Self::Tonic {
-            let server = Transport::builder().layer(GrpcIdempotencyLayer::new(layer)).add_service(Bank(books));
+            let server =
+                Transport::builder().layer(GrpcIdempotencyLayer::new(layer)).add_service(Bank(books));
             tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
         } else {
             let pay = async |State(books): State<Books>, number: String| {
