@@ -23,7 +23,7 @@ use actix_web::http::header::{
 use actix_web::web::{self, Bytes, Data};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, rt};
 use clap::Parser;
-use example_store::{Choice, FORMS};
+use rig_stores::{Choice, FORMS};
 use futures_util::stream;
 use http::Method;
 use http::request::Parts;

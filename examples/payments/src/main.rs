@@ -25,7 +25,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
 use axum::{Json, Router};
 use clap::Parser;
-use example_store::{Choice, FORMS};
+use rig_stores::{Choice, FORMS};
 use futures_util::stream;
 use idem::http::{Guard, IdempotencyLayer};
 use idem::{DynStore, OnCrash};

@@ -1,0 +1,92 @@
+//! The brokers: how the demo starts each, sends to it, counts what is left, and how a worker consumes from it.
+
+mod kafka;
+pub mod lambda;
+pub mod mapping;
+mod nats;
+mod rabbitmq;
+mod sqs;
+
+use clap::ValueEnum;
+use idem::message::Summary;
+
+pub use kafka::OnKafka;
+pub use lambda::OnLambda;
+pub use nats::OnNats;
+pub use rabbitmq::OnRabbitMq;
+pub use sqs::{OnSqs, client};
+
+use crate::{Failure, Shop};
+
+/// The name of a broker on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// NATS `JetStream`.
+    Nats,
+    /// `RabbitMQ`.
+    Rabbitmq,
+    /// Kafka.
+    Kafka,
+    /// SQS.
+    Sqs,
+    /// AWS Lambda on a queue of SQS.
+    Lambda,
+}
+
+impl Kind {
+    /// The name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nats => "nats",
+            Self::Rabbitmq => "rabbitmq",
+            Self::Kafka => "kafka",
+            Self::Sqs => "sqs",
+            Self::Lambda => "lambda",
+        }
+    }
+}
+
+/// A broker that the demo starts, and how its workers consume from it.
+pub trait Broker: Sized {
+    /// Its name on the command line.
+    const KIND: Kind;
+
+    /// The store unless the command line names one.
+    const STORE: &'static str = "redis";
+
+    /// The default time between two kills of a worker, in milliseconds.
+    const KILL_EVERY_MS: u64 = 500;
+
+    /// The least time between two kills that leaves a worker some time to work, in milliseconds.
+    const LEAST_KILL_EVERY_MS: u64 = 0;
+
+    /// Checks that it is installed.
+    ///
+    /// # Errors
+    ///
+    /// One line that says how to install it.
+    fn installed() -> Result<(), String>;
+
+    /// Starts it, with a queue `orders` and a queue `orders-dead` for the dead letters.
+    fn start() -> impl Future<Output = Result<Self, Failure>>;
+
+    /// The address for workers.
+    fn address(&self) -> String;
+
+    /// Does a worker's work until `shutdown` ends, in a process of its own.
+    fn work(
+        address: &str,
+        shop: &Shop,
+        shutdown: impl Future<Output = ()>,
+    ) -> impl Future<Output = Result<Summary, Failure>>;
+
+    /// Sends each body as a message of its own. The broker must not drop equal bodies as duplicates.
+    fn send(&self, bodies: Vec<Vec<u8>>) -> impl Future<Output = Result<(), Failure>>;
+
+    /// How many messages are not settled, including those that a worker holds.
+    fn waiting(&self) -> impl Future<Output = Result<u64, Failure>>;
+
+    /// The bodies of the dead letters. Called once, at the end.
+    fn dead_letters(&self) -> impl Future<Output = Result<Vec<Vec<u8>>, Failure>>;
+}

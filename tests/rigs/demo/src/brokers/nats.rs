@@ -1,0 +1,100 @@
+//! The broker of the demo: sets up the streams, and counts their messages.
+
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{PullConsumer, pull};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::{self, RetentionPolicy};
+use async_nats::jetstream::{self, Context};
+use idem::message::{Consumer, Summary};
+use idem_nats::{Received, Source};
+use idem_test_servers::Nats;
+
+use crate::{Broker, CONCURRENCY, Failure, Kind, Order, ShipError, Shop};
+
+/// How long JetStream waits for a silent worker before it delivers its message to another one.
+const ACK_WAIT: Duration = Duration::from_secs(2);
+
+/// How long JetStream keeps a message. The `ttl` of [`ship`](crate::ship) is not shorter.
+const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+const ORDERS: &str = "orders";
+const DEAD_LETTERS: &str = "orders-dead";
+
+/// A NATS server that the demo starts.
+#[derive(Debug)]
+pub struct OnNats {
+    server: Nats,
+    jetstream: Context,
+}
+
+/// Connects, and creates the streams and the consumer where they are missing.
+async fn open(url: &str) -> Result<(Context, PullConsumer), Failure> {
+    let jetstream = jetstream::new(async_nats::connect(url).await?);
+    let dead = stream::Config { name: DEAD_LETTERS.to_owned(), ..stream::Config::default() };
+    jetstream.get_or_create_stream(dead).await?;
+    let orders = stream::Config {
+        name: ORDERS.to_owned(),
+        retention: RetentionPolicy::WorkQueue,
+        max_age: MAX_AGE,
+        ..stream::Config::default()
+    };
+    let orders = jetstream.get_or_create_stream(orders).await?;
+    let durable_name = Some("shippers".to_owned());
+    let shippers = pull::Config { durable_name, ack_wait: ACK_WAIT, ..pull::Config::default() };
+    let consumer = orders.get_or_create_consumer("shippers", shippers).await?;
+    Ok((jetstream, consumer))
+}
+
+impl Broker for OnNats {
+    const KIND: Kind = Kind::Nats;
+
+    fn installed() -> Result<(), String> {
+        Nats::installed()
+    }
+
+    async fn start() -> Result<Self, Failure> {
+        let server = Nats::start();
+        let (jetstream, _) = open(&server.url()).await?;
+        Ok(Self { server, jetstream })
+    }
+
+    fn address(&self) -> String {
+        self.server.url()
+    }
+
+    async fn work(
+        address: &str,
+        shop: &Shop,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Summary, Failure> {
+        let (jetstream, consumer) = open(address).await?;
+        let source = Source::new(jetstream, consumer, DEAD_LETTERS);
+        let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(ShipError::disposition);
+        let handler = |message: &Received| shop.handle(Order::parse(&message.payload));
+        Ok(source.run_until(shutdown, consumer, handler).await?)
+    }
+
+    async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
+        for (number, body) in bodies.into_iter().enumerate() {
+            // Each message has an id of its own, so that the broker drops no duplicate.
+            let message =
+                PublishMessage::build().message_id(format!("message-{number}")).payload(body.into());
+            self.jetstream.send_publish(ORDERS, message).await?.await?;
+        }
+        Ok(())
+    }
+
+    async fn waiting(&self) -> Result<u64, Failure> {
+        Ok(self.jetstream.get_stream(ORDERS).await?.info().await?.state.messages)
+    }
+
+    async fn dead_letters(&self) -> Result<Vec<Vec<u8>>, Failure> {
+        let mut stream = self.jetstream.get_stream(DEAD_LETTERS).await?;
+        let mut letters = Vec::new();
+        for number in 1..=stream.info().await?.state.messages {
+            letters.push(stream.get_raw_message(number).await?.payload.to_vec());
+        }
+        Ok(letters)
+    }
+}

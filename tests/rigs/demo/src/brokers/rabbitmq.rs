@@ -1,0 +1,113 @@
+//! The broker of the demo: sets up the queues, and counts their messages.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use idem::message::{Consumer, Summary};
+use idem_rabbitmq::{Received, Source};
+use idem_test_servers::RabbitMq;
+use lapin::options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+
+use crate::{Broker, CONCURRENCY, Failure, Kind, Order, ShipError, Shop};
+
+/// How long a message waits for a worker before it becomes a dead letter. The `ttl` of [`ship`](crate::ship) is longer.
+const MESSAGE_TTL: Duration = Duration::from_secs(6 * 24 * 60 * 60);
+
+const ORDERS: &str = "orders";
+const DEAD_LETTERS: &str = "orders-dead";
+
+/// A RabbitMQ node that the demo starts.
+#[derive(Debug)]
+pub struct OnRabbitMq {
+    server: RabbitMq,
+    channel: Channel,
+    _connection: Connection,
+}
+
+/// Declares the queue and its dead letters.
+async fn declare(channel: &Channel) -> Result<(), Failure> {
+    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    channel.queue_declare(DEAD_LETTERS.into(), durable, FieldTable::default()).await?;
+    let mut aging = FieldTable::default();
+    let millis = i64::try_from(MESSAGE_TTL.as_millis())?;
+    aging.insert("x-message-ttl".into(), AMQPValue::LongLongInt(millis));
+    aging.insert("x-dead-letter-exchange".into(), AMQPValue::LongString("".into()));
+    aging.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString(DEAD_LETTERS.into()));
+    channel.queue_declare(ORDERS.into(), durable, aging).await?;
+    Ok(())
+}
+
+impl OnRabbitMq {
+    async fn ready(&self, queue: &str) -> Result<u64, Failure> {
+        let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let queue = self.channel.queue_declare(queue.into(), look, FieldTable::default()).await?;
+        Ok(queue.message_count().into())
+    }
+}
+
+impl Broker for OnRabbitMq {
+    const KIND: Kind = Kind::Rabbitmq;
+
+    fn installed() -> Result<(), String> {
+        RabbitMq::installed()
+    }
+
+    async fn start() -> Result<Self, Failure> {
+        let server = RabbitMq::start();
+        let connection = Connection::connect(&server.url(), ConnectionProperties::default()).await?;
+        let channel = connection.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        declare(&channel).await?;
+        Ok(Self { server, channel, _connection: connection })
+    }
+
+    fn address(&self) -> String {
+        self.server.url()
+    }
+
+    async fn work(
+        address: &str,
+        shop: &Shop,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Summary, Failure> {
+        let consumer = Consumer::new()
+            .concurrency(CONCURRENCY)
+            .redelivery_horizon(MESSAGE_TTL)
+            .dispose(ShipError::disposition);
+        let source = Source::new(address, ORDERS, DEAD_LETTERS);
+        let handler = |message: &Received| shop.handle(Order::parse(&message.data));
+        Ok(source.run_until(shutdown, consumer, handler).await?)
+    }
+
+    async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
+        let (persistent, options) =
+            (BasicProperties::default().with_delivery_mode(2), BasicPublishOptions::default());
+        // Waits for many confirmations at a time, in the order of sending.
+        let sends = stream::iter(&bodies).map(|body| async {
+            let properties = persistent.clone();
+            let sent =
+                self.channel.basic_publish("".into(), ORDERS.into(), options, body, properties).await?;
+            sent.await.map(drop)
+        });
+        Ok(sends.buffered(256).try_collect().await?)
+    }
+
+    async fn waiting(&self) -> Result<u64, Failure> {
+        match self.ready(ORDERS).await? {
+            // Only RabbitMQ's own tool counts the messages that workers hold. It counts twice, because a message may be on its way
+            // from one queue to another.
+            0 => Ok(self.server.messages(ORDERS).max(self.server.messages(ORDERS))),
+            ready => Ok(ready),
+        }
+    }
+
+    async fn dead_letters(&self) -> Result<Vec<Vec<u8>>, Failure> {
+        let (taken, mut letters) = (BasicGetOptions { no_ack: true }, Vec::new());
+        while let Some(letter) = self.channel.basic_get(DEAD_LETTERS.into(), taken).await? {
+            letters.push(letter.delivery.data);
+        }
+        Ok(letters)
+    }
+}

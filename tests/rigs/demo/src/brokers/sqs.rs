@@ -1,0 +1,132 @@
+//! The broker of the demo: sets up the queues, and counts their messages.
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_sqs::types::{QueueAttributeName, SendMessageBatchRequestEntry};
+use idem::message::{Consumer, Summary};
+use idem_sqs::{Received, Source};
+use idem_test_servers::Aws;
+
+use crate::{Broker, CONCURRENCY, Failure, Kind, Order, ShipError, Shop};
+
+/// How long SQS waits for a silent worker before it delivers its message to another one, in seconds.
+const VISIBILITY: &str = "3";
+
+/// A minute, in seconds.
+const MINUTE: i32 = 60;
+
+const ORDERS: &str = "orders";
+const DEAD_LETTERS: &str = "orders-dead";
+
+/// An emulator of SQS that the demo starts.
+#[derive(Debug)]
+pub struct OnSqs {
+    server: Aws,
+    client: Client,
+    orders: String,
+    dead_letters: String,
+}
+
+/// A client of the emulator at this URL.
+#[must_use]
+pub fn client(endpoint: &str) -> Client {
+    let config = aws_sdk_sqs::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .endpoint_url(endpoint)
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "demo"))
+        .http_client(aws_smithy_http_client::Builder::new().build_http());
+    Client::from_conf(config.build())
+}
+
+/// The client, and the queues' URLs. Creates the queues where they are missing.
+pub(super) async fn open(endpoint: &str) -> Result<(Client, String, String), Failure> {
+    let client = client(endpoint);
+    let make = async |name: &str| {
+        let create = client.create_queue().queue_name(name);
+        let queue = create.attributes(QueueAttributeName::VisibilityTimeout, VISIBILITY).send().await?;
+        queue.queue_url.ok_or_else(|| Failure::from("SQS gave no URL"))
+    };
+    let (orders, dead_letters) = (make(ORDERS).await?, make(DEAD_LETTERS).await?);
+    Ok((client, orders, dead_letters))
+}
+
+impl OnSqs {
+    async fn count(&self, queue: &str) -> Result<u64, Failure> {
+        let names = [
+            QueueAttributeName::ApproximateNumberOfMessages,
+            QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
+        ];
+        let request = self.client.get_queue_attributes().queue_url(queue);
+        let response = request.set_attribute_names(Some(names.to_vec())).send().await?;
+        let attributes = response.attributes.unwrap_or_default();
+        let counts = names.iter().filter_map(|name| attributes.get(name)?.parse::<u64>().ok());
+        Ok(counts.sum())
+    }
+}
+
+impl Broker for OnSqs {
+    const KIND: Kind = Kind::Sqs;
+
+    fn installed() -> Result<(), String> {
+        Aws::installed()
+    }
+
+    async fn start() -> Result<Self, Failure> {
+        let server = Aws::start();
+        let (client, orders, dead_letters) = open(&server.url()).await?;
+        Ok(Self { server, client, orders, dead_letters })
+    }
+
+    fn address(&self) -> String {
+        self.server.url()
+    }
+
+    async fn work(
+        address: &str,
+        shop: &Shop,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Summary, Failure> {
+        let (client, orders, dead_letters) = open(address).await?;
+        let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(ShipError::disposition);
+        let source = Source::new(client, orders, dead_letters);
+        let handler = |message: &Received| {
+            shop.handle(Order::parse(message.body().unwrap_or_default().as_bytes()))
+        };
+        Ok(source.run_until(shutdown, consumer, handler).await?)
+    }
+
+    async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
+        for bodies in bodies.chunks(10) {
+            let mut batch = self.client.send_message_batch().queue_url(&self.orders);
+            for (number, body) in bodies.iter().enumerate() {
+                let entry = SendMessageBatchRequestEntry::builder().id(number.to_string());
+                batch = batch.entries(entry.message_body(String::from_utf8(body.clone())?).build()?);
+            }
+            batch.send().await?;
+        }
+        Ok(())
+    }
+
+    async fn waiting(&self) -> Result<u64, Failure> {
+        self.count(&self.orders).await
+    }
+
+    async fn dead_letters(&self) -> Result<Vec<Vec<u8>>, Failure> {
+        let mut letters = Vec::new();
+        loop {
+            let request =
+                self.client.receive_message().queue_url(&self.dead_letters).max_number_of_messages(10);
+            // Hides the messages, so that none is counted twice.
+            let response = request.visibility_timeout(MINUTE).send().await?;
+            match response.messages {
+                Some(messages) if !messages.is_empty() => {
+                    letters.extend(
+                        messages.into_iter().map(|letter| letter.body.unwrap_or_default().into_bytes()),
+                    );
+                }
+                _ => return Ok(letters),
+            }
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The rig of message workers: it starts a broker, a store and workers as processes, sends orders, some of them twice, kills
+//! workers, and checks every order from outside.
+//!
+//! [`brokers`] has what differs between brokers; the rest of the rig knows none of them.
+
+mod books;
+pub mod brokers;
+mod ledger;
+mod outage;
+mod run;
+mod shop;
+mod worker;
+
+pub use brokers::{Broker, Kind};
+pub use ledger::Ledger;
+pub use run::main;
+pub use shop::{Order, ShipError, Shipment, Shop, ship};
+pub use worker::{Process, Worker};
+
+/// Any error of a demo.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// How many handlers each worker runs at a time.
+pub const CONCURRENCY: usize = 10;

@@ -1,0 +1,223 @@
+//! The run: sends orders, starts and kills workers, and checks the books.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Parser, Subcommand};
+use serde_json::json;
+
+use crate::books::Books;
+use crate::brokers::{OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
+use crate::outage::{Outage, Store};
+use crate::worker::{Process, Worker, serve};
+use crate::{Broker, CONCURRENCY, Failure, Kind, Order};
+
+/// The options of a demo.
+#[derive(Clone, Debug, Args)]
+struct Cli {
+    /// How many orders.
+    #[arg(long, default_value_t = 10_000)]
+    messages: u64,
+    /// How many of them are sent twice, in percent.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(..=100))]
+    duplicates: u64,
+    /// How many worker processes.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=64))]
+    workers: u64,
+    /// The time between two kills of a worker, in milliseconds; 0 for no kills. Depends on the broker unless given.
+    #[arg(long)]
+    kill_every: Option<u64>,
+    /// How many of the messages can never be handled.
+    #[arg(long, default_value_t = 10)]
+    poison: u64,
+    /// How long shipping takes, in milliseconds.
+    #[arg(long, default_value_t = 5)]
+    work: u64,
+    /// The store: `redis`, `postgres`, `dynamodb` or `sqlite` to start one, or the URL of one that runs already:
+    /// sqlite:FILE | redis://.. | postgres://..; `redis` unless given, with Lambda `dynamodb`.
+    #[arg(long)]
+    store: Option<String>,
+    /// How long the store is down in the middle of the run, in seconds: the demo kills its server, and starts it again
+    /// on the same data. Only for a server that the demo starts.
+    #[arg(long, default_value_t = 0)]
+    store_stop: u64,
+}
+
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The broker.
+    #[arg(long, value_enum)]
+    broker: Kind,
+    #[command(flatten)]
+    demo: Cli,
+    #[command(subcommand)]
+    worker: Option<Sub>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Sub {
+    /// One worker; started by the demo itself.
+    #[command(hide = true)]
+    Worker(Worker),
+}
+
+/// The whole program: the demo, and each of its workers. Ends with 0, with 1 if a promise was broken, and
+/// with 2 if it could not be run.
+pub async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let ended = match arguments.broker {
+        Kind::Nats => run::<OnNats>(&arguments).await,
+        Kind::Rabbitmq => run::<OnRabbitMq>(&arguments).await,
+        Kind::Kafka => run::<OnKafka>(&arguments).await,
+        Kind::Sqs => run::<OnSqs>(&arguments).await,
+        Kind::Lambda => run::<OnLambda>(&arguments).await,
+    };
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn run<B: Broker>(arguments: &Arguments) -> Result<bool, Failure> {
+    match &arguments.worker {
+        Some(Sub::Worker(worker)) => serve::<B>(worker).await.map(|()| true),
+        None => demo::<B>(&arguments.demo).await,
+    }
+}
+
+/// Runs the demo, prints one line of JSON, and returns whether no promise was broken.
+async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
+    if let Some(every) = cli.kill_every
+        && every > 0
+        && every < B::LEAST_KILL_EVERY_MS
+    {
+        let least = B::LEAST_KILL_EVERY_MS;
+        return Err(format!(
+            "--kill-every {every} is too short: this broker delivers the messages of a killed worker to others only later, \
+             so that nothing would be handled; give 0, or {least} or more"
+        )
+        .into());
+    }
+    let store = cli.store.as_deref().unwrap_or(B::STORE);
+    let missing = [B::installed(), Store::can_be_had(store, cli.store_stop > 0)];
+    let missing: Vec<_> = missing.into_iter().filter_map(Result::err).collect();
+    if !missing.is_empty() {
+        return Err(missing.join("; ").into());
+    }
+    let broker = B::start().await?;
+    let folder = tempfile::tempdir()?;
+    let mut store = Store::start(store, folder.path(), cli.store_stop > 0);
+    let work = Duration::from_millis(cli.work);
+    let worker = Worker::new(&broker.address(), &store.url(), folder.path(), work);
+    // Opened before the workers start, so that they do not all create the tables at the same time.
+    let shop = worker.shop().await?;
+    broker.send(bodies(cli)?).await?;
+    let ended = work_off(cli, &broker, &worker, &mut store).await?;
+    let mut books = Books::of(&shop, cli.messages, ended * CONCURRENCY).await?;
+    let letters = broker.dead_letters().await?;
+    let (dead_letters, healthy) = (u64::try_from(letters.len())?, healthy(&letters));
+    if dead_letters - healthy < cli.poison {
+        books.violations.push(format!("{} poisoned dead letters of {}", dead_letters - healthy, cli.poison));
+    }
+    if cli.store_stop == 0 && books.unrecorded > 0 {
+        books
+            .violations
+            .push(format!("{} answers were not recorded although the store ran", books.unrecorded));
+    }
+    if healthy > 0 {
+        books.violations.push(format!("{healthy} orders that can be shipped are among the dead letters"));
+    }
+    let left = broker.waiting().await?;
+    if left > 0 {
+        books.violations.push(format!("{left} messages were not settled"));
+    }
+    books.violations.iter().for_each(|violation| eprintln!("{violation}"));
+    let line = json!({
+        "messages": cli.messages,
+        "deliveries": books.deliveries,
+        "effects": books.effects,
+        "replays": books.replays,
+        "unrecorded": books.unrecorded,
+        "dead_letters": dead_letters,
+        "healthy_dead_letters": healthy,
+        "violations": books.violations.len(),
+    });
+    println!("{line}");
+    Ok(books.violations.is_empty())
+}
+
+/// How many of these are orders that can be shipped.
+fn healthy(letters: &[Vec<u8>]) -> u64 {
+    letters.iter().filter(|letter| Order::parse(letter).is_ok_and(|order| order.pieces > 0)).count() as u64
+}
+
+/// Lets the workers empty the queue, kills them and stops the store as the options say, and returns how often a worker with begun
+/// orders was killed or lost the store.
+async fn work_off<B: Broker>(
+    cli: &Cli,
+    broker: &B,
+    worker: &Worker,
+    store: &mut Store,
+) -> Result<usize, Failure> {
+    let kill_every = cli.kill_every.unwrap_or(B::KILL_EVERY_MS);
+    let mut outage = Outage::new(cli.store_stop, broker.waiting().await? / 2);
+    let program = std::env::current_exe()?;
+    let start = || worker.start(&program, B::KIND);
+    let mut workers = (0..cli.workers).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
+    let begin = Instant::now();
+    let patience = Duration::from_secs(120 + cli.store_stop) + Duration::from_millis(50 * cli.messages);
+    let (mut cut_off, mut last_kill) = (0, begin);
+    loop {
+        let waiting = broker.waiting().await?;
+        if outage.begins_or_ends(waiting, store) {
+            cut_off += workers.len();
+        }
+        if (waiting == 0 && !outage.is_on()) || begin.elapsed() >= patience {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if workers.iter_mut().map(Process::is_over).collect::<Result<Vec<_>, _>>()?.contains(&true) {
+            return Err("a worker ended by itself: see above".into());
+        }
+        if kill_every > 0 && last_kill.elapsed() >= Duration::from_millis(kill_every) {
+            // Starts the new worker before it kills the old one, so that the number of workers never falls.
+            workers.push(start()?);
+            drop(workers.remove(0));
+            cut_off += 1;
+            last_kill = Instant::now();
+        }
+    }
+    for worker in workers {
+        if !worker.end().await? {
+            return Err("a worker ended with an error".into());
+        }
+    }
+    outage.was().map(|()| cut_off)
+}
+
+/// The messages: the orders, some of them twice, and among them messages that can never be handled.
+fn bodies(cli: &Cli) -> Result<Vec<Vec<u8>>, Failure> {
+    let mut orders: Vec<u64> = (0..cli.messages).collect();
+    let twice =
+        (0..cli.messages).filter(|order| order * cli.duplicates / 100 != (order + 1) * cli.duplicates / 100);
+    // Every other duplicate follows its order closely; the rest come at the end.
+    for (place, order) in twice.enumerate() {
+        let near = usize::try_from(order)? + place + 1;
+        orders.insert(if place % 2 == 0 { near } else { orders.len() }, order);
+    }
+    let mut bodies = Vec::new();
+    for id in orders {
+        bodies.push(serde_json::to_vec(&Order { id, pieces: 1 + u32::try_from(id % 5)? })?);
+    }
+    for poison in 0..cli.poison {
+        let place = usize::try_from(poison)? * 7 % (bodies.len() + 1);
+        let empty = Order { id: cli.messages + poison, pieces: 0 };
+        let body = if poison % 2 == 0 { b"no order".to_vec() } else { serde_json::to_vec(&empty)? };
+        bodies.insert(place, body);
+    }
+    Ok(bodies)
+}

@@ -1,0 +1,195 @@
+//! The orders, the function that ships them, and the handler around it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use idem::message::{Disposition, Reason};
+use idem::{DynStore, Outcome, PostgresStore, idempotent};
+use serde::{Deserialize, Serialize};
+use sqlx::{PgPool, Postgres, Transaction};
+
+use crate::Ledger;
+
+/// The content of a message.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// The order's number.
+    pub id: u64,
+    /// How many pieces. An order of 0 pieces cannot be shipped.
+    pub pieces: u32,
+}
+
+impl Order {
+    /// The order in a message.
+    ///
+    /// # Errors
+    ///
+    /// [`ShipError::NoOrder`].
+    pub fn parse(body: &[u8]) -> Result<Self, ShipError> {
+        serde_json::from_slice(body).map_err(|_| ShipError::NoOrder)
+    }
+}
+
+/// The result of shipping.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Shipment {
+    /// The parcel's number.
+    pub parcel: String,
+}
+
+/// Why an order is not shipped.
+#[derive(Debug, thiserror::Error, Serialize, Deserialize)]
+pub enum ShipError {
+    /// The order has no pieces; another delivery does not change that.
+    #[error("an order of no pieces")]
+    Empty,
+    /// The message is not an order.
+    #[error("the message is not an order")]
+    NoOrder,
+    /// The effect failed.
+    #[error("the effect failed: {0}")]
+    Effect(String),
+    /// The body did not run.
+    #[error(transparent)]
+    #[serde(skip)]
+    Idem(#[from] idem::Error),
+}
+
+impl ShipError {
+    /// Whether the error is recorded and replayed.
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Empty)
+    }
+
+    fn effect(error: impl std::fmt::Display) -> Self {
+        Self::Effect(error.to_string())
+    }
+
+    /// How to settle a message with this error, for `Consumer::dispose`.
+    #[must_use]
+    pub const fn disposition(&self, _attempt: u32, proposed: Disposition) -> Disposition {
+        match self {
+            Self::NoOrder => Disposition::reject(Reason::Terminal),
+            _ => proposed,
+        }
+    }
+}
+
+/// The state of a handler.
+#[derive(Clone, Debug)]
+pub struct Shop {
+    /// The store of results.
+    pub store: DynStore,
+    /// The lease of an order.
+    pub lease: Duration,
+    /// The files with effects, and with answers for the check.
+    pub ledger: Ledger,
+    /// How long shipping takes.
+    pub work: Duration,
+    /// The database, if it keeps effects and results in one commit.
+    pub(crate) database: Option<(PgPool, PostgresStore)>,
+}
+
+impl Shop {
+    /// A shop that keeps results in this store and its ledger in this folder.
+    #[must_use]
+    pub const fn new(store: DynStore, lease: Duration, folder: PathBuf, work: Duration) -> Self {
+        Self { store, lease, ledger: Ledger::new(folder), work, database: None }
+    }
+
+    /// Whether the effects are rows of the database that keeps the results.
+    pub(crate) const fn is_transactional(&self) -> bool {
+        self.database.is_some()
+    }
+
+    /// The handler of a message: ships its order, and writes the answer to the ledger for the check.
+    pub(crate) async fn handle(&self, order: Result<Order, ShipError>) -> Result<Shipment, ShipError> {
+        self.ledger.add("deliveries", "1").map_err(ShipError::effect)?;
+        let order = order?;
+        let observed = match &self.database {
+            Some((pool, store)) => {
+                idem::observe(ship_in_transaction(pool, store, &order, self.work)).await
+            }
+            None => idem::observe(ship(self, &order)).await,
+        };
+        if let Ok(shipment) = &observed.value {
+            let how = match observed.outcome {
+                Some(Outcome::Replayed { .. }) => "replayed",
+                Some(Outcome::Unrecorded { .. }) => "unrecorded",
+                _ => "ran",
+            };
+            let line = format!("{} {} {how}", order.id, shipment.parcel);
+            self.ledger.add("answers", &line).map_err(ShipError::effect)?;
+        }
+        observed.value
+    }
+}
+
+/// Ships an order. The effect is one line in the ledger, which accepts a second one too.
+///
+/// # Errors
+///
+/// [`ShipError`].
+#[idempotent(
+    key = "order/{order.id}",
+    scope = "orders.ship",
+    fingerprint = order.pieces,
+    store = shop.store,
+    ttl = "7d",
+    lease = shop.lease,
+    terminal = ShipError::is_final
+)]
+pub async fn ship(shop: &Shop, order: &Order) -> Result<Shipment, ShipError> {
+    if order.pieces == 0 {
+        return Err(ShipError::Empty);
+    }
+    shop.ledger.add("effects", &order.id.to_string()).map_err(ShipError::effect)?;
+    tokio::time::sleep(shop.work).await;
+    Ok(parcel())
+}
+
+/// Ships an order. The effect is a row of the database that keeps the result: both are one commit.
+async fn ship_in_transaction(
+    pool: &PgPool,
+    store: &PostgresStore,
+    order: &Order,
+    work: Duration,
+) -> Result<Shipment, ShipError> {
+    let mut tx = pool.begin().await.map_err(ShipError::effect)?;
+    let shipped = insert(store, &mut tx, order, work).await;
+    // A recorded failure is committed too.
+    tx.commit().await.map_err(ShipError::effect)?;
+    shipped
+}
+
+#[idempotent(
+    key = "order/{order.id}",
+    scope = "orders.ship",
+    fingerprint = order.pieces,
+    store = store,
+    ttl = "7d",
+    transaction = tx,
+    terminal = ShipError::is_final
+)]
+async fn insert(
+    store: &PostgresStore,
+    tx: &mut Transaction<'_, Postgres>,
+    order: &Order,
+    work: Duration,
+) -> Result<Shipment, ShipError> {
+    if order.pieces == 0 {
+        return Err(ShipError::Empty);
+    }
+    let id = i64::try_from(order.id).map_err(ShipError::effect)?;
+    // The table has no unique index, so that repeated effects are counted.
+    let insert = sqlx::query("INSERT INTO effects (id) VALUES ($1)").bind(id);
+    insert.execute(&mut **tx).await.map_err(ShipError::effect)?;
+    tokio::time::sleep(work).await;
+    Ok(parcel())
+}
+
+/// A random parcel, so that every attempt has another one.
+fn parcel() -> Shipment {
+    Shipment { parcel: format!("P{:016x}", rand::random::<u64>()) }
+}

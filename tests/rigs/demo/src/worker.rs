@@ -1,0 +1,143 @@
+//! A worker's process: its arguments, its run, and its end.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use idem::PostgresStore;
+use rig_stores::Choice;
+use sqlx::postgres::PgPoolOptions;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{Broker, Failure, Kind, Shop};
+
+/// The lease of an order.
+const LEASE: Duration = Duration::from_millis(1_500);
+
+/// How long a worker waits for a store that is down.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The arguments of a worker.
+#[derive(Clone, Debug, Args)]
+pub struct Worker {
+    address: String,
+    store: String,
+    folder: PathBuf,
+    work_ms: u64,
+}
+
+impl Worker {
+    /// A worker on the broker at this address and on this store; `work` is how long an order takes.
+    #[must_use]
+    pub fn new(address: &str, store: &str, folder: &Path, work: Duration) -> Self {
+        let work_ms = u64::try_from(work.as_millis()).unwrap_or(u64::MAX);
+        Self { address: address.to_owned(), store: store.to_owned(), folder: folder.to_owned(), work_ms }
+    }
+
+    /// Opens the store, and the database if it keeps the effects.
+    pub(crate) async fn shop(&self) -> Result<Shop, Failure> {
+        let choice: Choice = self.store.parse()?;
+        let url = &self.store;
+        let database = match url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            true => {
+                let pool = PgPoolOptions::new().max_connections(8).connect(url).await?;
+                sqlx::query("CREATE TABLE IF NOT EXISTS effects (id bigint NOT NULL)").execute(&pool).await?;
+                let store = PostgresStore::from_pool(&pool).await?;
+                Some((pool, store))
+            }
+            false => None,
+        };
+        let work = Duration::from_millis(self.work_ms);
+        Ok(Shop { database, ..Shop::new(choice.open().await?, LEASE, self.folder.clone(), work) })
+    }
+
+    /// The same, but waits for a store that is down. In production a supervisor would restart the worker until the store is up.
+    async fn patient_shop(&self) -> Result<Shop, Failure> {
+        let begin = Instant::now();
+        loop {
+            match self.shop().await {
+                Err(_) if begin.elapsed() < PATIENCE => tokio::time::sleep(Duration::from_millis(200)).await,
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Starts the worker as a process of the program at this path.
+    ///
+    /// # Errors
+    ///
+    /// The program cannot be started.
+    pub fn start(&self, program: &Path, broker: Kind) -> Result<Process, Failure> {
+        let mut command = Command::new(program);
+        command.args(["--broker", broker.name(), "worker", &self.address, &self.store]);
+        command.arg(&self.folder).arg(self.work_ms.to_string());
+        let mut child = command.stdin(Stdio::piped()).spawn()?;
+        let lifeline = child.stdin.take();
+        Ok(Process { child, _lifeline: lifeline })
+    }
+}
+
+/// Handles messages until SIGTERM, or until the parent process is gone.
+pub(crate) async fn serve<B: Broker>(worker: &Worker) -> Result<(), Failure> {
+    // The parent never writes to this pipe, so the read returns when the parent ends.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(3);
+    });
+    let mut terminate = signal(SignalKind::terminate())?;
+    let shutdown = async {
+        terminate.recv().await;
+    };
+    let summary = B::work(&worker.address, &worker.patient_shop().await?, shutdown).await?;
+    for (operation, ttl) in summary.forgetful {
+        eprintln!(
+            "{operation} keeps its results for {ttl:?}, but a message may be delivered again after that"
+        );
+    }
+    Ok(())
+}
+
+/// A worker that does not outlive the process that started it.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    _lifeline: Option<ChildStdin>,
+}
+
+impl Process {
+    /// Sends it a signal, such as `-STOP`.
+    ///
+    /// # Errors
+    ///
+    /// The signal could not be sent.
+    pub fn signal(&self, signal: &str) -> Result<(), Failure> {
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status()?;
+        if sent.success() { Ok(()) } else { Err("the worker has ended".into()) }
+    }
+
+    /// Sends SIGTERM, and returns whether the worker ended without an error.
+    pub(crate) async fn end(mut self) -> Result<bool, Failure> {
+        self.signal("-TERM")?;
+        for _ in 0..3_000 {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status.success());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(false)
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn is_over(&mut self) -> Result<bool, Failure> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,94 @@
+//! Small runs: they kill workers on a real broker and a real store.
+
+use std::process::Command;
+
+use idem_test_servers::says_what_is_missing;
+use serde_json::Value;
+
+use crate::PROGRAM;
+
+/// Runs the demo, and returns the line that it printed.
+fn run(arguments: &str) -> Value {
+    let output = Command::new(PROGRAM).args(arguments.split_whitespace()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{} {errors}", String::from_utf8_lossy(&output.stdout));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn number(line: &Value, name: &str) -> u64 {
+    line[name].as_u64().unwrap_or_else(|| panic!("no {name} in {line}"))
+}
+
+/// Runs the demo with this many messages, 30 percent of them sent twice, and checks its figures.
+fn run_and_judge(messages: u64, arguments: &str) -> Value {
+    let line = run(&format!("--messages {messages} --duplicates 30 {arguments}"));
+    assert_eq!((number(&line, "messages"), number(&line, "violations")), (messages, 0), "{line}");
+    // Most brokers send a copy before the message is settled: a kill in between leaves the message twice.
+    assert!(number(&line, "dead_letters") >= 10, "{line}");
+    let duplicates = messages * 30 / 100;
+    assert!(number(&line, "effects") >= messages && number(&line, "replays") >= duplicates, "{line}");
+    assert!(number(&line, "deliveries") >= messages + duplicates + 10, "{line}");
+    line
+}
+
+#[test]
+fn killed_workers_on_nats_ship_every_order_with_one_answer() {
+    let line = run_and_judge(2_000, "--broker nats --workers 3 --kill-every 400");
+    assert_eq!(number(&line, "dead_letters"), 10, "{line}");
+}
+
+#[test]
+fn killed_workers_on_rabbitmq_ship_every_order_with_one_answer() {
+    run_and_judge(1_000, "--broker rabbitmq --workers 3 --kill-every 700");
+}
+
+#[test]
+fn killed_workers_on_kafka_ship_every_order_with_one_answer() {
+    run_and_judge(2_000, "--broker kafka --kill-every 7000 --work 100");
+}
+
+#[test]
+fn killed_workers_on_sqs_ship_every_order_with_one_answer() {
+    run_and_judge(1_000, "--broker sqs --workers 3 --kill-every 1000");
+}
+
+#[test]
+fn killed_lambda_functions_ship_every_order_with_one_answer() {
+    run_and_judge(120, "--broker lambda --kill-every 500 --work 20");
+}
+
+#[test]
+fn effects_in_the_transaction_of_their_result_are_there_once_whatever_is_killed() {
+    let line = run("--broker nats --messages 300 --kill-every 300 --work 20 --store postgres");
+    assert_eq!((number(&line, "effects"), number(&line, "violations")), (300, 0), "{line}");
+}
+
+#[test]
+fn an_outage_of_the_store_in_the_middle_loses_no_order_and_sets_no_healthy_one_aside() {
+    let outages = [
+        "--broker nats --messages 600 --kill-every 500 --store redis",
+        "--broker nats --messages 600 --kill-every 500 --store postgres",
+        "--broker lambda --messages 120 --kill-every 1000 --work 20",
+    ];
+    for outage in outages {
+        let line = run(&format!("{outage} --store-stop 5"));
+        assert_eq!(number(&line, "violations"), 0, "{outage}: {line}");
+        assert!(number(&line, "dead_letters") >= 10, "{outage}: {line}");
+        assert_eq!(number(&line, "healthy_dead_letters"), 0, "{outage}: {line}");
+    }
+}
+
+#[test]
+fn on_a_machine_without_servers_the_error_says_how_to_install_them() {
+    let brokers =
+        [("nats", "nats"), ("rabbitmq", "rabbitmq"), ("kafka", "kafka"), ("sqs", "aws"), ("lambda", "aws")];
+    for (broker, package) in brokers {
+        let redis = ["--broker", broker, "--store", "redis"];
+        let postgres = ["--broker", broker, "--store", "postgres"];
+        let sqlite = ["--broker", broker, "--store", "sqlite"];
+        says_what_is_missing(
+            PROGRAM,
+            &[(&redis, &[package, "redis"]), (&postgres, &[package, "postgres"]), (&sqlite, &[package])],
+        );
+    }
+}

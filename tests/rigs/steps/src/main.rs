@@ -1,0 +1,344 @@
+//! Orders in three recorded steps: the example kills the workers and counts from outside how often each step ran.
+//!
+//! `cargo run -p steps -- --store sqlite --kills 500 --seed 1`
+//!
+//! `--store` takes the URL of a store that runs already, or `sqlite`, `redis`, `postgres` or `mysql` to start one. A few
+//! threads, the lanes, each work on one order after another. A lane starts a worker process on the annotated function below
+//! and kills it (`kill -9`) at a random moment, again and again; it lets some workers run, which completes the order. All
+//! processes write lines to one file: `effect ORDER STEP VALUE` when a step acts, and `acknowledged ORDER STEP
+//! VALUE` as soon as the step has returned. The example prints one line of JSON and ends with 1 on any violation:
+//!
+//! * a step that ran after its record was acknowledged;
+//! * two acknowledged values of one step, or one that no effect has;
+//! * an order whose result differs from the values of its steps.
+
+#[allow(dead_code, reason = "its servers are not disturbed here")]
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Args, Parser, Subcommand};
+use rig_stores::Choice;
+use rig_stores::servers::Servers;
+use idem::{DynStore, idempotent};
+use rand::rngs::SmallRng;
+use rand::{RngExt as _, SeedableRng as _};
+use serde_json::json;
+
+/// Long enough for a busy machine: a running worker must not lose it.
+const LEASE: Duration = Duration::from_millis(1_000);
+
+const STEPS: [&str; 3] = ["reserve", "charge", "ship"];
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The state of a worker.
+struct Shop {
+    store: DynStore,
+    log: PathBuf,
+    pace: Duration,
+}
+
+/// Handles an order. Each step is recorded under the order's key, so a worker that takes over from a dead one
+/// runs only the remaining steps.
+#[idempotent(
+    key = "order/{order}",
+    scope = "steps.place",
+    store = shop.store,
+    lease = LEASE,
+    wait = LEASE * 60
+)]
+async fn place(shop: &Shop, order: u64) -> Result<Vec<u64>, idem::Error> {
+    println!("began");
+    let mut done = Vec::new();
+    for step in STEPS {
+        let value = idem::step(step, || shop.act(order, step)).await?;
+        shop.write(&format!("acknowledged {order} {step} {value}"));
+        done.push(value);
+    }
+    Ok(done)
+}
+
+impl Shop {
+    /// The effect of a step: a line in a file, with the attempt's fence, which no other attempt of this order has.
+    async fn act(&self, order: u64, step: &str) -> Result<u64, idem::Error> {
+        tokio::time::sleep(self.pace).await;
+        let value = idem::context().and_then(|context| context.fence()).map_or(0, idem::Fence::get);
+        self.write(&format!("effect {order} {step} {value}"));
+        tokio::time::sleep(self.pace).await;
+        Ok(value)
+    }
+
+    /// Appends a line in one write, so that lines of several processes do not mix.
+    fn write(&self, line: &str) {
+        let written = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .and_then(|mut log| log.write_all(format!("{line}\n").as_bytes()));
+        // An effect without a line would look as if it had not happened.
+        if written.is_err() {
+            std::process::abort();
+        }
+    }
+}
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    run: Run,
+    #[command(subcommand)]
+    worker: Option<Sub>,
+}
+
+#[derive(Args)]
+struct Run {
+    /// The store: sqlite, redis, postgres or mysql to start one, or the URL of one that runs already.
+    #[arg(long, default_value = "sqlite")]
+    store: String,
+    /// How many workers are killed.
+    #[arg(long, default_value_t = 500)]
+    kills: u64,
+    /// The seed of all random choices; random and printed, unless given.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many orders are worked on at once.
+    #[arg(long, default_value_t = 6)]
+    lanes: u64,
+    /// The folder for the files; a temporary one, deleted at the end, unless given.
+    #[arg(long)]
+    folder: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Sub {
+    /// One worker; started by the program itself.
+    #[command(hide = true)]
+    Work { store: Choice, log: PathBuf, order: u64, pace_ms: u64 },
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let ended = match cli.worker {
+        Some(Sub::Work { store, log, order, pace_ms }) => {
+            work(&store, log, order, Duration::from_millis(pace_ms)).await
+        }
+        None => tokio::task::block_in_place(|| run(&cli.run)),
+    };
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// One call of [`place`], in this process.
+async fn work(store: &Choice, log: PathBuf, order: u64, pace: Duration) -> Result<bool, Failure> {
+    let shop = Shop { store: store.open().await?, log, pace };
+    println!("{}", serde_json::to_string(&place(&shop, order).await?)?);
+    Ok(true)
+}
+
+/// Kills as many workers as asked for, and judges what they left.
+fn run(options: &Run) -> Result<bool, Failure> {
+    let seed = options.seed.unwrap_or_else(rand::random);
+    let temporary = tempfile::tempdir()?;
+    let folder = options.folder.as_deref().unwrap_or(temporary.path());
+    fs::create_dir_all(folder)?;
+    let (servers, url) = Servers::start(&options.store, folder)?;
+    eprintln!("seed {seed}");
+    let log = folder.join("steps.log");
+    let killed = AtomicU64::new(0);
+    let begin = Instant::now();
+    let results = std::thread::scope(|scope| -> Result<Vec<_>, Failure> {
+        let lanes: Vec<_> = (0..options.lanes)
+            .map(|number| {
+                let (killed, log, url) = (&killed, &log, &url);
+                let random = SmallRng::seed_from_u64(seed.wrapping_add(number));
+                let mut lane = Lane { url, log, random, usual: Duration::from_millis(60) };
+                let orders = (0..).map(move |round| round * options.lanes + number);
+                scope.spawn(move || -> Result<Vec<_>, Failure> {
+                    let open = orders.take_while(|_| killed.load(Ordering::SeqCst) < options.kills);
+                    open.map(|order| Ok((order, lane.finish(order, killed, options.kills)?))).collect()
+                })
+            })
+            .collect();
+        let ended = lanes.into_iter().map(|lane| lane.join().map_err(|_| "a lane panicked")?);
+        Ok(ended.collect::<Result<Vec<_>, _>>()?.concat())
+    })?;
+    let report = judge(&log, &results)?;
+    println!(
+        "{}",
+        json!({
+            "store": servers.name(), "seed": seed, "kills": killed.load(Ordering::SeqCst), "orders": results.len(),
+            "seconds": begin.elapsed().as_secs(), "effects": report.effects, "acknowledged": report.acknowledged,
+            "repeated_before_acknowledged": report.repeated, "resumed": report.resumed,
+            "violations": report.violations.len(),
+        })
+    );
+    report.violations.iter().for_each(|violation| eprintln!("violation: {violation}"));
+    Ok(report.violations.is_empty())
+}
+
+/// Works on one order after another.
+struct Lane<'r> {
+    url: &'r str,
+    log: &'r Path,
+    random: SmallRng,
+    /// How long a body takes that is not killed: a moving average.
+    usual: Duration,
+}
+
+impl Lane<'_> {
+    /// Starts workers on an order until one completes it, and returns the result.
+    fn finish(&mut self, order: u64, killed: &AtomicU64, most: u64) -> Result<Vec<u64>, Failure> {
+        loop {
+            let mut worker = Worker::start(self.url, self.log, order, self.random.random_range(0..6))?;
+            let let_go = killed.load(Ordering::SeqCst) >= most || self.random.random_bool(0.1);
+            let until = (!let_go).then(|| self.usual.mul_f64(self.random.random_range(0.0..1.1)));
+            let begun = worker.line()?;
+            let begin = Instant::now();
+            // The next line is the result.
+            let done = match until {
+                None => worker.line()?,
+                Some(until) => worker.line_within(until)?,
+            };
+            match (begun.as_deref(), done) {
+                (Some("began"), Some(result)) => {
+                    self.usual = (self.usual * 3 + begin.elapsed()) / 4;
+                    return Ok(serde_json::from_str(&result)?);
+                }
+                // The previous worker had recorded the result, and died before it printed it.
+                (Some(result), _) if result != "began" => return Ok(serde_json::from_str(result)?),
+                (Some(_), None) if until.is_some() => {
+                    drop(worker);
+                    killed.fetch_add(1, Ordering::SeqCst);
+                }
+                _ => return Err(format!("a worker on order {order} ended by itself").into()),
+            }
+        }
+    }
+}
+
+/// A worker process, killed on drop.
+struct Worker {
+    process: Child,
+    lines: std::sync::mpsc::Receiver<String>,
+}
+
+impl Worker {
+    fn start(url: &str, log: &Path, order: u64, pace_ms: u64) -> Result<Self, Failure> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(["work", url])
+            .arg(log)
+            .args([order.to_string(), pace_ms.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let output = BufReader::new(process.stdout.take().ok_or("no output")?);
+        let (said, lines) = std::sync::mpsc::channel();
+        // The thread ends with the process.
+        std::thread::spawn(move || {
+            output.lines().map_while(io::Result::ok).try_for_each(|line| said.send(line))
+        });
+        Ok(Self { process, lines })
+    }
+
+    /// The next line, or `None` at the end.
+    fn line(&self) -> Result<Option<String>, Failure> {
+        use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
+        match self.lines.recv_timeout(Duration::from_secs(120)) {
+            Ok(line) => Ok(Some(line)),
+            Err(Disconnected) => Ok(None),
+            Err(Timeout) => Err("a worker printed nothing for two minutes".into()),
+        }
+    }
+
+    /// As [`line`](Self::line), or `None` if it does not come in time.
+    fn line_within(&mut self, time: Duration) -> Result<Option<String>, Failure> {
+        match self.lines.recv_timeout(time) {
+            Ok(line) => Ok(Some(line)),
+            Err(_) if self.process.try_wait()?.is_some_and(|status| !status.success()) => {
+                Err("a worker failed".into())
+            }
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[derive(Default)]
+struct Report {
+    effects: usize,
+    acknowledged: usize,
+    /// Repeated effects of steps that were not acknowledged. A step may run more than once before it is recorded.
+    repeated: usize,
+    /// Steps whose recorded value a later worker got.
+    resumed: usize,
+    violations: Vec<String>,
+}
+
+#[derive(Default)]
+struct Seen {
+    effects: Vec<u64>,
+    acknowledged: Vec<u64>,
+}
+
+/// Compares the effects with the acknowledged values.
+fn judge(log: &Path, results: &[(u64, Vec<u64>)]) -> Result<Report, Failure> {
+    let mut report = Report::default();
+    let mut seen: BTreeMap<(u64, String), Seen> = BTreeMap::new();
+    for line in fs::read_to_string(log)?.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [what, order, step, value] = words[..] else {
+            return Err(format!("the log has a broken line: {line:?}").into());
+        };
+        let (key, value) = ((order.parse()?, step.to_owned()), value.parse()?);
+        let seen = seen.entry(key).or_default();
+        if what == "effect" {
+            report.effects += 1;
+            report.repeated += usize::from(!seen.effects.is_empty());
+            if !seen.acknowledged.is_empty() {
+                report.violations.push(format!("order {order} {step} ran after it was acknowledged"));
+            }
+            seen.effects.push(value);
+        } else {
+            report.acknowledged += 1;
+            report.resumed += usize::from(!seen.acknowledged.is_empty());
+            if !seen.effects.contains(&value) || seen.acknowledged.iter().any(|other| *other != value) {
+                report.violations.push(format!("order {order} {step} was given {value}"));
+            }
+            seen.acknowledged.push(value);
+        }
+    }
+    for (order, result) in results {
+        let given = STEPS.map(|step| {
+            seen.get(&(*order, step.to_owned())).and_then(|seen| seen.acknowledged.first().copied())
+        });
+        if given.iter().flatten().copied().collect::<Vec<_>>() != *result {
+            report.violations.push(format!("order {order} has {result:?}, and its steps gave {given:?}"));
+        }
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_catalogue_is_as_it_was_committed() {
+        idem_testing::assert_catalogue("idem.catalogue");
+    }
+}
