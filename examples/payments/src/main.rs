@@ -1,6 +1,6 @@
-//! A payments API behind the `Idempotency-Key` header, on a store of your choice.
+//! A payments API behind the `Idempotency-Key` header, on a store and a web framework of your choice.
 //!
-//! `cargo run -p payments -- --addr 127.0.0.1:3000 --store sqlite:payments.db`
+//! `cargo run -p payments -- --addr 127.0.0.1:3000 --store sqlite:payments.db [--framework actix]`
 //!
 //! ```sh
 //! curl -i localhost:3000/payments -H 'Idempotency-Key: "42"' --json '{"amount": 1999, "currency": "EUR"}'
@@ -10,41 +10,35 @@
 //! behave in special ways, to try them by hand: `sleep_ms`, `status`, `body_bytes`, `panic`, `stream_ms`, `set_cookie`.
 //! `GET /executions` counts how often each route really ran in this process; `GET /metrics` has metrics for Prometheus.
 
-use std::collections::BTreeMap;
-use std::convert::Infallible;
+mod on_actix;
+mod on_axum;
+mod payment;
+
 use std::error::Error;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::header::{CONTENT_TYPE, ETAG, LINK, LOCATION, SET_COOKIE};
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, patch, post};
-use axum::{Json, Router};
-use clap::Parser;
-use rig_stores::{Choice, FORMS};
-use futures_util::stream;
-use idem::http::{Guard, IdempotencyLayer};
+use clap::{Parser, ValueEnum};
+use http::Method;
+use http::request::Parts;
+use idem::http::{Guard, IdempotencyLayer, Running};
 use idem::{DynStore, OnCrash};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use serde::Deserialize;
-use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use rig_stores::{Choice, FORMS};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep};
+
+/// Renders the metrics for Prometheus.
+type Metrics = metrics_exporter_prometheus::PrometheusHandle;
 
 /// How long handlers may run on after the server gets the signal to end.
 const LAST_ORDERS: Duration = Duration::from_secs(30);
 
-/// The time between two events of a stream.
-const TICK: Duration = Duration::from_millis(50);
-
 /// A payments API whose requests are safe to send twice.
 #[derive(Parser)]
 struct Options {
+    /// The web framework.
+    #[arg(long, value_enum, default_value_t = Framework::Axum)]
+    framework: Framework,
     /// The address to listen on; port 0 takes a free port.
     #[arg(long, default_value = "127.0.0.1:3000")]
     addr: String,
@@ -83,74 +77,44 @@ struct Options {
     store_timeout_ms: u64,
 }
 
-/// How often each route ran.
-#[derive(Clone, Default)]
-struct Executions(Arc<Mutex<BTreeMap<&'static str, u64>>>);
-
-impl Executions {
-    fn with<T>(&self, look: impl FnOnce(&mut BTreeMap<&'static str, u64>) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn count(&self, route: &'static str) {
-        self.with(|counts| *counts.entry(route).or_default() += 1);
-    }
+#[derive(Clone, Copy, ValueEnum)]
+enum Framework {
+    Axum,
+    Actix,
 }
-
-/// The members of a request that make it behave in special ways.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Wishes {
-    sleep_ms: u64,
-    status: Option<u16>,
-    body_bytes: usize,
-    panic: bool,
-    stream_ms: Option<u64>,
-    set_cookie: bool,
-}
-
-/// A route, and how it handles a request.
-struct Route {
-    name: &'static str,
-    status: StatusCode,
-    /// The members that its JSON must have.
-    required: &'static [&'static str],
-}
-
-const PAY: Route =
-    Route { name: "POST /payments", status: StatusCode::CREATED, required: &["amount", "currency"] };
-const CHANGE: Route = Route { name: "PATCH /payments/{id}", status: StatusCode::OK, required: &[] };
-const REFUND: Route =
-    Route { name: "POST /refunds", status: StatusCode::CREATED, required: &["amount", "currency"] };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
+        .with_writer(io::stderr)
         .init();
     let metrics = PrometheusBuilder::new()
         // Without buckets the exporter makes summaries, which cannot be added up over processes.
         .set_buckets(&[0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0])?
         .install_recorder()?;
     let layer = guard(&options, options.store.open().await?)?;
-    let running = layer.running();
-    let metrics = Router::new().route("/metrics", get(async move || metrics.render()));
-    let app = api(layer, options.max_body).merge(metrics);
-    let listener = TcpListener::bind(&options.addr).await?;
+    match options.framework {
+        Framework::Axum => on_axum::serve(&options, layer, metrics).await,
+        Framework::Actix => on_actix::serve(&options, layer, metrics).await,
+    }
+}
+
+/// The signal to end: SIGTERM, or Ctrl-C on a terminal.
+fn terminated() -> io::Result<impl Future<Output = ()> + Send + 'static> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // A reader of this line may send the signal to end at once, so its handler is installed before.
-    println!("listening on {}", listener.local_addr()?);
-    let asked_to_end = async move {
+    Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-    };
-    axum::serve(listener, app).with_graceful_shutdown(asked_to_end).await?;
-    // The connections are closed, but a handler whose client went away may still run, or its response may not be recorded yet.
+    })
+}
+
+/// Waits for handlers whose clients went away, and for their responses to be recorded.
+async fn drain(running: &Running) {
     let left = running.drain(LAST_ORDERS).await;
     if !left.is_complete() {
         eprintln!(
@@ -158,7 +122,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
             left.bodies, left.results
         );
     }
-    Ok(())
 }
 
 fn guard(options: &Options, store: DynStore) -> Result<IdempotencyLayer<DynStore>, idem::Error> {
@@ -195,123 +158,5 @@ fn tenant(request: &Parts) -> Option<String> {
     match request.headers.get("x-tenant") {
         Some(tenant) => Some(tenant.to_str().ok()?.to_owned()),
         None => Some("public".to_owned()),
-    }
-}
-
-fn api(layer: IdempotencyLayer<DynStore>, max_body: usize) -> Router {
-    let guarded = Router::new()
-        .route("/payments", post(pay))
-        .route("/payments/{id}", patch(change))
-        .route("/refunds", post(refund))
-        .route("/echo", post(echo))
-        .route_layer(layer);
-    let executions = Router::new().route("/executions", get(executions).delete(forget_executions));
-    guarded.merge(executions).layer(DefaultBodyLimit::max(max_body)).with_state(Executions::default())
-}
-
-async fn pay(State(executions): State<Executions>, body: Bytes) -> Response {
-    carry_out(&executions, &PAY, "payments", &body).await
-}
-
-async fn change(State(executions): State<Executions>, Path(_id): Path<String>, body: Bytes) -> Response {
-    carry_out(&executions, &CHANGE, "payments", &body).await
-}
-
-async fn refund(State(executions): State<Executions>, body: Bytes) -> Response {
-    carry_out(&executions, &REFUND, "refunds", &body).await
-}
-
-async fn echo(State(executions): State<Executions>, headers: HeaderMap, body: Bytes) -> Response {
-    executions.count("POST /echo");
-    let mut response = body.into_response();
-    response.headers_mut().remove(CONTENT_TYPE);
-    if let Some(kind) = headers.get(CONTENT_TYPE) {
-        response.headers_mut().insert(CONTENT_TYPE, kind.clone());
-    }
-    response
-}
-
-async fn executions(State(executions): State<Executions>) -> Json<Value> {
-    Json(json!({ "executions": executions.with(|counts| counts.clone()) }))
-}
-
-async fn forget_executions(State(executions): State<Executions>) -> StatusCode {
-    executions.with(BTreeMap::clear);
-    StatusCode::NO_CONTENT
-}
-
-async fn carry_out(executions: &Executions, route: &Route, collection: &str, body: &[u8]) -> Response {
-    let order: Value = serde_json::from_slice(body).unwrap_or_default();
-    let missing = route.required.iter().find(|member| order.get(member).is_none());
-    let wishes = match (missing, Wishes::deserialize(&order)) {
-        (None, Ok(wishes)) => wishes,
-        (Some(member), _) => return refused(&format!("the member `{member}` is missing")),
-        (None, Err(error)) => return refused(&error.to_string()),
-    };
-    let Ok(status) = wishes.status.map_or(Ok(route.status), StatusCode::from_u16) else {
-        return refused("there is no such status");
-    };
-    executions.count(route.name);
-    sleep(Duration::from_millis(wishes.sleep_ms)).await;
-    assert!(!wishes.panic, "a panic was asked for");
-    let id = format!("{:032x}", rand::random::<u128>());
-    let receipt = receipt(&id, &order, wishes.body_bytes);
-    let mut response = match wishes.stream_ms {
-        Some(millis) => events(&receipt, Duration::from_millis(millis)),
-        None => ([(CONTENT_TYPE, "application/json")], receipt).into_response(),
-    };
-    *response.status_mut() = status;
-    add_headers(response.headers_mut(), collection, &id, wishes.set_cookie);
-    response
-}
-
-/// A problem (RFC 9457), in the form of the layer's own answers.
-fn refused(why: &str) -> Response {
-    let status = StatusCode::BAD_REQUEST;
-    let problem =
-        json!({ "type": "about:blank", "title": "Bad Request", "status": status.as_u16(), "detail": why });
-    (status, [(CONTENT_TYPE, "application/problem+json")], problem.to_string()).into_response()
-}
-
-/// A receipt padded to `bytes` bytes.
-fn receipt(id: &str, order: &Value, bytes: usize) -> String {
-    let receipt = |padding: &str| {
-        let mut receipt =
-            json!({ "id": id, "amount": order.get("amount"), "currency": order.get("currency") });
-        if !padding.is_empty() {
-            receipt["padding"] = padding.into();
-        }
-        receipt.to_string()
-    };
-    let least = receipt("x").len();
-    if bytes < least { receipt("") } else { receipt(&"x".repeat(bytes - least + 1)) }
-}
-
-/// A stream of events: the receipt at once, and then a tick now and then.
-fn events(receipt: &str, time: Duration) -> Response {
-    let end = Instant::now() + time;
-    let events = stream::unfold(Some(format!("data: {receipt}\n\n")), move |event| async move {
-        let event = event?;
-        if event.starts_with(':') {
-            sleep(TICK.min(end.saturating_duration_since(Instant::now()))).await;
-        }
-        let next = (Instant::now() < end).then(|| ": tick\n\n".to_owned());
-        Some((Ok::<_, Infallible>(event), next))
-    });
-    ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response()
-}
-
-fn add_headers(headers: &mut HeaderMap, collection: &str, id: &str, set_cookie: bool) {
-    let mut add = |name, value: String| {
-        if let Ok(value) = HeaderValue::try_from(value) {
-            headers.append(name, value);
-        }
-    };
-    add(LOCATION, format!("/{collection}/{id}"));
-    add(ETAG, format!("\"{id}\""));
-    add(LINK, format!("</{collection}/{id}>; rel=\"self\""));
-    add(LINK, format!("</{collection}>; rel=\"collection\""));
-    if set_cookie {
-        add(SET_COOKIE, format!("session={:032x}; HttpOnly", rand::random::<u128>()));
     }
 }

@@ -47,7 +47,10 @@ impl Store {
             Self::Redis(server) => server.url(),
             Self::Postgres(server) => server.url(),
             Self::DynamoDb(server) => {
-                format!("dynamodb://{}/orders", server.url().trim_start_matches("http://").trim_end_matches('/'))
+                format!(
+                    "dynamodb://{}/orders",
+                    server.url().trim_start_matches("http://").trim_end_matches('/')
+                )
             }
             Self::There(url) => url.clone(),
         }

@@ -108,9 +108,7 @@ impl Shop {
         self.ledger.add("deliveries", "1").map_err(ShipError::effect)?;
         let order = order?;
         let observed = match &self.database {
-            Some((pool, store)) => {
-                idem::observe(ship_in_transaction(pool, store, &order, self.work)).await
-            }
+            Some((pool, store)) => idem::observe(ship_in_transaction(pool, store, &order, self.work)).await,
             None => idem::observe(ship(self, &order)).await,
         };
         if let Ok(shipment) = &observed.value {

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Parser, ValueEnum};
-use rig_stores::Choice;
 use idem::{DynStore, Observed, StoreError, idempotent, observe};
+use rig_stores::Choice;
 use serde::{Deserialize, Serialize};
 
 /// The store, and the options of the command line.

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rig_stores::servers::Servers;
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
+use rig_stores::servers::Servers;
 
 use crate::worker::Window;
 use crate::{Failure, LEASE, Soak};

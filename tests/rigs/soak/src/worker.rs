@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rig_stores::{Choice, StoreUrl};
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use idem::testing::{FaultStore, Rates};
 use idem::{DynStore, LateRecording, Outcome, SqliteStore, idempotent, observe};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
+use rig_stores::{Choice, StoreUrl};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{Failure, LANES, LEASE};

@@ -22,11 +22,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
-use rig_stores::Choice;
-use rig_stores::servers::Servers;
 use idem::{DynStore, idempotent};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
+use rig_stores::Choice;
+use rig_stores::servers::Servers;
 use serde_json::json;
 
 /// Long enough for a busy machine: a running worker must not lose it.

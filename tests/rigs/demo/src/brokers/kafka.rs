@@ -125,8 +125,7 @@ impl Broker for OnKafka {
             .redelivery_horizon(RETENTION)
             .dispose(ShipError::disposition);
         let source = source.producer(producer(address)?);
-        let handler =
-            |message: &Received| shop.handle(Order::parse(message.payload().unwrap_or_default()));
+        let handler = |message: &Received| shop.handle(Order::parse(message.payload().unwrap_or_default()));
         Ok(source.run_until(shutdown, consumer, handler).await?)
     }
 

@@ -59,11 +59,7 @@ impl Mapping {
     /// # Errors
     ///
     /// Those of the queue and of the function.
-    pub async fn deliver<F>(
-        &self,
-        messages: Vec<Message>,
-        function: &mut F,
-    ) -> Result<Delivery, Failure>
+    pub async fn deliver<F>(&self, messages: Vec<Message>, function: &mut F) -> Result<Delivery, Failure>
     where
         F: Service<LambdaEvent<SqsEvent>, Response = BatchResponse, Error: Into<Failure>>,
     {

@@ -90,9 +90,8 @@ impl Broker for OnSqs {
         let (client, orders, dead_letters) = open(address).await?;
         let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(ShipError::disposition);
         let source = Source::new(client, orders, dead_letters);
-        let handler = |message: &Received| {
-            shop.handle(Order::parse(message.body().unwrap_or_default().as_bytes()))
-        };
+        let handler =
+            |message: &Received| shop.handle(Order::parse(message.body().unwrap_or_default().as_bytes()));
         Ok(source.run_until(shutdown, consumer, handler).await?)
     }
 

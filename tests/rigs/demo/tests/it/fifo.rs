@@ -49,14 +49,16 @@ impl Queues {
             Ok(create.send().await?.queue_url.ok_or("no queue")?)
         };
         let dead = fifo("dead.fifo", None).await?;
-        let request = sqs.get_queue_attributes().queue_url(&dead).attribute_names(QueueAttributeName::QueueArn);
+        let request =
+            sqs.get_queue_attributes().queue_url(&dead).attribute_names(QueueAttributeName::QueueArn);
         let attributes = request.send().await?.attributes.unwrap_or_default();
         let arn = attributes.get(&QueueAttributeName::QueueArn).ok_or("no name of the queue")?;
         let redrive = json!({ "deadLetterTargetArn": arn, "maxReceiveCount": DELIVERIES }).to_string();
         let queue = fifo("orders.fifo", Some(redrive)).await?;
 
         let folder = tempfile::tempdir()?;
-        let table = format!("dynamodb://{}/orders", aws.url().trim_start_matches("http://").trim_end_matches('/'));
+        let table =
+            format!("dynamodb://{}/orders", aws.url().trim_start_matches("http://").trim_end_matches('/'));
         let store = table.parse::<rig_stores::Choice>()?.open().await?;
         let shop =
             Shop::new(store, Duration::from_secs(30), folder.path().to_owned(), Duration::from_millis(5));
@@ -234,7 +236,8 @@ async fn a_dead_letter_keeps_the_messages_own_attributes() -> Anything<()> {
     let mut context = Context::default();
     context.deadline =
         u64::try_from((SystemTime::now() + Duration::from_secs(60)).duration_since(UNIX_EPOCH)?.as_millis())?;
-    let response = handle(&queues.shop, queues.dead_letters.as_ref(), LambdaEvent::new(event, context)).await?;
+    let response =
+        handle(&queues.shop, queues.dead_letters.as_ref(), LambdaEvent::new(event, context)).await?;
     assert!(response.batch_item_failures.is_empty(), "{response:?}");
 
     let take = queues.sqs.receive_message().queue_url(&queues.dead).message_attribute_names("All");

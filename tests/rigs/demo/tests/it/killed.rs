@@ -11,10 +11,7 @@ use tempfile::TempDir;
 use crate::PROGRAM;
 
 /// Returns once `condition` holds; fails after 90 s.
-async fn until(
-    what: &str,
-    mut condition: impl AsyncFnMut() -> Result<bool, Failure>,
-) -> Result<(), Failure> {
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
     let begin = Instant::now();
     while !condition().await? {
         if begin.elapsed() > Duration::from_secs(90) {

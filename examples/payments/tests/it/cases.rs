@@ -1,4 +1,4 @@
-//! Cases of `payments` and `payments-actix` as processes that share a store: duplicates, a server killed during a handler, a
+//! Cases of the example on each framework, as processes that share a store: duplicates, a server killed during a handler, a
 //! server that gets the signal to end.
 
 use std::any::Any;
@@ -14,20 +14,31 @@ use idem_test_servers::{MariaDb, PgBouncer, Postgres, Redis, Server};
 
 const PAYMENT: &str = r#"{"amount":1999,"currency":"EUR"}"#;
 
+/// The framework, after which `main.rs` names this module.
+fn framework() -> &'static str {
+    module_path!().rsplit("::").next().unwrap()
+}
+
 /// A store that several servers share, and its server or folder, which ends with the test.
 struct Shared {
     url: String,
     _owner: Box<dyn Any>,
 }
 
-/// One store of every kind.
+/// One store of every kind, or on actix-web one.
 fn stores() -> Vec<Shared> {
-    let (folder, redis, postgres) = (tempfile::tempdir().unwrap(), Redis::start(), Postgres::start());
-    let (mariadb, mut behind) = (MariaDb::start(), Postgres::start());
-    let pooler = PgBouncer::start(&mut behind, "transaction", "");
+    let folder = tempfile::tempdir().unwrap();
     let sqlite = format!("sqlite:{}", folder.path().join("payments.db").display());
+    let sqlite = Shared { url: sqlite, _owner: Box::new(folder) };
+    // The adapter of actix-web knows no store, so one is enough there.
+    if framework() == "actix" {
+        return vec![sqlite];
+    }
+    let (redis, postgres, mariadb) = (Redis::start(), Postgres::start(), MariaDb::start());
+    let mut behind = Postgres::start();
+    let pooler = PgBouncer::start(&mut behind, "transaction", "");
     vec![
-        Shared { url: sqlite, _owner: Box::new(folder) },
+        sqlite,
         Shared { url: redis.url(), _owner: Box::new(redis) },
         Shared { url: postgres.url(), _owner: Box::new(postgres) },
         Shared { url: mariadb.url(), _owner: Box::new(mariadb) },
@@ -42,7 +53,7 @@ impl Payments {
     fn start(store: &str, options: &str) -> Self {
         let (store, options) = (store.to_owned(), options.to_owned());
         let recipe = move |port: u16, _: &Path| {
-            let mut command = Command::new(crate::PROGRAM);
+            let mut command = crate::program(framework());
             command.args(["--addr", &format!("127.0.0.1:{port}"), "--store", &store]);
             command.args(options.split_whitespace()).env("RUST_LOG", "trace");
             command
@@ -85,9 +96,9 @@ async fn of_200_simultaneous_duplicates_over_two_servers_one_is_executed_and_all
         let (one, other) = (Payments::start(&store.url, ""), Payments::start(&store.url, ""));
         let request = Request::post("/payments", "k")
             .json(r#"{"amount":1999,"currency":"EUR","sleep_ms":200,"set_cookie":true}"#);
-        let asked =
+        let requests =
             (0..200).map(|number| if number % 2 == 0 { one.ask(&request) } else { other.ask(&request) });
-        let answers = join_all(asked).await;
+        let answers = join_all(requests).await;
         let mut first = None;
         for answer in &answers {
             match answer.status {
@@ -116,9 +127,9 @@ async fn duplicates_over_two_servers_wait_for_the_response_where_they_are_told_t
         let (one, other) = (Payments::start(&store.url, options), Payments::start(&store.url, options));
         let request =
             Request::post("/payments", "k").json(r#"{"amount":1999,"currency":"EUR","sleep_ms":200}"#);
-        let asked =
+        let requests =
             (0..100).map(|number| if number % 2 == 0 { one.ask(&request) } else { other.ask(&request) });
-        let answers = join_all(asked).await;
+        let answers = join_all(requests).await;
         assert_eq!(answers.iter().filter(|answer| !answer.is_replay()).count(), 1);
         for answer in &answers {
             assert_eq!(answer.lasting(), answers[0].lasting());
@@ -141,8 +152,8 @@ async fn a_server_killed_in_mid_handler_keeps_its_key_until_the_lease_ends_and_t
 
         let refused = heir.ask(&request).await;
         assert_eq!((refused.status, refused.problem()), (409, "in-flight".into()));
-        let told = refused.retry_after();
-        assert!((1..=2).contains(&told), "{told}");
+        let seconds = refused.retry_after();
+        assert!((1..=2).contains(&seconds), "{seconds}");
         assert_eq!(heir.executions("POST /payments").await, 0);
         // The sleep is the subject of this test: after a lease one takes over.
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -192,14 +203,14 @@ async fn a_server_that_is_asked_to_end_finishes_a_payment_whose_client_is_gone()
 #[test]
 fn a_server_that_is_asked_to_end_as_soon_as_it_says_that_it_listens_ends_in_order() {
     for _ in 0..10 {
-        let mut command = Command::new(crate::PROGRAM);
+        let mut command = crate::program(framework());
         let mut server =
             Ending(command.args(["--addr", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
         BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("listening on 127.0.0.1:"), "{line}");
-        let asked = Command::new("kill").args(["-TERM", &server.0.id().to_string()]).status().unwrap();
-        assert!(asked.success());
+        let sent = Command::new("kill").args(["-TERM", &server.0.id().to_string()]).status().unwrap();
+        assert!(sent.success());
         assert_eq!(server.0.wait().unwrap().code(), Some(0));
     }
 }

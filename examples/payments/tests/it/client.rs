@@ -1,16 +1,13 @@
 //! `idem-client` against the example `payments`, through a proxy that cuts responses short.
 
-mod proxy;
-
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
+use crate::proxy::Proxy;
 use futures_util::stream::{self, StreamExt as _};
 use idem_client::{IdempotencyMiddleware, Key, Policy, Problem};
 use idem_test_servers::Server;
-use proxy::Proxy;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use serde_json::Value;
 
@@ -20,7 +17,7 @@ struct Payments(Server);
 impl Payments {
     fn start(options: &'static [&str]) -> Self {
         let recipe = move |port: u16, _: &Path| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_payments"));
+            let mut command = crate::program("axum");
             command.args(["--addr", &format!("127.0.0.1:{port}")]).args(options);
             command
         };

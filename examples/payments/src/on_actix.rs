@@ -1,0 +1,108 @@
+//! The API on actix-web.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::CONTENT_TYPE;
+use actix_web::web::{self, Bytes, Data};
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
+use idem::DynStore;
+use idem::http::IdempotencyLayer;
+use idem_actix::Idempotency;
+use serde_json::{Value, json};
+
+use crate::payment::{Answer, Body, CHANGE, Executions, PAY, REFUND, carry_out, events};
+use crate::{LAST_ORDERS, Metrics, Options, drain, terminated};
+
+/// Serves until the process gets the signal to end.
+pub(crate) async fn serve(
+    options: &Options,
+    layer: IdempotencyLayer<DynStore>,
+    metrics: Metrics,
+) -> Result<(), Box<dyn Error>> {
+    let (running, executions, max_body) =
+        (layer.running(), Data::new(Executions::default()), options.max_body);
+    let metrics = Data::new(metrics);
+    let app = move || {
+        App::new()
+            .app_data(executions.clone())
+            .app_data(metrics.clone())
+            .app_data(web::PayloadConfig::new(max_body))
+            .configure(|routes| api(routes, &Idempotency::new(layer.clone())))
+    };
+    let server =
+        HttpServer::new(app).disable_signals().shutdown_timeout(LAST_ORDERS.as_secs()).bind(&options.addr)?;
+    // A reader of the next line may send the signal to end at once, so its handler is installed before.
+    let terminated = terminated()?;
+    for address in server.addrs() {
+        println!("listening on {address}");
+    }
+    let server = server.run();
+    let handle = server.handle();
+    tokio::spawn(async move {
+        terminated.await;
+        // An actix worker drops its handlers when it ends, so handlers whose clients went away must finish before.
+        handle.pause().await;
+        drain(&running).await;
+        handle.stop(true).await;
+    });
+    Ok(server.await?)
+}
+
+fn api(routes: &mut web::ServiceConfig, guard: &Idempotency<DynStore>) {
+    let guarded = |path: &str, route: actix_web::Route| web::resource(path).wrap(guard.clone()).route(route);
+    routes
+        .service(guarded("/payments", web::post().to(pay)))
+        .service(guarded("/payments/{id}", web::patch().to(change)))
+        .service(guarded("/refunds", web::post().to(refund)))
+        .service(guarded("/echo", web::post().to(echo)))
+        .route("/executions", web::get().to(executions))
+        .route("/executions", web::delete().to(forget_executions))
+        .route("/metrics", web::get().to(async |metrics: Data<Metrics>| metrics.render()));
+}
+
+async fn pay(executions: Data<Executions>, body: Bytes) -> HttpResponse {
+    response(carry_out(&executions, &PAY, &body).await)
+}
+
+async fn change(executions: Data<Executions>, _id: web::Path<String>, body: Bytes) -> HttpResponse {
+    response(carry_out(&executions, &CHANGE, &body).await)
+}
+
+async fn refund(executions: Data<Executions>, body: Bytes) -> HttpResponse {
+    response(carry_out(&executions, &REFUND, &body).await)
+}
+
+async fn echo(executions: Data<Executions>, request: HttpRequest, body: Bytes) -> HttpResponse {
+    executions.count("POST /echo");
+    let mut response = HttpResponse::Ok();
+    if let Some(kind) = request.headers().get(CONTENT_TYPE) {
+        response.insert_header((CONTENT_TYPE, kind));
+    }
+    let mut response = response.body(body);
+    if !request.headers().contains_key(CONTENT_TYPE) {
+        response.headers_mut().remove(CONTENT_TYPE);
+    }
+    response
+}
+
+async fn executions(executions: Data<Executions>) -> web::Json<Value> {
+    web::Json(json!({ "executions": executions.with(|counts| counts.clone()) }))
+}
+
+async fn forget_executions(executions: Data<Executions>) -> HttpResponse {
+    executions.with(BTreeMap::clear);
+    HttpResponse::NoContent().finish()
+}
+
+fn response(answer: Answer) -> HttpResponse {
+    let mut response = HttpResponse::build(StatusCode::from_u16(answer.status).unwrap_or_default());
+    for header in answer.headers {
+        response.append_header(header);
+    }
+    match answer.body {
+        Body::Whole(text) => response.body(text),
+        Body::Events(receipt, time) => response.streaming(events(&receipt, time)),
+    }
+}

@@ -1,0 +1,159 @@
+//! Ships the orders of a queue, each once, on a broker of your choice.
+//!
+//! `cargo run -p worker -- --broker nats|rabbitmq|kafka|sqs [--url URL] [--redis redis://127.0.0.1:6379]`
+//!
+//! A message is an order: `{"id": 42, "pieces": 3}`. The queue `orders` and `orders-dead`, for messages that can never be
+//! handled, must exist: on NATS a stream for each and a pull consumer `shippers`, on Kafka topics and a third one, `orders-retry`.
+//! SQS takes its region, credentials and endpoint from the environment.
+
+use std::error::Error;
+use std::io;
+
+use aws_smithy_http_client::tls::{self, rustls_provider::CryptoMode};
+use clap::{Parser, ValueEnum};
+use idem::message::{Consumer, Disposition, Reason, Summary};
+use idem::{RedisStore, idempotent};
+use rdkafka::{ClientConfig, Message as _};
+use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How many orders are shipped at a time.
+const CONCURRENCY: usize = 10;
+
+#[derive(Parser)]
+struct Options {
+    /// The broker.
+    #[arg(long, value_enum)]
+    broker: Broker,
+    /// The broker's address; its usual port on this machine unless given.
+    #[arg(long)]
+    url: Option<String>,
+    /// The Redis server of the results.
+    #[arg(long, default_value = "redis://127.0.0.1:6379")]
+    redis: String,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Broker {
+    Nats,
+    Rabbitmq,
+    Kafka,
+    Sqs,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Order {
+    id: u64,
+    pieces: u32,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ShipError {
+    #[error("the message is not an order: {0}")]
+    NotAnOrder(#[from] serde_json::Error),
+    #[error(transparent)]
+    Idem(#[from] idem::Error),
+}
+
+/// Results are kept for as long as the broker may deliver a message again.
+#[idempotent(key = "order/{order.id}", scope = "orders.ship", fingerprint = order.pieces, ttl = "14d", store = store)]
+async fn ship(store: &RedisStore, order: &Order) -> Result<String, ShipError> {
+    // Ship it here. `context().downstream_key("carrier")` is the same at every attempt: hand it to the carrier.
+    println!("ships order {}", order.id);
+    Ok(format!("parcel of order {} with {} pieces", order.id, order.pieces))
+}
+
+/// Handles the body of a message.
+async fn handle(store: &RedisStore, order: serde_json::Result<Order>) -> Result<String, ShipError> {
+    ship(store, &order?).await
+}
+
+/// A message that is not an order goes to the dead letters at once. All other errors are settled as the consumer proposes.
+fn dispose(error: &ShipError, _attempt: u32, proposed: Disposition) -> Disposition {
+    match error {
+        ShipError::NotAnOrder(_) => Disposition::reject(Reason::Terminal),
+        ShipError::Idem(_) => proposed,
+    }
+}
+
+type Finished = Result<Summary, Box<dyn Error + Send + Sync>>;
+
+async fn on_nats(url: &str, store: &RedisStore, shutdown: impl Future<Output = ()>) -> Finished {
+    let jetstream = async_nats::jetstream::new(async_nats::connect(url).await?);
+    let shippers = jetstream.get_consumer_from_stream("shippers", "orders").await?;
+    let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(dispose);
+    let source = idem_nats::Source::new(jetstream, shippers, "orders-dead");
+    let handler = |message: &idem_nats::Received| handle(store, serde_json::from_slice(&message.payload));
+    Ok(source.run_until(shutdown, consumer, handler).await?)
+}
+
+async fn on_rabbitmq(url: &str, store: &RedisStore, shutdown: impl Future<Output = ()>) -> Finished {
+    let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(dispose);
+    let source = idem_rabbitmq::Source::new(url, "orders", "orders-dead");
+    let handler = |message: &idem_rabbitmq::Received| handle(store, serde_json::from_slice(&message.data));
+    Ok(source.run_until(shutdown, consumer, handler).await?)
+}
+
+async fn on_kafka(servers: &str, store: &RedisStore, shutdown: impl Future<Output = ()>) -> Finished {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", servers).set("group.id", "shippers").set("auto.offset.reset", "earliest");
+    let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(dispose);
+    let source = idem_kafka::Source::new(config, ["orders"], "orders-dead").retry_topic("orders-retry");
+    let handler = |message: &idem_kafka::Received| {
+        handle(store, serde_json::from_slice(message.payload().unwrap_or_default()))
+    };
+    Ok(source.run_until(shutdown, consumer, handler).await?)
+}
+
+async fn on_sqs(store: &RedisStore, shutdown: impl Future<Output = ()>) -> Finished {
+    let tls = tls::Provider::Rustls(CryptoMode::Ring);
+    let http = aws_smithy_http_client::Builder::new().tls_provider(tls).build_https();
+    let config = aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http).load().await;
+    let client = aws_sdk_sqs::Client::new(&config);
+    let queue = async |name: &str| {
+        let queue = client.get_queue_url().queue_name(name).send().await?;
+        queue.queue_url.ok_or_else(|| Box::<dyn Error + Send + Sync>::from("SQS sent no URL"))
+    };
+    let (orders, dead_letters) = (queue("orders").await?, queue("orders-dead").await?);
+    let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(dispose);
+    let source = idem_sqs::Source::new(client, orders, dead_letters);
+    let handler = |message: &idem_sqs::Received| {
+        handle(store, serde_json::from_str(message.body().unwrap_or_default()))
+    };
+    Ok(source.run_until(shutdown, consumer, handler).await?)
+}
+
+/// The signal to end: SIGTERM, or Ctrl-C on a terminal.
+fn terminated() -> io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+    })
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    tracing_subscriber::fmt().with_writer(io::stderr).init();
+    let options = Options::parse();
+    let (store, shutdown) = (RedisStore::connect(&options.redis).await?, terminated()?);
+    let url = |usual: &'static str| options.url.clone().unwrap_or_else(|| usual.to_owned());
+    let summary = match options.broker {
+        Broker::Nats => on_nats(&url("127.0.0.1:4222"), &store, shutdown).await?,
+        Broker::Rabbitmq => on_rabbitmq(&url("amqp://127.0.0.1:5672/%2f"), &store, shutdown).await?,
+        Broker::Kafka => on_kafka(&url("127.0.0.1:9092"), &store, shutdown).await?,
+        Broker::Sqs => on_sqs(&store, shutdown).await?,
+    };
+    eprintln!("{summary:?}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_catalogue_is_as_it_was_committed() {
+        idem_testing::assert_catalogue("idem.catalogue");
+    }
+}
