@@ -730,9 +730,10 @@ impl State {
         let run = &self.runs[id];
         let (Some((at, _)), Some(fence), Some(life)) = (run.ended, run.fence, run.life) else { return };
         let key = &self.keys[caller.number];
-        let Some(record) = key.record.as_ref().filter(|record| record.state == RecordState::InFlight) else {
-            return;
-        };
+        // An attempt whose record has expired has no key any more.
+        let in_flight =
+            |record: &&Record| record.state == RecordState::InFlight && protocol::is_live(record, self.now());
+        let Some(record) = key.record.as_ref().filter(in_flight) else { return };
         let later = key.grants.get(&record.fence.get()).filter(|later| later.life == life && later.at < at);
         let runs = later.and_then(|later| later.started).is_some_and(|run| self.runs[run].ended.is_none());
         if runs && record.fence.get() > fence && self.has_answers(caller.process, at) {
