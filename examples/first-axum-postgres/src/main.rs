@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
-use idem::{PostgresStore, Store, idempotent};
+use idem::{PostgresStore, idempotent};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgPool, Postgres, Transaction};
 use tokio::signal::unix::{SignalKind, signal};
@@ -94,17 +94,6 @@ async fn terminated() {
     }
 }
 
-/// Deletes the records that have expired: PostgreSQL keeps them until then.
-async fn purge_every_minute(store: PostgresStore) {
-    let mut every = tokio::time::interval(Duration::from_secs(60));
-    loop {
-        every.tick().await;
-        if let Err(error) = store.purge(50_000).await {
-            tracing::warn!(%error, "expired records were not deleted");
-        }
-    }
-}
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt::init();
@@ -114,7 +103,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .execute(&pool)
         .await?;
     let app = App { pool, store: PostgresStore::connect(&url).await? };
-    tokio::spawn(purge_every_minute(app.store.clone()));
     let router = Router::new().route("/deposits", post(deposit)).with_state(app);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     axum::serve(listener, router).with_graceful_shutdown(terminated()).await?;

@@ -11,6 +11,7 @@ mod hosts;
 mod identifier;
 pub mod limits;
 mod listing;
+mod purging;
 mod source;
 mod transaction;
 
@@ -20,5 +21,6 @@ pub use self::encryption::Encryption;
 pub use self::hosts::Host;
 pub use self::identifier::Identifier;
 pub use self::listing::page;
+pub use self::purging::Purging;
 pub use self::source::Source;
 pub use self::transaction::{Announced, recorded, taken};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sqlx::mysql::MySqlConnectOptions;
 
+use super::deletion;
 use super::layout::Names;
 use super::setting::Setting;
 use super::statements::Statements;
@@ -17,7 +18,7 @@ use idem_core::{StoreError, Waiters};
 use idem_store_kit::Records;
 use idem_store_kit::hints::Hints;
 use idem_store_kit::own_runtime::apart;
-use idem_store_kit::sql::{Identifier, limits};
+use idem_store_kit::sql::{Identifier, Purging, limits};
 
 const TABLE: &str = "idem_records";
 /// The space for the rest of a message that carries a result.
@@ -35,6 +36,7 @@ pub struct MySqlStoreBuilder {
     max_connection_age: Duration,
     connections: usize,
     max_result_bytes: usize,
+    purge_every: Option<Duration>,
     must_exist: bool,
 }
 
@@ -47,14 +49,16 @@ impl MySqlStoreBuilder {
             max_connection_age: limits::MAX_CONNECTION_AGE,
             connections: limits::CONNECTIONS,
             max_result_bytes: limits::MAX_RESULT_BYTES,
+            purge_every: Some(limits::PURGE_EVERY),
             must_exist: false,
         }
     }
 
-    /// Creates and migrates nothing: a table that is missing or has an older layout is refused. For tools that read the table of
+    /// Creates, migrates and purges nothing: a table that is missing or has an older layout is refused. For tools that read the table of
     /// another program.
     pub const fn must_exist(mut self) -> Self {
         self.must_exist = true;
+        self.purge_every = None;
         self
     }
 
@@ -115,6 +119,14 @@ impl MySqlStoreBuilder {
         self
     }
 
+    /// How often the store deletes expired records in the background, about, from 1 millisecond to 1 hour; 5 minutes unless
+    /// set, and `None` to leave it to calls of [`purge`](idem_core::Store::purge). It deletes in small batches on a connection of its
+    /// own, opened for each purge, and several processes do not wait for each other. It ends with the last handle of the store.
+    pub fn purge_every(mut self, every: impl Into<Option<Duration>>) -> Self {
+        self.purge_every = every.into();
+        self
+    }
+
     /// Connects, and creates the tables if they are missing.
     ///
     /// # Errors
@@ -144,8 +156,13 @@ impl MySqlStoreBuilder {
             has_transactions: Default::default(),
         };
         let max_result_bytes = self.max_result_bytes.min(server.max_packet.saturating_sub(MESSAGE));
+        let records = Records::new(setting, max_result_bytes);
+        let purging = Purging::start(&records.queues(), self.purge_every, |queues, limit| async move {
+            deletion::purge(queues.server(), limit).await
+        });
         Ok(MySqlStore(Arc::new(Inner {
-            records: Records::new(setting, max_result_bytes),
+            records,
+            _purging: purging,
             place,
             waiters: Waiters::default(),
             announced: Default::default(),
@@ -155,7 +172,8 @@ impl MySqlStoreBuilder {
     fn check(&self) -> Result<(), StoreError> {
         let sizes = || limits::check_sizes(self.connections, self.max_result_bytes);
         let times = limits::check_timeout("operation_timeout", self.operation_timeout);
-        times.and_then(|()| sizes()).map_err(StoreError::configuration)
+        let purging = || self.purge_every.map_or(Ok(()), |every| limits::check_timeout("purge_every", every));
+        times.and_then(|()| sizes()).and_then(|()| purging()).map_err(StoreError::configuration)
     }
 }
 
@@ -168,6 +186,7 @@ impl fmt::Debug for MySqlStoreBuilder {
             .field("max_connection_age", &self.max_connection_age)
             .field("connections", &self.connections)
             .field("max_result_bytes", &self.max_result_bytes)
+            .field("purge_every", &self.purge_every)
             .field("must_exist", &self.must_exist)
             .finish()
     }

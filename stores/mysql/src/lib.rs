@@ -35,7 +35,7 @@ use idem_core::protocol::{self, Record, Request};
 use idem_core::{RecordKey, Store, StoreError, Waiters};
 use idem_store_kit::Records;
 use idem_store_kit::own_runtime::apart;
-use idem_store_kit::sql::Announced;
+use idem_store_kit::sql::{Announced, Purging};
 
 /// Keeps records in one table of a MySQL database, version 8.0 or later, or of a MariaDB database, version 10.6 or later.
 ///
@@ -52,8 +52,7 @@ use idem_store_kit::sql::Announced;
 /// pooler that shares sessions between its clients.
 ///
 /// The first process that connects creates the tables: `idem_records`, `idem_records_steps` and
-/// `idem_records_meta`. Expired records stay until [`purge`](Store::purge) is called: see
-/// `docs/operations.md`.
+/// `idem_records_meta`. The store deletes expired records [from time to time](MySqlStoreBuilder::purge_every).
 ///
 /// A handle is cheap to clone. When the last one is dropped, operations that were begun are still done.
 #[derive(Clone)]
@@ -61,6 +60,7 @@ pub struct MySqlStore(Arc<Inner>);
 
 struct Inner {
     records: Records<Setting>,
+    _purging: Option<Purging>,
     place: String,
     waiters: Waiters,
     announced: Announced,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
 
+use super::deletion;
 use super::layout::Names;
 use super::setting::Setting;
 use super::statements::Statements;
@@ -16,7 +17,7 @@ use idem_core::StoreError;
 use idem_core::Waiters;
 use idem_store_kit::Records;
 use idem_store_kit::own_runtime::apart;
-use idem_store_kit::sql::limits;
+use idem_store_kit::sql::{Purging, limits};
 
 const TABLE: &str = "idem_records";
 
@@ -27,13 +28,15 @@ pub struct PostgresStoreBuilder {
     settings: Settings,
     connections: usize,
     max_result_bytes: usize,
+    purge_every: Option<Duration>,
 }
 
 impl PostgresStoreBuilder {
-    /// Uses what is there: nothing is made or migrated, and what is absent or of an older layout is refused.
+    /// Uses what is there: nothing is made, migrated or purged, and what is absent or of an older layout is refused.
     /// For tools that look at a table which another program keeps.
     pub const fn must_exist(mut self) -> Self {
         self.settings.must_exist = true;
+        self.purge_every = None;
         self
     }
 
@@ -47,6 +50,7 @@ impl PostgresStoreBuilder {
             settings: Settings::new(source, TABLE),
             connections: limits::CONNECTIONS,
             max_result_bytes: limits::MAX_RESULT_BYTES,
+            purge_every: Some(limits::PURGE_EVERY),
         }
     }
 
@@ -120,6 +124,14 @@ impl PostgresStoreBuilder {
         self
     }
 
+    /// How often the store deletes expired records in the background, about, from 1 millisecond to 1 hour; 5 minutes unless
+    /// set, and `None` to leave it to calls of [`purge`](idem_core::Store::purge). It deletes in small batches on a connection of its
+    /// own, opened for each purge, and several processes do not wait for each other. It ends with the last handle of the store.
+    pub fn purge_every(mut self, every: impl Into<Option<Duration>>) -> Self {
+        self.purge_every = every.into();
+        self
+    }
+
     /// Connects, and makes the table if it is absent.
     ///
     /// # Errors
@@ -135,8 +147,13 @@ impl PostgresStoreBuilder {
             apart(async move { settings.prepare::<Names>().await }).await?;
         let statements = Arc::new(Statements::new(&names));
         let setting = Setting { connector, statements, connections: self.connections };
+        let records = Records::new(setting, self.max_result_bytes);
+        let purging = Purging::start(&records.queues(), self.purge_every, |queues, limit| async move {
+            deletion::purge(queues.server(), limit).await
+        });
         Ok(PostgresStore(Arc::new(Inner {
-            records: Records::new(setting, self.max_result_bytes),
+            records,
+            _purging: purging,
             announced: Default::default(),
             place,
             waiters: Waiters::default(),
@@ -145,7 +162,12 @@ impl PostgresStoreBuilder {
 
     fn check(&self) -> Result<(), StoreError> {
         let sizes = || limits::check_sizes(self.connections, self.max_result_bytes);
-        self.settings.check().and_then(|()| sizes()).map_err(StoreError::configuration)
+        let purging = || self.purge_every.map_or(Ok(()), |every| limits::check_timeout("purge_every", every));
+        self.settings
+            .check()
+            .and_then(|()| sizes())
+            .and_then(|()| purging())
+            .map_err(StoreError::configuration)
     }
 }
 
@@ -159,6 +181,7 @@ impl fmt::Debug for PostgresStoreBuilder {
             .field("lock_timeout", &self.settings.lock_timeout)
             .field("connections", &self.connections)
             .field("max_result_bytes", &self.max_result_bytes)
+            .field("purge_every", &self.purge_every)
             .finish()
     }
 }

@@ -42,7 +42,7 @@ use idem_core::protocol::{self, Record, Request};
 use idem_core::{Store, Waiters};
 use idem_store_kit::Records;
 use idem_store_kit::own_runtime::apart;
-use idem_store_kit::sql::Announced;
+use idem_store_kit::sql::{Announced, Purging};
 
 /// Keeps records in one table of a PostgreSQL database, version 12 or later.
 ///
@@ -58,8 +58,8 @@ use idem_store_kit::sql::Announced;
 /// [`operation_timeout`](PostgresStoreBuilder::operation_timeout).
 ///
 /// The table is made when the first process connects (`idem_records`, with `idem_records_meta` beside
-/// it); `idem_records_readable` is a view of it for people. Expired records stay until
-/// [`purge`](Store::purge) is called: see `docs/stores/postgresql.md`.
+/// it); `idem_records_readable` is a view of it for people. The store deletes expired records
+/// [from time to time](PostgresStoreBuilder::purge_every).
 ///
 /// A handle is cheap to clone. When the last one is dropped, what was asked is still done.
 #[derive(Clone)]
@@ -67,6 +67,7 @@ pub struct PostgresStore(Arc<Inner>);
 
 struct Inner {
     records: Records<Setting>,
+    _purging: Option<Purging>,
     /// Whether the table says that transactions of callers are in use.
     announced: Announced,
     place: String,

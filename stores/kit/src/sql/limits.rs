@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// How old a connection may become unless set.
 pub const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
+/// How often a store purges unless set.
+pub const PURGE_EVERY: Duration = Duration::from_secs(5 * 60);
 /// How many connections there are at most unless set.
 pub const CONNECTIONS: usize = 4;
 /// The largest result, in bytes, unless set.

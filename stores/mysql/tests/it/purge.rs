@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
 use idem_runtime::protocol::{Claim, OnCrash, Owner, RecordStep, RecordedStep, Renew, StoredResult};
-use idem_test_servers::MariaDb;
+use idem_test_servers::{MariaDb, until};
 use sqlx::{Executor as _, MySqlPool};
 
 use crate::support::{HOUR, both_ways, claim as claim_of, completion, grant, key, new_table, run};
@@ -218,4 +218,34 @@ async fn a_purge_looks_once_at_what_lives_longer_than_its_claim_said() {
         assert_eq!(store.purge(usize::MAX).await.unwrap(), 1);
         assert_eq!(server.sql(&format!("select count(*) from {table} where purge_at = 1")), "0");
     }
+}
+
+#[tokio::test]
+async fn a_store_purges_by_itself_unless_that_is_off_and_ends_with_its_last_handle() {
+    const OFTEN: Duration = Duration::from_millis(20);
+    let server = MariaDb::start();
+    let builder = |table: &str| MySqlStore::builder(&server.url()).table(table);
+    let store = builder("own").purge_every(OFTEN).connect().await.unwrap();
+    let other = builder("other").purge_every(OFTEN).connect().await.unwrap();
+    let off = builder("off").purge_every(None).connect().await.unwrap();
+    let only_looks = builder("off").purge_every(OFTEN).must_exist().connect().await.unwrap();
+    for (table, store) in [("own", &store), ("other", &other), ("off", &off)] {
+        store.claim(&key("model"), &claim()).await.unwrap();
+        run(&server, &format!("create table expired_{table} as select * from {table}"));
+        run(&server, &format!("update expired_{table} set `key` = 'expired', expires_at = 1, purge_at = 1"));
+    }
+    let expire = |table: &str| run(&server, &format!("insert into {table} select * from expired_{table}"));
+    let records = |table: &str| server.sql(&format!("select count(*) from {table}"));
+    expire("off");
+    expire("own");
+    until("the expired record is deleted, and not the live one", || records("own") == "1");
+    drop(store);
+    expire("own");
+    // Purges of another store are the clock for what must not happen.
+    for _ in 0..5 {
+        expire("other");
+        until("the other store's record is deleted", || records("other") == "1");
+    }
+    assert_eq!((records("own").as_str(), records("off").as_str()), ("2", "2"));
+    drop((off, only_looks));
 }

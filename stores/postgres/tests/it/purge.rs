@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use idem_postgres::PostgresStore;
 use idem_runtime::protocol::{Claim, ClaimAnswer, Complete, OnCrash, Owner, Renew, StoredResult, Verdict};
 use idem_runtime::{Key, RecordKey, Scope, Store};
-use idem_test_servers::Postgres;
+use idem_test_servers::{Postgres, until};
 
 fn key(name: &str) -> RecordKey {
     RecordKey::new(Scope::new("purge").unwrap(), Key::new(name).unwrap())
@@ -50,7 +50,7 @@ fn left(server: &Postgres) -> (usize, usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn several_purges_at_once_delete_each_expired_record_once_and_no_live_one() {
-    let (server, count) = (Postgres::start(), count());
+    let (server, count) = (Postgres::shared(), count());
     let store = filled(&server, count).await;
     let live = left(&server).1;
     let begin = Instant::now();
@@ -82,7 +82,7 @@ async fn several_purges_at_once_delete_each_expired_record_once_and_no_live_one(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_transaction_holds_is_left_for_later_and_nobody_waits_for_it() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let store = filled(&server, 100).await;
     let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
     let mut holding = pool.begin().await.unwrap();
@@ -95,7 +95,7 @@ async fn what_a_transaction_holds_is_left_for_later_and_nobody_waits_for_it() {
 
 #[test]
 fn a_purge_looks_at_the_expired_only() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let store = filled(&server, 5_000).await;
@@ -114,7 +114,7 @@ fn a_purge_looks_at_the_expired_only() {
 /// indexes.
 #[tokio::test(flavor = "multi_thread")]
 async fn renewals_and_completions_write_no_index() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url()).table("purged").connect().await.unwrap();
     for n in 0..100 {
         let on_crash = if n % 2 == 0 { OnCrash::Rerun } else { OnCrash::InDoubt };
@@ -147,7 +147,7 @@ async fn renewals_and_completions_write_no_index() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_lives_longer_than_its_claim_said_is_deleted_when_it_ends() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url()).table("purged").connect().await.unwrap();
     let second = Duration::from_secs(1);
     let (renewed, doubted) = (key("renewed"), key("in doubt"));
@@ -171,4 +171,34 @@ async fn a_record_that_lives_longer_than_its_claim_said_is_deleted_when_it_ends(
     let _ = server.sql("update purged set purge_at = 1");
     assert_eq!(store.purge(usize::MAX).await.unwrap(), 1);
     assert!(store.get(&doubted).await.unwrap().is_some(), "a doubt has no end");
+}
+
+#[tokio::test]
+async fn a_store_purges_by_itself_unless_that_is_off_and_ends_with_its_last_handle() {
+    const OFTEN: Duration = Duration::from_millis(20);
+    let server = Postgres::shared();
+    let builder = |table: &str| PostgresStore::builder(&server.url()).table(table);
+    let store = builder("own").purge_every(OFTEN).connect().await.unwrap();
+    let other = builder("other").purge_every(OFTEN).connect().await.unwrap();
+    let off = builder("off").purge_every(None).connect().await.unwrap();
+    let only_looks = builder("off").purge_every(OFTEN).must_exist().connect().await.unwrap();
+    for (table, store) in [("own", &store), ("other", &other), ("off", &off)] {
+        store.claim(&key("model"), &claim()).await.unwrap();
+        run(&server, &format!("create table expired_{table} as select * from {table}"));
+        run(&server, &format!("update expired_{table} set key = 'expired', expires_at = 1, purge_at = 1"));
+    }
+    let expire = |table: &str| run(&server, &format!("insert into {table} select * from expired_{table}"));
+    let records = |table: &str| server.sql(&format!("select count(*) from {table}"));
+    expire("off");
+    expire("own");
+    until("the expired record is deleted, and not the live one", || records("own") == "1");
+    drop(store);
+    expire("own");
+    // Purges of another store are the clock for what must not happen.
+    for _ in 0..5 {
+        expire("other");
+        until("the other store's record is deleted", || records("other") == "1");
+    }
+    assert_eq!((records("own").as_str(), records("off").as_str()), ("2", "2"));
+    drop((off, only_looks));
 }
