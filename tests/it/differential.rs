@@ -103,7 +103,7 @@ fn two_redis_stores_on_one_server_answer_as_the_protocol_does() -> Result<(), Vi
 
 #[test]
 fn two_postgres_stores_on_one_table_answer_as_the_protocol_does() -> Result<(), Violation> {
-    let server = idem_test_servers::Postgres::start();
+    let server = idem_test_servers::Postgres::shared();
     let url = server.url();
     let subject = || async move {
         let open = || idem::PostgresStore::builder(&url).operation_timeout(PATIENCE).connect();
@@ -116,8 +116,8 @@ fn two_postgres_stores_on_one_table_answer_as_the_protocol_does() -> Result<(), 
 #[test]
 fn two_postgres_stores_through_a_pooler_answer_as_the_protocol_does() -> Result<(), Violation> {
     for mode in ["session", "transaction"] {
-        let mut server = idem_test_servers::Postgres::start();
-        let pooler = idem_test_servers::PgBouncer::start(&mut server, mode, "");
+        let server = idem_test_servers::Postgres::shared();
+        let pooler = idem_test_servers::PgBouncer::start(&server, mode, "");
         let url = pooler.url();
         let subject = || async move {
             let open = || idem::PostgresStore::builder(&url).operation_timeout(PATIENCE).connect();

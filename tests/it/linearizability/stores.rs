@@ -57,7 +57,7 @@ async fn histories_on_the_redis_store_are_linearizable() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn histories_on_the_postgres_store_are_linearizable() {
-    let server = idem_test_servers::Postgres::start();
+    let server = idem_test_servers::Postgres::shared();
     let store = idem::PostgresStore::connect(&server.url()).await.unwrap();
     assert_none(violation(store, histories(150), seed()).await);
 }
@@ -65,8 +65,8 @@ async fn histories_on_the_postgres_store_are_linearizable() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn histories_through_a_pooler_are_linearizable() {
     for mode in ["session", "transaction"] {
-        let mut server = idem_test_servers::Postgres::start();
-        let pooler = idem_test_servers::PgBouncer::start(&mut server, mode, "");
+        let server = idem_test_servers::Postgres::shared();
+        let pooler = idem_test_servers::PgBouncer::start(&server, mode, "");
         let store = idem::PostgresStore::connect(&pooler.url()).await.unwrap();
         assert_none(violation(store, histories(75), seed()).await);
     }
@@ -74,7 +74,7 @@ async fn histories_through_a_pooler_are_linearizable() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn histories_on_the_mysql_store_are_linearizable() {
-    let server = idem_test_servers::MariaDb::start();
+    let server = idem_test_servers::MariaDb::shared();
     let store = idem::MySqlStore::connect(&server.url()).await.unwrap();
     assert_none(violation(store, histories(150), seed()).await);
 }

@@ -1,5 +1,6 @@
 //! Real servers for tests and demos: each on a free port of 127.0.0.1, in a folder of its own. A server ends when it is
-//! dropped or when the process that started it ends.
+//! dropped or when the process that started it ends. Tests that neither kill nor configure a database server share one, each with a
+//! database of its own: `Postgres::shared`, `MariaDb::shared`.
 //!
 //! Owns processes, ports and folders; depends on no client library. All calls block.
 
@@ -21,6 +22,7 @@ pub mod program;
 mod rabbitmq;
 mod redis;
 mod redis_group;
+mod shared;
 #[cfg(feature = "web")]
 pub mod web;
 
@@ -75,6 +77,21 @@ mod tests {
         drop(mariadb);
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
         assert!(life.is_over());
+    }
+
+    #[test]
+    fn a_shared_server_has_a_database_for_each_test_and_ends_after_the_last_one() {
+        let (one, other) = (Postgres::shared(), Postgres::shared());
+        assert_eq!((one.port() == other.port(), one.url() == other.url()), (true, false));
+        assert_eq!(one.sql("create table t (x int); select count(*) from t"), "0");
+        assert_eq!(other.sql("create table t (x int); select count(*) from t"), "0");
+        let (mysql, other_mysql) = (MariaDb::shared(), MariaDb::shared());
+        assert_eq!((mysql.port() == other_mysql.port(), mysql.url() == other_mysql.url()), (true, false));
+        assert_eq!(mysql.sql("create table t (x int); select count(*) from t"), "0");
+        let database = one.database().to_owned();
+        drop(one);
+        let left = format!("select count(*) from pg_database where datname = '{database}'");
+        assert_eq!(other.sql(&left), "0");
     }
 
     #[test]

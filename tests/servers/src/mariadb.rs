@@ -8,11 +8,24 @@ use std::process::{Command, Output};
 use crate::certificate;
 use crate::installed::{missing, startable};
 use crate::postgres::{NOBODY, copy, find, is_root, tool, unprivileged};
-use crate::process::{Server, until};
+use crate::process::{Recipe, Server, until};
+use crate::shared::{Shared, unique};
 
-/// One MariaDB server, with a user `root` without a password and an empty database `idem`.
+/// One MariaDB server, with a user `root` without a password, and an empty database on it.
 #[derive(Debug)]
-pub struct MariaDb(Server);
+pub struct MariaDb {
+    process: Process,
+    database: String,
+}
+
+#[derive(Debug)]
+enum Process {
+    Own(Server),
+    Shared(Shared),
+}
+
+/// The database of a server that is not shared.
+const DATABASE: &str = "idem";
 
 impl MariaDb {
     /// Whether it can be started.
@@ -23,6 +36,15 @@ impl MariaDb {
     pub fn installed() -> Result<(), String> {
         let all = ["mariadb", "mariadb-install-db", "mariadbd"].iter().all(|tool| find(tool).is_some());
         startable(all.then_some(()).ok_or_else(|| missing("MariaDB", "mysql")))
+    }
+
+    /// A new database on a server that other tests use too, for tests that neither stop nor configure it. The database is dropped
+    /// with the value.
+    #[must_use]
+    pub fn shared() -> Self {
+        let recipe = recipe(&["--innodb-flush-log-at-trx-commit=2", "--max-connections=400"], |_| Vec::new());
+        let shared = Shared::join("mariadb", new_data, &recipe);
+        Self { process: Process::Shared(shared), database: unique() }.ready()
     }
 
     /// Starts a server that does not wait for the disk: its data survives `kill -9` but not a power cut.
@@ -54,7 +76,10 @@ impl MariaDb {
     /// The certificate of a server with TLS.
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
-        self.0.folder().join("certificate.pem")
+        match &self.process {
+            Process::Own(server) => server.folder().join("certificate.pem"),
+            Process::Shared(_) => panic!("other tests use this server: start one"),
+        }
     }
 
     fn prepared(
@@ -62,26 +87,35 @@ impl MariaDb {
         options: &[&str],
         in_folder: impl Fn(&Path) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
-        let server = Server::start(prepare, move |port, folder| {
-            let mut command = unprivileged(folder, "mariadbd");
-            command.args(["--no-defaults", "--bind-address=127.0.0.1", "--skip-name-resolve"]);
-            command.args(["--innodb-buffer-pool-size=64M", "--innodb-log-file-size=64M"]);
-            command.arg(format!("--datadir={}", folder.join("data").display()));
-            command.arg(format!("--socket={}", folder.join("s").display()));
-            command.arg(format!("--tmpdir={}", folder.display()));
-            command.arg(format!("--port={port}")).args(&options).args(in_folder(folder));
-            command
-        });
-        let mariadb = Self(server);
-        mariadb.until_ready();
-        let _ = mariadb.sql("create database if not exists idem");
-        mariadb
+        let process = Process::Own(Server::start(prepare, recipe(options, in_folder)));
+        Self { process, database: DATABASE.to_owned() }.ready()
+    }
+
+    /// Waits until it accepts statements, and creates the database.
+    fn ready(self) -> Self {
+        self.until_ready();
+        let _ = self.sql(&format!("create database if not exists {}", self.database));
+        self
+    }
+
+    /// The port that it listens on.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        match &self.process {
+            Process::Own(server) => server.port(),
+            Process::Shared(shared) => shared.port(),
+        }
+    }
+
+    /// The name of the database.
+    #[must_use]
+    pub fn database(&self) -> &str {
+        &self.database
     }
 
     /// Starts it again after it was killed or stopped, and returns when it has recovered.
     pub fn restart(&mut self) {
-        self.0.restart();
+        self.server().restart();
         self.until_ready();
     }
 
@@ -94,20 +128,20 @@ impl MariaDb {
         let mut command = Command::new(tool("mariadb"));
         command.args(["--no-defaults", "--host=127.0.0.1", "--protocol=tcp", "--user=root", "--skip-ssl"]);
         command.args(["--batch", "--skip-column-names", "--binary-as-hex"]);
-        command.arg(format!("--port={}", self.0.port())).arg(format!("--execute={statement}"));
+        command.arg(format!("--port={}", self.port())).arg(format!("--execute={statement}"));
         command.arg(format!("--database={database}")).output().unwrap()
     }
 
-    /// `mysql://root@127.0.0.1:PORT/idem`.
+    /// `mysql://root@127.0.0.1:PORT/DATABASE`; the database of a server that is not shared is `idem`.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("mysql://root@127.0.0.1:{}/idem", self.0.port())
+        format!("mysql://root@127.0.0.1:{}/{}", self.port(), self.database)
     }
 
     /// The output of statements, run by the command `mariadb`: values are separated by `|`, rows by newlines.
     #[must_use]
     pub fn sql(&self, statement: &str) -> String {
-        let database = if statement.starts_with("create database") { "" } else { "idem" };
+        let database = if statement.starts_with("create database") { "" } else { &self.database };
         let output = self.client(database, statement);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).trim_end().replace('\t', "|")
@@ -115,9 +149,36 @@ impl MariaDb {
 
     /// Its process: `stop("-TERM")` is an orderly shutdown.
     #[must_use]
-    pub const fn server(&mut self) -> &mut Server {
-        &mut self.0
+    pub fn server(&mut self) -> &mut Server {
+        match &mut self.process {
+            Process::Own(server) => server,
+            Process::Shared(_) => panic!("other tests use this server: start one"),
+        }
     }
+}
+
+impl Drop for MariaDb {
+    fn drop(&mut self) {
+        if let Process::Shared(_) = &self.process {
+            // A failure must not hide that of the test; the server ends after the run.
+            let _ = self.client("", &format!("drop database {}", self.database));
+        }
+    }
+}
+
+/// The command of a server with these options, and those that depend on its folder.
+fn recipe(options: &[&str], in_folder: impl Fn(&Path) -> Vec<String> + Send + Sync + 'static) -> Recipe {
+    let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+    Box::new(move |port, folder| {
+        let mut command = unprivileged(folder, "mariadbd");
+        command.args(["--no-defaults", "--bind-address=127.0.0.1", "--skip-name-resolve"]);
+        command.args(["--innodb-buffer-pool-size=64M", "--innodb-log-file-size=64M"]);
+        command.arg(format!("--datadir={}", folder.join("data").display()));
+        command.arg(format!("--socket={}", folder.join("s").display()));
+        command.arg(format!("--tmpdir={}", folder.display()));
+        command.arg(format!("--port={port}")).args(&options).args(in_folder(folder));
+        command
+    })
 }
 
 /// Makes a data folder by copying one that was made earlier, which is much faster.

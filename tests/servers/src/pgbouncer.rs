@@ -25,8 +25,8 @@ impl PgBouncer {
 
     /// Starts a pooler in this mode, `session` or `transaction`, with more lines of settings.
     #[must_use]
-    pub fn start(server: &mut Postgres, mode: &str, more: &str) -> Self {
-        let behind = server.server().port();
+    pub fn start(server: &Postgres, mode: &str, more: &str) -> Self {
+        let (behind, name) = (server.port(), server.database().to_owned());
         let settings = format!("pool_mode={mode}\n{more}\n");
         let bouncer = Self(Server::start(
             |folder| {
@@ -35,8 +35,9 @@ impl PgBouncer {
                 }
             },
             move |port, folder| {
-                let database =
-                    format!("[databases]\npostgres = host=127.0.0.1 port={behind} user=postgres\n");
+                let database = format!(
+                    "[databases]\npostgres = host=127.0.0.1 port={behind} dbname={name} user=postgres\n"
+                );
                 let own = format!(
                     "[pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port={port}\nauth_type=any\nunix_socket_dir=\n"
                 );

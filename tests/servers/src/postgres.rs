@@ -7,14 +7,24 @@ use std::{fs, iter};
 
 use crate::certificate;
 use crate::installed::{in_path_or, missing, startable};
-use crate::process::{Server, until};
+use crate::process::{Recipe, Server, until};
+use crate::shared::{Shared, unique};
 
 /// The user id of Debian's `nobody`, because PostgreSQL refuses to run as root.
 pub(crate) const NOBODY: u32 = 65_534;
 
-/// One PostgreSQL server, with a database and a superuser `postgres` without a password.
+/// One PostgreSQL server, with a superuser `postgres` without a password, and a database on it.
 #[derive(Debug)]
-pub struct Postgres(Server);
+pub struct Postgres {
+    process: Process,
+    database: String,
+}
+
+#[derive(Debug)]
+enum Process {
+    Own(Server),
+    Shared(Shared),
+}
 
 impl Postgres {
     /// Whether it can be started.
@@ -25,6 +35,19 @@ impl Postgres {
     pub fn installed() -> Result<(), String> {
         let all = ["initdb", "postgres", "psql"].iter().all(|tool| find(tool).is_some());
         startable(all.then_some(()).ok_or_else(|| missing("PostgreSQL", "postgres")))
+    }
+
+    /// A new database on a server that other tests use too, for tests that neither stop nor configure it. The database is dropped
+    /// with the value.
+    #[must_use]
+    pub fn shared() -> Self {
+        let shared = Shared::join("postgres", new_cluster, &recipe(&["fsync=off"]));
+        let mut server = Self { process: Process::Shared(shared), database: "postgres".to_owned() };
+        server.until_ready();
+        let database = unique();
+        let _ = server.sql(&format!("create database {database}"));
+        server.database = database;
+        server
     }
 
     /// Starts a server that does not wait for the disk: its data survives `kill -9` but not a power cut.
@@ -74,29 +97,41 @@ impl Postgres {
     /// The certificate of a server with TLS.
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
-        self.0.folder().join("certificate.pem")
+        self.own().folder().join("certificate.pem")
     }
 
     fn prepared(prepare: impl FnOnce(&Path), settings: &[&str]) -> Self {
-        let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let server = Server::start(prepare, move |port, folder| {
-            let mut command = unprivileged(folder, "postgres");
-            command.arg("-D").arg(folder.join("data")).args(["-p", &port.to_string()]);
-            command.args(["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200"]);
-            command.arg("-c").arg(format!("unix_socket_directories={}", folder.display()));
-            for setting in &settings {
-                command.args(["-c", setting]);
-            }
-            command
-        });
-        let postgres = Self(server);
+        let server = Server::start(prepare, recipe(settings));
+        let postgres = Self { process: Process::Own(server), database: "postgres".to_owned() };
         postgres.until_ready();
         postgres
     }
 
+    fn own(&self) -> &Server {
+        match &self.process {
+            Process::Own(server) => server,
+            Process::Shared(_) => panic!("other tests use this server: start one"),
+        }
+    }
+
+    /// The port that it listens on.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        match &self.process {
+            Process::Own(server) => server.port(),
+            Process::Shared(shared) => shared.port(),
+        }
+    }
+
+    /// The name of the database.
+    #[must_use]
+    pub fn database(&self) -> &str {
+        &self.database
+    }
+
     /// Starts it again after it was killed or stopped, and returns when it has recovered.
     pub fn restart(&mut self) {
-        self.0.restart();
+        self.server().restart();
         self.until_ready();
     }
 
@@ -110,10 +145,10 @@ impl Postgres {
         Command::new(tool("psql")).args(["-X", "-q", "-A", "-t", "-c", statement, &url]).output().unwrap()
     }
 
-    /// `postgres://postgres@127.0.0.1:PORT/postgres`.
+    /// `postgres://postgres@127.0.0.1:PORT/DATABASE`; the database of a server that is not shared is `postgres`.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/postgres", self.0.port())
+        format!("postgres://postgres@127.0.0.1:{}/{}", self.port(), self.database)
     }
 
     /// The output of one statement, run by `psql`: values are separated by `|`, rows by newlines.
@@ -126,6 +161,7 @@ impl Postgres {
 
     /// Makes all transactions that begin from now on, in all sessions, read-only; or lets them write again.
     pub fn read_only(&self, only: bool) {
+        let _own = self.own();
         let _ = self.sql(&format!("alter system set default_transaction_read_only = {only}"));
         let _ = self.sql("select pg_reload_conf()");
     }
@@ -134,11 +170,11 @@ impl Postgres {
     /// MiB or more does not affect its transaction log.
     pub fn limit_files(&self, bytes: Option<u64>) {
         let soft = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
-        let server = self.0.id().expect("it runs").to_string();
+        let server = self.own().id().expect("it runs").to_string();
         // Its sessions are child processes; new ones inherit its limit.
         for id in children(&server).chain([server.clone()]) {
             // As the server's own user, who needs no privilege for it, up to the hard limit.
-            let mut command = unprivileged(self.0.folder(), "prlimit");
+            let mut command = unprivileged(self.own().folder(), "prlimit");
             let done = command.args(["--pid", &id]).arg(format!("--fsize={soft}:")).output().unwrap();
             let gone = !Path::new("/proc").join(&id).exists();
             assert!(done.status.success() || gone, "{}", String::from_utf8_lossy(&done.stderr));
@@ -147,9 +183,39 @@ impl Postgres {
 
     /// Its process: `stop("-INT")` is a fast shutdown.
     #[must_use]
-    pub const fn server(&mut self) -> &mut Server {
-        &mut self.0
+    pub fn server(&mut self) -> &mut Server {
+        match &mut self.process {
+            Process::Own(server) => server,
+            Process::Shared(_) => panic!("other tests use this server: start one"),
+        }
     }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if let Process::Shared(_) = &self.process
+            && self.database != "postgres"
+        {
+            let database = std::mem::replace(&mut self.database, "postgres".to_owned());
+            // A failure must not hide that of the test; the server ends after the run.
+            let _ = self.psql(&format!("drop database {database} with (force)"));
+        }
+    }
+}
+
+/// The command of a server with these settings.
+fn recipe(settings: &[&str]) -> Recipe {
+    let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+    Box::new(move |port, folder| {
+        let mut command = unprivileged(folder, "postgres");
+        command.arg("-D").arg(folder.join("data")).args(["-p", &port.to_string()]);
+        command.args(["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200"]);
+        command.arg("-c").arg(format!("unix_socket_directories={}", folder.display()));
+        for setting in &settings {
+            command.args(["-c", setting]);
+        }
+        command
+    })
 }
 
 /// The processes that this one started.

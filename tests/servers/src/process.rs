@@ -10,12 +10,12 @@ use std::{fmt, fs, io, thread};
 use tempfile::TempDir;
 
 /// The number of attempts to start a server: another test may take the port between its choice and its use.
-const TRIES: usize = 5;
+pub(crate) const TRIES: usize = 5;
 
 /// The longest time that a server may take to start or to end.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-type Recipe = Box<dyn Fn(u16, &Path) -> Command + Send + Sync>;
+pub(crate) type Recipe = Box<dyn Fn(u16, &Path) -> Command + Send + Sync>;
 
 /// A running server. It ends when it is dropped or when the process that started it ends.
 pub struct Server {

@@ -34,9 +34,9 @@ fn stores() -> Vec<Shared> {
     if framework() == "actix" {
         return vec![sqlite];
     }
-    let (redis, postgres, mariadb) = (Redis::start(), Postgres::start(), MariaDb::start());
-    let mut behind = Postgres::start();
-    let pooler = PgBouncer::start(&mut behind, "transaction", "");
+    let (redis, postgres, mariadb) = (Redis::start(), Postgres::shared(), MariaDb::shared());
+    let behind = Postgres::shared();
+    let pooler = PgBouncer::start(&behind, "transaction", "");
     vec![
         sqlite,
         Shared { url: redis.url(), _owner: Box::new(redis) },

@@ -155,7 +155,7 @@ async fn every_kind_of_record_is_settled_on_redis() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_kind_of_record_is_settled_on_postgresql() {
-    let postgres = Postgres::start();
+    let postgres = Postgres::shared();
     let store = DynStore::new(PostgresStore::connect(&postgres.url()).await.unwrap());
     table(&store, &postgres.url()).await;
 }

@@ -106,7 +106,7 @@ async fn a_store_says_how_it_is_wrapped_on_redis() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_says_how_it_is_wrapped_on_postgresql() {
-    let postgres = Postgres::start();
+    let postgres = Postgres::shared();
     let store = DynStore::new(PostgresStore::connect(&postgres.url()).await.unwrap());
     story(&store, &postgres.url()).await;
 }

@@ -60,7 +60,7 @@ struct Bank {
 
 impl Bank {
     async fn open() -> Self {
-        Self::on(MariaDb::start()).await
+        Self::on(MariaDb::shared()).await
     }
 
     async fn on(server: MariaDb) -> Self {

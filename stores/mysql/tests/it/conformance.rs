@@ -27,7 +27,7 @@ themes! {
 
 /// Runs all checks of a theme, and reports all that fail.
 fn run(theme: &str) {
-    let server = MariaDb::start();
+    let server = MariaDb::shared();
     let [prepares, does_not] = both_ways(&server);
     let checks: Vec<&Check> = conformance::all().iter().filter(|check| check.theme() == theme).collect();
     assert!(!checks.is_empty());

@@ -21,7 +21,7 @@ struct Bed {
 }
 
 async fn bed() -> Bed {
-    let server = MariaDb::start();
+    let server = MariaDb::shared();
     run(&server, "create table effects (id int primary key)");
     let open = || MySqlStore::builder(&server.url()).operation_timeout(Duration::from_secs(2)).connect();
     let (store, other) = (open().await.unwrap(), open().await.unwrap());

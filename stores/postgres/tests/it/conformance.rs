@@ -1,5 +1,5 @@
 //! `PostgresStore` against the conformance kit: two stores on one table, as in two processes. One test per
-//! theme, because a server is slow to start; and the same through a pooler.
+//! theme, because a database and a pooler are slow to make; and the same through a pooler.
 
 use idem_test_servers::Postgres;
 use idem_testing::conformance::{self, Check};
@@ -14,7 +14,7 @@ macro_rules! themes {
 
         $(#[test]
         fn $theme() {
-            run(stringify!($theme), &Postgres::start().url());
+            run(stringify!($theme), &Postgres::shared().url());
         })*
 
         mod through_a_pooler_in_session_mode {

@@ -67,16 +67,16 @@ fn differences(before: &[Vec<String>], after: &[Vec<String>]) -> Vec<String> {
 }
 
 /// A pooler in front of this server.
-fn pooler(server: &mut Postgres, mode: &str, more: &str) -> PgBouncer {
+fn pooler(server: &Postgres, mode: &str, more: &str) -> PgBouncer {
     PgBouncer::start(server, mode, &format!("default_pool_size={SESSIONS}\n{more}"))
 }
 
 /// Runs `work` with a URL of a pooler in this mode, and checks that it left nothing to other clients.
 pub(crate) fn left_alone(mode: &str, work: impl FnOnce(&str)) {
-    let mut server = Postgres::start();
+    let server = Postgres::shared();
     // In session mode a client keeps its session until it disconnects, and the kit has more than `SESSIONS` clients at once.
     let more = if mode == "session" { "default_pool_size=40" } else { "" };
-    let pooler = pooler(&mut server, mode, more);
+    let pooler = pooler(&server, mode, more);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let before = runtime.block_on(others_find(&server.url()));
     work(&pooler.url());
@@ -86,9 +86,9 @@ pub(crate) fn left_alone(mode: &str, work: impl FnOnce(&str)) {
 
 /// The store and the outbox work through a pooler in this mode, and leave nothing behind.
 async fn works_through(mode: &str, more: &str) {
-    let mut server = Postgres::start();
+    let server = Postgres::shared();
     let direct = others_find(&server.url()).await;
-    let pooler = pooler(&mut server, mode, more);
+    let pooler = pooler(&server, mode, more);
     let store = PostgresStore::builder(&pooler.url()).connections(1).connect().await.unwrap();
     for number in 0..10 {
         let name = format!("order {number}");
@@ -126,7 +126,7 @@ async fn a_pooler_is_found_out_though_the_role_has_the_stores_lock_timeout() {
     let mut server = Postgres::start();
     let _ = server.sql("alter role postgres set lock_timeout = '1s'");
     let more = format!("default_pool_size={SESSIONS}\nignore_startup_parameters=options,extra_float_digits");
-    let pooler = PgBouncer::start(&mut server, "transaction", &more);
+    let pooler = PgBouncer::start(&server, "transaction", &more);
     let store = PostgresStore::connect(&pooler.url()).await.unwrap();
     grant(&store, "order").await;
     let found = others_find(&pooler.url()).await.concat();
@@ -141,7 +141,7 @@ async fn a_pooler_that_comes_in_front_of_a_running_process_is_found_out() {
     let store = PostgresStore::connect(&line.url()).await.unwrap();
     grant(&store, "direct").await;
     let more = format!("default_pool_size={SESSIONS}\nignore_startup_parameters=options,extra_float_digits");
-    let pooler = PgBouncer::start(&mut server, "transaction", &more);
+    let pooler = PgBouncer::start(&server, "transaction", &more);
     line.lead_to(&pooler.url());
     let before = server.server().log().lines().count();
     let _ = server
@@ -170,7 +170,7 @@ async fn first(
 async fn the_first_call_in_a_transaction_needs_a_second_session_of_the_pooler() {
     for (sessions, works) in [(1, false), (2, true)] {
         let mut server = Postgres::start();
-        let pooler = PgBouncer::start(&mut server, "transaction", &format!("default_pool_size={sessions}"));
+        let pooler = PgBouncer::start(&server, "transaction", &format!("default_pool_size={sessions}"));
         let store = PostgresStore::builder(&pooler.url()).operation_timeout(Duration::from_secs(1));
         let store = store.connect().await.unwrap();
         let mut client = another(&pooler.url()).await;
@@ -194,7 +194,7 @@ async fn own_statements(pool: &PgPool, number: i64) -> sqlx::Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_users_own_pool_of_sqlx_goes_through_a_pooler_as_the_page_says() {
-    let mut server = Postgres::start();
+    let server = Postgres::shared();
     let direct = others_find(&server.url()).await;
     let _ = server.sql("create table accounts (id bigint primary key)");
     let pooler = pooler(&mut server, "transaction", "");
@@ -219,7 +219,7 @@ async fn a_users_own_pool_of_sqlx_goes_through_a_pooler_as_the_page_says() {
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_that_sqlx_names_meet_those_of_another_client_though_it_caches_none() {
     let mut server = Postgres::start();
-    let pooler = PgBouncer::start(&mut server, "transaction", "default_pool_size=1");
+    let pooler = PgBouncer::start(&server, "transaction", "default_pool_size=1");
     let options = pooler.url().parse::<PgConnectOptions>().unwrap();
     let options = options.extra_float_digits(None).statement_cache_capacity(0);
     let named = async || {

@@ -88,9 +88,9 @@ impl Servers {
                 (Self::Postgres(Box::new(postgres), 0), url)
             }
             "pgbouncer" => {
-                let mut postgres = start::Postgres::start();
+                let postgres = start::Postgres::start();
                 // By default it refuses all clients for 15 s after it could not reach the server.
-                let pooler = start::PgBouncer::start(&mut postgres, "transaction", "server_login_retry=0.2");
+                let pooler = start::PgBouncer::start(&postgres, "transaction", "server_login_retry=0.2");
                 let url = pooler.url();
                 (Self::PgBouncer(Box::new((pooler, postgres)), 0), url)
             }

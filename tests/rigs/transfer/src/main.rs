@@ -121,10 +121,10 @@ impl Kind {
                 (server.url(), Box::new(server))
             }
             Self::Pgbouncer => {
-                let mut server = Postgres::with(&[]);
+                let server = Postgres::with(&[]);
                 let settings = driver.settings_of_the_pooler();
                 let settings = settings.ok_or("diesel-async does not work through this pooler")?;
-                let pooler = PgBouncer::start(&mut server, "transaction", settings);
+                let pooler = PgBouncer::start(&server, "transaction", settings);
                 (pooler.url(), Box::new((pooler, server)))
             }
             Self::Mysql => {

@@ -24,11 +24,13 @@ pub(crate) fn new_table() -> String {
 
 /// The URL of a user whose sessions prepare nothing, as on MySQL: all that it writes goes the long way.
 pub(crate) fn long_way(server: &MariaDb) -> String {
-    run(
-        server,
-        "create user if not exists unprepared; grant all on idem.* to unprepared; \
+    // Tests that share the server say the same.
+    let user = format!(
+        "create user if not exists unprepared; grant all on {}.* to unprepared; \
          set global init_connect = 'SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED'",
+        server.database()
     );
+    run(server, &user);
     server.url().replace("root@", "unprepared@")
 }
 

@@ -63,7 +63,7 @@ pub(crate) struct Bank {
 
 impl Bank {
     pub(crate) async fn open() -> Self {
-        Self::behind(Postgres::start(), None).await
+        Self::behind(Postgres::shared(), None).await
     }
 
     /// A bank whose clients, including the store and the outbox, connect through a pooler in transaction mode.
@@ -77,11 +77,11 @@ impl Bank {
     }
 
     async fn behind_a_pooler_with(lines: &str) -> Self {
-        let mut server = Postgres::start();
+        let server = Postgres::shared();
         // One session for each caller of a test, and one more: the first call marks in a session of its own that callers use
         // transactions.
         let settings = format!("default_pool_size=5\n{lines}");
-        let pooler = PgBouncer::start(&mut server, "transaction", &settings);
+        let pooler = PgBouncer::start(&server, "transaction", &settings);
         Self::behind(server, Some(pooler)).await
     }
 

@@ -19,8 +19,8 @@ fn paid(shop: &Shop, store: &str, order: &str, options: &str) -> Ended {
 
 #[test]
 fn servers_and_a_file_give_the_same_answers() {
-    let (redis, mariadb, mut postgres) = (Redis::start(), MariaDb::start(), Postgres::start());
-    let pooler = PgBouncer::start(&mut postgres, "transaction", "");
+    let (redis, mariadb, postgres) = (Redis::start(), MariaDb::shared(), Postgres::shared());
+    let pooler = PgBouncer::start(&postgres, "transaction", "");
     for kind in ["redis", "sqlite", "mariadb", "pgbouncer"] {
         let shop = Shop::new();
         let store = match kind {
