@@ -123,7 +123,7 @@ async fn a_pooler_that_drops_the_startup_options_is_found_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_is_found_out_though_the_role_has_the_stores_lock_timeout() {
-    let mut server = Postgres::start();
+    let server = Postgres::start();
     let _ = server.sql("alter role postgres set lock_timeout = '1s'");
     let more = format!("default_pool_size={SESSIONS}\nignore_startup_parameters=options,extra_float_digits");
     let pooler = PgBouncer::start(&server, "transaction", &more);
@@ -169,7 +169,7 @@ async fn first(
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_call_in_a_transaction_needs_a_second_session_of_the_pooler() {
     for (sessions, works) in [(1, false), (2, true)] {
-        let mut server = Postgres::start();
+        let server = Postgres::start();
         let pooler = PgBouncer::start(&server, "transaction", &format!("default_pool_size={sessions}"));
         let store = PostgresStore::builder(&pooler.url()).operation_timeout(Duration::from_secs(1));
         let store = store.connect().await.unwrap();
@@ -197,7 +197,7 @@ async fn a_users_own_pool_of_sqlx_goes_through_a_pooler_as_the_page_says() {
     let server = Postgres::shared();
     let direct = others_find(&server.url()).await;
     let _ = server.sql("create table accounts (id bigint primary key)");
-    let pooler = pooler(&mut server, "transaction", "");
+    let pooler = pooler(&server, "transaction", "");
     let options = pooler.url().parse::<PgConnectOptions>().unwrap();
     let refused = options.clone().connect().await.unwrap_err();
     assert!(refused.to_string().contains("extra_float_digits"), "{refused}");
@@ -218,7 +218,7 @@ async fn a_users_own_pool_of_sqlx_goes_through_a_pooler_as_the_page_says() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_that_sqlx_names_meet_those_of_another_client_though_it_caches_none() {
-    let mut server = Postgres::start();
+    let server = Postgres::start();
     let pooler = PgBouncer::start(&server, "transaction", "default_pool_size=1");
     let options = pooler.url().parse::<PgConnectOptions>().unwrap();
     let options = options.extra_float_digits(None).statement_cache_capacity(0);
