@@ -83,7 +83,7 @@ pub use idem_core::{
 pub use idem_runtime::{
     Attempt, Begun, CallId, Context, Disabled, Drained, DynStore, Error, ErrorKind, Interrupted,
     LateRecording, Loss, MAX_STEP_NAME_BYTES, MemoryStore, NotStored, Observed, Operation, Outcome, Recovery,
-    Replayed, ResultRules, RetryAfter, RulesFor, Step, StepError, StepName, StoreExt, Unrecorded,
+    Replayed, ResultRules, RetryAfter, RulesFor, Step, StepError, StepName, Unrecorded,
     WithRecover, context, drain, observe, observer, step, with_deadline,
 };
 
@@ -94,9 +94,6 @@ pub use idem_macros::{KeyPart, idempotent};
 #[doc(inline)]
 pub use idem_runtime::{Catalogue, CatalogueError, CatalogueKeyPart, CatalogueOperation, catalogue};
 
-#[cfg(any(feature = "zstd", feature = "encryption"))]
-#[doc(inline)]
-pub use idem_runtime::Transformed;
 #[cfg(feature = "http")]
 #[doc(inline)]
 pub use idem_runtime::http;
@@ -106,15 +103,21 @@ pub use idem_runtime::lambda;
 #[cfg(feature = "message")]
 #[doc(inline)]
 pub use idem_runtime::message;
+#[cfg(any(feature = "cache", feature = "encryption", feature = "zstd"))]
+#[doc(inline)]
+pub use idem_wrappers::StoreExt;
+#[cfg(any(feature = "encryption", feature = "zstd"))]
+#[doc(inline)]
+pub use idem_wrappers::Transformed;
 #[cfg(feature = "cache")]
 #[doc(inline)]
-pub use idem_runtime::{CacheCounts, Cached, Caching};
+pub use idem_wrappers::{CacheCounts, Cached, Caching};
 #[cfg(feature = "zstd")]
 #[doc(inline)]
-pub use idem_runtime::{Compressed, Compression};
+pub use idem_wrappers::{Compressed, Compression};
 #[cfg(feature = "encryption")]
 #[doc(inline)]
-pub use idem_runtime::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing, Layers, SealError};
+pub use idem_wrappers::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing, Layers, SealError};
 
 #[cfg(feature = "dynamodb")]
 #[doc(inline)]

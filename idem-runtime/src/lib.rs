@@ -27,15 +27,7 @@ pub use engine::{
     context, drain, observe, observer, step, with_deadline,
 };
 pub use error::{CallId, Error, ErrorKind, Loss, NotStored, StepError};
-#[cfg(any(feature = "zstd", feature = "encryption"))]
-pub use store::Transformed;
-#[cfg(feature = "cache")]
-pub use store::{CacheCounts, Cached, Caching};
-#[cfg(feature = "zstd")]
-pub use store::{Compressed, Compression};
-#[cfg(feature = "encryption")]
-pub use store::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing, Layers, SealError};
-pub use store::{Disabled, DynStore, MemoryStore, StoreExt};
+pub use store::{Disabled, DynStore, MemoryStore};
 
 #[doc(no_inline)]
 pub use idem_core::*;

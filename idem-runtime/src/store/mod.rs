@@ -1,84 +1,11 @@
-//! The store in memory, a store that is chosen at run time, and stores that wrap another.
+//! The store in memory, a store that is chosen at run time, and one that keeps nothing.
 //!
-//! Owns [`StoreExt`] and the stores that it makes. The `Store` trait and the stores with a client library are in other
-//! crates.
+//! The `Store` trait, the stores with a client library, and the wrappers of stores are in other crates.
 
-#[cfg(feature = "cache")]
-mod cached;
-#[cfg(feature = "zstd")]
-mod compressed;
-#[cfg(feature = "encryption")]
-mod digested;
 mod disabled;
 mod dynamic;
-#[cfg(feature = "encryption")]
-mod encrypted;
-#[cfg(feature = "encryption")]
-mod layers;
-#[cfg(any(feature = "zstd", feature = "encryption"))]
-mod marks;
 mod memory;
-#[cfg(any(feature = "zstd", feature = "encryption"))]
-mod transformed;
 
-use idem_core::Store;
-
-#[cfg(feature = "cache")]
-pub use cached::{CacheCounts, Cached, Caching};
-#[cfg(feature = "zstd")]
-pub use compressed::{Compressed, Compression};
-#[cfg(feature = "encryption")]
-pub use digested::{DigestedKeys, KeyDigests};
 pub use disabled::Disabled;
 pub use dynamic::DynStore;
-#[cfg(feature = "encryption")]
-pub use encrypted::{Encrypted, Encryption, KeyRing, SealError};
-#[cfg(feature = "encryption")]
-pub use layers::Layers;
 pub use memory::MemoryStore;
-#[cfg(any(feature = "zstd", feature = "encryption"))]
-pub use transformed::Transformed;
-
-/// The wrappers for every store, each behind a feature.
-pub trait StoreExt: Store {
-    /// This store, with results compressed if that makes them smaller: see [`Compressed`]. A result has at most 16 MiB
-    /// before compression.
-    #[cfg(feature = "zstd")]
-    #[must_use]
-    fn compressed(self) -> Compressed<Self> {
-        self.compressed_up_to(16 << 20)
-    }
-
-    /// As [`compressed`](Self::compressed), for results of at most `bytes` before compression. This limits the memory
-    /// that reading a result takes.
-    #[cfg(feature = "zstd")]
-    #[must_use]
-    fn compressed_up_to(self, bytes: usize) -> Compressed<Self> {
-        Compressed::new(self, Compression::up_to(bytes))
-    }
-
-    /// This store, with recorded results replayed from this process's memory: see [`Cached`]. `caching` is the maximum
-    /// number of results, or a [`Caching`].
-    #[cfg(feature = "cache")]
-    #[must_use]
-    fn cached(self, caching: impl Into<Caching>) -> Cached<Self> {
-        Cached::new(self, caching.into())
-    }
-
-    /// This store, with results encrypted with `keys`: see [`Encrypted`].
-    #[cfg(feature = "encryption")]
-    #[must_use]
-    fn encrypted(self, keys: KeyRing) -> Encrypted<Self> {
-        Encrypted::new(self, Encryption::with(keys))
-    }
-
-    /// This store, with keys and fingerprints that nobody can read or guess without `secret`: see [`DigestedKeys`]. The
-    /// secret is 32 bytes from a cryptographic generator.
-    #[cfg(feature = "encryption")]
-    #[must_use]
-    fn digest_keys(self, secret: &[u8; 32]) -> DigestedKeys<Self> {
-        DigestedKeys::new(self, KeyDigests::under(secret))
-    }
-}
-
-impl<S: Store> StoreExt for S {}

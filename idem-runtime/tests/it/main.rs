@@ -1,4 +1,4 @@
-//! Tests of idem-runtime: the engine, stores that wrap another, messages, and batches of AWS Lambda.
+//! Tests of idem-runtime: the engine, messages, and batches of AWS Lambda.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
@@ -6,16 +6,11 @@
 extern crate idem_runtime as idem;
 
 mod beyond_the_task;
-mod cached;
-mod compressed;
-mod digested;
 mod disabled;
 mod doubt;
-mod encrypted;
 mod events;
 mod lambda_batch;
 mod late;
-mod marks;
 mod message;
 mod message_consumer;
 mod message_metrics;
@@ -25,7 +20,6 @@ mod message_support;
 mod message_tasks;
 mod pace;
 mod results;
-mod sealed_support;
 mod slow_store;
 #[path = "../../../tests/it/support/mod.rs"]
 mod support;

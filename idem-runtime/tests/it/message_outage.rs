@@ -9,7 +9,8 @@ use std::time::Duration;
 use futures_util::stream;
 
 use idem_runtime::message::{Consumer, Progress, Reason, Summary};
-use idem_runtime::{Error, KeyRing, MemoryStore, Operation, StoreExt as _};
+use idem_runtime::{Error, MemoryStore, Operation};
+use idem_wrappers::{KeyRing, StoreExt as _};
 use idem_testing::{Fault, FaultStore, OperationKind};
 use tokio::time::{Instant, sleep};
 

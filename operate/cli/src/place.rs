@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use idem_cli::store::{FORMS, Names, StoreUrl};
 use idem_operate_kit::Access;
-use idem_runtime::KeyRing;
+use idem_wrappers::KeyRing;
 
 use super::end::{Answer, Trouble};
 

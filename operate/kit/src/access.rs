@@ -1,7 +1,8 @@
 //! A store as its service uses it: with the keys that decrypt results and the secret that makes key digests.
 
 use idem_core::RecordKey;
-use idem_runtime::{DigestedKeys, DynStore, KeyRing, Layers, Store, StoreExt as _};
+use idem_runtime::{DynStore, Store};
+use idem_wrappers::{DigestedKeys, KeyRing, Layers, StoreExt as _};
 use tokio::sync::OnceCell;
 
 use crate::error::Result;

@@ -8,7 +8,7 @@ use idem_core::protocol::{Record, ResultFormat, State, StoredResult};
 use idem_core::{RecordKey, Scope, Store as _};
 use idem_runtime::DynStore;
 #[cfg(feature = "zstd")]
-use idem_runtime::StoreExt as _;
+use idem_wrappers::StoreExt as _;
 
 use crate::access::{Access, is_digest};
 use crate::error::{Error, Kind, Result};

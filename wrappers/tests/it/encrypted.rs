@@ -5,12 +5,12 @@ use crate::sealed_support;
 use std::error::Error as _;
 
 use bytes::Bytes;
-use idem_runtime::StoreExt as _;
-use idem_runtime::protocol::{
+use idem::StoreExt as _;
+use idem::protocol::{
     Complete, CompleteAnswer, RecordStep, RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, Resolution,
     ResolveAnswer, StoredResult, Tombstone, Verdict,
 };
-use idem_runtime::{
+use idem::{
     Error, Fingerprint, KeyRing, MemoryStore, OnCrash, Operation, RecordKey, Scope, SealError, Store,
     StoreError, StoreErrorKind,
 };

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use super::marks::Mark;
 use super::transformed::{Layer, Transform, Transformed};
-use crate::error::StoreError;
+use idem_core::StoreError;
 use idem_core::Waiters;
 use idem_core::protocol::Fingerprint;
 use idem_core::{Key, RecordKey, Scope};
@@ -182,12 +182,12 @@ mod tests {
     #[test]
     fn a_stored_name_is_found_by_the_digest_of_a_log_line_under_the_same_secret_only() {
         let name = |key: &str| RecordKey::new(Scope::new("payments.charge").unwrap(), Key::new(key).unwrap());
-        let store = DigestedKeys::new(crate::MemoryStore::new(), KeyDigests::under(&[7; 32]));
+        let store = DigestedKeys::new(idem_runtime::MemoryStore::new(), KeyDigests::under(&[7; 32]));
         let stored = store.stored_name(&name("order/42")).unwrap();
         let digest = name("order/42").digest().to_string();
         assert!(store.has_digest(&stored, &digest) && store.has_digest(&stored, &digest.to_uppercase()));
         assert!(!store.has_digest(&stored, &name("order/43").digest().to_string()));
-        let other = DigestedKeys::new(crate::MemoryStore::new(), KeyDigests::under(&[8; 32]));
+        let other = DigestedKeys::new(idem_runtime::MemoryStore::new(), KeyDigests::under(&[8; 32]));
         assert!(!other.has_digest(&stored, &digest));
         assert!(!stored.key().as_str().contains(&digest));
     }

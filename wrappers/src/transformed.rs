@@ -8,7 +8,7 @@ use std::fmt;
 use bytes::Bytes;
 
 use super::marks::{self, Mark, Marks};
-use crate::error::StoreError;
+use idem_core::StoreError;
 use idem_core::RecordKey;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Listed, Page};
@@ -121,7 +121,7 @@ impl<S, T> Transformed<S, T> {
     ///
     /// # Errors
     ///
-    /// A [`StoreErrorKind::WrongKeys`](crate::StoreErrorKind) if the mark is of other keys; else as [`Store::get`].
+    /// A [`StoreErrorKind::WrongKeys`](idem_core::StoreErrorKind) if the mark is of other keys; else as [`Store::get`].
     #[allow(private_bounds, reason = "the layers are ours")]
     pub async fn is_marked(&self) -> Result<bool, StoreError>
     where

@@ -16,7 +16,7 @@ use quick_cache::sync::Cache;
 use tokio::time::Instant;
 
 use self::clock::{StoreClock, without_drift};
-use crate::error::StoreError;
+use idem_core::StoreError;
 use idem_core::RecordKey;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
@@ -40,7 +40,6 @@ const GENERATIONS: usize = 64;
 /// What a [`Cached`] store keeps, and for how long.
 ///
 /// ```
-/// # use idem_runtime as idem;
 /// use std::time::Duration;
 /// use idem::{Caching, MemoryStore, StoreExt as _};
 ///

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::error::StoreError;
+use idem_core::StoreError;
 use idem_core::defaults::LONGEST;
 use idem_core::protocol::{Claim, ClaimAnswer, Complete, Owner, StoredResult, Verdict};
 use idem_core::{Key, RESERVED_SCOPES, RecordKey, Scope, Store};

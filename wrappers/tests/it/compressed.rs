@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use idem_runtime::StoreExt as _;
-use idem_runtime::protocol::{Claim, ClaimAnswer, Complete, Owner, StoredResult, Verdict};
-use idem_runtime::{Key, MemoryStore, RecordKey, Scope, Store, StoreErrorKind};
+use idem::StoreExt as _;
+use idem::protocol::{Claim, ClaimAnswer, Complete, Owner, StoredResult, Verdict};
+use idem::{Key, MemoryStore, RecordKey, Scope, Store, StoreErrorKind};
 use idem_testing::conformance::{Profile, Subject};
 use idem_testing::conformance_suite;
 use proptest::prelude::*;

@@ -11,11 +11,11 @@ use aes_gcm_siv::{Aes256GcmSiv, Nonce, Tag};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use super::Store;
+use idem_core::Store;
 use super::digested::hex;
 use super::marks::Mark;
 use super::transformed::{Layer, Part, Transform, Transformed};
-use crate::error::StoreError;
+use idem_core::StoreError;
 use idem_core::RecordKey;
 use idem_core::protocol::Verdict;
 
@@ -43,7 +43,6 @@ const LARGEST: usize = if usize::BITS < 64 { usize::MAX } else { 1 << 36 };
 /// clone is dropped, and `Debug` does not show it.
 ///
 /// ```
-/// # use idem_runtime as idem;
 /// use idem::{KeyRing, MemoryStore, StoreExt as _};
 ///
 /// # let (this_year, last_year) = ([7; 32], [6; 32]);
@@ -91,7 +90,7 @@ impl KeyRing {
     ///
     /// # Errors
     ///
-    /// A [`StoreErrorKind::Configuration`](crate::StoreErrorKind) if the ring already has a key with this number.
+    /// A [`StoreErrorKind::Configuration`](idem_core::StoreErrorKind) if the ring already has a key with this number.
     pub fn and_reads(mut self, id: u32, key: &[u8; 32]) -> Result<Self, StoreError> {
         if self.cipher(id).is_some() {
             return Err(StoreError::configuration(format!(
@@ -118,7 +117,7 @@ impl fmt::Debug for KeyRing {
     }
 }
 
-/// Why a result cannot be decrypted: the source of a [`StoreErrorKind::CorruptRecord`](crate::StoreErrorKind). The body
+/// Why a result cannot be decrypted: the source of a [`StoreErrorKind::CorruptRecord`](idem_core::StoreErrorKind). The body
 /// does not run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use idem_runtime::http::{Begun, IdempotencyLayer};
-use idem_runtime::listing::List;
-use idem_runtime::protocol::{ClaimAnswer, Verdict};
-use idem_runtime::{
-    Error, KeyError, KeyRing, Layers, MemoryStore, Operation, RESERVED_SCOPES, RecordKey, Store,
-    StoreErrorKind, StoreExt as _,
+use idem::http::{Begun, IdempotencyLayer};
+use idem::listing::List;
+use idem::protocol::{ClaimAnswer, Verdict};
+use idem::{
+    Error, KeyError, KeyRing, Layers, MemoryStore, Operation, RecordKey, Store, StoreErrorKind, StoreExt as _,
 };
+use idem_core::RESERVED_SCOPES;
 use idem_testing::{Fault, FaultStore, OperationKind};
 use tokio::time::Instant;
 

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use idem_runtime::KeyRing;
-use idem_runtime::protocol::{
+use idem::KeyRing;
+use idem::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, RecordedStep, StoredResult, Verdict,
 };
-use idem_runtime::{Fingerprint, Key, RecordKey, Scope, Store};
+use idem::{Fingerprint, Key, RecordKey, Scope, Store};
 
 pub(crate) fn key(text: &str) -> RecordKey {
     RecordKey::new(Scope::new("test.sealed").unwrap(), Key::new(text).unwrap())

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
-use idem_runtime::StoreExt as _;
-use idem_runtime::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Release, ReleaseCause, Verdict};
-use idem_runtime::{Cached, Caching, Error, Fingerprint, MemoryStore, Operation, Store};
+use idem::StoreExt as _;
+use idem::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Release, ReleaseCause, Verdict};
+use idem::{Cached, Caching, Error, Fingerprint, MemoryStore, Operation, Store};
 use idem_testing::conformance::{self, Profile, Subject, Violation};
 use idem_testing::{Fault, FaultStore, OperationKind};
 use sealed_support::{claim, granted, key, recorded, recorded_as, replayed, value};

@@ -2,16 +2,15 @@
 //!
 //! Owns [`Layers`], for tools that open a store without its service's settings.
 
-use super::Store;
+use idem_core::Store;
 use super::marks;
-use crate::error::StoreError;
+use idem_core::StoreError;
 
 /// The layers of [`StoreExt`](crate::StoreExt) under which a store was used: what their marks say.
 ///
 /// A store has a mark once a call went through the layer. One from before there were marks, or that was never used, has none.
 ///
 /// ```
-/// # use idem_runtime as idem;
 /// use idem::{KeyRing, Layers, MemoryStore, Operation, StoreExt as _};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

@@ -5,10 +5,10 @@ use crate::sealed_support;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use idem_runtime::StoreExt as _;
-use idem_runtime::listing::{List, Page};
-use idem_runtime::protocol::{Claim, ClaimAnswer, RecordStep, Verdict};
-use idem_runtime::{Error, Fingerprint, MemoryStore, Operation, RecordKey, Scope, Store};
+use idem::StoreExt as _;
+use idem::listing::{List, Page};
+use idem::protocol::{Claim, ClaimAnswer, RecordStep, Verdict};
+use idem::{Error, Fingerprint, MemoryStore, Operation, RecordKey, Scope, Store};
 use idem_testing::conformance::{self, Profile, Subject, Violation};
 use sealed_support::{claim, granted, key, recorded, recorded_as, replayed, step, value};
 
@@ -115,7 +115,7 @@ async fn who_waits_for_a_digested_key_is_not_given_the_result_of_the_plain_one()
         operation.run(&store, "a", || async { Ok::<_, Error>(2) }),
         async {
             tokio::time::sleep(Duration::from_millis(300)).await;
-            let complete = idem_runtime::protocol::Complete::new(
+            let complete = idem::protocol::Complete::new(
                 held.owner,
                 inner.get(&key("a")).await.unwrap().unwrap().fence,
                 Verdict::Completed,

@@ -7,7 +7,7 @@ use std::io::Read as _;
 use bytes::Bytes;
 
 use super::transformed::{Part, Transform, Transformed};
-use crate::error::StoreError;
+use idem_core::StoreError;
 use idem_core::RecordKey;
 
 /// The magic number of a Zstandard frame: RFC 8878, section 3.1.1. No JSON begins with it.
