@@ -83,8 +83,8 @@ pub use idem_core::{
 pub use idem_runtime::{
     Attempt, Begun, CallId, Context, Disabled, Drained, DynStore, Error, ErrorKind, Interrupted,
     LateRecording, Loss, MAX_STEP_NAME_BYTES, MemoryStore, NotStored, Observed, Operation, Outcome, Recovery,
-    Replayed, ResultRules, RetryAfter, RulesFor, Step, StepError, StepName, Unrecorded,
-    WithRecover, context, drain, observe, observer, step, with_deadline,
+    Replayed, ResultRules, RetryAfter, RulesFor, Step, StepError, StepName, Unrecorded, WithRecover, context,
+    drain, observe, observer, step, with_deadline,
 };
 
 #[cfg(feature = "macros")]
@@ -96,7 +96,7 @@ pub use idem_runtime::{Catalogue, CatalogueError, CatalogueKeyPart, CatalogueOpe
 
 #[cfg(feature = "http")]
 #[doc(inline)]
-pub use idem_runtime::http;
+pub use idem_http as http;
 #[cfg(feature = "lambda")]
 #[doc(inline)]
 pub use idem_runtime::lambda;

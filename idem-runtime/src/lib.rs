@@ -10,12 +10,12 @@ mod engine;
 mod error;
 mod expansion;
 mod fingerprint;
-#[cfg(feature = "http")]
-pub mod http;
 #[cfg(feature = "lambda")]
 pub mod lambda;
 #[cfg(feature = "message")]
 pub mod message;
+#[cfg(feature = "problem")]
+pub mod problem;
 mod store;
 
 #[cfg(feature = "catalogue")]

@@ -96,12 +96,12 @@ fn sentences_elsewhere_say_the_default_lease_that_the_runtime_has() {
         ),
         (
             "the HTTP layer's lease",
-            include_str!("../../idem-runtime/src/http/builder.rs"),
+            include_str!("../../web/http/src/builder.rs"),
             "stays claimed; SECONDS seconds unless set",
         ),
         (
             "the client's policy",
-            include_str!("../../idem-client/src/policy.rs"),
+            include_str!("../../web/client/src/policy.rs"),
             "the default lease of SECONDS s",
         ),
     ] {

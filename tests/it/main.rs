@@ -27,7 +27,7 @@ mod observability;
 mod operation;
 mod recover;
 mod sealed_stores;
-#[path = "../../idem-runtime/tests/it/sealed_support/mod.rs"]
+#[path = "../../wrappers/tests/it/sealed_support/mod.rs"]
 mod sealed_support;
 mod steps;
 mod store_failures;

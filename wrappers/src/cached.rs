@@ -16,8 +16,8 @@ use quick_cache::sync::Cache;
 use tokio::time::Instant;
 
 use self::clock::{StoreClock, without_drift};
-use idem_core::StoreError;
 use idem_core::RecordKey;
+use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{

@@ -7,8 +7,8 @@ use std::io::Read as _;
 use bytes::Bytes;
 
 use super::transformed::{Part, Transform, Transformed};
-use idem_core::StoreError;
 use idem_core::RecordKey;
+use idem_core::StoreError;
 
 /// The magic number of a Zstandard frame: RFC 8878, section 3.1.1. No JSON begins with it.
 const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];

@@ -11,12 +11,12 @@ use aes_gcm_siv::{Aes256GcmSiv, Nonce, Tag};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use idem_core::Store;
 use super::digested::hex;
 use super::marks::Mark;
 use super::transformed::{Layer, Part, Transform, Transformed};
-use idem_core::StoreError;
 use idem_core::RecordKey;
+use idem_core::Store;
+use idem_core::StoreError;
 use idem_core::protocol::Verdict;
 
 /// The magic number of an envelope; its last byte is the version. No JSON, no text and no Zstandard frame begins with

@@ -2,8 +2,8 @@
 //!
 //! Owns [`Layers`], for tools that open a store without its service's settings.
 
-use idem_core::Store;
 use super::marks;
+use idem_core::Store;
 use idem_core::StoreError;
 
 /// The layers of [`StoreExt`](crate::StoreExt) under which a store was used: what their marks say.

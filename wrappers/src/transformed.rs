@@ -8,8 +8,8 @@ use std::fmt;
 use bytes::Bytes;
 
 use super::marks::{self, Mark, Marks};
-use idem_core::StoreError;
 use idem_core::RecordKey;
+use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Listed, Page};
 use idem_core::protocol::{

@@ -10,8 +10,8 @@ use futures_util::stream;
 
 use idem_runtime::message::{Consumer, Progress, Reason, Summary};
 use idem_runtime::{Error, MemoryStore, Operation};
-use idem_wrappers::{KeyRing, StoreExt as _};
 use idem_testing::{Fault, FaultStore, OperationKind};
+use idem_wrappers::{KeyRing, StoreExt as _};
 use tokio::time::{Instant, sleep};
 
 use message_support::{Broker, Failing, Failure, Message, SCOPE, Shop, key, logged};

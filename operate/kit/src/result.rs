@@ -2,7 +2,7 @@
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use idem_core::protocol::{StoredResult, Verdict};
-use idem_runtime::http::StoredResponse;
+use idem_http::StoredResponse;
 
 use crate::access::Access;
 use crate::act::Decision;

@@ -3,7 +3,7 @@
 use idem_core::RecordKey;
 use idem_core::listing::{Listed, ListedResult};
 use idem_core::protocol::{OnCrash, Record, RecordedStep, State, StoredResult, Timestamp};
-use idem_runtime::http::StoredResponse;
+use idem_http::StoredResponse;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 

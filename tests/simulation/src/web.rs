@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
+use idem_http::IdempotencyLayer;
 use idem_runtime::OnCrash;
-use idem_runtime::http::IdempotencyLayer;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use crate::body::{Failure, Receipt, Returned, body};

@@ -16,7 +16,7 @@ use idem_runtime::__simulation::Process;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use idem_runtime::http::IdempotencyLayer;
+use idem_http::IdempotencyLayer;
 
 use crate::network::SimStore;
 use crate::plan::{Fault, FaultPlan, Plan, Way};

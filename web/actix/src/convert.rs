@@ -1,0 +1,110 @@
+//! Converts heads: actix-web uses another version of the crate `http`.
+//!
+//! Owns which parts of a request and a response are converted.
+
+use actix_web::body::MessageBody;
+use actix_web::dev::ServiceRequest;
+use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::http::{StatusCode, Version};
+use actix_web::{HttpResponse, ResponseError, error::InternalError};
+use http::header::CONTENT_LENGTH;
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, Uri};
+use idem_http::{Body, Problem, Recording};
+use idem_runtime::Outcome;
+
+use crate::body::{Outgoing, of_response};
+
+/// The head of a request. Fails for one that only actix-web accepts, which does not occur on a server.
+pub(crate) fn head(request: &ServiceRequest) -> Result<Parts, actix_web::Error> {
+    let malformed = |error: http::Error| actix_web::error::ErrorBadRequest(error.to_string());
+    let of_http = || -> Result<Parts, http::Error> {
+        let (mut parts, ()) = Request::new(()).into_parts();
+        parts.method = Method::from_bytes(request.method().as_str().as_bytes())?;
+        parts.uri = request.uri().to_string().parse::<Uri>()?;
+        parts.version = match request.version() {
+            Version::HTTP_2 => http::Version::HTTP_2,
+            Version::HTTP_10 => http::Version::HTTP_10,
+            _ => http::Version::HTTP_11,
+        };
+        let fields = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        parts.headers = headers(fields)?;
+        Ok(parts)
+    };
+    of_http().map_err(malformed)
+}
+
+fn headers<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<HeaderMap, http::Error> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields {
+        let name = http::HeaderName::from_bytes(name.as_bytes())?;
+        headers.append(name, http::HeaderValue::from_bytes(value)?);
+    }
+    Ok(headers)
+}
+
+/// A handler's response in idem's types, and its head, which has the handler's error and extensions.
+pub(crate) fn response_of<B: MessageBody + 'static>(
+    response: HttpResponse<B>,
+) -> Result<(HttpResponse<()>, Response<Body>), actix_web::Error> {
+    let said = response.extensions().get::<Recording>().copied();
+    let (head, body) = response.into_parts();
+    let of_http = || -> Result<Response<()>, http::Error> {
+        let mut response = Response::new(());
+        *response.status_mut() = http::StatusCode::from_u16(head.status().as_u16())?;
+        let fields = head.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        *response.headers_mut() = headers(fields)?;
+        Ok(response)
+    };
+    let mut response =
+        of_http().map_err(|error| actix_web::error::ErrorInternalServerError(error.to_string()))?;
+    if let Some(said) = said {
+        response.extensions_mut().insert(said);
+    }
+    Ok((head, response.map(|()| of_response(body))))
+}
+
+/// The response to the client if its handler answered with this head: middleware outside sees the handler's error and
+/// extensions, unless the response is a problem or that of another attempt.
+pub(crate) fn answered(head: HttpResponse<()>, response: Response<Body>) -> HttpResponse<Outgoing> {
+    let is_replayed = response.extensions().get().is_some_and(Outcome::is_replayed);
+    if is_replayed || response.extensions().get::<Problem>().is_some() {
+        return outgoing(response);
+    }
+    with_head(head, response)
+}
+
+/// The response to the client, in actix-web's types.
+pub(crate) fn outgoing(response: Response<Body>) -> HttpResponse<Outgoing> {
+    with_head(HttpResponse::new(StatusCode::OK).drop_body(), response)
+}
+
+fn with_head(mut head: HttpResponse<()>, response: Response<Body>) -> HttpResponse<Outgoing> {
+    let (mut parts, body) = response.into_parts();
+    // In such a response, the length is that of a body that is not sent, so it stays a header.
+    let bodiless = matches!(parts.status, http::StatusCode::NO_CONTENT | http::StatusCode::NOT_MODIFIED);
+    let said = if bodiless { None } else { parts.headers.remove(CONTENT_LENGTH) };
+    let said = said.and_then(|said| said.to_str().ok()?.parse().ok());
+    *head.status_mut() =
+        StatusCode::from_u16(parts.status.as_u16()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    head.headers_mut().clear();
+    for (name, value) in &parts.headers {
+        let name = HeaderName::from_bytes(name.as_str().as_bytes());
+        // Both versions of `http` accept the same names and values.
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
+            head.headers_mut().append(name, value);
+        }
+    }
+    head.set_body(if bodiless { Outgoing::none() } else { Outgoing::new(body, said) })
+}
+
+/// The response if the handler did not give the request back.
+pub(crate) fn failed(response: Response<Body>) -> actix_web::Error {
+    let response = outgoing(response).map_into_boxed_body();
+    let error = InternalError::from_response(
+        "the handler of a request with an idempotency key ended early",
+        response,
+    );
+    debug_assert!(error.status_code().is_server_error());
+    error.into()
+}

@@ -1,0 +1,50 @@
+//! The `Idempotency-Key` header for actix-web, as in `idem::http` for tower: a repeated request under the same key gets
+//! the first response, and its handler does not run again.
+//!
+//! [`Idempotency`] is a middleware. Its settings are those of an [`IdempotencyLayer`](idem_http::IdempotencyLayer).
+//!
+//! ```no_run
+//! use actix_web::{App, HttpServer, web};
+//! use idem::MemoryStore;
+//! use idem::http::IdempotencyLayer;
+//! use idem_actix::Idempotency;
+//!
+//! async fn pay(order: String) -> String {
+//!     format!("paid {order}")
+//! }
+//!
+//! #[actix_web::main]
+//! async fn main() -> std::io::Result<()> {
+//! // Built once, so that all workers of a server share its store and its counts.
+//!     let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
+//!     HttpServer::new(move || {
+//!         App::new().wrap(Idempotency::new(layer.clone())).route("/payments", web::post().to(pay))
+//!     })
+//!     .bind(("127.0.0.1", 8080))?
+//!     .run()
+//!     .await
+//! }
+//! ```
+//!
+//! Differences from tower, because of actix-web:
+//!
+//! - If a handler panics or takes too long, the answer is 500 `handler-failed` in an [`actix_web::Error`], which
+//!   middleware outside sees as `Err`.
+//! - An `Err` of middleware *inside* this one passes through and releases the key. A handler's `Err` is a response, and
+//!   its status decides whether it is recorded.
+//! - There are no trailers.
+//! - If the body of a request is malformed, actix-web closes its connection. The request claims no key.
+//! - A client that sends `Expect: 100-continue` gets `100 Continue` before this middleware sees its request.
+//! - A handler runs on the worker of its request. A server that stops ends its workers, and with them the handlers
+//!   whose clients have gone away: drain first. [`Idempotency`] shows how.
+
+/// The first program of the README is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod body;
+mod convert;
+mod middleware;
+
+pub use middleware::{Idempotency, IdempotencyMiddleware};

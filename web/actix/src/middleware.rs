@@ -1,0 +1,216 @@
+//! The middleware: it passes a request to the layer, gets the decision, and runs the handler on its thread.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::{Ready, ready};
+use std::rc::Rc;
+
+use actix_web::body::{BoxBody, EitherBody, MessageBody};
+use actix_web::dev::{Payload, Service, ServiceRequest, ServiceResponse, Transform};
+use actix_web::error::PayloadError;
+use actix_web::{Error, HttpMessage as _};
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream;
+use http::{Extensions, Request};
+use http_body_util::BodyExt as _;
+use idem_http::{Begun, Body, IdempotencyLayer};
+use idem_runtime::Store;
+
+use crate::body::sendable;
+use crate::convert::{answered, failed, head, outgoing, response_of};
+
+/// Guards an application, a scope or a resource of actix-web with the `Idempotency-Key` header.
+///
+/// Put it into `wrap`. Middleware that is added *later* is outside: authentication belongs there.
+///
+/// A handler runs in a separate task on its worker, and continues when its client has gone away. A server that stops
+/// ends its workers. So first stop accepting connections, then wait for the handlers, and then stop the server.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use actix_web::dev::Service as _;
+/// use actix_web::{App, HttpMessage as _, HttpServer, web};
+/// use idem::MemoryStore;
+/// use idem::http::IdempotencyLayer;
+/// use idem_actix::Idempotency;
+///
+/// #[derive(Clone)]
+/// struct Account { id: String }
+///
+/// # #[actix_web::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let layer = IdempotencyLayer::builder(MemoryStore::new())
+///     .tenant(|request| Some(request.extensions.get::<Account>()?.id.clone()))
+///     .build()?;
+/// let running = layer.running();
+/// let server = HttpServer::new(move || {
+///     App::new()
+///         .wrap(Idempotency::new(layer.clone()).with_extension::<Account>())
+///         .wrap_fn(|request, next| {
+/// // In the place of authentication.
+///             request.extensions_mut().insert(Account { id: "7".to_owned() });
+///             next.call(request)
+///         })
+///         .route("/payments", web::post().to(|| async { "paid" }))
+/// })
+/// .disable_signals()
+/// .bind(("127.0.0.1", 8080))?
+/// .run();
+/// let handle = server.handle();
+/// actix_web::rt::spawn(async move {
+///     // .. a signal ..
+///     handle.pause().await;
+///     running.drain(Duration::from_secs(25)).await;
+///     handle.stop(true).await;
+/// });
+/// server.await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Idempotency<St> {
+    layer: IdempotencyLayer<St>,
+    extensions: Vec<Carry>,
+}
+
+/// Copies one extension of actix-web's request to the request that the layer sees.
+type Carry = fn(&ServiceRequest, &mut Extensions);
+
+impl<St> Idempotency<St> {
+    /// Guards with the settings of this layer. Clones of one layer, one for each worker, share everything.
+    #[must_use]
+    pub const fn new(layer: IdempotencyLayer<St>) -> Self {
+        Self { layer, extensions: Vec::new() }
+    }
+
+    /// Lets the layer see this extension of a request, which middleware outside has set. For
+    /// [`Builder::tenant`](idem_http::Builder::tenant) and
+    /// [`RequestFingerprint::route`](idem_http::RequestFingerprint::route).
+    #[must_use]
+    pub fn with_extension<T: Clone + Send + Sync + 'static>(mut self) -> Self {
+        self.extensions.push(|request, extensions| {
+            if let Some(extension) = request.extensions().get::<T>() {
+                extensions.insert(extension.clone());
+            }
+        });
+        self
+    }
+}
+
+impl<St> Clone for Idempotency<St> {
+    fn clone(&self) -> Self {
+        Self { layer: self.layer.clone(), extensions: self.extensions.clone() }
+    }
+}
+
+impl<St> fmt::Debug for Idempotency<St> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Idempotency").field("layer", &self.layer).finish_non_exhaustive()
+    }
+}
+
+impl<S, B, St> Transform<S, ServiceRequest> for Idempotency<St>
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error> + 'static,
+    B: MessageBody + 'static,
+    St: Store,
+{
+    type Response = ServiceResponse<EitherBody<B, BoxBody>>;
+    type Error = Error;
+    type Transform = IdempotencyMiddleware<S, St>;
+    type InitError = ();
+    type Future = Ready<Result<Self::Transform, ()>>;
+
+    fn new_transform(&self, service: S) -> Self::Future {
+        ready(Ok(IdempotencyMiddleware { service: Rc::new(service), settings: self.clone() }))
+    }
+}
+
+/// A service that is guarded by [`Idempotency`].
+pub struct IdempotencyMiddleware<S, St> {
+    service: Rc<S>,
+    settings: Idempotency<St>,
+}
+
+impl<S, St> fmt::Debug for IdempotencyMiddleware<S, St> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotencyMiddleware").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl<S, B, St> Service<ServiceRequest> for IdempotencyMiddleware<S, St>
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error> + 'static,
+    B: MessageBody + 'static,
+    St: Store,
+{
+    type Response = ServiceResponse<EitherBody<B, BoxBody>>;
+    type Error = Error;
+    type Future = LocalBoxFuture<'static, Result<Self::Response, Error>>;
+
+    actix_web::dev::forward_ready!(service);
+
+    fn call(&self, request: ServiceRequest) -> Self::Future {
+        let mut parts = match head(&request) {
+            Ok(parts) => parts,
+            Err(error) => return Box::pin(ready(Err(error))),
+        };
+        for carry in &self.settings.extensions {
+            carry(&request, &mut parts.extensions);
+        }
+        if !self.settings.layer.guards(&parts) {
+            let response = self.service.call(request);
+            return Box::pin(async move { Ok(response.await?.map_into_left_body()) });
+        }
+        let (service, layer) = (self.service.clone(), self.settings.layer.clone());
+        Box::pin(async move { Ok(guarded(&layer, service, request, parts).await?.map_into_right_body()) })
+    }
+}
+
+async fn guarded<S, B, St>(
+    layer: &IdempotencyLayer<St>,
+    service: Rc<S>,
+    mut request: ServiceRequest,
+    parts: http::request::Parts,
+) -> Result<ServiceResponse, Error>
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error> + 'static,
+    B: MessageBody + 'static,
+    St: Store,
+{
+    let body = match request.take_payload() {
+        Payload::None => Body::from(Bytes::new()),
+        payload => sendable(payload, None),
+    };
+    let (run, whole) = match layer.begin(Request::from_parts(parts, body)).await {
+        Begun::Answered(response) => {
+            return Ok(request.into_response(outgoing(response)).map_into_boxed_body());
+        }
+        Begun::Run(run, whole) => (run, whole),
+    };
+    request.set_payload(payload_of(whole.into_body()).await);
+    // Nothing else may hold the request while actix-web's router uses it, so it comes back with the response.
+    let came_back = Rc::new(Cell::new(None));
+    let keep = came_back.clone();
+    let handler = async move {
+        let (request, response) = service.call(request).await?.into_parts();
+        let (head, response) = response_of(response)?;
+        keep.set(Some((request, head)));
+        Ok::<_, Error>(response)
+    };
+    let response = run.spawn_local(handler).await?;
+    match came_back.take() {
+        Some((request, head)) => {
+            Ok(ServiceResponse::new(request, answered(head, response)).map_into_boxed_body())
+        }
+        None => Err(failed(response)),
+    }
+}
+
+/// The whole body of a request, for its handler.
+async fn payload_of(body: Body) -> Payload {
+    let data = body.collect().await.map(|collected| collected.to_bytes());
+    let data = data.map_err(|error| PayloadError::Io(std::io::Error::other(error)));
+    Payload::Stream { payload: Box::pin(stream::once(ready(data))) }
+}

@@ -1,0 +1,171 @@
+//! The settings of a built layer.
+//!
+//! Owns how a request's key and tenant become a record's key, and which responses are kept.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, Response, StatusCode, request, response};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::body::Body;
+use super::fingerprint::RequestFingerprint;
+use super::guard::Guard;
+use super::key;
+use super::report::{self, Outcome};
+use super::running::Running;
+use idem_core::{Key, KeyError, MAX_KEY_BYTES, framed_digest};
+use idem_runtime::Operation;
+use idem_runtime::problem::{Documentation, ProblemDetails};
+
+pub(super) type Tenant = Arc<dyn Fn(&request::Parts) -> Option<String> + Send + Sync>;
+pub(super) type Guarding = Arc<dyn Fn(&request::Parts) -> Guard + Send + Sync>;
+pub(super) type Decide = Arc<dyn Fn(&response::Parts) -> Option<Recording> + Send + Sync>;
+
+/// The prefix of a digest in a record's key. A digest replaces a tenant that is too long.
+const DIGEST: &str = "sha256:";
+
+/// The longest encoded tenant that a record's key contains as it is: as long as a digest.
+const LONGEST_TENANT: usize = DIGEST.len() + 64;
+
+// The longest key fits into a record's key, after any tenant.
+const _: () = assert!(LONGEST_TENANT + 1 + key::LONGEST <= MAX_KEY_BYTES);
+
+/// What to do with a response. A handler sets it as an extension of the response.
+///
+/// ```
+/// use http::Response;
+/// use idem::http::Recording;
+///
+/// let mut response = Response::new("try again");
+/// response.extensions_mut().insert(Recording::Release);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Recording {
+    /// Keep it, whatever its status is.
+    Keep,
+    /// Treat it as if the handler had not answered, because it does not say what happened to the request: see
+    /// [`Builder::on_crash`](super::Builder::on_crash).
+    Crash,
+    /// Do not keep it: the key is free again, and the next request with it runs the handler. That must be the same
+    /// request.
+    Release,
+    /// Do not keep it, and delete the record with its fingerprint: nothing was done, and the next request with the key may
+    /// be another one, such as a corrected one.
+    Forget,
+    /// Do not read it into memory, because it is a stream. A retry gets the problem `response-not-stored`: the request
+    /// was processed, and its response is not kept.
+    PassThrough,
+}
+
+/// What happens to a key after its response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The response is kept, unless it is too large or a stream.
+    Keep,
+    /// The request was not processed: the key is free again for the same request.
+    Release,
+    /// Nothing was done: the key is as good as new.
+    Forget,
+    /// The handler may have been interrupted: the crash policy decides.
+    Abandon,
+}
+
+/// The settings of a layer.
+pub(super) struct Config<St> {
+    pub(super) store: St,
+    pub(super) operation: Operation,
+    /// Whether the handler may run again if it ended without a response.
+    pub(super) reruns: bool,
+    /// The scope, for events.
+    pub(super) scope: Cow<'static, str>,
+    pub(super) guard: Guarding,
+    pub(super) header: HeaderName,
+    pub(super) tenant: Option<Tenant>,
+    pub(super) fingerprint: RequestFingerprint,
+    pub(super) forgotten: HashSet<StatusCode>,
+    pub(super) recording: Option<Decide>,
+    pub(super) denied_headers: HashSet<HeaderName>,
+    pub(super) max_request_bytes: usize,
+    pub(super) max_response_bytes: usize,
+    pub(super) documentation: Documentation,
+    pub(super) running: Running,
+    pub(super) max_running: usize,
+}
+
+impl<St> Config<St> {
+    /// What happens to the key after this response. What the layer's function says becomes an extension of the response,
+    /// as if its handler had said it.
+    pub(super) fn fate(&self, response: &mut response::Parts) -> Fate {
+        if response.extensions.get::<Recording>().is_none()
+            && let Some(recording) = self.recording.as_ref().and_then(|recording| recording(response))
+        {
+            response.extensions.insert(recording);
+        }
+        match response.extensions.get() {
+            Some(Recording::Keep) => Fate::Keep,
+            Some(Recording::Crash) => Fate::Abandon,
+            Some(Recording::Release) => Fate::Release,
+            Some(Recording::Forget) => Fate::Forget,
+            Some(Recording::PassThrough) | None if self.forgotten.contains(&response.status) => Fate::Forget,
+            Some(Recording::PassThrough) | None if is_grpc_failure(&response.headers) => Fate::Release,
+            Some(Recording::PassThrough) | None => by_status(response.status, self.reruns),
+        }
+    }
+
+    /// The answer to a request that is refused.
+    pub(super) fn refuse(&self, refusal: &ProblemDetails) -> Response<Body> {
+        report::outcome(&self.scope, Outcome::Refused(refusal.problem()));
+        self.documentation.response(refusal).map(Body::from)
+    }
+
+    /// The key of the record.
+    pub(super) fn record_key(&self, tenant: Option<&str>, key: &str) -> Result<Key, KeyError> {
+        let tenant = tenant.map(|tenant| {
+            let encoded: Cow<'_, str> = utf8_percent_encode(tenant, NON_ALPHANUMERIC).into();
+            // Encoded text has no colon, so no tenant can look like the digest of another one.
+            if encoded.len() > LONGEST_TENANT { digest(tenant).into() } else { encoded }
+        });
+        // The encoded tenant has no slash, so the key can follow unencoded.
+        Key::new(format!("{}/{key}", tenant.unwrap_or_default()))
+    }
+}
+
+fn digest(tenant: &str) -> String {
+    framed_digest(&["idem http tenant", tenant]).iter().fold(DIGEST.to_owned(), |mut text, byte| {
+        // Writing to a `String` cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// What a status means by default. A final response is kept. It is not final if the client must authenticate (401, 403,
+/// 407) or retry (425, 429), or if the server failed (5xx). After a timeout (408, 504) the handler was interrupted;
+/// under `in_doubt`, any failure of the server may have interrupted it.
+const fn by_status(status: StatusCode, reruns: bool) -> Fate {
+    match status.as_u16() {
+        408 | 504 => Fate::Abandon,
+        401 | 403 | 407 | 425 | 429 => Fate::Release,
+        500..=599 if reruns => Fate::Release,
+        500..=599 => Fate::Abandon,
+        _ => Fate::Keep,
+    }
+}
+
+/// Whether these headers or trailers say that a gRPC call failed. Its HTTP status is 200 in any case.
+pub(super) fn is_grpc_failure(headers: &HeaderMap) -> bool {
+    headers.get("grpc-status").is_some_and(|status| status.as_bytes() != b"0")
+}
+
+/// Whether a response must not be read into memory: it is a stream, or the connection changes its protocol.
+pub(super) fn streams(response: &response::Parts) -> bool {
+    let value = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = value.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("text/event-stream")
+        || response.status.is_informational()
+        || response.extensions.get() == Some(&Recording::PassThrough)
+}

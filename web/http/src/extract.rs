@@ -1,0 +1,51 @@
+//! The call of a handler, as an extractor of axum.
+
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use http::request::Parts;
+
+use idem_runtime::{Context, Error, context};
+
+/// The call that an axum handler runs in: its key, its attempt, whether an earlier run crashed, and keys for the next service.
+/// [`context`](idem_runtime::context) gives the same.
+///
+/// `Option<Idempotent>` is for a handler that also takes requests without a key. A replay reaches no handler, so none asks
+/// whether it is one.
+///
+/// # Errors
+///
+/// A request outside an [`IdempotencyLayer`](super::IdempotencyLayer), or without a key where keys are optional, is answered 500
+/// `misconfigured`, unless it is an `Option`.
+///
+/// ```
+/// use axum::extract::FromRequestParts;
+/// use idem::http::Idempotent;
+///
+/// async fn pay(Idempotent(call): Idempotent) -> String {
+///     if call.recovered() {
+///         // An earlier run of this request may have paid: look first.
+///     }
+///     format!("paid under {}", call.downstream_key("gateway"))
+/// }
+/// # fn is_one<T: FromRequestParts<()>>() {}
+/// # is_one::<Idempotent>();
+/// # let _ = pay;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Idempotent(pub Context);
+
+impl<S: Sync> FromRequestParts<S> for Idempotent {
+    type Rejection = Error;
+
+    async fn from_request_parts(_: &mut Parts, _: &S) -> Result<Self, Error> {
+        let missing = || Error::configuration("idem::http", "no idempotency key guards this handler");
+        context().map(Self).ok_or_else(missing)
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Idempotent {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(_: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
+        Ok(context().map(Self))
+    }
+}

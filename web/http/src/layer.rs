@@ -1,0 +1,132 @@
+//! The layer, which makes the service.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::Request;
+use http::request::Parts;
+use tower_layer::Layer;
+
+use super::body::BoxError;
+use super::config::Config;
+use super::exchange::{Begun, begin};
+use super::running::Running;
+use super::service::Idempotency;
+use idem_core::Store;
+
+/// Guards a service by the `Idempotency-Key` header, as draft-ietf-httpapi-idempotency-key-header-07
+/// defines it: a repeated request under the same key gets the first response, and is not processed again.
+///
+/// Cheap to clone; clones share everything. Use it like any tower layer, for example with axum's `Router::layer`:
+///
+/// ```
+/// use idem::MemoryStore;
+/// use idem::http::IdempotencyLayer;
+/// use tower_layer::Layer;
+///
+/// fn guarded<S>(api: S) -> impl Sized {
+/// // An API whose clients need not be separated. For others see `Builder::tenant`.
+///     IdempotencyLayer::shared_by_all_clients(MemoryStore::new()).layer(api)
+/// }
+/// # let _ = guarded(());
+/// ```
+pub struct IdempotencyLayer<St> {
+    config: Arc<Config<St>>,
+}
+
+impl<St> IdempotencyLayer<St> {
+    pub(super) fn of(config: Config<St>) -> Self {
+        Self { config: Arc::new(config) }
+    }
+
+    /// The handlers that run under a key. A server that shuts down waits for them, because they continue without their
+    /// clients.
+    #[must_use]
+    pub fn running(&self) -> Running {
+        self.config.running.clone()
+    }
+}
+
+/// For authors of middleware for web frameworks without tower: pass in the head and the body of a request, get a
+/// decision, run the handler, and its response is recorded. The [service](super::Idempotency) makes the same calls.
+impl<St: Store> IdempotencyLayer<St> {
+    /// Whether a request with this head is guarded. Any other request goes to its handler as if there were no layer.
+    #[must_use]
+    pub fn guards(&self, head: &Parts) -> bool {
+        self.config.guards(head)
+    }
+
+    /// Reads a guarded request whole, claims its key, and returns what to do: send a response, or run the handler. Call
+    /// [`guards`](Self::guards) first: `begin` guards every request, whatever its method.
+    ///
+    /// The tenant, the fingerprint and the key are read from the request's `http::request::Parts`: put there, as an
+    /// extension, what [`Builder::tenant`](super::Builder::tenant) needs. Dropping the future leaves nothing behind.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use std::convert::Infallible;
+    ///
+    /// use bytes::Bytes;
+    /// use http::{Request, Response};
+    /// use idem::MemoryStore;
+    /// use idem::http::{Begun, Body, IdempotencyLayer};
+    ///
+    /// async fn pay(_: Request<Body>) -> Result<Response<Body>, Infallible> {
+    ///     Ok(Response::new(Body::from(Bytes::from("paid"))))
+    /// }
+    ///
+    /// /// The work of a middleware.
+    /// async fn answer(layer: &IdempotencyLayer<MemoryStore>, request: Request<Body>) -> Response<Body> {
+    ///     let (head, body) = request.into_parts();
+    ///     let is_guarded = layer.guards(&head);
+    ///     let request = Request::from_parts(head, body);
+    ///     if !is_guarded {
+    ///         return pay(request).await.unwrap();
+    ///     }
+    ///     match layer.begin(request).await {
+    ///         Begun::Answered(response) => response,
+    ///         Begun::Run(run, request) => run.spawn(pay(request)).await.unwrap(),
+    ///     }
+    /// }
+    ///
+    /// let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
+    /// let request = || {
+    ///     let request = Request::post("/pay").header("idempotency-key", "8e03978e");
+    ///     request.body(Body::from(Bytes::from("1999"))).unwrap()
+    /// };
+    /// assert!(!answer(&layer, request()).await.headers().contains_key("idempotency-replayed"));
+    /// assert!(answer(&layer, request()).await.headers().contains_key("idempotency-replayed"));
+    /// # }
+    /// ```
+    pub async fn begin<B>(&self, request: Request<B>) -> Begun<St>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        begin(&self.config, request).await
+    }
+}
+
+impl<St> Clone for IdempotencyLayer<St> {
+    fn clone(&self) -> Self {
+        Self { config: self.config.clone() }
+    }
+}
+
+impl<S, St> Layer<S> for IdempotencyLayer<St> {
+    type Service = Idempotency<S, St>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Idempotency::new(inner, self.config.clone())
+    }
+}
+
+impl<St> fmt::Debug for IdempotencyLayer<St> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotencyLayer")
+            .field("header", &self.config.header)
+            .field("operation", &self.config.operation)
+            .finish_non_exhaustive()
+    }
+}

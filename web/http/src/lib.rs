@@ -1,0 +1,138 @@
+//! The `Idempotency-Key` header of draft-ietf-httpapi-idempotency-key-header-07 as a tower layer, on any store.
+//!
+//! [`IdempotencyLayer`] guards axum routers and every other tower service. The page `docs/http.md` in
+//! the repository says what clients see.
+//!
+//! # Problems
+//!
+//! The layer's own responses are `application/problem+json` (RFC 9457) and are never recorded. The `type` of a problem
+//! ends with its [name](Problem::name), and leads here unless [set](Builder::documentation):
+//!
+//! ## key-missing
+//!
+//! Status 400. The operation requires a key. Send a random key that you use for this request only.
+//!
+//! ## key-malformed
+//!
+//! Status 400. The header is there and has no valid key. The `detail` says why.
+//!
+//! ## tenant-missing
+//!
+//! Status 400. The request does not say whose key it is.
+//!
+//! ## request-incomplete
+//!
+//! Status 400. The body of the request ended early or is malformed. Nothing was processed.
+//!
+//! ## request-too-large
+//!
+//! Status 413. The body of the request is larger than the server accepts. Nothing was processed.
+//!
+//! ## in-flight
+//!
+//! Status 409. A request with this key is being processed. Send the same request again after `Retry-After` seconds: at
+//! most 2, because the other request may be answered at any time. If its process died, the key is free when its lease is
+//! over.
+//!
+//! ## key-reused
+//!
+//! Status 422. The key was used with another request.
+//!
+//! ## response-not-stored
+//!
+//! Status 409. The request was processed, and its response was a stream or too large to keep. It is not
+//! processed again.
+//!
+//! ## in-doubt
+//!
+//! Status 409. The processing of the request began and never finished, or its record cannot be read. It does not begin
+//! again before an operator has found out what it did. The `detail` says which.
+//!
+//! ## store-unavailable
+//!
+//! Status 503, with `Retry-After`. The store of the keys did not answer. Nothing was processed.
+//!
+//! ## too-many-running
+//!
+//! Status 503, with `Retry-After`. The server already processes as many requests as it accepts. Nothing was processed.
+//!
+//! ## handler-failed
+//!
+//! Status 500. The handler panicked, took too long, or was ended with its server. The key is free again, at the latest
+//! when the lease is over, and the same request can be sent again. With [`OnCrash::InDoubt`](Builder::on_crash), the
+//! key is in doubt instead. The `detail` says which.
+//!
+//! ## misconfigured
+//!
+//! Status 500. The layer cannot work as it is set up, or one of its functions panicked. Nothing was processed.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// Code that panics or prints is for tests, examples and benches.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
+// The modules: `layer`, `service`, `future` and `builder` are the public API. They call `exchange`, which calls
+// `handling`. Both use `key`, `fingerprint`, `json`, `body` and `recording`, which do not know their
+// callers. `errors` maps an error to a problem, also for handlers that make idempotent calls themselves. The problems are in
+// `idem-runtime`.
+
+mod body;
+mod builder;
+mod config;
+mod errors;
+mod exchange;
+#[cfg(feature = "axum")]
+mod extract;
+mod fingerprint;
+mod future;
+mod guard;
+mod handling;
+mod json;
+mod key;
+mod layer;
+mod multipart;
+mod recording;
+mod report;
+mod running;
+mod service;
+
+pub use body::{Body, BoxError};
+pub use builder::Builder;
+pub use config::Recording;
+pub use errors::error_response;
+pub use exchange::Begun;
+#[cfg(feature = "axum")]
+pub use extract::Idempotent;
+pub use fingerprint::RequestFingerprint;
+pub use future::ResponseFuture;
+pub use guard::Guard;
+pub use handling::Run;
+pub use idem_runtime::problem::Problem;
+pub use key::{MalformedKey, idempotency_key};
+pub use layer::IdempotencyLayer;
+pub use recording::StoredResponse;
+pub use running::Running;
+pub use service::Idempotency;
+
+#[cfg(test)]
+mod tests {
+    use super::Problem;
+
+    /// A problem's `type` leads to a heading of the module's documentation.
+    #[test]
+    fn every_problem_has_its_section_in_the_documentation_with_its_status() {
+        let documentation: Vec<&str> = include_str!("lib.rs")
+            .lines()
+            .map_while(|line| line.strip_prefix("//!"))
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .collect();
+        let headings = documentation.iter().filter_map(|line| line.strip_prefix("## "));
+        assert!(headings.eq(Problem::ALL.iter().map(|problem| problem.name())));
+        for problem in Problem::ALL {
+            let heading = format!("## {}", problem.name());
+            let place = documentation.iter().position(|line| *line == heading).unwrap();
+            let text = documentation[place + 1];
+            assert!(text.starts_with(&format!("Status {}", problem.status().as_u16())), "{heading}: {text}");
+        }
+    }
+}

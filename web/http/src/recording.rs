@@ -1,0 +1,286 @@
+//! A recorded response: its byte format, and which headers it keeps.
+//!
+//! Owns both. Knows nothing about streamed bodies, or about which responses are kept.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::header::{AGE, CONNECTION, DATE, HeaderName, SET_COOKIE, TE, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use super::body::Body;
+
+/// The version of the byte format. It is the first byte and so identifies the format of the result: see
+/// `idem_core::protocol::ResultFormat`. Another byte format needs another number.
+const VERSION: u8 = 1;
+
+/// Headers that are never kept, because they are for one connection (RFC 9110, section 7.6.1), for one point in time,
+/// for one request or for one client only. [`is_never_kept`] has the fields without a constant in the crate `http`.
+///
+/// Challenges (`WWW-Authenticate`) are kept: a 401 without one is no 401 (RFC 9110, section 15.5.2).
+const NEVER: [HeaderName; 7] = [AGE, CONNECTION, TE, TRANSFER_ENCODING, UPGRADE, DATE, SET_COOKIE];
+
+/// The beginnings of headers that say how many requests the client has left at this moment.
+const RATE_LIMITS: [&str; 3] = ["ratelimit", "x-ratelimit", "x-rate-limit"];
+
+fn is_never_kept(name: &HeaderName) -> bool {
+    NEVER.contains(name)
+        || matches!(
+            name.as_str(),
+            "keep-alive"
+                | "proxy-connection"
+                | "set-cookie2"
+                | "authentication-info"
+                | "proxy-authentication-info"
+                | "server-timing"
+                // A support ticket about a replay must not name another request.
+                | "request-id"
+                | "x-request-id"
+                | "x-correlation-id"
+                | "x-amzn-requestid"
+                | "x-amzn-trace-id"
+                | "traceparent"
+                | "traceresponse"
+        )
+        || RATE_LIMITS.iter().any(|prefix| name.as_str().starts_with(prefix))
+}
+
+/// The headers that `Connection` names as headers for this connection.
+fn named_by_connection(headers: &HeaderMap) -> HashSet<HeaderName> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .collect()
+}
+
+/// The bytes of a response. The headers `denied` are not kept, nor those that never are.
+pub(super) fn encode(
+    denied: &HashSet<HeaderName>,
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+    trailers: Option<&HeaderMap>,
+) -> Bytes {
+    let of_connection = named_by_connection(headers);
+    let mut out = BytesMut::with_capacity(body.len() + 64 * headers.len() + 24);
+    out.put_u8(VERSION);
+    out.put_u16(status.as_u16());
+    for fields in [Some(headers), trailers] {
+        let is_kept = |name: &HeaderName| {
+            !is_never_kept(name) && !of_connection.contains(name) && !denied.contains(name)
+        };
+        let kept: Vec<_> = fields.into_iter().flatten().filter(|(name, _)| is_kept(name)).collect();
+        put_length(&mut out, kept.len());
+        for (name, value) in kept {
+            put_text(&mut out, name.as_str().as_bytes());
+            put_text(&mut out, value.as_bytes());
+        }
+    }
+    // Framed, too, so that a record that was cut is no shorter response.
+    out.put_u64(body.len() as u64);
+    out.put_slice(body);
+    out.freeze()
+}
+
+/// The response in these bytes; `None` if they are not one.
+pub(super) fn decode(bytes: &[u8]) -> Option<Response<Body>> {
+    let StoredResponse { status, headers, body, trailers } = StoredResponse::from_bytes(bytes)?;
+    let mut response =
+        Response::new(Body::whole(body, Some(trailers).filter(|trailers| !trailers.is_empty())));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Some(response)
+}
+
+/// A response as the store keeps it. For tools that show a response, or that record one for an operator.
+///
+/// ```
+/// use http::StatusCode;
+/// use idem::http::StoredResponse;
+///
+/// let mut response = StoredResponse::new(StatusCode::CREATED, "paid".into());
+/// response.headers.insert("location", "/payments/7".parse()?);
+/// let bytes = response.to_bytes();
+/// assert_eq!(StoredResponse::from_bytes(&bytes).unwrap().status, 201);
+/// assert!(StoredResponse::from_bytes(b"{}").is_none());
+/// # Ok::<(), http::header::InvalidHeaderValue>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredResponse {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+    /// The trailers.
+    pub trailers: HeaderMap,
+}
+
+impl StoredResponse {
+    /// A response without headers.
+    #[must_use]
+    pub fn new(status: StatusCode, body: Bytes) -> Self {
+        Self { status, headers: HeaderMap::new(), body, trailers: HeaderMap::new() }
+    }
+
+    /// The bytes that the layer would record, without the headers that it never keeps.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        encode(&HashSet::new(), self.status, &self.headers, &self.body, Some(&self.trailers))
+    }
+
+    /// The response in the bytes that a layer recorded; `None` if they are not one.
+    #[must_use]
+    pub fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
+        let input = &mut bytes;
+        let (&version, rest) = input.split_first()?;
+        *input = rest;
+        if version != VERSION {
+            return None;
+        }
+        let status = StatusCode::from_u16(u16::from_be_bytes(*take_array(input)?)).ok()?;
+        let headers = take_fields(input)?;
+        let trailers = take_fields(input)?;
+        let length = u64::from_be_bytes(*take_array(input)?);
+        let is_whole = length == input.len() as u64;
+        is_whole.then(|| Self { status, headers, body: Bytes::copy_from_slice(input), trailers })
+    }
+}
+
+impl fmt::Debug for StoredResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredResponse")
+            .field("status", &self.status)
+            .field("bytes", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// No length comes near 4 GiB, because servers limit what they receive and send.
+fn put_length(out: &mut BytesMut, length: usize) {
+    out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+}
+
+fn put_text(out: &mut BytesMut, text: &[u8]) {
+    put_length(out, text.len());
+    out.put_slice(text);
+}
+
+fn take_array<'a, const N: usize>(input: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (taken, rest) = input.split_first_chunk()?;
+    *input = rest;
+    Some(taken)
+}
+
+fn take_text<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = u32::from_be_bytes(*take_array(input)?);
+    let (taken, rest) = input.split_at_checked(usize::try_from(length).ok()?)?;
+    *input = rest;
+    Some(taken)
+}
+
+fn take_fields(input: &mut &[u8]) -> Option<HeaderMap> {
+    let count = u32::from_be_bytes(*take_array(input)?);
+    let mut fields = HeaderMap::new();
+    for _ in 0..count {
+        let name = HeaderName::from_bytes(take_text(input)?).ok()?;
+        let value = HeaderValue::from_bytes(take_text(input)?).ok()?;
+        fields.try_append(name, value).ok()?;
+    }
+    Some(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn fields(pairs: &[(&str, &[u8])]) -> HeaderMap {
+        let pair = |(name, value): &(&str, &[u8])| {
+            (HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_bytes(value).unwrap())
+        };
+        let mut fields = HeaderMap::new();
+        for (name, value) in pairs.iter().map(pair) {
+            fields.append(name, value);
+        }
+        fields
+    }
+
+    fn there_and_back(denied: &HashSet<HeaderName>, headers: &HeaderMap) -> HeaderMap {
+        let bytes = encode(denied, StatusCode::CREATED, headers, b"", None);
+        decode(&bytes).unwrap().headers().clone()
+    }
+
+    #[tokio::test]
+    async fn a_response_comes_back_as_it_was() {
+        let headers = fields(&[("link", b"<a>"), ("etag", b"\"\xff\xfe\""), ("link", b"<b>"), ("x", b"")]);
+        let trailers = fields(&[("checksum", b"1")]);
+        let bytes = encode(&HashSet::new(), StatusCode::IM_A_TEAPOT, &headers, b"\0\xff", Some(&trailers));
+        let response = decode(&bytes).unwrap();
+        assert_eq!((response.status(), response.headers()), (StatusCode::IM_A_TEAPOT, &headers));
+        let body = response.into_body().collect().await.unwrap();
+        assert_eq!(body.trailers(), Some(&trailers));
+        assert_eq!(&body.to_bytes()[..], b"\0\xff");
+    }
+
+    #[test]
+    fn what_is_for_one_connection_one_moment_or_one_client_is_not_kept() {
+        let headers = fields(&[
+            ("connection", b"close, X-Hop"),
+            ("connection", b" x-other "),
+            ("x-hop", b"1"),
+            ("x-other", b"1"),
+            ("keep-alive", b"1"),
+            ("proxy-connection", b"1"),
+            ("te", b"trailers"),
+            ("transfer-encoding", b"chunked"),
+            ("upgrade", b"h2c"),
+            ("date", b"now"),
+            ("set-cookie", b"a=b"),
+            ("www-authenticate", b"Basic"),
+            ("proxy-authenticate", b"Basic"),
+            ("authentication-info", b"nextnonce=1"),
+            ("location", b"/1"),
+        ]);
+        let kept =
+            fields(&[("www-authenticate", b"Basic"), ("proxy-authenticate", b"Basic"), ("location", b"/1")]);
+        assert_eq!(there_and_back(&HashSet::new(), &headers), kept);
+    }
+
+    #[test]
+    fn a_denied_header_is_not_kept() {
+        let headers = fields(&[("a", b"1"), ("b", b"2"), ("set-cookie", b"x=y")]);
+        let denied = HashSet::from([HeaderName::from_static("a")]);
+        assert_eq!(there_and_back(&denied, &headers), fields(&[("b", b"2")]));
+    }
+
+    #[test]
+    fn bytes_of_another_form_are_no_response() {
+        let bytes = encode(&HashSet::new(), StatusCode::OK, &fields(&[("a", b"1")]), b"body", None);
+        for length in 0..bytes.len() {
+            assert!(decode(&bytes[..length]).is_none(), "{length}");
+        }
+        assert!(decode(&[&bytes[..], b"x"].concat()).is_none());
+        let mut other = bytes.to_vec();
+        other[0] = 2;
+        assert!(decode(&other).is_none());
+        assert!(decode(br#"{"json":true}"#).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_decoder_panic(bytes: Vec<u8>) {
+            let _ = decode(&bytes);
+            let mut versioned = vec![VERSION];
+            versioned.extend(bytes);
+            let _ = decode(&versioned);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Events and metrics of the layer: one count for each guarded request, and an event for each refusal.
+//!
+//! Never shows a key, tenant, path or body.
+
+use http::{Method, StatusCode};
+use tracing::Span;
+
+use idem_runtime::problem::Problem;
+
+/// The outcome of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The handler ran, and its response is kept.
+    Handled,
+    /// The handler ran, and its response is not kept: the key is free again, or in doubt.
+    Released,
+    /// The recorded response was returned.
+    Replayed,
+    /// The handler ran without a key.
+    Unguarded,
+    /// The inner service failed.
+    Failed,
+    Refused(Problem),
+}
+
+impl Outcome {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Handled => "handled",
+            Self::Released => "released",
+            Self::Replayed => "replayed",
+            Self::Unguarded => "unguarded",
+            Self::Failed => "failed",
+            Self::Refused(problem) => problem.name(),
+        }
+    }
+}
+
+/// The span of one guarded request, by OpenTelemetry's conventions for HTTP. Not the server's: that one is the framework's, and has the
+/// path.
+pub(super) fn span(operation: &str, method: &Method) -> Span {
+    // A method that nobody registered may be anything.
+    let known = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::DELETE,
+        Method::OPTIONS,
+        Method::PATCH,
+    ];
+    let method = if known.contains(method) { method.as_str() } else { "_OTHER" };
+    tracing::info_span!(
+        target: "idem",
+        "idempotent_request",
+        idem.operation = operation,
+        http.request.method = method,
+        http.response.status_code = tracing::field::Empty,
+        idem.http.outcome = tracing::field::Empty,
+    )
+}
+
+/// Puts down in the span what the client gets.
+pub(super) fn answered(span: &Span, status: StatusCode) {
+    span.record("http.response.status_code", status.as_u16());
+}
+
+/// Counts a request, and emits an event with the reason if it was refused.
+pub(super) fn outcome(operation: &str, outcome: Outcome) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("idem_http_total", "operation" => operation.to_owned(), "outcome" => outcome.name())
+        .increment(1);
+    Span::current().record("idem.http.outcome", outcome.name());
+    let Outcome::Refused(problem) = outcome else { return };
+    let name = outcome.name();
+    macro_rules! say {
+        ($level:ident) => {
+            tracing::$level!(
+                target: "idem",
+                event = "http_refused",
+                operation,
+                problem = name,
+                "a request was refused"
+            )
+        };
+    }
+    match problem {
+        Problem::Misconfigured => say!(error),
+        Problem::StoreUnavailable | Problem::TooManyRunning | Problem::HandlerFailed | Problem::InDoubt => {
+            say!(warn);
+        }
+        _ => say!(debug),
+    }
+}
+
+/// Emits an event for a handler that did not end normally.
+pub(super) fn handler_ended(operation: &str, how: &'static str) {
+    if how == "panicked" {
+        tracing::error!(target: "idem", event = "handler_panicked", operation, "the handler of a request panicked");
+    } else {
+        tracing::warn!(target: "idem", event = "handler_ended", operation, how, "the handler of a request was ended");
+    }
+}

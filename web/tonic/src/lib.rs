@@ -1,0 +1,67 @@
+//! Idempotency keys for gRPC with tonic: a repeated unary call under the same key gets the first answer, with its message,
+//! status and trailers, and its method does not run again.
+//!
+//! The key is the metadata `idempotency-key`. Put a [`GrpcIdempotencyLayer`] around a whole server or around one
+//! service. Its settings are those of an [`IdempotencyLayer`](idem_http::IdempotencyLayer).
+//!
+//! ```
+//! use idem::MemoryStore;
+//! use idem::http::{Guard, IdempotencyLayer};
+//! use idem_tonic::GrpcIdempotencyLayer;
+//!
+//! # fn main() -> Result<(), idem::Error> {
+//! let layer = IdempotencyLayer::builder(MemoryStore::new())
+//!     .shared_by_all_clients()
+//! // Calls that only read data need no key.
+//!     .guard(|_| Guard::Optional)
+//!     .build()?;
+//! let layer = GrpcIdempotencyLayer::new(layer);
+//! // tonic::transport::Server::builder().layer(layer).add_service(..)
+//! # let _ = layer;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Answers
+//!
+//! The layer's own answers have the metadata `idempotency-problem` with the name of the
+//! [`Problem`](idem_http::Problem), `retry-after` in seconds if a later try may succeed, and one of these
+//! codes:
+//!
+//! | problem | code |
+//! |---|---|
+//! | `key-missing`, `key-malformed`, `tenant-missing`, `request-incomplete` | `INVALID_ARGUMENT` |
+//! | `request-too-large` | `OUT_OF_RANGE` |
+//! | `in-flight` | `ABORTED` |
+//! | `key-reused`, `in-doubt`, `response-not-stored` | `FAILED_PRECONDITION` |
+//! | `store-unavailable`, `too-many-running` | `UNAVAILABLE` |
+//! | `handler-failed`, `misconfigured` | `INTERNAL` |
+//! | a call that streams, or comes in the format of gRPC-Web | `UNIMPLEMENTED`, without `idempotency-problem` |
+//!
+//! # Streams
+//!
+//! A key is for unary calls. A call with a key that sends more than one message, or does not end within 10 seconds of
+//! its first, is refused before anything runs. A call whose answer has more than one message has already run: its
+//! client gets `UNIMPLEMENTED`, and so does every later call with its key.
+//!
+//! # gRPC-Web
+//!
+//! Put `GrpcWebLayer` outside this layer: `Server::builder().layer(GrpcWebLayer::new()).layer(idempotency)`. A call with
+//! a key that comes in the format of gRPC-Web is refused before anything runs.
+//!
+//! # The same call
+//!
+//! Messages are compared by their bytes. Clients that send the same message again send the same bytes, except for maps,
+//! whose order Protocol Buffers do not define, and if a client changes its compression. In these cases leave the body
+//! out, with [`RequestFingerprint::without_body`](idem_http::RequestFingerprint::without_body).
+
+/// The first program of the README is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod layer;
+mod messages;
+mod status;
+
+pub use layer::{GrpcIdempotency, GrpcIdempotencyLayer};

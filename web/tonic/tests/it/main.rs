@@ -1,0 +1,241 @@
+//! Tests of unary calls under a key, from a real client to a real server.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod bank;
+
+use std::time::Duration;
+
+use bank::{Bank, Payment, Server};
+use futures_util::stream::{self, StreamExt as _};
+use idem_http::{Builder, Guard, IdempotencyLayer, RequestFingerprint};
+use idem_runtime::{MemoryStore, OnCrash};
+use idem_tonic::GrpcIdempotencyLayer;
+use tonic::{Code, Request, Status};
+
+fn builder() -> Builder<MemoryStore> {
+    IdempotencyLayer::builder(MemoryStore::new()).shared_by_all_clients()
+}
+
+fn grpc(builder: Builder<MemoryStore>) -> GrpcIdempotencyLayer<MemoryStore> {
+    GrpcIdempotencyLayer::new(builder.build().unwrap())
+}
+
+async fn start(builder: Builder<MemoryStore>) -> (Server, Bank) {
+    let bank = Bank::new();
+    (Server::start(bank.clone(), grpc(builder)).await, bank)
+}
+
+fn payment(key: &str, payment: Payment) -> Request<Payment> {
+    let mut request = Request::new(payment);
+    request.metadata_mut().insert("idempotency-key", key.parse().unwrap());
+    request
+}
+
+fn of(amount: u64) -> Payment {
+    Payment { amount, ..Payment::default() }
+}
+
+fn answering(code: Code) -> Payment {
+    Payment { code: code as i32, ..Payment::default() }
+}
+
+fn wishing(wish: &str) -> Payment {
+    Payment { wish: wish.to_owned(), ..Payment::default() }
+}
+
+fn problem(status: &Status) -> Option<&str> {
+    status.metadata().get("idempotency-problem").map(|name| name.to_str().unwrap())
+}
+
+fn is_replay(metadata: &tonic::metadata::MetadataMap) -> bool {
+    metadata.get("idempotency-replayed").is_some()
+}
+
+#[tokio::test]
+async fn a_repeated_call_gets_the_first_answer_with_its_metadata_and_does_not_run() {
+    let (server, bank) = start(builder()).await;
+    let first = server.pay(payment("k", of(5))).await.unwrap();
+    let again = server.pay(payment("k", of(5))).await.unwrap();
+    for answer in [&first, &again] {
+        assert_eq!(answer.get_ref().text, "receipt 1 for 5");
+        assert_eq!(answer.metadata().get("x-bank").unwrap(), "7");
+    }
+    assert_eq!((is_replay(first.metadata()), is_replay(again.metadata()), bank.runs()), (false, true, 1));
+    let other = server.pay(payment("other", of(5))).await.unwrap();
+    assert_eq!((other.get_ref().text.as_str(), bank.runs()), ("receipt 2 for 5", 2));
+}
+
+#[tokio::test]
+async fn a_final_status_is_replayed_with_its_message_and_metadata_and_a_passing_one_releases_the_key() {
+    let (server, _) = start(builder()).await;
+    let kept = [
+        Code::InvalidArgument,
+        Code::NotFound,
+        Code::AlreadyExists,
+        Code::FailedPrecondition,
+        Code::OutOfRange,
+    ];
+    let all = (1..=16).map(Code::from_i32);
+    for code in all {
+        let key = format!("{code:?}");
+        let first = server.pay(payment(&key, answering(code))).await.unwrap_err();
+        let again = server.pay(payment(&key, answering(code))).await.unwrap_err();
+        assert_eq!((first.code(), again.code()), (code, code));
+        assert_eq!(again.metadata().get("x-reason").unwrap(), "asked");
+        let replayed = again.message() == first.message();
+        assert_eq!(
+            (replayed, is_replay(again.metadata())),
+            (kept.contains(&code), kept.contains(&code)),
+            "{code:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn which_codes_are_kept_can_be_set() {
+    let bank = Bank::new();
+    let layer = grpc(builder())
+        .keep_code(Code::Unavailable)
+        .release_code(Code::NotFound)
+        .release_code(Code::Aborted)
+        .keep_code(Code::Aborted);
+    let server = Server::start(bank.clone(), layer).await;
+    for (code, kept) in [(Code::Unavailable, true), (Code::NotFound, false), (Code::Aborted, true)] {
+        let key = format!("{code:?}");
+        let first = server.pay(payment(&key, answering(code))).await.unwrap_err();
+        let again = server.pay(payment(&key, answering(code))).await.unwrap_err();
+        assert_eq!(first.message() == again.message(), kept, "{code:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_that_says_nothing_of_the_call_is_in_doubt_where_the_policy_says_so() {
+    let (server, bank) = start(builder().on_crash(OnCrash::InDoubt)).await;
+    server.pay(payment("k", answering(Code::Unknown))).await.unwrap_err();
+    let refused = server.pay(payment("k", answering(Code::Unknown))).await.unwrap_err();
+    assert_eq!((refused.code(), problem(&refused)), (Code::FailedPrecondition, Some("in-doubt")));
+    // This code says that nothing was done.
+    server.pay(payment("free", answering(Code::Unavailable))).await.unwrap_err();
+    let again = server.pay(payment("free", answering(Code::Unavailable))).await.unwrap_err();
+    assert_eq!((again.code(), problem(&again)), (Code::Unavailable, None));
+    assert_eq!(bank.runs(), 3);
+}
+
+#[tokio::test]
+async fn a_call_in_flight_another_message_and_a_missing_key_are_statuses_with_the_name_of_the_problem() {
+    let (server, bank) = start(builder()).await;
+    let (first, ()) = tokio::join!(server.pay(payment("k", wishing("slow"))), async {
+        bank.begun.acquire().await.unwrap().forget();
+        let refused = server.pay(payment("k", wishing("slow"))).await.unwrap_err();
+        assert_eq!((refused.code(), problem(&refused)), (Code::Aborted, Some("in-flight")));
+        assert!(
+            refused.metadata().get("retry-after").unwrap().to_str().unwrap().parse::<u64>().unwrap() >= 1
+        );
+        let refused = server.pay(payment("k", of(5))).await.unwrap_err();
+        assert_eq!((refused.code(), problem(&refused)), (Code::FailedPrecondition, Some("key-reused")));
+        bank.may_end.add_permits(1);
+    });
+    first.unwrap();
+    let refused = server.pay(Request::new(of(5))).await.unwrap_err();
+    assert_eq!((refused.code(), problem(&refused)), (Code::InvalidArgument, Some("key-missing")));
+    let refused = server.pay(payment("a b", of(5))).await.unwrap_err();
+    assert_eq!((refused.code(), problem(&refused)), (Code::InvalidArgument, Some("key-malformed")));
+    assert!(refused.message().contains("space"), "{}", refused.message());
+    assert_eq!(bank.runs(), 1);
+}
+
+#[tokio::test]
+async fn a_method_that_panics_is_internal_and_runs_again_and_knows_it() {
+    let (server, bank) = start(builder().fingerprint(RequestFingerprint::new().without_body())).await;
+    let failed = server.pay(payment("k", wishing("panic"))).await.unwrap_err();
+    assert_eq!((failed.code(), problem(&failed)), (Code::Internal, Some("handler-failed")));
+    let again = server.pay(payment("k", of(5))).await.unwrap();
+    assert_eq!((again.get_ref().text.as_str(), bank.runs()), ("receipt 2 for 5, recovered", 2));
+}
+
+#[tokio::test]
+async fn a_method_finishes_when_its_client_is_gone_and_the_next_one_gets_its_answer() {
+    let (bank, layer) = (Bank::new(), builder().build().unwrap());
+    let running = layer.running();
+    let server = Server::start(bank.clone(), GrpcIdempotencyLayer::new(layer)).await;
+    {
+        let call = server.pay(payment("k", wishing("slow")));
+        tokio::select! {
+            _ = call => panic!("it ended"),
+            begun = bank.begun.acquire() => begun.unwrap().forget(),
+        }
+    }
+    bank.may_end.add_permits(1);
+    running.finished().await;
+    let replay = server.pay(payment("k", wishing("slow"))).await.unwrap();
+    assert_eq!((is_replay(replay.metadata()), bank.runs()), (true, 1));
+}
+
+#[tokio::test]
+async fn an_answer_too_large_to_keep_goes_through_and_the_call_is_not_run_again() {
+    let (server, bank) = start(builder().max_response_bytes(1_000)).await;
+    assert_eq!(server.pay(payment("k", wishing("large"))).await.unwrap().get_ref().text.len(), 5_000);
+    let refused = server.pay(payment("k", wishing("large"))).await.unwrap_err();
+    assert_eq!((refused.code(), problem(&refused)), (Code::FailedPrecondition, Some("response-not-stored")));
+    assert_eq!(bank.runs(), 1);
+}
+
+#[tokio::test]
+async fn a_call_that_streams_is_refused_with_a_clear_status() {
+    let (server, bank) = start(builder().guard(|_| Guard::Optional)).await;
+    let two = stream::iter([of(1), of(2)]).boxed();
+    let refused = server.pay_all("request", two).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+    assert!(refused.message().contains("streams its request"), "{}", refused.message());
+    assert_eq!(bank.runs(), 0);
+
+    for _ in 0..2 {
+        let refused = server.statement(payment("answer", of(1))).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unimplemented);
+        assert!(refused.message().contains("streams its answer"), "{}", refused.message());
+        assert_eq!(bank.runs(), 1);
+    }
+    // Without a key, the layer has no effect.
+    let receipts = server.statement(Request::new(of(1))).await.unwrap();
+    assert_eq!((receipts.len(), bank.runs()), (2, 2));
+}
+
+#[tokio::test]
+async fn a_call_that_stays_open_behind_its_first_message_is_refused_in_time_and_takes_no_key() {
+    let (server, bank) = start(builder()).await;
+    tokio::time::pause();
+    let open = stream::iter([of(1)]).chain(stream::pending()).boxed();
+    let refused =
+        tokio::time::timeout(Duration::from_secs(60), server.pay_all("k", open)).await.unwrap().unwrap_err();
+    assert_eq!((refused.code(), bank.runs()), (Code::Unimplemented, 0));
+    assert_eq!(server.pay(payment("k", of(1))).await.unwrap().get_ref().text, "receipt 1 for 1");
+}
+
+/// Outside `GrpcWebLayer` the layer would take the trailers in the body for a second message, after the method has run.
+#[tokio::test]
+async fn a_call_in_the_format_of_grpc_web_is_refused_before_anything_runs() {
+    let runs = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = runs.clone();
+    let translated = tower::service_fn(move |_: http::Request<tonic::body::Body>| {
+        count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let frames = bytes::Bytes::from_static(b"\0\0\0\0\0\x80\0\0\0\x0fgrpc-status:0\r\n");
+        let body = tonic::body::Body::new(http_body_util::Full::new(frames));
+        async { Ok::<_, std::convert::Infallible>(http::Response::new(body)) }
+    });
+    let layer = grpc(builder());
+    for kind in ["application/grpc-web", "Application/gRPC-Web-Text+proto"] {
+        let request = http::Request::post("/bank.Bank/Pay")
+            .header("content-type", kind)
+            .header("idempotency-key", "k")
+            .body(tonic::body::Body::new(http_body_util::Full::new(bytes::Bytes::from_static(
+                b"\0\0\0\0\0",
+            ))));
+        let service = tower_layer::Layer::layer(&layer, translated.clone());
+        let answer = tower::ServiceExt::oneshot(service, request.unwrap()).await.unwrap();
+        let status = Status::from_header_map(answer.headers()).unwrap();
+        assert_eq!(status.code(), Code::Unimplemented, "{kind}");
+        assert!(status.message().contains("gRPC-Web"), "{}", status.message());
+    }
+    assert_eq!(runs.load(std::sync::atomic::Ordering::SeqCst), 0);
+}
