@@ -97,12 +97,12 @@ pub use idem_runtime::{Catalogue, CatalogueError, CatalogueKeyPart, CatalogueOpe
 #[cfg(feature = "http")]
 #[doc(inline)]
 pub use idem_http as http;
-#[cfg(feature = "lambda")]
-#[doc(inline)]
-pub use idem_runtime::lambda;
 #[cfg(feature = "message")]
 #[doc(inline)]
-pub use idem_runtime::message;
+pub use idem_messages as message;
+#[cfg(feature = "lambda")]
+#[doc(inline)]
+pub use idem_messages::lambda;
 #[cfg(any(feature = "cache", feature = "encryption", feature = "zstd"))]
 #[doc(inline)]
 pub use idem_wrappers::StoreExt;

@@ -10,10 +10,6 @@ mod engine;
 mod error;
 mod expansion;
 mod fingerprint;
-#[cfg(feature = "lambda")]
-pub mod lambda;
-#[cfg(feature = "message")]
-pub mod message;
 #[cfg(feature = "problem")]
 pub mod problem;
 mod store;

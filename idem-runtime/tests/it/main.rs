@@ -1,4 +1,4 @@
-//! Tests of idem-runtime: the engine, messages, and batches of AWS Lambda.
+//! Tests of idem-runtime: the engine.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
@@ -9,21 +9,12 @@ mod beyond_the_task;
 mod disabled;
 mod doubt;
 mod events;
-mod lambda_batch;
 mod late;
-mod message;
-mod message_consumer;
-mod message_metrics;
-mod message_outage;
-mod message_shutdown;
-mod message_support;
-mod message_tasks;
 mod pace;
 mod results;
 mod slow_store;
 #[path = "../../../tests/it/support/mod.rs"]
 mod support;
 mod surroundings;
-mod timeouts;
 mod two_phase;
 mod typed;

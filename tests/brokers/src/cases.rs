@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use idem_runtime::message::{Disposition, Progress, Reason, Summary};
+use idem_messages::{Disposition, Progress, Reason, Summary};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::{CountingHandler, DeadLetter, Failed, Handler, Losing, Queue, Settings, Shop, emptied, until};

@@ -16,7 +16,7 @@ mod shop;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use idem_runtime::message::{Consumer, Disposition, Summary};
+use idem_messages::{Consumer, Disposition, Summary};
 
 pub use cases::{
     a_message_stays_while_it_cannot_be_set_aside, a_worker_that_is_dropped_leaves_its_messages_to_the_next,

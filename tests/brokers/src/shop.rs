@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use idem_runtime::message::{Consumer, Disposition};
+use idem_messages::{Consumer, Disposition};
 use idem_runtime::{Error, MemoryStore, Operation};
 
 use crate::{Handler, Settings};

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use idem_messages::{Consumer, DeadLetter, Delivery};
 use idem_runtime::__simulation::Process;
-use idem_runtime::message::{Consumer, DeadLetter, Delivery};
 use idem_runtime::{Begun, Error, Interrupted, OnCrash, Operation, Recovery, ResultRules, observe};
 use tokio::time::Instant;
 

@@ -86,9 +86,8 @@ pub enum CallEvent<'a> {
     Background(BackgroundWork),
 }
 
-/// How a call ended that has no recorded value.
+/// How a call ended that has no recorded value. There is no other way, so that a consumer decides for each.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub enum CallEnd {
     /// It was refused, or its result is not available.
     Refused(Error),

@@ -1,0 +1,74 @@
+//! Idempotent workers on Kafka: a [`Source`] passes the messages of a consumer group to
+//! [`idem::message::Consumer`](Consumer), and commits an offset when every message before it is done.
+//!
+//! ```no_run
+//! use idem_kafka::{Consumer, Source};
+//! use idem::{Error, MemoryStore, Operation};
+//! use rdkafka::{ClientConfig, Message as _};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Use a store that survives the process: the results in this one are lost at its end.
+//! let store = MemoryStore::new();
+//! let ship = Operation::new("orders.ship");
+//! let mut config = ClientConfig::new();
+//! config.set("bootstrap.servers", "127.0.0.1:9092").set("group.id", "shippers");
+//! let summary = Source::new(config, ["orders"], "orders-dead")
+//!     .run(Consumer::new().concurrency(10), |order| {
+//!         let order = String::from_utf8_lossy(order.payload().unwrap_or_default()).into_owned();
+//!         ship.run(&store, order, || async { Ok::<_, Error>("parcel 7".to_owned()) })
+//!     })
+//!     .await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | idem decides | what the source does |
+//! |---|---|
+//! | acknowledge | marks the offset as done; an offset is committed when all before it are done, every 200 ms unless configured |
+//! | retry after a time | keeps the message and handles it again; with [`Source::retry_topic`], sends a copy there and marks the offset as done |
+//! | reject | sends a copy to the dead letters (key and headers kept; those of [`DeadLetter`](idem_messages::DeadLetter) added), then marks the offset as done |
+//! | give back, at the shutdown | nothing: the offset is not done, and the next worker continues from it |
+//! | a copy cannot be sent | nothing: the message is held, and the copy is repeated after 1 s, 2 s, .. 30 s |
+//!
+//! Messages of one partition are handled concurrently and may end in another order than they came in. After a worker dies, the next
+//! worker may get messages again that were done; it replays their results.
+//!
+//! - **Rebalance.** The offsets that are done in a partition that goes to another worker are committed at once. A handler that runs then
+//!   runs on; the other worker gets its message too, finds its call in flight, and waits for the result. All assignors work,
+//!   `cooperative-sticky` included.
+//! - **Backpressure.** Each partition has its share of [`held`](Source::held). A partition that holds its share is paused; the others
+//!   continue. Polling never stops, so the worker keeps within `max.poll.interval.ms` however long handlers take, also while the store
+//!   fails.
+//! - **Retries.** Kafka cannot delay a message. Without a retry topic a message waits in its worker, and its offset holds up the
+//!   partition's commit; other messages are handled meanwhile. With a retry topic it holds up the commit of that topic's partition.
+//!
+//! # Limits of Kafka
+//!
+//! - **`session.timeout.ms`** (45 s unless set): the partitions of a killed worker wait for so long.
+//! - **Deliveries** are not counted by Kafka: [`max_tries`](Consumer::max_tries) counts the retries, but no deliveries to workers that
+//!   died.
+//! - **Redelivery horizon**: offsets can be reset for as long as the topic keeps messages. Set
+//!   [`redelivery_horizon`](Consumer::redelivery_horizon) to its `retention.ms`, and to twice that with a retry topic.
+//! - **Order**: messages that are in work at the same time have none. With [`Source::group_by`] the messages of a group are handled in
+//!   order, and a retried message keeps its place.
+//! - **Transactions** are not used: they make writes to Kafka and the commit of offsets atomic, but include no effect elsewhere.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+/// The doc tests compile the README's program.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod group;
+mod intake;
+mod offsets;
+mod received;
+mod source;
+mod taken;
+
+pub use idem_messages::{BrokerError as Error, Consumer, Summary};
+pub use received::{AFTER, DELIVERED, Received};
+pub use source::Source;

@@ -1,0 +1,179 @@
+//! A consumer group as a source of messages.
+
+use std::fmt;
+use std::sync::Arc;
+
+use idem_messages::{Broker, Plan, Reader, Room};
+use rdkafka::ClientConfig;
+use rdkafka::message::OwnedMessage;
+use rdkafka::producer::FutureProducer;
+
+use crate::Error;
+use crate::group::Limits;
+use crate::intake::Intake;
+use crate::received::{GroupBy, Received, Shared};
+
+/// The default of `held`, as a multiple of what the consumer holds. Messages that wait behind others count too.
+const HELD: usize = 20;
+
+/// librdkafka's default of `receive.message.max.bytes`. A consumer receives a record of this size, so the producer of copies sends it.
+const RECEIVED: &str = "100000000";
+
+/// Settings that do not apply to the producer of copies: librdkafka would warn about them.
+const OF_CONSUMERS: [&str; 8] = [
+    "auto.commit.interval.ms",
+    "auto.offset.reset",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "group.id",
+    "group.instance.id",
+    "partition.assignment.strategy",
+    "session.timeout.ms",
+];
+
+/// The messages of Kafka topics, as a member of a consumer group.
+///
+/// The source does not create the topics. See the [crate](crate) for how messages are settled, rebalances, and Kafka's limits.
+#[must_use = "a source does nothing until it is `run`"]
+pub struct Source {
+    config: ClientConfig,
+    topics: Vec<String>,
+    dead_letters: String,
+    retry_topic: Option<String>,
+    producer: Option<FutureProducer>,
+    group_by: Option<GroupBy>,
+    held: Option<usize>,
+}
+
+impl Source {
+    /// `config` is rdkafka's, with `bootstrap.servers` and `group.id` at least. `dead_letters` is the topic that rejected
+    /// messages go to.
+    ///
+    /// The source sets `enable.auto.commit` to true and `enable.auto.offset.store` to false, also where `config` has other values: it
+    /// stores only offsets that are done, and librdkafka commits those every `auto.commit.interval.ms` (200 unless set).
+    pub fn new(
+        config: ClientConfig,
+        topics: impl IntoIterator<Item = impl Into<String>>,
+        dead_letters: impl Into<String>,
+    ) -> Self {
+        Self {
+            config,
+            topics: topics.into_iter().map(Into::into).collect(),
+            dead_letters: dead_letters.into(),
+            retry_topic: None,
+            producer: None,
+            group_by: None,
+            held: None,
+        }
+    }
+
+    /// Retries go to this topic as copies, and the group reads it too, so a long pause does not hold up the commit of the message's own
+    /// partition. Unless this is set, retries wait in their worker.
+    pub fn retry_topic(mut self, topic: impl Into<String>) -> Self {
+        self.retry_topic = Some(topic.into());
+        self
+    }
+
+    /// The producer that sends copies. Unless this is set, the source makes one from the configuration, with `acks=all` and, unless
+    /// configured, a `message.timeout.ms` of 20 s.
+    pub fn producer(mut self, producer: FutureProducer) -> Self {
+        self.producer = Some(producer);
+        self
+    }
+
+    /// Messages for which `group` returns the same text are handled one after another: see
+    /// [`Delivery::group`](idem_messages::Delivery::group). Unless this is set, messages are handled in no order. The message's
+    /// key is a good group: Kafka delivers all messages with one key to one worker, in order.
+    pub fn group_by(
+        mut self,
+        group: impl Fn(&OwnedMessage) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.group_by = Some(Arc::new(group));
+        self
+    }
+
+    /// How many messages the worker holds, including those that wait for a retry; 20 times what the consumer holds unless set. Each
+    /// partition has an equal share, but at least as many as the consumer holds.
+    pub fn held(mut self, messages: usize) -> Self {
+        self.held = Some(messages.max(1));
+        self
+    }
+
+    /// The producer of copies.
+    fn producing(&self) -> Result<FutureProducer, Error> {
+        if let Some(producer) = &self.producer {
+            return Ok(producer.clone());
+        }
+        let mut config = self.config.clone();
+        OF_CONSUMERS.iter().for_each(|name| {
+            config.remove(name);
+        });
+        let longest = config.get("receive.message.max.bytes").unwrap_or(RECEIVED).to_owned();
+        for (name, value) in [("message.timeout.ms", "20000"), ("message.max.bytes", longest.as_str())] {
+            if config.get(name).is_none() {
+                config.set(name, value);
+            }
+        }
+        config.set("acks", "all").create().map_err(Error::at("make the producer of copies"))
+    }
+}
+
+impl Broker for Source {
+    type Message = Received;
+    type Reader = Reading;
+
+    async fn connect(self, plan: &mut Plan) -> Result<Reading, Error> {
+        let capacity = plan.capacity();
+        let held = self.held.unwrap_or_else(|| capacity.saturating_mul(HELD));
+        let producer = self.producing()?;
+        let Self { config, topics, dead_letters, retry_topic, group_by, .. } = self;
+        let names: Vec<_> = topics.iter().chain(&retry_topic).map(String::as_str).collect();
+        let intake = Intake::start(config, &names, Limits { held, least: capacity })?;
+        let shared = Arc::new(Shared { producer, retry_topic, dead_letters, group_by });
+        Ok(Reading { intake, shared, room: plan.room().clone() })
+    }
+}
+
+/// Reads the messages of a consumer group.
+pub struct Reading {
+    intake: Intake,
+    shared: Arc<Shared>,
+    room: Room,
+}
+
+impl Reader for Reading {
+    type Message = Received;
+
+    async fn next(&mut self) -> Result<Received, Error> {
+        self.room.free().await;
+        let doing = "receive a message";
+        match self.intake.next().await {
+            Some(Ok(taken)) => Ok(Received::new(taken, self.shared.clone())),
+            Some(Err(error)) => Err(Error::new(doing, error)),
+            None => Err(Error::new(doing, "the consumer's thread has ended")),
+        }
+    }
+
+    async fn close(self) -> Result<(), Error> {
+        self.intake.close().await
+    }
+}
+
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reading").field("dead_letters", &self.shared.dead_letters).finish_non_exhaustive()
+    }
+}
+
+idem_messages::broker_methods!(Source, Received);
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the configuration, which may hold a password.
+        f.debug_struct("Source")
+            .field("topics", &self.topics)
+            .field("retry_topic", &self.retry_topic)
+            .field("dead_letters", &self.dead_letters)
+            .finish_non_exhaustive()
+    }
+}

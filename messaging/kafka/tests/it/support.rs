@@ -1,0 +1,151 @@
+//! A topic with its retry topic and its dead letters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use idem_broker_tests::{DeadLetter, Handler, Queue, Settings};
+use idem_kafka::{Received, Source, Summary};
+use idem_messages::{ERROR, REASON};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::message::{Header, Headers as _, Message as _, OwnedHeaders};
+use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+pub(crate) const PARTITIONS: i32 = 4;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+static SENT: AtomicU64 = AtomicU64::new(0);
+
+pub(crate) struct Orders {
+    pub(crate) config: ClientConfig,
+    admin: AdminClient<DefaultClientContext>,
+    producer: FutureProducer,
+    looking: Arc<BaseConsumer>,
+    pub(crate) name: &'static str,
+    retries: bool,
+    /// How long a worker waits before it joins the group. The test broker does not answer a worker that joins while the group's
+    /// leader leaves, and then no worker gets the partitions; librdkafka's mock broker does answer.
+    pub(crate) join_after: Duration,
+}
+
+impl Orders {
+    pub(crate) async fn open(servers: &str, name: &'static str) -> Self {
+        Self::with(servers, name, false, "range,roundrobin").await
+    }
+
+    /// With a retry topic, and with these assignors.
+    pub(crate) async fn with(servers: &str, name: &'static str, retries: bool, assignors: &str) -> Self {
+        let orders = Self::on(servers, name, retries, assignors);
+        for topic in [name.to_owned(), format!("{name}-retry"), format!("{name}-dead")] {
+            orders.create(&topic).await;
+        }
+        orders
+    }
+
+    /// On topics that exist.
+    pub(crate) fn on(servers: &str, name: &'static str, retries: bool, assignors: &str) -> Self {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", servers);
+        let admin: AdminClient<_> = config.create().unwrap();
+        let mut producing = config.clone();
+        // The test broker returns the start of the last batch as the end of a partition, so each batch has one message.
+        producing.set("acks", "all").set("batch.num.messages", "1");
+        config
+            .set("group.id", format!("{name}-shippers"))
+            .set("auto.offset.reset", "earliest")
+            .set("session.timeout.ms", "6000")
+            .set("partition.assignment.strategy", assignors);
+        let (looking, producer) = (Arc::new(config.create().unwrap()), producing.create().unwrap());
+        Self { config, admin, producer, looking, name, retries, join_after: Duration::ZERO }
+    }
+
+    async fn create(&self, topic: &str) {
+        let topic = NewTopic::new(topic, PARTITIONS, TopicReplication::Fixed(1));
+        let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
+        for created in self.admin.create_topics([&topic], &options).await.unwrap() {
+            created.unwrap();
+        }
+    }
+
+    pub(crate) fn source(&self) -> Source {
+        let dead = format!("{}-dead", self.name);
+        let source = Source::new(self.config.clone(), [self.name], dead).producer(self.producer.clone());
+        if self.retries { source.retry_topic(format!("{}-retry", self.name)) } else { source }
+    }
+
+    /// How many messages of these topics the group has not committed.
+    async fn not_committed(&self, topics: Vec<String>) -> Option<u64> {
+        let looking = self.looking.clone();
+        let count = move || {
+            let mut list = TopicPartitionList::new();
+            topics.iter().for_each(|topic| list.add_partition_range(topic, 0, PARTITIONS - 1));
+            let committed = looking.committed_offsets(list, PATIENCE).ok()?;
+            let mut left = 0;
+            for element in committed.elements() {
+                let (first, end) =
+                    looking.fetch_watermarks(element.topic(), element.partition(), PATIENCE).ok()?;
+                let next = if let Offset::Offset(next) = element.offset() { next } else { first };
+                left += u64::try_from(end - next).ok()?;
+            }
+            Some(left)
+        };
+        tokio::task::spawn_blocking(count).await.unwrap()
+    }
+}
+
+pub(crate) fn body(order: &Received) -> String {
+    String::from_utf8(order.payload().unwrap().to_vec()).unwrap()
+}
+
+impl Queue for Orders {
+    async fn send(&self, body: &str) {
+        let trace = format!("t-{body}");
+        let headers = OwnedHeaders::new().insert(Header { key: "Trace", value: Some(&trace) });
+        // Different keys spread duplicates over the partitions.
+        let key = SENT.fetch_add(1, Ordering::Relaxed).to_string();
+        let record = FutureRecord::to(self.name).payload(body).key(&key).headers(headers);
+        self.producer.send(record, PATIENCE).await.unwrap();
+    }
+
+    async fn work(&self, shutdown: BoxFuture<'static, ()>, settings: Settings, handler: Handler) -> Summary {
+        tokio::time::sleep(self.join_after).await;
+        self.source().run_until(shutdown, settings, |order| handler(body(order))).await.unwrap()
+    }
+
+    async fn left(&self) -> Option<u64> {
+        self.not_committed(vec![self.name.to_owned(), format!("{}-retry", self.name)]).await
+    }
+
+    async fn dead_letters(&self) -> Vec<DeadLetter> {
+        let (dead, mut config) = (format!("{}-dead", self.name), self.config.clone());
+        config.set("group.id", "who-looks");
+        let count = self.not_committed(vec![dead.clone()]).await.unwrap();
+        let read = move || {
+            let reader: BaseConsumer = config.create().unwrap();
+            let mut list = TopicPartitionList::new();
+            for number in 0..PARTITIONS {
+                list.add_partition_offset(&dead, number, Offset::Beginning).unwrap();
+            }
+            reader.assign(&list).unwrap();
+            let mut letters = Vec::new();
+            while letters.len() < usize::try_from(count).unwrap() {
+                let letter = reader.poll(PATIENCE).expect("a dead letter").unwrap();
+                let header = |name: &str| {
+                    let header = letter.headers().unwrap().iter().find(|header| header.key == name);
+                    let value = header.and_then(|header| header.value).unwrap_or_default();
+                    String::from_utf8(value.to_vec()).unwrap()
+                };
+                let body = String::from_utf8(letter.payload().unwrap().to_vec()).unwrap();
+                let (reason, trace, error) = (header(REASON), header("Trace"), header(ERROR));
+                letters.push(DeadLetter { body, reason, trace, error });
+            }
+            letters
+        };
+        tokio::task::spawn_blocking(read).await.unwrap()
+    }
+}

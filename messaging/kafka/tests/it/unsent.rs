@@ -1,0 +1,67 @@
+//! Copies that cannot be sent.
+
+use std::future::{pending, ready};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use idem_broker_tests::{Failed, Queue as _, Shop, emptied, until};
+use idem_kafka::Source;
+use idem_messages::{Disposition, Progress, Reason};
+use idem_test_servers::{Kafka, free_port};
+use rdkafka::ClientConfig;
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::util::Timeout;
+use tokio::sync::oneshot;
+
+use crate::support::{Orders, PARTITIONS, body as body_of};
+
+#[tokio::test]
+async fn a_message_whose_dead_letter_cannot_be_sent_stays_with_its_worker() {
+    let (kafka, shop, progress) = (Kafka::start(), Shop::default(), Progress::new());
+    let orders = Orders::open(&kafka.servers(), "orders").await;
+    orders.send("1").await;
+    let mut nowhere = ClientConfig::new();
+    nowhere.set("bootstrap.servers", format!("127.0.0.1:{}", free_port())).set("message.timeout.ms", "1000");
+    let nowhere: FutureProducer = nowhere.create().unwrap();
+    let rejects = shop.notes(|_| ready(Err(Failed::Becomes(Disposition::reject(Reason::Terminal)))));
+    let (end, ended) = oneshot::channel::<()>();
+    let settings = Shop::settings().progress(&progress);
+    let source = orders.source().producer(nowhere);
+    let work = source.run_until(ended.map(drop), settings, |order| rejects(body_of(order)));
+    let (summary, ()) = tokio::join!(work, async {
+        until("it was not sent twice", async || progress.summary().broker_errors >= 2).await;
+        assert_eq!(orders.left().await, Some(1), "nothing is committed");
+        end.send(()).unwrap();
+    });
+    let summary = summary.unwrap();
+    assert_eq!((summary.taken, summary.rejected, shop.deliveries()), (1, 0, 1), "{summary:?}");
+    tokio::select! {
+        ended = orders.work(pending().boxed(), Shop::settings(), shop.ships(Duration::ZERO)) => panic!("{ended:?}"),
+        () = emptied(&orders) => {}
+    }
+    assert_eq!(shop.effects(), ["1"]);
+}
+
+#[tokio::test]
+async fn a_record_larger_than_the_producers_default_is_set_aside() {
+    let (kafka, shop, progress) = (MockCluster::new(1).unwrap(), Shop::default(), Progress::new());
+    for topic in ["large", "large-dead"] {
+        kafka.create_topic(topic, PARTITIONS, 1).unwrap();
+    }
+    let orders = Orders::on(&kafka.bootstrap_servers(), "large", false, "range,roundrobin");
+    let mut large = orders.config.clone();
+    large.remove("group.id").remove("auto.offset.reset").remove("session.timeout.ms");
+    large.remove("partition.assignment.strategy").set("message.max.bytes", "4000000");
+    let large: FutureProducer = large.create().unwrap();
+    let body = "x".repeat(2_000_000);
+    large.send(FutureRecord::<str, str>::to("large").payload(&body), Timeout::Never).await.unwrap();
+    let source = Source::new(orders.config.clone(), ["large"], "large-dead");
+    let rejects = shop.notes(|_| ready(Err(Failed::Becomes(Disposition::reject(Reason::Terminal)))));
+    let settings = Shop::settings().progress(&progress);
+    tokio::select! {
+        ended = source.run(settings, |order| rejects(body_of(order))) => panic!("{ended:?}"),
+        () = until("it is set aside", async || progress.summary().rejected == 1) => {}
+    }
+    assert_eq!((shop.deliveries(), progress.summary().broker_errors), (1, 0));
+}

@@ -1,0 +1,200 @@
+//! One worker for all brokers.
+//!
+//! Owns `run` and `run_until` of every broker's source, and how a consumer and a broker agree on what is read. A broker's crate owns how
+//! to connect, how to read, and how to settle a message.
+
+use std::fmt::Display;
+use std::future::pending;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, Stream};
+use tokio::sync::watch;
+
+use super::{BrokerError, Choose, Consumer, Delivery, Summary};
+
+/// A broker's source of messages: how to connect. [`broker_methods`](crate::broker_methods) gives it `run` and `run_until`.
+pub trait Broker: Sized + Send {
+    /// The message, and how it is settled.
+    type Message: Delivery + Send + Sync;
+    /// Reads the messages.
+    type Reader: Reader<Message = Self::Message>;
+
+    /// Connects, and checks what can be checked before the first message.
+    fn connect(self, plan: &mut Plan) -> impl Future<Output = Result<Self::Reader, BrokerError>> + Send;
+}
+
+/// Gives a [`Broker`](crate::Broker), which the second type is the message of, its methods `run` and `run_until`. They are the same
+/// for all brokers. They are no methods of the trait, because the compiler could then not show that their futures are `Send`.
+#[macro_export]
+macro_rules! broker_methods {
+    ($source:ty, $message:ty) => {
+        impl $source {
+            /// Handles messages for ever: [`run_until`](Self::run_until) without a shutdown.
+            ///
+            /// # Errors
+            ///
+            /// As [`run_until`](Self::run_until).
+            pub async fn run<C, H, F, T, E>(
+                self,
+                consumer: $crate::Consumer<C>,
+                handler: H,
+            ) -> Result<$crate::Summary, $crate::BrokerError>
+            where
+                H: Fn(&$message) -> F,
+                F: Future<Output = Result<T, E>>,
+                E: ::std::fmt::Display,
+                C: $crate::Choose<E>,
+            {
+                self.run_until(::std::future::pending(), consumer, handler).await
+            }
+
+            /// Handles messages until `shutdown` ends; then finishes the handlers that run
+            /// ([`Consumer::grace`](idem_messages::Consumer::grace)), gives back the messages that are not begun, and
+            /// waits for results that are still to be recorded ([`Consumer::drain`](idem_messages::Consumer::drain)).
+            /// Where the broker tells them, [`Consumer::extend_every`](idem_messages::Consumer::extend_every) and
+            /// [`Consumer::redelivery_horizon`](idem_messages::Consumer::redelivery_horizon) are set, unless the
+            /// program sets them.
+            ///
+            /// If the broker goes away, the source waits until it is back.
+            ///
+            /// # Errors
+            ///
+            /// Before the first message: the broker cannot be reached, or what the source needs is missing or has other
+            /// settings. Later failures are reported as events and counted in the summary.
+            ///
+            /// # Cancellation
+            ///
+            /// As [`Consumer::run`](idem_messages::Consumer::run): handlers and the connection are dropped, and the broker
+            /// delivers their messages again by its own rule.
+            pub async fn run_until<C, H, F, T, E>(
+                self,
+                shutdown: impl Future<Output = ()>,
+                consumer: $crate::Consumer<C>,
+                handler: H,
+            ) -> Result<$crate::Summary, $crate::BrokerError>
+            where
+                H: Fn(&$message) -> F,
+                F: Future<Output = Result<T, E>>,
+                E: ::std::fmt::Display,
+                C: $crate::Choose<E>,
+            {
+                let mut plan = $crate::Plan::of(&consumer);
+                let reader = $crate::Broker::connect(self, &mut plan).await?;
+                $crate::work(reader, plan, shutdown, consumer, handler).await
+            }
+        }
+    };
+}
+
+/// Handles the messages of a reader until `shutdown` ends: what [`broker_methods`](crate::broker_methods) calls.
+///
+/// # Errors
+///
+/// None at present: failures of the broker are counted in the summary.
+pub async fn work<R, C, H, F, T, E>(
+    mut reader: R,
+    plan: Plan,
+    shutdown: impl Future<Output = ()>,
+    consumer: Consumer<C>,
+    handler: H,
+) -> Result<Summary, BrokerError>
+where
+    R: Reader<Message: Delivery + Send + Sync>,
+    H: Fn(&R::Message) -> F,
+    F: Future<Output = Result<T, E>>,
+    E: Display,
+    C: Choose<E>,
+{
+    let Plan { room, extend_every, redelivery_horizon, .. } = plan;
+    let consumer = consumer.fitted(extend_every, redelivery_horizon);
+    let progress = consumer.counts();
+    // In a box, so that the returned future is `Send` whatever the handler borrows.
+    let messages = read(&mut reader).boxed();
+    consumer.work(shutdown, messages, Some(room), handler).await;
+    if let Err(error) = reader.close().await {
+        progress.count(|summary| summary.broker_errors += 1);
+        tracing::warn!(target: "idem", event = "broker_failed", %error, "the broker failed at the shutdown");
+    }
+    Ok(progress.summary())
+}
+
+fn read<R>(reader: &mut R) -> impl Stream<Item = Result<R::Message, BrokerError>> + Send + '_
+where
+    R: Reader<Message: Send>,
+{
+    stream::unfold(reader, |reader| async { Some((reader.next().await, reader)) })
+}
+
+/// Reads messages from a broker, until it is dropped or closed.
+pub trait Reader: Send {
+    /// The message.
+    type Message;
+
+    /// The next message. A reader asks its broker for no more messages than the [`Room`] of its [`Plan`] has, because only messages that
+    /// the consumer has are kept from being delivered again. It returns what it has asked for whatever the room is.
+    fn next(&mut self) -> impl Future<Output = Result<Self::Message, BrokerError>> + Send;
+
+    /// Gives back the messages that arrived and were not read, and disconnects. It goes on after an error.
+    fn close(self) -> impl Future<Output = Result<(), BrokerError>> + Send;
+}
+
+/// What a consumer and its broker agree on before the first message.
+#[derive(Debug)]
+pub struct Plan {
+    capacity: usize,
+    room: Room,
+    extend_every: Option<Duration>,
+    redelivery_horizon: Option<Duration>,
+}
+
+impl Plan {
+    /// A plan for this consumer.
+    #[must_use]
+    pub fn of<C>(consumer: &Consumer<C>) -> Self {
+        let (capacity, room) = (consumer.capacity(), Room::default());
+        Self { capacity, room, extend_every: None, redelivery_horizon: None }
+    }
+
+    /// How many messages the consumer holds at a time.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// How many messages it can take now.
+    #[must_use]
+    pub const fn room(&self) -> &Room {
+        &self.room
+    }
+
+    /// Sets [`Consumer::extend_every`] unless the program has set it.
+    pub const fn extend_every(&mut self, interval: Duration) {
+        self.extend_every = Some(interval);
+    }
+
+    /// Sets [`Consumer::redelivery_horizon`] unless the program has set it.
+    pub const fn redelivery_horizon(&mut self, horizon: Duration) {
+        self.redelivery_horizon = Some(horizon);
+    }
+}
+
+/// How many messages a consumer can take now. The consumer keeps it up to date.
+#[derive(Clone, Debug, Default)]
+pub struct Room(watch::Sender<usize>);
+
+impl Room {
+    /// Waits until the consumer can take a message. Returns how many it can take.
+    pub async fn free(&self) -> usize {
+        let free = self.0.subscribe().wait_for(|free| *free > 0).await.ok().map(|free| *free);
+        match free {
+            Some(free) => free,
+            // Not reached: this holds a sender.
+            None => pending().await,
+        }
+    }
+
+    pub(super) fn set(&self, free: usize) {
+        self.0.send_if_modified(|now| std::mem::replace(now, free) != free);
+    }
+}

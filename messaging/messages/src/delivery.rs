@@ -1,0 +1,171 @@
+//! The glue to a broker: how a message is settled with it, and what a stream of them gives.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::ready;
+use std::time::Duration;
+
+use super::DeadLetter;
+
+/// A message as the broker delivered it, and how it is settled with the broker.
+///
+/// The glue between a broker's client and a [`Consumer`](super::Consumer). The consumer settles each message once, by
+/// one of the first four methods. It reports and counts an error of theirs as an event with its text, so keep passwords
+/// out of it. The broker then delivers the message again, which gets its recorded result; but a [`retry`](Self::retry) or
+/// [`reject`](Self::reject) that failed is repeated, with growing pauses, as long as the message [is
+/// held](Self::is_held).
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+/// use idem::message::{DeadLetter, Delivery};
+///
+/// struct Message {
+///     body: String,
+/// }
+///
+/// impl Delivery for Message {
+///     type Error = Infallible;
+///
+///     async fn acknowledge(&self) -> Result<(), Infallible> {
+///         // The client's `ack`.
+///         Ok(())
+///     }
+///
+///     async fn retry(&self, after: Duration) -> Result<(), Infallible> {
+///         // Its `nack` with a delay, or a copy to a queue of delayed messages and an `ack`.
+///         Ok(())
+///     }
+///
+///     async fn reject(&self, letter: &DeadLetter) -> Result<(), Infallible> {
+///         // A copy to the dead letters, with `letter.headers()`, and an `ack`.
+///         Ok(())
+///     }
+///
+///     async fn give_back(&self) -> Result<(), Infallible> {
+///         // Its `nack`, without a delay.
+///         Ok(())
+///     }
+/// }
+/// ```
+pub trait Delivery {
+    /// Why the broker could not settle the message. Its text goes into an event.
+    type Error: fmt::Display;
+
+    /// The message is done.
+    fn acknowledge(&self) -> impl Future<Output = Result<(), Self::Error>>;
+
+    /// The broker delivers the message again, not sooner than `after` from now. Not called for a message that is retried in
+    /// its place: see [`group`](Self::group) and [`retries_in_place`](Self::retries_in_place).
+    fn retry(&self, after: Duration) -> impl Future<Output = Result<(), Self::Error>>;
+
+    /// The message is set aside. Acknowledge it only after the dead letter is stored.
+    fn reject(&self, letter: &DeadLetter) -> impl Future<Output = Result<(), Self::Error>>;
+
+    /// The consumer shuts down before the message is done: the broker delivers it again at once, to any worker.
+    fn give_back(&self) -> impl Future<Output = Result<(), Self::Error>>;
+
+    /// Called every [`extend_every`](super::Consumer::extend_every) from the message's arrival to its end, for brokers that
+    /// deliver a message again that was silent for too long.
+    fn extend(&self) -> impl Future<Output = Result<(), Self::Error>> {
+        ready(Ok(()))
+    }
+
+    /// Whether the broker still counts the message as delivered to this worker. While it does, a `retry` or a `reject` that
+    /// failed is repeated, and no delivery is spent. `false` unless it is overridden.
+    fn is_held(&self) -> bool {
+        false
+    }
+
+    /// Whether the consumer keeps a message that is to be retried, and runs its handler again after the pause, because the
+    /// broker cannot deliver it again. Other messages are handled meanwhile. `false` unless it is overridden.
+    fn retries_in_place(&self) -> bool {
+        false
+    }
+
+    /// Whether the broker will not deliver the message again. Then a message that is to be retried is set aside, with the reason
+    /// `exhausted`. `false` unless it is overridden.
+    fn is_last_delivery(&self) -> bool {
+        false
+    }
+
+    /// How long the consumer waits before it first handles the message, for brokers that cannot delay a message. No time
+    /// unless it is overridden.
+    fn delay(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// How often the broker has delivered the message, this time included, where it says so: `Some(1)` at the
+    /// first. It lets [`max_tries`](super::Consumer::max_tries) end a message whose handler never comes to its
+    /// idempotent call. `None`, unless it is overridden.
+    fn deliveries(&self) -> Option<u32> {
+        None
+    }
+
+    /// The name by which the broker knows the message, for events and dead letters: its id, offset or sequence number, and
+    /// nothing private. `None`, unless it is overridden.
+    fn id(&self) -> Option<String> {
+        None
+    }
+
+    /// The broker, by the word of OpenTelemetry's `messaging.system`, for the span of the handler. `None`, unless it is overridden.
+    fn system(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The queue, stream or topic that the message comes from: `messaging.destination.name` of the handler's span, and the
+    /// label `queue` of the metrics. Few values: no subject or routing key with an id in it. `None`, unless it is overridden.
+    fn destination(&self) -> Option<String> {
+        None
+    }
+
+    /// Messages of one group are handled one after another, in the order in which they came. `None`, unless it is
+    /// overridden, for a message in no order.
+    ///
+    /// A message of a group is retried in its place, after its pause, and later messages of the group wait; none goes back to the
+    /// broker, whose count of deliveries therefore does not rise. Give the operation `max_attempts`, or one message can hold
+    /// up its group for ever. The broker must give the messages of a group to one consumer only, and again in order after a
+    /// crash.
+    fn group(&self) -> Option<String> {
+        None
+    }
+}
+
+/// What a stream of messages gives: a [`Delivery`], or a `Result` of one.
+pub trait Incoming: sealed::Sealed {
+    /// The message.
+    type Message: Delivery;
+    /// Why there is none. Its text goes into an event.
+    type Error: fmt::Display;
+
+    /// The message, if it is one.
+    ///
+    /// # Errors
+    ///
+    /// What the broker's client gave instead.
+    fn incoming(self) -> Result<Self::Message, Self::Error>;
+}
+
+impl<M: Delivery> Incoming for M {
+    type Message = M;
+    type Error = Infallible;
+
+    fn incoming(self) -> Result<M, Infallible> {
+        Ok(self)
+    }
+}
+
+impl<M: Delivery, E: fmt::Display> Incoming for Result<M, E> {
+    type Message = M;
+    type Error = E;
+
+    fn incoming(self) -> Self {
+        self
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<M: super::Delivery> Sealed for M {}
+    impl<M, E> Sealed for Result<M, E> {}
+}

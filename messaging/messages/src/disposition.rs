@@ -1,0 +1,84 @@
+//! The words for what becomes of a message.
+
+use std::time::Duration;
+
+/// What is to be done with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Disposition {
+    /// It is done with: its effect is there, now or from an earlier delivery.
+    Acknowledge,
+    /// Deliver it again, not sooner than this.
+    #[non_exhaustive]
+    Retry {
+        /// How long from now: the rest of another's lease, or longer after each attempt.
+        after: Duration,
+    },
+    /// Delivering it again would give the same. Set it aside for a person, in a dead-letter queue.
+    #[non_exhaustive]
+    Reject {
+        /// Why.
+        reason: Reason,
+    },
+}
+
+impl Disposition {
+    /// Deliver it again, not sooner than `after` from now.
+    #[must_use]
+    pub const fn retry(after: Duration) -> Self {
+        Self::Retry { after }
+    }
+
+    /// Set it aside.
+    #[must_use]
+    pub const fn reject(reason: Reason) -> Self {
+        Self::Reject { reason }
+    }
+}
+
+/// Why a message is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Its body failed for good, as the operation's `terminal` or the error itself says.
+    Terminal,
+    /// Its key was used with other arguments.
+    Mismatch,
+    /// A worker went away in the middle of it under `on_crash = "in_doubt"`.
+    InDoubt,
+    /// It used up its attempts: those of the operation's `max_attempts`, or the consumer's
+    /// [`max_tries`](super::Consumer::max_tries) of a handler that fails without an idempotent call.
+    Exhausted,
+    /// Its handler panicked, as often as the consumer's [`max_tries`](super::Consumer::max_tries) allows.
+    Panicked,
+    /// What the store holds under its key cannot be read.
+    CorruptRecord,
+    /// Its recorded result does not decode.
+    Undecodable,
+    /// A step of its body was refused, or what is recorded of one cannot be given.
+    Step,
+    /// It has no key, or one that cannot be used.
+    InvalidKey,
+    /// Its call was refused with [`Error::Configuration`](idem_runtime::Error::Configuration), as often as the consumer's
+    /// [`max_tries`](super::Consumer::max_tries) allows.
+    Misconfigured,
+}
+
+impl Reason {
+    /// A stable word, for logs and for a header of the dead letter.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Terminal => "terminal",
+            Self::Mismatch => "mismatch",
+            Self::InDoubt => "in_doubt",
+            Self::Exhausted => "exhausted",
+            Self::Panicked => "panicked",
+            Self::CorruptRecord => "corrupt_record",
+            Self::Undecodable => "undecodable",
+            Self::Step => "step",
+            Self::InvalidKey => "invalid_key",
+            Self::Misconfigured => "configuration",
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What a consumer of messages is to do with one, after an idempotent call made for it.
+//!
+//! Owns the vocabulary that all brokers share, and the one worker that makes a call for each message. It knows no broker: how to read is
+//! in a [`Broker`], how to settle in a [`Delivery`]. It learns what a call came to by an observer of the engine's calls.
+//!
+//! Use the crate `idem-rs`, which re-exports all of this as `idem::message` and `idem::lambda`.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// Code that panics or prints is for tests, examples and benches.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
+mod broker;
+mod broker_error;
+mod choose;
+mod consumer;
+mod dead_letter;
+mod delivery;
+mod disposition;
+mod error_text;
+mod gate;
+mod held_keys;
+#[cfg(feature = "lambda")]
+pub mod lambda;
+mod lanes;
+mod observation;
+pub(crate) mod report;
+mod settings;
+mod settling;
+mod source;
+mod summary;
+mod tasks;
+mod work;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+
+use idem_runtime::Outcome;
+use idem_runtime::observer::CallEnd;
+use idem_runtime::{Error, ErrorKind, StepError, StoreErrorKind};
+
+pub use broker::{Broker, Plan, Reader, Room, work};
+pub use broker_error::BrokerError;
+pub use choose::{Choose, Proposed};
+pub use consumer::{Consumer, run};
+pub use dead_letter::{CONSUMER, DeadLetter, ERROR, KEY, MESSAGE, OPERATION, ORIGIN, REASON, TRIES};
+pub use delivery::{Delivery, Incoming};
+pub use disposition::{Disposition, Reason};
+pub use summary::{Progress, Summary};
+pub use tasks::{HandlerTask, in_tasks};
+
+#[cfg(feature = "lambda")]
+pub(crate) use gate::Gate;
+#[cfg(feature = "lambda")]
+pub(crate) use held_keys::HeldKeys;
+pub(crate) use observation::Observation;
+
+/// What a call gave, and what is to be done with its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settled<T> {
+    /// What the call gave.
+    pub value: T,
+    /// What is to be done with the message it was made for.
+    pub disposition: Disposition,
+}
+
+/// After the first failure, and at the most.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+
+/// Where nothing is known of when it may go better.
+const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
+
+/// Makes a call for a message, and tells what is to be done with the message:
+///
+/// | the call | the message |
+/// |---|---|
+/// | ran and succeeded, or was replayed | acknowledge |
+/// | has run, and its result is not stored | acknowledge |
+/// | has a value that `record_if` refused | retry, from 1 s after the first attempt to 5 min |
+/// | is in flight elsewhere, or not due | retry when it can be claimed |
+/// | failed, and was released | retry, from 1 s after the first attempt to 5 min |
+/// | failed for good (`terminal`), now or when it was recorded | reject |
+/// | mismatch, in doubt, exhausted, undecodable, a record that cannot be read, no usable key | reject |
+/// | failed as a step was refused: repeated, another input, undecodable, not stored | reject |
+/// | the store is down, the lease was lost | retry after 1 s |
+/// | the call is misconfigured | retry, from 1 s after the first try to 5 min; a [`Consumer`] rejects it after [`max_tries`](Consumer::max_tries) |
+///
+/// A call that makes no idempotent call is acknowledged if it gives `Ok`, and retried after 1 s if not.
+/// Where it makes several, the last one that gave no value decides.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use idem::message::{Disposition, settle};
+/// use idem::{Error, MemoryStore, Operation};
+///
+/// let store = MemoryStore::new();
+/// let ship = Operation::new("orders.ship");
+/// for _delivery in 0..2 {
+///     let call = ship.run(&store, "order-42", || async { Ok::<_, Error>("parcel 7".to_owned()) });
+///     let settled = settle(call).await;
+///     assert_eq!(settled.value.unwrap(), "parcel 7");
+///     assert_eq!(settled.disposition, Disposition::Acknowledge);
+/// }
+/// # }
+/// ```
+pub async fn settle<F, T, E>(call: F) -> Settled<Result<T, E>>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let tries = Tries { number: 1, most: u32::MAX };
+    let judged = settle_by(&Arc::new(Observation::default()), call, tries, |_, _, proposed| proposed).await;
+    Settled { value: judged.value, disposition: judged.disposition }
+}
+
+/// How a message's call ended, and what becomes of the message.
+pub(crate) struct Judged<V> {
+    pub(crate) value: V,
+    pub(crate) disposition: Disposition,
+    /// How the call got its result.
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) cause: Cause,
+    /// The attempt that `choose` saw.
+    pub(crate) attempt: u32,
+}
+
+impl<V> Judged<V> {
+    pub(crate) fn without_value(self) -> Judged<()> {
+        let Self { disposition, outcome, cause, attempt, .. } = self;
+        Judged { value: (), disposition, outcome, cause, attempt }
+    }
+}
+
+/// Why a message is settled as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Done,
+    /// The call has a value that `record_if` refused to keep.
+    NotKept,
+    /// The body failed, and the key was released.
+    Failed,
+    Terminal,
+    /// The handler failed, and no idempotent call did.
+    Unclaimed,
+    Panicked,
+    /// Another call has the key.
+    InFlight,
+    /// The store failed: that is not the message's fault.
+    Store,
+    /// The call is misconfigured: by the program, or by what the message says.
+    Misconfigured,
+    /// The call was refused, with this word for it.
+    Refused(ErrorKind),
+}
+
+impl Cause {
+    fn of(succeeded: bool, ending: Option<&CallEnd>) -> Self {
+        let ending = match ending {
+            _ if succeeded => return Self::Done,
+            None => return Self::Unclaimed,
+            Some(ending) => ending,
+        };
+        match ending {
+            CallEnd::Released { .. } => Self::Failed,
+            CallEnd::Terminal => Self::Terminal,
+            CallEnd::Refused(Error::InFlight { .. }) => Self::InFlight,
+            CallEnd::Refused(Error::Configuration { .. }) => Self::Misconfigured,
+            CallEnd::Refused(
+                Error::Store { source, .. }
+                | Error::NotRecorded { source, .. }
+                | Error::Step { source: StepError::Store(source), .. },
+            ) if is_of_the_store(source.kind()) => Self::Store,
+            CallEnd::Refused(error) => Self::Refused(error.kind()),
+        }
+    }
+
+    /// A stable word, for events and metrics.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::NotKept => "not_kept",
+            Self::Failed => "failed",
+            Self::Terminal => "terminal",
+            Self::Unclaimed => "unclaimed",
+            Self::Panicked => "panicked",
+            Self::InFlight => "in_flight",
+            Self::Store => "store",
+            Self::Misconfigured => "configuration",
+            Self::Refused(kind) => kind.as_str(),
+        }
+    }
+}
+
+/// Whether the store could not be used, whatever was asked of it. A record that cannot be read, and a key or a
+/// result that is too large, are of one message.
+const fn is_of_the_store(kind: StoreErrorKind) -> bool {
+    !matches!(kind, StoreErrorKind::CorruptRecord | StoreErrorKind::TooLarge)
+}
+
+/// How often a message was tried that came to no attempt of its own.
+#[derive(Clone, Copy)]
+pub(crate) struct Tries {
+    /// This one included.
+    pub(crate) number: u32,
+    /// How many there may be.
+    pub(crate) most: u32,
+}
+
+impl Tries {
+    /// Another try, or an end to it.
+    pub(crate) fn proposed(self, reason: Reason) -> Disposition {
+        if self.number >= self.most {
+            Disposition::Reject { reason }
+        } else {
+            Disposition::Retry { after: pause(self.number) }
+        }
+    }
+}
+
+/// As [`settle`], but where a body failed, or no idempotent call was made, `choose` decides; by an observer that stays when the call is dropped.
+pub(crate) async fn settle_by<F, T, E>(
+    observation: &Arc<Observation>,
+    call: F,
+    tries: Tries,
+    choose: impl FnOnce(&E, u32, Disposition) -> Disposition,
+) -> Judged<Result<T, E>>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let (value, outcome, ending) = observation.of_call(call).await;
+    let kept = !matches!(outcome, Some(Outcome::NotKept { .. }));
+    let cause =
+        if value.is_ok() && !kept { Cause::NotKept } else { Cause::of(value.is_ok(), ending.as_ref()) };
+    let attempt = outcome.and_then(|outcome| outcome.attempt()).unwrap_or(tries.number);
+    let disposition = match &value {
+        // Nobody would call again.
+        Ok(_) if !kept => Disposition::Retry { after: pause(attempt) },
+        Ok(_) => Disposition::Acknowledge,
+        Err(error) => {
+            let proposed = || tries.proposed(Reason::Exhausted);
+            let proposed = ending.as_ref().map_or_else(proposed, |ending| disposition(ending, tries));
+            if let Some(CallEnd::Refused(_)) = ending { proposed } else { choose(error, attempt, proposed) }
+        }
+    };
+    Judged { value, disposition, outcome, cause, attempt }
+}
+
+fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
+    let reason = match ending {
+        CallEnd::Released { attempt, retry_after, .. } => {
+            return Disposition::Retry { after: pause(*attempt).max(*retry_after) };
+        }
+        CallEnd::Terminal => Reason::Terminal,
+        CallEnd::Refused(error) => match error {
+            Error::InFlight { retry_after, .. } | Error::NotDue { retry_after, .. } => {
+                return Disposition::Retry { after: *retry_after };
+            }
+            Error::ResultNotStored { .. } => return Disposition::Acknowledge,
+            Error::Store { source, .. } => match source.kind() {
+                StoreErrorKind::CorruptRecord => Reason::CorruptRecord,
+                // Before the body ran there is only the key.
+                StoreErrorKind::TooLarge => Reason::InvalidKey,
+                _ => return AT_ONCE,
+            },
+            Error::NotRecorded { source, .. } if !is_of_the_store(source.kind()) => {
+                return tries.proposed(Reason::Exhausted);
+            }
+            // A body that never ends in time is a poison message, too.
+            Error::TimedOut { .. } => return tries.proposed(Reason::Exhausted),
+            // It may come of the message: an amount that no fingerprint can have, a time of its own that is zero.
+            Error::Configuration { .. } => return tries.proposed(Reason::Misconfigured),
+            Error::NotRecorded { .. } | Error::LeaseLost { .. } | Error::NoTimeLeft { .. } => return AT_ONCE,
+            Error::Step { source: StepError::Store(source), .. } if is_of_the_store(source.kind()) => {
+                return AT_ONCE;
+            }
+            Error::Step { .. } => Reason::Step,
+            Error::Mismatch { .. } => Reason::Mismatch,
+            Error::InDoubt { .. } => Reason::InDoubt,
+            Error::Exhausted { .. } => Reason::Exhausted,
+            Error::Undecodable { .. } => Reason::Undecodable,
+            Error::MissingKey { .. } | Error::InvalidKey { .. } => Reason::InvalidKey,
+            // A later version's error: as one of the body.
+            _ => return tries.proposed(Reason::Exhausted),
+        },
+    };
+    Disposition::Reject { reason }
+}
+
+/// After this attempt.
+fn pause(attempt: u32) -> Duration {
+    let (first, longest) = PAUSES;
+    let pauses =
+        ExponentialBuilder::default().with_min_delay(first).with_max_delay(longest).without_max_times();
+    // Enough to have come to the longest.
+    let before = usize::try_from(attempt.saturating_sub(1).min(32)).unwrap_or(0);
+    pauses.build().nth(before).unwrap_or(longest)
+}

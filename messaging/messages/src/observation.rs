@@ -1,0 +1,129 @@
+//! What a message handler's calls came to, as the engine reports it.
+//!
+//! Owns the observer of one handler, and the way from a handler to the tasks that it leaves. It decides nothing.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use idem_core::RecordKey;
+
+use super::held_keys::{Held, HeldKeys};
+use idem_runtime::Outcome;
+use idem_runtime::observer::{BackgroundWork, CallEnd, CallEvent, CallObserver, observed_by};
+
+tokio::task_local! {
+    static HANDLER: Arc<Observation>;
+}
+
+/// The observer of the calls of one handler.
+#[derive(Default)]
+pub(crate) struct Observation {
+    /// Where the handler's keys count, if handlers run beside it.
+    held: Option<Arc<HeldKeys>>,
+    /// Operations that keep results for less are noted.
+    horizon: Option<Duration>,
+    calls: Mutex<Calls>,
+}
+
+#[derive(Default)]
+struct Calls {
+    outcome: Option<Outcome>,
+    end: Option<CallEnd>,
+    /// The key of the last call, and the attempt that was granted.
+    last: Option<(RecordKey, Option<u32>)>,
+    holds: Vec<Held>,
+    forgetful: Vec<(String, Duration)>,
+    background: Vec<BackgroundWork>,
+}
+
+impl Observation {
+    /// The observer of a handler that adds the keys of its calls to `held`, and notes the operations that keep their results
+    /// for less than `horizon`.
+    pub(crate) fn of_handler(held: &Arc<HeldKeys>, horizon: Option<Duration>) -> Self {
+        Self { held: Some(held.clone()), horizon, calls: Mutex::default() }
+    }
+
+    /// Runs a handler whose tasks this observer knows: see [`HandlerTask`](super::HandlerTask).
+    pub(crate) fn around<F: Future>(self: &Arc<Self>, handler: F) -> impl Future<Output = F::Output> {
+        HANDLER.scope(self.clone(), handler)
+    }
+
+    /// The observer of the handler that runs in this task.
+    pub(super) fn of_running_handler() -> Option<Arc<Self>> {
+        HANDLER.try_with(Clone::clone).ok()
+    }
+
+    /// The result of `call`, how its last call got its result, and how its last call without a value ended.
+    pub(crate) async fn of_call<F: Future>(
+        self: &Arc<Self>,
+        call: F,
+    ) -> (F::Output, Option<Outcome>, Option<CallEnd>) {
+        let value = observed_by(self.clone(), call).await;
+        let mut calls = self.calls();
+        (value, calls.outcome.take(), calls.end.take())
+    }
+
+    /// The handler left this work in the background.
+    pub(super) fn left_behind(&self, work: BackgroundWork) {
+        let mut calls = self.calls();
+        calls.background.retain(|work| !work.is_finished());
+        calls.background.push(work);
+    }
+
+    /// The handler has ended and no longer holds its keys. Returns whether another handler with one of them ended
+    /// meanwhile.
+    pub(crate) fn let_go(&self) -> bool {
+        let holds = std::mem::take(&mut self.calls().holds);
+        self.held.as_ref().is_some_and(|held| held.free(&holds))
+    }
+
+    /// The key of the last call.
+    pub(crate) fn key(&self) -> Option<RecordKey> {
+        self.calls().last.as_ref().map(|(key, _)| key.clone())
+    }
+
+    /// The attempt of the last call, if it was granted one.
+    pub(crate) fn attempt(&self) -> Option<u32> {
+        self.calls().last.as_ref().and_then(|(_, attempt)| *attempt)
+    }
+
+    /// The operations that keep their results for less than the horizon, with their `ttl`.
+    pub(crate) fn take_forgetful(&self) -> Vec<(String, Duration)> {
+        std::mem::take(&mut self.calls().forgetful)
+    }
+
+    /// Waits for the work that the handler left in the background.
+    pub(crate) async fn settled(&self) {
+        loop {
+            let Some(work) = self.calls().background.pop() else { return };
+            work.finished().await;
+        }
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CallObserver for Observation {
+    fn event(&self, event: &CallEvent<'_>) {
+        match event {
+            CallEvent::Started { key, ttl, .. } => {
+                let held = self.held.as_ref().map(|held| held.add(key));
+                let mut calls = self.calls();
+                calls.holds.extend(held);
+                calls.last = Some(((*key).clone(), None));
+                if self.horizon.is_some_and(|horizon| *ttl < horizon) {
+                    calls.forgetful.push((key.scope().as_str().to_owned(), *ttl));
+                }
+            }
+            CallEvent::Granted { key, attempt, .. } => {
+                self.calls().last = Some(((*key).clone(), Some(*attempt)));
+            }
+            CallEvent::Outcome(outcome) => self.calls().outcome = Some(*outcome),
+            CallEvent::Ended(end) => self.calls().end = Some((*end).clone()),
+            CallEvent::Background(work) => self.left_behind(work.clone()),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Events and metrics of messages: what a consumer or a batch says to those who watch.
+//!
+//! No key and no message is ever shown: the digest of the key of its last call is, and the id that the broker
+//! knows the message by.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use idem_core::RecordKey;
+use tracing::Span;
+
+use super::{Cause, Delivery, Disposition};
+use idem_runtime::Drained;
+#[cfg(feature = "metrics")]
+use idem_runtime::ErrorKind;
+
+/// What to find a message by.
+#[derive(Default)]
+pub(crate) struct About {
+    /// What the broker knows it by.
+    pub(crate) id: Option<String>,
+    /// The key of its last idempotent call.
+    pub(crate) key: Option<RecordKey>,
+    /// The queue that it comes from; empty where the glue does not say.
+    pub(crate) queue: String,
+}
+
+impl About {
+    /// A message, before its first idempotent call.
+    pub(super) fn message<M: Delivery>(message: &M) -> Self {
+        let queue = guarded(|| message.destination()).unwrap_or_default();
+        Self { id: guarded(|| message.id()), key: None, queue }
+    }
+}
+
+/// What the glue says of a message, or nothing where it panics.
+pub(super) fn guarded<T>(said: impl FnOnce() -> Option<T>) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(said)).unwrap_or_default()
+}
+
+/// The span of one run of a handler, by OpenTelemetry's conventions for messages.
+pub(super) fn span<M: Delivery>(message: &M, about: &About) -> Span {
+    let span = tracing::info_span!(
+        target: "idem",
+        "message",
+        otel.name = tracing::field::Empty,
+        otel.kind = "consumer",
+        messaging.system = tracing::field::Empty,
+        messaging.operation.name = "process",
+        messaging.operation.type = "process",
+        messaging.destination.name = tracing::field::Empty,
+        messaging.message.id = about.id.as_deref(),
+        idem.message.disposition = tracing::field::Empty,
+        idem.message.reason = tracing::field::Empty,
+    );
+    // The glue makes a text, which nobody pays for who has no spans.
+    if !span.is_disabled() {
+        if let Some(system) = guarded(|| message.system()) {
+            span.record("messaging.system", system);
+        }
+        if let Some(destination) = guarded(|| message.destination()) {
+            span.record("otel.name", format!("process {destination}"));
+            span.record("messaging.destination.name", destination);
+        }
+    }
+    span
+}
+
+/// Puts down in the span what came of the message.
+pub(super) fn came_to(span: &Span, (disposition, cause): (&'static str, Option<Cause>)) {
+    span.record("idem.message.disposition", disposition);
+    if let Some(cause) = cause {
+        span.record("idem.message.reason", cause.as_str());
+    }
+}
+
+macro_rules! say {
+    ($level:ident, $about:expr, $event:literal, $text:literal $(, $($field:tt)*)?) => {{
+        let about: &About = $about;
+        tracing::$level!(
+            target: "idem",
+            event = $event,
+            message_id = about.id.as_deref(),
+            operation = about.key.as_ref().map(|key| key.scope().as_str()),
+            key = about.key.as_ref().map(|key| tracing::field::display(key.digest())),
+            $($($field)*,)?
+            $text
+        );
+    }};
+}
+
+/// The handler ended, and this becomes of its message.
+pub(crate) fn settled(about: &About, cause: Cause, attempt: u32, disposition: Disposition) {
+    let cause = cause.as_str();
+    match disposition {
+        Disposition::Acknowledge => {}
+        Disposition::Retry { after } if cause == "in_flight" || cause == "not_due" => {
+            say!(
+                debug,
+                about,
+                "message_retried",
+                "a message waits for another's call",
+                cause,
+                attempt,
+                after_ms = millis(after)
+            );
+        }
+        Disposition::Retry { after } => {
+            say!(
+                warn,
+                about,
+                "message_retried",
+                "a message's handler failed; retried",
+                cause,
+                attempt,
+                after_ms = millis(after)
+            );
+        }
+        Disposition::Reject { reason } => {
+            say!(
+                warn,
+                about,
+                "message_rejected",
+                "a message is set aside",
+                cause,
+                attempt,
+                reason = reason.as_str()
+            );
+        }
+    }
+}
+
+/// The handler panicked.
+pub(crate) fn panicked(about: &About, tries: u32, disposition: Disposition) {
+    let text = "a message's handler panicked";
+    let rejected = matches!(disposition, Disposition::Reject { .. });
+    say!(error, about, "message_panicked", "{text}", tries, rejected);
+}
+
+/// The store failed; the message waits.
+pub(crate) fn held(about: &About, cause: Cause, first: bool, extended: bool) {
+    count(about, "hold", cause.as_str());
+    let cause = cause.as_str();
+    if first {
+        say!(
+            warn,
+            about,
+            "messages_held",
+            "the store cannot be used: messages are held, and no more are taken",
+            cause,
+            extended
+        );
+    } else {
+        say!(debug, about, "message_held", "the store cannot be used: the message is held", cause);
+    }
+}
+
+/// The store answers again.
+pub(crate) fn released() {
+    tracing::info!(target: "idem", event = "messages_released", "the store answers again: messages are taken");
+}
+
+/// A group that waits behind a message which is retried in its place, until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct HeldUp(());
+
+impl Drop for HeldUp {
+    fn drop(&mut self) {
+        #[cfg(feature = "metrics")]
+        metrics::gauge!("idem_message_groups_held_up").decrement(1.0);
+    }
+}
+
+/// A message of a group is retried in its place for the first time.
+pub(crate) fn group_held_up(about: &About, extended: bool) -> HeldUp {
+    #[cfg(feature = "metrics")]
+    metrics::gauge!("idem_message_groups_held_up").increment(1.0);
+    say!(
+        warn,
+        about,
+        "group_held_up",
+        "a message is retried in its place, and its group waits behind it",
+        extended
+    );
+    HeldUp(())
+}
+
+/// What a consumer or a batch could not wait for at its end.
+pub(crate) fn drained(left: Drained) {
+    if !left.is_complete() {
+        let Drained { bodies, results, releases, .. } = left;
+        tracing::warn!(
+            target: "idem",
+            event = "not_drained",
+            bodies,
+            results,
+            releases,
+            "calls of this process are not recorded or released yet"
+        );
+    }
+}
+
+/// The broker failed.
+pub(crate) fn broker_failed(about: &About, what: &str, error: &str) {
+    say!(warn, about, "broker_failed", "the broker failed: {what}", error);
+}
+
+/// Counts what became of a message.
+#[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::missing_const_for_fn))]
+pub(crate) fn count(about: &About, disposition: &'static str, reason: &'static str) {
+    #[cfg(feature = "metrics")]
+    counter(&about.queue, disposition, reason).increment(1);
+}
+
+#[cfg(feature = "metrics")]
+fn counter(queue: &str, disposition: &'static str, reason: &'static str) -> metrics::Counter {
+    let queue = queue.to_owned();
+    metrics::counter!("idem_messages_total", "disposition" => disposition, "reason" => reason, "queue" => queue)
+}
+
+/// Counts from 0 what alerts look at, so that the first message of a kind is an increase: at the first message of a queue.
+#[cfg(feature = "metrics")]
+pub(super) fn count_from_zero(queue: &str) {
+    let rejected = [
+        Cause::Terminal,
+        Cause::Unclaimed,
+        Cause::Panicked,
+        Cause::Misconfigured,
+        Cause::Refused(ErrorKind::Mismatch),
+        Cause::Refused(ErrorKind::InDoubt),
+        Cause::Refused(ErrorKind::Exhausted),
+    ];
+    for cause in rejected {
+        counter(queue, "reject", cause.as_str()).increment(0);
+    }
+    counter(queue, "hold", Cause::Store.as_str()).increment(0);
+    counter(queue, "retry", Cause::Failed.as_str()).increment(0);
+    counter(queue, "acknowledge", Cause::Done.as_str()).increment(0);
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A rejected record of a stream is left to its event source.
+#[cfg(feature = "lambda")]
+pub(crate) fn record_stops_shard(about: &About) {
+    let text =
+        "a rejected record stops its shard until it expires; set `on_reject`, or `MaximumRetryAttempts`";
+    say!(error, about, "record_stops_shard", "{text}");
+}

@@ -1,0 +1,63 @@
+//! What became of the messages of a stream.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use idem_runtime::Drained;
+
+/// What became of the messages that a [`Consumer`](super::Consumer) took, and what went wrong on the way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// How many messages were taken from the stream.
+    pub taken: u64,
+    /// How many were acknowledged.
+    pub acknowledged: u64,
+    /// For how many of those the last idempotent call was given a recorded result.
+    pub replayed: u64,
+    /// How often one was to be tried again: by the broker, or in its place in an order.
+    pub retried: u64,
+    /// How often one was held because the store could not be used. The broker's count of deliveries does not
+    /// rise by it.
+    pub held: u64,
+    /// How many were set aside.
+    pub rejected: u64,
+    /// How many were given back at the shutdown.
+    pub given_back: u64,
+    /// How often a handler panicked; each is one of `retried` or `rejected`.
+    pub panicked: u64,
+    /// How often the broker could not be told, or did not answer in time.
+    pub broker_errors: u64,
+    /// How often the stream gave an error instead of a message.
+    pub stream_errors: u64,
+    /// The operations whose results are kept for a shorter time than the
+    /// [`redelivery_horizon`](super::Consumer::redelivery_horizon), and for how long: a message that is
+    /// delivered after that runs its body again.
+    pub forgetful: BTreeMap<String, Duration>,
+    /// What this process still had to record or release when a consumer was shut down.
+    pub left: Drained,
+}
+
+/// The [`Summary`] of a consumer that runs: see [`Consumer::progress`](super::Consumer::progress). Cheap to
+/// clone.
+#[derive(Clone, Debug, Default)]
+pub struct Progress(Arc<Mutex<Summary>>);
+
+impl Progress {
+    /// One that has counted nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What was counted up to now.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn count<T>(&self, count: impl FnOnce(&mut Summary) -> T) -> T {
+        count(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,368 @@
+//! One message, from its delivery to its settlement with the broker.
+//!
+//! Owns the rule that the broker hears once of each message, and not before all is over. It takes nothing from
+//! the stream.
+
+use std::fmt::Display;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{Either, select};
+use idem_core::RecordKey;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::time::{sleep, timeout};
+use tracing::Instrument as _;
+
+use super::error_text;
+use super::gate::Gate;
+use super::held_keys::HeldKeys;
+use super::lanes::Place;
+use super::observation::Observation;
+use super::report::{self, About, guarded};
+use super::settings::Settings;
+use super::settling::{Settling, Verdict};
+use super::{Cause, Choose, DeadLetter, Delivery, Disposition, Judged, Progress, Reason, Tries, settle_by};
+use idem_runtime::Outcome;
+
+/// What a dead letter says of a panic, whose own text may be anything.
+const PANICKED: &str = "the handler panicked";
+
+/// How long to wait for the background work of a dropped call.
+pub(super) const AFTERMATH: Duration = Duration::from_secs(5);
+
+/// How far a consumer is on its way to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// Messages are taken and handled.
+    Open,
+    /// No handler is begun any more.
+    Closing,
+    /// None is left running.
+    Closed,
+}
+
+/// What the works of a consumer share.
+pub(super) struct Works<'w, H, C> {
+    pub(super) settings: &'w Settings,
+    pub(super) handler: &'w H,
+    pub(super) choose: &'w C,
+    /// As many as handlers may run.
+    pub(super) permits: Semaphore,
+    pub(super) stage: watch::Receiver<Stage>,
+    pub(super) gate: Gate,
+    pub(super) held: Arc<HeldKeys>,
+    /// How many messages wait for others, or for their pause to be over.
+    pub(super) idle: AtomicUsize,
+    pub(super) progress: &'w Progress,
+    #[cfg(feature = "metrics")]
+    pub(super) counted: Queues,
+}
+
+/// The queues whose messages are counted.
+#[cfg(feature = "metrics")]
+#[derive(Debug, Default)]
+pub(super) struct Queues(std::sync::Mutex<std::collections::BTreeSet<String>>);
+
+#[cfg(feature = "metrics")]
+impl Queues {
+    /// At the first message of a queue, its counters begin.
+    fn first(&self, queue: &str) {
+        let mut counted = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !counted.contains(queue) {
+            counted.insert(queue.to_owned());
+            report::count_from_zero(queue);
+        }
+    }
+}
+
+/// Where a message is in an order.
+pub(super) enum Order {
+    None,
+    Place(Place),
+    /// [`Delivery::group`] panicked.
+    Unknown,
+}
+
+/// What is known of a message that is in work.
+struct Seen {
+    about: About,
+    /// The text of its last try's error.
+    error: Option<String>,
+}
+
+/// A message that is done with.
+pub(super) struct Done {
+    pub(super) place: Option<Place>,
+}
+
+/// What comes after a handler.
+enum Next {
+    Settle(Disposition, Cause),
+    /// Again, once the handler that holds this key has ended.
+    Behind(RecordKey),
+    /// Again, once the store can be used.
+    Hold(Cause),
+}
+
+impl Next {
+    /// What comes of it, for the span of the handler.
+    const fn word(&self) -> (&'static str, Option<Cause>) {
+        match self {
+            Self::Settle(Disposition::Acknowledge, cause) => ("acknowledge", Some(*cause)),
+            Self::Settle(Disposition::Retry { .. }, cause) => ("retry", Some(*cause)),
+            Self::Settle(Disposition::Reject { .. }, cause) => ("reject", Some(*cause)),
+            Self::Behind(_) => ("wait", None),
+            Self::Hold(cause) => ("hold", Some(*cause)),
+        }
+    }
+}
+
+impl<H, C> Works<'_, H, C> {
+    const fn settling(&self) -> Settling<'_> {
+        Settling { settings: self.settings, progress: self.progress }
+    }
+
+    /// Does one message, in its place where it is in an order.
+    pub(super) async fn one<M, F, T, E>(&self, message: M, order: Order) -> Done
+    where
+        M: Delivery,
+        H: Fn(&M) -> F,
+        F: Future<Output = Result<T, E>>,
+        E: Display,
+        C: Choose<E>,
+    {
+        let mut seen = Seen { about: About::message(&message), error: None };
+        #[cfg(feature = "metrics")]
+        self.counted.first(&seen.about.queue);
+        let most = self.settings.max_tries;
+        let mut tries = Tries { number: guarded(|| message.deliveries()).unwrap_or(1).max(1), most };
+        let (next, place) = match order {
+            Order::Unknown => (Some(self.panicked(&seen.about, tries)), None),
+            Order::None => {
+                // On the heap, as the caller's handler is in it.
+                let deciding = Box::pin(self.decide(&message, None, &mut tries, &mut seen));
+                (self.settling().extended(&message, deciding).await, None)
+            }
+            Order::Place(mut place) => {
+                let deciding = Box::pin(self.decide(&message, Some(&mut place), &mut tries, &mut seen));
+                (self.settling().extended(&message, deciding).await, Some(place))
+            }
+        };
+        let Seen { about, error } = seen;
+        let verdict = match next {
+            None => Verdict::Unhandled,
+            Some((Disposition::Acknowledge, cause)) => Verdict::Acknowledge(cause),
+            Some((Disposition::Retry { .. }, cause))
+                if guarded(|| Some(message.is_last_delivery())) == Some(true) =>
+            {
+                Verdict::Reject(DeadLetter::of(Reason::Exhausted, tries.number, error, &about), cause)
+            }
+            Some((Disposition::Retry { after }, cause)) => Verdict::Retry(after, cause),
+            Some((Disposition::Reject { reason }, cause)) => {
+                Verdict::Reject(DeadLetter::of(reason, tries.number, error, &about), cause)
+            }
+        };
+        self.settling().tell(&message, verdict, &about, || self.reached(Stage::Closing)).await;
+        Done { place }
+    }
+
+    /// Runs the handler in its turn, again in its place if it must be, and decides what becomes of the message; `None` if it
+    /// is not handled.
+    async fn decide<M, F, T, E>(
+        &self,
+        message: &M,
+        mut place: Option<&mut Place>,
+        tries: &mut Tries,
+        seen: &mut Seen,
+    ) -> Option<(Disposition, Cause)>
+    where
+        M: Delivery,
+        H: Fn(&M) -> F,
+        F: Future<Output = Result<T, E>>,
+        E: Display,
+        C: Choose<E>,
+    {
+        let delay = guarded(|| Some(message.delay())).unwrap_or_default();
+        if !delay.is_zero() {
+            let _idle = Idle::new(&self.idle);
+            if !self.unless_closing(sleep(delay)).await {
+                return None;
+            }
+        }
+        let in_place = place.is_some() || guarded(|| Some(message.retries_in_place())) == Some(true);
+        if let Some(place) = &mut place {
+            let _idle = Idle::new(&self.idle);
+            // Not cut short at the shutdown: what is given back must not overtake what still runs.
+            place.turn().await;
+        }
+        let extended = self.settings.extend_every.is_some();
+        let mut pauses = Gate::pauses();
+        let mut held_up = None;
+        loop {
+            let permit = self.permit().await?;
+            let span = report::span(message, &seen.about);
+            let handling = self.handle(message, *tries, seen).instrument(span.clone());
+            let next = handling.await?;
+            report::came_to(&span, next.word());
+            drop(permit);
+            let goes_on = match next {
+                Next::Behind(key) => {
+                    let _idle = Idle::new(&self.idle);
+                    self.unless_closing(self.held.freed(&key)).await
+                }
+                Next::Hold(cause) => {
+                    self.progress.count(|summary| summary.held += 1);
+                    report::held(&seen.about, cause, self.gate.close(), extended);
+                    self.unless_closing(self.gate.wait(&mut pauses)).await
+                }
+                Next::Settle(Disposition::Retry { after }, cause) if in_place => {
+                    self.progress.count(|summary| summary.retried += 1);
+                    report::count(&seen.about, "retry", cause.as_str());
+                    if place.is_some() {
+                        held_up.get_or_insert_with(|| report::group_held_up(&seen.about, extended));
+                    }
+                    pauses = Gate::pauses();
+                    tries.number = tries.number.saturating_add(1);
+                    let _idle = Idle::new(&self.idle);
+                    self.unless_closing(sleep(after)).await
+                }
+                Next::Settle(disposition, cause) => return Some((disposition, cause)),
+            };
+            if !goes_on {
+                return None;
+            }
+        }
+    }
+
+    /// Runs the handler; `None` if it was dropped because its time was over.
+    async fn handle<M, F, T, E>(&self, message: &M, tries: Tries, seen: &mut Seen) -> Option<Next>
+    where
+        H: Fn(&M) -> F,
+        F: Future<Output = Result<T, E>>,
+        E: Display,
+        C: Choose<E>,
+    {
+        let observation = Arc::new(Observation::of_handler(&self.held, self.settings.horizon));
+        let Seen { about, error: text } = seen;
+        *text = None;
+        let ended = {
+            let call = async { (self.handler)(message).await };
+            let choose = |error: &E, attempt, proposed| self.choose.choose(error, attempt, proposed);
+            let call = async {
+                let judged = settle_by(&observation, call, tries, choose).await;
+                if let Err(error) = &judged.value {
+                    *text = guarded(|| error_text::of(error));
+                }
+                judged.without_value()
+            };
+            let call = AssertUnwindSafe(observation.around(call)).catch_unwind();
+            match select(pin!(call), pin!(self.reached(Stage::Closed))).await {
+                Either::Left((ended, _)) => Some(ended),
+                Either::Right(_) => None,
+            }
+        };
+        let another_ended = observation.let_go();
+        about.key = observation.key();
+        self.forgetful(&observation);
+        let Some(ended) = ended else {
+            // So that who is given the message next finds its key free.
+            let _ = timeout(AFTERMATH, observation.settled()).await;
+            return None;
+        };
+        Some(match ended {
+            Ok(judged) => self.next(&judged, about, another_ended),
+            Err(_) => {
+                *text = Some(PANICKED.to_owned());
+                let attempt = observation.attempt().unwrap_or(1);
+                let tries = Tries { number: tries.number.max(attempt), ..tries };
+                let (disposition, cause) = self.panicked(about, tries);
+                Next::Settle(disposition, cause)
+            }
+        })
+    }
+
+    /// What comes after a handler that ended like this. If another handler with its key ended meanwhile, the key that it
+    /// found in flight may be free.
+    fn next(&self, judged: &Judged<()>, about: &About, another_ended: bool) -> Next {
+        let &Judged { disposition, outcome, cause, attempt, .. } = judged;
+        match (cause, &about.key) {
+            (Cause::InFlight, Some(key)) if another_ended || self.held.holds(key) => {
+                return Next::Behind(key.clone());
+            }
+            (Cause::Store, _) => return Next::Hold(cause),
+            // Without an idempotent call nobody has asked the store.
+            (Cause::Unclaimed | Cause::Misconfigured, _) => {}
+            (Cause::Done, _) if outcome.is_none_or(|outcome| outcome == Outcome::Unprotected) => {}
+            _ if self.gate.open() => report::released(),
+            _ => {}
+        }
+        report::settled(about, cause, attempt, disposition);
+        if outcome.is_some_and(|outcome| outcome.is_replayed()) && disposition == Disposition::Acknowledge {
+            self.progress.count(|summary| summary.replayed += 1);
+        }
+        Next::Settle(disposition, cause)
+    }
+
+    fn panicked(&self, about: &About, tries: Tries) -> (Disposition, Cause) {
+        let disposition = tries.proposed(Reason::Panicked);
+        self.progress.count(|summary| summary.panicked += 1);
+        report::panicked(about, tries.number, disposition);
+        report::settled(about, Cause::Panicked, tries.number, disposition);
+        (disposition, Cause::Panicked)
+    }
+
+    fn forgetful(&self, observation: &Observation) {
+        for (operation, ttl) in observation.take_forgetful() {
+            if self.progress.count(|summary| summary.forgetful.insert(operation.clone(), ttl).is_none()) {
+                tracing::warn!(
+                    target: "idem",
+                    event = "ttl_below_horizon",
+                    operation,
+                    ttl_s = ttl.as_secs(),
+                    "results are kept for a shorter time than the broker may deliver a message again"
+                );
+            }
+        }
+    }
+
+    /// Leave to run a handler; `None` when none is begun any more.
+    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        match select(pin!(self.reached(Stage::Closing)), pin!(self.permits.acquire())).await {
+            Either::Left(_) => None,
+            Either::Right((permit, _)) => permit.ok(),
+        }
+    }
+
+    /// Whether `wait` was over before the consumer's end began.
+    async fn unless_closing(&self, wait: impl Future<Output = ()>) -> bool {
+        match select(pin!(self.reached(Stage::Closing)), pin!(wait)).await {
+            Either::Left(_) => false,
+            Either::Right(_) => true,
+        }
+    }
+
+    async fn reached(&self, stage: Stage) {
+        // An error is a consumer that is gone, and this with it.
+        let _ = self.stage.clone().wait_for(|now| *now >= stage).await;
+    }
+}
+
+/// Counts a message that waits, until it is dropped.
+struct Idle<'w>(&'w AtomicUsize);
+
+impl<'w> Idle<'w> {
+    fn new(idle: &'w AtomicUsize) -> Self {
+        idle.fetch_add(1, Ordering::Relaxed);
+        Self(idle)
+    }
+}
+
+impl Drop for Idle<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

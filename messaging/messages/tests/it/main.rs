@@ -1,0 +1,16 @@
+//! Tests of idem-messages, through the crate that users have.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+#[allow(dead_code, reason = "the tests of the engine read more of them")]
+#[path = "../../../../idem-runtime/tests/it/events.rs"]
+mod events;
+mod lambda_batch;
+mod message;
+mod message_consumer;
+mod message_metrics;
+mod message_outage;
+mod message_shutdown;
+mod message_support;
+mod message_tasks;
+mod timeouts;

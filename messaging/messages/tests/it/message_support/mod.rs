@@ -1,0 +1,330 @@
+//! A broker that puts down what it is told and when, and a shop whose orders say what becomes of them.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::pending;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use idem::message::{DeadLetter, Delivery};
+use idem::protocol::State;
+use idem::{Error, KeyBuilder, MemoryStore, Operation, RecordKey, ResultRules, Scope, Store};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+pub const SCOPE: &str = "test.consumer";
+pub const LEASE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, thiserror::Error, Serialize, Deserialize)]
+pub enum Failure {
+    #[error("later")]
+    Transient,
+    #[error("never")]
+    Final,
+    #[error(transparent)]
+    #[serde(skip)]
+    Idem(#[from] Error),
+}
+
+/// What the broker was told: how many seconds after its start, what, of which message.
+pub type Told = (u64, String);
+
+/// A broker in this task. Nothing of it is `Send`.
+#[derive(Clone)]
+pub struct Broker {
+    begin: Instant,
+    told: Rc<RefCell<Vec<Told>>>,
+    /// What it does when it is told something of a message.
+    failing: Rc<RefCell<HashMap<String, Failing>>>,
+    /// The state of the record of each message when it was acknowledged or given back.
+    pub recorded: Rc<RefCell<Vec<Option<State>>>>,
+    /// How often it says that it has delivered each message.
+    pub deliveries: Rc<Cell<Option<u32>>>,
+    /// How many messages were acknowledged.
+    pub acknowledged: Rc<Cell<usize>>,
+    /// The last dead letter.
+    pub letter: Rc<RefCell<Option<DeadLetter>>>,
+    /// Whether a delivery stays this worker's when it could not be settled.
+    pub holds: Rc<Cell<bool>>,
+    /// What is to be delivered, and when.
+    queue: Rc<RefCell<Vec<(Instant, String)>>>,
+    store: MemoryStore,
+}
+
+#[derive(Clone, Copy)]
+pub enum Failing {
+    Error,
+    Hang,
+    Panic,
+}
+
+/// A message of it.
+pub struct Message {
+    pub order: String,
+    /// What becomes of it: see [`Shop::ship`].
+    pub what: String,
+    pub group: Option<String>,
+    broker: Broker,
+}
+
+impl Broker {
+    pub fn new(store: &MemoryStore) -> Self {
+        let (begin, store) = (Instant::now(), store.clone());
+        let (told, failing, recorded) = (Rc::default(), Rc::default(), Rc::default());
+        let (deliveries, acknowledged, queue) = (Rc::default(), Rc::default(), Rc::default());
+        let (letter, holds) = (Rc::default(), Rc::default());
+        Self { begin, told, failing, recorded, deliveries, acknowledged, letter, holds, queue, store }
+    }
+
+    /// A message of this form: `order what [group]`.
+    pub fn message(&self, text: &str) -> Message {
+        let mut words = text.split(' ').map(str::to_owned);
+        let (order, what) = (words.next().unwrap(), words.next().unwrap());
+        Message { order, what, group: words.next(), broker: self.clone() }
+    }
+
+    pub fn messages(&self, texts: &[&str]) -> Vec<Message> {
+        texts.iter().map(|text| self.message(text)).collect()
+    }
+
+    /// Has these delivered by [`due`](Self::due), and again what it is told to retry.
+    pub fn queue(&self, texts: &[&str]) {
+        self.queue.borrow_mut().extend(texts.iter().map(|text| (self.begin, (*text).to_owned())));
+    }
+
+    /// The next message that is due.
+    pub fn due(&self) -> Option<Message> {
+        let mut queue = self.queue.borrow_mut();
+        let place = queue.iter().position(|(at, _)| *at <= Instant::now())?;
+        Some(self.message(&queue.remove(place).1))
+    }
+
+    /// A stream that never ends of its own.
+    pub fn endless(&self, texts: &[&str]) -> impl futures_util::Stream<Item = Message> + use<> {
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        for message in self.messages(texts) {
+            let _ = sender.send(message);
+        }
+        futures_util::stream::poll_fn(move |cx| {
+            let _ = &sender;
+            receiver.poll_recv(cx)
+        })
+    }
+
+    /// Fails whenever it is told this.
+    pub fn fail(&self, what: &str, failing: Failing) {
+        self.failing.borrow_mut().insert(what.to_owned(), failing);
+    }
+
+    /// Does again what it is told.
+    pub fn heal(&self, what: &str) {
+        self.failing.borrow_mut().remove(what);
+    }
+
+    async fn tell(&self, what: String) -> Result<(), String> {
+        let at = self.begin.elapsed().as_secs();
+        let failing = self.failing.borrow().get(&what).copied();
+        self.told.borrow_mut().push((at, what));
+        match failing {
+            None => Ok(()),
+            Some(Failing::Error) => Err("the connection is gone".to_owned()),
+            Some(Failing::Hang) => pending().await,
+            Some(Failing::Panic) => panic!("a bug in the glue"),
+        }
+    }
+
+    /// All it was told, in order.
+    pub fn told(&self) -> Vec<Told> {
+        self.told.take()
+    }
+
+    /// The same, without the times.
+    pub fn heard(&self) -> Vec<String> {
+        self.told().into_iter().map(|(_, what)| what).collect()
+    }
+}
+
+impl Message {
+    async fn look(&self) {
+        let record = self.broker.store.get(&key(&self.order)).await.unwrap();
+        self.broker.recorded.borrow_mut().push(record.map(|record| record.state));
+    }
+}
+
+/// What a broker was told, to compare with.
+pub fn told(what: &[(u64, &str)]) -> Vec<Told> {
+    what.iter().map(|&(at, what)| (at, what.to_owned())).collect()
+}
+
+/// The record of an order.
+pub fn key(order: &str) -> RecordKey {
+    RecordKey::new(Scope::new(SCOPE).unwrap(), KeyBuilder::new().part(order).finish().unwrap())
+}
+
+impl Delivery for Message {
+    type Error = String;
+
+    async fn acknowledge(&self) -> Result<(), String> {
+        self.look().await;
+        self.broker.acknowledged.set(self.broker.acknowledged.get() + 1);
+        self.broker.tell(format!("ack {}", self.order)).await
+    }
+
+    async fn retry(&self, after: Duration) -> Result<(), String> {
+        let text = format!("{} {}", self.order, self.what);
+        self.broker.queue.borrow_mut().push((Instant::now() + after, text));
+        self.broker.tell(format!("retry {} {}s", self.order, after.as_secs())).await
+    }
+
+    async fn reject(&self, letter: &DeadLetter) -> Result<(), String> {
+        *self.broker.letter.borrow_mut() = Some(letter.clone());
+        self.broker.tell(format!("reject {} {}", self.order, letter.reason.as_str())).await
+    }
+
+    async fn give_back(&self) -> Result<(), String> {
+        self.look().await;
+        self.broker.tell(format!("back {}", self.order)).await
+    }
+
+    async fn extend(&self) -> Result<(), String> {
+        self.broker.tell(format!("extend {}", self.order)).await
+    }
+
+    fn destination(&self) -> Option<String> {
+        Some("orders".to_owned())
+    }
+
+    fn is_held(&self) -> bool {
+        self.broker.holds.get()
+    }
+
+    fn deliveries(&self) -> Option<u32> {
+        self.broker.deliveries.get()
+    }
+
+    fn group(&self) -> Option<String> {
+        assert!(self.group.as_deref() != Some("unknowable"), "a bug in the glue");
+        self.group.clone()
+    }
+}
+
+/// Rules with a `terminal` function.
+pub type Rules = ResultRules<String, Failure, fn(&Failure) -> bool>;
+
+/// Ships orders, and puts down which it began and how many were in work at once.
+pub struct Shop<S = MemoryStore> {
+    pub store: S,
+    pub operation: Operation<Rules>,
+    ran: RefCell<Vec<String>>,
+    now: Cell<usize>,
+    pub most: Cell<usize>,
+}
+
+impl Shop {
+    pub fn new() -> Self {
+        Self::on(MemoryStore::new())
+    }
+}
+
+impl<S: Store> Shop<S> {
+    pub fn on(store: S) -> Self {
+        Self::of(store, Operation::new(SCOPE))
+    }
+
+    pub fn of(store: S, operation: Operation) -> Self {
+        let operation = operation.lease(LEASE).terminal(is_final as fn(&Failure) -> bool);
+        Self { store, operation, ran: RefCell::default(), now: Cell::new(0), most: Cell::new(0) }
+    }
+
+    /// A body of a second, or of so many as `what` says, that ends as it says: `ok`, `final`, `panic`,
+    /// `transient`, or `twice` for what goes well at the second attempt.
+    pub fn ship(&self, message: &Message) -> impl Future<Output = Result<String, Failure>> + use<'_, S> {
+        let (order, what) = (message.order.clone(), message.what.clone());
+        let key = order.clone();
+        let body = async move || {
+            self.ran.borrow_mut().push(order.clone());
+            let _at_work = AtWork::begin(self);
+            sleep(Duration::from_secs(what.parse().unwrap_or(1))).await;
+            match what.as_str() {
+                "transient" => Err(Failure::Transient),
+                "final" => Err(Failure::Final),
+                "panic" => panic!("a bug"),
+                "twice" if idem::context().unwrap().attempt() < 2 => Err(Failure::Transient),
+                _ => Ok(order),
+            }
+        };
+        self.operation.run(&self.store, key, body)
+    }
+
+    /// The orders whose bodies were begun, in order.
+    pub fn ran(&self) -> Vec<String> {
+        self.ran.take()
+    }
+}
+
+fn is_final(failure: &Failure) -> bool {
+    matches!(failure, Failure::Final)
+}
+
+/// Counts a body until it is dropped.
+struct AtWork<'s>(&'s Cell<usize>);
+
+impl<'s> AtWork<'s> {
+    fn begin<S>(shop: &'s Shop<S>) -> Self {
+        shop.now.set(shop.now.get() + 1);
+        shop.most.set(shop.most.get().max(shop.now.get()));
+        Self(&shop.now)
+    }
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// What this thread logs, from now on.
+pub fn logged() -> Log {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let writer = Lines(log.clone());
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG)
+        .with_writer(move || writer.clone())
+        .finish();
+    Log { log, _guard: tracing::subscriber::set_default(subscriber) }
+}
+
+/// See [`logged`].
+pub struct Log {
+    log: Arc<Mutex<Vec<u8>>>,
+    _guard: tracing::subscriber::DefaultGuard,
+}
+
+impl Log {
+    pub fn text(&self) -> String {
+        String::from_utf8(self.log.lock().unwrap().clone()).unwrap()
+    }
+
+    /// The lines that have this event.
+    pub fn events(&self, event: &str) -> Vec<String> {
+        let event = format!("event=\"{event}\"");
+        self.text().lines().filter(|line| line.contains(&event)).map(str::to_owned).collect()
+    }
+}
+
+#[derive(Clone)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

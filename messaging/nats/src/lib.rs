@@ -1,0 +1,64 @@
+//! Idempotent workers on NATS JetStream: a [`Source`] passes the messages of a pull consumer to
+//! [`idem::message::Consumer`](Consumer), and settles each with JetStream.
+//!
+//! ```no_run
+//! use async_nats::jetstream;
+//! use idem_nats::{Consumer, Source};
+//! use idem::{Error, MemoryStore, Operation};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! // Use a store that survives the process: the results in this one are lost at its end.
+//! let store = MemoryStore::new();
+//! let ship = Operation::new("orders.ship");
+//! let jetstream = jetstream::new(async_nats::connect("127.0.0.1:4222").await?);
+//! let shippers = jetstream.get_consumer_from_stream("shippers", "orders").await?;
+//! let summary = Source::new(jetstream, shippers, "orders-dead")
+//!     .run(Consumer::new().concurrency(10), |order| {
+//!         let order = String::from_utf8_lossy(&order.payload).into_owned();
+//!         ship.run(&store, order, || async { Ok::<_, Error>("parcel 7".to_owned()) })
+//!     })
+//!     .await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | idem decides | JetStream gets |
+//! |---|---|
+//! | acknowledge | `+ACK`, and the source waits for its confirmation |
+//! | retry after a time | `-NAK` with that delay, which the server keeps |
+//! | reject | a copy to the dead letters (headers kept; those of [`DeadLetter`](idem_messages::DeadLetter) added), then `+ACK` |
+//! | give back, at the shutdown | `-NAK` |
+//! | still held | `+WPI`, every third of `ack_wait` |
+//! | no stream stores a dead letter | nothing: the message is held, and the copy is repeated after 1 s, 2 s, .. 30 s |
+//!
+//! The source asks for as many messages as the consumer has room for, and holds no others.
+//!
+//! # Limits of JetStream
+//!
+//! - **`max_deliver`**: after the last delivery that it allows, the server never delivers the message again. If that delivery is to be
+//!   retried, the source sends it to the dead letters instead, with the reason `exhausted`. Leave `max_deliver` unset and give the
+//!   operation `max_attempts`.
+//! - **`ack_wait`** (30 s unless set): the messages of a worker that dies are delivered again only after this time.
+//! - **`max_ack_pending`** (1,000 unless set) holds for all workers of the consumer together: make it at least the sum of what they
+//!   hold. With 1 the messages are handled in order.
+//! - **`max_age`** of the stream is the redelivery horizon, unless the consumer sets one; without it a message may be delivered again
+//!   at any time.
+//! - A message that is *sent* twice with one `Nats-Msg-Id` within the stream's duplicate window is dropped by the server. A message
+//!   that is *delivered* twice is not.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+/// The doc tests compile the README's program.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod received;
+mod source;
+mod taking;
+
+pub use idem_messages::{BrokerError as Error, Consumer, Summary};
+pub use received::{DELIVERIES, Received};
+pub use source::Source;

@@ -1,0 +1,197 @@
+//! A message of JetStream, and how it is settled.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_nats::header::NATS_MESSAGE_ID;
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::{self, AckKind, Context};
+use idem_messages::{CONSUMER, DeadLetter, Delivery, ERROR, MESSAGE, ORIGIN, Reason};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use crate::Error;
+
+/// The header of a dead letter with the number of times that its message was delivered.
+pub const DELIVERIES: &str = "idem-deliveries";
+
+/// The characters that are encoded in the text of an error.
+const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
+
+/// What a line of a header has beside its name and value: `": "` and the end of the line.
+const LINE: usize = 4;
+
+/// `NATS/1.0`, the end of that line, and the empty line after the headers.
+const VERSION_LINE: usize = 12;
+
+/// The start of the headers that the server acts on. In a copy they could make the server refuse it, or drop it as a duplicate.
+const OF_THE_SERVER: &str = "nats-";
+
+/// Returns the group of a message: see [`Source::group_by`](crate::Source::group_by).
+pub(crate) type GroupBy = Arc<dyn Fn(&jetstream::Message) -> Option<String> + Send + Sync>;
+
+/// The state that all messages of a source share.
+pub(crate) struct Shared {
+    pub(crate) jetstream: Context,
+    pub(crate) dead_letters: String,
+    /// The name of JetStream's consumer.
+    pub(crate) consumer: String,
+    /// How often the server delivers a message at most; `None` is without a limit.
+    pub(crate) max_deliver: Option<i64>,
+    pub(crate) group_by: Option<GroupBy>,
+}
+
+/// A message as JetStream delivered it. It dereferences to async-nats's message.
+pub struct Received {
+    message: jetstream::Message,
+    shared: Arc<Shared>,
+}
+
+impl Received {
+    pub(crate) const fn new(message: jetstream::Message, shared: Arc<Shared>) -> Self {
+        Self { message, shared }
+    }
+
+    /// The stream and sequence number of the message, for events and for the id of its dead letter.
+    fn place(&self) -> Option<String> {
+        let info = self.message.info().ok()?;
+        Some(format!("{}#{}", info.stream, info.stream_sequence))
+    }
+
+    /// The message's own headers, without those that the server acts on.
+    fn own_headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, values) in self.message.headers.iter().flat_map(HeaderMap::iter) {
+            let lower = name.to_string().to_ascii_lowercase();
+            if !lower.starts_with(OF_THE_SERVER) && lower != ERROR {
+                values.iter().for_each(|value| headers.append(name.clone(), value.clone()));
+            }
+        }
+        headers
+    }
+
+    /// The headers of the dead letter: the message's own, and ours.
+    fn headers(&self, letter: &DeadLetter) -> HeaderMap {
+        let mut headers = self.own_headers();
+        for (name, value) in letter.headers() {
+            headers.insert(name, utf8_percent_encode(&value, ENCODED).to_string());
+        }
+        headers.insert(CONSUMER, self.shared.consumer.as_str());
+        headers.insert(ORIGIN, self.message.subject.as_str());
+        let (place, deliveries) = (self.place(), self.deliveries().map(|number| number.to_string()));
+        for (name, value) in [(MESSAGE, place), (DELIVERIES, deliveries)] {
+            value.into_iter().for_each(|value| headers.insert(name, value));
+        }
+        if let Some(place) = self.place() {
+            // The stream drops a second letter with this id: this worker may die before it acknowledges the message.
+            headers.insert(NATS_MESSAGE_ID, format!("{place}@{}", self.shared.consumer));
+        }
+        headers
+    }
+
+    async fn publish(&self, headers: HeaderMap) -> Result<(), Error> {
+        let letter = PublishMessage::build().headers(headers).payload(self.message.payload.clone());
+        let doing = "publish the dead letter";
+        let to = self.shared.dead_letters.clone();
+        let sent = self.shared.jetstream.send_publish(to, letter).await.map_err(Error::at(doing))?;
+        sent.await.map_err(Error::at(doing))?;
+        Ok(())
+    }
+
+    /// How many bytes the server would count of a dead letter with these headers.
+    fn size(&self, headers: &HeaderMap) -> usize {
+        let lines = headers.iter().flat_map(|(name, values)| {
+            values.iter().map(move |value| AsRef::<str>::as_ref(name).len() + value.as_str().len() + LINE)
+        });
+        self.message.payload.len() + VERSION_LINE + lines.sum::<usize>()
+    }
+
+    async fn ack_with(&self, kind: AckKind, doing: &'static str) -> Result<(), Error> {
+        self.message.ack_with(kind).await.map_err(Error::at(doing))
+    }
+}
+
+impl Deref for Received {
+    type Target = jetstream::Message;
+
+    fn deref(&self) -> &jetstream::Message {
+        &self.message
+    }
+}
+
+impl fmt::Debug for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Received").field("place", &self.place()).finish_non_exhaustive()
+    }
+}
+
+impl Delivery for Received {
+    type Error = Error;
+
+    async fn acknowledge(&self) -> Result<(), Error> {
+        // Waits for the server's confirmation, so that a lost acknowledgement is an error here.
+        self.message.double_ack().await.map_err(Error::at("acknowledge the message"))
+    }
+
+    async fn retry(&self, after: Duration) -> Result<(), Error> {
+        self.ack_with(AckKind::Nak(Some(after)), "have the message delivered again").await
+    }
+
+    async fn reject(&self, letter: &DeadLetter) -> Result<(), Error> {
+        let room = self.shared.jetstream.client().server_info().max_payload;
+        let tries = [self.headers(letter), self.headers(&letter.without_error())];
+        let fitting = tries.into_iter().find(|headers| self.size(headers) <= room);
+        let headers = fitting.unwrap_or_else(|| {
+            letter.is_bare(self);
+            self.own_headers()
+        });
+        self.publish(headers).await?;
+        self.acknowledge().await
+    }
+
+    async fn give_back(&self) -> Result<(), Error> {
+        if self.is_last_delivery() {
+            let letter = DeadLetter::new(Reason::Exhausted, self.deliveries().unwrap_or(1));
+            return self.reject(&letter).await;
+        }
+        self.ack_with(AckKind::Nak(None), "give the message back").await
+    }
+
+    async fn extend(&self) -> Result<(), Error> {
+        self.ack_with(AckKind::Progress, "extend the message").await
+    }
+
+    fn is_held(&self) -> bool {
+        true
+    }
+
+    fn is_last_delivery(&self) -> bool {
+        match (self.shared.max_deliver, self.message.info()) {
+            (Some(most), Ok(info)) => info.delivered >= most,
+            _ => false,
+        }
+    }
+
+    fn deliveries(&self) -> Option<u32> {
+        u32::try_from(self.message.info().ok()?.delivered).ok()
+    }
+
+    fn system(&self) -> Option<&'static str> {
+        Some("nats")
+    }
+
+    fn destination(&self) -> Option<String> {
+        // The stream: a subject may have an id in it.
+        Some(self.message.info().ok()?.stream.to_owned())
+    }
+
+    fn id(&self) -> Option<String> {
+        self.place()
+    }
+
+    fn group(&self) -> Option<String> {
+        self.shared.group_by.as_ref()?(&self.message)
+    }
+}

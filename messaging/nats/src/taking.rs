@@ -1,0 +1,85 @@
+//! Messages from JetStream, a batch at a time.
+//!
+//! The client's own endless stream requests messages ahead of need. Its buffer would hold delivered messages that nobody handles,
+//! and that are not given back when the worker ends.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::consumer::pull::Batch;
+use futures_util::{FutureExt as _, StreamExt as _};
+use idem_messages::{Delivery as _, Reader, Room};
+
+use crate::Error;
+use crate::received::{Received, Shared};
+
+/// How long one request stays open. A restarted server has forgotten the request; the client gives it up five seconds
+/// after this time.
+const EXPIRES: Duration = Duration::from_secs(2);
+
+/// Reads messages from a consumer.
+pub struct Taking {
+    consumer: PullConsumer,
+    shared: Arc<Shared>,
+    room: Room,
+    longest_batch: usize,
+    batch: Option<Batch>,
+}
+
+impl Taking {
+    pub(crate) fn new(consumer: PullConsumer, shared: Arc<Shared>, room: Room) -> Self {
+        let longest = usize::try_from(consumer.cached_info().config.max_batch).ok().filter(|most| *most > 0);
+        Self { consumer, shared, room, longest_batch: longest.unwrap_or(usize::MAX), batch: None }
+    }
+
+    /// `EXPIRES`, or less where the consumer's `max_expires` is shorter.
+    fn expires(&self) -> Duration {
+        match self.consumer.cached_info().config.max_expires {
+            Duration::ZERO => EXPIRES,
+            longest => longest.min(EXPIRES),
+        }
+    }
+}
+
+impl Reader for Taking {
+    type Message = Received;
+
+    async fn next(&mut self) -> Result<Received, Error> {
+        loop {
+            if let Some(batch) = &mut self.batch
+                && let Some(message) = batch.next().await
+            {
+                let message = message.map_err(Error::at("receive a message"))?;
+                return Ok(Received::new(message, self.shared.clone()));
+            }
+            self.batch = None;
+            let free = self.room.free().await.min(self.longest_batch);
+            let request = self.consumer.batch().max_messages(free).expires(self.expires());
+            self.batch = Some(request.messages().await.map_err(Error::at("request messages"))?);
+        }
+    }
+
+    async fn close(mut self) -> Result<(), Error> {
+        let (mut unread, mut result) = (Vec::new(), Ok(()));
+        if let Some(mut batch) = self.batch.take() {
+            while let Some(Some(Ok(message))) = batch.next().now_or_never() {
+                unread.push(Received::new(message, self.shared.clone()));
+            }
+            // Ends the request first, so that no more messages arrive here.
+            drop(batch);
+        }
+        for message in unread {
+            result = message.give_back().await.and(result);
+        }
+        let flushed = self.shared.jetstream.client().flush().await;
+        flushed.map_err(Error::at("flush the connection")).and(result)
+    }
+}
+
+impl fmt::Debug for Taking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Taking").field("consumer", &self.shared.consumer).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,177 @@
+//! JetStream's limits, and how the source handles them.
+
+use std::future::{pending, ready};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use futures_util::FutureExt as _;
+use idem_broker_tests::{Failed, Queue as _, Shop, kept_while_it_waits, until};
+use idem_messages::{CONSUMER, Delivery as _, Disposition, ORIGIN, Progress};
+use idem_nats::{Consumer, Received, Source};
+use idem_test_servers::Nats;
+use tokio::sync::Semaphore;
+
+use crate::support::Orders;
+
+#[tokio::test]
+async fn a_message_at_its_last_delivery_is_set_aside_before_the_server_forgets_it() {
+    let nats = Nats::start();
+    let settings = pull::Config { max_deliver: 2, ..pull::Config::default() };
+    let orders = Orders::with(&nats.url(), "orders", settings).await;
+    let shop = Shop::default();
+    orders.send("1").await;
+    let again = Disposition::retry(Duration::from_millis(50));
+    let fails = shop.notes(move |_| ready(Err(Failed::Becomes(again))));
+    tokio::select! {
+        ended = orders.work(pending().boxed(), Shop::settings(), fails) => panic!("{ended:?}"),
+        () = until("it was set aside", async || !orders.dead_letters().await.is_empty()) => {}
+    }
+    let letters = orders.dead_letters().await;
+    assert_eq!((letters[0].body.as_str(), letters[0].reason.as_str()), ("1", "exhausted"));
+    assert_eq!(letters[0].error, "as it was told");
+    assert_eq!(shop.deliveries(), 2);
+}
+
+#[tokio::test]
+async fn a_consumer_that_acknowledges_nothing_is_refused() {
+    let nats = Nats::start();
+    let orders = Orders::open(&nats.url(), "orders").await;
+    let stream = orders.jetstream.create_stream("others").await.unwrap();
+    let none = pull::Config { ack_policy: AckPolicy::None, ..pull::Config::default() };
+    let consumer: PullConsumer = stream.create_consumer(none).await.unwrap();
+    let source = Source::new(orders.jetstream.clone(), consumer, "orders-dead");
+    let refused = source.run(Consumer::new(), |_| ready(Ok::<_, Failed>(()))).await.unwrap_err();
+    assert_eq!(refused.to_string(), "cannot use the consumer: its ack_policy must be `AckPolicy::Explicit`");
+}
+
+#[tokio::test]
+async fn the_streams_age_is_the_horizon_that_a_ttl_is_held_against() {
+    let nats = Nats::start();
+    let orders = Orders::open(&nats.url(), "orders").await;
+    let shop = Shop::default();
+    orders.send("1").await;
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let work = orders.work(ended.map(drop).boxed(), Shop::settings(), shop.ships(Duration::ZERO));
+    let (summary, ()) = tokio::join!(work, async {
+        idem_broker_tests::emptied(&orders).await;
+        end.send(()).unwrap();
+    });
+    // The stream keeps messages for seven days, the operation its results for one.
+    assert_eq!(summary.forgetful.keys().collect::<Vec<_>>(), ["orders.ship"]);
+}
+
+#[tokio::test]
+async fn a_message_without_room_for_the_error_is_set_aside_without_it() {
+    let nats = Nats::start();
+    let orders = Orders::open(&nats.url(), "orders").await;
+    // The server's `max_payload`, less the space of the dead letter's other headers.
+    let body = "x".repeat((1 << 20) - 300);
+    orders.jetstream.publish("orders", body.into()).await.unwrap().await.unwrap();
+    let shop = Shop::default();
+    let poison = shop.notes(|_| ready(Err(Failed::Says("€".repeat(1_000)))));
+    tokio::select! {
+        ended = orders.work(pending().boxed(), Shop::settings().max_tries(1), poison) => panic!("{ended:?}"),
+        () = until("it was set aside", async || orders.left().await == Some(0)) => {}
+    }
+    let letters = orders.dead_letters().await;
+    assert_eq!((letters[0].reason.as_str(), letters[0].error.as_str()), ("exhausted", ""));
+}
+
+#[tokio::test]
+async fn a_shutdown_forgets_no_message_that_is_at_its_last_delivery() {
+    let nats = Nats::start();
+    let settings = pull::Config { max_deliver: 1, ..pull::Config::default() };
+    let (orders, shop) = (Orders::with(&nats.url(), "orders", settings).await, Shop::default());
+    for order in 0..20 {
+        orders.send(&order.to_string()).await;
+    }
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let (first, ships) = (Arc::new(Semaphore::new(0)), shop.clone());
+    let waits = first.clone();
+    // One handler of ten ends, and its place is free for another message; the others hang.
+    let hangs = shop.notes(move |order| {
+        let (first, shop) = (waits.clone(), ships.clone());
+        async move {
+            if order != "0" {
+                pending::<()>().await;
+            }
+            let _ = first.acquire().await;
+            shop.ship(order, Duration::ZERO).await
+        }
+    });
+    let worker = orders.work(ended.map(drop).boxed(), Shop::settings().grace(Duration::ZERO), hangs);
+    tokio::join!(worker, async {
+        until("ten are begun", async || shop.deliveries() == 10).await;
+        first.close();
+        until("another is begun", async || shop.deliveries() == 11).await;
+        end.send(()).unwrap();
+    });
+    let next = Shop::default();
+    let all = async || shop.effects().len() + orders.dead_letters().await.len() + next.effects().len();
+    tokio::select! {
+        ended = orders.work(pending().boxed(), Shop::settings(), next.ships(Duration::ZERO)) => panic!("{ended:?}"),
+        () = until("each is shipped or set aside", async || all().await == 20) => {}
+    }
+}
+
+#[tokio::test]
+async fn two_consumers_of_a_stream_set_one_message_aside_twice() {
+    let nats = Nats::start();
+    let jetstream = async_nats::jetstream::new(async_nats::connect(nats.url()).await.unwrap());
+    let stream = jetstream.create_stream("orders").await.unwrap();
+    let mut letters = jetstream.create_stream("orders-dead").await.unwrap();
+    jetstream.publish("orders", "poison".into()).await.unwrap().await.unwrap();
+    for name in ["shippers", "billers"] {
+        let durable = pull::Config { durable_name: Some(name.to_owned()), ..pull::Config::default() };
+        let consumer: PullConsumer = stream.create_consumer(durable).await.unwrap();
+        let source = Source::new(jetstream.clone(), consumer, "orders-dead");
+        let progress = Progress::new();
+        let poison = |_: &_| ready(Err::<(), _>(Failed::Unclaimed));
+        tokio::select! {
+            ended = source.run(Shop::settings().max_tries(1).progress(&progress), poison) => panic!("{ended:?}"),
+            () = until("it is set aside", async || progress.summary().rejected == 1) => {}
+        }
+    }
+    assert_eq!(letters.info().await.unwrap().state.messages, 2);
+    for (number, name) in [(1, "shippers"), (2, "billers")] {
+        let letter = letters.get_raw_message(number).await.unwrap();
+        let header = |name: &str| letter.headers.get(name).map(|value| value.as_str().to_owned());
+        assert_eq!(header(CONSUMER).as_deref(), Some(name));
+        assert_eq!(header(ORIGIN).as_deref(), Some("orders"));
+    }
+}
+
+#[tokio::test]
+async fn a_message_without_room_for_a_header_is_set_aside_without_one() {
+    let nats = Nats::start();
+    let orders = Orders::open(&nats.url(), "orders").await;
+    // The server's `max_payload`.
+    orders.jetstream.publish("orders", "x".repeat(1 << 20).into()).await.unwrap().await.unwrap();
+    let (shop, progress) = (Shop::default(), Progress::new());
+    let poison = shop.notes(|_| ready(Err(Failed::Says("too much".to_owned()))));
+    let settings = Shop::settings().max_tries(1).progress(&progress);
+    tokio::select! {
+        ended = orders.work(pending().boxed(), settings, poison) => panic!("{ended:?}"),
+        () = until("it was set aside", async || progress.summary().rejected == 1) => {}
+    }
+    let letters = orders.dead_letters().await;
+    assert_eq!((letters[0].body.len(), letters[0].reason.as_str()), (1 << 20, ""));
+    assert_eq!(shop.deliveries(), 1);
+}
+
+#[tokio::test]
+async fn a_message_that_waits_for_a_handler_is_kept_by_its_worker() {
+    let nats = Nats::start();
+    let orders = Orders::open(&nats.url(), "orders").await;
+    kept_while_it_waits(
+        async |order| orders.send(order).await,
+        async |shutdown, settings, handler| {
+            let handle = |order: &Received| {
+                handler(String::from_utf8(order.payload.to_vec()).unwrap(), order.deliveries().unwrap())
+            };
+            orders.source().run_until(shutdown, settings, handle).await.unwrap()
+        },
+    )
+    .await;
+}

@@ -1,0 +1,111 @@
+//! The copy of a message that goes to another queue.
+
+use std::collections::BTreeMap;
+
+use idem_messages::ERROR;
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+
+/// The header of a copy with the number of times that its message was delivered. RabbitMQ counts copies as new messages.
+pub const DELIVERED: &str = "idem-delivered";
+
+/// The header of a copy with the exchange that the message was sent to.
+pub const EXCHANGE: &str = "idem-exchange";
+
+/// The header of a copy with the routing key that the message was sent with.
+pub const ROUTING_KEY: &str = "idem-routing-key";
+
+/// The header of a quorum queue with the number of earlier deliveries that came back.
+const RETURNED: &str = "x-delivery-count";
+
+/// The start of the headers with which RabbitMQ records the path of a message. A copy goes without them: RabbitMQ writes new ones.
+const OF_THE_BROKER: [&str; 4] = [RETURNED, "x-death", "x-first-death-", "x-last-death-"];
+
+/// The delivery mode of a message that RabbitMQ writes to disk.
+const PERSISTENT: u8 = 2;
+
+/// The number of times that a message with these properties was delivered, this time included.
+pub(crate) fn deliveries(properties: &BasicProperties) -> u32 {
+    let headers = properties.headers().as_ref();
+    let number = |name: &str| match headers.and_then(|headers| headers.inner().get(name)) {
+        Some(AMQPValue::LongUInt(number)) => *number,
+        Some(AMQPValue::LongLongInt(number)) => u32::try_from(*number).unwrap_or(0),
+        Some(AMQPValue::LongInt(number)) => u32::try_from(*number).unwrap_or(0),
+        _ => 0,
+    };
+    number(DELIVERED).saturating_add(number(RETURNED)).saturating_add(1)
+}
+
+/// The exchange and the routing key that the message of this copy was sent with; `None` where it is no copy.
+pub(crate) fn origin(properties: &BasicProperties) -> Option<(ShortString, ShortString)> {
+    let headers = properties.headers().as_ref()?.inner();
+    let text = |name: &str| match headers.get(name)? {
+        AMQPValue::LongString(text) => Some(ShortString::from(text.to_string())),
+        _ => None,
+    };
+    Some((text(EXCHANGE)?, text(ROUTING_KEY)?))
+}
+
+/// The properties of a copy, with these headers in place of earlier ones. The time to live and the priority are left out: the
+/// queue that the copy goes to decides them.
+pub(crate) fn copied(properties: &BasicProperties, new: &[(&str, AMQPValue)]) -> BasicProperties {
+    let mut headers: BTreeMap<_, _> = BTreeMap::new();
+    for (name, value) in properties.headers().iter().flat_map(|headers| headers.inner()) {
+        if name.as_str() != ERROR && !OF_THE_BROKER.iter().any(|own| name.as_str().starts_with(own)) {
+            headers.insert(name.clone(), value.clone());
+        }
+    }
+    for (name, value) in new {
+        headers.insert((*name).into(), value.clone());
+    }
+    let mut copied = BasicProperties::default().with_headers(FieldTable::from(headers));
+    for (value, with) in [
+        (properties.content_type(), BasicProperties::with_content_type as fn(_, _) -> _),
+        (properties.content_encoding(), BasicProperties::with_content_encoding),
+        (properties.correlation_id(), BasicProperties::with_correlation_id),
+        (properties.message_id(), BasicProperties::with_message_id),
+        (properties.reply_to(), BasicProperties::with_reply_to),
+        (properties.kind(), BasicProperties::with_type),
+        (properties.app_id(), BasicProperties::with_app_id),
+    ] {
+        if let Some(value) = value {
+            copied = with(copied, value.clone());
+        }
+    }
+    if let Some(at) = properties.timestamp() {
+        copied = copied.with_timestamp(*at);
+    }
+    copied.with_delivery_mode(PERSISTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::BasicProperties;
+    use lapin::types::{AMQPValue, FieldTable};
+
+    use idem_messages::ERROR;
+
+    use super::{DELIVERED, copied, deliveries};
+
+    #[test]
+    fn a_copy_keeps_the_programs_headers_and_none_of_the_brokers() {
+        let mut headers = FieldTable::default();
+        headers.insert("trace".into(), AMQPValue::LongString("t-1".into()));
+        headers.insert("x-delivery-count".into(), AMQPValue::LongLongInt(2));
+        headers.insert("x-first-death-queue".into(), AMQPValue::LongString("orders".into()));
+        headers.insert(DELIVERED.into(), AMQPValue::LongUInt(3));
+        headers.insert(ERROR.into(), AMQPValue::LongString("of the time before".into()));
+        let properties = BasicProperties::default()
+            .with_headers(headers)
+            .with_message_id("m-1".into())
+            .with_expiration("100".into());
+        assert_eq!(deliveries(&properties), 6);
+        let copy = copied(&properties, &[(DELIVERED, AMQPValue::LongUInt(deliveries(&properties)))]);
+        assert_eq!(deliveries(&copy), 7);
+        let names: Vec<_> =
+            copy.headers().as_ref().unwrap().inner().keys().map(ToString::to_string).collect();
+        assert_eq!(names, [DELIVERED, "trace"]);
+        assert_eq!(copy.message_id(), properties.message_id());
+        assert_eq!((copy.expiration(), copy.delivery_mode()), (&None, &Some(2)));
+    }
+}

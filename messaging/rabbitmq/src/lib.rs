@@ -1,0 +1,74 @@
+//! Idempotent workers on RabbitMQ: a [`Source`] passes the messages of a queue to
+//! [`idem::message::Consumer`](Consumer), and settles each with RabbitMQ.
+//!
+//! ```no_run
+//! use idem_rabbitmq::{Consumer, Source};
+//! use idem::{Error, MemoryStore, Operation};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Use a store that survives the process: the results in this one are lost at its end.
+//! let store = MemoryStore::new();
+//! let ship = Operation::new("orders.ship");
+//! let summary = Source::new("amqp://guest:guest@127.0.0.1:5672/%2f", "orders", "orders-dead")
+//!     .run(Consumer::new().concurrency(10), |order| {
+//!         let order = String::from_utf8_lossy(&order.data).into_owned();
+//!         ship.run(&store, order, || async { Ok::<_, Error>("parcel 7".to_owned()) })
+//!     })
+//!     .await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | idem decides | RabbitMQ gets |
+//! |---|---|
+//! | acknowledge | `basic.ack` |
+//! | retry after a time | a confirmed copy in a delay queue (headers kept), then `basic.ack` |
+//! | reject | a confirmed copy in the dead letters (headers kept; those of [`DeadLetter`](idem_messages::DeadLetter) added), then `basic.ack` |
+//! | give back, at the shutdown | `basic.nack` with `requeue` |
+//! | RabbitMQ refuses a copy, or has no queue for it | nothing: the message stays unacknowledged, and the copy is repeated after 1 s, 2 s, .. 30 s |
+//!
+//! A copy has the headers [`DELIVERED`], [`EXCHANGE`] and [`ROUTING_KEY`]. A message that comes back from a delay queue shows the exchange and
+//! the routing key that it was sent with. A worker that dies between the copy and the `basic.ack` leaves the message twice: the second is
+//! a replay, or a second dead letter.
+//!
+//! # Delay queues
+//!
+//! RabbitMQ cannot delay a message, and expires only the first message of a queue. So there is one queue for
+//! each pause, such as `orders-after-1000ms`, declared when it is first needed. It is a quorum queue that dead-letters at least once: a
+//! message leaves it when its own queue has confirmed it, also where that queue is full or without a majority for a while (RabbitMQ then
+//! repeats it after `dead_letter_worker_publisher_confirm_timeout`, 3 minutes unless set). A pause is rounded up to the next of 0.1 s, 0.3 s, 1 s,
+//! 2 s, 5 s, 10 s, 30 s, 1 min, 2 min, 5 min, 15 min, 1 h, 6 h and 24 h, and no message waits behind one with a longer pause. The user of
+//! the connection needs the permission to configure these names: the start declares the shortest, and checks those that exist. It needs
+//! RabbitMQ 3.10 or later.
+//!
+//! # Limits of RabbitMQ
+//!
+//! - **`consumer_timeout`** (30 minutes unless set): RabbitMQ closes a channel on which a message stays unacknowledged for longer. It
+//!   cannot be extended: a handler must end within it, and so must the wait for a store that fails and for dead letters that are refused.
+//! - **`x-delivery-limit`** of a quorum queue (20 unless set, since RabbitMQ 4.0) counts the messages that were given back and those of
+//!   dead workers, but not the copies of retries. Beyond it RabbitMQ drops the message, or sends it to the queue's own dead-letter
+//!   exchange.
+//! - **Order**: messages that are in work at the same time have none. With [`Source::group_by`] the messages of a group are handled in
+//!   order; with several workers that needs a queue with `x-single-active-consumer`.
+//! - **Redelivery horizon**: set [`redelivery_horizon`](Consumer::redelivery_horizon) to the queue's `x-message-ttl`. Without that
+//!   argument the queue may deliver a message again at any time.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+/// The doc tests compile the README's program.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod copy;
+mod link;
+mod received;
+mod source;
+mod taking;
+
+pub use copy::{DELIVERED, EXCHANGE, ROUTING_KEY};
+pub use idem_messages::{BrokerError as Error, Consumer, Summary};
+pub use received::Received;
+pub use source::Source;

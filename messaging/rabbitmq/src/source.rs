@@ -1,0 +1,113 @@
+//! A queue as a source of messages.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use idem_messages::{Broker, Plan};
+use lapin::{Connection, ConnectionProperties};
+
+use crate::Error;
+use crate::link::{Connect, GroupBy, Route, Settings};
+use crate::received::Received;
+use crate::taking::Taking;
+
+/// The messages of a RabbitMQ queue, over a connection of its own. The source connects again when that is lost.
+///
+/// The source does not declare the queue and the queue or exchange of the dead letters: do that with lapin or an operator's
+/// tool. See the [crate](crate) for what RabbitMQ gets, the delay queues that the source declares, and RabbitMQ's limits.
+#[must_use = "a source does nothing until it is `run`"]
+pub struct Source {
+    connect: Connect,
+    queue: String,
+    dead_letters: Route,
+    group_by: Option<GroupBy>,
+    prefetch: Option<u16>,
+}
+
+impl Source {
+    /// `uri` has lapin's form, such as `amqp://user:password@host:5672/vhost`. `dead_letters` is the queue that rejected messages
+    /// go to: see [`dead_letter_exchange`](Self::dead_letter_exchange) for an exchange.
+    pub fn new(uri: impl Into<String>, queue: impl Into<String>, dead_letters: impl Into<String>) -> Self {
+        let uri = uri.into();
+        let connect = move || {
+            let uri = uri.clone();
+            async move { Connection::connect(&uri, ConnectionProperties::default()).await }
+        };
+        Self::connected_by(connect, queue, dead_letters)
+    }
+
+    /// As [`new`](Self::new), over connections that `connect` opens: for TLS, a heartbeat, or a connection name that operators
+    /// see. The source calls it again whenever a connection is lost.
+    pub fn connected_by<F>(
+        connect: impl Fn() -> F + Send + Sync + 'static,
+        queue: impl Into<String>,
+        dead_letters: impl Into<String>,
+    ) -> Self
+    where
+        F: Future<Output = lapin::Result<Connection>> + Send + 'static,
+    {
+        Self {
+            connect: Arc::new(move || connect().boxed()),
+            queue: queue.into(),
+            dead_letters: Route::queue(dead_letters.into()),
+            group_by: None,
+            prefetch: None,
+        }
+    }
+
+    /// Rejected messages go to this exchange, with this routing key. A message that the exchange routes to no queue stays in its own
+    /// queue.
+    pub fn dead_letter_exchange(
+        mut self,
+        exchange: impl Into<String>,
+        routing_key: impl Into<String>,
+    ) -> Self {
+        self.dead_letters = Route { exchange: exchange.into(), routing_key: routing_key.into() };
+        self
+    }
+
+    /// Messages for which `group` returns the same text are handled one after another: see
+    /// [`Delivery::group`](idem_messages::Delivery::group). Unless this is set, messages are handled in no order.
+    ///
+    /// With several workers, order needs a queue with `x-single-active-consumer`. Set [`prefetch`](Self::prefetch) above the
+    /// concurrency, so that the waiting messages of one group leave room for others.
+    pub fn group_by(
+        mut self,
+        group: impl Fn(&lapin::message::Delivery) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.group_by = Some(Arc::new(group));
+        self
+    }
+
+    /// How many unacknowledged messages RabbitMQ delivers to this worker. Unless set, as many as the consumer holds, so that no
+    /// message waits here that another worker could handle.
+    pub fn prefetch(mut self, messages: u16) -> Self {
+        self.prefetch = Some(messages.max(1));
+        self
+    }
+}
+
+impl Broker for Source {
+    type Message = Received;
+    type Reader = Taking;
+
+    async fn connect(self, plan: &mut Plan) -> Result<Taking, Error> {
+        let Self { connect, queue, dead_letters, group_by, prefetch } = self;
+        let prefetch = prefetch.unwrap_or_else(|| u16::try_from(plan.capacity()).unwrap_or(u16::MAX));
+        let settings = Arc::new(Settings { connect, queue, dead_letters, prefetch, group_by });
+        Taking::begin(settings, plan.room().clone()).await
+    }
+}
+
+idem_messages::broker_methods!(Source, Received);
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the URI, which holds a password.
+        f.debug_struct("Source")
+            .field("queue", &self.queue)
+            .field("dead_letters", &self.dead_letters)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,194 @@
+//! A message of SQS, and how it is settled.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::types::{Message, MessageAttributeValue, MessageSystemAttributeName};
+use idem_messages::{DeadLetter, Delivery, ERROR, MESSAGE, ORIGIN};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::Error;
+use crate::deletes::Delete;
+use crate::failed::failed;
+
+/// The attribute of a dead letter with the number of times that its message was received.
+pub const DELIVERIES: &str = "idem-deliveries";
+
+/// How many attributes a message may have.
+const ATTRIBUTES: usize = 10;
+
+/// After this time from its receipt SQS delivers a message again, even if its visibility was extended.
+const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
+
+/// Returns the group of a message: see [`Source::group_by`](crate::Source::group_by).
+pub(crate) type GroupBy = Arc<dyn Fn(&Message) -> Option<String> + Send + Sync>;
+
+/// The state that all messages of a source share.
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    pub(crate) queue: String,
+    dead_letters: String,
+    visibility: Duration,
+    group_by: Option<GroupBy>,
+    deletes: UnboundedSender<Delete>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        client: Client,
+        queue: String,
+        dead_letters: String,
+        visibility: Duration,
+        group_by: Option<GroupBy>,
+        deletes: UnboundedSender<Delete>,
+    ) -> Self {
+        let of_fifo: GroupBy = Arc::new(group_id);
+        let group_by = group_by.or_else(|| is_fifo(&queue).then_some(of_fifo));
+        Self { client, queue, dead_letters, visibility, group_by, deletes }
+    }
+}
+
+/// A message as SQS delivered it. It dereferences to the SDK's message.
+pub struct Received {
+    message: Message,
+    at: Instant,
+    shared: Arc<Shared>,
+}
+
+impl Received {
+    pub(crate) fn new(message: Message, shared: Arc<Shared>) -> Self {
+        Self { message, at: Instant::now(), shared }
+    }
+
+    async fn visible_after(&self, after: Duration, doing: &'static str) -> Result<(), Error> {
+        let after = after.min(LONGEST.saturating_sub(self.at.elapsed()));
+        let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+        let request = self.shared.client.change_message_visibility().queue_url(&self.shared.queue);
+        let request = request.set_receipt_handle(self.message.receipt_handle.clone());
+        let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
+        request.visibility_timeout(seconds).send().await.map_err(failed(doing))?;
+        Ok(())
+    }
+
+    /// Sends a copy with these attributes beside the message's own, as many as a message may have.
+    async fn copy_to_dead_letters(&self, new: &[(&str, String)]) -> Result<(), Error> {
+        let doing = "send the dead letter";
+        let Shared { client, dead_letters, .. } = &*self.shared;
+        let mut attributes = self.message.message_attributes.clone().unwrap_or_default();
+        attributes.remove(ERROR);
+        for (name, value) in new {
+            if attributes.len() < ATTRIBUTES || attributes.contains_key(*name) {
+                let text = MessageAttributeValue::builder().data_type("String").string_value(allowed(value));
+                attributes.insert((*name).to_owned(), text.build().map_err(failed(doing))?);
+            }
+        }
+        let mut letter = client.send_message().queue_url(dead_letters);
+        letter = letter.set_message_body(self.message.body.clone()).set_message_attributes(Some(attributes));
+        if is_fifo(dead_letters) {
+            // The message's own id lets the queue drop a second copy.
+            let group = group_id(&self.message).or_else(|| self.message.message_id.clone());
+            letter = letter.set_message_group_id(group).set_message_deduplication_id(self.id());
+        }
+        letter.send().await.map_err(failed(doing))?;
+        Ok(())
+    }
+
+    fn attributes(&self, letter: &DeadLetter) -> Vec<(&'static str, String)> {
+        let deliveries = self.deliveries().map(|number| number.to_string());
+        let known = [(ORIGIN, self.destination()), (DELIVERIES, deliveries), (MESSAGE, self.id())];
+        let known = known.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        letter.headers().into_iter().chain(known).collect()
+    }
+}
+
+impl Deref for Received {
+    type Target = Message;
+
+    fn deref(&self) -> &Message {
+        &self.message
+    }
+}
+
+impl fmt::Debug for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Received").field("id", &self.message.message_id).finish_non_exhaustive()
+    }
+}
+
+impl Delivery for Received {
+    type Error = Error;
+
+    async fn acknowledge(&self) -> Result<(), Error> {
+        let (answer, answered) = oneshot::channel();
+        let receipt = self.message.receipt_handle.clone().unwrap_or_default();
+        // If the receiver is gone, `answered` fails too.
+        let _ = self.shared.deletes.send(Delete { receipt, answer });
+        answered.await.map_err(Error::at("delete the message"))?
+    }
+
+    async fn retry(&self, after: Duration) -> Result<(), Error> {
+        self.visible_after(after, "have the message delivered again").await
+    }
+
+    async fn reject(&self, letter: &DeadLetter) -> Result<(), Error> {
+        // A message near the queue's largest size has no room for the text, or for any attribute of ours.
+        if self.copy_to_dead_letters(&self.attributes(letter)).await.is_err()
+            && self.copy_to_dead_letters(&self.attributes(&letter.without_error())).await.is_err()
+        {
+            self.copy_to_dead_letters(&[]).await?;
+            letter.is_bare(self);
+        }
+        self.acknowledge().await
+    }
+
+    async fn give_back(&self) -> Result<(), Error> {
+        self.visible_after(Duration::ZERO, "give the message back").await
+    }
+
+    async fn extend(&self) -> Result<(), Error> {
+        self.visible_after(self.shared.visibility, "extend the message").await
+    }
+
+    fn is_held(&self) -> bool {
+        self.at.elapsed() < LONGEST
+    }
+
+    fn deliveries(&self) -> Option<u32> {
+        let counted = MessageSystemAttributeName::ApproximateReceiveCount;
+        self.message.attributes.as_ref()?.get(&counted)?.parse().ok()
+    }
+
+    fn system(&self) -> Option<&'static str> {
+        Some("aws_sqs")
+    }
+
+    fn destination(&self) -> Option<String> {
+        self.shared.queue.rsplit('/').next().map(str::to_owned)
+    }
+
+    fn id(&self) -> Option<String> {
+        self.message.message_id.clone()
+    }
+
+    fn group(&self) -> Option<String> {
+        self.shared.group_by.as_ref()?(&self.message)
+    }
+}
+
+/// The text without the two characters that SQS refuses. It has no control characters.
+fn allowed(text: &str) -> String {
+    text.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
+}
+
+fn is_fifo(queue: &str) -> bool {
+    queue.ends_with(".fifo")
+}
+
+fn group_id(message: &Message) -> Option<String> {
+    message.attributes.as_ref()?.get(&MessageSystemAttributeName::MessageGroupId).cloned()
+}

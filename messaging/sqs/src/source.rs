@@ -1,0 +1,106 @@
+//! A queue as a source of messages.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::types::{Message, QueueAttributeName};
+use idem_messages::{Broker, Plan};
+
+use crate::Error;
+use crate::deletes::Deletes;
+use crate::failed::failed;
+use crate::received::{GroupBy, Received, Shared};
+use crate::taking::Taking;
+
+/// How long one request waits for messages, unless set. The shutdown waits for it.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// The longest wait that SQS allows.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+
+/// The messages of an SQS queue, standard or FIFO.
+///
+/// The source does not create the queues. See the [crate](crate) for what SQS gets, and its limits.
+#[must_use = "a source does nothing until it is `run`"]
+pub struct Source {
+    client: Client,
+    queue: String,
+    dead_letters: String,
+    group_by: Option<GroupBy>,
+    wait: Duration,
+}
+
+impl Source {
+    /// `queue` and `dead_letters` are URLs; rejected messages go to the second, which is a FIFO queue if the first is.
+    ///
+    /// The program needs `sqs:ReceiveMessage`, `DeleteMessage`, `ChangeMessageVisibility` and `GetQueueAttributes` on the first,
+    /// and `SendMessage` on the second.
+    pub fn new(client: Client, queue: impl Into<String>, dead_letters: impl Into<String>) -> Self {
+        let (queue, dead_letters) = (queue.into(), dead_letters.into());
+        Self { client, queue, dead_letters, group_by: None, wait: WAIT }
+    }
+
+    /// Messages for which `group` returns the same text are handled one after another: see
+    /// [`Delivery::group`](idem_messages::Delivery::group). Unless this is set, the group is the `MessageGroupId` on a FIFO
+    /// queue; on a standard queue messages are handled in no order.
+    pub fn group_by(mut self, group: impl Fn(&Message) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.group_by = Some(Arc::new(group));
+        self
+    }
+
+    /// How long one request waits for messages; 5 s unless set, at most 20 s. The shutdown waits for the open
+    /// request, and makes its messages visible again at once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait.min(LONGEST_WAIT);
+        self
+    }
+
+    /// The visibility timeout and the retention.
+    async fn timeouts(&self) -> Result<(Duration, Duration), Error> {
+        let doing = "read the queue's attributes";
+        let (visibility, retention) =
+            (QueueAttributeName::VisibilityTimeout, QueueAttributeName::MessageRetentionPeriod);
+        let request = self.client.get_queue_attributes().queue_url(&self.queue);
+        let request = request.attribute_names(visibility.clone()).attribute_names(retention.clone());
+        let response = request.send().await.map_err(failed(doing))?;
+        let seconds = |name: &QueueAttributeName| {
+            let value = response.attributes().and_then(|attributes| attributes.get(name));
+            let seconds = value.and_then(|value| value.parse().ok()).map(Duration::from_secs);
+            seconds.ok_or_else(|| Error::new(doing, format!("SQS did not return {name}")))
+        };
+        match (seconds(&visibility)?, seconds(&retention)?) {
+            (Duration::ZERO, _) => Err(Error::new("use the queue", "its visibility timeout must not be 0")),
+            both => Ok(both),
+        }
+    }
+}
+
+impl Broker for Source {
+    type Message = Received;
+    type Reader = Taking;
+
+    async fn connect(self, plan: &mut Plan) -> Result<Taking, Error> {
+        let (visibility, retention) = self.timeouts().await?;
+        plan.extend_every(visibility / 3);
+        plan.redelivery_horizon(retention);
+        let Self { client, queue, dead_letters, group_by, wait } = self;
+        let (deletes, sender) = Deletes::new(client.clone(), queue.clone());
+        // It ends when the last message is settled: the senders are dropped then.
+        tokio::spawn(deletes.run());
+        let shared = Arc::new(Shared::new(client, queue, dead_letters, visibility, group_by, sender));
+        Ok(Taking::new(shared, plan.room().clone(), wait))
+    }
+}
+
+idem_messages::broker_methods!(Source, Received);
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source")
+            .field("queue", &self.queue)
+            .field("dead_letters", &self.dead_letters)
+            .finish_non_exhaustive()
+    }
+}

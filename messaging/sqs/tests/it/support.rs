@@ -1,0 +1,111 @@
+//! A queue with its dead letters.
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_sqs::types::{Message, MessageAttributeValue, QueueAttributeName};
+use futures_util::future::BoxFuture;
+use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
+use idem_messages::{ERROR, REASON};
+use idem_sqs::{Source, Summary};
+
+pub(crate) fn client(url: &str) -> Client {
+    let config = aws_sdk_sqs::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .endpoint_url(url)
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "tests"))
+        .http_client(aws_smithy_http_client::Builder::new().build_http());
+    Client::from_conf(config.build())
+}
+
+pub(crate) struct Orders {
+    pub(crate) client: Client,
+    pub(crate) queue: String,
+    pub(crate) dead: String,
+    dead_name: String,
+}
+
+impl Orders {
+    /// `kind` is the end of the names: nothing, or `.fifo`.
+    pub(crate) async fn open(url: &str, name: &str, kind: &str) -> Self {
+        // SQS allows 80 characters.
+        let name: String = name.chars().take(60).collect();
+        let (client, dead_name) = (client(url), format!("{name}-dead{kind}"));
+        let queue = make(&client, &format!("{name}{kind}")).await;
+        let dead = make(&client, &dead_name).await;
+        Self { client, queue, dead, dead_name }
+    }
+
+    pub(crate) fn source(&self) -> Source {
+        Source::new(self.client.clone(), &self.queue, &self.dead).wait(std::time::Duration::from_secs(1))
+    }
+
+    pub(crate) async fn all_dead_letters(&self) -> Vec<Message> {
+        let mut letters = Vec::new();
+        loop {
+            let asked = self.client.receive_message().queue_url(&self.dead).max_number_of_messages(10);
+            let told = asked.message_attribute_names("All").send().await.unwrap();
+            match told.messages {
+                Some(messages) if !messages.is_empty() => letters.extend(messages),
+                _ => return letters,
+            }
+        }
+    }
+}
+
+async fn make(client: &Client, name: &str) -> String {
+    let mut asked =
+        client.create_queue().queue_name(name).attributes(QueueAttributeName::VisibilityTimeout, "2");
+    if name.ends_with(".fifo") {
+        asked = asked.attributes(QueueAttributeName::FifoQueue, "true");
+        asked = asked.attributes(QueueAttributeName::ContentBasedDeduplication, "true");
+    }
+    asked.send().await.unwrap().queue_url.unwrap()
+}
+
+impl Queue for Orders {
+    async fn send(&self, body: &str) {
+        let text = MessageAttributeValue::builder().data_type("String").string_value(format!("t-{body}"));
+        let sent = self.client.send_message().queue_url(&self.queue).message_body(body);
+        sent.message_attributes("Trace", text.build().unwrap()).send().await.unwrap();
+    }
+
+    async fn work(&self, shutdown: BoxFuture<'static, ()>, settings: Settings, handler: Handler) -> Summary {
+        let handle = |order: &idem_sqs::Received| handler(order.body().unwrap().to_owned());
+        self.source().run_until(shutdown, settings, handle).await.unwrap()
+    }
+
+    async fn left(&self) -> Option<u64> {
+        let names = [
+            QueueAttributeName::ApproximateNumberOfMessages,
+            QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
+            QueueAttributeName::ApproximateNumberOfMessagesDelayed,
+        ];
+        let asked = self.client.get_queue_attributes().queue_url(&self.queue);
+        let told = asked.set_attribute_names(Some(names.to_vec())).send().await.ok()?;
+        let attributes = told.attributes?;
+        Some(names.iter().filter_map(|name| attributes.get(name)?.parse::<u64>().ok()).sum())
+    }
+
+    async fn dead_letters(&self) -> Vec<DeadLetter> {
+        let letters = self.all_dead_letters().await.into_iter().map(|letter| {
+            let attributes = letter.message_attributes.unwrap_or_default();
+            let attribute = |name: &str| {
+                attributes.get(name).and_then(|value| value.string_value.clone()).unwrap_or_default()
+            };
+            let (reason, trace, error) = (attribute(REASON), attribute("Trace"), attribute(ERROR));
+            DeadLetter { body: letter.body.unwrap(), reason, trace, error }
+        });
+        letters.collect()
+    }
+}
+
+impl Losing for Orders {
+    async fn lose_dead_letters(&self) {
+        self.client.delete_queue().queue_url(&self.dead).send().await.unwrap();
+    }
+
+    async fn restore_dead_letters(&self) {
+        make(&self.client, &self.dead_name).await;
+    }
+}
