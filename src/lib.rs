@@ -127,7 +127,7 @@ pub use idem_dynamodb::{DynamoDbStore, DynamoDbStoreBuilder};
 pub use idem_mysql::{MySqlStore, MySqlStoreBuilder};
 #[cfg(feature = "outbox")]
 #[doc(inline)]
-pub use idem_postgres::outbox;
+pub use idem_outbox as outbox;
 #[cfg(feature = "postgres")]
 #[doc(inline)]
 pub use idem_postgres::{PostgresStore, PostgresStoreBuilder, driver as postgres_driver};

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use idem_operate_kit::audit::Deed;
 use idem_operate_kit::text::{safe, size};
 use idem_operate_kit::{Access, Error, Kind};
-use idem_postgres::outbox::{MessageId, Outbox as Table, OutboxError};
+use idem_outbox::{MessageId, Outbox as Table, OutboxError};
 use serde_json::json;
 
 use super::decision::Decider;

@@ -4,22 +4,20 @@
 //! stores' kit holds operations that wait, and `server` says how a batch runs:
 //! `claims`, `held_claims` (renewals, steps, results), `compare_and_swap` (releases, resolutions, reads) and `deletion`.
 //! `transaction` records in a caller's transaction by way of a `driver`, `listing` and `inspection` answer operators, `rows` translates records.
-//! `db` holds what the store and the `outbox` share: connections, errors, names of objects and migrations.
+//! `db` holds what crates with tables of their own beside the records share with the store: connections, errors, names of objects and migrations.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod builder;
 mod claims;
 mod compare_and_swap;
-mod db;
+pub mod db;
 mod deletion;
 pub mod driver;
 mod held_claims;
 mod inspection;
 mod layout;
 mod listing;
-#[cfg(feature = "outbox")]
-pub mod outbox;
 mod rows;
 mod server;
 mod setting;

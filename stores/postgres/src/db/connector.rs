@@ -21,11 +21,12 @@ use super::hosts::Target;
 use super::session::Session;
 use super::source::Source;
 
-pub(crate) type Connector = sql::Connector<Opener>;
+/// Opens connections to the servers of a [`Source`](super::source::Source), and says where they are.
+pub type Connector = sql::Connector<Opener>;
 
 /// Opens connections.
 #[derive(Clone)]
-pub(crate) struct Opener {
+pub struct Opener {
     target: Target,
     /// The settings of each session.
     settings: Arc<[(&'static str, String)]>,
@@ -63,7 +64,7 @@ fn millis(time: Duration) -> String {
 }
 
 /// Opens connections to these servers.
-pub(crate) fn connector(
+pub fn connector(
     Source { servers, target }: Source,
     timeout: Duration,
     lock_timeout: Duration,
@@ -147,7 +148,7 @@ impl Opener {
     }
 
     /// Whether a pooler shares the sessions, so that nothing may be left in them.
-    pub(crate) fn is_shared(&self) -> bool {
+    pub fn is_shared(&self) -> bool {
         self.shared.load(Ordering::Relaxed)
     }
 

@@ -1,15 +1,16 @@
-//! Connections, names and layouts, which the store and the outbox share.
+//! Connections, names and layouts of tables, for the store and for crates that keep tables of their own beside the records, as
+//! `idem-outbox` does.
 //!
 //! Knows nothing of records and messages.
 
-pub(crate) mod connector;
+pub mod connector;
 mod encryption;
 pub(crate) mod failure;
 mod hosts;
-pub(crate) mod schema;
-pub(crate) mod session;
-pub(crate) mod settings;
-pub(crate) mod source;
+pub mod schema;
+pub mod session;
+pub mod settings;
+pub mod source;
 
 /// The server's time, in microseconds. Each statement reads it once, after its snapshot was taken.
-pub(crate) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+pub const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";

@@ -35,35 +35,38 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Tables that belong together, and the meta table with their version.
 #[derive(Debug)]
-pub(crate) struct Layout {
+pub struct Layout {
     /// The schema of the tables.
-    pub(crate) schema: Identifier,
+    pub schema: Identifier,
     /// The meta table, without its schema and as statements name it.
-    pub(crate) meta_name: Identifier,
-    pub(crate) meta: String,
+    pub meta_name: Identifier,
+    /// The meta table as statements name it.
+    pub meta: String,
     /// The main table, for errors.
-    pub(crate) table: String,
+    pub table: String,
     /// The first version, and what makes each later one of the one before.
-    pub(crate) versions: Vec<Version>,
+    pub versions: Vec<Version>,
 }
 
 /// What makes a version of a layout.
 #[derive(Debug)]
-pub(crate) struct Version {
+pub struct Version {
     /// Run once, in one transaction, and take a moment, whatever the size of a table. A process of the version before goes on
     /// beside them. The first version's create the meta table.
-    pub(crate) statements: String,
+    pub statements: String,
     /// Built afterwards, while running processes go on.
-    pub(crate) indexes: Vec<Index>,
+    pub indexes: Vec<Index>,
 }
 
+/// An index of a layout.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub struct Index {
     /// Without the schema, which is its table's.
-    pub(crate) name: Identifier,
+    pub name: Identifier,
     /// As statements name it.
-    pub(crate) table: String,
-    pub(crate) columns: String,
+    pub table: String,
+    /// As statements name them.
+    pub columns: String,
 }
 
 impl Layout {
@@ -83,8 +86,10 @@ impl Layout {
 }
 
 /// Names of objects, and the layout that makes them.
-pub(crate) trait Named: Sized {
+pub trait Named: Sized {
+    /// The names in this schema, with the table's name as their prefix.
     fn named(schema: &Identifier, table: &Identifier) -> Self;
+    /// The layout of the tables.
     fn layout(&self) -> Layout;
     /// The main table as statements name it.
     fn table(&self) -> &str;

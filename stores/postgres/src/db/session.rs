@@ -3,24 +3,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use idem_core::StoreError;
 use idem_store_kit::sql::{self, Host, Use};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+use sqlx::{AssertSqlSafe, Connection as _, Decode, Executor as _, Row as _, Type};
 use tokio::time::timeout;
 
 use super::failure::{self, Failure};
 
 /// A statement and its parameters.
-pub(crate) type Statement = Query<'static, Postgres, PgArguments>;
+pub type Statement = Query<'static, Postgres, PgArguments>;
 
 /// A statement without its parameters.
-pub(crate) fn statement(text: &Arc<str>) -> Statement {
+pub fn statement(text: &Arc<str>) -> Statement {
     sqlx::query(AssertSqlSafe(text.clone()))
 }
 
+/// A column of a row.
+///
+/// # Errors
+///
+/// The table is not as this version made it.
+pub fn column<'r, T>(row: &'r PgRow, index: usize) -> Result<T, StoreError>
+where
+    T: Decode<'r, Postgres> + Type<Postgres>,
+{
+    row.try_get(index).map_err(|error| failure::of_statement(&error).error())
+}
+
 /// An open connection. It lives in the runtime that opened it.
-pub(crate) struct Session {
+pub struct Session {
     connection: PgConnection,
     usage: Use,
     /// What the server calls it, unless it is a pooler's, which has sessions of its own, and bounds them itself.
@@ -40,7 +53,7 @@ impl Session {
     }
 
     /// Runs one statement in a transaction of its own.
-    pub(crate) async fn fetch_all(&mut self, statement: Statement) -> Result<Vec<PgRow>, Failure> {
+    pub async fn fetch_all(&mut self, statement: Statement) -> Result<Vec<PgRow>, Failure> {
         let was_usable = self.usage.begin();
         let answer = match self.shared.clone() {
             None => self.connection.fetch_all(statement).await,
@@ -66,7 +79,7 @@ impl Session {
     }
 
     /// What the server calls it, unless it is a pooler's.
-    pub(crate) const fn name(&self) -> Option<&String> {
+    pub const fn name(&self) -> Option<&String> {
         self.name.as_ref()
     }
 
@@ -76,7 +89,7 @@ impl Session {
     }
 
     /// The connection itself, for migrations.
-    pub(crate) const fn connection(&mut self) -> &mut PgConnection {
+    pub const fn connection(&mut self) -> &mut PgConnection {
         &mut self.connection
     }
 }

@@ -15,27 +15,36 @@ const LONGEST_NAME: usize = 63;
 
 /// The tables and the timeouts.
 #[derive(Clone)]
-pub(crate) struct Settings {
-    pub(crate) source: Result<Source, StoreError>,
-    pub(crate) schema: Option<String>,
-    pub(crate) table: String,
-    pub(crate) operation_timeout: Duration,
-    pub(crate) lock_timeout: Duration,
-    pub(crate) max_connection_age: Duration,
+pub struct Settings {
+    /// The servers, or why there are none.
+    pub source: Result<Source, StoreError>,
+    /// The schema of the tables; unless set, the first of the `search_path`.
+    pub schema: Option<String>,
+    /// The main table, whose name is the prefix of all.
+    pub table: String,
+    /// How long one statement may take, with all its repetitions.
+    pub operation_timeout: Duration,
+    /// How long a statement waits for a lock.
+    pub lock_timeout: Duration,
+    /// When a connection is replaced.
+    pub max_connection_age: Duration,
     /// Whether the layout must exist: if true, it is neither created nor migrated.
-    pub(crate) must_exist: bool,
+    pub must_exist: bool,
 }
 
 /// A database in which the layout exists.
-pub(crate) struct Prepared<N> {
-    pub(crate) connector: Connector,
-    pub(crate) names: N,
+pub struct Prepared<N> {
+    /// Opens connections to it.
+    pub connector: Connector,
+    /// The names of its objects.
+    pub names: N,
     /// Server, database and table, for `Debug`.
-    pub(crate) place: String,
+    pub place: String,
 }
 
 impl Settings {
-    pub(crate) fn new(source: Result<Source, StoreError>, table: &str) -> Self {
+    /// The default settings for these servers and this table.
+    pub fn new(source: Result<Source, StoreError>, table: &str) -> Self {
         Self {
             source,
             schema: None,
@@ -48,13 +57,13 @@ impl Settings {
     }
 
     /// Checks the timeouts.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         limits::check_timeout("operation_timeout", self.operation_timeout)?;
         limits::check_timeout("lock_timeout", self.lock_timeout)
     }
 
     /// Connects, and creates the tables if they are missing.
-    pub(crate) async fn prepare<N: Named>(self) -> Result<Prepared<N>, StoreError> {
+    pub async fn prepare<N: Named>(self) -> Result<Prepared<N>, StoreError> {
         let schema = self.schema.as_deref().map(|name| Identifier::plain("schema", name, LONGEST_NAME));
         let schema = schema.transpose()?;
         let table = Identifier::table(&self.table)?;
@@ -66,7 +75,7 @@ impl Settings {
     }
 
     /// Where server and database are, for `Debug`.
-    pub(crate) fn place(&self) -> Result<String, &StoreError> {
+    pub fn place(&self) -> Result<String, &StoreError> {
         self.source.as_ref().map(|source| Connector::place_of(&source.servers))
     }
 }

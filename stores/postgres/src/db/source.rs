@@ -13,14 +13,14 @@ use super::hosts::{self, Target};
 
 /// Where the servers are, who connects, and what a server must accept.
 #[derive(Clone)]
-pub(crate) struct Source {
+pub struct Source {
     pub(super) servers: sql::Source<PgConnectOptions>,
     pub(super) target: Target,
 }
 
 impl Source {
     /// The servers of a URL.
-    pub(crate) fn of_url(url: &str) -> Result<Self, StoreError> {
+    pub fn of_url(url: &str) -> Result<Self, StoreError> {
         // The driver accepts any scheme. What is there instead may be a password, so it is not repeated.
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(StoreError::configuration("the URL of the database must begin with `postgres://`"));
@@ -32,14 +32,14 @@ impl Source {
     }
 
     /// The options that the pool has at each time.
-    pub(crate) fn of_pool(pool: &PgPool) -> Self {
+    pub fn of_pool(pool: &PgPool) -> Self {
         let pool = pool.clone();
         let servers = sql::Source::current(move || pool.connect_options().as_ref().clone());
         Self { servers, target: Target::Any }
     }
 
     /// Has `refresh` complete the options before each connection is opened.
-    pub(crate) fn refreshed<F, R, E>(self, refresh: F) -> Self
+    pub fn refreshed<F, R, E>(self, refresh: F) -> Self
     where
         F: Fn(PgConnectOptions) -> R + Send + Sync + 'static,
         R: Future<Output = Result<PgConnectOptions, E>> + Send + 'static,

@@ -1,6 +1,6 @@
 //! The drivers in whose transactions the store and the outbox write. One trait connects a driver, in about a page of code.
 //!
-//! `transaction = tx` and [`Outbox::enqueue`](crate::outbox::Outbox::enqueue) take a `&mut` of anything that implements
+//! `transaction = tx` and `Outbox::enqueue` of `idem-outbox` take a `&mut` of anything that implements
 //! [`DriverTransaction`], or that dereferences mutably to it (an object of a pool, a wrapper of your own):
 //!
 //! | driver | feature | `tx` is a `&mut` of |
@@ -110,7 +110,10 @@ pub struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    pub(crate) const fn new(text: &'a str, parameters: &'a [Parameter<'a>], is_pooled: bool) -> Self {
+    /// A statement with its parameters. `is_pooled` where a pooler may share the session: see
+    /// [`Opener::is_shared`](crate::db::connector::Opener::is_shared).
+    #[must_use]
+    pub const fn new(text: &'a str, parameters: &'a [Parameter<'a>], is_pooled: bool) -> Self {
         Self { text, parameters, is_pooled }
     }
 

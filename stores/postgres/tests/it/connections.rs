@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use idem_outbox::Outbox;
 use idem_postgres::PostgresStore;
-use idem_postgres::outbox::Outbox;
 use idem_runtime::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, StoredResult, Verdict,
 };
@@ -113,7 +113,7 @@ async fn a_relay_leaves_a_server_that_takes_no_writes_as_soon_as_another_answers
     let outbox =
         Outbox::builder(&bed.server.url()).operation_timeout(Duration::from_secs(2)).connect().await.unwrap();
     let broker = Broker::willing();
-    let relay = idem_postgres::outbox::Relay::new(outbox, broker.clone());
+    let relay = idem_outbox::Relay::new(outbox, broker.clone());
     let relay = Running::start(relay.topics(1).backoff(Duration::from_millis(300), Duration::from_secs(1)));
     // Only now: a session that is opened later would already be writable.
     wait("the relay was refused", || log.text().contains("relay_failed")).await;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use idem_outbox::{Outbox, Relay};
 use idem_postgres::PostgresStore;
-use idem_postgres::outbox::{Outbox, Relay};
 use idem_runtime::listing::List;
 use idem_runtime::protocol::ClaimAnswer;
 use idem_runtime::{Store as _, StoreErrorKind};

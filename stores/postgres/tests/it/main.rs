@@ -1,4 +1,4 @@
-//! Tests of idem-postgres: the kit, failures, and the outbox.
+//! Tests of idem-postgres: the kit and failures.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
@@ -12,10 +12,7 @@ mod failures;
 mod full_disk;
 mod hosts;
 mod limits;
-mod outbox;
-mod outbox_at_random;
-mod outbox_events;
-mod outbox_relay;
+#[path = "../../../../outbox/tests/it/outbox_support/mod.rs"]
 mod outbox_support;
 mod poolers;
 mod purge;

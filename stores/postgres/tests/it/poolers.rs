@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use idem_macros::idempotent;
+use idem_outbox::{Outbox, Relay};
 use idem_postgres::PostgresStore;
-use idem_postgres::outbox::{Outbox, Relay};
 use idem_runtime::Store as _;
 use idem_runtime::protocol::ClaimAnswer;
 use idem_test_servers::{PgBouncer, Postgres};

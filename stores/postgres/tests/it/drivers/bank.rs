@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use idem_outbox::Outbox;
 use idem_postgres::PostgresStore;
-use idem_postgres::outbox::Outbox;
 use idem_test_servers::{PgBouncer, Postgres};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;

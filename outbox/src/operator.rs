@@ -7,10 +7,9 @@ use sqlx::postgres::PgRow;
 use super::error::OutboxError;
 use super::handle::Outbox;
 use super::link::Link;
-use super::link::column;
 use super::message::MessageId;
-use crate::db::session::{Statement, statement};
 use idem_core::StoreError;
+use idem_postgres::db::session::{Statement, column, statement};
 
 /// How many messages one statement deletes: few, so that it is short.
 const PURGE_BATCH: usize = 2_000;

@@ -2,8 +2,8 @@
 
 use idem_store_kit::sql::Identifier;
 
-use crate::db::schema::{Layout, Named, Version};
 use idem_core::framed_digest;
+use idem_postgres::db::schema::{Layout, Named, Version};
 
 /// The outbox's objects, as statements name them.
 #[derive(Clone, Debug)]

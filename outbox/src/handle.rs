@@ -7,10 +7,10 @@ use super::error::OutboxError;
 use super::layout::Names;
 use super::message::{MessageId, check_topic};
 use super::statements::Statements;
-use crate::PostgresStore;
-use crate::db::connector::Connector;
-use crate::driver::{DriverTransaction, Parameter, Query};
 use idem_core::transaction::Carries;
+use idem_postgres::PostgresStore;
+use idem_postgres::db::connector::Connector;
+use idem_postgres::driver::{DriverTransaction, Parameter, Query};
 
 /// An outbox: messages in a table of a PostgreSQL database, version 12 or later, that a relay publishes.
 ///
@@ -34,7 +34,7 @@ pub(super) struct Inner {
 impl Outbox {
     /// Writes a message under a new id in the transaction of `tx`, and returns the id.
     ///
-    /// `tx` is a `&mut` of a transaction of any [driver](crate::driver), or of a value that dereferences mutably to one. If the
+    /// `tx` is a `&mut` of a transaction of any [driver](idem_postgres::driver), or of a value that dereferences mutably to one. If the
     /// caller commits, a relay publishes the message; if the caller rolls back, the message does not exist. If a body with
     /// `transaction = tx` fails, its messages do not exist either.
     ///

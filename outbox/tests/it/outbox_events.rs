@@ -5,7 +5,7 @@ use crate::outbox_support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use idem_postgres::outbox::{MessageId, Outbox};
+use idem_outbox::{MessageId, Outbox};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use outbox_support::{Bed, Broker, Log, Running, Then};
 

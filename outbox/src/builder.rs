@@ -11,9 +11,9 @@ use super::error::OutboxError;
 use super::handle::{Inner, Outbox};
 use super::layout::Names;
 use super::statements::Statements;
-use crate::db::settings::{Prepared, Settings};
-use crate::db::source::Source;
 use idem_core::StoreError;
+use idem_postgres::db::settings::{Prepared, Settings};
+use idem_postgres::db::source::Source;
 
 const TABLE: &str = "idem_outbox";
 const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
@@ -41,7 +41,7 @@ impl Outbox {
 
     /// Sets up how to connect to the database of this URL. Its parameters, such as `sslmode`, are
     /// [`sqlx::postgres::PgConnectOptions`]'s; it may name several servers, as for
-    /// [`PostgresStore::builder`](crate::PostgresStore::builder).
+    /// [`PostgresStore::builder`](idem_postgres::PostgresStore::builder).
     pub fn builder(url: &str) -> OutboxBuilder {
         OutboxBuilder::of_url(url)
     }
@@ -99,7 +99,7 @@ impl OutboxBuilder {
     }
 
     /// Completes the options before each connection is opened, for passwords and tokens that change: see
-    /// [`PostgresStoreBuilder::connect_options_with`](crate::PostgresStoreBuilder::connect_options_with).
+    /// [`PostgresStoreBuilder::connect_options_with`](idem_postgres::PostgresStoreBuilder::connect_options_with).
     pub fn connect_options_with<F, R, E>(mut self, refresh: F) -> Self
     where
         F: Fn(PgConnectOptions) -> R + Send + Sync + 'static,

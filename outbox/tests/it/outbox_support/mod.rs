@@ -7,7 +7,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use idem_postgres::outbox::{Message, Outbox, PublishError, Publisher, Relay};
+use idem_outbox::{Message, Outbox, PublishError, Publisher, Relay};
 use idem_test_servers::Postgres;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgPool, Postgres as Db, Transaction};

@@ -1,13 +1,12 @@
 //! A connection that is opened when it is needed, and opened again after a failure.
 
-use sqlx::postgres::{PgRow, Postgres};
-use sqlx::{Decode, Row as _, Type};
+use sqlx::postgres::PgRow;
 use tokio::sync::Mutex;
 
-use crate::db::connector::Connector;
-use crate::db::failure::{self, Failure};
-use crate::db::session::{Session, Statement};
 use idem_core::StoreError;
+use idem_postgres::db::connector::Connector;
+use idem_postgres::db::session::{Session, Statement};
+use idem_store_kit::group_commit::Failure;
 use idem_store_kit::retry::retried;
 use idem_store_kit::sql::Session as _;
 
@@ -44,12 +43,4 @@ impl Link {
             session.close(self.connector.timeout()).await;
         }
     }
-}
-
-/// A column of a row.
-pub(super) fn column<'r, T>(row: &'r PgRow, index: usize) -> Result<T, StoreError>
-where
-    T: Decode<'r, Postgres> + Type<Postgres>,
-{
-    row.try_get(index).map_err(|error| failure::of_statement(&error).error())
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use idem_postgres::outbox::{MessageId, Outbox, OutboxError, Relay};
+use idem_outbox::{MessageId, Outbox, OutboxError, Relay};
 use idem_test_servers::Postgres;
 use outbox_support::{Bed, Broker, Running, Then, wait, wait_for_sql};
 use sqlx::{Connection as _, Executor as _, Row as _};

@@ -17,10 +17,9 @@ use super::super::publisher::Publisher;
 use super::super::report;
 use super::settings::Settings;
 use super::settled::Waits;
-use crate::db::session::statement;
-use crate::outbox::link::column;
 use idem_core::StoreError;
 use idem_core::protocol::Owner;
+use idem_postgres::db::session::{column, statement};
 
 /// The shortest pause between two looks at the outbox.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);

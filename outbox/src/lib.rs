@@ -6,7 +6,6 @@
 //! In one topic, messages are published in the order in which they were enqueued.
 //!
 //! ```no_run
-//! # use idem_postgres as idem;
 //! use idem::outbox::{Message, Outbox, PublishError, Publisher, Relay};
 //! # #[derive(Clone)] struct Broker;
 //! # impl Broker { async fn send(&self, _: &str, _: &str, _: &[u8]) -> Result<(), std::io::Error> { Ok(()) } }

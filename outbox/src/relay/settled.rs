@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use super::super::handle::Inner;
 use super::super::link::Link;
-use crate::db::session::statement;
-use crate::outbox::link::column;
 use idem_core::StoreError;
+use idem_postgres::db::session::{column, statement};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);

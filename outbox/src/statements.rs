@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::layout::Names;
-use crate::db::NOW;
+use idem_postgres::db::NOW;
 
 /// The condition for messages that are still to be published.
 const PENDING: &str = "set_aside_at IS NULL AND published_at IS NULL";

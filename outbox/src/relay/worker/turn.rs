@@ -13,12 +13,11 @@ use tokio::time::{Instant, timeout};
 use super::super::settings::OnPoison;
 use super::super::settled::{Settled, settled};
 use super::{Worker, micros};
-use crate::db::session::statement;
-use crate::outbox::link::column;
-use crate::outbox::message::{Message, MessageId};
-use crate::outbox::publisher::{PublishErrorKind, Publisher};
-use crate::outbox::report::{self, Event};
+use crate::message::{Message, MessageId};
+use crate::publisher::{PublishErrorKind, Publisher};
+use crate::report::{self, Event};
 use idem_core::StoreError;
+use idem_postgres::db::session::{column, statement};
 
 /// How long a topic is served before the next one.
 const TURN: Duration = Duration::from_secs(1);

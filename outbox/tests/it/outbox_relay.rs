@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use idem_postgres::outbox::{MessageId, OnPoison, Outbox, OutboxError, Relay};
+use idem_outbox::{MessageId, OnPoison, Outbox, OutboxError, Relay};
 use tokio::sync::Notify;
 
 use outbox_support::{Bed, Broker, Running, Then, check_first_deliveries, wait, wait_for_sql};
@@ -346,7 +346,7 @@ async fn settings_that_cannot_work_are_refused_at_once() {
 async fn a_message_with_a_number_that_was_given_out_before_is_published_too() {
     for keep in [Duration::ZERO, HOUR] {
         let bed = Bed::open().await;
-        let proxy = crate::support::proxy::Proxy::start(&bed.server.url(), Duration::ZERO).await;
+        let proxy = crate::proxy::Proxy::start(&bed.server.url(), Duration::ZERO).await;
         let outbox = Outbox::builder(&proxy.url()).operation_timeout(Duration::from_millis(200)).connect();
         let gate = Arc::new(Notify::new());
         let closed = gate.clone();

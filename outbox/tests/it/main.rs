@@ -1,0 +1,12 @@
+//! Tests of idem-outbox, on a real server.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod outbox;
+mod outbox_at_random;
+mod outbox_events;
+mod outbox_relay;
+mod outbox_support;
+#[allow(dead_code, reason = "the tests of the store count exchanges")]
+#[path = "../../../stores/postgres/tests/it/support/proxy.rs"]
+mod proxy;
