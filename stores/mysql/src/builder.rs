@@ -21,7 +21,7 @@ use idem_store_kit::own_runtime::apart;
 use idem_store_kit::sql::{Identifier, Purging, limits};
 
 const TABLE: &str = "idem_records";
-/// The space for the rest of a message that carries a result.
+/// The space for the rest of a message that carries a result in digits.
 const MESSAGE: usize = 64 << 10;
 /// The longest text of one exchange.
 const MOST_BYTES: usize = 1 << 20;
@@ -112,8 +112,8 @@ impl MySqlStoreBuilder {
         self
     }
 
-    /// The largest result that is stored, in bytes, up to 512 MiB; 16 MiB unless set. The server's `max_allowed_packet` minus 64 KiB
-    /// limits it too: [`max_result_bytes`](idem_core::Store::max_result_bytes) of the store returns the limit that applies.
+    /// The largest result that is stored, in bytes, up to 512 MiB; 16 MiB unless set. Half of the server's `max_allowed_packet`, less
+    /// 32 KiB, limits it too: [`max_result_bytes`](idem_core::Store::max_result_bytes) of the store returns the limit that applies.
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.max_result_bytes = bytes;
         self
@@ -155,7 +155,7 @@ impl MySqlStoreBuilder {
             stepped: Hints::new(),
             has_transactions: Default::default(),
         };
-        let max_result_bytes = self.max_result_bytes.min(server.max_packet.saturating_sub(MESSAGE));
+        let max_result_bytes = self.max_result_bytes.min(server.max_packet.saturating_sub(MESSAGE) / 2);
         let records = Records::new(setting, max_result_bytes);
         let purging = Purging::start(&records.queues(), self.purge_every, |queues, limit| async move {
             deletion::purge(queues.server(), limit).await

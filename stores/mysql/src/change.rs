@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sqlx::mysql::MySqlRow;
 
-use self::entry::{Entry, Write};
+use self::entry::Entry;
 use super::reading::{self, Rest, clock};
 use super::rows;
 use super::setting::Setting;
@@ -196,16 +196,9 @@ async fn write(
     setting: &Setting,
     entries: &BTreeMap<(&str, &str), Entry<'_>>,
 ) -> Result<(), Failure> {
-    let mut write = Write::of(&setting.statements, session.at_once(), entries.values());
-    if !write.large.is_empty() {
-        session.run(write.statements.join("; "), Stage::Open).await?;
-        for (statement, value) in write.large {
-            session.put(statement, &value).await?;
-        }
-        write.statements = Vec::new();
-    }
-    write.statements.push(COMMIT.to_owned());
-    session.run(write.statements.join("; "), Stage::Committing).await.map(drop)
+    let mut texts = entry::writes(&setting.statements, session.at_once(), entries.values());
+    texts.push(COMMIT.to_owned());
+    session.run(texts.join("; "), Stage::Committing).await.map(drop)
 }
 
 /// The claim in an operation.

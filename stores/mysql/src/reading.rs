@@ -89,7 +89,7 @@ async fn look(
             Err(failed) => return Err(failed),
         }
     }
-    let text = setting.statements.look(keys.iter().copied(), session.commits_each());
+    let text = setting.statements.look(keys.iter().copied());
     Ok((session.run(text, Stage::Open).await?, 1))
 }
 

@@ -28,26 +28,9 @@ pub(super) const COLUMNS: [&str; 15] = [
 /// What [`read`] expects of a row, but for the result: all in one column, as each column of an answer costs the server and the
 /// driver more than its value. `-` is none: to some SQL modes an empty string is NULL. After it comes the result, or nothing where it is
 /// not wanted.
-pub(super) const RECORD: &str = "CAST(CONVERT(CONCAT_WS(',', state, fence, attempt, recovered, on_crash, lease_until, retry_at, \
-     ttl, IFNULL(tombstone, '-'), created_at, IFNULL(completed_at, '-'), IFNULL(expires_at, '-'), steps, \
-     IFNULL(OCTET_LENGTH(result), '-'), HEX(owner), IFNULL(HEX(fingerprint), '-')) USING ascii) AS BINARY) r";
-/// The names of its numbers, which come first.
-const NUMBERS: [&str; 14] = [
-    "state",
-    "fence",
-    "attempt",
-    "recovered",
-    "on_crash",
-    "lease_until",
-    "retry_at",
-    "ttl",
-    "tombstone",
-    "created_at",
-    "completed_at",
-    "expires_at",
-    "steps",
-    "result",
-];
+pub(super) const RECORD: &str = "CAST(CONVERT(CONCAT_WS(',', HEX(owner), IFNULL(HEX(fingerprint), '-'), state, fence, attempt, recovered, \
+     on_crash, lease_until, retry_at, ttl, IFNULL(tombstone, '-'), created_at, IFNULL(completed_at, '-'), IFNULL(expires_at, '-'), \
+     steps, IFNULL(OCTET_LENGTH(result), '-')) USING ascii) AS BINARY) r";
 /// How many columns [`read`] expects.
 pub(super) const WIDTH: usize = 2;
 
@@ -89,30 +72,24 @@ pub(super) fn column<'r, T: Decode<'r, MySql>>(
     row.try_get_unchecked(index).map_err(|_| Unreadable(name))
 }
 
-/// The words of a record: its numbers, and owner and fingerprint in digits.
-struct Words<'r> {
-    numbers: [Option<u64>; NUMBERS.len()],
-    owner: &'r [u8],
-    fingerprint: Option<&'r [u8]>,
-}
+/// The words of [`RECORD`], in their order.
+struct Words<'r>(&'r [u8]);
 
 impl<'r> Words<'r> {
-    fn read(row: &'r MySqlRow, index: usize) -> Result<Self> {
-        let mut words = column::<&[u8]>(row, index, "state")?.split(|byte| *byte == b',');
-        let mut word = |name| match words.next() {
-            Some(b"-") => Ok(None),
-            Some(word) => Ok(Some(word)),
-            None => Err(Unreadable(name)),
-        };
-        let mut numbers = [None; NUMBERS.len()];
-        for (number, name) in numbers.iter_mut().zip(NUMBERS) {
-            if let Some(word) = word(name)? {
-                let parsed = str::from_utf8(word).ok().and_then(|word| word.parse().ok());
-                *number = Some(parsed.ok_or(Unreadable(name))?);
-            }
-        }
-        let owner = word("owner")?.ok_or(Unreadable("owner"))?;
-        Ok(Self { numbers, owner, fingerprint: word("fingerprint")? })
+    fn next(&mut self, name: &'static str) -> Result<Option<&'r [u8]>> {
+        let mut parts = self.0.splitn(2, |byte| *byte == b',');
+        let word = parts.next().filter(|word| !word.is_empty()).ok_or(Unreadable(name))?;
+        self.0 = parts.next().unwrap_or_default();
+        Ok(Some(word).filter(|word| *word != b"-"))
+    }
+
+    fn number(&mut self, name: &'static str) -> Result<Option<u64>> {
+        let parse = |word| str::from_utf8(word).ok()?.parse().ok();
+        self.next(name)?.map(|word| parse(word).ok_or(Unreadable(name))).transpose()
+    }
+
+    fn bytes<const N: usize>(&mut self, name: &'static str) -> Result<Option<[u8; N]>> {
+        self.next(name)?.map(|digits| bytes_of(digits, name)).transpose()
     }
 }
 
@@ -132,46 +109,31 @@ fn bytes_of<const N: usize>(digits: &[u8], name: &'static str) -> Result<[u8; N]
 
 /// The record in the columns of [`RECORD`] that begin at `first`.
 pub(super) fn read(row: &MySqlRow, first: usize) -> Result<Row> {
-    let Words { numbers, owner, fingerprint } = Words::read(row, first)?;
-    let [
-        state,
-        fence,
-        attempt,
-        recovered,
-        on_crash,
-        lease_until,
-        retry_at,
-        ttl,
-        tombstone,
-        created_at,
-        completed_at,
-        expires_at,
-        steps,
-        result_bytes,
-    ] = numbers;
-    let owner = bytes_of::<16>(owner, "owner")?;
-    let fingerprint = fingerprint.map(|digits| bytes_of::<32>(digits, "fingerprint")).transpose()?;
+    let mut words = Words(column(row, first, "state")?);
     let value = column::<Option<&[u8]>>(row, first + 1, "result")?;
-    let columns = Columns {
-        state,
-        owner: Some(&owner),
-        fence,
-        attempt,
-        recovered,
-        on_crash,
-        lease_until,
-        retry_at,
-        ttl,
+    let (owner, fingerprint) = (words.bytes::<16>("owner")?, words.bytes::<32>("fingerprint")?);
+    let mut columns = Columns {
+        owner: owner.as_ref().map(|owner| &owner[..]),
         fingerprint: fingerprint.as_ref().map(|print| &print[..]),
-        tombstone,
-        created_at,
-        completed_at,
-        expires_at,
-        result: result_bytes.map(|_| value.unwrap_or_default()),
+        state: words.number("state")?,
+        fence: words.number("fence")?,
+        attempt: words.number("attempt")?,
+        recovered: words.number("recovered")?,
+        on_crash: words.number("on_crash")?,
+        lease_until: words.number("lease_until")?,
+        retry_at: words.number("retry_at")?,
+        ttl: words.number("ttl")?,
+        tombstone: words.number("tombstone")?,
+        created_at: words.number("created_at")?,
+        completed_at: words.number("completed_at")?,
+        expires_at: words.number("expires_at")?,
+        result: None,
     };
-    let steps = steps.and_then(|steps| usize::try_from(steps).ok()).ok_or(Unreadable("steps"))?;
+    let steps = words.number("steps")?.and_then(|steps| usize::try_from(steps).ok());
+    let result_bytes = words.number("result")?;
+    columns.result = result_bytes.map(|_| value.unwrap_or_default());
     let is_large = result_bytes.is_some_and(|length| length > 0) && value.is_none();
-    Ok(Row { record: columns.record()?, steps, is_large, result_bytes })
+    Ok(Row { record: columns.record()?, steps: steps.ok_or(Unreadable("steps"))?, is_large, result_bytes })
 }
 
 /// The step in a column of one.

@@ -7,10 +7,8 @@ mod prepared;
 pub(crate) mod test_session;
 mod upkeep;
 
-use bytes::Bytes;
-
 use idem_core::RecordKey;
-use idem_core::protocol::{Record, StoredResult, Timestamp};
+use idem_core::protocol::{Record, Timestamp};
 
 pub(crate) use self::prepared::Completion;
 use super::layout::Names;
@@ -18,8 +16,8 @@ use super::rows::{self, COLUMNS, NOW, RECORD, Value, result_of};
 use super::text::{Text, add};
 use crate::db::session::{BEGIN, BEGIN_READING, COMMIT, ONE};
 
-/// The largest result, in bytes, that is read together with its record and written as part of a statement's text.
-pub(super) const SMALL_RESULT: usize = 64 << 10;
+/// The largest result, in bytes, that is read together with its record.
+const SMALL_RESULT: usize = 64 << 10;
 
 /// How many keys are in one list. Of lists of 1,000, MariaDB makes tables.
 const LONGEST_LIST: usize = 500;
@@ -48,18 +46,13 @@ impl Statements {
 
     /// Reads the rows of these keys without locks, in a transaction of their own. The second result: scope, key
     /// and record of each, and the time at which the statement began. A record that is alive when it is read must not look expired.
-    pub(super) fn look<'k>(
-        &self,
-        keys: impl ExactSizeIterator<Item = &'k RecordKey>,
-        commits_each: bool,
-    ) -> String {
+    pub(super) fn look<'k>(&self, keys: impl ExactSizeIterator<Item = &'k RecordKey>) -> String {
         let mut text = format!("{ONE}SELECT scope, `key`, ");
         Self::record(&mut text);
         add(&mut text, format_args!(", {NOW}"));
         self.of_keys(&mut text, keys);
-        if !commits_each {
-            add(&mut text, format_args!("; {COMMIT}"));
-        }
+        // Where statements do not commit by themselves.
+        add(&mut text, format_args!("; {COMMIT}"));
         text
     }
 
@@ -129,26 +122,19 @@ impl Statements {
         text
     }
 
-    /// Inserts new records, `with_result` or without; if one of them exists, none is inserted.
-    pub(super) fn insert<'r>(
-        &self,
-        records: impl Iterator<Item = (&'r RecordKey, &'r Record)>,
-        with_result: impl Fn(&Record) -> bool,
-    ) -> String {
+    /// Inserts new records; if one of them exists, none is inserted.
+    pub(super) fn insert<'r>(&self, records: impl Iterator<Item = (&'r RecordKey, &'r Record)>) -> String {
         let mut text = "INSERT".to_owned();
-        let instant = |instant: Timestamp| Value::Number(instant.as_micros());
-        let result = |record| if with_result(record) { result_of(record) } else { Value::Null };
-        self.insertion(&mut text, records, instant, result);
+        self.insertion(&mut text, records, |instant| Value::Number(instant.as_micros()));
         text
     }
 
-    /// Adds what follows `INSERT`: `instant` writes the instants of a record, `result` its result.
+    /// Adds what follows `INSERT`: `instant` writes the instants of a record.
     fn insertion<'r>(
         &self,
         text: &mut impl Text,
         records: impl Iterator<Item = (&'r RecordKey, &'r Record)>,
         instant: impl Fn(Timestamp) -> Value<'r>,
-        result: impl Fn(&'r Record) -> Value<'r>,
     ) {
         let (table, columns) = (&self.names.records, &self.columns);
         text.push(&format!(" INTO {table} (scope, `key`, {columns}, purge_at, result) VALUES "));
@@ -161,7 +147,7 @@ impl Statements {
                 text.push(", ");
                 text.value(&value);
             }
-            for value in [instant(rows::purge_at(record)), result(record)] {
+            for value in [instant(rows::purge_at(record)), result_of(record)] {
                 text.push(", ");
                 text.value(&value);
             }
@@ -169,34 +155,15 @@ impl Statements {
         }
     }
 
-    /// Replaces records whose rows this transaction has locked, `with_result` or without. One statement for all costs the server less
-    /// than one for each.
-    pub(super) fn replace<'r>(
-        &self,
-        records: impl Iterator<Item = (&'r RecordKey, &'r Record)>,
-        with_result: impl Fn(&Record) -> bool,
-    ) -> String {
-        let mut text = self.insert(records, with_result);
+    /// Replaces records whose rows this transaction has locked. One statement for all costs the server less than one for each.
+    pub(super) fn replace<'r>(&self, records: impl Iterator<Item = (&'r RecordKey, &'r Record)>) -> String {
+        let mut text = self.insert(records);
         text.push_str(
             " ON DUPLICATE KEY UPDATE result = VALUES(result), purge_at = LEAST(purge_at, VALUES(purge_at))",
         );
         for column in COLUMNS {
             add(&mut text, format_args!(", {column} = VALUES({column})"));
         }
-        text
-    }
-
-    fn set(&self, record: &Record, with_result: bool) -> String {
-        let mut text = format!("UPDATE {} SET ", self.names.records);
-        for (column, value) in COLUMNS.iter().zip(rows::values(record)) {
-            add(&mut text, format_args!("{column} = "));
-            text.value(&value);
-            text.push_str(", ");
-        }
-        let purge_at = rows::purge_at(record).as_micros();
-        add(&mut text, format_args!("purge_at = LEAST(purge_at, {purge_at}), result = "));
-        text.value(&if with_result { result_of(record) } else { Value::Null });
-        text.push_str(" WHERE ");
         text
     }
 
@@ -211,15 +178,9 @@ impl Statements {
         text
     }
 
-    /// Replaces the record that was seen, if it is unchanged.
-    pub(super) fn replace_seen(
-        &self,
-        key: &RecordKey,
-        seen: &Record,
-        record: &Record,
-        with_result: bool,
-    ) -> String {
-        let mut text = self.set(record, with_result);
+    /// Deletes the record that was seen, if it is unchanged.
+    pub(super) fn delete_seen(&self, key: &RecordKey, seen: &Record) -> String {
+        let mut text = format!("DELETE FROM {} WHERE ", self.names.records);
         is_seen(&mut text, key, seen);
         text
     }
@@ -241,7 +202,7 @@ impl Statements {
     /// Locks the place of a record by inserting and deleting a row: its lock lasts until the transaction ends. Fails `at_once` if
     /// another transaction has it.
     pub(super) fn lock_place(&self, key: &RecordKey, record: &Record, at_once: &str) -> String {
-        let mut text = at_once.to_owned() + &self.insert([(key, record)].into_iter(), |_| false);
+        let mut text = at_once.to_owned() + &self.insert([(key, record)].into_iter());
         text.push_str("; ");
         text.push_str(&self.delete(key.scope().as_str().as_bytes(), key.key().as_str().as_bytes()));
         text
@@ -255,34 +216,15 @@ impl Statements {
         )
     }
 
-    /// Writes the result of a record, which is the statement's parameter.
-    pub(super) fn put_result(&self, key: &RecordKey) -> String {
-        let mut text = format!("UPDATE {} SET result = ? WHERE ", self.names.records);
-        text.is_key(key);
-        text
-    }
-
-    fn insert_step(&self, key: &RecordKey, position: usize) -> String {
+    /// Writes a step. Overwrites a step in its place, which can only be left over from a record that was deleted by hand.
+    pub(super) fn append(&self, key: &RecordKey, position: usize, step: &[u8]) -> String {
         let mut text = format!("REPLACE INTO {} (scope, `key`, position, step) VALUES (", self.names.steps);
         text.bytes(key.scope().as_str().as_bytes());
         text.push_str(", ");
         text.bytes(key.key().as_str().as_bytes());
         add(&mut text, format_args!(", {position}, "));
-        text
-    }
-
-    /// Writes a step. Overwrites a step in its place, which can only be left over from a record that was deleted by hand.
-    pub(super) fn append(&self, key: &RecordKey, position: usize, step: &[u8]) -> String {
-        let mut text = self.insert_step(key, position);
         text.bytes(step);
         text.push(')');
-        text
-    }
-
-    /// Writes a step, which is the statement's parameter.
-    pub(super) fn put_step(&self, key: &RecordKey, position: usize) -> String {
-        let mut text = self.insert_step(key, position);
-        text.push_str("?)");
         text
     }
 
@@ -294,14 +236,6 @@ impl Statements {
     /// Deletes the steps of a record.
     pub(super) fn delete_steps(&self, scope: &[u8], key: &[u8]) -> String {
         deletion(&self.names.steps, scope, key)
-    }
-}
-
-/// The result, if it is too large for the text of a statement.
-pub(super) fn large_result(record: &Record) -> Option<&Bytes> {
-    match &record.result {
-        Some(StoredResult::Value(value)) if value.len() > SMALL_RESULT => Some(value),
-        _ => None,
     }
 }
 

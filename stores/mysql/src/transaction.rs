@@ -15,7 +15,7 @@ use super::MySqlStore;
 use super::change::{self, RETRY_AFTER};
 use super::rows::column;
 use super::setting::Setting;
-use super::statements::{Statements, large_result};
+use super::statements::Statements;
 use crate::db::failure::{self, Stage};
 use crate::db::session::Session;
 use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Timestamp};
@@ -234,23 +234,16 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
         let statements = self.statements();
         // Fails if a statement of the body has ended the transaction: the record would be committed on its own.
         connection.execute(IS_OPEN).await.map_err(|error| failed(&error))?;
-        let with_result = large_result(&record).is_none();
-        let text = match &taken.old {
-            None => statements.insert([(key, &record)].into_iter(), |_| with_result),
-            Some(old) => statements.replace_seen(key, old, &record, with_result),
-        };
-        let written = connection.execute(AssertSqlSafe(text)).await;
-        let written = match written {
+        if let Some(old) = &taken.old {
+            let deleted = connection.execute(AssertSqlSafe(statements.delete_seen(key, old))).await;
+            if deleted.map_err(|error| failed(&error))?.rows_affected() == 0 {
+                return Ok(CompleteAnswer::Lost);
+            }
+        }
+        match connection.execute(AssertSqlSafe(statements.insert([(key, &record)].into_iter()))).await {
             Err(error) if failure::is_duplicate(&error) => return Ok(CompleteAnswer::Lost),
             written => written.map_err(|error| failed(&error))?,
         };
-        if written.rows_affected() == 0 {
-            return Ok(CompleteAnswer::Lost);
-        }
-        if let Some(value) = large_result(&record) {
-            let put = sqlx::query(AssertSqlSafe(statements.put_result(key))).bind(value.as_ref());
-            connection.execute(put.persistent(false)).await.map_err(|error| failed(&error))?;
-        }
         if taken.old.as_ref().is_some_and(|old| !old.steps.is_empty()) {
             let (scope, name) = (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes());
             let text = statements.delete_steps(scope, name);

@@ -12,7 +12,7 @@ use crate::db::session::{Answers, Session};
 use crate::reading;
 use crate::rows::{BLANK_CLOCK, column};
 use crate::setting::Setting;
-use crate::statements::{Completion, large_result};
+use crate::statements::Completion;
 use crate::text::Prepared;
 use idem_core::RecordKey;
 use idem_core::protocol::{
@@ -126,7 +126,7 @@ fn completion<'t>(setting: &Setting, key: &'t RecordKey, request: &Complete) -> 
     let after = protocol::complete(Some(&before), request, BLANK_CLOCK).write?;
     // An empty one is not a parameter: see `Prepared`.
     let has_text = matches!(&after.result, Some(StoredResult::Value(value)) if !value.is_empty());
-    (has_text && large_result(&after).is_none()).then_some(Completion { key, before, after })
+    has_text.then_some(Completion { key, before, after })
 }
 
 fn add<'t>(completions: &mut Vec<Completions<'t>>, place: usize, completion: Completion<'t>) {

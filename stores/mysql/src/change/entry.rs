@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sqlx::mysql::MySqlRow;
 
 use crate::rows::{self, Row};
-use crate::statements::{SMALL_RESULT, Statements, large_result};
+use crate::statements::Statements;
 use idem_core::protocol::{self, Record, RecordedStep, Request, StoredResult, Timestamp};
 use idem_core::{RecordKey, StoreError};
 use idem_store_kit::sql::Unreadable;
@@ -157,70 +157,41 @@ impl<'k> Entry<'k> {
     }
 }
 
-/// The statements that write the changes of a batch.
-#[derive(Default)]
-pub(super) struct Write {
-    pub(super) statements: Vec<String>,
-    /// The statements with a large value as their parameter.
-    pub(super) large: Vec<(String, Bytes)>,
+/// The statements that write the changes of these entries. New rows are inserted `at_once`: a transaction may have locked the gap that one
+/// of them belongs to, and would hold up all.
+pub(super) fn writes<'e, 'k: 'e>(
+    statements: &Statements,
+    at_once: &str,
+    entries: impl Iterator<Item = &'e Entry<'k>> + Clone,
+) -> Vec<String> {
+    let mut texts: Vec<String> = entries.clone().flat_map(|entry| deletions(statements, entry)).collect();
+    let rows = |is: fn(&Entry<'k>) -> bool| {
+        let rows = entries.clone().filter(move |entry| is(entry));
+        rows.filter_map(|entry| Some((entry.key, entry.record.as_ref()?)))
+    };
+    if rows(Entry::is_new).next().is_some() {
+        texts.push(at_once.to_owned() + &statements.insert(rows(Entry::is_new)));
+    }
+    if rows(Entry::is_replaced).next().is_some() {
+        texts.push(statements.replace(rows(Entry::is_replaced)));
+    }
+    for entry in entries.filter(|entry| entry.is_new() || entry.is_replaced()) {
+        let steps = entry.appended.iter();
+        texts.extend(steps.map(|(position, step)| statements.append(entry.key, *position, step)));
+    }
+    texts
 }
 
-impl Write {
-    /// The statements for the changes of these entries. New rows are inserted `at_once`: a transaction may have locked the gap that one of them
-    /// belongs to, and would hold up all.
-    pub(super) fn of<'e, 'k: 'e>(
-        statements: &Statements,
-        at_once: &str,
-        entries: impl Iterator<Item = &'e Entry<'k>> + Clone,
-    ) -> Self {
-        let mut write = Self::default();
-        for entry in entries.clone() {
-            write.delete(statements, entry);
-        }
-        let rows = |is: fn(&Entry<'k>) -> bool| {
-            let rows = entries.clone().filter(move |entry| is(entry));
-            rows.filter_map(|entry| Some((entry.key, entry.record.as_ref()?)))
-        };
-        let with_result = |record: &Record| large_result(record).is_none();
-        if rows(Entry::is_new).next().is_some() {
-            let insert = statements.insert(rows(Entry::is_new), with_result);
-            write.statements.push(at_once.to_owned() + &insert);
-        }
-        if rows(Entry::is_replaced).next().is_some() {
-            write.statements.push(statements.replace(rows(Entry::is_replaced), with_result));
-        }
-        for entry in entries.filter(|entry| entry.is_new() || entry.is_replaced()) {
-            if let Some(record) = &entry.record {
-                write.beside(statements, entry, record);
-            }
-        }
-        write
+/// The statements that delete a record, or its steps.
+fn deletions(statements: &Statements, entry: &Entry<'_>) -> Vec<String> {
+    let (scope, key) = (entry.key.scope().as_str().as_bytes(), entry.key.key().as_str().as_bytes());
+    let has_steps = entry.steps > 0 || matches!(entry.row, Some(Err(_)));
+    let mut texts = Vec::new();
+    if entry.row.is_some() && entry.has_changed && entry.without_steps && has_steps {
+        texts.push(statements.delete_steps(scope, key));
     }
-
-    /// Adds the statements that delete a record, or its steps.
-    fn delete(&mut self, statements: &Statements, entry: &Entry<'_>) {
-        let (scope, key) = (entry.key.scope().as_str().as_bytes(), entry.key.key().as_str().as_bytes());
-        let has_steps = entry.steps > 0 || matches!(entry.row, Some(Err(_)));
-        if entry.row.is_some() && entry.has_changed && entry.without_steps && has_steps {
-            self.statements.push(statements.delete_steps(scope, key));
-        }
-        if entry.is_deleted() {
-            self.statements.push(statements.delete(scope, key));
-        }
+    if entry.is_deleted() {
+        texts.push(statements.delete(scope, key));
     }
-
-    /// Adds the statements for steps and for a large result, which are not part of the row's statement.
-    fn beside(&mut self, statements: &Statements, entry: &Entry<'_>, record: &Record) {
-        if let Some(value) = large_result(record) {
-            self.large.push((statements.put_result(entry.key), value.clone()));
-        }
-        for (position, step) in &entry.appended {
-            if step.len() > SMALL_RESULT {
-                let step = Bytes::copy_from_slice(step);
-                self.large.push((statements.put_step(entry.key, *position), step));
-            } else {
-                self.statements.push(statements.append(entry.key, *position, step));
-            }
-        }
-    }
+    texts
 }

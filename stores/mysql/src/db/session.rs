@@ -1,7 +1,6 @@
 //! One connection to the server, and the statements on it.
 //!
-//! Statements are text with all their values in them, several in one exchange. Those with a large value are prepared, and closed
-//! again. On MariaDB, where one statement can do what a call needs, that statement stays prepared.
+//! Statements are text with all their values in them, several in one exchange. On MariaDB, where one statement can do what a call needs, that statement stays prepared.
 
 use std::time::Duration;
 
@@ -67,8 +66,6 @@ impl Answers {
 pub(crate) struct Session {
     connection: MySqlConnection,
     usage: Use,
-    /// Whether each statement outside a transaction is one of its own, as by the server's default.
-    commits_each: bool,
     is_mariadb: bool,
     /// Whether claims, completions and reads are prepared statements.
     prepares: bool,
@@ -78,22 +75,15 @@ impl Session {
     /// A session on this connection.
     pub(super) async fn new(connection: MySqlConnection, host: &Host) -> Result<Self, StoreError> {
         let usage = Use::new(host.clone());
-        let mut session = Self { connection, usage, commits_each: false, is_mariadb: false, prepares: false };
-        let found = session.run(format!("{ABOUT}; {COMMIT}"), Stage::Open).await.map_err(Failure::error)?;
-        let row = found.rows(0).first();
+        let mut session = Self { connection, usage, is_mariadb: false, prepares: false };
+        let answers = session.run(format!("{ABOUT}; {COMMIT}"), Stage::Open).await.map_err(Failure::error)?;
         let text = |row: &MySqlRow, index| row.try_get_unchecked::<String, _>(index).unwrap_or_default();
-        session.commits_each =
-            row.is_some_and(|row| row.try_get_unchecked::<u64, _>(0).is_ok_and(|on| on == 1));
-        session.is_mariadb = row.is_some_and(|row| text(row, 1).contains("MariaDB"));
-        let mut settings = found.rows(1).iter().map(|row| text(row, 1));
-        let is_fit = settings.all(|setting| !UNFIT.contains(&&*setting));
-        session.prepares = session.commits_each && session.is_mariadb && is_fit;
+        let commits_each = |row: &MySqlRow| row.try_get_unchecked::<u64, _>(0).is_ok_and(|on| on == 1);
+        let about = answers.rows(0).first();
+        session.is_mariadb = about.is_some_and(|row| text(row, 1).contains("MariaDB"));
+        let is_fit = answers.rows(1).iter().all(|row| !UNFIT.contains(&&*text(row, 1)));
+        session.prepares = session.is_mariadb && is_fit && about.is_some_and(commits_each);
         Ok(session)
-    }
-
-    /// Whether each statement outside a transaction is one of its own.
-    pub(crate) const fn commits_each(&self) -> bool {
-        self.commits_each
     }
 
     /// What lets the statement behind it fail where it would wait. Nothing on MySQL, which has no such thing.
@@ -143,16 +133,6 @@ impl Session {
         self.usage.end(was_usable, !matches!(answers, Err(Failure::Broken(_))));
         self.prepares &= !matches!(answers, Err(Failure::Refused(_)));
         answers
-    }
-
-    /// Runs one statement whose only parameter is a large value, inside a transaction.
-    pub(crate) async fn put(&mut self, text: String, value: &[u8]) -> Result<(), Failure> {
-        let was_usable = self.usage.begin();
-        let statement = sqlx::query(AssertSqlSafe(text)).bind(value).persistent(false);
-        let done = self.connection.execute(statement).await;
-        let done = done.map(drop).map_err(|error| failure::of_statement(&error, Stage::Open));
-        self.usage.end(was_usable, !matches!(done, Err(Failure::Broken(_))));
-        done
     }
 
     /// Rolls back a transaction in which a statement failed.

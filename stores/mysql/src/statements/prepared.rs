@@ -76,7 +76,7 @@ impl Statements {
         let mut text = Prepared::default();
         text.push(&format!("{AT_ONCE}INSERT IGNORE"));
         let rows = filled(rows).map(|(_, (key, record))| (*key, record));
-        self.insertion(&mut text, rows, on_the_server, |_| Value::Null);
+        self.insertion(&mut text, rows, on_the_server);
         text.push(" RETURNING scope, `key`, fence, @@in_transaction");
         text
     }
@@ -326,7 +326,7 @@ mod tests {
         for charset in ["utf8mb4", "latin1", "utf16", "ucs2"] {
             let set = format!("SET character_set_connection = {charset}, character_set_results = {charset}");
             session.run(set, Stage::Open).await.unwrap();
-            let found = session.run(statements.look([&key].into_iter(), true), Stage::Open).await.unwrap();
+            let found = session.run(statements.look([&key].into_iter()), Stage::Open).await.unwrap();
             let read = rows::read(&found.rows(1)[0], 2).unwrap();
             assert_eq!((read.record.state, read.record.owner), (record.state, record.owner), "{charset}");
             assert_eq!(read.record.fence, record.fence, "{charset}");
