@@ -8,9 +8,8 @@ use bytes::Bytes;
 
 use super::names::{Item, Names};
 use idem_core::StoreError;
-use idem_core::protocol::{
-    Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
-};
+use idem_core::protocol::{OnCrash, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone};
+use idem_store_kit::columns::{self, Columns, Unreadable, Word, number_of};
 use idem_store_kit::step_bytes;
 
 /// A record as it was read, with its revision.
@@ -38,7 +37,7 @@ pub(super) fn bytes(bytes: &[u8]) -> AttributeValue {
 
 /// Microseconds, rounded up as in [`Timestamp::after`].
 pub(super) fn micros(duration: Duration) -> AttributeValue {
-    number(u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX))
+    number(columns::micros(duration))
 }
 
 /// The name and the value of the attribute for a result.
@@ -101,126 +100,90 @@ pub(super) fn write(names: &Names, record: &Record, revision: u64, delete_at: Op
     item
 }
 
-/// One attribute of an item.
-struct Attribute<'i> {
-    name: &'static str,
-    value: Option<&'i AttributeValue>,
+/// The attributes of an item by their names.
+struct Attributes<'i> {
+    names: &'i Names,
+    item: &'i Item,
 }
 
-impl<'i> Attribute<'i> {
-    fn unreadable(&self) -> StoreError {
-        let name = self.name;
-        StoreError::corrupt_record(format!(
-            "the attribute `{name}` of its item is none that this version wrote; forget the key, or find out who \
-             wrote it"
-        ))
+type Read<T> = Result<T, Unreadable>;
+
+impl<'i> Attributes<'i> {
+    fn value<T>(
+        &self,
+        name: &'static str,
+        read: impl FnOnce(&'i AttributeValue) -> Option<T>,
+    ) -> Read<Option<T>> {
+        let value = self.item.get(&*self.names.attribute(name));
+        value.map(|value| read(value).ok_or(Unreadable(name))).transpose()
     }
 
-    fn optional_number(&self) -> Result<Option<u64>, StoreError> {
-        let number = |value: &AttributeValue| value.as_n().ok()?.parse().ok();
-        self.value.map(|value| number(value).ok_or_else(|| self.unreadable())).transpose()
+    fn number(&self, name: &'static str) -> Read<Option<u64>> {
+        self.value(name, |value| value.as_n().ok()?.parse().ok())
     }
 
-    fn number(&self) -> Result<u64, StoreError> {
-        self.optional_number()?.ok_or_else(|| self.unreadable())
+    fn bytes(&self, name: &'static str) -> Read<Option<&'i [u8]>> {
+        self.value(name, |value| value.as_b().ok().map(AsRef::as_ref))
     }
 
-    fn instant(&self) -> Result<Timestamp, StoreError> {
-        self.number().map(Timestamp::from_micros)
+    /// The number of a word.
+    fn word<W: Word>(
+        &self,
+        name: &'static str,
+        meaning: impl FnOnce(&str) -> Option<W>,
+    ) -> Read<Option<u64>> {
+        let word = self.value(name, |value| meaning(value.as_s().ok()?))?;
+        Ok(word.map(|word| number_of(word).into()))
     }
 
-    fn optional_instant(&self) -> Result<Option<Timestamp>, StoreError> {
-        Ok(self.optional_number()?.map(Timestamp::from_micros))
+    fn steps(&self) -> Read<Vec<RecordedStep>> {
+        let step =
+            |value: &AttributeValue| step_bytes::decode(Bytes::copy_from_slice(value.as_b().ok()?.as_ref()));
+        let steps = self.value("steps", |value| value.as_l().ok()?.iter().map(step).collect());
+        Ok(steps?.unwrap_or_default())
     }
 
-    fn bytes(&self) -> Result<Option<&'i [u8]>, StoreError> {
-        let bytes =
-            |value: &'i AttributeValue| value.as_b().map(AsRef::as_ref).map_err(|_| self.unreadable());
-        self.value.map(bytes).transpose()
+    fn columns(&self) -> Read<Columns<'i>> {
+        Ok(Columns {
+            state: self.word("state", State::from_word)?,
+            owner: self.bytes("owner")?,
+            fence: self.number("fence")?,
+            attempt: self.number("attempt")?,
+            recovered: self.value("recovered", |value| value.as_bool().ok().copied().map(u64::from))?,
+            on_crash: self.word("on_crash", OnCrash::from_word)?,
+            lease_until: self.number("lease_until")?,
+            retry_at: self.number("retry_at")?,
+            ttl: self.number("ttl")?,
+            fingerprint: self.bytes("fingerprint")?,
+            tombstone: self.word("tombstone", Tombstone::from_word)?,
+            created_at: self.number("created_at")?,
+            completed_at: self.number("completed_at")?,
+            expires_at: self.number("expires_at")?,
+            result: self.bytes("result")?,
+        })
     }
 
-    fn array<const N: usize>(&self) -> Result<Option<[u8; N]>, StoreError> {
-        let array = |bytes| <[u8; N]>::try_from(bytes).map_err(|_| self.unreadable());
-        self.bytes()?.map(array).transpose()
-    }
-
-    fn word<T>(&self, meaning: impl FnOnce(&str) -> Option<T>) -> Result<T, StoreError> {
-        let word = self.value.and_then(|value| value.as_s().ok());
-        word.and_then(|word| meaning(word)).ok_or_else(|| self.unreadable())
-    }
-
-    fn steps(&self) -> Result<Vec<RecordedStep>, StoreError> {
-        let Some(value) = self.value else { return Ok(Vec::new()) };
-        let step = |value: &AttributeValue| {
-            let bytes = value.as_b().ok()?;
-            step_bytes::decode(Bytes::copy_from_slice(bytes.as_ref()))
-        };
-        let steps = value.as_l().map_err(|_| self.unreadable())?;
-        steps.iter().map(|value| step(value).ok_or_else(|| self.unreadable())).collect()
-    }
-
-    fn truth(&self) -> Result<bool, StoreError> {
-        let truth = self.value.and_then(|value| value.as_bool().ok()).copied();
-        truth.ok_or_else(|| self.unreadable())
+    fn seen(&self) -> Read<Seen> {
+        let revision = self.number("revision")?.ok_or(Unreadable("revision"))?;
+        Ok(Seen { record: self.columns()?.record()?.with_steps(self.steps()?), revision })
     }
 }
 
 /// The record in an item.
 pub(super) fn read(names: &Names, item: &Item) -> Result<Seen, StoreError> {
-    let get = |name: &'static str| Attribute { name, value: item.get(&*names.attribute(name)) };
-    let result = read_result(&get("result"), &get("tombstone"))?;
-    read_with(names, item, result)
+    Attributes { names, item }.seen().map_err(|Unreadable(name)| {
+        StoreError::corrupt_record(format!(
+            "the attribute `{name}` of its item is none that this version wrote; forget the key, or find out who \
+             wrote it"
+        ))
+    })
 }
 
-/// The record in an item that was read without its value. The record has an empty value instead.
-pub(super) fn read_head(names: &Names, item: &Item) -> Result<Record, StoreError> {
-    let get = |name: &'static str| Attribute { name, value: item.get(&*names.attribute(name)) };
-    let absent = Attribute { name: "result", value: None };
-    let mut result = read_result(&absent, &get("tombstone"))?;
-    let state = get("state").word(State::from_word)?;
-    if result.is_none() && matches!(state, State::Completed | State::Failed) {
-        result = Some(StoredResult::Value(Bytes::new()));
+/// The record in an item that was read without its value and its steps. The record has an empty value instead.
+pub(super) fn read_head(names: &Names, item: &Item) -> Result<Record, Unreadable> {
+    let mut columns = Attributes { names, item }.columns()?;
+    if columns.completed_at.is_some() && columns.tombstone.is_none() {
+        columns.result = Some(&[]);
     }
-    read_with(names, item, result).map(|seen| seen.record)
-}
-
-fn read_with(names: &Names, item: &Item, result: Option<StoredResult>) -> Result<Seen, StoreError> {
-    let get = |name: &'static str| Attribute { name, value: item.get(&*names.attribute(name)) };
-    let state = get("state").word(State::from_word)?;
-    let (owner, attempt) = (get("owner"), get("attempt"));
-    let completed_at = get("completed_at").optional_instant()?;
-    let terminal = matches!(state, State::Completed | State::Failed);
-    if result.is_some() != terminal || completed_at.is_some() != terminal {
-        return Err(get("result").unreadable());
-    }
-    // A version without steps does not remove them when it records a result.
-    let keeps_steps = !terminal || result == Some(StoredResult::Tombstone(Tombstone::Exhausted));
-    let steps = if keeps_steps { get("steps").steps()? } else { Vec::new() };
-    let record = Record::new(
-        state,
-        Owner::from_bytes(owner.array()?.ok_or_else(|| owner.unreadable())?),
-        Fence::new(get("fence").number()?),
-    )
-    .with_attempt(u32::try_from(attempt.number()?).map_err(|_| attempt.unreadable())?)
-    .with_recovered(get("recovered").truth()?)
-    .with_on_crash(get("on_crash").word(OnCrash::from_word)?)
-    .with_lease_until(get("lease_until").instant()?)
-    .with_retry_at(get("retry_at").instant()?)
-    .with_ttl(Duration::from_micros(get("ttl").number()?))
-    .with_fingerprint(get("fingerprint").array()?.map(Fingerprint::from_bytes))
-    .with_result(result)
-    .with_steps(steps)
-    .with_created_at(get("created_at").instant()?)
-    .with_completed_at(completed_at)
-    .with_expires_at(get("expires_at").optional_instant()?);
-    Ok(Seen { record, revision: get("revision").number()? })
-}
-
-fn read_result(bytes: &Attribute<'_>, tombstone: &Attribute<'_>) -> Result<Option<StoredResult>, StoreError> {
-    match (bytes.bytes()?, tombstone.value) {
-        (None, None) => Ok(None),
-        (Some(bytes), None) => Ok(Some(StoredResult::Value(Bytes::copy_from_slice(bytes)))),
-        (None, Some(_)) => Ok(Some(StoredResult::Tombstone(tombstone.word(Tombstone::from_word)?))),
-        (Some(_), Some(_)) => Err(tombstone.unreadable()),
-    }
+    columns.record()
 }

@@ -5,6 +5,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod columns;
 pub mod group_commit;
 pub mod hints;
 pub mod network;

@@ -1,9 +1,8 @@
-//! What stores of SQL servers share: how they connect, what their rows mean, and how they serve operators.
+//! What stores of SQL servers share: how they connect, and how they serve operators.
 //!
-//! [`Connector`] opens and ages connections, and lends one of its own to what is no part of a batch. [`Columns`] are a record in a row.
+//! [`Connector`] opens and ages connections, and lends one of its own to what is no part of a batch.
 //! [`Identifier`] and [`limits`] check settings, [`Encryption`] what others on the network can read, [`failure`] why no connection was made.
 
-mod columns;
 mod connector;
 mod encryption;
 pub mod failure;
@@ -15,7 +14,6 @@ mod purging;
 mod source;
 mod transaction;
 
-pub use self::columns::{Columns, Unreadable, Word, micros, number_of, word};
 pub use self::connector::{Connector, Opener, Session, Use};
 pub use self::encryption::Encryption;
 pub use self::hosts::Host;

@@ -21,8 +21,8 @@ use idem_core::protocol::{
     self, Claim, ClaimAnswer, Fence, Record, RecordStep, RecordedStep, Request, State, Timestamp,
 };
 use idem_core::{RecordKey, StoreError};
+use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Answers, Op, Operation, Seen, Ticket};
-use idem_store_kit::sql::Unreadable;
 
 /// `retry_after` of a duplicate while a caller's transaction has the key. When that ends is unknown.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::{BEGINNING, COMMIT, Session};
 use idem_core::StoreError;
-use idem_store_kit::sql::Unreadable;
+use idem_store_kit::columns::Unreadable;
 
 /// How many records one transaction looks at: few, so that it is short.
 const PURGE_BATCH: usize = 200;

@@ -11,8 +11,8 @@ use crate::db::failure::{Failure, Stage};
 use crate::db::session::{Answers, BEGINNING, Session};
 use idem_core::RecordKey;
 use idem_core::protocol::{self, Record, StoredResult, Timestamp};
+use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{self, Answer, Operation};
-use idem_store_kit::sql::Unreadable;
 
 /// About how many bytes of results and steps one batch reads; operations that need more are repeated in the next.
 const READ_BYTES: usize = 1 << 20;

@@ -1,7 +1,7 @@
 //! Translates a record to the columns of a row, and back. Contains no rule of the protocol.
 
 use idem_core::protocol::{Record, RecordedStep, StoredResult, Timestamp};
-use idem_store_kit::sql::{Columns, Unreadable, micros, number_of};
+use idem_store_kit::columns::{Columns, Unreadable, micros, number_of};
 use idem_store_kit::step_bytes;
 use sqlx::mysql::{MySql, MySqlRow};
 use sqlx::{Decode, Row as _};

@@ -21,8 +21,9 @@ use crate::db::session::Session;
 use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Timestamp};
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
 use idem_core::{RecordKey, StoreError};
+use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Op, Operation, Seen};
-use idem_store_kit::sql::{self, Unreadable};
+use idem_store_kit::sql;
 
 /// How often the claim is tried again because another transaction changed the record first.
 const ROUNDS: usize = 8;

@@ -19,8 +19,8 @@ use idem_core::StoreError;
 use idem_core::protocol::{
     self, Claim, ClaimAnswer, Fence, Fingerprint, Record, Request, State, Timestamp, Transition,
 };
+use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket};
-use idem_store_kit::sql::Unreadable;
 
 /// How many advisory locks a statement takes at most: the server's table of them is small, and every program's.
 const LOCKS: usize = 64;

@@ -12,8 +12,8 @@ use crate::db::session::{Session, statement};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::{self, Fence, Fingerprint, Record, Timestamp, Transition};
+use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket, unanswered};
-use idem_store_kit::sql::Unreadable;
 
 /// How often an operation is tried when others change its record meanwhile.
 pub(super) const ROUNDS: usize = 8;

@@ -13,7 +13,8 @@ use crate::db::session::{Session, statement};
 use idem_core::StoreError;
 use idem_core::listing::{Cursor, List, Page};
 use idem_core::protocol::{Record, Timestamp};
-use idem_store_kit::sql::{self, Unreadable};
+use idem_store_kit::columns::Unreadable;
+use idem_store_kit::sql;
 
 /// One page.
 pub(super) async fn list(setting: &Setting, request: &List) -> Result<Page, StoreError> {

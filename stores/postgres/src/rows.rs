@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use idem_core::protocol::{Record, RecordedStep, State, StoredResult, Timestamp, Verdict};
-use idem_store_kit::sql::{self, Columns, Unreadable, Word, number_of};
+use idem_store_kit::columns::{self, Columns, Unreadable, Word, number_of};
 use idem_store_kit::step_bytes;
 use sqlx::postgres::{PgRow, Postgres};
 use sqlx::{Decode, Row as _, Type};
@@ -110,7 +110,7 @@ pub(super) fn instant(instant: Timestamp) -> i64 {
 
 /// In microseconds.
 pub(super) fn micros(duration: Duration) -> i64 {
-    integer(sql::micros(duration).min(LONGEST))
+    integer(columns::micros(duration).min(LONGEST))
 }
 
 /// The number of a word.

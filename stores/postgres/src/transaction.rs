@@ -19,8 +19,9 @@ use idem_core::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Record, Timestamp, Transition,
 };
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
+use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::Seen;
-use idem_store_kit::sql::{Unreadable, recorded, taken};
+use idem_store_kit::sql::{recorded, taken};
 
 /// A statement that the server refuses. Its text explains why in the server's log and in `pg_stat_activity`.
 const SPOIL: &str = "SELECT 'idem: the result of a call could not be recorded; roll back'::integer";

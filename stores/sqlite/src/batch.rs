@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, Statement, params};
 
 use super::clock::now;
-use super::find::{Found, find, find_sql, find_step_sql, find_steps_sql, name, unreadable};
+use super::find::{Found, find, find_sql, find_step_sql, find_steps_sql, name};
 use super::held::Held;
 use super::listing;
 use super::queue::{Answer, Op, Purged};
@@ -14,6 +14,7 @@ use super::rows::{self, COLUMNS, RowError, STEP_COLUMNS};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::{self, Fence, Record, RecordedStep, Request, StoredResult, Timestamp, Transition};
+use idem_store_kit::columns::Unreadable;
 
 /// When a purge looks at a new record: at the earliest end that it can have.
 const PURGE_AT: &str = "min(?12 + ?9, 9223372036854775807)";
@@ -37,7 +38,7 @@ impl Failure {
     fn of(error: RowError, key: &RecordKey) -> Self {
         match error {
             RowError::Sqlite(error) => Self::Sqlite(error),
-            RowError::Unreadable(column) => Self::Own(unreadable(key, column)),
+            RowError::Unreadable(column) => Self::Own(column.error(key)),
         }
     }
 }
@@ -239,7 +240,7 @@ impl<'c> Session<'c> {
             let [scope, key_text] = name(key);
             let mut found =
                 self.find_step.query(params![scope, key_text, rows::number_of_steps(position)])?;
-            let row = found.next()?.ok_or(RowError::Unreadable("steps")).map_err(failed)?;
+            let row = found.next()?.ok_or_else(|| failed(Unreadable("steps").into()))?;
             *step = rows::read_step(row).map_err(failed)?;
         }
         Ok(Some(Found { record, row }))

@@ -6,8 +6,8 @@ use rusqlite::Statement;
 
 use super::rows::{self, COLUMNS, REPLAY_COLUMNS, RowError, STEP_COLUMNS};
 use idem_core::RecordKey;
-use idem_core::StoreError;
 use idem_core::protocol::Record;
+use idem_store_kit::columns::Unreadable;
 
 /// The statement that finds a record and its rowid by scope and key.
 pub(super) fn find_sql() -> String {
@@ -61,17 +61,8 @@ pub(super) fn find<'c, S: DerefMut<Target = Statement<'c>>>(
             record.steps.push(rows::read_step(row)?);
         }
         if u64::try_from(record.steps.len()).ok() != Some(count) {
-            return Err(RowError::Unreadable("steps"));
+            return Err(Unreadable("steps").into());
         }
     }
     Ok(Some(Found { record, row }))
-}
-
-/// The error for a row that is not a valid record.
-pub(super) fn unreadable(key: &RecordKey, column: &str) -> StoreError {
-    StoreError::corrupt_record(format!(
-        "column {column} of the record of {} (key digest {}); look at it with the sqlite3 tool, and correct or forget it",
-        key.scope(),
-        key.digest()
-    ))
 }

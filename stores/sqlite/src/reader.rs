@@ -16,6 +16,7 @@ use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::Record;
+use idem_store_kit::columns::Unreadable;
 
 struct Reader {
     connection: Connection,
@@ -45,7 +46,7 @@ impl Readers {
         key: &RecordKey,
     ) -> Option<Result<Option<Record>, StoreError>> {
         let found = self.read(file, |reader| reader.find(key))?;
-        Some(found.map_err(|column| find::unreadable(key, column)))
+        Some(found.map_err(|column| column.error(key)))
     }
 
     /// As [`find`](Self::find), with what a claim needs: for a record with a result, only the columns of a replay.
@@ -55,7 +56,7 @@ impl Readers {
         key: &RecordKey,
     ) -> Option<Result<Option<Record>, StoreError>> {
         let found = self.read(file, |reader| reader.find_for_claim(key))?;
-        Some(found.map_err(|column| find::unreadable(key, column)))
+        Some(found.map_err(|column| column.error(key)))
     }
 
     /// One page of records.
@@ -73,7 +74,7 @@ impl Readers {
         &self,
         file: &DatabaseFile,
         read: impl FnOnce(&mut Reader) -> Result<T, RowError>,
-    ) -> Option<Result<T, &'static str>> {
+    ) -> Option<Result<T, Unreadable>> {
         let identity = file.opened_lately()?;
         let mut slot = self.slot()?;
         if slot.as_ref().is_some_and(|reader| reader.identity != identity)

@@ -1,15 +1,13 @@
 //! A record as a row, and back. There are no rules and no SQL statements here.
 
-use std::time::Duration;
-
-use bytes::Bytes;
 use rusqlite::types::ValueRef;
 use rusqlite::{Row, Statement, ToSql, params};
 
 use idem_core::RecordKey;
 use idem_core::protocol::{
-    Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
+    Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
 };
+use idem_store_kit::columns::{Columns, Unreadable, Word, array, micros, number_of, stored};
 
 /// The columns of a record in the order that [`read`] expects. The result is last, so that SQLite finds the others
 /// without reading through it.
@@ -31,13 +29,19 @@ pub(super) const STEP_COLUMNS: &str = "name, input, tombstone, result";
 pub(super) enum RowError {
     /// SQLite could not return the row.
     Sqlite(rusqlite::Error),
-    /// This column has an invalid value.
-    Unreadable(&'static str),
+    /// A column has an invalid value.
+    Unreadable(Unreadable),
 }
 
 impl From<rusqlite::Error> for RowError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sqlite(error)
+    }
+}
+
+impl From<Unreadable> for RowError {
+    fn from(column: Unreadable) -> Self {
+        Self::Unreadable(column)
     }
 }
 
@@ -54,132 +58,99 @@ impl<'r> Column<'r> {
         Ok(Self { name, value: row.get_ref(index)? })
     }
 
-    const fn unreadable(&self) -> RowError {
-        RowError::Unreadable(self.name)
+    fn unreadable<T>(&self) -> Result<T> {
+        Err(Unreadable(self.name).into())
     }
 
-    fn number(&self) -> Result<u64> {
-        self.optional_number()?.ok_or(self.unreadable())
-    }
-
-    fn optional_number(&self) -> Result<Option<u64>> {
+    fn number(&self) -> Result<Option<u64>> {
         match self.value {
             ValueRef::Null => Ok(None),
-            ValueRef::Integer(number) => u64::try_from(number).map(Some).map_err(|_| self.unreadable()),
-            _ => Err(self.unreadable()),
+            ValueRef::Integer(number) => {
+                u64::try_from(number).map_or_else(|_| self.unreadable(), |it| Ok(Some(it)))
+            }
+            _ => self.unreadable(),
         }
-    }
-
-    fn instant(&self) -> Result<Timestamp> {
-        self.number().map(Timestamp::from_micros)
-    }
-
-    fn optional_instant(&self) -> Result<Option<Timestamp>> {
-        Ok(self.optional_number()?.map(Timestamp::from_micros))
     }
 
     fn bytes(&self) -> Result<Option<&'r [u8]>> {
         match self.value {
             ValueRef::Null => Ok(None),
             ValueRef::Blob(bytes) => Ok(Some(bytes)),
-            _ => Err(self.unreadable()),
+            _ => self.unreadable(),
         }
     }
 
-    fn array<const N: usize>(&self) -> Result<Option<[u8; N]>> {
-        self.bytes()?.map(|bytes| <[u8; N]>::try_from(bytes).map_err(|_| self.unreadable())).transpose()
+    fn text(&self) -> Result<&'r str> {
+        self.value.as_str().or_else(|_| self.unreadable())
     }
 
-    fn word<T>(&self, meaning: impl FnOnce(&str) -> Option<T>) -> Result<T> {
-        self.value.as_str().ok().and_then(meaning).ok_or(self.unreadable())
+    /// The number of a word.
+    fn word<W: Word>(&self, meaning: impl FnOnce(&str) -> Option<W>) -> Result<Option<u64>> {
+        match self.value {
+            ValueRef::Null => Ok(None),
+            _ => meaning(self.text()?)
+                .map_or_else(|| self.unreadable(), |word| Ok(Some(number_of(word).into()))),
+        }
     }
 }
 
 /// The record, without its steps, in a row that begins with [`COLUMNS`], and the number of its steps.
 pub(super) fn read(row: &Row<'_>) -> Result<(Record, u64)> {
     let column = |index, name| Column::of(row, index, name);
-    let state = column(0, "state")?.word(State::from_word)?;
-    let owner = column(1, "owner")?;
-    let attempt = column(3, "attempt")?;
-    let recovered = column(4, "recovered")?;
-    let completed_at = column(12, "completed_at")?.optional_instant()?;
-    let result = result(&column(10, "tombstone")?, &column(15, "result")?)?;
-    let terminal = matches!(state, State::Completed | State::Failed);
-    if result.is_some() != terminal || completed_at.is_some() != terminal {
-        return Err(RowError::Unreadable("result"));
-    }
-    let steps = column(14, "steps")?.number()?;
-    let record = Record::new(
-        state,
-        Owner::from_bytes(owner.array()?.ok_or(owner.unreadable())?),
-        Fence::new(column(2, "fence")?.number()?),
-    )
-    .with_attempt(u32::try_from(attempt.number()?).map_err(|_| attempt.unreadable())?)
-    .with_recovered(match recovered.number()? {
-        0 => false,
-        1 => true,
-        _ => return Err(recovered.unreadable()),
-    })
-    .with_on_crash(column(5, "on_crash")?.word(OnCrash::from_word)?)
-    .with_lease_until(column(6, "lease_until")?.instant()?)
-    .with_retry_at(column(7, "retry_at")?.instant()?)
-    .with_ttl(Duration::from_micros(column(8, "ttl")?.number()?))
-    .with_fingerprint(column(9, "fingerprint")?.array()?.map(Fingerprint::from_bytes))
-    .with_result(result)
-    .with_steps(Vec::new())
-    .with_created_at(column(11, "created_at")?.instant()?)
-    .with_completed_at(completed_at)
-    .with_expires_at(column(13, "expires_at")?.optional_instant()?);
-    Ok((record, steps))
+    let columns = Columns {
+        state: column(0, "state")?.word(State::from_word)?,
+        owner: column(1, "owner")?.bytes()?,
+        fence: column(2, "fence")?.number()?,
+        attempt: column(3, "attempt")?.number()?,
+        recovered: column(4, "recovered")?.number()?,
+        on_crash: column(5, "on_crash")?.word(OnCrash::from_word)?,
+        lease_until: column(6, "lease_until")?.number()?,
+        retry_at: column(7, "retry_at")?.number()?,
+        ttl: column(8, "ttl")?.number()?,
+        fingerprint: column(9, "fingerprint")?.bytes()?,
+        tombstone: column(10, "tombstone")?.word(Tombstone::from_word)?,
+        created_at: column(11, "created_at")?.number()?,
+        completed_at: column(12, "completed_at")?.number()?,
+        expires_at: column(13, "expires_at")?.number()?,
+        result: column(15, "result")?.bytes()?,
+    };
+    let steps = column(14, "steps")?.number()?.ok_or(Unreadable("steps"))?;
+    Ok((columns.record()?, steps))
 }
 
 /// The record in a row of [`REPLAY_COLUMNS`], if it has a result. The other columns are left out, because no claim on
 /// such a record needs them: most repeated calls end here, and each column takes time.
 pub(super) fn read_replay(row: &Row<'_>) -> Result<Option<Record>> {
     let column = |index, name| Column::of(row, index, name);
-    let state = column(0, "state")?.word(State::from_word)?;
-    if !matches!(state, State::Completed | State::Failed) {
+    let state = column(0, "state")?;
+    if !matches!(State::from_word(state.text()?), Some(State::Completed | State::Failed)) {
         return Ok(None);
     }
-    let attempt = column(1, "attempt")?;
-    let result = result(&column(3, "tombstone")?, &column(6, "result")?)?;
-    Ok(Some(
-        Record::new(state, Owner::NOBODY, Fence::default())
-            .with_attempt(u32::try_from(attempt.number()?).map_err(|_| attempt.unreadable())?)
-            .with_recovered(false)
-            .with_on_crash(OnCrash::Rerun)
-            .with_lease_until(Timestamp::default())
-            .with_retry_at(Timestamp::default())
-            .with_ttl(Duration::ZERO)
-            .with_fingerprint(column(2, "fingerprint")?.array()?.map(Fingerprint::from_bytes))
-            .with_result(Some(result.ok_or(RowError::Unreadable("result"))?))
-            .with_steps(Vec::new())
-            .with_created_at(Timestamp::default())
-            .with_completed_at(Some(column(4, "completed_at")?.instant()?))
-            .with_expires_at(column(5, "expires_at")?.optional_instant()?),
-    ))
+    let columns = Columns {
+        state: state.word(State::from_word)?,
+        attempt: column(1, "attempt")?.number()?,
+        fingerprint: column(2, "fingerprint")?.bytes()?,
+        tombstone: column(3, "tombstone")?.word(Tombstone::from_word)?,
+        completed_at: column(4, "completed_at")?.number()?,
+        expires_at: column(5, "expires_at")?.number()?,
+        result: column(6, "result")?.bytes()?,
+        owner: Some(Owner::NOBODY.as_bytes()),
+        ..Columns::BLANK
+    };
+    Ok(Some(columns.record()?))
 }
 
 /// The step in a row of [`STEP_COLUMNS`].
 pub(super) fn read_step(row: &Row<'_>) -> Result<RecordedStep> {
     let column = |index, name| Column::of(row, index, name);
-    let name = column(0, "name of a step")?;
-    let bytes = column(3, "result of a step")?;
-    let result = result(&column(2, "tombstone of a step")?, &bytes)?;
+    let input = column(1, "input of a step")?.bytes()?.map(|input| array(input, "input of a step"));
+    let tombstone = column(2, "tombstone of a step")?.word(Tombstone::from_word)?;
+    let result = stored(tombstone, column(3, "result of a step")?.bytes()?)?;
     Ok(RecordedStep::new(
-        name.word(|name| Some(name.to_owned()))?,
-        column(1, "input of a step")?.array()?.map(Fingerprint::from_bytes),
-        result.ok_or(bytes.unreadable())?,
+        column(0, "name of a step")?.text()?.to_owned(),
+        input.transpose()?.map(Fingerprint::from_bytes),
+        result.ok_or(Unreadable("result of a step"))?,
     ))
-}
-
-fn result(tombstone: &Column<'_>, bytes: &Column<'_>) -> Result<Option<StoredResult>> {
-    match (tombstone.value, bytes.bytes()?) {
-        (ValueRef::Null, None) => Ok(None),
-        (ValueRef::Null, Some(bytes)) => Ok(Some(StoredResult::Value(Bytes::copy_from_slice(bytes)))),
-        (_, None) => Ok(Some(StoredResult::Tombstone(tombstone.word(Tombstone::from_word)?))),
-        (_, Some(_)) => Err(tombstone.unreadable()),
-    }
 }
 
 /// Runs a statement whose parameters are [`COLUMNS`], scope and key, and returns whether it wrote the row.
@@ -213,7 +184,7 @@ fn bind(statement: &mut Statement<'_>, record: &Record) -> rusqlite::Result<()> 
         &record.on_crash.as_str(),
         &instant(record.lease_until),
         &instant(record.retry_at),
-        &micros(record.ttl),
+        &integer(micros(record.ttl)),
         &record.fingerprint.as_ref().map(Fingerprint::as_bytes),
         &tombstone,
         &instant(record.created_at),
@@ -268,9 +239,4 @@ pub(super) fn integer(number: u64) -> i64 {
 
 pub(super) fn instant(instant: Timestamp) -> i64 {
     integer(instant.as_micros())
-}
-
-/// Microseconds, rounded up as in [`Timestamp::after`].
-fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(i64::MAX)
 }

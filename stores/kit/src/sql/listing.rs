@@ -3,7 +3,7 @@
 use idem_core::listing::{self, Cursor, List, Listed, Page};
 use idem_core::protocol::{Record, Timestamp};
 
-use super::columns::Unreadable;
+use crate::columns::Unreadable;
 
 /// The page that these rows are. `name` reads scope and key of a row, or nothing if it is no row of the table; `record` its record, with an
 /// empty value as its result, and the length of that.

@@ -18,8 +18,8 @@ use idem_core::RecordKey;
 use idem_core::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Request, State, StoredResult,
 };
+use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Op, Operation, Ticket};
-use idem_store_kit::sql::Unreadable;
 
 /// Operations that go together must be a whole batch, or at least so many and at least one in so many of it: each such part is an exchange
 /// and a commit of its own, and the long way takes two exchanges for a whole batch.

@@ -7,7 +7,7 @@ use crate::rows::{self, Row};
 use crate::statements::Statements;
 use idem_core::protocol::{self, Record, RecordedStep, Request, StoredResult, Timestamp};
 use idem_core::{RecordKey, StoreError};
-use idem_store_kit::sql::Unreadable;
+use idem_store_kit::columns::Unreadable;
 use idem_store_kit::step_bytes;
 
 /// How many steps a record may have.

@@ -19,8 +19,8 @@ impl Unreadable {
     #[must_use]
     pub fn error(self, key: &RecordKey) -> StoreError {
         StoreError::corrupt_record(format!(
-            "column {} of the record of {} (key digest {}); look at it with a client of the server, and correct or \
-             forget it",
+            "column {} of the record of {} (key digest {}); look at it with a client of its database, and \
+             correct or forget it",
             self.0,
             key.scope(),
             key.digest()
@@ -89,7 +89,7 @@ pub fn micros(duration: Duration) -> u64 {
 }
 
 /// The values of a record's columns, but for its steps.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "they are the record's fields")]
 pub struct Columns<'r> {
     pub state: Option<u64>,
@@ -113,11 +113,35 @@ fn needed<T>(value: Option<T>, column: &'static str) -> Result<T> {
     value.ok_or(Unreadable(column))
 }
 
-fn array<const N: usize>(bytes: &[u8], column: &'static str) -> Result<[u8; N]> {
+/// The bytes of a column that has so many.
+///
+/// # Errors
+///
+/// The name of the column, if it has not.
+pub fn array<const N: usize>(bytes: &[u8], column: &'static str) -> Result<[u8; N]> {
     bytes.try_into().map_err(|_| Unreadable(column))
 }
 
 impl Columns<'_> {
+    /// Those of a record of nobody, with zero in each column that must have a number.
+    pub const BLANK: Self = Self {
+        state: Some(0),
+        owner: None,
+        fence: Some(0),
+        attempt: Some(0),
+        recovered: Some(0),
+        on_crash: Some(0),
+        lease_until: Some(0),
+        retry_at: Some(0),
+        ttl: Some(0),
+        fingerprint: None,
+        tombstone: None,
+        created_at: Some(0),
+        completed_at: None,
+        expires_at: None,
+        result: None,
+    };
+
     /// The record, without its steps.
     ///
     /// # Errors
@@ -127,7 +151,7 @@ impl Columns<'_> {
         let word_of_state: State = word(needed(self.state, "state")?)?;
         let instant = |number, column| needed(number, column).map(Timestamp::from_micros);
         let completed_at = self.completed_at.map(Timestamp::from_micros);
-        let result = self.stored()?;
+        let result = stored(self.tombstone, self.result)?;
         let is_terminal = matches!(word_of_state, State::Completed | State::Failed);
         if result.is_some() != is_terminal || completed_at.is_some() != is_terminal {
             return Err(Unreadable("result"));
@@ -150,14 +174,19 @@ impl Columns<'_> {
             .with_completed_at(completed_at)
             .with_expires_at(self.expires_at.map(Timestamp::from_micros)))
     }
+}
 
-    fn stored(&self) -> Result<Option<StoredResult>> {
-        match (self.tombstone, self.result) {
-            (None, None) => Ok(None),
-            (None, Some(bytes)) => Ok(Some(StoredResult::Value(Bytes::copy_from_slice(bytes)))),
-            (Some(number), None) => Ok(Some(StoredResult::Tombstone(word(number)?))),
-            (Some(_), Some(_)) => Err(Unreadable("tombstone")),
-        }
+/// The result in the columns `tombstone` and `result`.
+///
+/// # Errors
+///
+/// The name of the column, if there is a value in both, or an unknown word.
+pub fn stored(tombstone: Option<u64>, result: Option<&[u8]>) -> Result<Option<StoredResult>> {
+    match (tombstone, result) {
+        (None, None) => Ok(None),
+        (None, Some(bytes)) => Ok(Some(StoredResult::Value(Bytes::copy_from_slice(bytes)))),
+        (Some(number), None) => Ok(Some(StoredResult::Tombstone(word(number)?))),
+        (Some(_), Some(_)) => Err(Unreadable("tombstone")),
     }
 }
 
