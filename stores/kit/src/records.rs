@@ -70,13 +70,13 @@ impl<S: Server> Records<S> {
     /// The answer to a claim on a key that has its result, by a read, which costs the server less than a claim; `None` if it has none.
     async fn replay(&self, key: &RecordKey, request: &Claim) -> Result<Option<protocol::Answer>, StoreError> {
         let begin = Instant::now();
-        let found = match self.get(key).await {
-            Ok(found) => found,
+        let record = match self.get(key).await {
+            Ok(record) => record,
             Err(error) if begin.elapsed() > self.server().timeout() / 2 => return Err(error),
             // The claim needs no reading.
             Err(_) => return Ok(None),
         };
-        Ok(found.and_then(|record| protocol::recorded_answer(&record, request)).map(Into::into))
+        Ok(record.and_then(|record| protocol::recorded_answer(&record, request)).map(Into::into))
     }
 
     /// The live record of a key.
@@ -85,11 +85,11 @@ impl<S: Server> Records<S> {
     ///
     /// Those of the server.
     pub async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        let found = self.ask(Operation::new(key, Op::Get), |answer| match answer {
+        let reading = self.ask(Operation::new(key, Op::Get), |answer| match answer {
             Answer::Found(record) => Some(record),
             _ => None,
         });
-        Ok(found.await?.map(|record| *record))
+        Ok(reading.await?.map(|record| *record))
     }
 
     /// Deletes the record of a key, and returns whether it was live.
@@ -98,11 +98,11 @@ impl<S: Server> Records<S> {
     ///
     /// Those of the server.
     pub async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        let forgotten = self.ask(Operation::new(key, Op::Forget), |answer| match answer {
+        let forgetting = self.ask(Operation::new(key, Op::Forget), |answer| match answer {
             Answer::Forgotten(was_live) => Some(was_live),
             _ => None,
         });
-        forgotten.await
+        forgetting.await
     }
 
     /// Runs an operation, and repeats it if the answer was lost or the server was away for a moment.
@@ -115,10 +115,10 @@ impl<S: Server> Records<S> {
         operation: Operation,
         answer: impl FnOnce(Answer) -> Option<A> + Send,
     ) -> impl Future<Output = Result<A, StoreError>> + Send {
-        let asked = self.queues.ask(operation);
+        let reply = self.queues.ask(operation);
         async move {
-            let given = asked.await?;
-            answer(given).ok_or_else(|| StoreError::outcome_unknown("the answer was to something else"))
+            answer(reply.await?)
+                .ok_or_else(|| StoreError::outcome_unknown("the answer was to something else"))
         }
     }
 }

@@ -72,9 +72,9 @@ where
 {
     let last = Mutex::new(None);
     let answer = retried(time, || {
-        let (asked, last) = (ask(), &last);
+        let (attempt, last) = (ask(), &last);
         async move {
-            let answer = asked.await;
+            let answer = attempt.await;
             *last.lock().unwrap_or_else(PoisonError::into_inner) = answer.as_ref().err().cloned();
             answer
         }
@@ -98,7 +98,7 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(2);
 
-    async fn asked(answers: impl Fn(u32) -> Result<u32, StoreError>) -> (Result<u32, StoreError>, u32) {
+    async fn outcome(answers: impl Fn(u32) -> Result<u32, StoreError>) -> (Result<u32, StoreError>, u32) {
         let count = Cell::new(0);
         let answer = retried(TIME, || {
             count.set(count.get() + 1);
@@ -111,20 +111,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_moment_of_absence_is_waited_out() {
         let away = |tries| if tries < 4 { Err(StoreError::unavailable("away")) } else { Ok(tries) };
-        let (answer, tries) = asked(away).await;
+        let (answer, tries) = outcome(away).await;
         assert_eq!((answer.unwrap(), tries), (4, 4));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_error_that_asking_again_would_not_change_is_given_at_once() {
-        let (answer, tries) = asked(|_| Err(StoreError::configuration("wrong"))).await;
+        let (answer, tries) = outcome(|_| Err(StoreError::configuration("wrong"))).await;
         assert_eq!((answer.unwrap_err().kind(), tries), (StoreErrorKind::Configuration, 1));
     }
 
     #[tokio::test(start_paused = true)]
     async fn it_ends_within_its_time_and_never_asks_without_a_pause() {
         let begin = Instant::now();
-        let (answer, tries) = asked(|_| Err(StoreError::unavailable("away"))).await;
+        let (answer, tries) = outcome(|_| Err(StoreError::unavailable("away"))).await;
         assert_eq!(answer.unwrap_err().kind(), StoreErrorKind::Unavailable);
         assert!(begin.elapsed() <= TIME && (5..30).contains(&tries), "{tries} tries");
     }
@@ -134,7 +134,7 @@ mod tests {
         let lost = |tries| {
             Err(if tries == 1 { StoreError::outcome_unknown("cut") } else { StoreError::unavailable("away") })
         };
-        assert_eq!(asked(lost).await.0.unwrap_err().kind(), StoreErrorKind::OutcomeUnknown);
+        assert_eq!(outcome(lost).await.0.unwrap_err().kind(), StoreErrorKind::OutcomeUnknown);
     }
 
     #[tokio::test(start_paused = true)]
@@ -142,7 +142,7 @@ mod tests {
         let lost = |tries| {
             Err(if tries == 1 { StoreError::outcome_unknown("cut") } else { StoreError::configuration("no") })
         };
-        assert_eq!(asked(lost).await.0.unwrap_err().kind(), StoreErrorKind::OutcomeUnknown);
+        assert_eq!(outcome(lost).await.0.unwrap_err().kind(), StoreErrorKind::OutcomeUnknown);
     }
 
     #[tokio::test(start_paused = true)]

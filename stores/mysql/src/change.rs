@@ -83,22 +83,22 @@ async fn transact(
         entries.entry(name(key)).or_insert_with(|| Entry::absent(key));
     }
     let keys: Vec<&RecordKey> = entries.values().map(|entry| entry.key).collect();
-    let found = session.run(statements.lock(keys.into_iter()), Stage::Open).await?;
-    for row in found.rows(BEGINNING) {
+    let response = session.run(statements.lock(keys.into_iter()), Stage::Open).await?;
+    for row in response.rows(BEGINNING) {
         let (scope, key) = reading::name(row).map_err(Unreadable::failure)?;
         if let (Ok(scope), Ok(key)) = (str::from_utf8(scope), str::from_utf8(key))
             && let Some(entry) = entries.get_mut(&(scope, key))
         {
-            entry.found(row);
+            entry.set_row(row);
         }
     }
-    let now = clock(&found, BEGINNING + 1, setting).map_err(Unreadable::failure)?;
+    let now = clock(&response, BEGINNING + 1, setting).map_err(Unreadable::failure)?;
     let mut there = steps_there(session, setting, tickets, &entries).await?;
     let mut answers = Vec::with_capacity(tickets.len());
     for (place, ticket) in tickets.iter().enumerate() {
-        let asked = &ticket.operation;
-        let answer = match entries.get_mut(&name(&asked.key)) {
-            Some(entry) => judge(entry, asked, now, there.remove(&place)),
+        let operation = &ticket.operation;
+        let answer = match entries.get_mut(&name(&operation.key)) {
+            Some(entry) => judge(entry, operation, now, there.remove(&place)),
             None => Some(Err(locked())),
         };
         answers.push(answer);
@@ -126,8 +126,8 @@ async fn steps_there(
             && let Some(entry) = entries.get(&name(key))
             && usize::try_from(*position).is_ok_and(|position| position < entry.steps())
         {
-            let found = session.run(setting.statements.step(key, *position), Stage::Open).await?;
-            if let Some(row) = found.rows(0).first()
+            let response = session.run(setting.statements.step(key, *position), Stage::Open).await?;
+            if let Some(row) = response.rows(0).first()
                 && let Ok(step) = rows::step(row, 0)
             {
                 there.insert(place, step);
@@ -138,8 +138,13 @@ async fn steps_there(
 }
 
 /// Applies one operation to the record as it is known; `None` if the answer is a result that was not read.
-fn judge(entry: &mut Entry<'_>, asked: &Operation, now: Timestamp, there: Option<RecordedStep>) -> Judged {
-    match &asked.op {
+fn judge(
+    entry: &mut Entry<'_>,
+    operation: &Operation,
+    now: Timestamp,
+    there: Option<RecordedStep>,
+) -> Judged {
+    match &operation.op {
         Op::Forget => Some(Ok(Answer::Forgotten(entry.forget(now)))),
         Op::Get => None,
         Op::Look(request) => look(entry, request, now),
@@ -185,7 +190,7 @@ pub(super) fn look_at(
 ) -> (Judged, Option<Record>) {
     let mut entry = Entry::absent(key);
     if let Some(row) = row {
-        entry.found(row);
+        entry.set_row(row);
     }
     (look(&mut entry, request, now), entry.record().cloned())
 }
@@ -222,11 +227,11 @@ pub(super) enum Why {
 pub(super) async fn without_writing(
     session: &mut Session,
     setting: &Setting,
-    asked: &Operation,
+    operation: &Operation,
     why: Why,
 ) -> Result<Option<Answer>, Failure> {
-    let Some(request) = claim_of(&asked.op) else { return Ok(None) };
-    let whole = Rest::default().read(session, setting, &asked.key).await?;
+    let Some(request) = claim_of(&operation.op) else { return Ok(None) };
+    let whole = Rest::default().read(session, setting, &operation.key).await?;
     let whole = whole.and_then(Result::ok);
     Ok(whole.and_then(|whole| unwritten(setting, request, whole, why)))
 }

@@ -35,8 +35,8 @@ async fn in_rounds(session: &mut Session, setting: &Setting, most: usize) -> Res
 /// Looks at the records that are due. Returns their number, and how many were expired and are deleted.
 async fn batch(session: &mut Session, setting: &Setting, most: usize) -> Result<(usize, usize), Failure> {
     let statements = &setting.statements;
-    let found = session.run(statements.lock_due(most), Stage::Open).await?;
-    let (rows, mut texts, mut deleted) = (found.rows(BEGINNING), Vec::new(), 0);
+    let response = session.run(statements.lock_due(most), Stage::Open).await?;
+    let (rows, mut texts, mut deleted) = (response.rows(BEGINNING), Vec::new(), 0);
     for row in rows {
         let (scope, key) = reading::name(row).map_err(Unreadable::failure)?;
         let number = |index, name| column::<u64>(row, index, name).map_err(Unreadable::failure);

@@ -38,25 +38,25 @@ pub(super) async fn look(connector: &Connector) -> Result<Inspection, StoreError
              'wsrep_on', 'max_allowed_packet', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', \
              'binlog_format', 'sync_binlog')"
         );
-        let found = session.run(text, Stage::Open).await;
-        (session, found)
+        let response = session.run(text, Stage::Open).await;
+        (session, response)
     };
-    let found = connector.apart(looking).await?;
-    let mut inspection = read(&found).ok_or_else(|| {
+    let response = connector.apart(looking).await?;
+    let mut inspection = read(&response).ok_or_else(|| {
         StoreError::configuration("the server did not return its version; check its version and settings")
     })?;
     connector.find_encryption(&mut inspection).await?;
     Ok(inspection)
 }
 
-fn read(found: &Answers) -> Option<Inspection> {
-    let row = found.rows(0).first()?;
+fn read(response: &Answers) -> Option<Inspection> {
+    let row = response.rows(0).first()?;
     let version = column::<String>(row, 0, "version").ok()?;
     let now = column::<u64>(row, 1, "now").ok().map(Timestamp::from_micros);
     let is_mariadb = version.to_ascii_lowercase().contains("mariadb");
     let product = if is_mariadb { "MariaDB" } else { "MySQL" };
     let mut inspection = Inspection::of(format!("{product} {version}")).with_now(now);
-    let settings: HashMap<String, String> = found
+    let settings: HashMap<String, String> = response
         .rows(1)
         .iter()
         .filter_map(|row| Some((column(row, 0, "name").ok()?, column(row, 1, "value").ok()?)))
@@ -106,16 +106,16 @@ mod tests {
         let settings = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
         };
-        for (given, subject, standing) in [
+        for (setting, subject, standing) in [
             (("read_only", "ON"), "role", Standing::Broken),
             (("innodb_flush_log_at_trx_commit", "2"), "innodb_flush_log_at_trx_commit", Standing::Weak),
             (("innodb_doublewrite", "ON"), "innodb_doublewrite", Standing::Fine),
             (("binlog_format", "STATEMENT"), "binlog_format", Standing::Weak),
             (("wsrep_on", "ON"), "wsrep_on", Standing::Weak),
         ] {
-            let mut found = Inspection::of("x");
-            findings(&settings(&[given, ("log_bin", "ON")]), &mut found);
-            let finding = found.findings.iter().find(|finding| finding.subject == subject);
+            let mut inspection = Inspection::of("x");
+            findings(&settings(&[setting, ("log_bin", "ON")]), &mut inspection);
+            let finding = inspection.findings.iter().find(|finding| finding.subject == subject);
             assert_eq!(finding.map(|finding| finding.standing), Some(standing), "{subject}");
         }
     }
@@ -124,8 +124,11 @@ mod tests {
     fn settings_of_the_binary_log_count_where_there_is_one() {
         let settings = [("binlog_format", "STATEMENT"), ("log_bin", "OFF")];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let mut found = Inspection::of("x");
-        findings(&settings.into(), &mut found);
-        assert!(found.findings.iter().all(|finding| finding.standing == Standing::Fine), "{found:?}");
+        let mut inspection = Inspection::of("x");
+        findings(&settings.into(), &mut inspection);
+        assert!(
+            inspection.findings.iter().all(|finding| finding.standing == Standing::Fine),
+            "{inspection:?}"
+        );
     }
 }

@@ -27,14 +27,14 @@ async fn page(session: &mut Session, setting: &Setting, request: &List) -> Resul
     let after = request.after.as_ref().and_then(Cursor::key).unwrap_or_default();
     let scope = request.scope.as_ref().map(|scope| scope.as_str());
     let text = setting.statements.list(scope, after, request.looked_at());
-    let found = session.run(text, Stage::Open).await?;
-    take(&found, request).map_err(Unreadable::failure)
+    let response = session.run(text, Stage::Open).await?;
+    take(&response, request).map_err(Unreadable::failure)
 }
 
-fn take(found: &Answers, request: &List) -> Result<Page, Unreadable> {
-    let now = found.rows(BEGINNING).first().ok_or(Unreadable("now"))?;
+fn take(response: &Answers, request: &List) -> Result<Page, Unreadable> {
+    let now = response.rows(BEGINNING).first().ok_or(Unreadable("now"))?;
     let now = Timestamp::from_micros(column(now, 0, "now")?);
-    sql::page(request, now, found.rows(BEGINNING + 1), |row| name(row).map(Some), record)
+    sql::page(request, now, response.rows(BEGINNING + 1), |row| name(row).map(Some), record)
 }
 
 fn record(row: &MySqlRow) -> Result<(Record, Option<u64>), Unreadable> {

@@ -38,16 +38,16 @@ pub(super) fn clock(answers: &Answers, statement: usize, setting: &Setting) -> R
 pub(super) async fn get(
     session: &mut Session,
     setting: &Setting,
-    asked: &[&Operation],
+    operations: &[&Operation],
 ) -> Result<group_commit::Answers, Failure> {
-    let mut keys: Vec<&RecordKey> = asked.iter().map(|asked| &asked.key).collect();
+    let mut keys: Vec<&RecordKey> = operations.iter().map(|operation| &operation.key).collect();
     keys.sort_by_key(|key| (key.scope().as_str(), key.key().as_str()));
     keys.dedup();
-    let found = look(session, setting, &keys).await?;
+    let response = look(session, setting, &keys).await?;
     let mut rest = Rest::default();
-    let mut answers = Vec::with_capacity(asked.len());
-    for Operation { key, .. } in asked {
-        let read = match row(&found, key).map(record_and_time).transpose() {
+    let mut answers = Vec::with_capacity(operations.len());
+    for Operation { key, .. } in operations {
+        let read = match row(&response, key).map(record_and_time).transpose() {
             Ok(Some((row, _))) if row.is_large || row.steps > 0 => {
                 let whole = rest.read(session, setting, key).await?;
                 whole.map(|whole| whole.map(|(record, now)| live(record, now)))
@@ -56,8 +56,8 @@ pub(super) async fn get(
             Ok(Some((row, now))) => Some(Ok(live(Some(row.record), now))),
             Err(unreadable) => Some(Err(unreadable)),
         };
-        let found = |record: Option<Record>| Answer::Found(record.map(Box::new));
-        answers.push(read.map(|read| read.map(found).map_err(|unreadable| unreadable.error(key))));
+        let answer = |record: Option<Record>| Answer::Found(record.map(Box::new));
+        answers.push(read.map(|read| read.map(answer).map_err(|unreadable| unreadable.error(key))));
     }
     Ok(answers)
 }
@@ -140,20 +140,20 @@ fn length(result: &StoredResult) -> usize {
 
 /// Reads one record with its steps and its result.
 async fn whole(session: &mut Session, setting: &Setting, key: &RecordKey) -> Result<Whole, Failure> {
-    let found = session.run(setting.statements.look_at_all(key), Stage::Open).await;
-    if found.is_err() {
+    let response = session.run(setting.statements.look_at_all(key), Stage::Open).await;
+    if response.is_err() {
         // Its transaction may be open, with a snapshot that grows old.
         session.leave();
     }
-    let found = found?;
-    let now = clock(&found, BEGINNING, setting).map_err(Unreadable::failure)?;
-    let (row, steps) = (found.rows(BEGINNING + 1).first(), found.rows(BEGINNING + 2));
+    let response = response?;
+    let now = clock(&response, BEGINNING, setting).map_err(Unreadable::failure)?;
+    let (row, steps) = (response.rows(BEGINNING + 1).first(), response.rows(BEGINNING + 2));
     let record = row.map(|row| rows::read(row, RECORD).and_then(|row| with_steps(row, steps)));
     Ok(record.transpose().map(|record| (record, now)))
 }
 
-fn with_steps(row: Row, found: &[MySqlRow]) -> Result<Record, Unreadable> {
-    let steps: Result<Vec<_>, _> = found.iter().take(row.steps).map(|found| rows::step(found, 0)).collect();
+fn with_steps(row: Row, steps: &[MySqlRow]) -> Result<Record, Unreadable> {
+    let steps: Result<Vec<_>, _> = steps.iter().take(row.steps).map(|step| rows::step(step, 0)).collect();
     let steps = steps?;
     if steps.len() < row.steps {
         return Err(Unreadable("steps"));

@@ -250,12 +250,12 @@ impl<O: Opener> Connector<O> {
     /// # Errors
     ///
     /// That of the function which completes the options.
-    pub async fn find_encryption(&self, found: &mut Inspection) -> Result<(), StoreError> {
+    pub async fn find_encryption(&self, inspection: &mut Inspection) -> Result<(), StoreError> {
         let mut servers = Vec::new();
         for host in self.source.in_turn() {
             servers.push(O::encryption(&self.source.options(&host).await?));
         }
-        Encryption::find(&servers, found);
+        Encryption::find(&servers, inspection);
         Ok(())
     }
 

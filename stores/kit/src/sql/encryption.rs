@@ -40,7 +40,7 @@ impl Encryption {
     }
 
     /// Adds the same to an inspection, for all servers of a store.
-    pub(super) fn find(servers: &[Self], found: &mut Inspection) {
+    pub(super) fn find(servers: &[Self], inspection: &mut Inspection) {
         let open = servers.iter().find_map(|server| match server {
             Self::Open(why) => Some(why),
             _ => None,
@@ -55,7 +55,7 @@ impl Encryption {
             None if servers.contains(&Self::Required) => (Standing::Fine, "required".to_owned()),
             None => (Standing::Fine, "the server is on this machine".to_owned()),
         };
-        found.find(standing, "encryption", text);
+        inspection.find(standing, "encryption", text);
     }
 }
 
@@ -70,10 +70,10 @@ mod tests {
             (&[Encryption::Local, Encryption::Required], Standing::Fine, "required"),
             (&[Encryption::Required, Encryption::Open("set this")], Standing::Weak, "set this"),
         ] {
-            let mut found = Inspection::of("x");
-            Encryption::find(servers, &mut found);
-            assert_eq!(found.findings[0].standing, standing);
-            assert!(found.findings[0].text.contains(text), "{found:?}");
+            let mut inspection = Inspection::of("x");
+            Encryption::find(servers, &mut inspection);
+            assert_eq!(inspection.findings[0].standing, standing);
+            assert!(inspection.findings[0].text.contains(text), "{inspection:?}");
         }
     }
 }

@@ -51,7 +51,7 @@ impl<'k> Entry<'k> {
     }
 
     /// Sets the row that the server has.
-    pub(super) fn found(&mut self, row: &MySqlRow) {
+    pub(super) fn set_row(&mut self, row: &MySqlRow) {
         self.row = Some(rows::read(row, RECORD).and_then(|row| self.take(row)));
     }
 

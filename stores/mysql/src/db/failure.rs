@@ -109,7 +109,7 @@ pub(crate) fn of_statement(error: &Error, stage: Stage) -> Failure {
 fn of_error(error: &MySqlDatabaseError, stage: Stage) -> Failure {
     let code = error.number();
     if stage == Stage::Committing && is_unknown_at_commit(code) {
-        return Failure::Broken(StoreError::outcome_unknown(told(error)));
+        return Failure::Broken(StoreError::outcome_unknown(message_of(error)));
     }
     match code {
         number::DUPLICATE_ENTRY
@@ -135,7 +135,7 @@ pub(crate) fn of_connect(error: &Error) -> StoreError {
     connecting::of_connect(error, |error| error.try_downcast_ref().map(refused))
 }
 
-fn told(error: &MySqlDatabaseError) -> String {
+fn message_of(error: &MySqlDatabaseError) -> String {
     let code = error.number();
     match number::HARMLESS.contains(&code) {
         true => format!("the server said \"{}\" (error {code})", error.message()),
@@ -145,24 +145,24 @@ fn told(error: &MySqlDatabaseError) -> String {
 
 /// The error of a refusal: the transaction is or will be rolled back, or the session was not accepted.
 fn refused(error: &MySqlDatabaseError) -> StoreError {
-    let (code, told) = (error.number(), told(error));
+    let (code, message) = (error.number(), message_of(error));
     match code {
         number::PACKET_TOO_LARGE => {
-            StoreError::configuration(format!("{told}; raise the server's `max_allowed_packet`"))
+            StoreError::configuration(format!("{message}; raise the server's `max_allowed_packet`"))
         }
         1665 => {
-            StoreError::configuration(format!("{told}; set the server's `binlog_format` to ROW or MIXED"))
+            StoreError::configuration(format!("{message}; set the server's `binlog_format` to ROW or MIXED"))
         }
         1064 => StoreError::configuration(format!(
-            "{told}: it does not know a statement; this store needs MySQL 8.0 or MariaDB 10.6, or later"
+            "{message}: it does not know a statement; this store needs MySQL 8.0 or MariaDB 10.6, or later"
         )),
         1054 | number::NO_SUCH_TABLE => {
-            StoreError::configuration(format!("{told}; the table is not as this version of idem made it"))
+            StoreError::configuration(format!("{message}; the table is not as this version of idem made it"))
         }
         code if number::CONFIGURATION.contains(&code) => {
-            StoreError::configuration(format!("{told}; look at user, rights and database"))
+            StoreError::configuration(format!("{message}; look at user, rights and database"))
         }
-        _ => StoreError::unavailable(told),
+        _ => StoreError::unavailable(message),
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) async fn prepare(
         let looking = || async {
             let mut session = connector.connect().await?;
             match find(&mut session, names, layouts.len(), must_exist).await {
-                Ok(found) => Ok((session, found)),
+                Ok(server_and_version) => Ok((session, server_and_version)),
                 Err(error) => {
                     session.close(connector.timeout()).await;
                     Err(error)
@@ -193,7 +193,7 @@ async fn refuse_foreign(
 ) -> Result<(), StoreError> {
     match session.run(format!("SELECT 1 FROM {} LIMIT 1", names.records), Stage::Open).await {
         Err(Failure::Absent(_)) => return Ok(()),
-        found => found.map_err(Failure::error)?,
+        response => response.map_err(Failure::error)?,
     };
     // Another process may have created both in between.
     match version(session, names, statements).await? {

@@ -159,11 +159,11 @@ impl sql::Session for Session {
 }
 
 async fn read(
-    mut given: BoxStream<'_, sqlx::Result<Either<MySqlQueryResult, MySqlRow>>>,
+    mut results: BoxStream<'_, sqlx::Result<Either<MySqlQueryResult, MySqlRow>>>,
 ) -> sqlx::Result<Answers> {
     let (mut answers, mut rows) = (Answers::default(), Vec::new());
-    while let Some(given) = given.try_next().await? {
-        match given {
+    while let Some(result) = results.try_next().await? {
+        match result {
             Either::Right(row) => rows.push(row),
             Either::Left(done) => answers.0.push((std::mem::take(&mut rows), done)),
         }

@@ -169,9 +169,9 @@ mod tests {
         rows: &[(RecordKey, Record)],
     ) -> Result<Vec<String>, Failure> {
         let rows: Vec<_> = rows.iter().map(|(key, record)| (key, record.clone())).collect();
-        let given = session.run_prepared(statements.insert_new(&rows), Stage::Committing).await?;
+        let response = session.run_prepared(statements.insert_new(&rows), Stage::Committing).await?;
         let name = |row: &MySqlRow| String::from_utf8(row.get::<Vec<u8>, _>(1)).unwrap();
-        Ok(given.rows(0).iter().map(name).collect())
+        Ok(response.rows(0).iter().map(name).collect())
     }
 
     fn completion<'t>(key: &'t RecordKey, record: &Record, result: &'static str) -> Completion<'t> {
@@ -218,11 +218,14 @@ mod tests {
             .with_lease_until(BLANK_CLOCK.after(Duration::from_secs(30)))
             .with_expires_at(Some(Timestamp::from_micros(u64::MAX)));
         let begin = server.sql(&format!("select {NOW}"));
-        let given =
+        let response =
             session.run_prepared(statements.insert_new(&[(&key, record)]), Stage::Committing).await.unwrap();
         let end = server.sql(&format!("select {NOW}"));
-        let told = given.rows(0)[0].get::<u64, _>(2);
-        assert!((begin.parse().unwrap()..=end.parse().unwrap()).contains(&told), "{begin} {told} {end}");
+        let fence_of_row = response.rows(0)[0].get::<u64, _>(2);
+        assert!(
+            (begin.parse().unwrap()..=end.parse().unwrap()).contains(&fence_of_row),
+            "{begin} {fence_of_row} {end}"
+        );
         let instants = server.sql("select created_at = fence, lease_until - fence, expires_at from records");
         assert_eq!(instants, format!("1|30000000|{}", u64::MAX));
         let now = format!("select {NOW} = {}", rows::NOW_IN_ROWS);
@@ -240,8 +243,8 @@ mod tests {
         other.run(deletes, Stage::Open).await.unwrap();
         session.run("SET innodb_lock_wait_timeout = 5".to_owned(), Stage::Open).await.unwrap();
         let begin = std::time::Instant::now();
-        let given = inserted(&mut session, &statements, &rows).await;
-        assert!(matches!(given, Err(Failure::Raced(_))), "{given:?}");
+        let response = inserted(&mut session, &statements, &rows).await;
+        assert!(matches!(response, Err(Failure::Raced(_))), "{response:?}");
         let done = [completion(&rows[0].0, &rows[0].1, "done")];
         let completed = session.run_prepared(statements.complete(&done), Stage::Committing).await;
         assert!(matches!(completed.map(drop), Err(Failure::Raced(_))));
@@ -299,8 +302,8 @@ mod tests {
         let done = [completion(&rows[0].0, &rows[0].1, "done")];
         for open in ["START TRANSACTION", "SET autocommit = 0", "SET binlog_format = 'STATEMENT'"] {
             session.run(open.to_owned(), Stage::Open).await.unwrap();
-            let given = session.run_prepared(statements.complete(&done), Stage::Committing).await.unwrap();
-            assert_eq!(given.written(0), 0, "{open}");
+            let response = session.run_prepared(statements.complete(&done), Stage::Committing).await.unwrap();
+            assert_eq!(response.written(0), 0, "{open}");
             let back = "ROLLBACK; SET autocommit = 1; SET binlog_format = 'ROW'".to_owned();
             session.run(back, Stage::Open).await.unwrap();
         }
@@ -313,8 +316,8 @@ mod tests {
             assert!(read.rows(0).is_empty(), "it may be an old snapshot");
             session.roll_back().await;
         }
-        let given = session.run_prepared(statements.complete(&done), Stage::Committing).await.unwrap();
-        assert_eq!(given.written(0), 1);
+        let response = session.run_prepared(statements.complete(&done), Stage::Committing).await.unwrap();
+        assert_eq!(response.written(0), 1);
     }
 
     #[tokio::test]
@@ -326,8 +329,8 @@ mod tests {
         for charset in ["utf8mb4", "latin1", "utf16", "ucs2"] {
             let set = format!("SET character_set_connection = {charset}, character_set_results = {charset}");
             session.run(set, Stage::Open).await.unwrap();
-            let found = session.run(statements.look([&key].into_iter()), Stage::Open).await.unwrap();
-            let read = rows::read(&found.rows(1)[0], 2).unwrap();
+            let response = session.run(statements.look([&key].into_iter()), Stage::Open).await.unwrap();
+            let read = rows::read(&response.rows(1)[0], 2).unwrap();
             assert_eq!((read.record.state, read.record.owner), (record.state, record.owner), "{charset}");
             assert_eq!(read.record.fence, record.fence, "{charset}");
         }
