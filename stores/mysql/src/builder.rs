@@ -182,12 +182,6 @@ impl fmt::Debug for MySqlStoreBuilder {
         f.debug_struct("MySqlStoreBuilder")
             .field("place", &self.source.as_ref().map(Connector::place_of))
             .field("table", &self.table)
-            .field("operation_timeout", &self.operation_timeout)
-            .field("max_connection_age", &self.max_connection_age)
-            .field("connections", &self.connections)
-            .field("max_result_bytes", &self.max_result_bytes)
-            .field("purge_every", &self.purge_every)
-            .field("must_exist", &self.must_exist)
-            .finish()
+            .finish_non_exhaustive()
     }
 }

@@ -124,7 +124,7 @@ async fn steps_there(
         let key = &ticket.operation.key;
         if let Op::Apply(Request::RecordStep(RecordStep { position, .. })) = &ticket.operation.op
             && let Some(entry) = entries.get(&name(key))
-            && usize::try_from(*position).is_ok_and(|position| position < entry.steps())
+            && usize::try_from(*position).is_ok_and(|position| position < entry.steps)
         {
             let response = session.run(setting.statements.step(key, *position), Stage::Open).await?;
             if let Some(row) = response.rows(0).first()
@@ -152,10 +152,10 @@ fn judge(
             if let Err(error) = entry.prepare(request, there) {
                 return Some(Err(error));
             }
-            let transition = protocol::apply(entry.record(), Fence::default(), request, now);
+            let transition = protocol::apply(entry.record.as_ref(), Fence::default(), request, now);
             if let Some(new) = transition.write {
                 entry.write(new);
-            } else if entry.is_large()
+            } else if entry.is_large
                 && matches!(transition.answer, protocol::Answer::Claim(ClaimAnswer::Replay(_)))
             {
                 return None;
@@ -170,13 +170,13 @@ fn look(entry: &mut Entry<'_>, request: &Claim, now: Timestamp) -> Judged {
     if let Err(error) = entry.check() {
         return Some(Err(error));
     }
-    let transition = protocol::claim(entry.record(), Fence::default(), request, now);
+    let transition = protocol::claim(entry.record.as_ref(), Fence::default(), request, now);
     Some(Ok(match (transition.write, transition.answer) {
         (Some(new), ClaimAnswer::Granted(grant)) => {
-            let old = entry.record().cloned();
+            let old = entry.record.clone();
             Answer::Seen(Box::new(Seen { old, new, grant, now }))
         }
-        (None, ClaimAnswer::Replay(_)) if entry.is_large() => return None,
+        (None, ClaimAnswer::Replay(_)) if entry.is_large => return None,
         (_, answer) => Answer::Applied(answer.into()),
     }))
 }
@@ -192,7 +192,7 @@ pub(super) fn look_at(
     if let Some(row) = row {
         entry.set_row(row);
     }
-    (look(&mut entry, request, now), entry.record().cloned())
+    (look(&mut entry, request, now), entry.record.clone())
 }
 
 /// Writes the changes, and commits.

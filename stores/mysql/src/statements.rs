@@ -37,8 +37,9 @@ impl Statements {
     /// Begins a transaction and locks the rows of these keys. Results: those of the beginning; scope, key and record of each row;
     /// then the clock. The time is read when the locks are held.
     pub(super) fn lock<'k>(&self, keys: impl ExactSizeIterator<Item = &'k RecordKey>) -> String {
-        let mut text = BEGIN.to_owned();
-        self.select(&mut text, keys);
+        let mut text = format!("{BEGIN}SELECT scope, `key`, ");
+        Self::record(&mut text);
+        self.of_keys(&mut text, keys);
         text.push_str(" FOR UPDATE NOWAIT; ");
         self.clock(&mut text);
         text
@@ -60,12 +61,6 @@ impl Statements {
     fn clock(&self, text: &mut String) {
         let meta = &self.names.meta;
         add(text, format_args!("SELECT {NOW}, (SELECT value FROM {meta} WHERE name = 'transactions')"));
-    }
-
-    fn select<'k>(&self, text: &mut String, keys: impl ExactSizeIterator<Item = &'k RecordKey>) {
-        text.push_str("SELECT scope, `key`, ");
-        Self::record(text);
-        self.of_keys(text, keys);
     }
 
     /// Adds the columns of a record.

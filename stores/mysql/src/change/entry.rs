@@ -21,10 +21,11 @@ pub(super) struct Entry<'k> {
     /// Whether the server has a row, or why that row cannot be read.
     row: Option<Result<(), Unreadable>>,
     /// The record after the changes so far, with blanks in place of its steps, which nothing reads.
-    record: Option<Record>,
+    pub(super) record: Option<Record>,
     /// How many steps the server has.
-    steps: usize,
-    is_large: bool,
+    pub(super) steps: usize,
+    /// Whether the result of the record was not read.
+    pub(super) is_large: bool,
     has_changed: bool,
     /// Whether to delete the server's steps.
     without_steps: bool,
@@ -62,20 +63,6 @@ impl<'k> Entry<'k> {
         record.steps = vec![blank(); steps];
         (self.record, self.steps, self.is_large) = (Some(record), steps, is_large);
         Ok(())
-    }
-
-    /// How many steps the server has.
-    pub(super) const fn steps(&self) -> usize {
-        self.steps
-    }
-
-    pub(super) const fn record(&self) -> Option<&Record> {
-        self.record.as_ref()
-    }
-
-    /// Whether the result of the record was not read.
-    pub(super) const fn is_large(&self) -> bool {
-        self.is_large
     }
 
     /// Returns an error if the row cannot be read.

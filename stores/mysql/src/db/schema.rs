@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::connector::Connector;
 use super::failure::{Failure, Stage};
-use super::session::{Answers, COMMIT, Session};
+use super::session::{Answers, COMMIT, Server, Session};
 use crate::layout::{COMMENT, Names};
 use crate::rows::column;
 use crate::statements::Statements;
@@ -20,18 +20,10 @@ use idem_store_kit::retry::retried_with_cause;
 use idem_store_kit::sql::Session as _;
 
 /// The smallest `max_allowed_packet` that carries a record and its name.
-const SMALLEST_PACKET: u64 = 256 << 10;
+const SMALLEST_PACKET: usize = 256 << 10;
 
 /// The pause before a migration goes on where a transaction had a table.
 const PAUSE: Duration = Duration::from_millis(500);
-
-/// The properties of the server.
-pub(crate) struct Server {
-    /// The largest message that it takes, in bytes.
-    pub(crate) max_packet: usize,
-    /// Whether a statement can be told not to wait for locks, and only it is undone when it would.
-    pub(crate) fails_at_once: bool,
-}
 
 /// Checks that this store can use the server, and brings the tables to the last of these layouts. With `must_exist` it is an error if they
 /// have not got it.
@@ -75,7 +67,7 @@ async fn find(
     newest: usize,
     must_exist: bool,
 ) -> Result<(Server, Option<usize>), StoreError> {
-    let server = look_at_server(session).await?;
+    check(session.server())?;
     let statements = Statements::new(names.clone());
     let version = version(session, names, &statements).await?;
     match version.map(|version| version.cmp(&newest)) {
@@ -90,7 +82,7 @@ async fn find(
         // Version 0: another process may be creating the first layout.
         Some(Ordering::Equal | Ordering::Less) => {}
     }
-    Ok((server, version))
+    Ok((session.server().clone(), version))
 }
 
 /// Brings the tables from this version of the layout to the newest.
@@ -124,36 +116,24 @@ fn first(answers: &Answers) -> Option<&MySqlRow> {
     answers.rows(0).first()
 }
 
-async fn look_at_server(session: &mut Session) -> Result<Server, StoreError> {
-    let answers =
-        run(session, "SELECT VERSION(), @@max_allowed_packet, @@innodb_rollback_on_timeout".to_owned())
-            .await?;
-    let unreadable = || StoreError::configuration("the server did not return its version");
-    let row = first(&answers).ok_or_else(unreadable)?;
-    let version = column::<String>(row, 0, "version").map_err(|_| unreadable())?;
-    let max_packet = column::<u64>(row, 1, "max_allowed_packet").map_err(|_| unreadable())?;
-    let ends_transactions = column::<u64>(row, 2, "rollback_on_timeout").map_err(|_| unreadable())? != 0;
-    if is_too_old(&version) {
+fn check(server: &Server) -> Result<(), StoreError> {
+    let Server { version, max_packet, .. } = server;
+    if is_too_old(version) {
         return Err(StoreError::configuration(format!(
             "the server is {version}; this store needs MySQL 8.0 or MariaDB 10.6, or later"
         )));
     }
-    if max_packet < SMALLEST_PACKET {
+    if *max_packet < SMALLEST_PACKET {
         return Err(StoreError::configuration(format!(
             "the server's `max_allowed_packet` is {max_packet} and must be {SMALLEST_PACKET} or more"
         )));
     }
-    let max_packet = usize::try_from(max_packet).unwrap_or(usize::MAX);
-    Ok(Server { max_packet, fails_at_once: is_mariadb(&version) && !ends_transactions })
-}
-
-fn is_mariadb(version: &str) -> bool {
-    version.to_ascii_lowercase().contains("mariadb")
+    Ok(())
 }
 
 /// Whether the server has no `SKIP LOCKED`. A server whose version cannot be parsed is accepted.
 fn is_too_old(version: &str) -> bool {
-    let is_mariadb = is_mariadb(version);
+    let is_mariadb = version.to_ascii_lowercase().contains("mariadb");
     let version = version.strip_prefix("5.5.5-").filter(|_| is_mariadb).unwrap_or(version);
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {

@@ -35,8 +35,8 @@ const ALTERS: (&str, &str) =
 pub(crate) const IS_ONE: &str = " AND @@in_transaction = 0 AND @@binlog_format <> 'STATEMENT'";
 /// Commits. Overrides the server's `completion_type`, which could begin another transaction or close the connection.
 pub(crate) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
-/// Reads what a session does by default.
-const ABOUT: &str = "SELECT @@autocommit, VERSION(); \
+/// Reads what the server is, and what a session does by default.
+const ABOUT: &str = "SELECT @@autocommit, VERSION(), @@max_allowed_packet, @@innodb_rollback_on_timeout; \
      SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation', 'binlog_format')";
 /// The isolation in which a statement reads what is not committed, and the format of the binary log that the other statements fail
 /// under.
@@ -62,11 +62,22 @@ impl Answers {
     }
 }
 
+/// The properties of a server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Server {
+    pub(crate) version: String,
+    pub(crate) is_mariadb: bool,
+    /// The largest message that it takes, in bytes.
+    pub(crate) max_packet: usize,
+    /// Whether a statement can be told not to wait for locks, and only it is undone when it would.
+    pub(crate) fails_at_once: bool,
+}
+
 /// An open connection. It lives in the runtime that opened it.
 pub(crate) struct Session {
     connection: MySqlConnection,
     usage: Use,
-    is_mariadb: bool,
+    server: Server,
     /// Whether claims, completions and reads are prepared statements.
     prepares: bool,
 }
@@ -74,21 +85,30 @@ pub(crate) struct Session {
 impl Session {
     /// A session on this connection.
     pub(super) async fn new(connection: MySqlConnection, host: &Host) -> Result<Self, StoreError> {
-        let usage = Use::new(host.clone());
-        let mut session = Self { connection, usage, is_mariadb: false, prepares: false };
+        let (usage, server) = (Use::new(host.clone()), Server::default());
+        let mut session = Self { connection, usage, server, prepares: false };
         let answers = session.run(format!("{ABOUT}; {COMMIT}"), Stage::Open).await.map_err(Failure::error)?;
-        let text = |row: &MySqlRow, index| row.try_get_unchecked::<String, _>(index).unwrap_or_default();
-        let commits_each = |row: &MySqlRow| row.try_get_unchecked::<u64, _>(0).is_ok_and(|on| on == 1);
-        let about = answers.rows(0).first();
-        session.is_mariadb = about.is_some_and(|row| text(row, 1).contains("MariaDB"));
-        let is_fit = answers.rows(1).iter().all(|row| !UNFIT.contains(&&*text(row, 1)));
-        session.prepares = session.is_mariadb && is_fit && about.is_some_and(commits_each);
+        let unreadable = || StoreError::configuration("the server did not return its version");
+        let row = answers.rows(0).first().ok_or_else(unreadable)?;
+        let number = |index| row.try_get_unchecked::<u64, _>(index).map_err(|_| unreadable());
+        let version: String = row.try_get_unchecked(1).map_err(|_| unreadable())?;
+        let is_mariadb = version.to_ascii_lowercase().contains("mariadb");
+        let max_packet = usize::try_from(number(2)?).unwrap_or(usize::MAX);
+        let setting = |row: &MySqlRow| row.try_get_unchecked::<String, _>(1).unwrap_or_default();
+        let is_fit = answers.rows(1).iter().all(|row| !UNFIT.contains(&&*setting(row)));
+        session.prepares = is_mariadb && is_fit && number(0)? == 1;
+        let fails_at_once = is_mariadb && number(3)? == 0;
+        session.server = Server { version, is_mariadb, max_packet, fails_at_once };
         Ok(session)
+    }
+
+    pub(crate) const fn server(&self) -> &Server {
+        &self.server
     }
 
     /// What lets the statement behind it fail where it would wait. Nothing on MySQL, which has no such thing.
     pub(crate) const fn at_once(&self) -> &'static str {
-        if self.is_mariadb { AT_ONCE } else { "" }
+        if self.server.is_mariadb { AT_ONCE } else { "" }
     }
 
     /// Runs statements, separated by `;`, in one exchange. Stops at the first that fails.
@@ -103,7 +123,7 @@ impl Session {
     /// Runs a statement that changes a table. What is there already, or gone already, is no error: another process was first, or died
     /// afterwards. It waits a moment only for transactions that use the table: all statements of all processes queue behind it.
     pub(crate) async fn alter(&mut self, text: &str) -> Result<(), Failure> {
-        let set = if self.is_mariadb { ALTERS.0 } else { ALTERS.1 };
+        let set = if self.server.is_mariadb { ALTERS.0 } else { ALTERS.1 };
         match self.connection.execute(AssertSqlSafe(format!("{set}{text}"))).await {
             Err(error) if !failure::is_altered(&error) => Err(failure::of_statement(&error, Stage::Open)),
             _ => Ok(()),
