@@ -32,10 +32,10 @@ where
 /// The store error for an error code of DynamoDB.
 fn refusal(code: &str, message: Option<&str>, request: Option<&str>) -> StoreError {
     let request = request.unwrap_or("unknown");
-    let said = format!("{code}, request {request}");
+    let cause = format!("{code}, request {request}");
     match code {
         "ResourceNotFoundException" => StoreError::configuration(format!(
-            "the table is not there, or not in this region ({said}); make it with `create_table` or your own tools"
+            "the table is not there, or not in this region ({cause}); make it with `create_table` or your own tools"
         )),
         "AccessDeniedException"
         | "UnrecognizedClientException"
@@ -43,13 +43,13 @@ fn refusal(code: &str, message: Option<&str>, request: Option<&str>) -> StoreErr
         | "IncompleteSignatureException"
         | "MissingAuthenticationToken"
         | "ExpiredTokenException" => StoreError::configuration(format!(
-            "DynamoDB refuses this client ({said}); it needs GetItem, PutItem, UpdateItem and DeleteItem on the table"
+            "DynamoDB refuses this client ({cause}); it needs GetItem, PutItem, UpdateItem and DeleteItem on the table"
         )),
         "ValidationException" if message.is_some_and(|message| message.contains("size")) => {
             StoreError::too_large(MAX_ITEM_BYTES, MAX_ITEM_BYTES)
         }
         "ValidationException" => StoreError::configuration(format!(
-            "DynamoDB refuses the request ({said}); see whether the table's key is what the store was told, with \
+            "DynamoDB refuses the request ({cause}); see whether the table's key is what the store was told, with \
              `DynamoDbStore::check`"
         )),
         "ProvisionedThroughputExceededException"
@@ -58,9 +58,9 @@ fn refusal(code: &str, message: Option<&str>, request: Option<&str>) -> StoreErr
         | "LimitExceededException"
         | "TransactionConflictException"
         | "ReplicatedWriteConflictException" => {
-            StoreError::unavailable(format!("DynamoDB has no capacity left for it ({said})"))
+            StoreError::unavailable(format!("DynamoDB has no capacity left for it ({cause})"))
         }
-        _ => StoreError::outcome_unknown(format!("DynamoDB failed ({said})")),
+        _ => StoreError::outcome_unknown(format!("DynamoDB failed ({cause})")),
     }
 }
 

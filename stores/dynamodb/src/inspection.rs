@@ -6,22 +6,22 @@ use idem_core::{StoreError, StoreErrorKind};
 
 /// A table that does not fit is a finding; a table that cannot be queried is an error.
 pub(super) async fn look(store: &DynamoDbStore) -> Result<Inspection, StoreError> {
-    let mut found = Inspection::of("DynamoDB");
+    let mut inspection = Inspection::of("DynamoDB");
     if let Err(error) = store.table.check_names() {
-        found.find(Standing::Broken, "attributes", error.to_string());
-        return Ok(found);
+        inspection.find(Standing::Broken, "attributes", error.to_string());
+        return Ok(inspection);
     }
     match store.check().await {
         Ok(()) => {
-            found.find(Standing::Fine, "key", "as the store was told");
-            found.find(Standing::Fine, "time to live", "on, for the attribute that the store writes");
+            inspection.find(Standing::Fine, "key", "as the store was told");
+            inspection.find(Standing::Fine, "time to live", "on, for the attribute that the store writes");
         }
         Err(error) if error.kind() == StoreErrorKind::Configuration => {
-            found.find(Standing::Weak, "table", error.to_string());
+            inspection.find(Standing::Weak, "table", error.to_string());
         }
         Err(error) => return Err(error),
     }
-    found.find(
+    inspection.find(
         Standing::Unknown,
         "clocks",
         format!(
@@ -29,5 +29,5 @@ pub(super) async fn look(store: &DynamoDbStore) -> Result<Inspection, StoreError
             store.table.skew()
         ),
     );
-    Ok(found)
+    Ok(inspection)
 }

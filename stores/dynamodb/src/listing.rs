@@ -32,7 +32,7 @@ impl Table {
             .set_exclusive_start_key(begin)
             .limit(i32::try_from(request.looked_at()).unwrap_or(i32::MAX));
         let answer =
-            self.asked(|| async { scan.clone().send().await.map_err(|error| failure(&error)) }).await?;
+            self.retried(|| async { scan.clone().send().await.map_err(|error| failure(&error)) }).await?;
         let mut page = Page::new(Self::now().before(self.skew()));
         for item in answer.items() {
             let Some(key) = id(names, item).and_then(|id| names.key(id)) else { continue };

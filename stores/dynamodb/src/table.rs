@@ -84,9 +84,9 @@ fn parts(names: &Names) -> Vec<(&str, KeyType)> {
 
 fn check_key(names: &Names, table: &TableDescription) -> Result<(), StoreError> {
     let schema = table.key_schema();
-    let told = parts(names);
-    let fits = schema.len() == told.len()
-        && told.iter().all(|(name, kind)| {
+    let configured = parts(names);
+    let fits = schema.len() == configured.len()
+        && configured.iter().all(|(name, kind)| {
             schema.iter().any(|part| part.attribute_name == *name && part.key_type == *kind)
         });
     let is_text = |name: &str| {
@@ -95,17 +95,18 @@ fn check_key(names: &Names, table: &TableDescription) -> Result<(), StoreError> 
             .iter()
             .any(|part| part.attribute_name == name && part.attribute_type == ScalarAttributeType::S)
     };
-    if fits && told.iter().all(|(name, _)| is_text(name)) {
+    if fits && configured.iter().all(|(name, _)| is_text(name)) {
         return Ok(());
     }
     let has: Vec<String> =
         schema.iter().map(|part| format!("{} ({})", part.attribute_name, part.key_type.as_str())).collect();
-    let told: Vec<String> = told.iter().map(|(name, kind)| format!("{name} ({})", kind.as_str())).collect();
+    let configured: Vec<String> =
+        configured.iter().map(|(name, kind)| format!("{name} ({})", kind.as_str())).collect();
     Err(StoreError::configuration(format!(
-        "the table's key is {} and the store was told {}, each a string; set `partition_key` and `sort_key` of \
+        "the table's key is {} and the store was configured {}, each a string; set `partition_key` and `sort_key` of \
          the builder, or use a table with that key",
         has.join(", "),
-        told.join(", ")
+        configured.join(", ")
     )))
 }
 

@@ -146,7 +146,7 @@ impl Table {
             .set_expression_attribute_names(Some(names.of(condition)))
             .set_expression_attribute_values(values)
             .return_values_on_condition_check_failure(OnFailure::AllOld);
-        self.asked(|| async {
+        self.retried(|| async {
             self.met(request.clone().send().await, |error| match error {
                 PutItemError::ConditionalCheckFailedException(refused) => refused.item,
                 _ => None,
@@ -208,7 +208,7 @@ impl Table {
     }
 
     /// Sends one request, and retries until there is an answer.
-    pub(super) async fn asked<A, F>(&self, ask: impl FnMut() -> F) -> Result<A, StoreError>
+    pub(super) async fn retried<A, F>(&self, ask: impl FnMut() -> F) -> Result<A, StoreError>
     where
         F: Future<Output = Result<A, StoreError>>,
     {
@@ -221,7 +221,7 @@ impl Table {
         let request = client.get_item().table_name(&*names.table).consistent_read(true);
         let request = request.set_key(Some(names.primary_key(key)));
         let answer =
-            self.asked(|| async { request.clone().send().await.map_err(|error| failure(&error)) }).await?;
+            self.retried(|| async { request.clone().send().await.map_err(|error| failure(&error)) }).await?;
         answer.item.map(|item| self.read(&item)).transpose()
     }
 

@@ -175,7 +175,7 @@ impl Table {
             .set_expression_attribute_names(Some(names.of(&[condition, update].concat())))
             .set_expression_attribute_values(Some(values.collect()))
             .return_values_on_condition_check_failure(OnFailure::AllOld);
-        self.asked(|| async {
+        self.retried(|| async {
             self.met(request.clone().send().await, |error| match error {
                 UpdateItemError::ConditionalCheckFailedException(refused) => refused.item,
                 _ => None,

@@ -40,9 +40,9 @@ pub(super) async fn look(connection: &Connection, time: Duration) -> Result<Look
     let mut look = Look { nodes: Vec::new(), has_save: None, refused: Vec::new() };
     let mut info = Pipeline::new();
     info.cmd("INFO").arg("everything");
-    let asked =
+    let answers =
         servers.into_iter().map(|slot| timeout(time / 3, connection.ask_all(&info, 1, Node::OfSlot(slot))));
-    for answer in join_all(asked).await {
+    for answer in join_all(answers).await {
         match answer {
             Ok(Ok(answers)) => look.nodes.extend(answers.into_iter().flat_map(nodes)),
             Ok(Err(error)) if error.kind() == StoreErrorKind::Configuration => look.refuses("INFO"),
@@ -69,17 +69,17 @@ impl Look {
 
     /// The findings about each server.
     pub(super) fn inspection(&self) -> Inspection {
-        let mut found = Inspection::default();
+        let mut inspection = Inspection::default();
         for what in &self.refused {
             let text = "the server does not answer this to this user: that it keeps what it is given is for you to check";
-            found.find(Standing::Unknown, *what, text);
+            inspection.find(Standing::Unknown, *what, text);
         }
         let servers: BTreeSet<String> = self.nodes.iter().map(|node| server(&fields(node))).collect();
-        found.server = servers.into_iter().collect::<Vec<_>>().join(", ");
+        inspection.server = servers.into_iter().collect::<Vec<_>>().join(", ");
         for node in &self.nodes {
-            node_findings(&fields(node), self.has_save, &mut found);
+            node_findings(&fields(node), self.has_save, &mut inspection);
         }
-        found
+        inspection
     }
 
     /// Warns about settings that weaken the guarantee, and fails if the server cannot be used.
@@ -138,27 +138,27 @@ fn server(info: &BTreeMap<&str, &str>) -> String {
     }
 }
 
-fn node_findings(info: &BTreeMap<&str, &str>, save: Option<bool>, found: &mut Inspection) {
+fn node_findings(info: &BTreeMap<&str, &str>, save: Option<bool>, inspection: &mut Inspection) {
     if let Err(error) = node_is_usable(info) {
-        found.find(Standing::Broken, "role", error.to_string());
+        inspection.find(Standing::Broken, "role", error.to_string());
     }
     match info.get("maxmemory_policy") {
-        Some(&"noeviction") => found.find(Standing::Fine, "maxmemory-policy", "noeviction"),
-        Some(policy) => found.find(Standing::Weak, "maxmemory-policy", format!("{policy}: {MAY_EVICT}")),
+        Some(&"noeviction") => inspection.find(Standing::Fine, "maxmemory-policy", "noeviction"),
+        Some(policy) => inspection.find(Standing::Weak, "maxmemory-policy", format!("{policy}: {MAY_EVICT}")),
         None => {}
     }
     match (info.get("aof_enabled"), save) {
-        (Some(&"1"), _) => found.find(
+        (Some(&"1"), _) => inspection.find(
             Standing::Fine,
             "appendonly",
             "yes; with `appendfsync everysec` a power cut may lose the last second or two",
         ),
-        (Some(&"0"), Some(true)) => found.find(
+        (Some(&"0"), Some(true)) => inspection.find(
             Standing::Weak,
             "appendonly",
             "no, only snapshots: a crash loses what came after the last one, and bodies run again: set `appendonly yes`",
         ),
-        (Some(&"0"), _) => found.find(Standing::Weak, "appendonly", format!("no: {NOT_PERSISTENT}")),
+        (Some(&"0"), _) => inspection.find(Standing::Weak, "appendonly", format!("no: {NOT_PERSISTENT}")),
         _ => {}
     }
 }
@@ -219,9 +219,9 @@ mod tests {
             ("redis_version:10.0.0\r\n", true),
             ("", true),
         ] {
-            let found = node_is_fit(&fields(info), Some(true));
-            assert_eq!(found.is_ok(), fit, "{info:?}");
-            assert!(found.is_ok() || found.unwrap_err().kind() == StoreErrorKind::Configuration);
+            let fitness = node_is_fit(&fields(info), Some(true));
+            assert_eq!(fitness.is_ok(), fit, "{info:?}");
+            assert!(fitness.is_ok() || fitness.unwrap_err().kind() == StoreErrorKind::Configuration);
         }
     }
 

@@ -148,7 +148,7 @@ impl Store for RedisStore {
         let (request, connection, time) =
             (Request::plain(delete), self.0.connection.clone(), self.0.operation_timeout);
         // A repeated request might delete the record of a claim that came in between.
-        let asked = apart(async move {
+        let deleting = apart(async move {
             retried(time, || async {
                 match connection.ask(&request).await {
                     Err(error) if error.is_outcome_unknown() => Ok(Err(error)),
@@ -157,7 +157,7 @@ impl Store for RedisStore {
             })
             .await
         });
-        Ok(number(&asked.await??)? > 0)
+        Ok(number(&deleting.await??)? > 0)
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
@@ -183,9 +183,9 @@ impl Store for RedisStore {
     async fn inspect(&self) -> Result<Inspection, StoreError> {
         let (connection, time) = (self.0.connection.clone(), self.0.operation_timeout);
         apart(async move {
-            let mut found = check::look(&connection, time).await?.inspection();
-            found.now = Some(retried(time, || listing::now(&connection)).await?);
-            Ok(found)
+            let mut inspection = check::look(&connection, time).await?.inspection();
+            inspection.now = Some(retried(time, || listing::now(&connection)).await?);
+            Ok(inspection)
         })
         .await
     }

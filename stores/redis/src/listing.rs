@@ -117,7 +117,7 @@ async fn look(
         looks.add_command(head).add_command(length);
     }
     let mut answers = connection.ask_each(&looks, names.len() * 2, node).await?.into_iter();
-    let mut found = Vec::with_capacity(names.len());
+    let mut records = Vec::with_capacity(names.len());
     for name in names {
         let pair = match (answers.next(), answers.next()) {
             (Some(Value::BulkString(head)), Some(Value::Int(length))) => (head, length),
@@ -134,9 +134,9 @@ async fn look(
             }
             _ => return Err(misunderstood()),
         };
-        found.push((name, pair.0, u64::try_from(pair.1).unwrap_or(0)));
+        records.push((name, pair.0, u64::try_from(pair.1).unwrap_or(0)));
     }
-    Ok(found)
+    Ok(records)
 }
 
 fn look_at(name: &[u8]) -> [Cmd; 2] {

@@ -43,7 +43,7 @@ pub(super) struct Pipelined {
     /// When it was opened.
     pub(super) opened: Instant,
     connection: MultiplexedConnection,
-    asked: AtomicU64,
+    sent: AtomicU64,
     answered: AtomicU64,
     is_broken: AtomicBool,
     broken: Notify,
@@ -70,7 +70,7 @@ impl Pipelined {
         Self {
             opened: Instant::now(),
             connection,
-            asked: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             is_broken: AtomicBool::new(false),
             broken: Notify::new(),
@@ -93,7 +93,7 @@ impl Pipelined {
 
     /// How many requests were asked and how many answered. The difference includes those that were dropped.
     pub(super) fn counts(&self) -> (u64, u64) {
-        (self.asked.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed))
+        (self.sent.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed))
     }
 
     /// Sends a request once. If the future is dropped, the request may still be sent.
@@ -102,7 +102,7 @@ impl Pipelined {
         request: &Request,
     ) -> impl Future<Output = RedisResult<Value>> + Send {
         async move {
-            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.sent.fetch_add(1, Ordering::Relaxed);
             let answer = match self.place(request) {
                 Place::Alone(unanswered) => self.alone(&request.command, unanswered).await,
                 // Without an answer, the task that would have sent it ended with its runtime, or the connection was broken off.

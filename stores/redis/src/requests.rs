@@ -158,7 +158,7 @@ fn claimed(answer: Value, request: &Claim) -> Result<ClaimAnswer, StoreError> {
         Value::Int(now) => (None, now),
         // A live record that is completed, failed or in doubt: the answer does not depend on the time.
         Value::BulkString(record) => (Some(layout::decode(record)?), 0),
-        Value::Array(found) => match <[Value; 2]>::try_from(found) {
+        Value::Array(parts) => match <[Value; 2]>::try_from(parts) {
             Ok([Value::BulkString(record), Value::Int(now)]) => (Some(layout::decode(record)?), now),
             _ => return Err(misunderstood()),
         },

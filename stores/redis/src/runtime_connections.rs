@@ -178,11 +178,11 @@ async fn watch_over(
     loop {
         tokio::time::sleep(answer_within / LOOKS).await;
         let Some(connection) = connection.upgrade() else { return };
-        let (asked, answered) = connection.counts();
-        silent = if asked > answered && answered == heard { silent + 1 } else { 0 };
+        let (sent, answered) = connection.counts();
+        silent = if sent > answered && answered == heard { silent + 1 } else { 0 };
         heard = answered;
-        if asked != seen {
-            (seen, used) = (asked, Instant::now());
+        if sent != seen {
+            (seen, used) = (sent, Instant::now());
         }
         let open = connections.upgrade();
         if silent > LOOKS {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, Statement, params};
 
 use super::clock::now;
-use super::find::{Found, find, find_sql, find_step_sql, find_steps_sql, name};
+use super::find::{StoredRecord, find, find_sql, find_step_sql, find_steps_sql, name};
 use super::held::Held;
 use super::listing;
 use super::queue::{Answer, Op, Purged};
@@ -125,8 +125,8 @@ impl<'c> Session<'c> {
 
     /// When the next record is to be looked at by a purge, if there is one.
     pub(super) fn next_purge(&mut self) -> rusqlite::Result<Option<Timestamp>> {
-        let mut found = self.next_purge.query(())?;
-        Ok(match found.next()? {
+        let mut rows = self.next_purge.query(())?;
+        Ok(match rows.next()? {
             Some(row) => Some(Timestamp::from_micros(u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0))),
             None => None,
         })
@@ -139,7 +139,7 @@ impl<'c> Session<'c> {
             Op::Forget(key) => self.forget(key).map(Answer::Forget),
             Op::Get(key) => self
                 .find(key)
-                .map(|found| found.map(|found| found.record))
+                .map(|stored| stored.map(|stored| stored.record))
                 .map(|record| record.filter(|record| protocol::is_live(record, now())))
                 .map(Answer::Get),
             Op::Purge(limit) => self.purge(*limit).map(Answer::Purged),
@@ -148,7 +148,7 @@ impl<'c> Session<'c> {
     }
 
     fn transition(&mut self, key: &RecordKey, request: &Request) -> Result<protocol::Answer, Failure> {
-        let found = match (self.held.get(key), request) {
+        let stored = match (self.held.get(key), request) {
             (Some(held), _) => Some(held.clone()),
             (_, Request::Claim(_)) => match self.claim_new(key, request)? {
                 Some(answer) => return Ok(answer),
@@ -157,10 +157,10 @@ impl<'c> Session<'c> {
             (_, Request::RecordStep(step)) => self.find_with_blank_steps(key, Some(step.position))?,
             _ => self.find_with_blank_steps(key, None)?,
         };
-        let record = found.as_ref().map(|found| &found.record);
+        let record = stored.as_ref().map(|stored| &stored.record);
         let Transition { write, answer, .. } = protocol::apply(record, Fence::default(), request, now());
         if let Some(record) = &write {
-            self.put(key, found.as_ref(), record)?;
+            self.put(key, stored.as_ref(), record)?;
         }
         Ok(answer)
     }
@@ -182,7 +182,7 @@ impl<'c> Session<'c> {
     pub(super) fn put(
         &mut self,
         key: &RecordKey,
-        old: Option<&Found>,
+        old: Option<&StoredRecord>,
         record: &Record,
     ) -> rusqlite::Result<()> {
         let written = match old {
@@ -193,7 +193,7 @@ impl<'c> Session<'c> {
             // The record is not in the file, for whatever reason, so the operation must not be acknowledged.
             return Err(rusqlite::Error::StatementChangedRows(0));
         };
-        if let (Some(Found { record: old, .. }), Some(end)) = (old, record.expires_at)
+        if let (Some(StoredRecord { record: old, .. }), Some(end)) = (old, record.expires_at)
             && end < old.created_at.after(old.ttl)
         {
             // An operator's word, or a result that is kept for a shorter time: a purge is to look at it earlier.
@@ -213,7 +213,7 @@ impl<'c> Session<'c> {
         Ok(written.then(|| self.connection.last_insert_rowid()))
     }
 
-    pub(super) fn find(&mut self, key: &RecordKey) -> Result<Option<Found>, Failure> {
+    pub(super) fn find(&mut self, key: &RecordKey) -> Result<Option<StoredRecord>, Failure> {
         find(&mut self.find, || Ok(&mut self.find_steps), key).map_err(|error| Failure::of(error, key))
     }
 
@@ -223,13 +223,13 @@ impl<'c> Session<'c> {
         &mut self,
         key: &RecordKey,
         position: Option<u32>,
-    ) -> Result<Option<Found>, Failure> {
+    ) -> Result<Option<StoredRecord>, Failure> {
         let failed = |error| Failure::of(error, key);
-        let mut found = self.find.query(name(key))?;
-        let Some(row) = found.next()? else { return Ok(None) };
+        let mut rows = self.find.query(name(key))?;
+        let Some(row) = rows.next()? else { return Ok(None) };
         let (mut record, count) = rows::read(row).map_err(failed)?;
         let row = row.get(rows::NUMBER_OF_COLUMNS)?;
-        drop(found);
+        drop(rows);
         let Some(count) = usize::try_from(count).ok().filter(|count| *count <= MOST_BLANKS) else {
             return self.find(key);
         };
@@ -238,12 +238,11 @@ impl<'c> Session<'c> {
         let position = position.and_then(|position| usize::try_from(position).ok());
         if let Some((position, step)) = position.and_then(|at| Some((at, record.steps.get_mut(at)?))) {
             let [scope, key_text] = name(key);
-            let mut found =
-                self.find_step.query(params![scope, key_text, rows::number_of_steps(position)])?;
-            let row = found.next()?.ok_or_else(|| failed(Unreadable("steps").into()))?;
+            let mut rows = self.find_step.query(params![scope, key_text, rows::number_of_steps(position)])?;
+            let row = rows.next()?.ok_or_else(|| failed(Unreadable("steps").into()))?;
             *step = rows::read_step(row).map_err(failed)?;
         }
-        Ok(Some(Found { record, row }))
+        Ok(Some(StoredRecord { record, row }))
     }
 
     fn forget(&mut self, key: &RecordKey) -> Result<bool, Failure> {

@@ -42,7 +42,7 @@ impl Identity {
 
 /// What is at the path now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum PathEntry {
     /// A file.
     File {
         /// Its identity.
@@ -59,17 +59,17 @@ pub(super) enum Found {
 /// # Errors
 ///
 /// A configuration error if something other than a file is at the path.
-pub(super) fn look(path: &Path) -> Result<Found, StoreError> {
+pub(super) fn look(path: &Path) -> Result<PathEntry, StoreError> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => {
-            Ok(Found::File { identity: Identity::of(&metadata), length: metadata.len() })
+            Ok(PathEntry::File { identity: Identity::of(&metadata), length: metadata.len() })
         }
         Ok(metadata) => Err(StoreError::configuration(format!(
             "{} is {}; give the path of a file",
             path.display(),
             if metadata.is_dir() { "a folder" } else { "not a regular file" }
         ))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(PathEntry::Nothing),
         Err(error)
             if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename) =>
         {
@@ -181,7 +181,7 @@ impl DatabaseFile {
     /// The identity of the file at the path, if there is one; an emptied file does not count.
     pub(super) fn now(&self) -> Option<Identity> {
         match look(&self.path) {
-            Ok(Found::File { identity, length }) if length >= SMALLEST => Some(identity),
+            Ok(PathEntry::File { identity, length }) if length >= SMALLEST => Some(identity),
             Ok(_) | Err(_) => None,
         }
     }

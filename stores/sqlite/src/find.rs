@@ -36,7 +36,7 @@ pub(super) fn name(key: &RecordKey) -> [&str; 2] {
 
 /// A record as it lies in the file.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Found {
+pub(super) struct StoredRecord {
     pub(super) record: Record,
     pub(super) row: i64,
 }
@@ -47,22 +47,22 @@ pub(super) fn find<'c, S: DerefMut<Target = Statement<'c>>>(
     statement: &mut Statement<'_>,
     steps: impl FnOnce() -> rusqlite::Result<S>,
     key: &RecordKey,
-) -> Result<Option<Found>, RowError> {
+) -> Result<Option<StoredRecord>, RowError> {
     let name = name(key);
-    let mut found = statement.query(name)?;
-    let Some(row) = found.next()? else { return Ok(None) };
+    let mut rows = statement.query(name)?;
+    let Some(row) = rows.next()? else { return Ok(None) };
     let (mut record, count) = rows::read(row)?;
     let row = row.get(rows::NUMBER_OF_COLUMNS)?;
     if count > 0 {
         // The first statement is still open, so both read the same snapshot.
         let mut statement = steps()?;
-        let mut found = statement.query(name)?;
-        while let Some(row) = found.next()? {
+        let mut rows = statement.query(name)?;
+        while let Some(row) = rows.next()? {
             record.steps.push(rows::read_step(row)?);
         }
         if u64::try_from(record.steps.len()).ok() != Some(count) {
             return Err(Unreadable("steps").into());
         }
     }
-    Ok(Some(Found { record, row }))
+    Ok(Some(StoredRecord { record, row }))
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, Statement};
 
-use super::find::Found;
+use super::find::StoredRecord;
 use idem_core::RecordKey;
 use idem_core::protocol::{Record, State};
 
@@ -17,30 +17,30 @@ const MOST: usize = 4_096;
 pub(super) struct Held<'c> {
     data_version: Statement<'c>,
     /// Which state of the file this transaction found, counted by what other connections wrote.
-    found: i64,
+    version: i64,
     /// The same of the last transaction, if it was committed.
     committed: Option<i64>,
-    records: HashMap<RecordKey, Found>,
+    records: HashMap<RecordKey, StoredRecord>,
 }
 
 impl<'c> Held<'c> {
     pub(super) fn new(connection: &'c Connection) -> rusqlite::Result<Self> {
         let data_version = connection.prepare("PRAGMA data_version")?;
-        Ok(Self { data_version, found: 0, committed: None, records: HashMap::new() })
+        Ok(Self { data_version, version: 0, committed: None, records: HashMap::new() })
     }
 
     /// At the beginning of a transaction that excludes other writers: forgets all if another connection wrote since the
     /// last one, or if that was not committed.
     pub(super) fn begin(&mut self) -> rusqlite::Result<()> {
-        self.found = self.data_version.query_row((), |row| row.get(0))?;
-        if self.committed.take() != Some(self.found) {
+        self.version = self.data_version.query_row((), |row| row.get(0))?;
+        if self.committed.take() != Some(self.version) {
             self.clear();
         }
         Ok(())
     }
 
     pub(super) fn commit(&mut self) {
-        self.committed = Some(self.found);
+        self.committed = Some(self.version);
     }
 
     /// Forgets all.
@@ -48,7 +48,7 @@ impl<'c> Held<'c> {
         self.records.clear();
     }
 
-    pub(super) fn get(&self, key: &RecordKey) -> Option<&Found> {
+    pub(super) fn get(&self, key: &RecordKey) -> Option<&StoredRecord> {
         self.records.get(key)
     }
 
@@ -61,7 +61,7 @@ impl<'c> Held<'c> {
         if record.state != State::InFlight || !record.steps.is_empty() {
             self.remove(key);
         } else if self.records.len() < MOST || self.records.contains_key(key) {
-            self.records.insert(key.clone(), Found { record: record.clone(), row });
+            self.records.insert(key.clone(), StoredRecord { record: record.clone(), row });
         }
     }
 }

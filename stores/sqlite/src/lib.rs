@@ -133,9 +133,9 @@ impl Store for SqliteStore {
                 && let Some((readers, file)) = self.readers()
                 && let Some(record) = readers.find_for_claim(file, key).transpose()?.flatten()
             {
-                let found = protocol::apply(Some(&record), Fence::default(), &request, clock::now());
-                if found.write.is_none() {
-                    return Ok(found.answer);
+                let transition = protocol::apply(Some(&record), Fence::default(), &request, clock::now());
+                if transition.write.is_none() {
+                    return Ok(transition.answer);
                 }
             }
             match self.write(Op::Apply(key.clone(), request)).await? {
@@ -154,9 +154,9 @@ impl Store for SqliteStore {
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
         if let Some((readers, file)) = self.readers()
-            && let Some(found) = readers.find(file, key)
+            && let Some(record) = readers.find(file, key)
         {
-            return Ok(found?.filter(|record| protocol::is_live(record, clock::now())));
+            return Ok(record?.filter(|record| protocol::is_live(record, clock::now())));
         }
         match self.write(Op::Get(key.clone())).await? {
             Answer::Get(record) => Ok(record),
@@ -190,10 +190,10 @@ impl Store for SqliteStore {
     }
 
     async fn inspect(&self) -> Result<Inspection, StoreError> {
-        let found = self.readers().and_then(|(readers, file)| readers.inspect(file));
+        let inspection = self.readers().and_then(|(readers, file)| readers.inspect(file));
         // If no reader can read the file, the writer's error says why.
-        match found {
-            Some(found) => Ok(found),
+        match inspection {
+            Some(inspection) => Ok(inspection),
             None => {
                 self.write(Op::Purge(0)).await?;
                 Err(StoreError::unavailable("the file is in use; ask again"))

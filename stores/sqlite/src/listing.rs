@@ -26,9 +26,9 @@ pub(super) fn page(connection: &Connection, request: &List) -> rusqlite::Result<
     let mut statement = connection.prepare_cached(&sql)?;
     let named = statement.column_count() - 3;
     let mut page = Page::new(clock::now());
-    let mut found = statement.query(params_from_iter(parameters))?;
+    let mut rows = statement.query(params_from_iter(parameters))?;
     let (mut seen, mut last) = (0, None);
-    while let Some(row) = found.next()? {
+    while let Some(row) = rows.next()? {
         seen += 1;
         let Some((scope, key)) = name(row, named)? else { continue };
         last = Some(Cursor::behind_name(scope, key));

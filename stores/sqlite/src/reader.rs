@@ -45,8 +45,8 @@ impl Readers {
         file: &DatabaseFile,
         key: &RecordKey,
     ) -> Option<Result<Option<Record>, StoreError>> {
-        let found = self.read(file, |reader| reader.find(key))?;
-        Some(found.map_err(|column| column.error(key)))
+        let record = self.read(file, |reader| reader.find(key))?;
+        Some(record.map_err(|column| column.error(key)))
     }
 
     /// As [`find`](Self::find), with what a claim needs: for a record with a result, only the columns of a replay.
@@ -55,8 +55,8 @@ impl Readers {
         file: &DatabaseFile,
         key: &RecordKey,
     ) -> Option<Result<Option<Record>, StoreError>> {
-        let found = self.read(file, |reader| reader.find_for_claim(key))?;
-        Some(found.map_err(|column| column.error(key)))
+        let record = self.read(file, |reader| reader.find_for_claim(key))?;
+        Some(record.map_err(|column| column.error(key)))
     }
 
     /// One page of records.
@@ -86,7 +86,7 @@ impl Readers {
             *slot = Some(Reader::open(file, identity)?);
         }
         match read(slot.as_mut()?) {
-            Ok(found) => Some(Ok(found)),
+            Ok(record) => Some(Ok(record)),
             Err(RowError::Unreadable(column)) => Some(Err(column)),
             Err(RowError::Sqlite(error)) => {
                 if !failure::is_busy(&error) {
@@ -129,8 +129,8 @@ impl Reader {
     fn find_for_claim(&self, key: &RecordKey) -> Result<Option<Record>, RowError> {
         {
             let mut statement = self.connection.prepare_cached(&self.find_replay)?;
-            let mut found = statement.query(find::name(key))?;
-            let Some(row) = found.next()? else { return Ok(None) };
+            let mut rows = statement.query(find::name(key))?;
+            let Some(row) = rows.next()? else { return Ok(None) };
             if let Some(record) = rows::read_replay(row)? {
                 return Ok(Some(record));
             }
@@ -140,7 +140,7 @@ impl Reader {
 
     fn find(&self, key: &RecordKey) -> Result<Option<Record>, RowError> {
         let mut statement = self.connection.prepare_cached(&self.find)?;
-        let found = find::find(&mut statement, || self.connection.prepare_cached(&self.find_steps), key)?;
-        Ok(found.map(|found| found.record))
+        let record = find::find(&mut statement, || self.connection.prepare_cached(&self.find_steps), key)?;
+        Ok(record.map(|record| record.record))
     }
 }

@@ -9,7 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::failure;
-use super::file::{Found, Identity, SMALLEST, has_log, look};
+use super::file::{Identity, PathEntry, SMALLEST, has_log, look};
 use idem_core::StoreError;
 
 /// "idem" in ASCII, in the header field that identifies the program to which a SQLite file belongs.
@@ -183,31 +183,31 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
     let has_log = has_log(path);
     let before = look(path)?;
     match before {
-        Found::Nothing | Found::File { length: 0, .. } if has_log => {
+        PathEntry::Nothing | PathEntry::File { length: 0, .. } if has_log => {
             return Err(orphaned_log(path).into());
         }
         // SQLite treats a file of one byte as an empty one.
-        Found::File { length, .. } if (1..SMALLEST).contains(&length) => {
+        PathEntry::File { length, .. } if (1..SMALLEST).contains(&length) => {
             return Err(foreign(path, "it is no SQLite database").into());
         }
         _ => {}
     }
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match before {
-        Found::File { .. } => {}
-        Found::Nothing if opening.create => flags |= OpenFlags::SQLITE_OPEN_CREATE,
-        Found::Nothing if !opening.migrate => {
+        PathEntry::File { .. } => {}
+        PathEntry::Nothing if opening.create => flags |= OpenFlags::SQLITE_OPEN_CREATE,
+        PathEntry::Nothing if !opening.migrate => {
             let path = path.display();
             let detail = format!("there is no file {path}; name the one that the program uses");
             return Err(StoreError::configuration(detail).into());
         }
-        Found::Nothing => return Err(failure::gone(path).into()),
+        PathEntry::Nothing => return Err(failure::gone(path).into()),
     }
     let connection = Connection::open_with_flags(path, flags)?;
-    let Found::File { identity, .. } = look(path)? else {
+    let PathEntry::File { identity, .. } = look(path)? else {
         return Err(Refusal::Moved);
     };
-    if matches!(before, Found::File { identity: earlier, .. } if earlier != identity) {
+    if matches!(before, PathEntry::File { identity: earlier, .. } if earlier != identity) {
         return Err(Refusal::Moved);
     }
     connection.busy_timeout(opening.until.saturating_duration_since(Instant::now()))?;

@@ -62,7 +62,7 @@ prop_compose! {
     }
 }
 
-fn find(session: &mut batch::Session<'_>, key: &RecordKey) -> Option<find::Found> {
+fn find(session: &mut batch::Session<'_>, key: &RecordKey) -> Option<find::StoredRecord> {
     session.find(key).ok().unwrap()
 }
 

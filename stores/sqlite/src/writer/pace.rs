@@ -24,9 +24,9 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// The pace after a commit that took this long, with this number of operations in it or waiting after it.
-    pub(crate) fn after(commit: Duration, asked: usize) -> Self {
+    pub(crate) fn after(commit: Duration, operations: usize) -> Self {
         let patience = (commit / PATIENCE).min(LONGEST_PATIENCE);
         let worth = patience >= SHORTEST_PATIENCE;
-        Self { expected: asked, patience: if worth { patience } else { Duration::ZERO } }
+        Self { expected: operations, patience: if worth { patience } else { Duration::ZERO } }
     }
 }
