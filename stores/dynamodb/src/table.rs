@@ -103,7 +103,7 @@ fn check_key(names: &Names, table: &TableDescription) -> Result<(), StoreError> 
     let configured: Vec<String> =
         configured.iter().map(|(name, kind)| format!("{name} ({})", kind.as_str())).collect();
     Err(StoreError::configuration(format!(
-        "the table's key is {} and the store was configured {}, each a string; set `partition_key` and `sort_key` of \
+        "the table's key is {} and the store was told {}, each a string; set `partition_key` and `sort_key` of \
          the builder, or use a table with that key",
         has.join(", "),
         configured.join(", ")
