@@ -756,8 +756,9 @@ impl State {
         let grant = record.filter(|record| record.state == RecordState::Released);
         let grant = grant.and_then(|record| self.keys[caller.number].grants.get(&record.fence.get()));
         let ended = grant.and_then(|granted| granted.started).and_then(|run| self.runs[run].ended);
-        // A late answer is older than the record.
-        let failed = ended.is_none_or(|(_, ended)| matches!(ended, Ended::Error)) || !self.was_calm(caller);
+        // The answer may be older than the record.
+        let is_older = |at| at >= caller.began || !self.was_calm(caller);
+        let failed = ended.is_none_or(|(at, ended)| matches!(ended, Ended::Error) || is_older(at));
         failed && (operation.retry_after.is_some() || operation.retry_after_error)
     }
 
