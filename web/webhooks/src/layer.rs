@@ -1,0 +1,203 @@
+//! The layer: the signature, then the key, then the layer of `idem-http`.
+
+use std::fmt;
+use std::future::Future;
+use std::mem::replace;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use idem_core::Store;
+use idem_http::{Body, Builder, Guard, Idempotency, IdempotencyLayer, Recording, RequestFingerprint};
+use idem_runtime::Error;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::{Delivery, Refused, Sender};
+
+/// The header in which the id goes to the inner layer.
+const KEY: HeaderName = HeaderName::from_static("idem-webhook-delivery");
+
+/// How long answers are kept: longer than a sender, or a person who presses "resend", repeats a delivery.
+const TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// The largest body.
+const MAX_BYTES: usize = 2 * 1024 * 1024;
+
+/// The longest id, in bytes.
+const LONGEST_ID: usize = 255;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Guards a service that handles the webhooks of one [`Sender`]. See the [crate](crate).
+///
+/// Cheap to clone; clones share everything.
+pub struct WebhookLayer<St> {
+    sender: Arc<Sender>,
+    idempotency: IdempotencyLayer<St>,
+}
+
+impl<St: Store> WebhookLayer<St> {
+    /// A layer for this sender. The records have the scope `webhooks.` and the name of the scheme.
+    ///
+    /// # Errors
+    ///
+    /// None with these settings: see [`with`](Self::with).
+    pub fn new(sender: Sender, store: St) -> Result<Self, Error> {
+        Self::with(sender, store, |settings| settings)
+    }
+
+    /// As [`new`](Self::new), with other settings of the inner [`IdempotencyLayer`], such as its scope or its lease.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use idem::MemoryStore;
+    /// use idem_webhooks::{Sender, WebhookLayer};
+    ///
+    /// let sender = Sender::github(["a secret"]).unwrap();
+    /// let layer = WebhookLayer::with(sender, MemoryStore::new(), |settings| {
+    ///     settings.scope("webhooks.github.deploys").lease(Duration::from_secs(120))
+    /// })?;
+    /// # let _ = layer;
+    /// # Ok::<(), idem::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Configuration`] if a setting cannot work.
+    pub fn with(
+        sender: Sender,
+        store: St,
+        settings: impl FnOnce(Builder<St>) -> Builder<St>,
+    ) -> Result<Self, Error> {
+        // An id names one delivery, whose repetitions may differ in what is not the event, such as its path.
+        let nothing = RequestFingerprint::new().without_method().without_path().without_query();
+        let builder = IdempotencyLayer::builder(store)
+            .shared_by_all_clients()
+            .scope(format!("webhooks.{}", sender.name()))
+            .header(KEY)
+            .fingerprint(nothing.without_content_type().without_body())
+            .ttl(TTL)
+            .max_request_bytes(MAX_BYTES)
+            .guard(|head| match head.headers.contains_key(KEY) {
+                true => Guard::Required,
+                false => Guard::Unguarded,
+            })
+            .recording(|head| match head.status {
+                status if status.is_success() || status.is_server_error() => None,
+                // The sender sends it again, and then the handler may have been mended.
+                _ => Some(Recording::Release),
+            });
+        Ok(Self { sender: Arc::new(sender), idempotency: settings(builder).build()? })
+    }
+}
+
+impl<S, St> Layer<S> for WebhookLayer<St> {
+    type Service = Webhooks<S, St>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Webhooks { inner: self.idempotency.layer(inner), sender: self.sender.clone() }
+    }
+}
+
+impl<St> Clone for WebhookLayer<St> {
+    fn clone(&self) -> Self {
+        Self { sender: self.sender.clone(), idempotency: self.idempotency.clone() }
+    }
+}
+
+impl<St> fmt::Debug for WebhookLayer<St> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebhookLayer").field("sender", &self.sender).finish_non_exhaustive()
+    }
+}
+
+/// A service that is guarded by a [`WebhookLayer`].
+pub struct Webhooks<S, St> {
+    inner: Idempotency<S, St>,
+    sender: Arc<Sender>,
+}
+
+impl<S: Clone, St> Clone for Webhooks<S, St> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), sender: self.sender.clone() }
+    }
+}
+
+impl<S: fmt::Debug, St> fmt::Debug for Webhooks<S, St> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Webhooks").field("sender", &self.sender).finish_non_exhaustive()
+    }
+}
+
+impl<S, St, B> Service<Request<B>> for Webhooks<S, St>
+where
+    Idempotency<S, St>:
+        Service<Request<Body>, Response = Response<Body>, Future: Send> + Clone + Send + 'static,
+    B: http_body::Body<Data: Send> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = <Idempotency<S, St> as Service<Request<Body>>>::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // Takes the service that is ready, and leaves a clone in its place, which need not be ready.
+        let clone = self.inner.clone();
+        let (mut inner, sender) = (replace(&mut self.inner, clone), self.sender.clone());
+        Box::pin(async move {
+            match verified(&sender, request).await {
+                Ok(request) => inner.call(request).await,
+                Err((status, why)) => {
+                    tracing::warn!(target: "idem", event = "webhook_refused", sender = sender.name(), reason = %why);
+                    Ok(answer(status, why))
+                }
+            }
+        })
+    }
+}
+
+/// The request with its whole body and its delivery, if the sender has signed it.
+async fn verified<B>(sender: &Sender, request: Request<B>) -> Result<Request<Body>, (StatusCode, String)>
+where
+    B: http_body::Body + Send,
+    B::Error: Into<BoxError>,
+{
+    let (mut head, body) = request.into_parts();
+    let body = match Limited::new(body, MAX_BYTES).collect().await {
+        Ok(whole) => whole.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => {
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, "the delivery is too large".to_owned()));
+        }
+        Err(_) => return Err((StatusCode::BAD_REQUEST, "the body of the delivery ended early".to_owned())),
+    };
+    let no_id = || (StatusCode::BAD_REQUEST, Refused::NoId.to_string());
+    let id = sender.verify(&head.headers, &body).map_err(|refused| match refused {
+        Refused::NoId => no_id(),
+        refused => (StatusCode::UNAUTHORIZED, refused.to_string()),
+    })?;
+    // A sender does not choose whether it is guarded.
+    head.headers.remove(KEY);
+    if let Some(id) = &id {
+        // As a string of RFC 9651, which any printable id fits in.
+        let text = format!("\"{}\"", id.replace('\\', "\\\\").replace('"', "\\\""));
+        let key = HeaderValue::from_str(&text).ok().filter(|_| id.len() <= LONGEST_ID && id.is_ascii());
+        head.headers.insert(KEY, key.ok_or_else(no_id)?);
+    }
+    head.extensions.insert(Delivery::new(sender.name(), id));
+    Ok(Request::from_parts(head, Body::from(body)))
+}
+
+fn answer(status: StatusCode, why: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(Bytes::from(why)));
+    *response.status_mut() = status;
+    response
+}

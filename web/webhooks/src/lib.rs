@@ -1,0 +1,61 @@
+//! Webhooks that are handled once, however often their sender sends them.
+//!
+//! [`WebhookLayer`] is a tower layer. It checks the sender's signature over the raw body before anything parses it, takes
+//! the id of the delivery as the idempotency key, and answers so that the sender sends again what should be sent again.
+//! The handler gets the id as a [`Delivery`].
+//!
+//! ```
+//! use axum::Router;
+//! use axum::body::Bytes;
+//! use axum::routing::post;
+//! use idem::MemoryStore;
+//! use idem_webhooks::{Delivery, Sender, WebhookLayer};
+//!
+//! async fn paid(delivery: Delivery, body: Bytes) {
+//! // Send the goods.
+//!     let _ = (delivery.id(), body);
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let stripe = Sender::stripe(["whsec_from_the_dashboard"])?;
+//! let app: Router = Router::new()
+//!     .route("/stripe", post(paid))
+//!     .layer(WebhookLayer::new(stripe, MemoryStore::new())?);
+//! # let _ = app;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | the delivery | gets |
+//! |---|---|
+//! | is new | the handler's answer; 2xx is kept for 30 days |
+//! | was answered with 2xx | that answer again; the handler does not run |
+//! | was answered otherwise, or its handler crashed | the handler, once more |
+//! | is being handled | its answer, if that comes within 5 s; else 409 with `Retry-After`, and the sender sends it again |
+//! | has no valid signature, or one that is too old | 401; the handler does not run |
+//! | is signed and has no id | 400, but for Slack, whose requests without an event reach the handler each time |
+//! | is larger than 2 MiB | 413 |
+//! | comes while the store is away | 503, and the sender sends it again |
+//!
+//! # Limits
+//!
+//! GitHub signs the body, and neither a time nor the id of the delivery: who has seen a delivery can send it again under
+//! another id. Stripe, Slack and Standard Webhooks sign both.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// Code that panics or prints is for tests.
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
+/// Compiles the program of the README.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod delivery;
+mod layer;
+mod sender;
+mod signature;
+
+pub use delivery::Delivery;
+pub use layer::{WebhookLayer, Webhooks};
+pub use sender::{Refused, SecretError, Sender};

@@ -1,0 +1,162 @@
+//! What the sender and the handler see.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use idem::MemoryStore;
+use idem_http::Body;
+use idem_webhooks::{Delivery, Sender, WebhookLayer};
+use tokio::sync::Semaphore;
+use tower::util::BoxCloneSyncService;
+use tower::{ServiceBuilder, ServiceExt as _, service_fn};
+
+use crate::support::{SECRET, github, now, slack, stripe};
+
+/// A handler behind the layer.
+struct Hook {
+    service: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
+    runs: Arc<AtomicUsize>,
+    status: Arc<AtomicU16>,
+    may_end: Arc<Semaphore>,
+}
+
+impl Hook {
+    fn new(sender: Sender) -> Self {
+        let layer = WebhookLayer::with(sender, MemoryStore::new(), |settings| {
+            settings.wait(Duration::from_millis(20))
+        });
+        let (runs, status) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU16::new(200)));
+        let may_end = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+        let (counted, answer, gate) = (runs.clone(), status.clone(), may_end.clone());
+        let handler = service_fn(move |request: Request<Body>| {
+            let (counted, answer, gate) = (counted.clone(), answer.clone(), gate.clone());
+            async move {
+                let delivery = request.extensions().get::<Delivery>().expect("the layer sets it").clone();
+                let run = counted.fetch_add(1, Ordering::SeqCst) + 1;
+                gate.acquire().await.unwrap().forget();
+                let text = format!("{} {} {run}", delivery.sender(), delivery.id().unwrap_or("-"));
+                let mut response = Response::new(Body::from(bytes::Bytes::from(text)));
+                *response.status_mut() = StatusCode::from_u16(answer.load(Ordering::SeqCst)).unwrap();
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let service = BoxCloneSyncService::new(ServiceBuilder::new().layer(layer.unwrap()).service(handler));
+        Self { service, runs, status, may_end }
+    }
+
+    async fn send(&self, request: Request<Body>) -> (u16, String) {
+        let response = self.service.clone().oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    fn runs(&self) -> usize {
+        self.runs.load(Ordering::SeqCst)
+    }
+}
+
+const EVENT: &str = r#"{"id":"evt_1","type":"payment_intent.succeeded"}"#;
+
+fn of_stripe() -> Hook {
+    Hook::new(Sender::stripe([SECRET]).unwrap())
+}
+
+#[tokio::test]
+async fn a_repeated_delivery_gets_the_first_answer_and_is_handled_once() {
+    let hook = of_stripe();
+    let first = hook.send(stripe(SECRET, now(), EVENT)).await;
+    assert_eq!(first, (200, "stripe evt_1 1".to_owned()));
+    // Each repetition is signed anew, and may come to another path.
+    let mut again = stripe(SECRET, now() - 3, EVENT);
+    *again.uri_mut() = "/other?retry=2".parse().unwrap();
+    assert_eq!(hook.send(again).await, first);
+    let other = hook.send(stripe(SECRET, now(), r#"{"id":"evt_2"}"#)).await;
+    assert_eq!((other.1, hook.runs()), ("stripe evt_2 2".to_owned(), 2));
+}
+
+#[tokio::test]
+async fn an_answer_other_than_2xx_is_not_kept_so_that_the_repetition_is_handled() {
+    let hook = of_stripe();
+    for status in [500, 503, 422, 404, 302] {
+        hook.status.store(status, Ordering::SeqCst);
+        assert_eq!(hook.send(stripe(SECRET, now(), EVENT)).await.0, status);
+    }
+    hook.status.store(204, Ordering::SeqCst);
+    assert_eq!(hook.send(stripe(SECRET, now(), EVENT)).await.0, 204);
+    assert_eq!((hook.send(stripe(SECRET, now(), EVENT)).await.0, hook.runs()), (204, 6));
+}
+
+#[tokio::test]
+async fn a_delivery_that_is_being_handled_is_not_acknowledged() {
+    let hook = of_stripe();
+    hook.may_end.forget_permits(Semaphore::MAX_PERMITS);
+    let first = hook.send(stripe(SECRET, now(), EVENT));
+    let second = async {
+        while hook.runs() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let answer = hook.send(stripe(SECRET, now(), EVENT)).await;
+        hook.may_end.add_permits(1);
+        answer
+    };
+    let (first, second) = tokio::join!(first, second);
+    assert_eq!((first.0, second.0, hook.runs()), (200, 409, 1));
+}
+
+#[tokio::test]
+async fn what_the_sender_did_not_sign_reaches_no_handler() {
+    let hook = of_stripe();
+    let unsigned = Request::post("/hook").body(Body::from(bytes::Bytes::from(EVENT))).unwrap();
+    assert_eq!(hook.send(unsigned).await.0, 401);
+    assert_eq!(hook.send(stripe("another secret", now(), EVENT)).await.0, 401);
+    let mut changed = stripe(SECRET, now(), EVENT);
+    *changed.body_mut() = Body::from(bytes::Bytes::from(EVENT.replace("evt_1", "evt_9")));
+    assert_eq!(hook.send(changed).await.0, 401);
+    assert_eq!(hook.send(stripe(SECRET, now() - 301, EVENT)).await.0, 401);
+    assert_eq!(hook.send(stripe(SECRET, now() + 310, EVENT)).await.0, 401);
+    assert_eq!(hook.send(stripe(SECRET, now(), "no JSON")).await.0, 400);
+    assert_eq!(hook.send(stripe(SECRET, now(), &format!("{EVENT}{}", " ".repeat(2_097_200)))).await.0, 413);
+    assert_eq!(hook.runs(), 0);
+}
+
+#[tokio::test]
+async fn an_old_and_a_new_secret_are_valid_while_they_change() {
+    let hook = Hook::new(Sender::stripe(["the new secret", SECRET]).unwrap());
+    assert_eq!(hook.send(stripe(SECRET, now(), EVENT)).await.0, 200);
+    assert_eq!(hook.send(stripe("the new secret", now(), EVENT)).await.1, "stripe evt_1 1");
+}
+
+#[tokio::test]
+async fn a_client_cannot_set_the_key_itself() {
+    let hook = Hook::new(Sender::slack([SECRET]).unwrap());
+    let mut request = slack(r#"{"type":"url_verification"}"#);
+    request.headers_mut().insert("idem-webhook-delivery", "chosen".parse().unwrap());
+    assert_eq!(hook.send(request).await.1, "slack - 1");
+    assert_eq!(hook.send(slack(r#"{"type":"url_verification"}"#)).await.1, "slack - 2");
+    assert_eq!(hook.send(slack(r#"{"event_id":"Ev1","id":7}"#)).await.1, "slack Ev1 3");
+    assert_eq!(hook.send(slack(r#"{"event_id":"Ev1","id":7}"#)).await.1, "slack Ev1 3");
+}
+
+#[tokio::test]
+async fn ids_with_quotes_are_keys_of_their_own() {
+    let hook = Hook::new(Sender::github([SECRET]).unwrap());
+    assert_eq!(hook.send(github("a", "{}")).await.1, "github a 1");
+    assert_eq!(hook.send(github("\"a\"", "{}")).await.1, "github \"a\" 2");
+    assert_eq!(hook.send(github("a\\", "{}")).await.1, "github a\\ 3");
+    assert_eq!(hook.send(github("a", "{}")).await.1, "github a 1");
+    assert_eq!(hook.send(github(&"x".repeat(300), "{}")).await.0, 400);
+}
+
+#[test]
+fn no_secret_is_shown_and_none_may_be_missing() {
+    let sender = Sender::stripe([SECRET]).unwrap();
+    assert!(!format!("{sender:?}").contains("dashboard"));
+    assert!(Sender::stripe(Vec::<String>::new()).is_err());
+    assert!(Sender::github([""]).is_err());
+    assert!(Sender::standard(["whsec_%"]).is_err());
+}

@@ -1,0 +1,60 @@
+//! Deliveries that nobody signed, and headers that nobody writes.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use idem_webhooks::Sender;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::support::{SECRET, stripe};
+
+const HEADERS: [&str; 9] = [
+    "webhook-id",
+    "webhook-timestamp",
+    "webhook-signature",
+    "svix-signature",
+    "stripe-signature",
+    "x-hub-signature-256",
+    "x-github-delivery",
+    "x-slack-signature",
+    "x-slack-request-timestamp",
+];
+
+/// Texts that look like what a header should have.
+fn text() -> impl Strategy<Value = Vec<u8>> {
+    let near = "(v1,|v1=|v0=|t=|sha256=|,| |=|\\.|[0-9a-f]{1,64}|[A-Za-z0-9+/]{43}=|18446744073709551616)";
+    prop_oneof![vec(near, 0..6).prop_map(|parts| parts.concat().into_bytes()), vec(any::<u8>(), 0..40),]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    #[test]
+    fn no_malformed_delivery_is_taken_and_none_panics(
+        headers in vec((0..HEADERS.len(), text()), 0..6),
+        body in vec(any::<u8>(), 0..60),
+    ) {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            if let Ok(value) = HeaderValue::from_bytes(&value) {
+                map.append(HeaderName::from_static(HEADERS[name]), value);
+            }
+        }
+        let secret = [SECRET];
+        let base64 = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"];
+        for sender in [Sender::standard(base64), Sender::stripe(secret), Sender::github(secret), Sender::slack(secret)] {
+            prop_assert!(sender.unwrap().verify(&map, &body).is_err());
+        }
+    }
+
+    #[test]
+    fn no_changed_byte_of_a_signed_delivery_is_taken(at in 0..48_usize, other in any::<u8>()) {
+        let event = r#"{"id":"evt_1","type":"payment_intent.succeeded"}"#;
+        let signed = stripe(SECRET, crate::support::now(), event);
+        let sender = Sender::stripe([SECRET]).unwrap();
+        let mut body = event.as_bytes().to_vec();
+        prop_assert!(sender.verify(signed.headers(), &body).is_ok());
+        prop_assume!(body[at] != other);
+        body[at] = other;
+        prop_assert!(sender.verify(signed.headers(), &body).is_err());
+    }
+}
