@@ -51,7 +51,8 @@
 //! - **Redelivery horizon**: offsets can be reset for as long as the topic keeps messages. Set
 //!   [`redelivery_horizon`](Consumer::redelivery_horizon) to its `retention.ms`, and to twice that with a retry topic.
 //! - **Order**: messages that are in work at the same time have none. With [`Source::group_by`] the messages of a group are handled in
-//!   order, and a retried message keeps its place.
+//!   order, and a retried message keeps its place. The message's key is a good group: Kafka delivers all messages with one key to one
+//!   worker, in order.
 //! - **Transactions** are not used: they make writes to Kafka and the commit of offsets atomic, but include no effect elsewhere.
 
 #![forbid(unsafe_code)]

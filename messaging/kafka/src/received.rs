@@ -20,15 +20,11 @@ pub const DELIVERED: &str = "idem-delivered";
 /// The header of a copy with its delay, in milliseconds from its timestamp.
 pub const AFTER: &str = "idem-after-ms";
 
-/// Returns the group of a message: see [`Source::group_by`](crate::Source::group_by).
-pub(crate) type GroupBy = Arc<dyn Fn(&OwnedMessage) -> Option<String> + Send + Sync>;
-
 /// The state that all messages of a source share.
 pub(crate) struct Shared {
     pub(crate) producer: FutureProducer,
     pub(crate) retry_topic: Option<String>,
     pub(crate) dead_letters: String,
-    pub(crate) group_by: Option<GroupBy>,
 }
 
 /// A message as Kafka delivered it. It dereferences to rdkafka's message.
@@ -174,9 +170,5 @@ impl Delivery for Received {
 
     fn id(&self) -> Option<String> {
         Some(format!("{}/{}@{}", self.topic(), self.partition(), self.offset()))
-    }
-
-    fn group(&self) -> Option<String> {
-        self.shared.group_by.as_ref()?(self)
     }
 }

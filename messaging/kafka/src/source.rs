@@ -3,15 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use idem_messages::{Broker, Plan, Reader, Room};
+use idem_messages::{Broker, GroupBy, Plan, Reader, Room};
 use rdkafka::ClientConfig;
-use rdkafka::message::OwnedMessage;
 use rdkafka::producer::FutureProducer;
 
 use crate::Error;
 use crate::group::Limits;
 use crate::intake::Intake;
-use crate::received::{GroupBy, Received, Shared};
+use crate::received::{Received, Shared};
 
 /// The default of `held`, as a multiple of what the consumer holds. Messages that wait behind others count too.
 const HELD: usize = 20;
@@ -41,7 +40,7 @@ pub struct Source {
     dead_letters: String,
     retry_topic: Option<String>,
     producer: Option<FutureProducer>,
-    group_by: Option<GroupBy>,
+    group_by: GroupBy<Received>,
     held: Option<usize>,
 }
 
@@ -62,7 +61,7 @@ impl Source {
             dead_letters: dead_letters.into(),
             retry_topic: None,
             producer: None,
-            group_by: None,
+            group_by: GroupBy::default(),
             held: None,
         }
     }
@@ -78,17 +77,6 @@ impl Source {
     /// configured, a `message.timeout.ms` of 20 s.
     pub fn producer(mut self, producer: FutureProducer) -> Self {
         self.producer = Some(producer);
-        self
-    }
-
-    /// Messages for which `group` returns the same text are handled one after another: see
-    /// [`Delivery::group`](idem_messages::Delivery::group). Unless this is set, messages are handled in no order. The message's
-    /// key is a good group: Kafka delivers all messages with one key to one worker, in order.
-    pub fn group_by(
-        mut self,
-        group: impl Fn(&OwnedMessage) -> Option<String> + Send + Sync + 'static,
-    ) -> Self {
-        self.group_by = Some(Arc::new(group));
         self
     }
 
@@ -126,10 +114,10 @@ impl Broker for Source {
         let capacity = plan.capacity();
         let held = self.held.unwrap_or_else(|| capacity.saturating_mul(HELD));
         let producer = self.producing()?;
-        let Self { config, topics, dead_letters, retry_topic, group_by, .. } = self;
+        let Self { config, topics, dead_letters, retry_topic, .. } = self;
         let names: Vec<_> = topics.iter().chain(&retry_topic).map(String::as_str).collect();
         let intake = Intake::start(config, &names, Limits { held, least: capacity })?;
-        let shared = Arc::new(Shared { producer, retry_topic, dead_letters, group_by });
+        let shared = Arc::new(Shared { producer, retry_topic, dead_letters });
         Ok(Reading { intake, shared, room: plan.room().clone() })
     }
 }

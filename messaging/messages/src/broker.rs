@@ -11,9 +11,9 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{self, Stream};
 use tokio::sync::watch;
 
-use super::{BrokerError, Choose, Consumer, Delivery, Summary};
+use super::{BrokerError, Choose, Consumer, Delivery, GroupBy, Summary};
 
-/// A broker's source of messages: how to connect. [`broker_methods`](crate::broker_methods) gives it `run` and `run_until`.
+/// A broker's source of messages: how to connect. [`broker_methods`](crate::broker_methods) gives it `group_by`, `run` and `run_until`.
 pub trait Broker: Sized + Send {
     /// The message, and how it is settled.
     type Message: Delivery + Send + Sync;
@@ -24,12 +24,23 @@ pub trait Broker: Sized + Send {
     fn connect(self, plan: &mut Plan) -> impl Future<Output = Result<Self::Reader, BrokerError>> + Send;
 }
 
-/// Gives a [`Broker`](crate::Broker), which the second type is the message of, its methods `run` and `run_until`. They are the same
-/// for all brokers. They are no methods of the trait, because the compiler could then not show that their futures are `Send`.
+/// Gives a [`Broker`](crate::Broker), which the second type is the message of, its methods `group_by`, `run` and `run_until`. They are
+/// the same for all brokers. The source has a field `group_by` for its [`GroupBy`](crate::GroupBy). They are no methods of the trait, because the compiler could then not show that their futures are `Send`.
 #[macro_export]
 macro_rules! broker_methods {
     ($source:ty, $message:ty) => {
         impl $source {
+            /// Messages for which `group` returns the same text are handled one after another: see
+            /// [`Delivery::group`](idem_messages::Delivery::group). Unless this is set, messages are handled in no order, or in that of
+            /// the broker's own groups: see the [crate](crate).
+            pub fn group_by(
+                mut self,
+                group: impl Fn(&$message) -> Option<String> + Send + Sync + 'static,
+            ) -> Self {
+                self.group_by = $crate::GroupBy::by(group);
+                self
+            }
+
             /// Handles messages for ever: [`run_until`](Self::run_until) without a shutdown.
             ///
             /// # Errors
@@ -79,9 +90,11 @@ macro_rules! broker_methods {
                 E: ::std::fmt::Display,
                 C: $crate::Choose<E>,
             {
+                let mut source = self;
+                let group_by = ::std::mem::take(&mut source.group_by);
                 let mut plan = $crate::Plan::of(&consumer);
-                let reader = $crate::Broker::connect(self, &mut plan).await?;
-                $crate::work(reader, plan, shutdown, consumer, handler).await
+                let reader = $crate::Broker::connect(source, &mut plan).await?;
+                $crate::work(reader, plan, group_by, shutdown, consumer, handler).await
             }
         }
     };
@@ -95,6 +108,7 @@ macro_rules! broker_methods {
 pub async fn work<R, C, H, F, T, E>(
     mut reader: R,
     plan: Plan,
+    group_by: GroupBy<R::Message>,
     shutdown: impl Future<Output = ()>,
     consumer: Consumer<C>,
     handler: H,
@@ -111,7 +125,7 @@ where
     let progress = consumer.counts();
     // In a box, so that the returned future is `Send` whatever the handler borrows.
     let messages = read(&mut reader).boxed();
-    consumer.work(shutdown, messages, Some(room), handler).await;
+    consumer.work(shutdown, messages, Some(room), |message| group_by.group(message), handler).await;
     if let Err(error) = reader.close().await {
         progress.count(|summary| summary.broker_errors += 1);
         tracing::warn!(target: "idem", event = "broker_failed", %error, "the broker failed at the shutdown");

@@ -283,7 +283,7 @@ impl<C> Consumer<C> {
         E: Display,
         C: Choose<E>,
     {
-        self.work(shutdown, messages, None, handler).await
+        self.work(shutdown, messages, None, Delivery::group, handler).await
     }
 
     /// The same. With a `room` the stream is polled all the time, and asks its broker for no more than that.
@@ -292,6 +292,7 @@ impl<C> Consumer<C> {
         shutdown: impl Future<Output = ()>,
         messages: S,
         room: Option<Room>,
+        group: impl Fn(&<S::Item as Incoming>::Message) -> Option<String>,
         handler: H,
     ) -> Summary
     where
@@ -348,7 +349,7 @@ impl<C> Consumer<C> {
                 Step::Done(Done { place }) => place.iter().for_each(|place| lanes.leave(place)),
                 Step::Given(Some(Ok(message))) => {
                     self.progress.count(|summary| summary.taken += 1);
-                    let order = match catch_unwind(AssertUnwindSafe(|| message.group())) {
+                    let order = match catch_unwind(AssertUnwindSafe(|| group(&message))) {
                         Ok(group) => group.map_or(Order::None, |group| Order::Place(lanes.enter(group))),
                         Err(_) => Order::Unknown,
                     };

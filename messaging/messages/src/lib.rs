@@ -18,6 +18,7 @@ mod delivery;
 mod disposition;
 mod error_text;
 mod gate;
+mod group_by;
 mod held_keys;
 #[cfg(feature = "lambda")]
 pub mod lambda;
@@ -47,6 +48,7 @@ pub use consumer::{Consumer, run};
 pub use dead_letter::{CONSUMER, DeadLetter, ERROR, KEY, MESSAGE, OPERATION, ORIGIN, REASON, TRIES};
 pub use delivery::{Delivery, Incoming};
 pub use disposition::{Disposition, Reason};
+pub use group_by::GroupBy;
 pub use summary::{Progress, Summary};
 pub use tasks::{HandlerTask, in_tasks};
 

@@ -41,7 +41,8 @@
 //!   operation `max_attempts`.
 //! - **`ack_wait`** (30 s unless set): the messages of a worker that dies are delivered again only after this time.
 //! - **`max_ack_pending`** (1,000 unless set) holds for all workers of the consumer together: make it at least the sum of what they
-//!   hold. With 1 the messages are handled in order.
+//!   hold. With 1 the messages are handled in order. JetStream may give the messages of one group ([`Source::group_by`]) to different
+//!   workers: with several workers, their order needs it.
 //! - **`max_age`** of the stream is the redelivery horizon, unless the consumer sets one; without it a message may be delivered again
 //!   at any time.
 //! - A message that is *sent* twice with one `Nats-Msg-Id` within the stream's duplicate window is dropped by the server. A message

@@ -29,9 +29,6 @@ const VERSION_LINE: usize = 12;
 /// The start of the headers that the server acts on. In a copy they could make the server refuse it, or drop it as a duplicate.
 const OF_THE_SERVER: &str = "nats-";
 
-/// Returns the group of a message: see [`Source::group_by`](crate::Source::group_by).
-pub(crate) type GroupBy = Arc<dyn Fn(&jetstream::Message) -> Option<String> + Send + Sync>;
-
 /// The state that all messages of a source share.
 pub(crate) struct Shared {
     pub(crate) jetstream: Context,
@@ -40,7 +37,6 @@ pub(crate) struct Shared {
     pub(crate) consumer: String,
     /// How often the server delivers a message at most; `None` is without a limit.
     pub(crate) max_deliver: Option<i64>,
-    pub(crate) group_by: Option<GroupBy>,
 }
 
 /// A message as JetStream delivered it. It dereferences to async-nats's message.
@@ -189,9 +185,5 @@ impl Delivery for Received {
 
     fn id(&self) -> Option<String> {
         self.place()
-    }
-
-    fn group(&self) -> Option<String> {
-        self.shared.group_by.as_ref()?(&self.message)
     }
 }

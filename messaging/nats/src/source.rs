@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
 use async_nats::jetstream::{self, Context};
-use idem_messages::{Broker, Plan};
+use idem_messages::{Broker, GroupBy, Plan};
 
 use crate::Error;
-use crate::received::{GroupBy, Received, Shared};
+use crate::received::{Received, Shared};
 use crate::taking::Taking;
 
 /// The messages of a JetStream pull consumer.
@@ -20,7 +20,7 @@ pub struct Source {
     jetstream: Context,
     consumer: PullConsumer,
     dead_letters: String,
-    group_by: Option<GroupBy>,
+    group_by: GroupBy<Received>,
 }
 
 impl Source {
@@ -28,19 +28,7 @@ impl Source {
     /// stored its dead letter; without a stream for that subject the message stays in its own stream.
     pub fn new(jetstream: Context, consumer: PullConsumer, dead_letters: impl Into<String>) -> Self {
         let dead_letters = dead_letters.into();
-        Self { jetstream, consumer, dead_letters, group_by: None }
-    }
-
-    /// Messages for which `group` returns the same text are handled one after another: see
-    /// [`Delivery::group`](idem_messages::Delivery::group). Unless this is set, messages are handled in no order.
-    ///
-    /// JetStream may give the messages of one group to different workers: with several workers, order needs `max_ack_pending = 1`.
-    pub fn group_by(
-        mut self,
-        group: impl Fn(&jetstream::Message) -> Option<String> + Send + Sync + 'static,
-    ) -> Self {
-        self.group_by = Some(Arc::new(group));
-        self
+        Self { jetstream, consumer, dead_letters, group_by: GroupBy::default() }
     }
 
     /// Checks JetStream's consumer, and reads the settings that follow from it and from its stream.
@@ -68,11 +56,11 @@ impl Broker for Source {
 
     async fn connect(self, plan: &mut Plan) -> Result<Taking, Error> {
         self.fit(plan).await?;
-        let Self { jetstream, consumer: pull, dead_letters, group_by } = self;
+        let Self { jetstream, consumer: pull, dead_letters, .. } = self;
         let info = pull.cached_info();
         let (consumer, max_deliver) =
             (info.name.clone(), Some(info.config.max_deliver).filter(|most| *most > 0));
-        let shared = Arc::new(Shared { jetstream, dead_letters, consumer, max_deliver, group_by });
+        let shared = Arc::new(Shared { jetstream, dead_letters, consumer, max_deliver });
         Ok(Taking::new(pull, shared, plan.room().clone()))
     }
 }

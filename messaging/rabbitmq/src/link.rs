@@ -38,9 +38,6 @@ const DELAYS: [Duration; 14] = [
 /// Opens a connection.
 pub(crate) type Connect = Arc<dyn Fn() -> BoxFuture<'static, lapin::Result<Connection>> + Send + Sync>;
 
-/// Returns the group of a message: see [`Source::group_by`](crate::Source::group_by).
-pub(crate) type GroupBy = Arc<dyn Fn(&lapin::message::Delivery) -> Option<String> + Send + Sync>;
-
 /// An exchange and a routing key to publish to.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
@@ -61,7 +58,6 @@ pub(crate) struct Settings {
     pub(crate) queue: String,
     pub(crate) dead_letters: Route,
     pub(crate) prefetch: u16,
-    pub(crate) group_by: Option<GroupBy>,
 }
 
 /// A connection with a channel for messages and their acknowledgements, and one for copies, with publisher confirms.

@@ -117,10 +117,6 @@ impl Delivery for Received {
     fn id(&self) -> Option<String> {
         self.message.properties.message_id().as_ref().map(ToString::to_string)
     }
-
-    fn group(&self) -> Option<String> {
-        self.link.settings.group_by.as_ref()?(&self.message)
-    }
 }
 
 impl Drop for Received {

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use idem_messages::{Broker, Plan};
+use idem_messages::{Broker, GroupBy, Plan};
 use lapin::{Connection, ConnectionProperties};
 
 use crate::Error;
-use crate::link::{Connect, GroupBy, Route, Settings};
+use crate::link::{Connect, Route, Settings};
 use crate::received::Received;
 use crate::taking::Taking;
 
@@ -21,7 +21,7 @@ pub struct Source {
     connect: Connect,
     queue: String,
     dead_letters: Route,
-    group_by: Option<GroupBy>,
+    group_by: GroupBy<Received>,
     prefetch: Option<u16>,
 }
 
@@ -51,7 +51,7 @@ impl Source {
             connect: Arc::new(move || connect().boxed()),
             queue: queue.into(),
             dead_letters: Route::queue(dead_letters.into()),
-            group_by: None,
+            group_by: GroupBy::default(),
             prefetch: None,
         }
     }
@@ -64,19 +64,6 @@ impl Source {
         routing_key: impl Into<String>,
     ) -> Self {
         self.dead_letters = Route { exchange: exchange.into(), routing_key: routing_key.into() };
-        self
-    }
-
-    /// Messages for which `group` returns the same text are handled one after another: see
-    /// [`Delivery::group`](idem_messages::Delivery::group). Unless this is set, messages are handled in no order.
-    ///
-    /// With several workers, order needs a queue with `x-single-active-consumer`. Set [`prefetch`](Self::prefetch) above the
-    /// concurrency, so that the waiting messages of one group leave room for others.
-    pub fn group_by(
-        mut self,
-        group: impl Fn(&lapin::message::Delivery) -> Option<String> + Send + Sync + 'static,
-    ) -> Self {
-        self.group_by = Some(Arc::new(group));
         self
     }
 
@@ -93,9 +80,9 @@ impl Broker for Source {
     type Reader = Taking;
 
     async fn connect(self, plan: &mut Plan) -> Result<Taking, Error> {
-        let Self { connect, queue, dead_letters, group_by, prefetch } = self;
+        let Self { connect, queue, dead_letters, prefetch, .. } = self;
         let prefetch = prefetch.unwrap_or_else(|| u16::try_from(plan.capacity()).unwrap_or(u16::MAX));
-        let settings = Arc::new(Settings { connect, queue, dead_letters, prefetch, group_by });
+        let settings = Arc::new(Settings { connect, queue, dead_letters, prefetch });
         Taking::begin(settings, plan.room().clone()).await
     }
 }

@@ -31,7 +31,7 @@
 //! The source asks for as many messages as the consumer has room for, at most ten, and holds no others. With a
 //! [`prefetch`](Consumer::prefetch) above the concurrency it needs fewer requests, and the waiting messages are kept too.
 //!
-//! On a FIFO queue the messages of a group are handled in order. A message that is retried keeps its place in that order.
+//! On a FIFO queue the messages of a `MessageGroupId` are handled in order, unless [`Source::group_by`] says which. A message that is retried keeps its place in that order.
 //!
 //! # Limits of SQS
 //!

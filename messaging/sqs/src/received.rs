@@ -25,16 +25,12 @@ const ATTRIBUTES: usize = 10;
 /// After this time from its receipt SQS delivers a message again, even if its visibility was extended.
 const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Returns the group of a message: see [`Source::group_by`](crate::Source::group_by).
-pub(crate) type GroupBy = Arc<dyn Fn(&Message) -> Option<String> + Send + Sync>;
-
 /// The state that all messages of a source share.
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) queue: String,
     dead_letters: String,
     visibility: Duration,
-    group_by: Option<GroupBy>,
     deletes: UnboundedSender<Delete>,
 }
 
@@ -44,12 +40,9 @@ impl Shared {
         queue: String,
         dead_letters: String,
         visibility: Duration,
-        group_by: Option<GroupBy>,
-        deletes: UnboundedSender<Delete>,
+            deletes: UnboundedSender<Delete>,
     ) -> Self {
-        let of_fifo: GroupBy = Arc::new(group_id);
-        let group_by = group_by.or_else(|| is_fifo(&queue).then_some(of_fifo));
-        Self { client, queue, dead_letters, visibility, group_by, deletes }
+        Self { client, queue, dead_letters, visibility, deletes }
     }
 }
 
@@ -176,7 +169,7 @@ impl Delivery for Received {
     }
 
     fn group(&self) -> Option<String> {
-        self.shared.group_by.as_ref()?(&self.message)
+        is_fifo(&self.shared.queue).then(|| group_id(&self.message)).flatten()
     }
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;
-use aws_sdk_sqs::types::{Message, QueueAttributeName};
-use idem_messages::{Broker, Plan};
+use aws_sdk_sqs::types::QueueAttributeName;
+use idem_messages::{Broker, GroupBy, Plan};
 
 use crate::Error;
 use crate::deletes::Deletes;
 use crate::failed::failed;
-use crate::received::{GroupBy, Received, Shared};
+use crate::received::{Received, Shared};
 use crate::taking::Taking;
 
 /// How long one request waits for messages, unless set. The shutdown waits for it.
@@ -28,7 +28,7 @@ pub struct Source {
     client: Client,
     queue: String,
     dead_letters: String,
-    group_by: Option<GroupBy>,
+    group_by: GroupBy<Received>,
     wait: Duration,
 }
 
@@ -39,15 +39,7 @@ impl Source {
     /// and `SendMessage` on the second.
     pub fn new(client: Client, queue: impl Into<String>, dead_letters: impl Into<String>) -> Self {
         let (queue, dead_letters) = (queue.into(), dead_letters.into());
-        Self { client, queue, dead_letters, group_by: None, wait: WAIT }
-    }
-
-    /// Messages for which `group` returns the same text are handled one after another: see
-    /// [`Delivery::group`](idem_messages::Delivery::group). Unless this is set, the group is the `MessageGroupId` on a FIFO
-    /// queue; on a standard queue messages are handled in no order.
-    pub fn group_by(mut self, group: impl Fn(&Message) -> Option<String> + Send + Sync + 'static) -> Self {
-        self.group_by = Some(Arc::new(group));
-        self
+        Self { client, queue, dead_letters, group_by: GroupBy::default(), wait: WAIT }
     }
 
     /// How long one request waits for messages; 5 s unless set, at most 20 s. The shutdown waits for the open
@@ -85,11 +77,11 @@ impl Broker for Source {
         let (visibility, retention) = self.timeouts().await?;
         plan.extend_every(visibility / 3);
         plan.redelivery_horizon(retention);
-        let Self { client, queue, dead_letters, group_by, wait } = self;
+        let Self { client, queue, dead_letters, wait, .. } = self;
         let (deletes, sender) = Deletes::new(client.clone(), queue.clone());
         // It ends when the last message is settled: the senders are dropped then.
         tokio::spawn(deletes.run());
-        let shared = Arc::new(Shared::new(client, queue, dead_letters, visibility, group_by, sender));
+        let shared = Arc::new(Shared::new(client, queue, dead_letters, visibility, sender));
         Ok(Taking::new(shared, plan.room().clone(), wait))
     }
 }
