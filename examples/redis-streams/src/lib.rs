@@ -18,7 +18,7 @@ pub const IDLE: Duration = Duration::from_secs(3);
 /// How many messages are fetched at once. Messages that the consumer has not begun at its end are delivered again after [`IDLE`].
 const AT_ONCE: usize = 10;
 
-/// A stream, a consumer group, and a worker in it.
+/// A stream, its only consumer group, and a worker in it.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// The key of the stream. The dead letters are in `STREAM-dead`.
@@ -108,6 +108,14 @@ fn millis(time: Duration) -> usize {
 }
 
 impl Message {
+    /// Takes the message out of the group and out of the stream, which would grow for ever otherwise. All commands of the pipe, or
+    /// none. A stream with several groups keeps its entries: trim it where it is written, by `XADD .. MAXLEN`.
+    fn leave(&self, pipe: &mut redis::Pipeline) {
+        let Group { stream, group, .. } = &self.of;
+        let ids = [&self.entry.id];
+        pipe.atomic().xack(stream, group, &ids).ignore().xdel(stream, &ids).ignore();
+    }
+
     /// Sets the message's idle time to this. The group delivers it again when that reaches [`IDLE`].
     async fn silent_for(&self, idle: Duration) -> RedisResult<()> {
         // This also takes back a message that went to another worker while this one was silent. Then both handle it, and both get
@@ -126,8 +134,9 @@ impl Delivery for Message {
     type Error = redis::RedisError;
 
     async fn acknowledge(&self) -> RedisResult<()> {
-        let Group { stream, group, .. } = &self.of;
-        self.connection.clone().xack::<_, _, _, ()>(stream, group, &[&self.entry.id]).await
+        let mut done = redis::pipe();
+        self.leave(&mut done);
+        done.query_async(&mut self.connection.clone()).await
     }
 
     async fn retry(&self, after: Duration) -> RedisResult<()> {
@@ -135,16 +144,14 @@ impl Delivery for Message {
     }
 
     async fn reject(&self, letter: &DeadLetter) -> RedisResult<()> {
-        let Group { stream, group, .. } = &self.of;
         let entry = &self.entry;
         let mut fields: Vec<(&str, Vec<u8>)> =
             entry.map.keys().map(|name| (name.as_str(), entry.get(name).unwrap_or_default())).collect();
         fields.extend(letter.headers().into_iter().map(|(name, value)| (name, value.into_bytes())));
-        // One transaction: both commands or neither.
-        let mut both = redis::pipe();
-        both.atomic().xadd(format!("{stream}-dead"), "*", &fields).ignore();
-        both.xack(stream, group, &[&self.entry.id]).ignore();
-        both.query_async(&mut self.connection.clone()).await
+        let mut aside = redis::pipe();
+        aside.xadd(format!("{}-dead", self.of.stream), "*", &fields).ignore();
+        self.leave(&mut aside);
+        aside.query_async(&mut self.connection.clone()).await
     }
 
     async fn give_back(&self) -> RedisResult<()> {

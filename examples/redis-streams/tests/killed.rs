@@ -68,6 +68,8 @@ fn a_killed_workers_orders_go_to_the_next_and_a_message_that_is_no_order_is_set_
     let said = second.end();
     assert!(said.contains("acknowledged: 4, replayed: 2"), "{said}");
     assert_eq!(effects(&mut redis).len(), 4);
+    let entries: usize = redis.xlen("orders").unwrap();
+    assert_eq!(entries, 0, "a stream that keeps what is done grows for ever");
     let dead: StreamRangeReply = redis.xrange_all("orders-dead").unwrap();
     let letters: Vec<_> = dead.ids.iter().map(|letter| letter.get::<String>("order").unwrap()).collect();
     assert_eq!(letters, ["none"]);
