@@ -94,6 +94,10 @@ pub use idem_macros::{KeyPart, idempotent};
 #[doc(inline)]
 pub use idem_runtime::{Catalogue, CatalogueError, CatalogueKeyPart, CatalogueOperation, catalogue};
 
+#[cfg(feature = "signal")]
+#[doc(inline)]
+pub use idem_runtime::terminated;
+
 #[cfg(feature = "http")]
 #[doc(inline)]
 pub use idem_http as http;

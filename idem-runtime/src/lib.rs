@@ -13,6 +13,8 @@ mod fingerprint;
 #[cfg(feature = "problem")]
 pub mod problem;
 mod store;
+#[cfg(feature = "signal")]
+mod terminated;
 
 #[cfg(feature = "catalogue")]
 pub use catalogue::catalogue;
@@ -24,6 +26,8 @@ pub use engine::{
 };
 pub use error::{CallId, Error, ErrorKind, Loss, NotStored, StepError};
 pub use store::{Disabled, DynStore, MemoryStore};
+#[cfg(feature = "signal")]
+pub use terminated::terminated;
 
 #[doc(no_inline)]
 pub use idem_core::*;

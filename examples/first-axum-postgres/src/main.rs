@@ -10,7 +10,6 @@ use axum::{Json, Router};
 use idem::{PostgresStore, idempotent};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgPool, Postgres, Transaction};
-use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Clone)]
 struct App {
@@ -85,15 +84,6 @@ impl IntoResponse for DepositError {
     }
 }
 
-/// SIGTERM, or Ctrl-C on a terminal.
-async fn terminated() {
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
-    }
-}
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt::init();
@@ -105,7 +95,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let app = App { pool, store: PostgresStore::connect(&url).await? };
     let router = Router::new().route("/deposits", post(deposit)).with_state(app);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
-    axum::serve(listener, router).with_graceful_shutdown(terminated()).await?;
+    axum::serve(listener, router).with_graceful_shutdown(idem::terminated()).await?;
     idem::drain(Duration::from_secs(20)).await;
     Ok(())
 }

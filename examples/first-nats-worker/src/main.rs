@@ -48,9 +48,8 @@ async fn main() -> Result<(), async_nats::Error> {
     let shippers = pull::Config { durable_name: Some("shippers".into()), ..Default::default() };
     let shippers = jetstream.create_consumer_on_stream(shippers, "orders").await?;
 
-    let interrupted = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
     let summary = Source::new(jetstream, shippers, "orders-dead")
-        .run_until(interrupted, Consumer::new().concurrency(10), |message| {
+        .run_until(idem::terminated(), Consumer::new().concurrency(10), |message| {
             handle(&store, serde_json::from_slice(&message.payload))
         })
         .await?;

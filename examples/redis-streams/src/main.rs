@@ -51,11 +51,10 @@ async fn work(url: &str, millis: u64) -> Result<(), Failure> {
     let shop = Shop { store: RedisStore::connect(url).await?, redis, work: Duration::from_millis(millis) };
     let worker = format!("worker-{}", std::process::id());
     let group = Group { stream: "orders".into(), group: "shippers".into(), worker };
-    let ctrl_c = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
     let consumer = Consumer::new().concurrency(10).extend_every(IDLE / 3).dispose(dispose);
     let messages = group.messages(&client).await?;
     let handler = |message: &Message| handle(&shop, message.entry.get("order"));
-    println!("{:?}", consumer.run_until(ctrl_c, messages, handler).await);
+    println!("{:?}", consumer.run_until(idem::terminated(), messages, handler).await);
     Ok(())
 }
 

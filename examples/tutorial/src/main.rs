@@ -11,7 +11,6 @@ use axum::routing::post;
 use axum::{Json, Router};
 use idem::{DynStore, SqliteStore, idempotent};
 use serde::{Deserialize, Serialize};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Stands for the card company: it makes one charge for each key, however often it gets the request.
 #[derive(Default)]
@@ -84,22 +83,13 @@ impl IntoResponse for ChargeError {
     }
 }
 
-/// SIGTERM, or Ctrl-C on a terminal.
-async fn terminated() {
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
-    }
-}
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = DynStore::new(SqliteStore::open("shop.db")?);
     let app = App { store, gateway: Arc::default() };
     let router = Router::new().route("/orders/{order}/charge", post(handle)).with_state(app);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
-    axum::serve(listener, router).with_graceful_shutdown(terminated()).await?;
+    axum::serve(listener, router).with_graceful_shutdown(idem::terminated()).await?;
     idem::drain(Duration::from_secs(20)).await;
     Ok(())
 }

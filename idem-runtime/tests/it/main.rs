@@ -17,4 +17,5 @@ mod slow_store;
 mod support;
 mod surroundings;
 mod two_phase;
+mod terminated;
 mod typed;
