@@ -34,7 +34,7 @@ pub(crate) enum Query {
 }
 
 /// What a walk found.
-pub(crate) enum Found {
+pub(crate) enum Findings {
     Overview(Box<Look>),
     Records(Vec<Listed>, Timestamp),
     Trail(Vec<Entry>),
@@ -43,27 +43,27 @@ pub(crate) enum Found {
 }
 
 impl Query {
-    pub(crate) async fn read(&self, access: &Access) -> Result<Arc<Found>> {
+    pub(crate) async fn read(&self, access: &Access) -> Result<Arc<Findings>> {
         // Reads the store's marks, once.
         access.layers().await?;
         Ok(Arc::new(match self {
-            Self::Overview => Found::Overview(Box::new(Look::at(access).await?)),
+            Self::Overview => Findings::Overview(Box::new(Look::at(access).await?)),
             Self::Some(scope, state, prefix) => some(access, scope.clone(), *state, prefix.clone()).await?,
             Self::Trail => {
                 let mut entries = audit::entries(access, None).await?;
                 entries.truncate(ROWS);
-                Found::Trail(entries)
+                Findings::Trail(entries)
             }
             Self::Find(scope, text) => {
                 let (key, digest) = (Key::new(text).ok(), text.to_ascii_lowercase());
-                Found::Names(find::find(access, scope.clone(), key.as_ref(), Some(&digest)).await?)
+                Findings::Names(find::find(access, scope.clone(), key.as_ref(), Some(&digest)).await?)
             }
-            Self::Form(scope) => Found::Form(evidence::of_scope(access, scope).await?),
+            Self::Form(scope) => Findings::Form(evidence::of_scope(access, scope).await?),
         }))
     }
 }
 
-impl Found {
+impl Findings {
     /// The stored names of the records.
     pub(crate) fn names(&self) -> Vec<&RecordKey> {
         match self {
@@ -111,7 +111,12 @@ fn keep_first(records: &mut Vec<Listed>, now: Timestamp) {
     records.truncate(ROWS);
 }
 
-async fn some(access: &Access, scope: Option<Scope>, state: Option<State>, prefix: Prefix) -> Result<Found> {
+async fn some(
+    access: &Access,
+    scope: Option<Scope>,
+    state: Option<State>,
+    prefix: Prefix,
+) -> Result<Findings> {
     let (mut some, mut now) = (Vec::new(), Timestamp::default());
     let mut walk = Walk::new(&access.store, state.into_iter().collect(), scope).with_prefix(prefix);
     while let Some(page) = walk.page().await? {
@@ -119,7 +124,7 @@ async fn some(access: &Access, scope: Option<Scope>, state: Option<State>, prefi
         some.extend(page.records.into_iter().filter(|listed| !is_over(&listed.record, now)));
         keep_first(&mut some, now);
     }
-    Ok(Found::Records(some, now))
+    Ok(Findings::Records(some, now))
 }
 
 impl Look {

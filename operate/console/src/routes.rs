@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Form, Query as Asked, State};
+use axum::extract::{Form, FromRequest, Query as Parameters, Request, State};
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router, middleware};
 use idem_core::{Key, RecordKey, Store as _};
 use idem_operate_kit::act::{self, Shown, absent, changed};
 use idem_operate_kit::audit::{Deed, Trail};
-use idem_operate_kit::evidence::{self, Form as Kept};
+use idem_operate_kit::evidence::{self, Form as Encoding};
 use idem_operate_kit::find;
 use idem_operate_kit::{Error, Kind, Result, prometheus, result, text, walk};
 use maud::html;
@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use crate::app::App;
 use crate::guard;
-use crate::look::{Found, Query};
+use crate::look::{Findings, Query};
 use crate::operator::Operator;
 use crate::overview::{self, Filter};
 use crate::page::{STYLE, message, page, trouble};
@@ -52,8 +52,8 @@ pub(crate) async fn style() -> Response {
 
 async fn metrics(State(app): Shared) -> Response {
     match app.walks.get(&Query::Overview).await {
-        Ok(Some((found, age))) => {
-            let Found::Overview(look) = &*found else { return StatusCode::NOT_FOUND.into_response() };
+        Ok(Some((walk, age))) => {
+            let Findings::Overview(look) = &*walk else { return StatusCode::NOT_FOUND.into_response() };
             let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
             (kind, prometheus::text(&look.counted, age)).into_response()
         }
@@ -66,7 +66,7 @@ async fn metrics(State(app): Shared) -> Response {
 async fn home(
     State(app): Shared,
     Extension(operator): Extension<Operator>,
-    Asked(filter): Asked<Filter>,
+    Parameters(filter): Parameters<Filter>,
 ) -> Response {
     records(&app, &operator, &filter).await
 }
@@ -87,10 +87,10 @@ async fn records(app: &App, operator: &Operator, filter: &Filter) -> Response {
             None => None,
             Some(query) => Some(app.walks.get(query).await?.ok_or_else(still_looking)?),
         };
-        let Some((found, age)) = app.walks.get(&Query::Overview).await? else { return Ok(overview::first()) };
-        let Found::Overview(look) = &*found else { return Err(still_looking()) };
-        let listed = match some.as_ref().map(|(found, _)| &**found) {
-            Some(Found::Records(records, now)) => (records, *now),
+        let Some((walk, age)) = app.walks.get(&Query::Overview).await? else { return Ok(overview::first()) };
+        let Findings::Overview(look) = &*walk else { return Err(still_looking()) };
+        let listed = match some.as_ref().map(|(walk, _)| &**walk) {
+            Some(Findings::Records(records, now)) => (records, *now),
             _ => (&look.open, look.now),
         };
         Result::Ok(overview::overview(look, age, listed, filter))
@@ -103,8 +103,8 @@ async fn records(app: &App, operator: &Operator, filter: &Filter) -> Response {
 
 async fn trail(State(app): Shared, Extension(operator): Extension<Operator>) -> Response {
     match app.walks.get(&Query::Trail).await {
-        Ok(Some((found, _))) => {
-            let Found::Trail(entries) = &*found else {
+        Ok(Some((walk, _))) => {
+            let Findings::Trail(entries) = &*walk else {
                 return trouble(&app, &operator, &still_looking());
             };
             page(&app, &operator, "Audit trail", &overview::trail(entries))
@@ -126,10 +126,10 @@ async fn named(app: &App, scope: &str, digest: &str) -> Result<RecordKey> {
 }
 
 /// How the results of the record's operation are kept. `None` while the walk that shows it is under way.
-async fn kept(app: &App, key: &RecordKey, of: &idem_core::protocol::Record) -> Result<Option<Kept>> {
-    let found = app.walks.get(&Query::Form(key.scope().clone())).await?;
-    Ok(found.and_then(|(found, _)| match &*found {
-        Found::Form(form) => Some(evidence::with_steps(*form, of)),
+async fn encoding(app: &App, key: &RecordKey, of: &idem_core::protocol::Record) -> Result<Option<Encoding>> {
+    let walk = app.walks.get(&Query::Form(key.scope().clone())).await?;
+    Ok(walk.and_then(|(walk, _)| match &*walk {
+        Findings::Form(form) => Some(evidence::with_steps(*form, of)),
         _ => None,
     }))
 }
@@ -138,21 +138,21 @@ async fn whole<'k>(app: &App, key: &'k RecordKey, is_open: bool) -> Result<Whole
     let store = evidence::readable(&app.access.store);
     let record = store.get(key).await?.ok_or_else(absent)?;
     let now = walk::now(&app.access.store).await?;
-    let form = kept(app, key, &record).await?.unwrap_or(Kept::Unknown);
+    let form = encoding(app, key, &record).await?.unwrap_or(Encoding::Unknown);
     Ok(Whole { key, record, now, form, is_open })
 }
 
 async fn one(
     State(app): Shared,
     Extension(operator): Extension<Operator>,
-    Asked(name): Asked<Named>,
+    Parameters(name): Parameters<Named>,
 ) -> Response {
-    let shown = async {
+    let page_of = async {
         let key = named(&app, &name.scope, &name.digest).await?;
         let body = record::record(&app, &operator, whole(&app, &key, false).await?);
         Result::Ok(page(&app, &operator, "Record", &body))
     };
-    shown.await.unwrap_or_else(|error| trouble(&app, &operator, &error))
+    page_of.await.unwrap_or_else(|error| trouble(&app, &operator, &error))
 }
 
 #[derive(Deserialize)]
@@ -162,10 +162,10 @@ struct Question {
 
 /// The records of this key in the operations that the last walk has seen: reads instead of a walk.
 async fn by_key(app: &App, text: &str) -> Result<Vec<RecordKey>> {
-    let (Ok(key), Some((found, _))) = (Key::new(text), app.walks.get(&Query::Overview).await?) else {
+    let (Ok(key), Some((walk, _))) = (Key::new(text), app.walks.get(&Query::Overview).await?) else {
         return Ok(Vec::new());
     };
-    let Found::Overview(look) = &*found else { return Ok(Vec::new()) };
+    let Findings::Overview(look) = &*walk else { return Ok(Vec::new()) };
     let mut names = Vec::new();
     for (scope, _) in look.counted.scopes() {
         let name = app.access.stored(&RecordKey::new(find::scope(scope)?, key.clone()))?;
@@ -188,8 +188,9 @@ async fn search(
             app.walks.remember(&names.iter().collect::<Vec<_>>());
             return Result::Ok(names);
         }
-        let found = app.walks.get(&Query::Find(None, text.to_owned())).await?.ok_or_else(still_looking)?;
-        Ok(found.0.names().into_iter().cloned().collect())
+        let (walk, _) =
+            app.walks.get(&Query::Find(None, text.to_owned())).await?.ok_or_else(still_looking)?;
+        Ok(walk.names().into_iter().cloned().collect())
     };
     let names = match names.await {
         Ok(names) => names,
@@ -208,36 +209,45 @@ async fn search(
     }
 }
 
-/// Refuses a form that was not issued to this operator, or that was sent before.
-fn taken(app: &App, operator: &Operator, sent: &Sent) -> std::result::Result<(), Box<Response>> {
-    if app.forms.take(&operator.name, &sent.form) {
-        return Ok(());
+/// A form that was issued to this operator and comes for the first time. Any other is refused.
+struct Issued {
+    app: Arc<App>,
+    operator: Operator,
+    sent: Sent,
+}
+
+impl FromRequest<Arc<App>> for Issued {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> std::result::Result<Self, Response> {
+        // `guard` has put it there.
+        let Some(operator) = request.extensions().get::<Operator>().cloned() else {
+            return Err(StatusCode::UNAUTHORIZED.into_response());
+        };
+        let Form(sent) =
+            Form::<Sent>::from_request(request, app).await.map_err(IntoResponse::into_response)?;
+        if app.forms.take(&operator.name, &sent.form) {
+            return Ok(Self { app: app.clone(), operator, sent });
+        }
+        let why = "This form was sent before, or belongs to somebody else. Open the record again.";
+        Err(message(app, &operator, StatusCode::FORBIDDEN, "Refused", why))
     }
-    let why = "This form was sent before, or belongs to somebody else. Open the record again.";
-    Err(Box::new(message(app, operator, StatusCode::FORBIDDEN, "Refused", why)))
 }
 
 /// Shows key and result. The trail notes who saw them.
-async fn reveal(
-    State(app): Shared,
-    Extension(operator): Extension<Operator>,
-    Form(sent): Form<Sent>,
-) -> Response {
-    if let Err(refused) = taken(&app, &operator, &sent) {
-        return *refused;
-    }
-    let shown = async {
+async fn reveal(Issued { app, operator, sent }: Issued) -> Response {
+    let page_of = async {
         let key = named(&app, &sent.scope, &sent.digest).await?;
         let trail = Trail { by: operator.name.clone(), reason: None };
         let deed = Deed::on(&key, "revealed", None);
         let whole = trail.around(&app.access.store, &deed, whole(&app, &key, true)).await?;
         Result::Ok(page(&app, &operator, "Record", &record::record(&app, &operator, whole)))
     };
-    shown.await.unwrap_or_else(|error| trouble(&app, &operator, &error))
+    page_of.await.unwrap_or_else(|error| trouble(&app, &operator, &error))
 }
 
 /// The record of a form, if it is still as it was shown and may be settled like this.
-async fn judged(app: &App, sent: &Sent) -> Result<(RecordKey, Shown)> {
+async fn decidable(app: &App, sent: &Sent) -> Result<(RecordKey, Shown)> {
     if app.read_only {
         return Err(Error::new(Kind::Refused, "this console is read-only and changes nothing"));
     }
@@ -249,21 +259,14 @@ async fn judged(app: &App, sent: &Sent) -> Result<(RecordKey, Shown)> {
     let decision = sent.decision()?;
     decision.check(shown)?;
     if decision.records() {
-        let form = kept(app, &key, &record).await?.ok_or_else(still_looking)?;
+        let form = encoding(app, &key, &record).await?.ok_or_else(still_looking)?;
         result::check(form, !sent.status.is_empty(), &app.access, sent.is_said).await?;
     }
     Ok((key, shown))
 }
 
-async fn confirm(
-    State(app): Shared,
-    Extension(operator): Extension<Operator>,
-    Form(sent): Form<Sent>,
-) -> Response {
-    if let Err(refused) = taken(&app, &operator, &sent) {
-        return *refused;
-    }
-    match judged(&app, &sent).await {
+async fn confirm(Issued { app, operator, sent }: Issued) -> Response {
+    match decidable(&app, &sent).await {
         Ok((key, shown)) => {
             let body = record::question(&app, &operator, &key, shown, &sent);
             page(&app, &operator, "This will happen", &body)
@@ -272,23 +275,16 @@ async fn confirm(
     }
 }
 
-async fn settle(
-    State(app): Shared,
-    Extension(operator): Extension<Operator>,
-    Form(sent): Form<Sent>,
-) -> Response {
-    if let Err(refused) = taken(&app, &operator, &sent) {
-        return *refused;
-    }
-    let done = async {
-        let (key, shown) = judged(&app, &sent).await?;
+async fn settle(Issued { app, operator, sent }: Issued) -> Response {
+    let settling = async {
+        let (key, shown) = decidable(&app, &sent).await?;
         let reason = Some(sent.reason.clone()).filter(|reason| !reason.is_empty());
         let trail = Trail { by: operator.name.clone(), reason };
         act::settle(&app.access, &trail, &key, shown, &sent.decision()?).await
     };
-    let done = done.await;
+    let settled = settling.await;
     app.walks.changed();
-    match done {
+    match settled {
         Ok(()) => {
             let text = "The decision is recorded, and in the audit trail.";
             message(&app, &operator, StatusCode::OK, "Done", text)

@@ -12,7 +12,7 @@ use idem_operate_kit::{Access, Error, Kind, Result};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::look::{Found, Query};
+use crate::look::{Findings, Query};
 
 /// How long a result is served without a new walk.
 pub(crate) const FRESH: Duration = Duration::from_secs(2);
@@ -31,7 +31,7 @@ const NAMES: usize = 10_000;
 struct Ended {
     begun: Instant,
     at: Instant,
-    result: Result<Arc<Found>>,
+    result: Result<Arc<Findings>>,
     is_stale: bool,
 }
 
@@ -60,7 +60,7 @@ impl Slot {
 }
 
 /// A result, and the time since it was read.
-pub(crate) type Aged = (Arc<Found>, Duration);
+pub(crate) type Aged = (Arc<Findings>, Duration);
 
 /// The last results.
 pub(crate) struct Walks {
