@@ -367,9 +367,9 @@ impl<C> Consumer<C> {
             }
         }
         if is_shut_down {
-            let left = idem_runtime::drain(self.settings.drain).await;
-            report::drained(left);
-            self.progress.count(|summary| summary.left = left);
+            let undrained = idem_runtime::drain(self.settings.drain).await;
+            report::drained(undrained);
+            self.progress.count(|summary| summary.left = undrained);
         }
         self.progress.summary()
     }

@@ -112,13 +112,13 @@ pub async fn settle<F, T, E>(call: F) -> Settled<Result<T, E>>
 where
     F: Future<Output = Result<T, E>>,
 {
-    let tries = Tries { number: 1, most: u32::MAX };
-    let judged = settle_by(&Arc::new(Observation::default()), call, tries, |_, _, proposed| proposed).await;
-    Settled { value: judged.value, disposition: judged.disposition }
+    let tries = Tries { number: 1, limit: u32::MAX };
+    let decision = settle_by(&Arc::new(Observation::default()), call, tries, |_, _, proposed| proposed).await;
+    Settled { value: decision.value, disposition: decision.disposition }
 }
 
 /// How a message's call ended, and what becomes of the message.
-pub(crate) struct Judged<V> {
+pub(crate) struct Decision<V> {
     pub(crate) value: V,
     pub(crate) disposition: Disposition,
     /// How the call got its result.
@@ -128,10 +128,10 @@ pub(crate) struct Judged<V> {
     pub(crate) attempt: u32,
 }
 
-impl<V> Judged<V> {
-    pub(crate) fn without_value(self) -> Judged<()> {
+impl<V> Decision<V> {
+    pub(crate) fn without_value(self) -> Decision<()> {
         let Self { disposition, outcome, cause, attempt, .. } = self;
-        Judged { value: (), disposition, outcome, cause, attempt }
+        Decision { value: (), disposition, outcome, cause, attempt }
     }
 }
 
@@ -207,13 +207,13 @@ pub(crate) struct Tries {
     /// This one included.
     pub(crate) number: u32,
     /// How many there may be.
-    pub(crate) most: u32,
+    pub(crate) limit: u32,
 }
 
 impl Tries {
     /// Another try, or an end to it.
     pub(crate) fn proposed(self, reason: Reason) -> Disposition {
-        if self.number >= self.most {
+        if self.number >= self.limit {
             Disposition::Reject { reason }
         } else {
             Disposition::Retry { after: pause(self.number) }
@@ -227,7 +227,7 @@ pub(crate) async fn settle_by<F, T, E>(
     call: F,
     tries: Tries,
     choose: impl FnOnce(&E, u32, Disposition) -> Disposition,
-) -> Judged<Result<T, E>>
+) -> Decision<Result<T, E>>
 where
     F: Future<Output = Result<T, E>>,
 {
@@ -246,7 +246,7 @@ where
             if let Some(CallEnd::Refused(_)) = ending { proposed } else { choose(error, attempt, proposed) }
         }
     };
-    Judged { value, disposition, outcome, cause, attempt }
+    Decision { value, disposition, outcome, cause, attempt }
 }
 
 fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {

@@ -68,7 +68,7 @@ impl Settling<'_> {
 
     /// Settles the message with the broker. A retry or a rejection that fails is repeated while the broker counts the message as this
     /// worker's, until `closing` ends; then the message is given back.
-    pub(super) async fn tell<M, C>(
+    pub(super) async fn settle<M, C>(
         &self,
         message: &M,
         verdict: Verdict,
@@ -79,22 +79,22 @@ impl Settling<'_> {
         C: Future<Output = ()>,
     {
         let mut pauses = Gate::pauses();
-        let mut told = self.tell_once(message, &verdict, about).await;
-        while !told && verdict.is_repeatable() && guarded(|| Some(message.is_held())) == Some(true) {
+        let mut is_settled = self.settle_once(message, &verdict, about).await;
+        while !is_settled && verdict.is_repeatable() && guarded(|| Some(message.is_held())) == Some(true) {
             let pause = Box::pin(sleep(pauses.next().unwrap_or_default()));
             let pausing = self.extended(message, pause);
-            told = match select(pin!(closing()), pin!(pausing)).await {
+            is_settled = match select(pin!(closing()), pin!(pausing)).await {
                 Either::Left(_) => {
-                    self.tell_once(message, &Verdict::Unhandled, about).await;
+                    self.settle_once(message, &Verdict::Unhandled, about).await;
                     return;
                 }
-                Either::Right(_) => self.tell_once(message, &verdict, about).await,
+                Either::Right(_) => self.settle_once(message, &verdict, about).await,
             };
         }
     }
 
     /// Whether the broker took it.
-    async fn tell_once<M: Delivery>(&self, message: &M, verdict: &Verdict, about: &About) -> bool {
+    async fn settle_once<M: Delivery>(&self, message: &M, verdict: &Verdict, about: &About) -> bool {
         let (word, cause, answer) = match verdict {
             Verdict::Unhandled => ("give_back", Cause::Done, self.answered(|| message.give_back()).await),
             Verdict::Acknowledge(cause) => {
@@ -128,8 +128,8 @@ impl Settling<'_> {
         F: Future<Output = Result<(), E>>,
     {
         let patience = self.settings.broker_timeout;
-        let asked = AssertUnwindSafe(async { ask().await }).catch_unwind();
-        match timeout(patience, asked).await {
+        let request = AssertUnwindSafe(async { ask().await }).catch_unwind();
+        match timeout(patience, request).await {
             Ok(Ok(answer)) => answer.map_err(|error| error.to_string()),
             Ok(Err(_)) => Err("its client panicked".to_owned()),
             Err(_) => Err(format!("it did not answer within {patience:?}")),

@@ -32,9 +32,9 @@ impl Source {
             ready!(pause.as_mut().poll(cx));
             self.pause = None;
         }
-        let given = ready!(stream.poll_next(cx)).map(Incoming::incoming);
-        Poll::Ready(given.map(|given| {
-            given.inspect(|_| self.pauses = None).map_err(|error| {
+        let item = ready!(stream.poll_next(cx)).map(Incoming::incoming);
+        Poll::Ready(item.map(|item| {
+            item.inspect(|_| self.pauses = None).map_err(|error| {
                 tracing::warn!(target: "idem", event = "stream_failed", %error, "no message, but an error");
                 let pauses = self.pauses.get_or_insert_with(|| pauses().build());
                 self.pause = Some(Box::pin(sleep(pauses.next().unwrap_or(LONGEST_PAUSE))));

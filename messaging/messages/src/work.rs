@@ -25,7 +25,7 @@ use super::observation::Observation;
 use super::report::{self, About, guarded};
 use super::settings::Settings;
 use super::settling::{Settling, Verdict};
-use super::{Cause, Choose, DeadLetter, Delivery, Disposition, Judged, Progress, Reason, Tries, settle_by};
+use super::{Cause, Choose, DeadLetter, Decision, Delivery, Disposition, Progress, Reason, Tries, settle_by};
 use idem_runtime::Outcome;
 
 /// What a dead letter says of a panic, whose own text may be anything.
@@ -87,8 +87,8 @@ pub(super) enum Order {
     Unknown,
 }
 
-/// What is known of a message that is in work.
-struct Seen {
+/// A message in work, for events and its dead letter.
+struct Subject {
     about: About,
     /// The text of its last try's error.
     error: Option<String>,
@@ -135,24 +135,24 @@ impl<H, C> Works<'_, H, C> {
         E: Display,
         C: Choose<E>,
     {
-        let mut seen = Seen { about: About::message(&message), error: None };
+        let mut subject = Subject { about: About::message(&message), error: None };
         #[cfg(feature = "metrics")]
-        self.counted.first(&seen.about.queue);
-        let most = self.settings.max_tries;
-        let mut tries = Tries { number: guarded(|| message.deliveries()).unwrap_or(1).max(1), most };
+        self.counted.first(&subject.about.queue);
+        let limit = self.settings.max_tries;
+        let mut tries = Tries { number: guarded(|| message.deliveries()).unwrap_or(1).max(1), limit };
         let (next, place) = match order {
-            Order::Unknown => (Some(self.panicked(&seen.about, tries)), None),
+            Order::Unknown => (Some(self.panicked(&subject.about, tries)), None),
             Order::None => {
                 // On the heap, as the caller's handler is in it.
-                let deciding = Box::pin(self.decide(&message, None, &mut tries, &mut seen));
+                let deciding = Box::pin(self.decide(&message, None, &mut tries, &mut subject));
                 (self.settling().extended(&message, deciding).await, None)
             }
             Order::Place(mut place) => {
-                let deciding = Box::pin(self.decide(&message, Some(&mut place), &mut tries, &mut seen));
+                let deciding = Box::pin(self.decide(&message, Some(&mut place), &mut tries, &mut subject));
                 (self.settling().extended(&message, deciding).await, Some(place))
             }
         };
-        let Seen { about, error } = seen;
+        let Subject { about, error } = subject;
         let verdict = match next {
             None => Verdict::Unhandled,
             Some((Disposition::Acknowledge, cause)) => Verdict::Acknowledge(cause),
@@ -166,7 +166,7 @@ impl<H, C> Works<'_, H, C> {
                 Verdict::Reject(DeadLetter::of(reason, tries.number, error, &about), cause)
             }
         };
-        self.settling().tell(&message, verdict, &about, || self.reached(Stage::Closing)).await;
+        self.settling().settle(&message, verdict, &about, || self.reached(Stage::Closing)).await;
         Done { place }
     }
 
@@ -177,7 +177,7 @@ impl<H, C> Works<'_, H, C> {
         message: &M,
         mut place: Option<&mut Place>,
         tries: &mut Tries,
-        seen: &mut Seen,
+        subject: &mut Subject,
     ) -> Option<(Disposition, Cause)>
     where
         M: Delivery,
@@ -204,8 +204,8 @@ impl<H, C> Works<'_, H, C> {
         let mut held_up = None;
         loop {
             let permit = self.permit().await?;
-            let span = report::span(message, &seen.about);
-            let handling = self.handle(message, *tries, seen).instrument(span.clone());
+            let span = report::span(message, &subject.about);
+            let handling = self.handle(message, *tries, subject).instrument(span.clone());
             let next = handling.await?;
             report::came_to(&span, next.word());
             drop(permit);
@@ -216,14 +216,14 @@ impl<H, C> Works<'_, H, C> {
                 }
                 Next::Hold(cause) => {
                     self.progress.count(|summary| summary.held += 1);
-                    report::held(&seen.about, cause, self.gate.close(), extended);
+                    report::held(&subject.about, cause, self.gate.close(), extended);
                     self.unless_closing(self.gate.wait(&mut pauses)).await
                 }
                 Next::Settle(Disposition::Retry { after }, cause) if in_place => {
                     self.progress.count(|summary| summary.retried += 1);
-                    report::count(&seen.about, "retry", cause.as_str());
+                    report::count(&subject.about, "retry", cause.as_str());
                     if place.is_some() {
-                        held_up.get_or_insert_with(|| report::group_held_up(&seen.about, extended));
+                        held_up.get_or_insert_with(|| report::group_held_up(&subject.about, extended));
                     }
                     pauses = Gate::pauses();
                     tries.number = tries.number.saturating_add(1);
@@ -239,7 +239,7 @@ impl<H, C> Works<'_, H, C> {
     }
 
     /// Runs the handler; `None` if it was dropped because its time was over.
-    async fn handle<M, F, T, E>(&self, message: &M, tries: Tries, seen: &mut Seen) -> Option<Next>
+    async fn handle<M, F, T, E>(&self, message: &M, tries: Tries, subject: &mut Subject) -> Option<Next>
     where
         H: Fn(&M) -> F,
         F: Future<Output = Result<T, E>>,
@@ -247,17 +247,17 @@ impl<H, C> Works<'_, H, C> {
         C: Choose<E>,
     {
         let observation = Arc::new(Observation::of_handler(&self.held, self.settings.horizon));
-        let Seen { about, error: text } = seen;
+        let Subject { about, error: text } = subject;
         *text = None;
         let ended = {
             let call = async { (self.handler)(message).await };
             let choose = |error: &E, attempt, proposed| self.choose.choose(error, attempt, proposed);
             let call = async {
-                let judged = settle_by(&observation, call, tries, choose).await;
-                if let Err(error) = &judged.value {
+                let decision = settle_by(&observation, call, tries, choose).await;
+                if let Err(error) = &decision.value {
                     *text = guarded(|| error_text::of(error));
                 }
-                judged.without_value()
+                decision.without_value()
             };
             let call = AssertUnwindSafe(observation.around(call)).catch_unwind();
             match select(pin!(call), pin!(self.reached(Stage::Closed))).await {
@@ -274,7 +274,7 @@ impl<H, C> Works<'_, H, C> {
             return None;
         };
         Some(match ended {
-            Ok(judged) => self.next(&judged, about, another_ended),
+            Ok(decision) => self.next(&decision, about, another_ended),
             Err(_) => {
                 *text = Some(PANICKED.to_owned());
                 let attempt = observation.attempt().unwrap_or(1);
@@ -287,8 +287,8 @@ impl<H, C> Works<'_, H, C> {
 
     /// What comes after a handler that ended like this. If another handler with its key ended meanwhile, the key that it
     /// found in flight may be free.
-    fn next(&self, judged: &Judged<()>, about: &About, another_ended: bool) -> Next {
-        let &Judged { disposition, outcome, cause, attempt, .. } = judged;
+    fn next(&self, decision: &Decision<()>, about: &About, another_ended: bool) -> Next {
+        let &Decision { disposition, outcome, cause, attempt, .. } = decision;
         match (cause, &about.key) {
             (Cause::InFlight, Some(key)) if another_ended || self.held.holds(key) => {
                 return Next::Behind(key.clone());

@@ -59,7 +59,7 @@ impl Broker for Source {
         let Self { jetstream, consumer: pull, dead_letters, .. } = self;
         let info = pull.cached_info();
         let (consumer, max_deliver) =
-            (info.name.clone(), Some(info.config.max_deliver).filter(|most| *most > 0));
+            (info.name.clone(), Some(info.config.max_deliver).filter(|limit| *limit > 0));
         let shared = Arc::new(Shared { jetstream, dead_letters, consumer, max_deliver });
         Ok(Taking::new(pull, shared, plan.room().clone()))
     }

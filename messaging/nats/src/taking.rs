@@ -30,7 +30,8 @@ pub struct Taking {
 
 impl Taking {
     pub(crate) fn new(consumer: PullConsumer, shared: Arc<Shared>, room: Room) -> Self {
-        let longest = usize::try_from(consumer.cached_info().config.max_batch).ok().filter(|most| *most > 0);
+        let longest =
+            usize::try_from(consumer.cached_info().config.max_batch).ok().filter(|limit| *limit > 0);
         Self { consumer, shared, room, longest_batch: longest.unwrap_or(usize::MAX), batch: None }
     }
 

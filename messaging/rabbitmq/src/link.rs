@@ -103,8 +103,8 @@ impl Link {
             // RabbitMQ ignores the kind in a passive declaration.
             let (kind, none) = (ExchangeKind::Fanout, FieldTable::default());
             let channel = self.throwaway().await?;
-            let found = channel.exchange_declare(exchange.as_str().into(), kind, look, none).await;
-            found.map_err(Error::at(letters))?;
+            let declaration = channel.exchange_declare(exchange.as_str().into(), kind, look, none).await;
+            declaration.map_err(Error::at(letters))?;
             close(channel).await;
         }
         // The first shows whether this user may declare; the others may exist with arguments of somebody else.
@@ -122,11 +122,11 @@ impl Link {
     async fn find(&self, queue: &str) -> Result<lapin::Result<()>, Error> {
         let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         let channel = self.throwaway().await?;
-        let found = channel.queue_declare(queue.into(), look, FieldTable::default()).await;
-        if found.is_ok() {
+        let declaration = channel.queue_declare(queue.into(), look, FieldTable::default()).await;
+        if declaration.is_ok() {
             close(channel).await;
         }
-        Ok(found.map(drop))
+        Ok(declaration.map(drop))
     }
 
     /// A channel for one declaration, because RabbitMQ closes a channel on which a declaration fails.

@@ -65,12 +65,12 @@ impl Deletes {
     }
 
     async fn delete(&self, batch: Vec<Delete>) {
-        let told = match self.request(&batch).await {
-            Ok(refused) => refused,
+        let refusals = match self.request(&batch).await {
+            Ok(refusals) => refusals,
             Err(error) => return all(batch, &error.to_string()),
         };
         for (number, Delete { answer, .. }) in batch.into_iter().enumerate() {
-            let refused = told.iter().find(|(id, _)| *id == number.to_string());
+            let refused = refusals.iter().find(|(id, _)| *id == number.to_string());
             // The receiver may be gone: its handler was dropped.
             let _ = answer.send(match refused {
                 Some((_, why)) => Err(Error::new(DOING, why.clone())),
@@ -87,8 +87,8 @@ impl Deletes {
                 DeleteMessageBatchRequestEntry::builder().id(number.to_string()).receipt_handle(receipt);
             request = request.entries(entry.build().map_err(failed(DOING))?);
         }
-        let told = request.send().await.map_err(failed(DOING))?;
-        let refused = told.failed.into_iter().map(|refused| {
+        let response = request.send().await.map_err(failed(DOING))?;
+        let refused = response.failed.into_iter().map(|refused| {
             let why = refused.message.unwrap_or_default();
             (refused.id, format!("{}: {why}", refused.code))
         });

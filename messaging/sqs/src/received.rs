@@ -40,7 +40,7 @@ impl Shared {
         queue: String,
         dead_letters: String,
         visibility: Duration,
-            deletes: UnboundedSender<Delete>,
+        deletes: UnboundedSender<Delete>,
     ) -> Self {
         Self { client, queue, dead_letters, visibility, deletes }
     }

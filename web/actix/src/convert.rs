@@ -47,7 +47,7 @@ fn headers<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<Head
 pub(crate) fn response_of<B: MessageBody + 'static>(
     response: HttpResponse<B>,
 ) -> Result<(HttpResponse<()>, Response<Body>), actix_web::Error> {
-    let said = response.extensions().get::<Recording>().copied();
+    let recording = response.extensions().get::<Recording>().copied();
     let (head, body) = response.into_parts();
     let of_http = || -> Result<Response<()>, http::Error> {
         let mut response = Response::new(());
@@ -58,8 +58,8 @@ pub(crate) fn response_of<B: MessageBody + 'static>(
     };
     let mut response =
         of_http().map_err(|error| actix_web::error::ErrorInternalServerError(error.to_string()))?;
-    if let Some(said) = said {
-        response.extensions_mut().insert(said);
+    if let Some(recording) = recording {
+        response.extensions_mut().insert(recording);
     }
     Ok((head, response.map(|()| of_response(body))))
 }
@@ -83,8 +83,8 @@ fn with_head(mut head: HttpResponse<()>, response: Response<Body>) -> HttpRespon
     let (mut parts, body) = response.into_parts();
     // In such a response, the length is that of a body that is not sent, so it stays a header.
     let bodiless = matches!(parts.status, http::StatusCode::NO_CONTENT | http::StatusCode::NOT_MODIFIED);
-    let said = if bodiless { None } else { parts.headers.remove(CONTENT_LENGTH) };
-    let said = said.and_then(|said| said.to_str().ok()?.parse().ok());
+    let length = if bodiless { None } else { parts.headers.remove(CONTENT_LENGTH) };
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
     *head.status_mut() =
         StatusCode::from_u16(parts.status.as_u16()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     head.headers_mut().clear();
@@ -95,7 +95,7 @@ fn with_head(mut head: HttpResponse<()>, response: Response<Body>) -> HttpRespon
             head.headers_mut().append(name, value);
         }
     }
-    head.set_body(if bodiless { Outgoing::none() } else { Outgoing::new(body, said) })
+    head.set_body(if bodiless { Outgoing::none() } else { Outgoing::new(body, length) })
 }
 
 /// The response if the handler did not give the request back.

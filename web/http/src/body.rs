@@ -232,10 +232,10 @@ pub(super) fn discard(headers: &HeaderMap, mut body: Body) {
         return;
     }
     let discarding = async move {
-        let mut left = MOST_DISCARDED;
+        let mut bytes_left = MOST_DISCARDED;
         while let Some(Ok(frame)) = body.frame().await {
-            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
-            if left == 0 {
+            bytes_left = bytes_left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if bytes_left == 0 {
                 break;
             }
         }

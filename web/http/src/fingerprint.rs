@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn no_two_requests_differ_only_by_where_a_boundary_lies() {
-        let mut seen = std::collections::HashSet::new();
+        let mut fingerprints = std::collections::HashSet::new();
         for (method, uri, content_type, body) in [
             ("POST", "/ab?c", Some("d"), "e"),
             ("POST", "/a?bc", Some("d"), "e"),
@@ -281,7 +281,7 @@ mod tests {
             ("POST", "/abqctdbe", None, ""),
         ] {
             assert!(
-                seen.insert(of(method, uri, content_type, body)),
+                fingerprints.insert(of(method, uri, content_type, body)),
                 "{method} {uri} {content_type:?} {body}"
             );
         }

@@ -339,6 +339,6 @@ fn fails(response: &Parts, trailers: Option<&HeaderMap>) -> bool {
 fn is_as_long_as_said(method: &Method, response: &Parts, length: usize) -> bool {
     let bodiless = method == Method::HEAD
         || matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    let said = response.headers.get(CONTENT_LENGTH).and_then(|said| said.to_str().ok()?.parse().ok());
-    (bodiless && length == 0) || said.is_none_or(|said: u64| said == length as u64)
+    let declared = response.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    (bodiless && length == 0) || declared.is_none_or(|declared: u64| declared == length as u64)
 }

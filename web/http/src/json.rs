@@ -34,11 +34,11 @@ impl Member {
 /// Such a number is read as a double, and two different numbers may be one double. Whoever leaves members out takes that
 /// into account, because otherwise nothing could be left out of a body with a fraction.
 pub(super) fn canonical(body: &[u8], left_out: &[Member]) -> Option<Vec<u8>> {
-    let mut seen = Seen { values_left: MOST_VALUES, has_doubles: false };
+    let mut traits = Traits { values_left: MOST_VALUES, has_doubles: false };
     let mut json = serde_json::Deserializer::from_slice(body);
-    let mut value = Unambiguous(&mut seen).deserialize(&mut json).ok()?;
+    let mut value = Unambiguous(&mut traits).deserialize(&mut json).ok()?;
     json.end().ok()?;
-    if seen.has_doubles && left_out.is_empty() {
+    if traits.has_doubles && left_out.is_empty() {
         return None;
     }
     for member in left_out {
@@ -50,7 +50,7 @@ pub(super) fn canonical(body: &[u8], left_out: &[Member]) -> Option<Vec<u8>> {
 }
 
 /// What is known of a document while it is read.
-struct Seen {
+struct Traits {
     /// How many more values may come.
     values_left: usize,
     /// Whether it has a number that is not an integer of 64 bits.
@@ -58,7 +58,7 @@ struct Seen {
 }
 
 /// Reads JSON, and fails if an object has two members of one name.
-struct Unambiguous<'a>(&'a mut Seen);
+struct Unambiguous<'a>(&'a mut Traits);
 
 impl<'de> DeserializeSeed<'de> for Unambiguous<'_> {
     type Value = Value;

@@ -70,8 +70,8 @@ impl<St> GrpcIdempotencyLayer<St> {
     }
 
     fn recording(&self, code: Code) -> Recording {
-        let said = self.codes.iter().find(|(other, _)| *other == code);
-        said.map_or_else(|| status::recording(code), |(_, recording)| *recording)
+        let setting = self.codes.iter().find(|(other, _)| *other == code);
+        setting.map_or_else(|| status::recording(code), |(_, recording)| *recording)
     }
 }
 
@@ -180,7 +180,7 @@ where
         Begun::Run(run, request) => {
             let method = async move {
                 let response = inner.call(request.map(tonic::body::Body::new)).await?;
-                Ok(judged(&settings, response).await)
+                Ok(recordable(&settings, response).await)
             };
             run.spawn(method).await?
         }
@@ -192,7 +192,7 @@ where
 }
 
 /// The method's answer, with what to record for it.
-async fn judged<St>(
+async fn recordable<St>(
     settings: &GrpcIdempotencyLayer<St>,
     response: Response<tonic::body::Body>,
 ) -> Response<Body> {
@@ -206,15 +206,15 @@ async fn judged<St>(
         Answered::Stream => {
             let refused =
                 status::streams("this one streams its answer. It was processed, and is not processed again");
-            said(refused, Recording::Keep)
+            recorded_as(refused, Recording::Keep)
         }
         Answered::Broken => {
-            said(tonic::Status::internal("the answer broke off").into_http(), Recording::Crash)
+            recorded_as(tonic::Status::internal("the answer broke off").into_http(), Recording::Crash)
         }
     }
 }
 
-fn said(mut response: Response<tonic::body::Body>, recording: Recording) -> Response<Body> {
+fn recorded_as(mut response: Response<tonic::body::Body>, recording: Recording) -> Response<Body> {
     response.extensions_mut().insert(recording);
     response.map(Body::new)
 }

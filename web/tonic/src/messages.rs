@@ -27,16 +27,16 @@ const HEAD: usize = 5;
 struct Messages {
     head: Vec<u8>,
     /// How many bytes of the message are still missing.
-    left: usize,
+    bytes_left: usize,
     begun: usize,
 }
 
 impl Messages {
     fn add(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
-            if self.left > 0 {
-                let taken = self.left.min(data.len());
-                self.left -= taken;
+            if self.bytes_left > 0 {
+                let taken = self.bytes_left.min(data.len());
+                self.bytes_left -= taken;
                 data.advance(taken);
                 continue;
             }
@@ -47,14 +47,14 @@ impl Messages {
             if let [_, length @ ..] = &*self.head
                 && let Ok(length) = <[u8; HEAD - 1]>::try_from(length)
             {
-                self.left = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+                self.bytes_left = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
                 self.head.clear();
             }
         }
     }
 
     fn is_one(&self) -> bool {
-        self.begun == 1 && self.left == 0 && self.head.is_empty()
+        self.begun == 1 && self.bytes_left == 0 && self.head.is_empty()
     }
 }
 

@@ -38,9 +38,9 @@ pub(crate) const fn recording(code: Code) -> Recording {
 
 /// The code of an answer, from the trailers, or from the headers if there are only headers.
 pub(crate) fn code(headers: &HeaderMap, trailers: Option<&HeaderMap>) -> Code {
-    let said = trailers.and_then(Status::from_header_map).or_else(|| Status::from_header_map(headers));
+    let status = trailers.and_then(Status::from_header_map).or_else(|| Status::from_header_map(headers));
     // Clients treat an answer without a status in the same way.
-    said.map_or(Code::Unknown, |status| status.code())
+    status.map_or(Code::Unknown, |status| status.code())
 }
 
 const fn of_problem(problem: Problem) -> Code {

@@ -144,8 +144,8 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
     /// function that gets the record next does not wait for one that has ended.
     pub fn deadline(mut self, deadline: SystemTime) -> Self {
         // The deadline is on the clock of this machine, and only the time left counts.
-        let left = deadline.duration_since(SystemTime::now()).unwrap_or_default();
-        self.deadline = Instant::now().checked_add(left);
+        let time_left = deadline.duration_since(SystemTime::now()).unwrap_or_default();
+        self.deadline = Instant::now().checked_add(time_left);
         self
     }
 
@@ -230,15 +230,15 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
         let mut ended = stream::iter(groups)
             .map(|group| async move { self.in_order(group, run).await })
             .buffer_unordered(self.concurrency);
-        while let Some(left) = ended.next().await {
-            for place in left {
+        while let Some(unsettled) = ended.next().await {
+            for place in unsettled {
                 failed[place] = true;
             }
         }
         // Lambda freezes work that continues after the response. Without a deadline it is not known how much time is
         // left.
-        if let Some(left) = self.left() {
-            report::drained(idem_runtime::drain(left.saturating_sub(self.cut_off)).await);
+        if let Some(time_left) = self.time_left() {
+            report::drained(idem_runtime::drain(time_left.saturating_sub(self.cut_off)).await);
         }
         let failures = identifiers.into_iter().zip(failed).filter(|(_, failed)| *failed);
         BatchResponse {
@@ -274,7 +274,7 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
             return false;
         }
         let mut about = About { id: record.identifier().map(str::to_owned), ..About::default() };
-        let tries = Tries { number: record.deliveries().unwrap_or(1).max(1), most: u32::MAX };
+        let tries = Tries { number: record.deliveries().unwrap_or(1).max(1), limit: u32::MAX };
         let working = AssertUnwindSafe(self.within(self.work(record, run, tries, &mut about))).catch_unwind();
         match working.await {
             Ok(done) => done == Some(true),
@@ -295,14 +295,14 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
         let mut pauses = Gate::pauses();
         loop {
             // A clone, because the record may be needed again after its handler has ended.
-            let (judged, another_ended) = run.handle(record.clone(), tries, &self.choose, about).await;
-            match (judged.cause, &about.key) {
+            let (decision, another_ended) = run.handle(record.clone(), tries, &self.choose, about).await;
+            match (decision.cause, &about.key) {
                 (Cause::InFlight, Some(key)) if another_ended || run.held.holds(key) => {
                     run.held.freed(key).await;
                     continue;
                 }
                 (Cause::Store, _) if self.deadline.is_some() => {
-                    report::held(about, judged.cause, run.gate.close(), false);
+                    report::held(about, decision.cause, run.gate.close(), false);
                     run.gate.wait(&mut pauses).await;
                     if self.is_late() {
                         return false;
@@ -313,8 +313,8 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
                 _ if run.gate.open() => report::released(),
                 _ => {}
             }
-            report::settled(about, judged.cause, judged.attempt, judged.disposition);
-            return match (judged.disposition, &self.rejected) {
+            report::settled(about, decision.cause, decision.attempt, decision.disposition);
+            return match (decision.disposition, &self.rejected) {
                 (Disposition::Acknowledge, _) => true,
                 (Disposition::Retry { .. }, _) => false,
                 (Disposition::Reject { reason }, Some(rejected)) => {
@@ -332,10 +332,10 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
 
     /// Whether it is too late to start a record.
     fn is_late(&self) -> bool {
-        self.left().is_some_and(|left| left <= self.stop_taking)
+        self.time_left().is_some_and(|time_left| time_left <= self.stop_taking)
     }
 
-    fn left(&self) -> Option<Duration> {
+    fn time_left(&self) -> Option<Duration> {
         self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 

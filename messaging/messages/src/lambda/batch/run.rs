@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::report::About;
-use crate::{Choose, Gate, HeldKeys, Judged, Observation, Tries, settle_by};
+use crate::{Choose, Decision, Gate, HeldKeys, Observation, Tries, settle_by};
 
 /// The state that the records of one batch share.
 pub(super) struct Run<H> {
@@ -25,7 +25,7 @@ impl<H> Run<H> {
         tries: Tries,
         choose: &C,
         about: &mut About,
-    ) -> (Judged<()>, bool)
+    ) -> (Decision<()>, bool)
     where
         H: Fn(R) -> F,
         F: Future<Output = Result<T, E>>,
@@ -34,8 +34,8 @@ impl<H> Run<H> {
         let handling = Handling { observation: Arc::new(Observation::of_handler(&self.held, None)), about };
         let choose = |error: &E, attempt, proposed| choose.choose(error, attempt, proposed);
         let call = async { (self.handler)(record).await };
-        let judged = settle_by(&handling.observation, call, tries, choose).await.without_value();
-        (judged, handling.observation.let_go())
+        let decision = settle_by(&handling.observation, call, tries, choose).await.without_value();
+        (decision, handling.observation.let_go())
     }
 }
 
