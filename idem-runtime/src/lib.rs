@@ -10,6 +10,7 @@ mod engine;
 mod error;
 mod expansion;
 mod fingerprint;
+pub mod observer;
 #[cfg(feature = "problem")]
 pub mod problem;
 mod store;
@@ -22,7 +23,7 @@ pub use catalogue::{Catalogue, CatalogueError, CatalogueKeyPart, CatalogueOperat
 pub use engine::{
     Attempt, Begun, Context, Drained, Interrupted, LateRecording, MAX_STEP_NAME_BYTES, Observed, Operation,
     Outcome, Recovery, Replayed, ResultRules, RetryAfter, RulesFor, Step, StepName, Unrecorded, WithRecover,
-    context, drain, observe, observer, step, with_deadline,
+    context, drain, observe, step, with_deadline,
 };
 pub use error::{CallId, Error, ErrorKind, Loss, NotStored, StepError};
 pub use store::{Disabled, DynStore, MemoryStore};

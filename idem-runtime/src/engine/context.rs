@@ -2,8 +2,9 @@
 //!
 //! Owns the task-locals. The engine sets them; nothing here decides anything.
 
+mod call_events;
 mod observation;
-pub mod observer;
+mod outcome;
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,9 +18,10 @@ use crate::error::CallId;
 use idem_core::protocol::{Fence, Grant};
 use idem_core::{Key, RecordKey, framed_digest};
 
+pub use call_events::{BackgroundWork, CallEnd, CallEvent, CallObserver};
 pub(crate) use observation::Observation;
-pub use observation::{Observed, Outcome, observe};
-pub(crate) use observer::CallEnd;
+pub use observation::{Observed, in_another_task, observe, observed_by};
+pub use outcome::Outcome;
 
 tokio::task_local! {
     static CURRENT: Frame;

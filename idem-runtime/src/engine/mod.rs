@@ -77,7 +77,10 @@ pub use background::{Drained, drain};
 pub(crate) use call::{Call, Prepared};
 pub(crate) use codec::{Codec, Encoded};
 use context::unguarded_frame;
-pub use context::{Context, Observed, Outcome, context, observe, observer, with_deadline};
+pub use context::{
+    BackgroundWork, CallEnd, CallEvent, CallObserver, Context, Observed, Outcome, context, in_another_task,
+    observe, observed_by, with_deadline,
+};
 pub(crate) use context::{Current, Observation};
 pub use late_recording::{LateRecording, Unrecorded};
 pub use operation::Operation;

@@ -1,0 +1,41 @@
+//! What the engine reports of calls to whoever made them, for code that decides by it: consumers of messages, batches, workers of
+//! another kind.
+//!
+//! A consumer makes a handler's calls under an observer of its own, and settles its message by what the observer got:
+//!
+//! ```
+//! # use idem_runtime as idem;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! use std::sync::{Arc, Mutex};
+//! use std::time::Duration;
+//! use idem::observer::{CallEnd, CallEvent, CallObserver, observed_by};
+//! use idem::{Error, MemoryStore, Operation};
+//!
+//! /// When to deliver the message again.
+//! #[derive(Default)]
+//! struct Redelivery(Mutex<Option<Duration>>);
+//!
+//! impl CallObserver for Redelivery {
+//!     fn event(&self, event: &CallEvent<'_>) {
+//!         if let CallEvent::Ended(CallEnd::Released { retry_after, .. }) = event {
+//!             *self.0.lock().unwrap() = Some(*retry_after);
+//!         }
+//!     }
+//! }
+//!
+//! let (store, redelivery) = (MemoryStore::new(), Arc::new(Redelivery::default()));
+//! let ship = Operation::new("orders.ship").retry_after(Duration::from_secs(5));
+//! let handler = ship.run(&store, "order-42", || async { Err::<(), _>(Failure) });
+//! assert!(observed_by(redelivery.clone(), handler).await.is_err());
+//! assert_eq!(*redelivery.0.lock().unwrap(), Some(Duration::from_secs(5)));
+//! # }
+//! # struct Failure;
+//! # impl From<idem_runtime::Error> for Failure {
+//! #     fn from(_: idem_runtime::Error) -> Self {
+//! #         Self
+//! #     }
+//! # }
+//! ```
+
+pub use crate::engine::{BackgroundWork, CallEnd, CallEvent, CallObserver, in_another_task, observed_by};
