@@ -1,10 +1,13 @@
 //! The end of a program, as its operator asks for it.
 
-/// Returns when the process should end: at SIGTERM, which Kubernetes, systemd and Docker send, and at Ctrl-C. For the shutdown of a
-/// server or a consumer; [`drain`](crate::drain) comes after it. Feature `signal`.
+use std::future::pending;
+use std::io;
+
+/// A future that ends when the process should end: at SIGTERM, which Kubernetes, systemd and Docker send, and at Ctrl-C. For the
+/// shutdown of a server or a consumer; [`drain`](crate::drain) comes after it. Feature `signal`.
 ///
-/// From the first poll on, neither signal ends the process by itself. If the process cannot listen, which is an error event, they
-/// do, and this never returns.
+/// From this call on, neither signal ends the process by itself. If the process cannot listen, which is an error event, they do,
+/// and the future never ends.
 ///
 /// ```no_run
 /// # use idem_runtime as idem;
@@ -22,24 +25,35 @@
 /// # Panics
 ///
 /// Outside a tokio runtime with I/O enabled.
-pub async fn terminated() {
-    if let Err(error) = signal().await {
+#[must_use = "the signals no longer end the process, so something must wait for them"]
+pub fn terminated() -> impl Future<Output = ()> + Send + 'static {
+    let signals = signals().inspect_err(|error| {
         tracing::error!(target: "idem", event = "signals_not_heard", %error, "the process cannot listen to signals");
-        std::future::pending().await
+    });
+    async move {
+        match signals {
+            Ok(ended) => ended.await,
+            Err(_) => pending().await,
+        }
     }
 }
 
 #[cfg(unix)]
-async fn signal() -> std::io::Result<()> {
+fn signals() -> io::Result<impl Future<Output = ()> + Send + 'static> {
+    use std::pin::pin;
+
     use tokio::signal::unix::{SignalKind, signal};
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let (terminate, interrupt) = (std::pin::pin!(terminate.recv()), std::pin::pin!(interrupt.recv()));
-    futures_util::future::select(terminate, interrupt).await;
-    Ok(())
+    Ok(async move {
+        futures_util::future::select(pin!(terminate.recv()), pin!(interrupt.recv())).await;
+    })
 }
 
 #[cfg(not(unix))]
-async fn signal() -> std::io::Result<()> {
-    tokio::signal::ctrl_c().await
+fn signals() -> io::Result<impl Future<Output = ()> + Send + 'static> {
+    let mut interrupt = tokio::signal::windows::ctrl_c()?;
+    Ok(async move {
+        interrupt.recv().await;
+    })
 }

@@ -50,11 +50,13 @@ fn sources(folder: &Path, found: &mut String) {
 /// The source code that is compiled into users' programs.
 fn shipped() -> String {
     let mut found = String::new();
-    for folder in ["idem-core", "idem-runtime"] {
+    for folder in ["idem-core", "idem-runtime", "outbox", "wrappers"] {
         sources(&root().join(folder).join("src"), &mut found);
     }
-    for store in fs::read_dir(root().join("stores")).unwrap() {
-        sources(&store.unwrap().path().join("src"), &mut found);
+    for folder in ["messaging", "stores", "web"] {
+        for each in fs::read_dir(root().join(folder)).unwrap() {
+            sources(&each.unwrap().path().join("src"), &mut found);
+        }
     }
     found
 }

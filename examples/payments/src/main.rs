@@ -25,7 +25,6 @@ use idem::http::{Guard, IdempotencyLayer, Running};
 use idem::{DynStore, OnCrash};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use rig_stores::{Choice, FORMS};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Renders the metrics for Prometheus.
 type Metrics = metrics_exporter_prometheus::PrometheusHandle;
@@ -99,18 +98,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Framework::Axum => on_axum::serve(&options, layer, metrics).await,
         Framework::Actix => on_actix::serve(&options, layer, metrics).await,
     }
-}
-
-/// The signal to end: SIGTERM, or Ctrl-C on a terminal.
-fn terminated() -> io::Result<impl Future<Output = ()> + Send + 'static> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }
 
 /// Waits for handlers whose clients went away, and for their responses to be recorded.

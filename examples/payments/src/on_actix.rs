@@ -13,7 +13,7 @@ use idem_actix::Idempotency;
 use serde_json::{Value, json};
 
 use crate::payment::{Answer, Body, CHANGE, Executions, PAY, REFUND, carry_out, events};
-use crate::{LAST_ORDERS, Metrics, Options, drain, terminated};
+use crate::{LAST_ORDERS, Metrics, Options, drain};
 
 /// Serves until the process gets the signal to end.
 pub(crate) async fn serve(
@@ -34,7 +34,7 @@ pub(crate) async fn serve(
     let server =
         HttpServer::new(app).disable_signals().shutdown_timeout(LAST_ORDERS.as_secs()).bind(&options.addr)?;
     // A reader of the next line may send the signal to end at once, so its handler is installed before.
-    let terminated = terminated()?;
+    let terminated = idem::terminated();
     for address in server.addrs() {
         println!("listening on {address}");
     }

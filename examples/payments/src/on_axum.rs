@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::payment::{Answer, Body, CHANGE, Executions, PAY, REFUND, carry_out, events};
-use crate::{Metrics, Options, drain, terminated};
+use crate::{Metrics, Options, drain};
 
 /// Serves until the process gets the signal to end.
 pub(crate) async fn serve(
@@ -29,7 +29,7 @@ pub(crate) async fn serve(
     let api = api(layer, options.max_body).merge(metrics);
     let listener = TcpListener::bind(&options.addr).await?;
     // A reader of the next line may send the signal to end at once, so its handler is installed before.
-    let terminated = terminated()?;
+    let terminated = idem::terminated();
     println!("listening on {}", listener.local_addr()?);
     axum::serve(listener, api).with_graceful_shutdown(terminated).await?;
     // The connections are closed, but a handler whose client went away may still run, or its response may not be recorded yet.

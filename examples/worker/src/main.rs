@@ -15,7 +15,6 @@ use idem::message::{Consumer, Disposition, Reason, Summary};
 use idem::{RedisStore, idempotent};
 use rdkafka::{ClientConfig, Message as _};
 use serde::{Deserialize, Serialize};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// How many orders are shipped at a time.
 const CONCURRENCY: usize = 10;
@@ -123,22 +122,11 @@ async fn on_sqs(store: &RedisStore, shutdown: impl Future<Output = ()>) -> Finis
     Ok(source.run_until(shutdown, consumer, handler).await?)
 }
 
-/// The signal to end: SIGTERM, or Ctrl-C on a terminal.
-fn terminated() -> io::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
-        }
-    })
-}
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     tracing_subscriber::fmt().with_writer(io::stderr).init();
     let options = Options::parse();
-    let (store, shutdown) = (RedisStore::connect(&options.redis).await?, terminated()?);
+    let (store, shutdown) = (RedisStore::connect(&options.redis).await?, idem::terminated());
     let url = |usual: &'static str| options.url.clone().unwrap_or_else(|| usual.to_owned());
     let summary = match options.broker {
         Broker::Nats => on_nats(&url("127.0.0.1:4222"), &store, shutdown).await?,

@@ -16,6 +16,6 @@ mod slow_store;
 #[path = "../../../tests/it/support/mod.rs"]
 mod support;
 mod surroundings;
-mod two_phase;
 mod terminated;
+mod two_phase;
 mod typed;

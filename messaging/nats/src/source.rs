@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
-use async_nats::jetstream::{self, Context};
 use idem_messages::{Broker, GroupBy, Plan};
 
 use crate::Error;

@@ -157,7 +157,7 @@ mod tests {
                 messages.add(piece);
                 begun.push(messages.begun);
             }
-            assert_eq!((messages.begun, messages.left, messages.head.len()), (2, 0, 0), "{size}");
+            assert_eq!((messages.begun, messages.bytes_left, messages.head.len()), (2, 0, 0), "{size}");
             assert!(size > 7 || begun[0] == 1, "{size}: {begun:?}");
         }
         let mut first = Messages::default();
