@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
 use zeroize::Zeroizing;
 
-use crate::signature::{Claims, matches};
+use crate::signature::{Claims, Scheme, matches};
 
 /// The greatest difference of a signature's time from now.
 const TOLERANCE: Duration = Duration::from_secs(5 * 60);
@@ -20,25 +20,6 @@ pub struct Sender {
     scheme: Scheme,
     secrets: Vec<Zeroizing<Vec<u8>>>,
     tolerance: Duration,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scheme {
-    Standard,
-    Stripe,
-    GitHub,
-    Slack,
-}
-
-impl Scheme {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Standard => "standard",
-            Self::Stripe => "stripe",
-            Self::GitHub => "github",
-            Self::Slack => "slack",
-        }
-    }
 }
 
 impl Sender {

@@ -11,7 +11,25 @@ use http::HeaderMap;
 use serde::Deserialize;
 use sha2::Sha256;
 
-use crate::sender::Scheme;
+/// Whose way to sign it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Standard,
+    Stripe,
+    GitHub,
+    Slack,
+}
+
+impl Scheme {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::Stripe => "stripe",
+            Self::GitHub => "github",
+            Self::Slack => "slack",
+        }
+    }
+}
 
 /// More signatures than a sender that changes its secrets sends.
 const MOST_SIGNATURES: usize = 16;
