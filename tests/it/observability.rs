@@ -53,7 +53,9 @@ impl Log {
         let text = self.text();
         assert!(!text.contains("private-key") && !text.contains(RESULT), "{text}");
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let events = lines.filter(|line| line["target"] == "idem").map(|line| line["fields"].clone());
+        let events = lines.filter(|line| line["target"] == "idem");
+        let events = events.inspect(|line| assert_eq!(line["span"]["name"], "idempotent_call", "{line}"));
+        let events = events.map(|line| line["fields"].clone());
         let digest = record_key(KEY).digest().to_string();
         events
             .inspect(|event| {

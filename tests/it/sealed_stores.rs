@@ -26,7 +26,7 @@ fn all<S: Store>(store: S) -> impl Store {
     store.encrypted(ring()).compressed_up_to((1 << 20) - 64).digest_keys(&SECRET).cached(1_000)
 }
 
-/// A listing gives digests instead of keys.
+/// A listing gives digests instead of keys, and the sizes of sealed results.
 fn named(check: &&Check) -> bool {
     check.theme() != "listing"
 }
@@ -42,6 +42,19 @@ fn the_conformance_kit_holds_over_all_of_them_in_memory() -> Result<(), Violatio
     Ok(())
 }
 
+/// As in two processes: wrappers that share nothing, over one store.
+#[test]
+fn the_conformance_kit_holds_over_two_encrypted_handles_of_one_store() -> Result<(), Violation> {
+    for check in conformance::all().iter().filter(named) {
+        check.run(|| async {
+            let store = MemoryStore::new();
+            let handle = store.clone().encrypted(ring());
+            Subject::new(store.encrypted(ring()), Profile::tokio_clock()).handle(handle)
+        })?;
+    }
+    Ok(())
+}
+
 /// One store and its clone, because with two caches a forgotten key is replayed until the bound, by design.
 async fn all_on_a_file() -> Subject {
     let folder = tempfile::tempdir().unwrap();
@@ -50,13 +63,6 @@ async fn all_on_a_file() -> Subject {
     Subject::new(store.clone(), Profile::real_clock().short(Duration::from_millis(300)))
         .handle(store)
         .keep(folder)
-}
-
-async fn encrypted_on_a_file() -> Subject {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("idem.db");
-    let open = || SqliteStore::builder(&path).max_result_bytes(1 << 20).open().unwrap().encrypted(ring());
-    Subject::new(open(), Profile::real_clock().short(Duration::from_millis(300))).handle(open()).keep(folder)
 }
 
 /// One test for all checks of a theme: on a file they take time, most of it spent waiting.
@@ -79,11 +85,6 @@ macro_rules! themes {
 
 themes! {
     all_on_a_file: claim crash attempts replay fingerprints renew complete release steps doubt resolve fences
-    expiry purge records keys results formats races duels lost outage
-}
-
-themes! {
-    encrypted_on_a_file: claim crash attempts replay fingerprints renew complete release steps doubt resolve fences
     expiry purge records keys results formats races duels lost outage
 }
 

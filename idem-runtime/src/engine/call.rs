@@ -239,6 +239,7 @@ impl<S: Store> Prepared<S> {
         if let Some(outcome) = event.outcome() {
             self.span.record("idem.outcome", outcome);
         }
-        report::event(&self.key, event, attempt);
+        // Also where the body, the background or the caller's transaction is polled outside of the span.
+        self.span.in_scope(|| report::event(&self.key, event, attempt));
     }
 }

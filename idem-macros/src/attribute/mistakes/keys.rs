@@ -300,3 +300,11 @@ async fn charge(store: &MemoryStore, id: u8, other: u8) -> Result<u8, idem::Erro
 }
 //~ error: between `{id}` and `{other}` there is only `-`, which may occur in a value, so different values could give the same key: separate them, as in `{id}/{other}`
 //~   --> "{id}-{other}"
+
+// key_of_const_parameter
+#[idempotent(key = "{N}", scope = "charge", store = store)]
+async fn charge<const N: usize>(store: &MemoryStore) -> Result<usize, Error> {
+    Ok(N)
+}
+//~ error: in `{N}`: `charge` has no argument `N`; its arguments are `store`
+//~   --> "{N}"
