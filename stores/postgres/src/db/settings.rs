@@ -57,12 +57,20 @@ impl Settings {
     }
 
     /// Checks the timeouts.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, if one is out of its range.
     pub fn check(&self) -> Result<(), String> {
         limits::check_timeout("operation_timeout", self.operation_timeout)?;
         limits::check_timeout("lock_timeout", self.lock_timeout)
     }
 
     /// Connects, and creates the tables if they are missing.
+    ///
+    /// # Errors
+    ///
+    /// Those of the settings, the connection and the layout.
     pub async fn prepare<N: Named>(self) -> Result<Prepared<N>, StoreError> {
         let schema = self.schema.as_deref().map(|name| Identifier::plain("schema", name, LONGEST_NAME));
         let schema = schema.transpose()?;
@@ -75,6 +83,10 @@ impl Settings {
     }
 
     /// Where server and database are, for `Debug`.
+    ///
+    /// # Errors
+    ///
+    /// That of the URL.
     pub fn place(&self) -> Result<String, &StoreError> {
         self.source.as_ref().map(|source| Connector::place_of(&source.servers))
     }

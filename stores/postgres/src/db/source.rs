@@ -20,6 +20,10 @@ pub struct Source {
 
 impl Source {
     /// The servers of a URL.
+    ///
+    /// # Errors
+    ///
+    /// `Configuration` if the URL is not valid.
     pub fn of_url(url: &str) -> Result<Self, StoreError> {
         // The driver accepts any scheme. What is there instead may be a password, so it is not repeated.
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
