@@ -91,7 +91,7 @@ fn sentences_elsewhere_say_the_default_lease_that_the_runtime_has() {
         ("defaults", include_str!("../../idem-core/src/defaults.rs"), "keeps its claim: SECONDS seconds"),
         (
             "Operation::lease",
-            include_str!("../../idem-runtime/src/engine/operation.rs"),
+            include_str!("../../idem-runtime/src/engine/prepare/operation.rs"),
             "keeps its claim; SECONDS seconds unless set",
         ),
         (

@@ -39,9 +39,10 @@ async fn the_waiters_of_a_process_share_one_poll() {
     };
     let (results, ()) = join(join_all(calls), recording).await;
     assert!(results.into_iter().all(|result| result.unwrap() == 7));
-    // One request each at the start, then polls for all of them at no more than twenty a second, after a faster start.
-    let asked = store.asked(OperationKind::Claim);
-    assert!((201..300).contains(&asked), "{asked} claims");
+    // One claim each at the start, then readings for all of them at no more than twenty a second, after a faster start.
+    let (claims, readings) = (store.asked(OperationKind::Claim), store.asked(OperationKind::Get));
+    assert_eq!(claims, 201);
+    assert!((1..100).contains(&readings), "{readings} readings");
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,4 +172,44 @@ async fn a_waiter_that_goes_away_leaves_its_turn_to_the_next() {
     };
     let ((), result) = join(impatient, patient).await;
     assert_eq!(result.unwrap(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_does_not_get_the_result_of_other_arguments() {
+    let store = MemoryStore::new();
+    // The record in flight has no fingerprint, so calls with any arguments wait for it.
+    crashed_worker(&store, "k", OnCrash::Rerun).await;
+    let with = |print: u8| operation().wait(LEASE).fingerprint(&print);
+    let (one, two) = (with(1), with(2));
+    let one = one.run(&store, "k", || async { Ok::<_, Failure>(0) });
+    let two = two.run(&store, "k", || async { Ok::<_, Failure>(0) });
+    let replacement = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(store.forget(&record_key("k")).await.unwrap());
+        with(1).run(&store, "k", || async { Ok::<_, Failure>(7) }).await.unwrap();
+    };
+    let ((one, two), ()) = join(join(one, two), replacement).await;
+    assert_eq!(one.unwrap(), 7);
+    assert_eq!(two.unwrap_err().kind(), "mismatch");
+}
+
+/// A runtime that runs no tasks delays only its own callers.
+#[test]
+fn a_waiter_is_not_kept_by_a_runtime_that_nobody_drives() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (idle, driven) = (runtime(), runtime());
+    let store = MemoryStore::new();
+    let operation = operation().wait(LEASE);
+    let call = || operation.run(&store, "k", || async { Ok::<_, Failure>(0) });
+    let (owner, grant) = driven.block_on(crashed_worker(&store, "k", OnCrash::Rerun));
+    let mut first = Box::pin(call());
+    let waits = idle.block_on(async { tokio::time::timeout(Duration::from_millis(20), &mut first).await });
+    assert!(waits.is_err());
+    let recorded = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        store.complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
+    };
+    let (result, ()) = driven.block_on(join(call(), recorded));
+    assert_eq!(result.unwrap(), 7);
+    assert_eq!(idle.block_on(first).unwrap(), 7);
 }

@@ -378,13 +378,13 @@ pub fn release(record: Option<&Record>, request: &Release, now: Timestamp) -> Tr
         return Transition::keep(ReleaseAnswer::Lost);
     };
     match record.state {
-        State::InFlight | State::InDoubt => give_up(record, request, now),
+        State::InFlight | State::InDoubt => end_without_result(record, request, now),
         State::Released => Transition::keep(ReleaseAnswer::Released),
         State::Completed | State::Failed => Transition::keep(ReleaseAnswer::Lost),
     }
 }
 
-fn give_up(record: &Record, request: &Release, now: Timestamp) -> Transition<ReleaseAnswer> {
+fn end_without_result(record: &Record, request: &Release, now: Timestamp) -> Transition<ReleaseAnswer> {
     let was_in_doubt = record.state == State::InDoubt;
     let new = match request.cause {
         ReleaseCause::Failed => released(record, false, request.retry_after, now),

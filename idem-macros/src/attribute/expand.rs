@@ -29,9 +29,6 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     let store = store(model, &runtime);
     let key = key(model, &runtime);
     let fingerprint = fingerprint(model, &runtime);
-    let recovering = model.recover.as_ref().map(
-        |_| quote_spanned!(Span::mixed_site()=> let __idem_recovering = #runtime::recovering(&__idem_codec);),
-    );
     let body = body(model);
     let body = match model.detach() {
         Some(_) => body,
@@ -54,7 +51,6 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
         #registration
         #(#detachable)*
         let __idem_codec = #codec;
-        #recovering
         let __idem_operation = #operation;
         let __idem_store = #store;
         let __idem_key = #key;
@@ -160,10 +156,11 @@ fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> Token
     }}
 }
 
+/// The operation: its site with the settings that are constants, and the settings that are computed for each call.
 fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let span = Span::mixed_site();
-    let start = scope(model, runtime);
     let options = &model.options;
+    let (mut constant, mut computed) = (Vec::new(), Vec::new());
     let lengths = [
         ("ttl", options.ttl.as_ref()),
         ("lease", options.lease.as_ref().map(|Lease(lease)| lease)),
@@ -171,32 +168,45 @@ fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
         ("timeout", options.timeout.as_deref()),
         ("store_timeout", options.store_timeout.as_ref()),
     ];
-    let lengths = lengths.into_iter().filter_map(|(name, length)| match length? {
-        Length::Known(known) => Some(setting(name, &duration(*known))),
-        Length::Computed(computed) => Some(setting(name, computed)),
-    });
-    let pace = options.retry_after.as_deref().and_then(|pace| match pace {
-        Pace::Known(known) => Some(setting("retry_after", &duration(*known))),
-        Pace::Backoff(shortest, longest) => {
-            let (shortest, longest) = (duration(*shortest), duration(*longest));
-            Some(setting("retry_after", &quote_spanned!(span=> #shortest..#longest)))
+    for (name, length) in lengths {
+        match length {
+            Some(Length::Known(known)) => constant.push(setting(name, &duration(*known))),
+            Some(Length::Computed(value)) => computed.push(setting(name, value)),
+            None => {}
         }
-        Pace::Computed(computed) => Some(setting("retry_after", computed)),
-        Pace::By(_) => None,
-    });
-    let on_crash = options.on_crash.as_deref().map(|on_crash| {
-        let on_crash = match on_crash {
-            OnCrash::Rerun => quote_spanned!(span=> Rerun),
-            OnCrash::InDoubt => quote_spanned!(span=> InDoubt),
-        };
-        quote_spanned!(span=> .on_crash(#runtime::OnCrash::#on_crash))
-    });
-    let attempts = options.max_attempts.iter().map(|Attempts(number)| setting("max_attempts", number));
-    let fail_open = options.fail_open.is_present().then(|| quote_spanned!(span=> .fail_open()));
-    let recovering = model.recover.as_ref().map(|_| quote_spanned!(span=> .recovering()));
-    quote_spanned! {span=>
-        #start #(#lengths)* #pace #on_crash #(#attempts)* #fail_open #recovering
     }
+    let none = quote_spanned!(span=> ::core::option::Option::None);
+    match options.retry_after.as_deref() {
+        Some(Pace::Known(known)) => {
+            let known = duration(*known);
+            constant.push(quote_spanned!(span=> .retry_after(#known, #none)));
+        }
+        Some(Pace::Backoff(shortest, longest)) => {
+            let (shortest, longest) = (duration(*shortest), duration(*longest));
+            let longest = quote_spanned!(span=> ::core::option::Option::Some(#longest));
+            constant.push(quote_spanned!(span=> .retry_after(#shortest, #longest)));
+        }
+        Some(Pace::Computed(value)) => computed.push(setting("retry_after", value)),
+        Some(Pace::By(_)) | None => {}
+    }
+    match options.on_crash.as_deref() {
+        Some(OnCrash::Rerun) => constant.push(quote_spanned!(span=> .on_crash(#runtime::OnCrash::Rerun))),
+        Some(OnCrash::InDoubt) => constant.push(quote_spanned!(span=> .on_crash(#runtime::OnCrash::InDoubt))),
+        None => {}
+    }
+    if let Some(Attempts(number)) = &options.max_attempts {
+        let is_literal = matches!(number, Expr::Lit(_));
+        let settings = if is_literal { &mut constant } else { &mut computed };
+        settings.push(setting("max_attempts", number));
+    }
+    if options.fail_open.is_present() {
+        constant.push(quote_spanned!(span=> .fail_open()));
+    }
+    if model.recover.is_some() {
+        constant.push(quote_spanned!(span=> .recovering()));
+    }
+    let site = site(model, runtime, "new", &constant);
+    quote_spanned!(span=> #site #(#computed)*)
 }
 
 /// `.name(value)`, at the location of the value.
@@ -220,26 +230,33 @@ fn grouped(number: u128) -> String {
     grouped.collect::<Vec<_>>().join("_")
 }
 
-fn scope(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
-    scope_at(model, runtime, "new")
-}
-
-/// The operation with its scope. `site` is `new`, or `of_key` for code that only names records.
-pub(super) fn scope_at(model: &Model<'_>, runtime: &TokenStream, site: &str) -> TokenStream {
+/// The operation with its scope and these settings. `make` is `new`, or `of_key` for code that only names records.
+pub(super) fn site(
+    model: &Model<'_>,
+    runtime: &TokenStream,
+    make: &str,
+    settings: &[TokenStream],
+) -> TokenStream {
     let span = Span::mixed_site();
-    let site = Ident::new(site, span);
-    let at = match &model.scope {
-        Scope::Named(name) => return quote_spanned!(span=> #runtime::Operation::new(#name)),
-        Scope::OfFunction => quote_spanned!(span=> at),
-        Scope::OfMethod => quote_spanned!(span=> at_method::<Self, _>),
-    };
+    let make = Ident::new(make, span);
+    let policy = quote_spanned!(span=> #runtime::Policy::new() #(#settings)*);
     let name = LitStr::new(&model.function.signature.ident.unraw().to_string(), span);
+    let place = quote_spanned! {span=>
+        #runtime::Site::#make(
+            ::core::module_path!(), #name, ::core::file!(), ::core::line!(), ::core::column!(), #policy,
+        )
+    };
+    let (site, at) = match &model.scope {
+        Scope::Named(name) => {
+            (quote_spanned!(span=> #runtime::Site::scoped(#name, #policy)), quote_spanned!(span=> at))
+        }
+        Scope::OfFunction => (place, quote_spanned!(span=> at)),
+        Scope::OfMethod => (place, quote_spanned!(span=> at_method::<Self, _>)),
+    };
     // In a block, because items have no hygiene and the body may have a `SITE`. The type name of the closure shows the
     // runtime which item contains the function; a macro cannot see that.
     quote_spanned! {span=> {
-        static SITE: #runtime::Site = #runtime::Site::#site(
-            ::core::module_path!(), #name, ::core::file!(), ::core::line!(), ::core::column!(),
-        );
+        static SITE: #runtime::Site = #site;
         #runtime::Operation::#at(&SITE, &|| ())
     }}
 }
@@ -316,9 +333,9 @@ fn recovered(recover: &Recover) -> TokenStream {
     };
     let arguments = quote_spanned!(span=> (#(#receiver,)* &__idem_recovery #(, #arguments)*));
     // Includes the `.await`, because rustc would report an error twice if the `.await` had another location.
-    let answer = quote_spanned!(span=> __idem_recovering.ask(#call #arguments).await);
+    let answer = quote_spanned!(span=> __idem_codec.recover(#call #arguments).await);
     quote_spanned! {Span::mixed_site()=>
-        match __idem_recovering.begin().await {
+        match __idem_codec.begin_recovery().await {
             ::core::result::Result::Ok(::core::option::Option::None) => {}
             ::core::result::Result::Ok(::core::option::Option::Some(__idem_recovery)) => {
                 let __idem_recovered = #answer;

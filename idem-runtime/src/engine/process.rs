@@ -6,9 +6,9 @@
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use std::time::Instant;
 
-use super::background::Background;
-use super::late_recording::LateRecording;
-use super::renewal_thread::Renewals;
+use crate::engine::lease::thread::Renewals;
+use crate::engine::record::background::Background;
+use crate::engine::record::late_recording::LateRecording;
 
 tokio::task_local! {
     static OWN: Arc<State>;
@@ -56,16 +56,16 @@ impl Process {
     }
 
     /// The process that the current task is in.
-    pub(super) fn current() -> Self {
+    pub(crate) fn current() -> Self {
         Self(OWN.try_with(Arc::clone).ok())
     }
 
-    pub(super) const fn is_simulated(&self) -> bool {
+    pub(crate) const fn is_simulated(&self) -> bool {
         self.0.is_some()
     }
 
     /// The clock by which leases are renewed from outside their calls: the machine's, which no test pauses.
-    pub(super) fn clock(&self) -> Instant {
+    pub(crate) fn clock(&self) -> Instant {
         if self.is_simulated() { tokio::time::Instant::now().into_std() } else { Instant::now() }
     }
 
@@ -73,23 +73,23 @@ impl Process {
         self.0.as_deref().unwrap_or_else(|| &SHARED)
     }
 
-    pub(super) fn epoch(&self) -> Instant {
+    pub(crate) fn epoch(&self) -> Instant {
         self.state().epoch
     }
 
-    pub(super) fn background(&self) -> &Background {
+    pub(crate) fn background(&self) -> &Background {
         &self.state().background
     }
 
-    pub(super) fn renewals(&self) -> &Renewals {
+    pub(crate) fn renewals(&self) -> &Renewals {
         &self.state().renewals
     }
 
-    pub(super) fn late_recording(&self) -> LateRecording {
+    pub(crate) fn late_recording(&self) -> LateRecording {
         self.state().late_recording.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn set_late_recording(&self, settings: LateRecording) {
+    pub(crate) fn set_late_recording(&self, settings: LateRecording) {
         *self.state().late_recording.write().unwrap_or_else(PoisonError::into_inner) = settings;
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[cfg(feature = "metrics")]
 use tokio::time::Instant;
 
-use super::codec::NotEncoded;
+use crate::engine::record::encoding::NotEncoded;
 use crate::error::StoreError;
 use idem_core::RecordKey;
 
@@ -81,7 +81,7 @@ pub(crate) enum Event<'a> {
 
 impl Event<'_> {
     /// The outcome that the span of the call records, if this event says how the call ended.
-    pub(super) const fn outcome(self) -> Option<&'static str> {
+    pub(crate) const fn outcome(self) -> Option<&'static str> {
         match self {
             Self::Completed
             | Self::Released
@@ -141,7 +141,7 @@ impl Event<'_> {
 }
 
 /// Emits an event, and counts it if metrics are on.
-pub(super) fn event(key: &RecordKey, event: Event<'_>, attempt: u32) {
+pub(crate) fn event(key: &RecordKey, event: Event<'_>, attempt: u32) {
     #[cfg(feature = "metrics")]
     count(key, event);
     macro_rules! say {
@@ -247,7 +247,7 @@ fn count(key: &RecordKey, event: Event<'_>) {
 
 /// Counts one more (`by` is 1) or one less (-1) result of `bytes` bytes that waits to be recorded.
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::missing_const_for_fn))]
-pub(super) fn late_results(by: f64, bytes: usize) {
+pub(crate) fn late_results(by: f64, bytes: usize) {
     #[cfg(feature = "metrics")]
     {
         metrics::gauge!("idem_late_results").increment(by);
@@ -258,14 +258,14 @@ pub(super) fn late_results(by: f64, bytes: usize) {
 }
 
 /// Measures how long a body runs or the store takes to answer, if metrics are on.
-pub(super) struct Stopwatch {
+pub(crate) struct Stopwatch {
     #[cfg(feature = "metrics")]
     started: Instant,
 }
 
 impl Stopwatch {
     #[cfg_attr(not(feature = "metrics"), allow(clippy::missing_const_for_fn))]
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self {
             #[cfg(feature = "metrics")]
             started: Instant::now(),
@@ -274,14 +274,14 @@ impl Stopwatch {
 
     /// Records how long the body ran.
     #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::unused_self))]
-    pub(super) fn body_ran(&self, key: &RecordKey) {
+    pub(crate) fn body_ran(&self, key: &RecordKey) {
         #[cfg(feature = "metrics")]
         metrics::histogram!("idem_body_seconds", "operation" => label(key)).record(self.started.elapsed());
     }
 
     /// Records how long the store took for a `claim` or a `complete`, and whether it failed.
     #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::unused_self))]
-    pub(super) fn store_answered<S, A, E>(
+    pub(crate) fn store_answered<S, A, E>(
         &self,
         key: &RecordKey,
         request: &'static str,
@@ -318,7 +318,7 @@ fn label(key: &RecordKey) -> metrics::SharedString {
 
 /// Shows the digest of a record's key. The digest is computed when it is formatted, so only if a subscriber asks for
 /// it.
-pub(super) struct Shown<'k>(pub(super) &'k RecordKey);
+pub(crate) struct Shown<'k>(pub(crate) &'k RecordKey);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,13 +12,13 @@ use tokio::time::{Instant, Timeout, sleep, timeout};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// The minimum time in which a store may answer, however little time is left.
-pub(super) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The pause if a backoff ends. It has no limit of tries, so it does not.
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The pauses between two tries: doubling from 10 ms to 250 ms, plus up to the same again at random.
-pub(super) fn backoff() -> ExponentialBuilder {
+pub(crate) fn backoff() -> ExponentialBuilder {
     ExponentialBuilder::new()
         .with_min_delay(Duration::from_millis(10))
         .with_max_delay(Duration::from_millis(250))
@@ -28,63 +28,63 @@ pub(super) fn backoff() -> ExponentialBuilder {
 
 /// The same for work in the background, where many calls may ask a store that has just come back: from 250 ms to 2 s,
 /// plus up to the same again at random.
-pub(super) fn late_backoff() -> ExponentialBuilder {
+pub(crate) fn late_backoff() -> ExponentialBuilder {
     backoff().with_min_delay(Duration::from_millis(250)).with_max_delay(Duration::from_secs(2))
 }
 
 /// Polls once.
-fn once<F: Future>(mut asked: Pin<&mut F>) -> impl Future<Output = Poll<F::Output>> {
-    poll_fn(move |cx| Poll::Ready(asked.as_mut().poll(cx)))
+fn once<F: Future>(mut request: Pin<&mut F>) -> impl Future<Output = Poll<F::Output>> {
+    poll_fn(move |cx| Poll::Ready(request.as_mut().poll(cx)))
 }
 
 /// As tokio's `timeout`, but without a timer and without reading the clock if the answer is there at the first poll.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
-pub(super) fn within<F: Future>(
+pub(crate) fn within<F: Future>(
     patience: Duration,
-    asked: F,
+    request: F,
 ) -> impl Future<Output = Result<F::Output, Elapsed>> {
     async move {
-        let mut asked = pin!(asked);
-        match once(asked.as_mut()).await {
+        let mut request = pin!(request);
+        match once(request.as_mut()).await {
             Poll::Ready(answer) => Ok(answer),
-            Poll::Pending => waited(patience, asked).await,
+            Poll::Pending => waited(patience, request).await,
         }
     }
 }
 
 /// The timer is boxed, so that the future of a call does not have to hold it.
-fn waited<F: Future>(patience: Duration, asked: Pin<&mut F>) -> Pin<Box<Timeout<Pin<&mut F>>>> {
-    Box::pin(timeout(patience, asked))
+fn waited<F: Future>(patience: Duration, request: Pin<&mut F>) -> Pin<Box<Timeout<Pin<&mut F>>>> {
+    Box::pin(timeout(patience, request))
 }
 
 /// Retries until `end`, with at most `most` for each try, and makes at least one try. `end` is called only if the first
 /// poll brings no success.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
-pub(super) fn retry_until<T, F>(
+pub(crate) fn retry_until<T, F>(
     what: &str,
     end: impl Fn() -> Instant,
     most: Duration,
-    mut ask: impl FnMut() -> F,
+    mut send: impl FnMut() -> F,
 ) -> impl Future<Output = Result<T, StoreError>>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
     async move {
         let (end, answer) = {
-            let mut asked = pin!(ask());
-            match once(asked.as_mut()).await {
+            let mut request = pin!(send());
+            match once(request.as_mut()).await {
                 Poll::Ready(Ok(answer)) => return Ok(answer),
                 Poll::Ready(answer) => (end(), answer),
                 Poll::Pending => {
                     let end = end();
-                    (end, waited(most, asked).await.unwrap_or_else(|_| Err(unanswered(what, most))))
+                    (end, waited(most, request).await.unwrap_or_else(|_| Err(unanswered(what, most))))
                 }
             }
         };
         match answer {
             Ok(answer) => Ok(answer),
             // Rare, so its large future is boxed.
-            Err(error) => Box::pin(again(what, end, most, ask, error)).await,
+            Err(error) => Box::pin(again(what, end, most, send, error)).await,
         }
     }
 }
@@ -95,7 +95,7 @@ async fn again<T, F>(
     what: &str,
     end: Instant,
     most: Duration,
-    mut ask: impl FnMut() -> F,
+    mut send: impl FnMut() -> F,
     mut error: StoreError,
 ) -> Result<T, StoreError>
 where
@@ -115,7 +115,7 @@ where
         sleep(pauses.next().unwrap_or(LEAST_TIMEOUT).min(left)).await;
         let left = end.saturating_duration_since(Instant::now());
         let patience = left.max(LEAST_TIMEOUT).min(most);
-        match timeout(patience, ask()).await.unwrap_or_else(|_| Err(unanswered(what, patience))) {
+        match timeout(patience, send()).await.unwrap_or_else(|_| Err(unanswered(what, patience))) {
             Ok(answer) => return Ok(answer),
             Err(failed) => error = failed,
         }
@@ -123,7 +123,7 @@ where
 }
 
 /// The error for a store that did not answer in time.
-pub(super) fn unanswered(what: &str, patience: Duration) -> StoreError {
+pub(crate) fn unanswered(what: &str, patience: Duration) -> StoreError {
     StoreError::outcome_unknown(format!("it did not answer about {what} within {patience:?}"))
 }
 

@@ -14,96 +14,84 @@ use futures_util::future::poll_fn;
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
-use super::call::Prepared;
-use super::claim::refused_by_store;
-use super::claimed::not_stored;
-use super::codec::NotEncoded;
-use super::context::{CallEnd, Context, Current, Outcome};
-use super::report::{Event, Stopwatch};
-use super::results::{decode, encode};
-use super::retry::backoff;
-use super::{Call, Codec, Encoded, Ended, Failure, polled, unguarded};
+use crate::engine::Prepared;
+use crate::engine::body::Ended;
+use crate::engine::body::context::{CallEnd, Context, Current, Outcome};
+use crate::engine::body::unprotected::{polled, unguarded};
+use crate::engine::prepare::call::Call;
+use crate::engine::record::codec::Codec;
+use crate::engine::record::complete::not_stored;
+use crate::engine::record::encoding::{Encoded, NotEncoded};
+use crate::engine::report::{Event, Stopwatch};
+use crate::engine::retry::backoff;
 use crate::error::{Error, NotStored, StoreError, StoreErrorKind};
 use idem_core::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Replay, StoredResult, Tombstone, Verdict,
+    ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Replay, StoredResult, Tombstone, Verdict,
 };
 use idem_core::transaction::{Carries, RecordsIn, Taken, Taking};
 
 /// One call in a transaction of the connection `C`, which `P` gives access to.
-pub(crate) struct Within<'t, S: RecordsIn<C>, C, P> {
+pub struct InTransaction<'t, R, T, E, S: RecordsIn<C>, C, P> {
+    codec: Codec<R, T, E>,
     carrier: &'t mut P,
     connection: fn(&mut P) -> &mut C,
     /// `None` if the body runs without any guard.
-    taken: Option<TakenBy<S>>,
+    claim: Option<ClaimInTransaction<S>>,
     /// The savepoint, if `drop` must undo what was written after it.
     mark: Option<S::Mark>,
 }
 
-struct TakenBy<S> {
-    call: Arc<Prepared<S>>,
+struct ClaimInTransaction<S> {
+    call: Arc<Call<S>>,
     owner: Owner,
     taken: Taken,
 }
 
 /// Polls the body of a call.
-pub(crate) struct Running {
+pub struct Running {
     guarded: Option<(Current, tracing::Span)>,
     stopwatch: Stopwatch,
 }
 
-/// What to do for a call.
-pub(crate) enum Entered<W, T, E> {
-    /// Run the body.
-    Run(W),
-    /// Return this.
-    Done(Result<T, Failure<E>>),
-}
-
-/// Takes the key in the caller's transaction, or returns the result of the call.
-pub(crate) async fn enter<'t, S, C, P, V, D, T, E>(
-    call: Call<S>,
-    unguarded: bool,
-    codec: &D,
+/// Takes the key in the caller's transaction. `None` as the call runs the body without any guard.
+///
+/// # Errors
+///
+/// The result of the call if its body does not run.
+pub(crate) async fn enter<'t, R, T, E, S, C, P, V>(
+    call: Option<Prepared<S>>,
+    codec: Codec<R, T, E>,
     carrier: &'t mut P,
-) -> Entered<Within<'t, S, C, P>, T, E>
+) -> Result<InTransaction<'t, R, T, E, S, C, P>, R>
 where
     S: RecordsIn<C>,
     P: Carries<S, V, Connection = C>,
-    D: Codec<T, E>,
 {
-    let mut within = Within { carrier, connection: P::connection, taken: None, mark: None };
-    if unguarded {
-        return Entered::Run(within);
-    }
-    let call =
-        match call.prepare().map_err(|error| *error).and_then(|call| allowed(call, within.connection())) {
-            Ok(call) => call,
-            Err(error) => return Entered::Done(Err(error.into())),
-        };
+    let mut entered = InTransaction { codec, carrier, connection: P::connection, claim: None, mark: None };
+    let Some(call) = call else { return Ok(entered) };
+    let call = call.map_err(|error| *error).and_then(|call| allowed(call, entered.connection()));
+    let call = call.map_err(|error| codec.refusal(error))?;
     let owner = Owner::random();
     let span = call.span.clone();
-    let taken = match take(&call, owner, within.connection()).instrument(span).await {
+    let taken = match take(&call, owner, entered.connection()).instrument(span).await {
         Ok(Ok(taken)) => taken,
-        Ok(Err(replay)) => return Entered::Done(decode(&call, codec, &replay)),
-        Err(error) => return Entered::Done(Err(call.refuse(error).into())),
+        Ok(Err(replay)) => return Err(codec.replayed(&call, &replay)),
+        Err(error) => return Err(codec.refusal(call.refuse(error))),
     };
-    match S::mark(within.connection()).await {
-        Ok(mark) => within.mark = Some(mark),
-        Err(error) => return Entered::Done(Err(call.refuse(refused_by_store(&call, error)).into())),
+    match S::mark(entered.connection()).await {
+        Ok(mark) => entered.mark = Some(mark),
+        Err(error) => return Err(codec.refusal(call.refuse(call.store_failed(error)))),
     }
     call.span.record("idem.attempt", taken.grant.attempt);
     call.report(Event::Claimed, taken.grant.attempt);
-    within.taken = Some(TakenBy { call, owner, taken });
-    Entered::Run(within)
+    entered.claim = Some(ClaimInTransaction { call, owner, taken });
+    Ok(entered)
 }
 
 /// Makes the checks that only calls in a transaction need.
-fn allowed<S: RecordsIn<C>, C>(
-    call: Arc<Prepared<S>>,
-    connection: &mut C,
-) -> Result<Arc<Prepared<S>>, Error> {
+fn allowed<S: RecordsIn<C>, C>(call: Arc<Call<S>>, connection: &mut C) -> Result<Arc<Call<S>>, Error> {
     let refuse = |detail: &str| Err(call.refuse(Error::configuration(call.key.scope().as_str(), detail)));
-    if call.policy.wait > call.policy.lease && !call.has_deadline() {
+    if call.policy.wait > call.lease && !call.has_deadline() {
         return refuse("in a transaction, `wait` must not be longer than the lease");
     }
     if call.policy.recovers {
@@ -134,25 +122,21 @@ fn allowed<S: RecordsIn<C>, C>(
 
 /// Takes the key, and waits for it if the policy says so.
 async fn take<S: RecordsIn<C>, C>(
-    call: &Prepared<S>,
+    call: &Call<S>,
     owner: Owner,
     connection: &mut C,
 ) -> Result<Result<Taken, Replay>, Error> {
-    let policy = &call.policy;
-    let request = Claim::new(owner, policy.lease, policy.ttl)
-        .with_fingerprint(call.fingerprint)
-        .with_on_crash(policy.on_crash)
-        .with_max_attempts(policy.max_attempts);
+    let request = call.claim(owner, call.lease);
     let begin = Instant::now();
     let mut pauses = backoff().build();
     loop {
         let taking = call.store.take(connection, &call.key, &request).await;
-        let refusal = match taking.map_err(|error| refused_by_store(call, error))? {
+        let refusal = match taking.map_err(|error| call.store_failed(error))? {
             Taking::Taken(taken) => return Ok(Ok(*taken)),
             Taking::Refused(ClaimAnswer::Replay(replay)) => return Ok(Err(replay)),
             Taking::Refused(refusal) => refusal,
         };
-        let left = policy.wait.saturating_sub(begin.elapsed());
+        let left = call.policy.wait.saturating_sub(begin.elapsed());
         let waits = matches!(refusal, ClaimAnswer::Busy { .. } | ClaimAnswer::RetryAt { .. });
         if !waits || left.is_zero() {
             return Err(call.refusal(&refusal));
@@ -161,71 +145,71 @@ async fn take<S: RecordsIn<C>, C>(
     }
 }
 
-impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
+impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
     fn connection(&mut self) -> &mut C {
         (self.connection)(self.carrier)
     }
 
     /// The value from which the body gets its transaction.
-    pub(crate) fn carrier(&mut self) -> &mut P {
+    pub fn carrier(&mut self) -> &mut P {
         self.carrier
     }
 
     /// Starts the body: returns what polls it.
-    pub(crate) fn running(&self) -> Running {
-        let guarded = self.taken.as_ref().map(|by| {
-            let context = Context::new(by.call.key.clone(), Some(by.taken.grant), by.call.enclosing.clone());
+    pub fn running(&self) -> Running {
+        let guarded = self.claim.as_ref().map(|claim| {
+            let (call, grant) = (&claim.call, claim.taken.grant);
+            let context = Context::new(call.key.clone(), Some(grant), call.enclosing.clone());
             // It has no steps. What is not committed did not happen, so no later run could continue after one.
-            (Current::new(context, None), by.call.span.clone())
+            (Current::new(context, None), call.span.clone())
         });
         Running { guarded, stopwatch: Stopwatch::start() }
     }
 
     /// Records the body's result, or undoes what the body wrote.
-    pub(crate) async fn leave<D, T, E>(
-        mut self,
-        codec: &D,
-        running: Running,
-        ended: Ended<Result<T, E>>,
-    ) -> Result<T, Failure<E>>
-    where
-        D: Codec<T, E>,
-    {
-        let result = match ended {
-            Ended::Returned(result) => result,
-            Ended::Panicked(payload) => {
-                self.undo().await;
-                resume_unwind(payload)
+    pub fn leave(mut self, running: Running, ended: Ended<R>) -> Pin<Box<impl Future<Output = R>>> {
+        Box::pin(async move {
+            match ended {
+                Ended::Returned(result) => self.finish(&running, result).await,
+                Ended::Panicked(payload) => {
+                    self.undo().await;
+                    resume_unwind(payload)
+                }
+                // Does not happen: no other call gets the key before the transaction ends, and a timeout is refused.
+                Ended::LeaseLost | Ended::TimedOut(_) => {
+                    let interrupted = StoreError::unavailable("the body was interrupted");
+                    self.unrecorded(interrupted).await
+                }
             }
-            // Does not happen: no other call gets the key before the transaction ends, and a timeout is refused.
-            Ended::LeaseLost | Ended::TimedOut(_) => return Err(self.unrecorded(interrupted()).await.into()),
-        };
-        let Some(by) = self.taken.take() else { return result.map_err(Failure::Body) };
-        let attempt = by.taken.grant.attempt;
-        running.stopwatch.body_ran(&by.call.key);
-        let encoded = encode(&by.call, attempt, codec, &result);
-        let recovered = by.taken.grant.recovered;
-        by.call.observe(Outcome::Executed { attempt, recovered, not_stored: None });
+        })
+    }
+
+    async fn finish(&mut self, running: &Running, result: R) -> R {
+        let Some(claim) = self.claim.take() else { return result };
+        let (call, grant) = (&claim.call, claim.taken.grant);
+        let (attempt, recovered) = (grant.attempt, grant.recovered);
+        running.stopwatch.body_ran(&call.key);
+        let encoded = self.codec.encode(call, attempt, &result);
+        call.observe(Outcome::Executed { attempt, recovered, not_stored: None });
         let Some(Encoded { verdict, stored }) = encoded else {
             self.undo().await;
-            by.call.end(CallEnd::Released { attempt, retry_after: Duration::ZERO });
-            by.call.report(Event::Released, attempt);
-            return result.map_err(Failure::Body);
+            call.end(CallEnd::Released { attempt, retry_after: Duration::ZERO });
+            call.report(Event::Released, attempt);
+            return result;
         };
-        let recorded = self.record(&by, verdict, stored.result).await;
-        match recorded {
+        match self.record(&claim, verdict, stored.result).await {
             Ok(not_stored) => {
-                by.call.observe(Outcome::Executed { attempt, recovered, not_stored });
+                call.observe(Outcome::Executed { attempt, recovered, not_stored });
                 // A tombstone was reported when it was made.
                 if not_stored.is_none() {
-                    by.call.report(Event::Completed, attempt);
+                    call.report(Event::Completed, attempt);
                 }
-                result.map_err(Failure::Body)
+                result
             }
             Err(error) => {
-                by.call.report(Event::Unrecorded(Some(&error)), attempt);
-                self.taken = Some(by);
-                Err(self.unrecorded(error).await.into())
+                call.report(Event::Unrecorded(Some(&error)), attempt);
+                self.claim = Some(claim);
+                self.unrecorded(error).await
             }
         }
     }
@@ -245,25 +229,28 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
     /// Records the result. Returns why a duplicate does not get it, if it does not.
     async fn record(
         &mut self,
-        by: &TakenBy<S>,
+        claim: &ClaimInTransaction<S>,
         verdict: Verdict,
         result: StoredResult,
     ) -> Result<Option<NotStored>, StoreError> {
         if verdict == Verdict::Failed {
-            by.call.end(CallEnd::Terminal);
+            claim.call.end(CallEnd::Terminal);
             // A terminal error is recorded, and the writes of the body are undone.
             self.undo().await;
             self.mark = Some(S::mark(self.connection()).await?);
         }
-        let mut request = Complete::new(by.owner, by.taken.grant.fence, verdict, result, by.call.policy.ttl);
-        let key = &by.call.key;
-        let mut answer = by.call.store.record(self.connection(), key, &by.taken, &request).await;
+        let mut request =
+            Complete::new(claim.owner, claim.taken.grant.fence, verdict, result, claim.call.policy.ttl);
+        let key = &claim.call.key;
+        let mut answer = claim.call.store.record(self.connection(), key, &claim.taken, &request).await;
         if let Err(error) = &answer
             && error.kind() == StoreErrorKind::TooLarge
         {
-            by.call.report(Event::NotStored(&NotEncoded::Refused(error.to_string())), by.taken.grant.attempt);
+            claim
+                .call
+                .report(Event::NotStored(&NotEncoded::Refused(error.to_string())), claim.taken.grant.attempt);
             request.result = StoredResult::Tombstone(Tombstone::TooLarge);
-            answer = by.call.store.record(self.connection(), key, &by.taken, &request).await;
+            answer = claim.call.store.record(self.connection(), key, &claim.taken, &request).await;
         }
         if answer? == CompleteAnswer::Lost {
             return Err(StoreError::unavailable(
@@ -278,24 +265,20 @@ impl<S: RecordsIn<C>, C, P> Within<'_, S, C, P> {
     }
 
     /// Undoes the writes of the call, and makes it impossible to commit the caller's transaction.
-    async fn unrecorded(&mut self, source: StoreError) -> Error {
+    async fn unrecorded(&mut self, source: StoreError) -> R {
         if let Some(mark) = &mut self.mark {
             let _ = S::undo((self.connection)(self.carrier), mark).await;
             self.mark = None;
         }
         S::spoil(self.connection()).await;
-        match &self.taken {
-            Some(by) => by.call.refuse(Error::NotRecorded { call: by.call.id(), source }),
+        self.codec.refusal(match &self.claim {
+            Some(claim) => claim.call.refuse(Error::NotRecorded { call: claim.call.id(), source }),
             None => Error::configuration("(no key)", source.to_string()),
-        }
+        })
     }
 }
 
-fn interrupted() -> StoreError {
-    StoreError::unavailable("the body was interrupted")
-}
-
-impl<S: RecordsIn<C>, C, P> Drop for Within<'_, S, C, P> {
+impl<R, T, E, S: RecordsIn<C>, C, P> Drop for InTransaction<'_, R, T, E, S, C, P> {
     /// The call was dropped before its end. Nothing it wrote stays, whatever the caller does with the transaction.
     fn drop(&mut self) {
         if let Some(mark) = &mut self.mark {
@@ -306,10 +289,7 @@ impl<S: RecordsIn<C>, C, P> Drop for Within<'_, S, C, P> {
 
 impl Running {
     /// Polls the body to its end.
-    pub(crate) async fn drive<T, E, B>(&self, mut body: Pin<&mut Option<B>>) -> Ended<Result<T, E>>
-    where
-        B: Future<Output = Result<T, E>>,
-    {
+    pub async fn drive<B: Future>(&self, mut body: Pin<&mut Option<B>>) -> Ended<B::Output> {
         let Some((current, span)) = &self.guarded else {
             return Ended::Returned(unguarded(polled(body)).await);
         };

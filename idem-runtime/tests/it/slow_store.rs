@@ -13,14 +13,16 @@ use crate::support::{Failure, LEASE, Runs, crashed_worker, operation, record_key
 async fn the_waiters_for_a_slow_store_share_one_poll() {
     let store = FaultStore::new(MemoryStore::new());
     crashed_worker(&store, "k", OnCrash::Rerun).await;
-    store.always(OperationKind::Claim, Fault::DelayBefore(Duration::from_secs(3)));
+    for kind in [OperationKind::Claim, OperationKind::Get] {
+        store.always(kind, Fault::DelayBefore(Duration::from_secs(3)));
+    }
     let operation = operation().wait(Duration::from_secs(20));
     let calls = (0..200).map(|_| operation.run(&store, "k", || async { Ok::<_, Failure>(0) }));
     for refused in join_all(calls).await {
         assert_eq!(refused.unwrap_err().kind(), "in_flight");
     }
-    let asked = store.asked(OperationKind::Claim);
-    assert!((201..260).contains(&asked), "{asked} claims");
+    let (claims, readings) = (store.asked(OperationKind::Claim), store.asked(OperationKind::Get));
+    assert!(claims == 201 && (1..60).contains(&readings), "{claims} claims, {readings} readings");
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,14 +33,15 @@ async fn the_waiters_share_one_poll_while_the_store_is_down() {
     let calls = join_all((0..200).map(|_| operation.run(&store, "k", || async { Ok::<_, Failure>(0) })));
     let outage = async {
         sleep(Duration::from_secs(1)).await;
-        store.always(OperationKind::Claim, Fault::HangBefore);
+        let kinds = [OperationKind::Claim, OperationKind::Get];
+        kinds.map(|kind| store.always(kind, Fault::HangBefore));
         sleep(Duration::from_secs(18)).await;
-        store.always(OperationKind::Claim, None);
+        kinds.map(|kind| store.always(kind, None));
     };
     let (refused, ()) = futures_util::future::join(calls, outage).await;
     assert!(refused.into_iter().all(|refused| refused.unwrap_err().kind() == "in_flight"));
-    let asked = store.asked(OperationKind::Claim);
-    assert!(asked < 260, "{asked} claims");
+    let asked = store.asked(OperationKind::Claim) + store.asked(OperationKind::Get);
+    assert!(asked < 260, "{asked} requests");
 }
 
 #[tokio::test(start_paused = true)]

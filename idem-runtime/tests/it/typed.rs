@@ -107,7 +107,7 @@ async fn rules_and_recovery_go_together() {
 }
 
 /// Rules with a `terminal` function.
-type Rules = ResultRules<usize, Failure, fn(&Failure) -> bool>;
+type Rules = ResultRules<usize, Failure>;
 
 /// Every call of `run` can also be detached.
 async fn detached(call: impl Future<Output = Result<usize, Failure>>) {

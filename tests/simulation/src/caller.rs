@@ -87,21 +87,16 @@ fn operation(number: usize, plan: &OperationPlan, argument: u8) -> Operation {
     operation
 }
 
-type IsTerminal = fn(&Failure) -> bool;
-
 /// The rules of a plan that depend on the result; `None` where it has none.
-fn typed(
-    operation: &Operation,
-    plan: &OperationPlan,
-) -> Option<Operation<ResultRules<Receipt, Failure, IsTerminal>>> {
+fn typed(operation: &Operation, plan: &OperationPlan) -> Option<Operation<ResultRules<Receipt, Failure>>> {
     if !(plan.terminal || plan.record_if || plan.retry_after_error) {
         return None;
     }
-    let is_terminal: IsTerminal = match plan.terminal {
+    let is_terminal: fn(&Failure) -> bool = match plan.terminal {
         true => |failure| matches!(failure, Failure::Terminal { .. }),
         false => |_| false,
     };
-    let mut typed = operation.clone().terminal::<Receipt, Failure, _>(is_terminal);
+    let mut typed = operation.clone().terminal::<Receipt, Failure>(is_terminal);
     if plan.record_if {
         typed = typed.record_if(|receipt| !receipt.pending);
     }

@@ -672,14 +672,14 @@ impl State {
 
     /// A refusal is up to date: this process has asked the store within the last second, or is asking.
     fn check_asked(&mut self, operation: &OperationPlan, caller: &Caller) {
-        let claims = self.keys[caller.number].claims.get(&caller.process).copied().unwrap_or_default();
+        let requests = self.keys[caller.number].requests.get(&caller.process).copied().unwrap_or_default();
         let patience = Duration::from_millis(operation.store_timeout);
         let is_old = |at: Option<Instant>, age| at.is_none_or(|at| at.elapsed() > age);
         if caller.way == Way::Run
-            && claims.under_way == 0
+            && requests.under_way == 0
             // A claim that was granted too late is renewed, for as long as the claim may take.
-            && is_old(claims.sent, patience + ANSWER_IS_OLD + AT_ONCE)
-            && is_old(claims.ended, ANSWER_IS_OLD + AT_ONCE)
+            && is_old(requests.sent, patience + ANSWER_IS_OLD + AT_ONCE)
+            && is_old(requests.ended, ANSWER_IS_OLD + AT_ONCE)
         {
             self.violate(WAITED, format!("a call of key {} is refused by an old answer", caller.number));
         }

@@ -345,7 +345,7 @@ impl State {
     }
 }
 
-/// A claim that is under way, for as long as somebody awaits its answer.
+/// A claim or a reading that is under way, for as long as somebody awaits its answer.
 struct Asking {
     world: World,
     number: usize,
@@ -355,9 +355,9 @@ struct Asking {
 impl Asking {
     fn new(world: &World, number: usize, process: ProcessId) -> Self {
         let mut state = world.lock();
-        let claims = state.keys[number].claims.entry(process).or_default();
-        claims.under_way += 1;
-        claims.sent = Some(Instant::now());
+        let requests = state.keys[number].requests.entry(process).or_default();
+        requests.under_way += 1;
+        requests.sent = Some(Instant::now());
         drop(state);
         Self { world: world.clone(), number, process }
     }
@@ -366,9 +366,9 @@ impl Asking {
 impl Drop for Asking {
     fn drop(&mut self) {
         let mut state = self.world.lock();
-        let claims = state.keys[self.number].claims.entry(self.process).or_default();
-        claims.under_way -= 1;
-        claims.ended = Some(Instant::now());
+        let requests = state.keys[self.number].requests.entry(self.process).or_default();
+        requests.under_way -= 1;
+        requests.ended = Some(Instant::now());
     }
 }
 
@@ -431,7 +431,8 @@ impl Store for SimStore {
 
     fn get(&self, key: &RecordKey) -> impl Future<Output = Result<Option<Record>, StoreError>> + Send {
         let number = self.world.number(key);
-        self.send("get", move |state, process| {
+        let asking = Asking::new(&self.world, number, self.process);
+        let sending = self.send("get", move |state, process| {
             let now = state.now();
             let record = state.keys[number].record.clone().filter(|record| protocol::is_live(record, now));
             note!(
@@ -440,7 +441,12 @@ impl Store for SimStore {
                 record.as_ref().map(|record| record.state)
             );
             Ok(record)
-        })
+        });
+        async move {
+            let record = sending.await;
+            drop(asking);
+            record
+        }
     }
 
     fn purge(&self, limit: usize) -> impl Future<Output = Result<usize, StoreError>> + Send {

@@ -89,13 +89,13 @@ pub struct KeyState {
     pub recoveries: u32,
     /// When it was last released, by which process, if nobody was granted it since.
     pub freed: Option<(Instant, ProcessId)>,
-    /// The claims of each process.
-    pub claims: BTreeMap<ProcessId, Claims>,
+    /// The claims and readings of each process.
+    pub requests: BTreeMap<ProcessId, Requests>,
 }
 
-/// The claims of one key that one process has sent.
+/// The claims and readings of one key that one process has sent.
 #[derive(Clone, Copy, Default)]
-pub struct Claims {
+pub struct Requests {
     pub under_way: u32,
     pub sent: Option<Instant>,
     pub ended: Option<Instant>,

@@ -1,4 +1,4 @@
-//! A method, a function, a closure, and one that captures an argument.
+//! A method, a function, and a closure.
 use idem::{Error, MemoryStore, idempotent};
 
 use serde::{Deserialize, Serialize};
@@ -37,15 +37,9 @@ async fn by_closure(store: &MemoryStore, id: u8) -> Result<u8, Failure> {
     Err(Failure(id))
 }
 
-#[idempotent(key = "{id}", terminal = move |failure| failure.0 > limit, store = store)]
-async fn by_captured(store: &MemoryStore, id: u8, limit: u8) -> Result<u8, Failure> {
-    Err(Failure(id))
-}
-
 pub(super) fn main() {
     let store = MemoryStore::new();
     drop(by_method(&store, 1));
     drop(by_function(&store, 1));
     drop(by_closure(&store, 1));
-    drop(by_captured(&store, 1, 2));
 }

@@ -6,7 +6,7 @@ use syn::{LitStr, Signature, parse_quote};
 
 use super::super::kinds::MissingKey;
 use super::super::model::Model;
-use super::{key_with, scope_at};
+use super::{key_with, site};
 use crate::runtime_path;
 
 /// The function, if the attribute has `key_fn`.
@@ -24,7 +24,7 @@ pub(super) fn expand(model: &Model<'_>) -> Option<TokenStream> {
     };
     // A missing value makes the key missing, whatever the option `missing_key` says for calls.
     let missing_key = model.options.missing_key.as_ref().map(|option| (MissingKey::Reject, option.span()));
-    let operation = scope_at(model, &runtime, "of_key");
+    let operation = site(model, &runtime, "of_key", &[]);
     let key = key_with(model, &runtime, missing_key);
     let conditions = guarded.attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));
     let visibility = &guarded.visibility;

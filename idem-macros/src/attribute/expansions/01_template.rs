@@ -24,10 +24,10 @@ async fn charge(app: &App, order: &Order) -> Result<Receipt, ChargeError> {
             ::core::file!(),
             ::core::line!(),
             ::core::column!(),
+            __idem::Policy::new().ttl(::core::time::Duration::from_millis(86_400_000)),
         );
         __idem::Operation::at(&SITE, &|| ())
-    }
-        .ttl(::core::time::Duration::from_millis(86_400_000));
+    };
     let __idem_store = __idem::store(&app.store);
     let __idem_key = __idem::KeyBuilder::new().literal("order/").part(&order.id);
     let __idem_fingerprint = ::core::option::Option::None;

@@ -23,6 +23,7 @@ async fn charge(store: &MemoryStore, order: Order) -> Result<Receipt, ChargeErro
             ::core::file!(),
             ::core::line!(),
             ::core::column!(),
+            __idem::Policy::new(),
         );
         __idem::Operation::at(&SITE, &|| ())
     };

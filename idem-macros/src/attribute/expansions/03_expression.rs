@@ -24,6 +24,7 @@ async fn charge(tenant: &str, order: Order) -> Result<Receipt, ChargeError> {
             ::core::file!(),
             ::core::line!(),
             ::core::column!(),
+            __idem::Policy::new(),
         );
         __idem::Operation::at(&SITE, &|| ())
     };

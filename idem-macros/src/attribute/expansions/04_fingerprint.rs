@@ -24,6 +24,7 @@ async fn charge(app: &App, id: Uuid, order: &Order) -> Result<Receipt, ChargeErr
             ::core::file!(),
             ::core::line!(),
             ::core::column!(),
+            __idem::Policy::new(),
         );
         __idem::Operation::at(&SITE, &|| ())
     };

@@ -24,10 +24,10 @@ async fn charge(app: &App, id: u64) -> Result<Receipt, ChargeError> {
             ::core::file!(),
             ::core::line!(),
             ::core::column!(),
+            __idem::Policy::new().max_attempts(5),
         );
         __idem::Operation::at(&SITE, &|| ())
-    }
-        .max_attempts(5);
+    };
     let __idem_store = __idem::store(&app.store);
     let __idem_key = __idem::KeyBuilder::new().part(&id);
     let __idem_fingerprint = ::core::option::Option::None;

@@ -24,12 +24,13 @@ async fn charge(app: &App, id: u64) -> Result<Receipt, ChargeError> {
             ::core::file!(),
             ::core::line!(),
             ::core::column!(),
+            __idem::Policy::new()
+                .wait(::core::time::Duration::from_millis(5_000))
+                .on_crash(__idem::OnCrash::InDoubt),
         );
         __idem::Operation::at(&SITE, &|| ())
     }
-        .lease(LEASE)
-        .wait(::core::time::Duration::from_millis(5_000))
-        .on_crash(__idem::OnCrash::InDoubt);
+        .lease(LEASE);
     let __idem_store = __idem::store(&app.store);
     let __idem_key = __idem::KeyBuilder::new().part(&id);
     let __idem_fingerprint = ::core::option::Option::None;

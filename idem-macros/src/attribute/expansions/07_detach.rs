@@ -28,6 +28,7 @@ async fn charge(
             ::core::file!(),
             ::core::line!(),
             ::core::column!(),
+            __idem::Policy::new(),
         );
         __idem::Operation::at(&SITE, &|| ())
     };

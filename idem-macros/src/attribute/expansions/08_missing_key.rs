@@ -24,6 +24,7 @@ async fn notify(app: &App, tenant: u8, note: &Note) -> Result<(), Error> {
             ::core::file!(),
             ::core::line!(),
             ::core::column!(),
+            __idem::Policy::new(),
         );
         __idem::Operation::at(&SITE, &|| ())
     };

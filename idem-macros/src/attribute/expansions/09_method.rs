@@ -24,6 +24,7 @@ pub async fn charge<'a>(&'a self, line: &'a str) -> Result<Receipt, ChargeError>
             ::core::file!(),
             ::core::line!(),
             ::core::column!(),
+            __idem::Policy::new(),
         );
         __idem::Operation::at_method::<Self, _>(&SITE, &|| ())
     };

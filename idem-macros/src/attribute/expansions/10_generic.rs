@@ -19,7 +19,13 @@ async fn charge<S: Store, K: KeyPart>(
         );
     }
     let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>();
-    let __idem_operation = __idem::Operation::new("charge");
+    let __idem_operation = {
+        static SITE: __idem::Site = __idem::Site::scoped(
+            "charge",
+            __idem::Policy::new(),
+        );
+        __idem::Operation::at(&SITE, &|| ())
+    };
     let __idem_store = __idem::store(&store);
     let __idem_key = __idem::KeyBuilder::new().part(&id);
     let __idem_fingerprint = ::core::option::Option::None;

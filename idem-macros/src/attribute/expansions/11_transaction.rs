@@ -27,6 +27,7 @@ async fn transfer(
             ::core::file!(),
             ::core::line!(),
             ::core::column!(),
+            __idem::Policy::new(),
         );
         __idem::Operation::at(&SITE, &|| ())
     };

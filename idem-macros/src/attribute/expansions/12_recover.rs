@@ -16,7 +16,6 @@ async fn charge(&self, id: u64) -> Result<Receipt, ChargeError> {
         );
     }
     let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>();
-    let __idem_recovering = __idem::recovering(&__idem_codec);
     let __idem_operation = {
         static SITE: __idem::Site = __idem::Site::new(
             ::core::module_path!(),
@@ -24,25 +23,25 @@ async fn charge(&self, id: u64) -> Result<Receipt, ChargeError> {
             ::core::file!(),
             ::core::line!(),
             ::core::column!(),
+            __idem::Policy::new().recovering(),
         );
         __idem::Operation::at_method::<Self, _>(&SITE, &|| ())
-    }
-        .recovering();
+    };
     let __idem_store = __idem::store(&self.store);
     let __idem_key = __idem::KeyBuilder::new().part(&id);
     let __idem_fingerprint = ::core::option::Option::None;
     let __idem_body = ::core::pin::pin!(
         ::core::option::Option::Some(async move { if let
         ::core::option::Option::Some(__idem_never) = ::core::option::Option::None:: <
-        Result < Receipt, ChargeError > > { return __idem_never; } match
-        __idem_recovering.begin(). await {
+        Result < Receipt, ChargeError > > { return __idem_never; } match __idem_codec
+        .begin_recovery(). await {
         ::core::result::Result::Ok(::core::option::Option::None) => {}
         ::core::result::Result::Ok(::core::option::Option::Some(__idem_recovery)) => {
-        let __idem_recovered = __idem_recovering.ask(Self::find(& self, &
-        __idem_recovery, & id)). await; if let
-        ::core::option::Option::Some(__idem_result) = __idem_recovered { return
-        __idem_result; } } ::core::result::Result::Err(__idem_result) => return
-        __idem_result, } { self.gateway.charge(id). await } })
+        let __idem_recovered = __idem_codec.recover(Self::find(& self, & __idem_recovery,
+        & id)). await; if let ::core::option::Option::Some(__idem_result) =
+        __idem_recovered { return __idem_result; } }
+        ::core::result::Result::Err(__idem_result) => return __idem_result, } { self
+        .gateway.charge(id). await } })
     );
     let __idem_result = __idem::run(
             __idem_codec,

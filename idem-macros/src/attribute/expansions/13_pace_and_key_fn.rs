@@ -24,16 +24,18 @@ pub async fn charge(store: &Pool, id: u64) -> Result<Receipt, ChargeError> {
             ::core::file!(),
             ::core::line!(),
             ::core::column!(),
+            __idem::Policy::new()
+                .timeout(::core::time::Duration::from_millis(120_000))
+                .store_timeout(::core::time::Duration::from_millis(2_000))
+                .retry_after(
+                    ::core::time::Duration::from_millis(1_000),
+                    ::core::option::Option::Some(
+                        ::core::time::Duration::from_millis(300_000),
+                    ),
+                ),
         );
         __idem::Operation::at(&SITE, &|| ())
-    }
-        .timeout(::core::time::Duration::from_millis(120_000))
-        .store_timeout(::core::time::Duration::from_millis(2_000))
-        .retry_after(
-            ::core::time::Duration::from_millis(
-                1_000,
-            )..::core::time::Duration::from_millis(300_000),
-        );
+    };
     let __idem_store = __idem::store(&store);
     let __idem_key = __idem::KeyBuilder::new().part(&id);
     let __idem_fingerprint = ::core::option::Option::None;
@@ -74,6 +76,7 @@ pub fn charge_key(store: &Pool, id: u64) -> ::idem::__private::KeyOfCall {
                 ::core::file!(),
                 ::core::line!(),
                 ::core::column!(),
+                __idem::Policy::new(),
             );
             __idem::Operation::at(&SITE, &|| ())
         },

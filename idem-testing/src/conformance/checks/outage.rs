@@ -240,10 +240,10 @@ pub(crate) async fn a_duplicate_that_waits_outlasts_an_outage(t: &Trial) -> Chec
     let operation = operation(t)?.wait(BOUND).store_timeout(BOUND);
     let (body, faults) = (Body::default(), &t.store.faults);
     let first = Box::pin(operation.run(&t.store, KEY, || async {
-        // One claim that was granted, one that was refused, and one more by the waiting caller.
-        until(|| faults.applied(OperationKind::Claim) >= 3).await;
-        faults.next_times(OperationKind::Claim, 3, Fault::FailBefore);
-        until(|| faults.faults(OperationKind::Claim) >= 3).await;
+        // The record has been read for the caller that waits, and is read again.
+        until(|| faults.applied(OperationKind::Get) >= 1).await;
+        faults.next_times(OperationKind::Get, 3, Fault::FailBefore);
+        until(|| faults.faults(OperationKind::Get) >= 3).await;
         Ok::<_, Error>(7)
     }));
     let second = async {

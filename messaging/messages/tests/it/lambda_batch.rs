@@ -88,7 +88,7 @@ struct Shop {
 }
 
 /// Rules with a `terminal` function.
-type Rules = ResultRules<String, Failure, fn(&Failure) -> bool>;
+type Rules = ResultRules<String, Failure>;
 
 impl Shop {
     fn operation() -> Operation<Rules> {

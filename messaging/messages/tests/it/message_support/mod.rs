@@ -212,7 +212,7 @@ impl Delivery for Message {
 }
 
 /// Rules with a `terminal` function.
-pub type Rules = ResultRules<String, Failure, fn(&Failure) -> bool>;
+pub type Rules = ResultRules<String, Failure>;
 
 /// Ships orders, and puts down which it began and how many were in work at once.
 pub struct Shop<S = MemoryStore> {

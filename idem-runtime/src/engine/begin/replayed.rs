@@ -1,0 +1,108 @@
+//! The recorded result that [`Operation::begin`](crate::Operation::begin) returns instead of an attempt, or that a lost attempt
+//! ends with.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use crate::engine::body::context::Outcome;
+use crate::engine::prepare::call::Call;
+use crate::engine::record::encoding::{NotDecoded, from_bytes};
+use crate::error::{Error, Loss};
+use idem_core::Store;
+use idem_core::protocol::{Replay, Verdict};
+
+/// The recorded result of a key.
+pub struct Replayed<S: Store> {
+    call: Arc<Call<S>>,
+    replay: Replay,
+}
+
+impl<S: Store> Replayed<S> {
+    pub(super) const fn new(call: Arc<Call<S>>, replay: Replay) -> Self {
+        Self { call, replay }
+    }
+
+    /// The value that was recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Undecodable`] if it does not decode into `T` or is an error, [`Error::ResultNotStored`] if it could not
+    /// be stored.
+    pub fn value<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        self.decode(|verdict, bytes| match verdict {
+            Verdict::Completed => from_bytes(bytes),
+            Verdict::Failed => Err(NotDecoded::because("it is an error, and a value is expected")),
+        })
+    }
+
+    /// The value or the error that was recorded.
+    ///
+    /// # Errors
+    ///
+    /// As [`value`](Self::value).
+    pub fn result<T: DeserializeOwned, E: DeserializeOwned>(&self) -> Result<Result<T, E>, Error> {
+        self.decode(|verdict, bytes| match verdict {
+            Verdict::Completed => from_bytes(bytes).map(Ok),
+            Verdict::Failed => from_bytes(bytes).map(Err),
+        })
+    }
+
+    /// The result in a format of the caller's own. `decode` gets its bytes, or returns why they do not decode; that
+    /// reason is in the error and the event, so it must not contain the result.
+    ///
+    /// # Errors
+    ///
+    /// As [`value`](Self::value).
+    pub fn decode_with<T>(
+        &self,
+        decode: impl FnOnce(Verdict, &[u8]) -> Result<T, String>,
+    ) -> Result<T, Error> {
+        self.decode(|verdict, bytes| decode(verdict, bytes).map_err(|reason| NotDecoded::because(&reason)))
+    }
+
+    fn decode<T>(&self, decode: impl FnOnce(Verdict, &[u8]) -> Result<T, NotDecoded>) -> Result<T, Error> {
+        self.call.replayed(&self.replay, decode)
+    }
+
+    /// Which attempt made the result, when it was recorded, and when it ends.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        Outcome::replayed(&self.replay)
+    }
+}
+
+impl<S: Store> fmt::Debug for Replayed<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replayed").field("outcome", &self.outcome()).finish_non_exhaustive()
+    }
+}
+
+/// Why an attempt's own work does not count.
+pub enum Interrupted<S: Store> {
+    /// Another attempt took over the key, and this is its result: return it.
+    Replay(Replayed<S>),
+    /// The claim is lost, or the time of the work is over.
+    Refused(Error),
+}
+
+impl<S: Store> fmt::Debug for Interrupted<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replay(replay) => f.debug_tuple("Replay").field(replay).finish(),
+            Self::Refused(error) => f.debug_tuple("Refused").field(error).finish(),
+        }
+    }
+}
+
+/// For callers that do not look at the other attempt's result: it is [`Error::LeaseLost`], so that they call again and
+/// get it.
+impl<S: Store> From<Interrupted<S>> for Error {
+    fn from(interrupted: Interrupted<S>) -> Self {
+        match interrupted {
+            Interrupted::Replay(replay) => Self::LeaseLost { call: replay.call.id(), loss: Loss::TakenOver },
+            Interrupted::Refused(error) => error,
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The steps of one attempt: which are recorded, which wait to be recorded, and which this run has used.
+//!
+//! Owns the order in which steps are recorded. A request to the store is a job that is kept here, and every step that
+//! waits for it polls it. So if a body drops a step, or does not poll it while it awaits another, the other steps still
+//! continue.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use futures_util::FutureExt;
+use futures_util::future::Shared;
+
+use crate::engine::body::steps::Recorder;
+use crate::engine::report::Event;
+use crate::error::{Error, StoreError};
+use idem_core::protocol::{RecordedStep, ReleaseCause};
+
+/// One request to the store.
+pub(crate) type Job = Pin<Box<dyn Future<Output = Result<Done, Failed>> + Send>>;
+
+/// The result of a job.
+#[derive(Clone)]
+pub(crate) enum Done {
+    /// What earlier runs recorded.
+    Loaded(Arc<[RecordedStep]>),
+    /// The first waiting step is recorded, in this form.
+    Recorded(RecordedStep),
+}
+
+/// Why a job failed.
+#[derive(Clone)]
+pub(crate) enum Failed {
+    /// The claim is lost.
+    Lost,
+    /// The store failed, and retries did not help.
+    Store(StoreError),
+}
+
+/// The steps of one attempt.
+pub(crate) struct Log {
+    /// Whether this is the first attempt, so that no earlier run has recorded steps.
+    first: bool,
+    recovery_is_due: bool,
+    /// Set when a step or `recover` first needs it; most bodies have neither.
+    state: OnceLock<Box<Mutex<State>>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The steps that earlier runs recorded; `None` until they are loaded.
+    earlier: Option<Arc<[RecordedStep]>>,
+    /// How many steps are recorded, including those of earlier runs.
+    recorded: usize,
+    /// Recorded steps that this run has not returned to the body yet.
+    kept: HashMap<String, RecordedStep>,
+    /// Steps that have ended and are not known to be recorded; a request for the first one may be under way.
+    waiting: VecDeque<RecordedStep>,
+    job: Option<Shared<Job>>,
+    /// Whether `recover` returned the result.
+    recovered: bool,
+    /// Whether the last job failed.
+    failed: bool,
+    /// The names that this run has used.
+    used: HashSet<Arc<str>>,
+    /// Whether `recover` must be called before the body.
+    recovery_is_due: bool,
+    /// Why the claim must be released, if that is not because of the body's own error.
+    cause: Option<ReleaseCause>,
+    /// The error of the last refused step. A consumer needs it to settle the call's message.
+    refused: Option<Error>,
+}
+
+impl Log {
+    /// The log of an attempt. If `first`, no earlier run has recorded steps.
+    pub(crate) const fn new(first: bool, recovery_is_due: bool) -> Self {
+        Self { first, recovery_is_due, state: OnceLock::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(self.state.get_or_init(|| {
+            let earlier = self.first.then(Arc::default);
+            Box::new(Mutex::new(State { earlier, recovery_is_due: self.recovery_is_due, ..State::default() }))
+        }))
+    }
+
+    /// The state; `None` if nothing has needed it yet.
+    fn begun(&self) -> Option<MutexGuard<'_, State>> {
+        self.state.get().map(|state| lock(state))
+    }
+
+    /// Reserves a name for this run; `false` if the name is in use.
+    pub(crate) fn take_name(&self, name: &Arc<str>) -> bool {
+        let mut state = self.state();
+        let is_free = state.used.insert(name.clone());
+        if is_free {
+            state.refused = None;
+        }
+        is_free
+    }
+
+    /// Frees the name of a step that returned no value to the body, so that the body may call it again.
+    pub(crate) fn free_name(&self, name: &str) {
+        self.state().used.remove(name);
+    }
+
+    /// The recorded step of this name, if this run has not returned it yet.
+    pub(crate) fn recorded(&self, name: &str) -> Option<RecordedStep> {
+        self.state().kept.get(name).cloned()
+    }
+
+    /// Notes that the body has got the value of this step.
+    pub(crate) fn returned(&self, name: &str) {
+        self.state().kept.remove(name);
+    }
+
+    /// The steps that earlier runs recorded; empty until they are loaded.
+    pub(crate) fn earlier(&self) -> Arc<[RecordedStep]> {
+        self.state().earlier.clone().unwrap_or_default()
+    }
+
+    /// Adds a step that must be recorded.
+    pub(crate) fn add(&self, step: RecordedStep) {
+        self.state().waiting.push_back(step);
+    }
+
+    /// Returns whether `recover` is due, and notes that it is not due any more.
+    pub(crate) fn take_recovery(&self) -> bool {
+        std::mem::take(&mut self.state().recovery_is_due)
+    }
+
+    pub(crate) fn decide(&self, cause: ReleaseCause) {
+        self.state().cause = Some(cause);
+    }
+
+    /// Why the claim must be released, if that is not because of the body's own error.
+    pub(crate) fn cause(&self) -> Option<ReleaseCause> {
+        self.begun()?.cause
+    }
+
+    pub(crate) fn refuse(&self, error: &Error) {
+        self.state().refused = Some(error.clone());
+    }
+
+    /// The error of the last refused step.
+    pub(crate) fn refused(&self) -> Option<Error> {
+        self.begun()?.refused.clone()
+    }
+
+    /// Whether all steps that have ended are recorded. `Err` if they are not and the last request to the store failed.
+    pub(crate) fn is_flushed(&self) -> Result<bool, ()> {
+        let Some(state) = self.begun() else { return Ok(true) };
+        match (state.waiting.is_empty(), state.failed) {
+            (true, _) => Ok(true),
+            (false, false) => Ok(false),
+            (false, true) => Err(()),
+        }
+    }
+
+    /// Notes that `recover` found the result.
+    pub(crate) fn note_recovered(&self) {
+        self.state().recovered = true;
+    }
+
+    /// Whether `recover` found the result.
+    pub(crate) fn is_recovered(&self) -> bool {
+        self.begun().is_some_and(|state| state.recovered)
+    }
+
+    /// How many steps will be recorded when all that have ended are.
+    fn end(&self) -> usize {
+        let state = self.state();
+        state.recorded + state.waiting.len()
+    }
+
+    /// The next request to the store on the way to `end` recorded steps; `None` if there is none.
+    fn job(&self, recorder: &dyn Recorder, end: usize) -> Option<Shared<Job>> {
+        let mut state = self.state();
+        if state.earlier.is_some() && state.recorded >= end {
+            return None;
+        }
+        if state.job.is_none() {
+            let job = match (&state.earlier, state.waiting.front()) {
+                (None, _) => recorder.load(),
+                // A call cannot have more than 2^32 steps.
+                (Some(_), Some(step)) => {
+                    recorder.record(u32::try_from(state.recorded).unwrap_or(u32::MAX), step.clone())
+                }
+                (Some(_), None) => return None,
+            };
+            state.job = Some(job.shared());
+        }
+        state.job.clone()
+    }
+
+    /// Applies the result of a job, unless another waiter has already applied it.
+    fn take(&self, recorder: &dyn Recorder, job: &Shared<Job>, done: &Result<Done, Failed>) {
+        let mut state = self.state();
+        if !state.job.as_ref().is_some_and(|current| current.ptr_eq(job)) {
+            return;
+        }
+        state.job = None;
+        state.failed = done.is_err();
+        match done {
+            Ok(Done::Loaded(steps)) => {
+                state.recorded = steps.len();
+                state.kept = steps.iter().map(|step| (step.name.clone(), step.clone())).collect();
+                state.earlier = Some(steps.clone());
+            }
+            Ok(Done::Recorded(step)) => {
+                state.waiting.pop_front();
+                state.recorded += 1;
+                state.kept.insert(step.name.clone(), step.clone());
+                drop(state);
+                recorder.report(Event::StepRecorded(&step.name));
+            }
+            Err(Failed::Store(error)) => {
+                let step = state.waiting.front().map(|step| step.name.clone());
+                drop(state);
+                recorder.report(match &step {
+                    Some(step) => Event::StepUnrecorded(step, error),
+                    None => Event::StepsUnread(error),
+                });
+            }
+            Err(Failed::Lost) => {}
+        }
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Loads the steps of earlier runs, and records all steps that have ended until now.
+pub(crate) async fn flush(recorder: &dyn Recorder) -> Result<(), Failed> {
+    let log = recorder.log();
+    let end = log.end();
+    while let Some(job) = log.job(recorder, end) {
+        let done = job.clone().await;
+        log.take(recorder, &job, &done);
+        done?;
+    }
+    Ok(())
+}

@@ -1,0 +1,382 @@
+//! Recovery points: steps of a body whose results are recorded under its key and returned to a rerun.
+//!
+//! Owns what a step does. It knows the claim only through [`Recorder`], so that nothing here is compiled for each
+//! store, and little for each body.
+
+mod log;
+mod name;
+mod recording;
+mod recovery;
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::engine::body::context::{Current, is_unguarded};
+use crate::engine::record::encoding::{Stored, from_bytes, to_stored};
+use crate::engine::report::Event;
+use crate::error::{CallId, Error, Loss, StepError, StoreError};
+use crate::fingerprint::{FingerprintError, fingerprint};
+use idem_core::protocol::{Fingerprint, Grant, RecordedStep, StoredResult};
+
+pub(crate) use log::{Done, Failed, Job, Log, flush};
+pub use name::{MAX_STEP_NAME_BYTES, StepName};
+pub use recovery::Recovery;
+
+/// A claim that is being confirmed. It fails if the store does not answer in time.
+pub(crate) type Confirmed = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+
+/// The claim that steps are recorded under, without the type of its store.
+pub(crate) trait Recorder: Send + Sync {
+    /// The steps of this attempt.
+    fn log(&self) -> &Log;
+    /// The call, for errors.
+    fn id(&self) -> CallId;
+    /// The grant of this attempt.
+    fn grant(&self) -> Grant;
+    /// The largest encoded value that is recorded.
+    fn max_bytes(&self) -> usize;
+    /// Reports an event.
+    fn report(&self, event: Event<'_>);
+    /// Whether the claim is known to be lost.
+    fn is_lost(&self) -> bool;
+    /// Whether the call is over, or its claim is known to be lost.
+    fn is_over(&self) -> bool;
+    /// Renews the claim, or finds out that it is lost; `None` if it is certainly held.
+    fn confirm(self: Arc<Self>) -> Option<Confirmed>;
+    /// Notes that the claim is lost, so that the body is dropped.
+    fn lose(&self);
+    /// Reads the steps of earlier runs. The returned job does not keep this claim alive.
+    fn load(&self) -> Job;
+    /// Records a step. The returned job does not keep this claim alive.
+    fn record(&self, position: u32, step: RecordedStep) -> Job;
+}
+
+/// Runs one step of an idempotent body and records its value under the key of the call before it returns. A later run
+/// of the body gets that value without running the step.
+///
+/// A step never runs again after the store has acknowledged its record. If its worker dies before that, the step runs
+/// again, so its effects elsewhere happen at least once; a key made by
+/// [`downstream_key`](crate::Context::downstream_key) lets the other side detect the repetition. An error is not
+/// recorded: the body may call the step again, and its next run calls it again.
+///
+/// A step is identified by its name, not by its position in the code: see [`StepName`]. Using a name twice in one run
+/// is an error. A step begins when all steps that ended before it are recorded; several steps may run at once. The
+/// recorded steps are deleted with the record, and when the call gets a result. [`Step`] can also take an input that
+/// must not change.
+///
+/// A step that nothing can record is an error, and its closure does not run: outside of any call, and in a call with
+/// `transaction`. A task that the body spawns is outside of the call unless [`Context::scope`](crate::Context::scope)
+/// carries the call into it. A call that runs unprotected because its policy says so (`fail_open`,
+/// `missing_key = "run"`) runs the closures of its steps each time and records nothing.
+///
+/// # Errors
+///
+/// The error of the step, and these, converted into `E`: [`Error::Step`] if there is no value for another reason,
+/// [`Error::Configuration`] for a name that cannot be used and outside of any call, [`Error::LeaseLost`] if the claim
+/// is lost (the body is then dropped).
+///
+/// # Panics
+///
+/// Only if `body` panics; nothing is recorded.
+///
+/// # Cancellation
+///
+/// A step that is dropped before it ended is not recorded. A step that is dropped while it is being recorded will still
+/// be recorded, before the next step begins or the key is released. The body may then call it again.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), idem::Error> {
+/// use idem::{Error, MemoryStore, Operation};
+///
+/// async fn place() -> Result<u32, Error> {
+///     let shelf = idem::step("reserve", || async { Ok::<_, Error>(7) }).await?;
+/// // A worker may die here: the next one gets the recorded shelf and reserves nothing.
+///     idem::step("charge", || async { Ok::<_, Error>(()) }).await?;
+///     Ok(shelf)
+/// }
+///
+/// let store = MemoryStore::new();
+/// let shelf = Operation::new("orders.place").run(&store, "order-42", place).await?;
+/// assert_eq!(shelf, 7);
+/// # Ok(())
+/// # }
+/// ```
+pub fn step<T, E, N, F, B>(name: N, body: F) -> impl Future<Output = Result<T, E>>
+where
+    N: StepName,
+    F: FnOnce() -> B,
+    B: Future<Output = Result<T, E>>,
+    T: Serialize + DeserializeOwned,
+    E: From<Error>,
+{
+    Step::new(name).run(body)
+}
+
+/// A step with options: see [`step`].
+///
+/// ```
+/// # use idem_runtime as idem;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), idem::Error> {
+/// use idem::{Error, MemoryStore, Operation, Step};
+///
+/// let (store, amounts) = (MemoryStore::new(), [500, 1499]);
+/// let charge = Operation::new("orders.charge").run(&store, "order-42", || async {
+///     for (index, amount) in amounts.iter().enumerate() {
+///         let line = Step::new(("line", index)).fingerprint(amount);
+///         line.run(|| async { Ok::<_, Error>(()) }).await?;
+///     }
+///     Ok::<_, Error>(())
+/// });
+/// charge.await
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "a step does nothing until it is `run`"]
+pub struct Step {
+    name: Result<Arc<str>, name::NameFault>,
+    input: Option<Result<Fingerprint, FingerprintError>>,
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Step").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Step {
+    /// A step of this name.
+    pub fn new(name: impl StepName) -> Self {
+        Self { name: name::checked(name), input: None }
+    }
+
+    /// Sets the input that must not change under this name from one run to the next. The SHA-256 of its canonical JSON
+    /// (RFC 8785) is recorded with the value, and a rerun with another input gets [`StepError::InputChanged`]. They are
+    /// compared if both runs have an input.
+    pub fn fingerprint<T: Serialize + ?Sized>(self, value: &T) -> Self {
+        Self { input: Some(fingerprint(value)), ..self }
+    }
+
+    /// Runs the step, or returns what an earlier run recorded.
+    ///
+    /// Errors, panics and cancellation are those of [`step`].
+    ///
+    /// # Errors
+    ///
+    /// The error of the step, and every [`Error`] converted into `E`.
+    pub async fn run<T, E, F, B>(self, body: F) -> Result<T, E>
+    where
+        F: FnOnce() -> B,
+        B: Future<Output = Result<T, E>>,
+        T: Serialize + DeserializeOwned,
+        E: From<Error>,
+    {
+        match Box::pin(self.begin()).await? {
+            Begun::Unprotected => body().await,
+            Begun::Run(turn) => {
+                // No step may begin inside this one; steps that the body runs beside it may.
+                let value = turn.current.within_step(async { body().await }).await?;
+                let stored = to_stored(&value, turn.recorder.max_bytes());
+                if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &stored.result)
+                    && let Err(fault) = from_bytes::<T>(bytes)
+                {
+                    turn.recorder.report(Event::StepNotReplayable(&turn.name, fault.reason()));
+                }
+                Box::pin(turn.record(stored)).await?;
+                Ok(value)
+            }
+            Begun::Replay(turn, result) => {
+                let value = match &result {
+                    StoredResult::Value(bytes) => from_bytes(bytes)
+                        .map_err(|fault| StepError::Undecodable { reason: fault.reason().clone() }),
+                    StoredResult::Tombstone(reason) => Err(StepError::NotStored((*reason).into())),
+                };
+                Ok(turn.replayed(value)?)
+            }
+        }
+    }
+
+    /// Decides what to do with the step.
+    async fn begin(self) -> Result<Begun, Error> {
+        let current = Current::get();
+        let operation = current.as_ref().map_or("(no call)", |current| current.context.operation());
+        let name = self.name.map_err(|fault| Error::configuration(operation, fault.to_string()))?;
+        let input = self.input.transpose();
+        let input =
+            input.map_err(|fault| Error::configuration(operation, format!("step {name:?}: {fault}")))?;
+        let Some(current) = current else {
+            return if is_unguarded() { Ok(Begun::Unprotected) } else { Err(outside(&name)) };
+        };
+        let Some(recorder) = current.recorder.clone() else {
+            // A call that is protected and records no steps is one in a transaction.
+            if current.context.protected() {
+                let call = current.context.id();
+                return Err(Error::Step { call, step: name, source: StepError::Unprotected });
+            }
+            return Ok(Begun::Unprotected);
+        };
+        let turn = Turn::take(recorder, current, name, input)?;
+        turn.flushed().await?;
+        turn.held().await?;
+        match turn.recorder.log().recorded(&turn.name) {
+            None => Ok(Begun::Run(turn)),
+            Some(step) if matches!((step.input, input), (Some(old), Some(new)) if old != new) => {
+                Err(turn.refused(StepError::InputChanged))
+            }
+            Some(step) => Ok(Begun::Replay(turn, step.result)),
+        }
+    }
+}
+
+/// What to do with a step.
+enum Begun {
+    /// Run it: the policy lets its call run without protection.
+    Unprotected,
+    /// Run it and record its value.
+    Run(Turn),
+    /// Return this recorded value.
+    Replay(Turn, StoredResult),
+}
+
+/// A name that one run of a body uses. It is free again if the step returns no value.
+struct Turn {
+    recorder: Arc<dyn Recorder>,
+    current: Current,
+    name: Arc<str>,
+    input: Option<Fingerprint>,
+    returned: bool,
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Turn {
+    fn take(
+        recorder: Arc<dyn Recorder>,
+        current: Current,
+        name: Arc<str>,
+        input: Option<Fingerprint>,
+    ) -> Result<Self, Error> {
+        let fault = if current.context.is_within_step() {
+            Some(StepError::Nested)
+        } else if recorder.log().take_name(&name) {
+            None
+        } else {
+            Some(StepError::Repeated)
+        };
+        match fault {
+            Some(fault) => Err(refused(&*recorder, &name, fault)),
+            None => Ok(Self { recorder, current, name, input, returned: false }),
+        }
+    }
+
+    /// Returns when the closure may run: the call is not over, and its claim is certainly held. Otherwise another run may have made
+    /// this step: a task that the call carried has outlived it, or its worker stood still, or could not reach the store.
+    async fn held(&self) -> Result<(), Error> {
+        if let Some(confirmed) = self.recorder.clone().confirm() {
+            confirmed.await.map_err(|error| failed(&*self.recorder, &self.name, StepError::Store(error)))?;
+        }
+        if self.recorder.is_lost() {
+            return Err(lost(&*self.recorder).await);
+        }
+        if self.recorder.is_over() {
+            return Err(Error::LeaseLost { call: self.recorder.id(), loss: Loss::Unknown });
+        }
+        Ok(())
+    }
+
+    /// Loads the steps of earlier runs, and records the steps that have ended.
+    async fn flushed(&self) -> Result<(), Error> {
+        if self.recorder.is_lost() {
+            return Err(lost(&*self.recorder).await);
+        }
+        match flush(&*self.recorder).await {
+            Ok(()) => Ok(()),
+            Err(Failed::Lost) => Err(lost(&*self.recorder).await),
+            Err(Failed::Store(error)) => Err(failed(&*self.recorder, &self.name, StepError::Store(error))),
+        }
+    }
+
+    /// The step has ended. Returns when it is recorded, so that the body gets its value.
+    async fn record(mut self, stored: Stored) -> Result<(), Error> {
+        if let Some(fault) = &stored.fault {
+            self.recorder.report(Event::StepNotStored(&self.name, fault));
+        }
+        let step = RecordedStep::new(self.name.as_ref().into(), self.input, stored.result);
+        self.recorder.log().add(step);
+        self.flushed().await?;
+        self.returned();
+        Ok(())
+    }
+
+    fn replayed<T>(mut self, value: Result<T, StepError>) -> Result<T, Error> {
+        let value = value.map_err(|fault| self.refused(fault))?;
+        self.recorder.report(Event::StepReplayed(&self.name));
+        self.returned();
+        Ok(value)
+    }
+
+    fn returned(&mut self) {
+        self.returned = true;
+        self.recorder.log().returned(&self.name);
+    }
+
+    fn refused(&self, fault: StepError) -> Error {
+        refused(&*self.recorder, &self.name, fault)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !self.returned {
+            self.recorder.log().free_name(&self.name);
+        }
+    }
+}
+
+/// The error of a step that is outside of any call.
+fn outside(name: &str) -> Error {
+    let detail = format!(
+        "step {name:?} did not run, because nothing would record it: make the step in the body of an idempotent call, \
+         or carry the call into the task with `Context::scope`"
+    );
+    Error::configuration("(no call)", detail)
+}
+
+fn failed(recorder: &dyn Recorder, name: &Arc<str>, source: StepError) -> Error {
+    Error::Step { call: recorder.id(), step: name.clone(), source }
+}
+
+/// As [`failed`], for an error that another call would get again.
+fn refused(recorder: &dyn Recorder, name: &Arc<str>, source: StepError) -> Error {
+    let error = failed(recorder, name, source);
+    recorder.log().refuse(&error);
+    error
+}
+
+/// The claim is lost. Yields once, because the body is dropped when it yields. Only a body that polls this again itself
+/// gets the error.
+async fn lost(recorder: &dyn Recorder) -> Error {
+    recorder.lose();
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+    Error::LeaseLost { call: recorder.id(), loss: Loss::Unknown }
+}

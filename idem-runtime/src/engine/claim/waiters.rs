@@ -1,0 +1,336 @@
+//! Lets the callers of one process that wait for the same key share one poll of the store.
+//!
+//! Owns who waits for which key, and the task that reads the key's record for all who wait in one runtime. A waiter gets a
+//! result from the task; when the key may be free, the task wakes one waiter, which claims the key under its own policy.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use backon::BackoffBuilder;
+use tokio::runtime::{Handle, Id};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
+
+use crate::engine::retry::{backoff, unanswered};
+use crate::error::StoreError;
+use idem_core::protocol::{ClaimAnswer, Fence, Record, State, Timestamp};
+use idem_core::{RecordKey, Store};
+
+const SHARDS: usize = 32;
+
+/// How old the last reading may be before a waiter whose time is over asks the store itself.
+const STALE: Duration = Duration::from_secs(1);
+
+/// The polls of all keys of one store that callers of this process wait for. The clones of a store share it, in the field
+/// that the store has for it.
+#[derive(Clone, Default)]
+pub(crate) struct Waiters(Arc<Shards>);
+
+#[derive(Default)]
+struct Shards {
+    hasher: RandomState,
+    /// How many polls there are. Most results have no waiters, so `wake` checks this first.
+    polls: AtomicUsize,
+    shards: [Mutex<HashMap<RecordKey, Vec<Arc<Poll>>>>; SHARDS],
+}
+
+/// Identifies a store in this process. All clones of a store have the same identity. It is valid as long as one of them
+/// exists.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoreIdentity(*const ());
+
+impl StoreIdentity {
+    /// The identity of a store, if the store has a field for its waiters.
+    pub(crate) fn of(store: &impl Store) -> Option<Self> {
+        let waiters = store.waiters().shared(Waiters::default)?;
+        Some(Self(Arc::as_ptr(&waiters.0).cast()))
+    }
+}
+
+/// What the poll of one key knows, in one runtime.
+pub(super) struct Poll {
+    runtime: Id,
+    /// How many callers wait here. It changes only under the lock of the key's shard.
+    waiters: AtomicUsize,
+    /// The record, once it has a result.
+    pub(super) result: watch::Sender<Option<Arc<Record>>>,
+    /// Wakes one waiter, which claims the key.
+    pub(super) claimable: Notify,
+    /// Wakes the task: something happened to the key in this process.
+    pub(super) changed: Notify,
+    refusal: Mutex<Refusal>,
+}
+
+/// The last refusal of a claim.
+#[derive(Clone, Copy)]
+pub(super) struct Refusal {
+    /// Until then the key is in flight (`in_flight`) or not due, unless the lease is renewed.
+    until: Instant,
+    in_flight: bool,
+    /// When the store last said so.
+    confirmed: Instant,
+    /// When the reading that is under way began.
+    reading_since: Option<Instant>,
+    /// The end of the lease in the record that the last reading saw, by the store's clock.
+    lease_until: Option<Timestamp>,
+}
+
+impl Refusal {
+    pub(super) fn now(retry_after: Duration, in_flight: bool) -> Self {
+        let confirmed = Instant::now();
+        let until = confirmed.checked_add(retry_after).unwrap_or(confirmed);
+        Self { until, in_flight, confirmed, reading_since: None, lease_until: None }
+    }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+}
+
+impl Poll {
+    fn new(runtime: Id, refusal: Refusal) -> Self {
+        Self {
+            runtime,
+            waiters: AtomicUsize::new(0),
+            result: watch::Sender::new(None),
+            claimable: Notify::new(),
+            changed: Notify::new(),
+            refusal: Mutex::new(refusal),
+        }
+    }
+
+    fn last_refusal(&self) -> MutexGuard<'_, Refusal> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store refused a claim of a waiter.
+    pub(super) fn refused(&self, refusal: Refusal) {
+        *self.last_refusal() = refusal;
+    }
+
+    /// The last refusal as an answer, if it is up to date: the store confirmed it just now, or is being asked for at most
+    /// `patience`.
+    pub(super) fn refusal(&self, patience: Duration) -> Option<ClaimAnswer> {
+        let refusal = *self.last_refusal();
+        let is_fresh = refusal.confirmed.elapsed() <= STALE
+            || refusal.reading_since.is_some_and(|since| since.elapsed() <= patience);
+        let retry_after = refusal.left();
+        let answer = if refusal.in_flight {
+            ClaimAnswer::Busy { retry_after }
+        } else {
+            ClaimAnswer::RetryAt { retry_after }
+        };
+        (is_fresh && !retry_after.is_zero()).then_some(answer)
+    }
+
+    /// Whether the record still says what the last refusal said. `fence` is that of the reading before.
+    fn confirms(&self, record: &Record, fence: &mut Option<Fence>) -> bool {
+        let is_same = fence.replace(record.fence).is_none_or(|before| before == record.fence);
+        let mut refusal = self.last_refusal();
+        let state = if refusal.in_flight { State::InFlight } else { State::Released };
+        let confirms = is_same && record.state == state && !refusal.left().is_zero();
+        if confirms {
+            refusal.confirmed = Instant::now();
+            // The owner has renewed its lease since the reading before.
+            let before = refusal.lease_until.replace(record.lease_until).unwrap_or(record.lease_until);
+            let renewed = record.lease_until.since(before);
+            refusal.until = refusal.until.checked_add(renewed).unwrap_or(refusal.until);
+        }
+        confirms
+    }
+}
+
+impl Waiters {
+    /// The waiters of this store. For a store without a field for them, each caller gets a new value.
+    fn of(store: &impl Store) -> Self {
+        store.waiters().shared(Self::default).cloned().unwrap_or_default()
+    }
+
+    /// Wakes the polls of this key of this store.
+    pub(crate) fn wake_in(store: &impl Store, key: &RecordKey) {
+        if let Some(waiters) = store.waiters().shared(Self::default) {
+            waiters.wake(key);
+        }
+    }
+
+    fn wake(&self, key: &RecordKey) {
+        if self.0.polls.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        self.shard(key).get(key).into_iter().flatten().for_each(|poll| poll.changed.notify_one());
+    }
+
+    fn shard(&self, key: &RecordKey) -> MutexGuard<'_, HashMap<RecordKey, Vec<Arc<Poll>>>> {
+        let index = usize::try_from(self.0.hasher.hash_one(key) % SHARDS as u64).unwrap_or(0);
+        self.0.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins the callers that wait for this key, whose claim was refused, and starts their poll if there is none. The store
+    /// may take `patience` for a reading.
+    pub(super) fn join<S: Store>(
+        store: &S,
+        key: &RecordKey,
+        runtime: &Handle,
+        patience: Duration,
+        refusal: Refusal,
+    ) -> Waiter {
+        let waiters = Self::of(store);
+        let mut shard = waiters.shard(key);
+        let polls = shard.entry(key.clone()).or_default();
+        let known = polls.iter().find(|poll| poll.runtime == runtime.id()).cloned();
+        let poll = known.unwrap_or_else(|| {
+            let poll = Arc::new(Poll::new(runtime.id(), refusal));
+            // Counted before the task reads the key, so that a call that records a result after that wakes it.
+            waiters.0.polls.fetch_add(1, Ordering::SeqCst);
+            polls.push(poll.clone());
+            let (waiters, key) = (waiters.clone(), key.clone());
+            let task = PollTask { store: store.clone(), patience, key, waiters, poll: poll.clone() };
+            runtime.spawn(task.run());
+            poll
+        });
+        poll.waiters.fetch_add(1, Ordering::Relaxed);
+        poll.refused(refusal);
+        drop(shard);
+        Waiter { waiters, key: key.clone(), poll }
+    }
+}
+
+/// One waiter. Dropping it ends the wait.
+pub(super) struct Waiter {
+    waiters: Waiters,
+    key: RecordKey,
+    poll: Arc<Poll>,
+}
+
+impl Waiter {
+    pub(super) fn poll(&self) -> &Poll {
+        &self.poll
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let _shard = self.waiters.shard(&self.key);
+        if self.poll.waiters.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.poll.changed.notify_one();
+        }
+    }
+}
+
+/// The task that reads the record of a key for its waiters.
+struct PollTask<S> {
+    store: S,
+    patience: Duration,
+    key: RecordKey,
+    waiters: Waiters,
+    poll: Arc<Poll>,
+}
+
+impl<S: Store> PollTask<S> {
+    async fn run(self) {
+        let mut pauses = backoff().build();
+        let mut fence = None;
+        // The first reading finds out what happened between the refusal and now.
+        while !self.is_left() {
+            match self.read().await {
+                Ok(Some(record)) if record.result.is_some() => {
+                    // Later callers get a new poll, because the result may be of an older generation by then.
+                    self.remove();
+                    self.poll.result.send_replace(Some(Arc::new(record)));
+                    return;
+                }
+                Ok(Some(record)) if self.poll.confirms(&record, &mut fence) => {}
+                // No waiter could find out more.
+                Err(error) if error.is_transient() => {}
+                _ => self.poll.claimable.notify_one(),
+            }
+            let left = Some(self.poll.last_refusal().left()).filter(|left| !left.is_zero());
+            let pause = pauses.next().unwrap_or(STALE);
+            let pause = left.map_or(pause, |left| pause.min(left));
+            let _ = timeout(pause, self.poll.changed.notified()).await;
+        }
+    }
+
+    async fn read(&self) -> Result<Option<Record>, StoreError> {
+        self.poll.last_refusal().reading_since = Some(Instant::now());
+        let read = timeout(self.patience, self.store.get(&self.key)).await;
+        self.poll.last_refusal().reading_since = None;
+        read.unwrap_or_else(|_| Err(unanswered("the record", self.patience)))
+    }
+
+    /// Whether nobody waits any more. The poll is removed then.
+    fn is_left(&self) -> bool {
+        let shard = self.waiters.shard(&self.key);
+        let is_left = self.poll.waiters.load(Ordering::Relaxed) == 0;
+        if is_left {
+            self.remove_from(shard);
+        }
+        is_left
+    }
+}
+
+impl<S> PollTask<S> {
+    fn remove(&self) {
+        self.remove_from(self.waiters.shard(&self.key));
+    }
+
+    fn remove_from(&self, mut shard: MutexGuard<'_, HashMap<RecordKey, Vec<Arc<Poll>>>>) {
+        let Some(polls) = shard.get_mut(&self.key) else { return };
+        let before = polls.len();
+        polls.retain(|poll| !Arc::ptr_eq(poll, &self.poll));
+        self.waiters.0.polls.fetch_sub(before - polls.len(), Ordering::SeqCst);
+        if polls.is_empty() {
+            shard.remove(&self.key);
+        }
+    }
+}
+
+impl<S> Drop for PollTask<S> {
+    /// Also if its runtime drops the task.
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryStore;
+    use idem_core::protocol::{Claim, Complete, Owner, StoredResult, Tombstone, Verdict};
+    use idem_core::{Key, Scope};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_stays_of_callers_that_have_stopped_waiting() {
+        let (store, owner) = (MemoryStore::new(), Owner::random());
+        let key = RecordKey::new(Scope::new("test").unwrap(), Key::new("k").unwrap());
+        let claim = Claim::new(owner, SECOND * 30, SECOND * 3_600);
+        let ClaimAnswer::Granted(grant) = store.claim(&key, &claim).await.unwrap() else { panic!() };
+        let runtime = Handle::current();
+        let join = || Waiters::join(&store, &key, &runtime, SECOND, Refusal::now(SECOND * 30, true));
+        let waiters = Waiters::of(&store);
+        let polls = || (waiters.0.polls.load(Ordering::SeqCst), waiters.shard(&key).len());
+
+        let (first, second) = (join(), join());
+        drop(first);
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(polls(), (1, 1));
+        drop(second);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(polls(), (0, 0));
+
+        // A result ends the poll, too, though its waiters are still there.
+        let third = join();
+        let result = StoredResult::Tombstone(Tombstone::TooLarge);
+        let complete = Complete::new(owner, grant.fence, Verdict::Completed, result, SECOND * 60);
+        store.complete(&key, &complete).await.unwrap();
+        Waiters::wake_in(&store, &key);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(third.poll().result.borrow().is_some());
+        assert_eq!(polls(), (0, 0));
+    }
+}

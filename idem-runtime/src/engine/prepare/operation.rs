@@ -1,0 +1,261 @@
+//! An operation: what the attribute's options set, and the way to call it without the attribute.
+
+mod pace;
+mod recover;
+mod rules;
+mod run;
+
+use std::any::{type_name, type_name_of_val};
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::policy::SharedPolicy;
+use super::site::{self, Site};
+use crate::error::Error;
+use crate::fingerprint::{FingerprintError, fingerprint};
+use idem_core::protocol::{Fingerprint, OnCrash};
+use idem_core::{Key, KeyBuilder, KeyError, KeyPart, RecordKey, Scope};
+
+pub use rules::{RulesFor, WithRecover};
+
+/// The policy of an operation, and the way to call it without the attribute.
+///
+/// Cheap to clone and to make; a program usually makes it where it makes the call. The setters take any value;
+/// [`run`](Self::run) returns [`Error::Configuration`] if a value cannot work.
+///
+/// `R` is its rules about results: `()` for results of any type that serializes, which are all kept;
+/// [`ResultRules`](crate::ResultRules) with [`terminal`](Operation::terminal), [`record_if`](Operation::record_if) or
+/// [`retry_after_error`](Operation::retry_after_error); and [`WithRecover`](crate::WithRecover) with
+/// [`recover`](Self::recover). Set those in this order.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), idem::Error> {
+/// use std::time::Duration;
+/// use idem::{MemoryStore, Operation};
+///
+/// let store = MemoryStore::new();
+/// let receipt = Operation::new("payments.charge")
+///     .ttl(Duration::from_secs(24 * 60 * 60))
+///     .lease(Duration::from_secs(30))
+///     .fingerprint(&(1999, "EUR"))
+///     .run(&store, "order-42", || async { Ok::<_, idem::Error>("receipt".to_owned()) })
+///     .await?;
+/// assert_eq!(receipt, "receipt");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "an operation does nothing until it is `run`"]
+pub struct Operation<R = ()> {
+    /// Or why there is none.
+    scope: Result<Scope, Box<Error>>,
+    fingerprint: Option<Result<Fingerprint, FingerprintError>>,
+    pub(crate) policy: SharedPolicy,
+    pub(crate) rules: R,
+}
+
+impl Operation {
+    /// An operation with this scope: the stable name that separates its keys from those of other operations. Operations
+    /// with the same scope share keys and results.
+    pub fn new(scope: impl Into<Cow<'static, str>>) -> Self {
+        let scope = site::checked(Scope::new(scope)).map_err(Box::new);
+        Self { scope, fingerprint: None, policy: SharedPolicy::without_settings(), rules: () }
+    }
+
+    /// The operation of an annotated function without `self`. `inside` is a value whose type is defined in the function.
+    #[doc(hidden)]
+    pub fn at<T>(site: &'static Site, inside: &T) -> Self {
+        Self::of_site(site, None, type_name_of_val(inside))
+    }
+
+    /// The operation of an annotated method of `R`. `inside` is a value whose type is defined in the method.
+    #[doc(hidden)]
+    pub fn at_method<R: ?Sized, T>(site: &'static Site, inside: &T) -> Self {
+        Self::of_site(site, Some(type_name::<R>()), type_name_of_val(inside))
+    }
+
+    fn of_site(site: &'static Site, receiver: Option<&'static str>, inside: &str) -> Self {
+        let (scope, policy) = (site.scope(receiver, inside), SharedPolicy::of(&site.policy));
+        Self { scope, fingerprint: None, policy, rules: () }
+    }
+}
+
+impl<R> Operation<R> {
+    /// The same operation with other rules.
+    pub(crate) fn map_rules<Q>(self, map: impl FnOnce(R) -> Q) -> Operation<Q> {
+        let Self { scope, fingerprint, policy, rules } = self;
+        Operation { scope, fingerprint, policy, rules: map(rules) }
+    }
+
+    /// The settings alone, for one call.
+    pub(crate) fn without_rules(&self) -> Operation {
+        Operation {
+            scope: self.scope.clone(),
+            fingerprint: self.fingerprint,
+            policy: self.policy.clone(),
+            rules: (),
+        }
+    }
+
+    /// The same policy under another scope.
+    pub fn scope(self, scope: impl Into<Cow<'static, str>>) -> Self {
+        Self { scope: site::checked(Scope::new(scope)).map_err(Box::new), ..self }
+    }
+
+    /// How long the result is kept, from completion; 24 hours unless set. At most 100 years.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.policy.to_mut().ttl = ttl;
+        self
+    }
+
+    /// How long a silent owner keeps its claim; 30 seconds unless set. The engine renews the lease while the body runs.
+    /// At least a millisecond, at most 100 years.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.policy.to_mut().lease = lease;
+        self
+    }
+
+    /// Waits at most this long for the result of the call in flight. With zero, the default, the call is refused at
+    /// once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.policy.to_mut().wait = wait;
+        self
+    }
+
+    /// What happens after a body that began and did not end (its lease ran out, its caller went away, it panicked or
+    /// timed out); [`OnCrash::Rerun`] unless set.
+    pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
+        self.policy.to_mut().on_crash = on_crash;
+        self
+    }
+
+    /// How many times the body may be started for one key before [`Error::Exhausted`]; no limit unless set. At least 1.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.policy.to_mut().max_attempts = Some(attempts);
+        self
+    }
+
+    /// Runs the body unprotected when the store is down, instead of refusing the call. It cannot be combined with
+    /// [`OnCrash::InDoubt`].
+    pub fn fail_open(mut self) -> Self {
+        self.policy.to_mut().fail_open = true;
+        self
+    }
+
+    /// How long one operation of the store may take, retries included; 10 seconds unless set.
+    pub fn store_timeout(mut self, timeout: Duration) -> Self {
+        self.policy.to_mut().store_timeout = timeout;
+        self
+    }
+
+    /// Sets the value that must not change under one key. The SHA-256 of its canonical JSON (RFC 8785) is recorded, and
+    /// a call with another one gets [`Error::Mismatch`].
+    pub fn fingerprint<T: Serialize + ?Sized>(self, value: &T) -> Self {
+        self.with_fingerprint(Some(fingerprint(value)))
+    }
+
+    /// As [`fingerprint`](Self::fingerprint), for a fingerprint that the caller made: of bytes, such as those of a request.
+    pub fn computed_fingerprint(self, fingerprint: Fingerprint) -> Self {
+        self.with_fingerprint(Some(Ok(fingerprint)))
+    }
+
+    pub(crate) fn with_fingerprint(
+        mut self,
+        fingerprint: Option<Result<Fingerprint, FingerprintError>>,
+    ) -> Self {
+        self.fingerprint = fingerprint;
+        self
+    }
+
+    /// The name of the record that a call with this key would have; the call is not made. For tests, `forget` and
+    /// support tools. The same as `key_fn` in the attribute.
+    ///
+    /// # Errors
+    ///
+    /// Why the call would have no record.
+    ///
+    /// ```
+    /// # use idem_runtime as idem;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use idem::{MemoryStore, Operation, Store};
+    ///
+    /// let (store, charge) = (MemoryStore::new(), Operation::new("payments.charge"));
+    /// charge.run(&store, "order-42", || async { Ok::<_, idem::Error>(7) }).await?;
+    /// assert!(store.forget(&charge.record_key("order-42")?).await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn record_key(&self, key: impl KeyPart) -> Result<RecordKey, Error> {
+        self.without_rules().record_of(rendered(&key))
+    }
+
+    /// Marks an operation whose body calls `recover` first.
+    #[doc(hidden)]
+    pub fn recovering(mut self) -> Self {
+        self.policy.to_mut().recovers = true;
+        self
+    }
+
+    /// Checks the scope and the settings without a call, for a program that wants to know at its start.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Configuration`] or [`Error::InvalidKey`], as each call would get.
+    pub fn validate(&self) -> Result<(), Error> {
+        self.without_rules().check().map(drop)
+    }
+
+    /// The name of the record with this key.
+    pub(crate) fn record_of(self, key: RenderedKey) -> Result<RecordKey, Error> {
+        self.check()?.record(key)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        match &self.scope {
+            Ok(scope) => scope.as_str(),
+            Err(error) => match &**error {
+                Error::Configuration { operation, .. } | Error::InvalidKey { operation, .. } => operation,
+                _ => "(no scope)",
+            },
+        }
+    }
+
+    /// The scope, policy and fingerprint, unless one of them cannot be used.
+    pub(crate) fn check(self) -> Result<Checked, Error> {
+        let scope = self.scope.map_err(|error| *error)?;
+        if let Some(fault) = self.policy.fault() {
+            return Err(Error::configuration(scope.as_str(), fault));
+        }
+        let fingerprint = self.fingerprint.transpose();
+        let fingerprint =
+            fingerprint.map_err(|error| Error::configuration(scope.as_str(), error.to_string()))?;
+        Ok(Checked { scope, policy: self.policy, fingerprint })
+    }
+}
+
+/// The return value of [`Operation::check`].
+pub(crate) struct Checked {
+    pub(crate) scope: Scope,
+    pub(crate) policy: SharedPolicy,
+    pub(crate) fingerprint: Option<Fingerprint>,
+}
+
+impl Checked {
+    pub(crate) fn record(&self, key: RenderedKey) -> Result<RecordKey, Error> {
+        let key = key.map_err(|error| Error::key(self.scope.as_str(), error))?;
+        Ok(RecordKey::new(self.scope.clone(), key))
+    }
+}
+
+/// The key of a call: a finished [`Key`] as it is, any other value as the only part of a key.
+pub(crate) fn rendered(key: &impl KeyPart) -> RenderedKey {
+    key.whole_key().map_or_else(|| KeyBuilder::new().part(key).finish(), |whole| Ok(whole.clone()))
+}
+
+/// A rendered key, or why there is none.
+pub(crate) type RenderedKey = Result<Key, KeyError>;

@@ -1,0 +1,313 @@
+//! One attempt, from its grant to its end. It ends recorded, released, abandoned or lost.
+//!
+//! Owns the rule that no claim is left behind: however the caller ends, dropping the attempt starts the work that ends
+//! the claim.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::body::context::{CallEnd, Outcome};
+use crate::engine::claim::claimed::Claimed;
+use crate::engine::lease::Sent;
+use crate::engine::prepare::call::Call;
+use crate::engine::record::background::Work;
+use crate::engine::record::codec::Codec;
+use crate::engine::record::complete::not_stored;
+use crate::engine::record::encoding::Encoded;
+use crate::engine::report::{Event, Stopwatch};
+use crate::error::{Error, Loss, NotStored, StoreError};
+use idem_core::Store;
+use idem_core::protocol::{
+    Complete, CompleteAnswer, Grant, Owner, Record, Release, ReleaseCause, Replay, State, StoredResult,
+    Tombstone, Verdict,
+};
+
+/// One attempt.
+pub(crate) struct Attempt<S: Store> {
+    claimed: Arc<Claimed<S>>,
+    stopwatch: Stopwatch,
+    phase: Phase,
+}
+
+enum Phase {
+    /// The body was not started.
+    Unused,
+    /// The body may run.
+    Running,
+    /// The body is done, without a result; this request releases the claim.
+    Releasing(Release),
+    /// The body is done; this result must be recorded.
+    Recording(Complete),
+    /// Nothing is left to do.
+    Over,
+}
+
+/// What became of a result.
+pub(crate) enum Recorded {
+    /// The caller gets its own result: it is recorded, or no other result is.
+    Kept(Outcome),
+    /// The recorded result is that of another attempt.
+    Superseded(Replay),
+    /// Another attempt has the claim.
+    Lost(Error),
+}
+
+impl<S: Store> Attempt<S> {
+    pub(crate) fn new(call: &Arc<Call<S>>, owner: Owner, grant: Grant, sent: Sent) -> Self {
+        call.span.record("idem.attempt", grant.attempt);
+        let claimed = Claimed::new(call, owner, grant, sent);
+        Self { claimed, stopwatch: Stopwatch::start(), phase: Phase::Unused }
+    }
+
+    pub(crate) fn call(&self) -> &Call<S> {
+        &self.claimed.call
+    }
+
+    pub(crate) fn claimed(&self) -> &Arc<Claimed<S>> {
+        &self.claimed
+    }
+
+    pub(crate) fn grant(&self) -> Grant {
+        self.claimed.grant
+    }
+
+    fn report(&self, event: Event<'_>) {
+        self.call().report(event, self.claimed.grant.attempt);
+    }
+
+    fn body_ended(&mut self) {
+        self.stopwatch.body_ran(&self.call().key);
+        self.executed(None);
+    }
+
+    fn executed(&self, not_stored: Option<NotStored>) -> Outcome {
+        let Grant { attempt, recovered, .. } = self.claimed.grant;
+        self.observed(Outcome::Executed { attempt, recovered, not_stored })
+    }
+
+    fn observed(&self, outcome: Outcome) -> Outcome {
+        self.call().observe(outcome);
+        outcome
+    }
+
+    /// From now on the body may have had its effect.
+    pub(crate) fn start(&mut self) {
+        self.phase = Phase::Running;
+    }
+
+    /// Whether the cause of the release is already decided, by `recover` or by reading the steps before it. The body's
+    /// error then does not decide it.
+    fn is_decided(&self) -> bool {
+        self.claimed.log.cause().is_some()
+    }
+
+    /// `record_if` refuses the value. If `recover` found it, the next call must ask `recover` again, and no body has run.
+    fn not_kept(&self) {
+        if self.claimed.log.is_recovered() {
+            self.claimed.log.decide(ReleaseCause::Unused);
+        }
+    }
+
+    /// Whether the body's result is recorded; the attempt has it then.
+    pub(crate) fn is_finished<R, T, E>(&mut self, codec: &Codec<R, T, E>, result: &R) -> bool {
+        if self.is_decided() {
+            return false;
+        }
+        match codec.encode(self.call(), self.grant().attempt, result) {
+            Some(encoded) => {
+                self.finished(encoded);
+                true
+            }
+            None => {
+                if codec.is_value(result) {
+                    self.not_kept();
+                }
+                false
+            }
+        }
+    }
+
+    /// Releases the claim after a result that is not recorded, a value or an error.
+    pub(crate) async fn release(&mut self, retry_after: Option<Duration>, is_value: bool) {
+        let attempt = self.claimed.grant.attempt;
+        let by_policy = || self.call().policy.retry_after.map(|pace| pace.delay(attempt));
+        let retry_after = retry_after.or_else(by_policy).unwrap_or_default();
+        let cause = self.claimed.log.cause().unwrap_or(ReleaseCause::Failed);
+        let released = CallEnd::Released { attempt, retry_after };
+        let ending = match (cause, self.claimed.log.refused()) {
+            // No later call asks `recover` again, so an operator must decide.
+            (ReleaseCause::Doubtful, _) if !self.call().policy.may_end_doubt() => {
+                CallEnd::Refused(Error::InDoubt { call: self.call().id() })
+            }
+            (ReleaseCause::NothingHappened, _) => CallEnd::Refused(Error::Exhausted {
+                call: self.call().id(),
+                attempts: attempt.saturating_sub(1),
+            }),
+            (ReleaseCause::Failed | ReleaseCause::Unused, Some(refused)) => CallEnd::Refused(refused),
+            _ => released,
+        };
+        if is_value {
+            self.stopwatch.body_ran(&self.call().key);
+            self.call().observe(Outcome::NotKept { attempt });
+        } else if !matches!(cause, ReleaseCause::Unused | ReleaseCause::NothingHappened) {
+            self.body_ended();
+        }
+        self.call().end(ending);
+        self.release_now(self.claimed.release_request(cause).with_retry_after(retry_after)).await;
+    }
+
+    /// The body was not started after all.
+    pub(crate) fn unused(&mut self) {
+        self.phase = Phase::Unused;
+    }
+
+    /// The body panicked.
+    pub(crate) async fn abandon(&mut self) {
+        self.release_now(self.claimed.release_request(ReleaseCause::Abandoned)).await;
+    }
+
+    /// The body took longer than its timeout and was dropped.
+    pub(crate) async fn time_out(&mut self, after: Duration) {
+        self.report(Event::TimedOut(after));
+        self.release_now(self.claimed.release_request(ReleaseCause::Abandoned)).await;
+    }
+
+    async fn release_now(&mut self, request: Release) {
+        self.phase = Phase::Releasing(request);
+        // Work outside the body learns of the end now, without waiting for the store.
+        self.claimed.lease.end();
+        if let Err(error) = self.claimed.release(request, false).await {
+            // The caller does not wait longer; the release is retried in the background.
+            self.report(Event::ReleaseFailed(&error));
+            self.claimed.release_behind(request);
+        }
+        self.phase = Phase::Over;
+    }
+
+    /// The body is done with this result, which [`record`](Self::record) records. From now on it is recorded also if the call is
+    /// dropped.
+    pub(crate) fn finished(&mut self, Encoded { verdict, stored }: Encoded) {
+        self.body_ended();
+        if verdict == Verdict::Failed {
+            self.call().end(CallEnd::Terminal);
+        }
+        self.phase = Phase::Recording(self.claimed.complete_request(verdict, stored.result));
+    }
+
+    /// The work was not done, and its record is deleted with its fingerprint: as a result that ends when it is recorded.
+    pub(crate) fn forgotten(&mut self) {
+        self.body_ended();
+        let result = StoredResult::Tombstone(Tombstone::TooLarge);
+        let mut request = self.claimed.complete_request(Verdict::Completed, result);
+        request.ttl = Duration::ZERO;
+        self.phase = Phase::Recording(request);
+    }
+
+    /// Records the result with which the body [`finished`](Self::finished).
+    pub(crate) async fn record(&mut self) -> Recorded {
+        let (completed, not_stored) = match &mut self.phase {
+            Phase::Recording(request) => {
+                let answer = self.claimed.complete(request).await;
+                (answer, not_stored(&request.result))
+            }
+            _ => (Ok(CompleteAnswer::Lost), None),
+        };
+        match completed {
+            Ok(CompleteAnswer::Done) => {
+                self.phase = Phase::Over;
+                Recorded::Kept(self.executed(not_stored))
+            }
+            Ok(_) => {
+                // In this phase until the record is read, so that a dropped caller loses no result either.
+                let superseded = Box::pin(self.superseded()).await;
+                if let Phase::Recording(request) = std::mem::replace(&mut self.phase, Phase::Over) {
+                    self.claimed.report_unrecorded(&request, None);
+                }
+                superseded
+            }
+            Err(error) => self.record_behind(&error),
+        }
+    }
+
+    /// What the caller gets instead of its result, which cannot be recorded: another call has the claim, or the record is gone.
+    async fn superseded(&self) -> Recorded {
+        let record = self.claimed.look().await;
+        match &record {
+            Ok(Some(record)) => match self.replay(record) {
+                // `Exhausted` is not a result of another attempt.
+                Some(replay) if replay.result == StoredResult::Tombstone(Tombstone::Exhausted) => {
+                    self.unrecorded()
+                }
+                Some(replay) => Recorded::Superseded(replay),
+                // Another attempt is running and will have a result.
+                None if record.state == State::InFlight && record.fence != self.claimed.grant.fence => {
+                    Recorded::Lost(self.lost(&Ok(Some(record))))
+                }
+                // Released or in doubt: there is no other result.
+                None => self.unrecorded(),
+            },
+            Ok(None) => self.unrecorded(),
+            Err(_) => Recorded::Lost(self.lost(&Err(()))),
+        }
+    }
+
+    /// The result of another attempt of this call. A record that was deleted and made again may be of a call with other arguments.
+    fn replay(&self, record: &Record) -> Option<Replay> {
+        let is_other =
+            matches!((record.fingerprint, self.call().fingerprint), (Some(old), Some(own)) if old != own);
+        if is_other { None } else { record.replay() }
+    }
+
+    /// The caller gets its value; recording continues in the background.
+    fn record_behind(&mut self, error: &StoreError) -> Recorded {
+        if let Phase::Recording(request) = std::mem::replace(&mut self.phase, Phase::Over) {
+            self.claimed.record_late(request, error);
+        }
+        self.unrecorded()
+    }
+
+    /// The result is not recorded, and there is no other result to return.
+    fn unrecorded(&self) -> Recorded {
+        Recorded::Kept(self.observed(Outcome::Unrecorded { attempt: self.claimed.grant.attempt }))
+    }
+
+    /// The error for a lost claim, from the record that the store has now.
+    fn lost(&self, record: &Result<Option<&Record>, ()>) -> Error {
+        self.report(Event::LeaseLost);
+        let call = self.call().id();
+        self.call().refuse(match record.map(|record| record.map(|record| record.state)) {
+            Ok(Some(State::InDoubt)) => Error::InDoubt { call },
+            Ok(Some(State::InFlight)) => Error::LeaseLost { call, loss: Loss::TakenOver },
+            Ok(Some(_)) => Error::LeaseLost { call, loss: Loss::Released },
+            Ok(None) => Error::LeaseLost { call, loss: Loss::Forgotten },
+            Err(()) => Error::LeaseLost { call, loss: Loss::Unknown },
+        })
+    }
+
+    /// The lease was lost while the body ran. Returns the result of the call that took over, if there is one.
+    pub(crate) async fn after_loss(&mut self) -> Result<Replay, Error> {
+        self.phase = Phase::Over;
+        let read = self.claimed.look().await;
+        let record = read.as_ref().map(Option::as_ref).map_err(drop);
+        match record.ok().flatten().and_then(|record| self.replay(record)) {
+            Some(replay) => Ok(replay),
+            None => Err(self.lost(&record)),
+        }
+    }
+}
+
+impl<S: Store> Drop for Attempt<S> {
+    fn drop(&mut self) {
+        let claimed = &self.claimed;
+        claimed.lease.end();
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Over => {}
+            Phase::Unused => claimed.release_behind(claimed.release_request(ReleaseCause::Unused)),
+            Phase::Running => claimed.release_behind(claimed.release_request(ReleaseCause::Abandoned)),
+            Phase::Releasing(request) => claimed.release_behind(request),
+            Phase::Recording(request) => {
+                claimed.call.finish_behind(Work::Result, claimed.clone().complete_behind(request));
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! How results become bytes and come back. They are JSON, and their first byte identifies the format
+//! ([`ResultFormat`]).
+//!
+//! The user's `Serialize` and `Deserialize` run here. A panic of them is caught, because
+//! the body has had its effect by then. No reason in this file ever holds a value.
+
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use smallvec::SmallVec;
+
+use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
+
+/// The longest short result, in bytes.
+const SHORT: usize = 128;
+
+/// The longest very short result, in bytes: a number, a flag, an identifier.
+const VERY_SHORT: usize = 32;
+
+/// What to record for a result.
+#[derive(Debug)]
+pub(crate) struct Encoded {
+    pub(crate) verdict: Verdict,
+    pub(crate) stored: Stored,
+}
+
+impl Encoded {
+    pub(crate) const fn new(verdict: Verdict, stored: Stored) -> Self {
+        Self { verdict, stored }
+    }
+}
+
+/// A value as it is recorded. If the value could not be recorded, a tombstone and the reason.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) result: StoredResult,
+    pub(crate) fault: Option<NotEncoded>,
+}
+
+impl From<StoredResult> for Stored {
+    fn from(result: StoredResult) -> Self {
+        Self { result, fault: None }
+    }
+}
+
+/// Why a value could not be recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotEncoded {
+    /// Its encoding is longer than this number of bytes.
+    TooLarge(usize),
+    /// Its `Serialize` panicked.
+    Panicked,
+    /// Its `Serialize` failed, for this reason.
+    Refused(String),
+}
+
+impl fmt::Display for NotEncoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge(most) => write!(f, "it takes more than {most} bytes"),
+            Self::Panicked => f.write_str("its `Serialize` panicked"),
+            Self::Refused(reason) => f.write_str(reason),
+        }
+    }
+}
+
+/// Why recorded bytes do not decode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NotDecoded(Arc<str>);
+
+impl NotDecoded {
+    pub(crate) fn because(reason: &str) -> Self {
+        Self(reason.into())
+    }
+
+    /// Fails if these bytes are in another format.
+    pub(crate) fn unless_written_as(format: ResultFormat, bytes: &[u8]) -> Result<(), Self> {
+        match ResultFormat::of(bytes) {
+            // An empty value has no format; the decoder decides.
+            None => Ok(()),
+            Some(written) if written == format => Ok(()),
+            Some(written) => Err(Self(format!("expected {format}, found {written}").into())),
+        }
+    }
+
+    pub(crate) fn reason(&self) -> &Arc<str> {
+        &self.0
+    }
+}
+
+/// A writer with a limit, so that the encoding of a result far above the limit stops early.
+struct Limited {
+    // A short result is stored inline, beside the reference count of `Bytes::from_owner`, so both take one allocation.
+    bytes: SmallVec<[u8; SHORT]>,
+    most: usize,
+    exceeded: bool,
+}
+
+impl io::Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.exceeded || bytes.len() > self.most - self.bytes.len() {
+            self.exceeded = true;
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The bytes of a result as they are kept: a very short one takes no more room than it needs, because a store in memory holds it for
+/// its whole ttl.
+fn kept(bytes: SmallVec<[u8; SHORT]>) -> Bytes {
+    if bytes.len() <= VERY_SHORT {
+        Bytes::from_owner(SmallVec::<[u8; VERY_SHORT]>::from_slice(&bytes))
+    } else {
+        Bytes::from_owner(bytes)
+    }
+}
+
+pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> Stored {
+    let mut limited = Limited { bytes: SmallVec::new(), most: max_bytes, exceeded: false };
+    let written = catch_unwind(AssertUnwindSafe(|| serde_json::to_writer(&mut limited, value)));
+    let (tombstone, fault) = match written {
+        // Also if a user's `Serialize` ignored the error and continued.
+        _ if limited.exceeded => (Tombstone::TooLarge, NotEncoded::TooLarge(max_bytes)),
+        Ok(Ok(())) => return StoredResult::Value(kept(limited.bytes)).into(),
+        Ok(Err(error)) => (Tombstone::NotEncodable, NotEncoded::Refused(encoding_fault(&error))),
+        Err(_) => (Tombstone::NotEncodable, NotEncoded::Panicked),
+    };
+    Stored { result: StoredResult::Tombstone(tombstone), fault: Some(fault) }
+}
+
+pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, NotDecoded> {
+    NotDecoded::unless_written_as(ResultFormat::Json, bytes)?;
+    match catch_unwind(AssertUnwindSafe(|| serde_json::from_slice(bytes))) {
+        Ok(decoded) => decoded.map_err(|error| NotDecoded(decoding_fault(&error).into())),
+        Err(_) => Err(NotDecoded::because("its `Deserialize` panicked")),
+    }
+}
+
+/// Error texts of serde and of derived code that never contain a value. Any other text may contain one.
+const ENCODING_FAULTS: [&str; 6] = [
+    "key must be a string",
+    "float key must be finite",
+    "number out of range",
+    "cannot serialize tagged newtype variant",
+    "can only flatten structs and maps",
+    "path contains invalid UTF-8 characters",
+];
+
+fn encoding_fault(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    if ENCODING_FAULTS.iter().any(|known| text.starts_with(known)) {
+        text
+    } else {
+        "its `Serialize` returned an error".to_owned()
+    }
+}
+
+/// The reason and the position, without the value that was found there.
+fn decoding_fault(error: &serde_json::Error) -> String {
+    use serde_json::error::Category;
+    let text = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    // An error from a user's own code may have no position.
+    let message = text.strip_suffix(&position).unwrap_or(&text);
+    let reason = match error.classify() {
+        // The text is the parser's own and holds no value.
+        Category::Io | Category::Syntax | Category::Eof => message.to_owned(),
+        Category::Data => without_value(message),
+    };
+    if error.line() == 0 { reason } else { format!("{reason}{position}") }
+}
+
+/// Errors that first name what was found and then what was expected.
+const FOUND: [&str; 5] =
+    ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant ", "unknown field "];
+
+fn without_value(message: &str) -> String {
+    // These texts only name fields and types of the program.
+    let safe = ["missing field `", "duplicate field `", "data did not match any variant of untagged enum "];
+    if safe.iter().any(|known| message.starts_with(known)) {
+        return message.to_owned();
+    }
+    let Some(fault) = FOUND.iter().find(|fault| message.starts_with(**fault)) else {
+        return "its `Deserialize` returned an error".to_owned();
+    };
+    let value = &message[fault.len()..];
+    // The text names the kind of the value first, then the value in quotes.
+    let kind = value.split(['`', '"', ',']).next().unwrap_or_default().trim();
+    let fault = fault.trim_end_matches([' ', ':']);
+    let reason = if kind.is_empty() { fault.to_owned() } else { format!("{fault}: {kind}") };
+    // The value may contain this text too, so the last occurrence counts.
+    match message.rsplit_once(", expected ") {
+        Some((_, expected)) if !expected.contains('"') => format!("{reason}, expected {expected}"),
+        _ => reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only decoded")]
+    struct Receipt {
+        number: u8,
+        kind: Kind,
+    }
+
+    #[derive(Debug, Deserialize)]
+    enum Kind {
+        Paid,
+    }
+
+    fn reason(json: &str) -> String {
+        from_bytes::<Receipt>(json.as_bytes()).unwrap_err().reason().to_string()
+    }
+
+    #[test]
+    fn a_reason_says_what_and_where_and_never_the_value() {
+        assert_eq!(reason(r#"{"number":1}"#), "missing field `kind` at line 1 column 12");
+        assert_eq!(reason(r#"{"number":"secret"}"#), "invalid type: string, expected u8 at line 1 column 18");
+        assert_eq!(
+            reason(r#"{"number":"a, expected secret"}"#),
+            "invalid type: string, expected u8 at line 1 column 30"
+        );
+        assert_eq!(reason(r#"{"number":4711}"#), "invalid value: integer, expected u8 at line 1 column 14");
+        assert_eq!(reason(r#"{"kind":"secret"}"#), "unknown variant, expected `Paid` at line 1 column 16");
+        assert_eq!(
+            reason(r#"{"secret":1}"#),
+            "unknown field, expected `number` or `kind` at line 1 column 9"
+        );
+        assert_eq!(reason(r#"{"number":"#), "EOF while parsing a value at line 1 column 10");
+    }
+
+    #[test]
+    fn what_another_format_wrote_is_said_by_its_name() {
+        let reason = |bytes: &[u8]| from_bytes::<u64>(bytes).unwrap_err().reason().to_string();
+        assert_eq!(reason(b"\x01\0\xc8"), "expected JSON, found a response of the HTTP layer");
+        assert_eq!(
+            reason(b"\x05secret"),
+            "expected JSON, found format 0x05, which this version of idem does not know"
+        );
+        assert_eq!(reason(b"\xabid\x01secret"), "expected JSON, found an encrypted result");
+        // JSON as this version writes it.
+        assert_eq!(from_bytes::<u64>(b"7"), Ok(7));
+    }
+
+    #[test]
+    fn an_error_of_a_users_own_code_is_not_repeated() {
+        #[derive(Debug)]
+        struct Own;
+        impl<'de> Deserialize<'de> for Own {
+            fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+                Err(serde::de::Error::custom("secret"))
+            }
+        }
+        impl Serialize for Own {
+            fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+                Err(serde::ser::Error::custom("secret"))
+            }
+        }
+        assert_eq!(
+            from_bytes::<Own>(b"1").unwrap_err().reason().as_ref(),
+            "its `Deserialize` returned an error"
+        );
+        let fault = to_stored(&Own, 100).fault.unwrap();
+        assert_eq!(fault.to_string(), "its `Serialize` returned an error");
+        let fault = to_stored(&HashMap::from([((1_u8, 2_u8), 3)]), 100).fault.unwrap();
+        assert_eq!(fault.to_string(), "key must be a string");
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_encoded_to_its_end() {
+        /// Counts how many of its items are encoded.
+        struct Endless(std::cell::Cell<usize>);
+        impl Serialize for Endless {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_seq((0..1_000_000).inspect(|_| self.0.set(self.0.get() + 1)))
+            }
+        }
+        let endless = Endless(std::cell::Cell::new(0));
+        let stored = to_stored(&endless, 100);
+        assert_eq!(stored.result, StoredResult::Tombstone(Tombstone::TooLarge));
+        assert_eq!(stored.fault, Some(NotEncoded::TooLarge(100)));
+        assert!(endless.0.get() < 100, "{} were encoded", endless.0.get());
+        assert_eq!(to_stored(&"a".repeat(98), 100).fault, None);
+        assert_eq!(to_stored(&"a".repeat(99), 100).fault, Some(NotEncoded::TooLarge(100)));
+    }
+}

@@ -1,0 +1,95 @@
+//! Recording a result after its caller has the value or has gone away, as long as no other call has taken over.
+//!
+//! Owns how long that continues. A completion also counts after its lease, so the body need not run again after an
+//! outage that is longer than a lease.
+
+use std::sync::Arc;
+
+use backon::BackoffBuilder;
+use tokio::time::{Instant, sleep};
+
+use crate::engine::body::steps::Recorder as _;
+use crate::engine::claim::claimed::Claimed;
+use crate::engine::record::background::LateRoom;
+use crate::engine::record::late_recording::{LONGEST, Unrecorded};
+use crate::engine::report::Event;
+use crate::engine::retry::{LONGEST_PAUSE, late_backoff};
+use crate::error::StoreError;
+use idem_core::Store;
+use idem_core::protocol::{Complete, CompleteAnswer, StoredResult};
+
+impl<S: Store> Claimed<S> {
+    /// Continues to record a result after `error`, if a retry may help and the limits allow it. Gives the result up
+    /// otherwise.
+    pub(crate) fn record_late(self: &Arc<Self>, request: Complete, error: &StoreError) {
+        let bytes = match &request.result {
+            StoredResult::Value(bytes) => bytes.len(),
+            StoredResult::Tombstone(_) => 0,
+        };
+        let room = if error.is_transient() { LateRoom::take(&self.call.process, bytes) } else { None };
+        let Some(room) = room else {
+            return self.report_unrecorded(&request, Some(error));
+        };
+        self.report(Event::NotYetRecorded(error));
+        let late = Late { claimed: self.clone(), waiting: Some(request), _room: room };
+        self.call.runtime.spawn(late.record());
+    }
+
+    /// Reports that this result is not recorded and will not be.
+    pub(crate) fn report_unrecorded(&self, request: &Complete, error: Option<&StoreError>) {
+        self.report(Event::Unrecorded(error));
+        self.call.process.late_recording().tell(|| Unrecorded {
+            call: self.call.id(),
+            attempt: self.grant.attempt,
+            verdict: request.verdict,
+            result: request.result.clone(),
+            ttl: request.ttl,
+            error: error.cloned(),
+        });
+    }
+}
+
+/// A result that waits to be recorded.
+struct Late<S: Store> {
+    claimed: Arc<Claimed<S>>,
+    /// `None` once it is recorded or given up.
+    waiting: Option<Complete>,
+    _room: LateRoom,
+}
+
+impl<S: Store> Late<S> {
+    async fn record(mut self) {
+        let claimed = self.claimed.clone();
+        let begin = Instant::now();
+        let mut pauses = late_backoff().build();
+        loop {
+            sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
+            // The request stays in `waiting` during the attempt, so that `drop` reports it if the runtime is shut down.
+            let Some(request) = &mut self.waiting else { return };
+            let answer = claimed.complete_until(request, Instant::now).await;
+            let is_over = begin.elapsed() >= LONGEST;
+            let last_error = match answer {
+                Ok(CompleteAnswer::Done) => {
+                    self.waiting = None;
+                    return claimed.report(Event::RecordedLate);
+                }
+                Ok(_) => None,
+                Err(error) if !error.is_transient() || is_over => Some(error),
+                Err(_) => continue,
+            };
+            if let Some(request) = self.waiting.take() {
+                claimed.report_unrecorded(&request, last_error.as_ref());
+            }
+            return;
+        }
+    }
+}
+
+impl<S: Store> Drop for Late<S> {
+    fn drop(&mut self) {
+        if let Some(request) = self.waiting.take() {
+            let ended = StoreError::unavailable("its runtime was shut down first");
+            self.claimed.report_unrecorded(&request, Some(&ended));
+        }
+    }
+}

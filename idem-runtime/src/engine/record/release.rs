@@ -1,0 +1,115 @@
+//! Releasing a claim without a result.
+//!
+//! Owns what is done before a release (steps that have ended are recorded), and how long a release is retried.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff};
+use tokio::time::{Instant, sleep};
+
+use crate::engine::body::steps::{Recorder as _, flush};
+use crate::engine::claim::claimed::Claimed;
+use crate::engine::claim::waiters::Waiters;
+use crate::engine::prepare::call::Call;
+use crate::engine::process::Process;
+use crate::engine::record::background::{ReleaseRoom, Work};
+use crate::engine::record::late_recording::LONGEST as LONGEST_RETRIES;
+use crate::engine::report::Event;
+use crate::engine::retry::{LEAST_TIMEOUT, LONGEST_PAUSE, backoff, late_backoff, unanswered, within};
+use crate::error::StoreError;
+use idem_core::Store;
+use idem_core::defaults::LONGEST;
+use idem_core::protocol::{Release, ReleaseAnswer, ReleaseCause};
+
+impl<S: Store> Claimed<S> {
+    /// The request that releases the claim for this cause.
+    pub(crate) fn release_request(&self, cause: ReleaseCause) -> Release {
+        Release::new(self.owner, self.grant.fence, cause)
+    }
+
+    /// Releases the claim once. `again` if this is a retry.
+    pub(crate) async fn release(&self, mut request: Release, again: bool) -> Result<(), StoreError> {
+        if request.cause != ReleaseCause::Unused {
+            request.cause = self.with_its_steps(request.cause, again).await;
+        }
+        let retry_after =
+            if request.cause == ReleaseCause::Failed { request.retry_after } else { Duration::ZERO };
+        let request = request.with_retry_after(retry_after.min(LONGEST));
+        let patience = self.call.policy.store_timeout;
+        let answer = within(patience, self.call.store.release(&self.call.key, &request))
+            .await
+            .unwrap_or_else(|_| Err(unanswered("the release", patience)))?;
+        match answer {
+            ReleaseAnswer::Released => self.report(Event::Released),
+            ReleaseAnswer::InDoubt => self.report(Event::InDoubt),
+            _ => {}
+        }
+        Waiters::wake_in(&self.call.store, &self.call.key);
+        Ok(())
+    }
+
+    /// Records the steps that have ended, so that they do not run again. If that fails, the store does not know all that the
+    /// body did, so a failed body counts as abandoned. `again` if a failure to record them counts for nothing, because it was
+    /// long ago.
+    async fn with_its_steps(&self, cause: ReleaseCause, again: bool) -> ReleaseCause {
+        let recorded = match self.log.is_flushed() {
+            Ok(true) => true,
+            Err(()) if !again => false,
+            Ok(false) | Err(()) => flush(self).await.is_ok(),
+        };
+        if cause == ReleaseCause::Failed && !recorded { ReleaseCause::Abandoned } else { cause }
+    }
+
+    /// Releases the claim, and retries: until the lease has ended by itself, if that says the same, and otherwise for as long
+    /// as results are retried.
+    async fn release_to_the_end(self: Arc<Self>, request: Release) {
+        let mut pauses = backoff().build();
+        let mut patience = Patience::new(&self.call);
+        while let Err(error) = self.release(request, true).await {
+            let left = self.lease.held_until().saturating_duration_since(Instant::now());
+            let goes_on = if !left.is_zero() && error.is_transient() {
+                sleep(pauses.next().unwrap_or(LEAST_TIMEOUT).min(left)).await;
+                true
+            } else {
+                request.cause != ReleaseCause::Abandoned && patience.wait_after(&error).await
+            };
+            if !goes_on {
+                return self.report(Event::ReleaseFailed(&error));
+            }
+        }
+    }
+
+    /// Releases the claim in the background.
+    pub(crate) fn release_behind(self: &Arc<Self>, request: Release) {
+        self.call.finish_behind(Work::Release, self.clone().release_to_the_end(request));
+    }
+}
+
+/// How long the engine retries a release whose caller has gone on. A release also counts after its lease, so an outage that
+/// is longer than a lease makes no doubt and no `recovered()` of its own.
+pub(crate) struct Patience {
+    begin: Instant,
+    pauses: ExponentialBackoff,
+    process: Process,
+    room: Option<ReleaseRoom>,
+}
+
+impl Patience {
+    pub(crate) fn new<S: Store>(call: &Call<S>) -> Self {
+        let process = call.process.clone();
+        Self { begin: Instant::now(), pauses: late_backoff().build(), process, room: None }
+    }
+
+    /// Waits until the next try after this error. Returns whether there is one.
+    pub(crate) async fn wait_after(&mut self, error: &StoreError) -> bool {
+        if self.room.is_none() {
+            self.room = ReleaseRoom::take(&self.process);
+        }
+        if self.room.is_none() || !error.is_transient() || self.begin.elapsed() >= LONGEST_RETRIES {
+            return false;
+        }
+        sleep(self.pauses.next().unwrap_or(LONGEST_PAUSE)).await;
+        true
+    }
+}
