@@ -34,9 +34,9 @@ async fn the_waiters_share_one_poll_while_the_store_is_down() {
     let outage = async {
         sleep(Duration::from_secs(1)).await;
         let kinds = [OperationKind::Claim, OperationKind::Get];
-        kinds.map(|kind| store.always(kind, Fault::HangBefore));
+        kinds.iter().for_each(|kind| store.always(*kind, Fault::HangBefore));
         sleep(Duration::from_secs(18)).await;
-        kinds.map(|kind| store.always(kind, None));
+        kinds.iter().for_each(|kind| store.always(*kind, None));
     };
     let (refused, ()) = futures_util::future::join(calls, outage).await;
     assert!(refused.into_iter().all(|refused| refused.unwrap_err().kind() == "in_flight"));
