@@ -31,7 +31,8 @@
 //! * `#[idempotent]` (feature `macros`) and [`Operation`], the same policy without the attribute.
 //! * [`MemoryStore`], and, each with its feature, `SqliteStore`, `RedisStore`, `PostgresStore`, `MySqlStore` and
 //!   `DynamoDbStore`. [`Store`] is the trait for other stores, and [`DynStore`] chooses one at run time.
-//! * `http` (feature `http`): the `Idempotency-Key` header as a tower layer.
+//! * `http` (feature `http`): the `Idempotency-Key` header as a tower layer. `tower` (feature `tower`): idempotent calls
+//!   for every other tower service.
 //! * `message` (feature `message`): a consumer of a broker's messages. `lambda` (feature `lambda`): batches of AWS
 //!   Lambda.
 //! * `outbox` (feature `outbox`): messages that commit with a PostgreSQL transaction, and a relay that publishes them.
@@ -107,6 +108,9 @@ pub use idem_messages as message;
 #[cfg(feature = "lambda")]
 #[doc(inline)]
 pub use idem_messages::lambda;
+#[cfg(feature = "tower")]
+#[doc(inline)]
+pub use idem_tower as tower;
 #[cfg(any(feature = "cache", feature = "encryption", feature = "zstd"))]
 #[doc(inline)]
 pub use idem_wrappers::StoreExt;
