@@ -131,21 +131,36 @@ impl<S: Store> Call<S> {
 
 /// Claims the key for a new owner. If the answer is lost, the same owner sends the claim again, within the store timeout.
 async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError> {
-    let sent = Sent::now(&call.process, call.lease_from_now());
-    let request = OwnersClaim { call: call.clone(), owner: Owner::random(), sent };
-    let mut open = UnansweredClaim { call, owner: request.owner, answering: None };
-    let answering = open.answering.insert(Box::pin(request.answered()));
+    let (owner, sent) = (Owner::random(), Sent::now(&call.process, call.lease_from_now()));
     let patience = call.policy.store_timeout;
-    // After the timeout the claim is not dropped. It continues in the background, to release what the store may still
-    // grant.
-    let answer = within(patience, answering).await.map_err(|_| unanswered("the claim", patience))?;
-    open.answering = None;
-    answer.map_err(|NoAnswer { error, may_be_granted }| {
-        if may_be_granted {
-            open.give_back(None);
+    let until = sent.runtime + patience;
+    loop {
+        let request = OwnersClaim { call: call.clone(), owner, sent };
+        let mut open = UnansweredClaim { call, owner, answering: None };
+        let answering = open.answering.insert(Box::pin(request.answered()));
+        let left = until.saturating_duration_since(Instant::now());
+        // After the timeout the claim is not dropped. It continues in the background, to release what the store may still
+        // grant.
+        let answer = within(left, answering).await.map_err(|_| unanswered("the claim", patience))?;
+        open.answering = None;
+        let attempt = match answer {
+            Ok(Claiming::Granted(attempt)) if attempt.claimed().lease.is_late() => attempt,
+            Ok(claiming) => return Ok(claiming),
+            Err(NoAnswer { error, may_be_granted }) => {
+                if may_be_granted {
+                    open.give_back(None);
+                }
+                return Err(error);
+            }
+        };
+        // Not in the background: there a late grant is given back, which an attempt does when it is dropped.
+        let left = until.saturating_duration_since(Instant::now());
+        let confirmed = Box::pin(within(left, confirm(attempt, until))).await;
+        if let Some(attempt) = confirmed.map_err(|_| unanswered("the claim", patience))?? {
+            return Ok(Claiming::Granted(attempt));
         }
-        error
-    })
+        // Another call has the claim by now. The next answer says for how long.
+    }
 }
 
 /// Renews a grant whose answer arrived late, before the body starts. `None` if another call has the claim by then.
@@ -181,17 +196,7 @@ impl<S: Store> OwnersClaim<S> {
             time.store_answered::<S, _, _>(&self.call.key, "claim", &answer);
             match answer {
                 Ok(ClaimAnswer::Granted(grant)) => {
-                    retries = None;
-                    let attempt = Attempt::new(&self.call, self.owner, grant, self.sent);
-                    if !attempt.claimed().lease.is_late() {
-                        return Ok(Claiming::Granted(attempt));
-                    }
-                    match Box::pin(confirm(attempt, self.until())).await {
-                        Ok(Some(attempt)) => return Ok(Claiming::Granted(attempt)),
-                        // Another call has the claim by now. The next answer says for how long.
-                        Ok(None) => {}
-                        Err(error) => return Err(NoAnswer { error, may_be_granted: false }),
-                    }
+                    return Ok(Claiming::Granted(Attempt::new(&self.call, self.owner, grant, self.sent)));
                 }
                 // The doubt may be about this claim: granted, its answer lost, its lease over. Then no body began, and it is
                 // given back.
