@@ -22,14 +22,19 @@ pub(crate) struct About {
     /// The key of its last idempotent call.
     pub(crate) key: Option<RecordKey>,
     /// The queue that it comes from; empty where the glue does not say.
+    #[cfg(feature = "metrics")]
     pub(crate) queue: String,
 }
 
 impl About {
     /// A message, before its first idempotent call.
     pub(super) fn message<M: Delivery>(message: &M) -> Self {
-        let queue = guarded(|| message.destination()).unwrap_or_default();
-        Self { id: guarded(|| message.id()), key: None, queue }
+        Self {
+            id: guarded(|| message.id()),
+            key: None,
+            #[cfg(feature = "metrics")]
+            queue: guarded(|| message.destination()).unwrap_or_default(),
+        }
     }
 }
 
