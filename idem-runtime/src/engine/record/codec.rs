@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::engine::body::steps::{Recovery, recovery};
 use crate::engine::prepare::call::Call;
 use crate::engine::record::encoding::{Encoded, NotDecoded, Stored, from_bytes, to_stored};
 use crate::engine::record::returns::Recordable;
@@ -70,6 +71,24 @@ impl<R, T, E> Codec<R, T, E> {
         Self { rules: self.rules.retry_after(retry_after), ..self }
     }
 
+    /// The argument for `recover`, if it is due.
+    ///
+    /// # Errors
+    ///
+    /// What the function returns because the steps of earlier runs cannot be read.
+    pub async fn begin_recovery(&self) -> Result<Option<Recovery>, R> {
+        recovery::begin().await.map_err(|error| self.refusal(error))
+    }
+
+    /// What the function returns without running its body, if anything, after this call of `recover`.
+    pub async fn recover(&self, call: impl Future<Output = Result<Option<T>, E>>) -> Option<R> {
+        if let Some(result) = recovery::answer(call).await {
+            return Some((self.from_result)(result));
+        }
+        let refusal = recovery::confirm().await.err().or_else(recovery::past_the_limit);
+        refusal.map(|error| self.refusal(error))
+    }
+
     /// What to record for the result of this attempt; `None` to release the key instead. If a duplicate cannot get the
     /// result, that is reported here and not when a duplicate comes.
     pub(crate) fn encode<S: Store>(&self, call: &Call<S>, attempt: u32, result: &R) -> Option<Encoded> {
@@ -90,11 +109,6 @@ impl<R, T, E> Codec<R, T, E> {
     pub(crate) fn replayed<S: Store>(&self, call: &Call<S>, replay: &Replay) -> R {
         let decoded = call.replayed(replay, |verdict, bytes| self.rules.decode(verdict, bytes));
         decoded.map_or_else(|error| self.refusal(error), self.from_result)
-    }
-
-    /// The function's own type for this result.
-    pub(crate) fn result(&self, result: Result<T, E>) -> R {
-        (self.from_result)(result)
     }
 
     /// The function's result for an error of idem.

@@ -6,7 +6,7 @@
 mod log;
 mod name;
 mod recording;
-mod recovery;
+pub(crate) mod recovery;
 
 use std::fmt;
 use std::future::poll_fn;

@@ -9,7 +9,6 @@ use serde::de::DeserializeOwned;
 
 use crate::engine::body::context::{Context, Current};
 use crate::engine::body::steps::{Failed, Recorder, StepName, flush, lost};
-use crate::engine::record::codec::Codec;
 use crate::engine::record::encoding::from_bytes;
 use crate::engine::report::Event;
 use crate::error::{CallId, Error, StepError, StoreError};
@@ -81,7 +80,7 @@ impl fmt::Debug for Recovery {
 }
 
 /// The argument for `recover`; `None` if `recover` is not due.
-async fn begin() -> Result<Option<Recovery>, Error> {
+pub(crate) async fn begin() -> Result<Option<Recovery>, Error> {
     let Some(current) = Current::get() else { return Ok(None) };
     let Some(recorder) = current.recorder else { return Ok(None) };
     if !recorder.log().take_recovery() {
@@ -114,7 +113,7 @@ fn unused(recorder: &dyn Recorder, source: StoreError) -> Error {
 }
 
 /// Returns when the body may start after `recover`, which may have taken longer than the lease: the claim is certainly held.
-async fn confirm() -> Result<(), Error> {
+pub(crate) async fn confirm() -> Result<(), Error> {
     let Some(recorder) = Current::get().and_then(|current| current.recorder) else { return Ok(()) };
     let Some(confirmed) = recorder.clone().confirm() else { return Ok(()) };
     confirmed.await.map_err(|source| unused(&*recorder, source))?;
@@ -122,7 +121,7 @@ async fn confirm() -> Result<(), Error> {
 }
 
 /// The error if the body must not start although `recover` found nothing, because no attempts are left.
-fn past_the_limit() -> Option<Error> {
+pub(crate) fn past_the_limit() -> Option<Error> {
     let recorder = Current::get()?.recorder?;
     let grant = recorder.grant();
     if !grant.recover_only {
@@ -133,7 +132,7 @@ fn past_the_limit() -> Option<Error> {
 }
 
 /// Awaits a call of `recover`. Returns the result of the call if the body must not run.
-async fn answer<T, E>(call: impl Future<Output = Result<Option<T>, E>>) -> Option<Result<T, E>> {
+pub(crate) async fn answer<T, E>(call: impl Future<Output = Result<Option<T>, E>>) -> Option<Result<T, E>> {
     // Always there, because `begin` returned a [`Recovery`].
     let current = Current::get()?;
     let recorder = current.recorder.clone()?;
@@ -149,24 +148,5 @@ async fn answer<T, E>(call: impl Future<Output = Result<Option<T>, E>>) -> Optio
             recorder.log().decide(ReleaseCause::Doubtful);
             Some(Err(error))
         }
-    }
-}
-
-impl<R, T, E> Codec<R, T, E> {
-    /// The argument for `recover`, if it is due.
-    ///
-    /// # Errors
-    ///
-    /// What the function returns because the steps of earlier runs cannot be read.
-    pub async fn begin_recovery(&self) -> Result<Option<Recovery>, R> {
-        begin().await.map_err(|error| self.refusal(error))
-    }
-
-    /// What the function returns without running its body, if anything, after this call of `recover`.
-    pub async fn recover(&self, call: impl Future<Output = Result<Option<T>, E>>) -> Option<R> {
-        if let Some(result) = answer(call).await {
-            return Some(self.result(result));
-        }
-        confirm().await.err().or_else(past_the_limit).map(|error| self.refusal(error))
     }
 }
