@@ -6,7 +6,10 @@ use super::Delivery;
 
 /// Which messages of a broker are handled one after another: those of one [`Delivery::group`], unless the program has set a
 /// function. A [`Broker`](super::Broker) has one.
-pub struct GroupBy<M>(Option<Box<dyn Fn(&M) -> Option<String> + Send + Sync>>);
+pub struct GroupBy<M>(Option<Box<Group<M>>>);
+
+/// Returns the group of a message.
+type Group<M> = dyn Fn(&M) -> Option<String> + Send + Sync;
 
 impl<M: Delivery> GroupBy<M> {
     /// Those for which this function returns the same text.

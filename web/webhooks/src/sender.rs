@@ -23,7 +23,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender that follows Standard Webhooks, such as Svix, Resend, Clerk and OpenAI: headers `webhook-id`,
+    /// A sender that follows Standard Webhooks, such as Svix, Resend, Clerk and `OpenAI`: headers `webhook-id`,
     /// `webhook-timestamp` and `webhook-signature`, or `svix-*`. Its secrets begin with `whsec_`.
     ///
     /// # Errors
