@@ -41,7 +41,7 @@ impl Proxy {
             while let Ok((client, _)) = listener.accept().await {
                 let cut = counting.next(every);
                 // An error is a connection that a side has closed.
-                tokio::spawn(async move { pass(client, server, cut).await });
+                tokio::spawn(Box::pin(pass(client, server, cut)));
             }
         });
         Ok(Self { port, counts })
