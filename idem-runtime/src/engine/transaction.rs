@@ -193,7 +193,7 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
         call.observe(Outcome::Executed { attempt, recovered, not_stored: None });
         let Some(Encoded { verdict, stored }) = encoded else {
             self.undo().await;
-            call.end(CallEnd::Released { attempt, retry_after: Duration::ZERO });
+            call.end(&CallEnd::Released { attempt, retry_after: Duration::ZERO });
             call.report(Event::Released, attempt);
             return result;
         };
@@ -234,7 +234,7 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
         result: StoredResult,
     ) -> Result<Option<NotStored>, StoreError> {
         if verdict == Verdict::Failed {
-            claim.call.end(CallEnd::Terminal);
+            claim.call.end(&CallEnd::Terminal);
             // A terminal error is recorded, and the writes of the body are undone.
             self.undo().await;
             self.mark = Some(S::mark(self.connection()).await?);

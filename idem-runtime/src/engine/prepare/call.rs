@@ -142,15 +142,15 @@ impl<S: Store> Call<S> {
     }
 
     /// Tells the observer how the call ended.
-    pub(crate) fn end(&self, end: CallEnd) {
+    pub(crate) fn end(&self, end: &CallEnd) {
         if let Some(observer) = &self.observer {
-            observer.end(&end);
+            observer.end(end);
         }
     }
 
     /// The same, for an error that the caller gets.
     pub(crate) fn refuse(&self, error: Error) -> Error {
-        self.end(CallEnd::Refused(error.clone()));
+        self.end(&CallEnd::Refused(error.clone()));
         error
     }
 

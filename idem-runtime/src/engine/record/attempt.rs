@@ -152,7 +152,7 @@ impl<S: Store> Attempt<S> {
         } else if !matches!(cause, ReleaseCause::Unused | ReleaseCause::NothingHappened) {
             self.body_ended();
         }
-        self.call().end(ending);
+        self.call().end(&ending);
         self.release_now(self.claimed.release_request(cause).with_retry_after(retry_after)).await;
     }
 
@@ -189,7 +189,7 @@ impl<S: Store> Attempt<S> {
     pub(crate) fn finished(&mut self, Encoded { verdict, stored }: Encoded) {
         self.body_ended();
         if verdict == Verdict::Failed {
-            self.call().end(CallEnd::Terminal);
+            self.call().end(&CallEnd::Terminal);
         }
         self.phase = Phase::Recording(self.claimed.complete_request(verdict, stored.result));
     }

@@ -21,7 +21,7 @@ impl<S: Store> Call<S> {
                     self.observe(Outcome::replayed(replay));
                     self.report(Event::Replayed, replay.attempt);
                     if replay.verdict == Verdict::Failed {
-                        self.end(CallEnd::Terminal);
+                        self.end(&CallEnd::Terminal);
                     }
                     Ok(result)
                 }
