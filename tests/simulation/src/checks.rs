@@ -297,6 +297,9 @@ impl State {
         }
         for other in earlier.iter().skip(cleared).copied() {
             let run = &self.runs[other];
+            if run.fence.is_some_and(|fence| self.resolved_meanwhile(number, life, fence).is_some()) {
+                continue;
+            }
             let crashed = run.crashed();
             let ended = run.ended;
             if crashed && operation.in_doubt {
@@ -964,19 +967,18 @@ impl State {
         let steps = &self.keys[run.key].lives[life].steps;
         if self.jumped.is_none()
             && steps.get(name).is_some_and(|step| step.acknowledged)
-            && !self.was_resolved_meanwhile(run.key, life, fence)
+            && self.resolved_meanwhile(run.key, life, fence) != Some(Instant::now())
         {
             self.violate(STEP, format!("step {name} in run {id}"));
         }
     }
 
-    /// Whether an operator resolved the doubt after the store had confirmed it and before the worker knew.
-    fn was_resolved_meanwhile(&self, number: usize, life: usize, fence: u64) -> bool {
+    /// When the worker of this grant learned that the store confirms its doubt, if an operator resolved the doubt after the
+    /// store had confirmed it and before the worker knew.
+    fn resolved_meanwhile(&self, number: usize, life: usize, fence: u64) -> Option<Instant> {
         let key = &self.keys[number];
-        let confirmed = key.grants.get(&fence).and_then(|granted| granted.doubt_confirmed);
-        let resolved = key.lives[life].resolved;
-        let (Some((begin, end)), Some(resolved)) = (confirmed, resolved) else { return false };
-        (begin..=end).contains(&resolved) && end == Instant::now()
+        let (begin, end) = key.grants.get(&fence)?.doubt_confirmed?;
+        (begin..=end).contains(&key.lives[life].resolved?).then_some(end)
     }
 
     /// A body has the value of a step.
