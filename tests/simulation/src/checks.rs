@@ -500,6 +500,10 @@ impl State {
 
     /// A release is sent again, and no step was sent to be recorded since.
     pub fn check_steps_sent(&mut self, number: usize, fence: u64) {
+        // Where another call has the key, the store has refused the steps for good.
+        if self.keys[number].record.as_ref().is_none_or(|record| record.fence.get() != fence) {
+            return;
+        }
         if let Some((run, name)) = self.unrecorded_step(number, fence) {
             self.violate(STEP_FINISHED, format!("step {name} of run {run}"));
         }

@@ -21,7 +21,7 @@ use super::hosts::Target;
 use super::session::Session;
 use super::source::Source;
 
-/// Opens connections to the servers of a [`Source`](super::source::Source), and says where they are.
+/// Opens connections to the servers of a [`Source`], and says where they are.
 pub type Connector = sql::Connector<Opener>;
 
 /// Opens connections.
