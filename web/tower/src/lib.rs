@@ -51,7 +51,7 @@ use serde::de::DeserializeOwned;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Makes each request of a service an idempotent call. See the [crate](crate).
+/// Makes each request of a service an idempotent call. See the [page of the crate](crate).
 ///
 /// `K` is the function that returns the key of a request: any [`KeyPart`]. A key that is empty is refused with
 /// [`idem::Error::MissingKey`](idem_runtime::Error::MissingKey).

@@ -33,7 +33,7 @@ const LONGEST_ID: usize = 255;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Guards a service that handles the webhooks of one [`Sender`]. See the [crate](crate).
+/// Guards a service that handles the webhooks of one [`Sender`]. See the [page of the crate](crate).
 ///
 /// Cheap to clone; clones share everything.
 pub struct WebhookLayer<St> {
