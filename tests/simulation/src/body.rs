@@ -395,7 +395,8 @@ impl crate::world::State {
             Ok(None) => {
                 life.cleared = life.runs.len();
                 life.found = false;
-                life.is_doubted_by_recover = false;
+                // The store learns of it when the body has started: before that, its call may time out.
+                life.is_doubted_by_recover = true;
                 life.is_unsure = false;
             }
             // What a superseded call finds is not recorded.

@@ -230,6 +230,7 @@ impl State {
             self.violate(ATTEMPTS, format!("run {id} is the start number {starts}"));
         }
         self.keys[number].lives[life].runs.push(id);
+        self.keys[number].lives[life].is_doubted_by_recover = false;
     }
 
     /// A waiter gets a key at once that its own process has released.

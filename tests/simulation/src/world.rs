@@ -113,6 +113,7 @@ pub struct Life {
     pub cleared: usize,
     /// `recover` found a result, and nobody has said otherwise since.
     pub found: bool,
+    /// The last `recover` failed, or the body that it allowed has not started.
     pub is_doubted_by_recover: bool,
     /// A call took over, and nobody has found out since what happened before.
     pub is_unsure: bool,
