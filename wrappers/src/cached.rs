@@ -15,14 +15,13 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio::time::Instant;
 
-use self::clock::{StoreClock, without_drift};
+use self::clock::StoreClock;
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{
-    Answer, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Owner, Record, Replay, Request,
-    Resolution, StoredResult, Timestamp,
+    Answer, Claim, ClaimAnswer, Fingerprint, Record, Replay, Request, Resolution, StoredResult,
 };
 use idem_core::{Store, Waiters};
 
@@ -91,16 +90,15 @@ pub struct CacheCounts {
     pub hits: u64,
     /// Claims that went to the store, such as the first call of a key.
     pub misses: u64,
-    /// How many results are in memory now, and grants whose results are not recorded yet.
+    /// How many results are in memory now.
     pub entries: usize,
 }
 
 /// A store whose recorded results are replayed from this process's memory: the return type of
 /// [`StoreExt::cached`](crate::StoreExt::cached). Feature `cache`.
 ///
-/// After the store has recorded a result of this process, or has answered a claim with a recorded result, later claims
-/// get that result from memory for a while ([`Caching::ask_again_after`]), if they have the same fingerprint or none.
-/// Memory does not answer a claim
+/// After the store has answered a claim with a recorded result, later claims get that result from memory for a while
+/// ([`Caching::ask_again_after`]), if they have the same fingerprint or none. Memory does not answer a claim
 ///
 /// - after [`forget`](Store::forget) through this store or a clone, also if an older answer arrives later. A `forget`
 ///   by another process takes effect when the store is asked again;
@@ -108,8 +106,7 @@ pub struct CacheCounts {
 ///   between, that takes effect when the store is asked again;
 /// - with another fingerprint: the store is asked.
 ///
-/// Everything else goes to the store. While the store is down, only results in memory are replayed. The times in the
-/// outcome of a result that this process recorded are those of its grant plus the time that has passed here since then.
+/// Everything else goes to the store. While the store is down, only results in memory are replayed.
 ///
 /// Clones share the cache. Make it the outermost wrapper, so that a replay is not decrypted or decompressed again.
 /// Results are then unencrypted in memory, as they are in the program that made them.
@@ -120,7 +117,7 @@ pub struct Cached<S> {
 }
 
 struct Shared {
-    entries: Cache<RecordKey, Cell, Weight>,
+    entries: Cache<RecordKey, Entry, Weight>,
     hasher: RandomState,
     /// Each counter is for a part of the keys. It is incremented when earlier answers of the store must not be cached
     /// any more.
@@ -129,25 +126,6 @@ struct Shared {
     ask_again_after: Duration,
     hits: AtomicU64,
     misses: AtomicU64,
-}
-
-/// What the cache has for one key.
-#[derive(Clone)]
-enum Cell {
-    /// A result.
-    Result(Entry),
-    /// A grant through this store, whose result is cached when it is recorded.
-    Grant(Pending),
-}
-
-#[derive(Clone)]
-struct Pending {
-    owner: Owner,
-    fence: Fence,
-    attempt: u32,
-    fingerprint: Option<Fingerprint>,
-    /// When the store's answer arrived.
-    answered: Instant,
 }
 
 #[derive(Clone)]
@@ -164,13 +142,11 @@ struct Weight {
     least: u64,
 }
 
-impl Weighter<RecordKey, Cell> for Weight {
-    fn weight(&self, key: &RecordKey, cell: &Cell) -> u64 {
-        let result = match cell {
-            Cell::Result(Entry { replay: Replay { result: StoredResult::Value(bytes), .. }, .. }) => {
-                bytes.len()
-            }
-            Cell::Result(_) | Cell::Grant(_) => 0,
+impl Weighter<RecordKey, Entry> for Weight {
+    fn weight(&self, key: &RecordKey, entry: &Entry) -> u64 {
+        let result = match &entry.replay.result {
+            StoredResult::Value(bytes) => bytes.len(),
+            StoredResult::Tombstone(_) => 0,
         };
         let bytes = ENTRY_BYTES + key.scope().as_str().len() + key.key().as_str().len() + result;
         (bytes as u64).max(self.least)
@@ -203,9 +179,9 @@ impl Shared {
 
     fn find(&self, key: &RecordKey, request: &Claim) -> Option<Replay> {
         let now = Instant::now();
-        let Cell::Result(entry) = self.entries.get(key)? else { return None };
+        let entry = self.entries.get(key)?;
         if now >= entry.until {
-            self.entries.remove_if(key, |cell| matches!(cell, Cell::Result(entry) if now >= entry.until));
+            self.entries.remove_if(key, |entry| now >= entry.until);
             return None;
         }
         (request.fingerprint.is_none() || request.fingerprint == entry.fingerprint).then_some(entry.replay)
@@ -215,32 +191,8 @@ impl Shared {
     fn keep(&self, key: &RecordKey, entry: Entry, generation: u64) {
         let current = self.generation(key);
         if *current == generation {
-            self.entries.insert(key.clone(), Cell::Result(entry));
+            self.entries.insert(key.clone(), entry);
         }
-    }
-
-    /// Notes a grant. The store has no result for this key any more, and earlier answers must not be cached.
-    fn grant(&self, key: &RecordKey, pending: Pending) {
-        let mut generation = self.generation(key);
-        *generation = generation.wrapping_add(1);
-        self.entries.insert(key.clone(), Cell::Grant(pending));
-    }
-
-    /// Takes the grant under which this request is sent, and the generation. A second request of one grant finds none: the first
-    /// may have been applied, with another result or earlier than now.
-    fn take_grant(&self, key: &RecordKey, request: &Complete) -> Option<(Pending, u64)> {
-        let generation = self.generation(key);
-        let is_its = |pending: &Pending| pending.owner == request.owner && pending.fence == request.fence;
-        match self.entries.remove_if(key, |cell| matches!(cell, Cell::Grant(pending) if is_its(pending)))? {
-            (_, Cell::Grant(pending)) => Some((pending, *generation)),
-            (_, Cell::Result(_)) => None,
-        }
-    }
-
-    /// Until when a result of this `ttl`, which was recorded after `sent`, may be replayed from memory.
-    fn until(&self, sent: Instant, ttl: Duration) -> Option<Instant> {
-        let time = self.ask_again_after.min(without_drift(ttl));
-        if time.is_zero() { None } else { sent.checked_add(time) }
     }
 
     /// Drops the cached result, and ensures that answers on their way are not cached.
@@ -312,49 +264,21 @@ impl<S: Store> Cached<S> {
         let left = end.since(latest.now());
         Some(trusted.min(latest.asked_at().checked_add(left).unwrap_or(trusted)))
     }
-
-    /// Records a result, and caches it if the store has taken it.
-    async fn complete_and_cache(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
-        let Request::Complete(complete) = &request else { return self.inner.apply(key, request).await };
-        let Some((grant, generation)) = self.shared.take_grant(key, complete) else {
-            return self.inner.apply(key, request).await;
-        };
-        let sent = Instant::now();
-        let recorded = self.shared.until(sent, complete.ttl).map(|until| {
-            // The fence is the store's time at the grant.
-            let completed_at =
-                Timestamp::from_micros(grant.fence.get()).after(sent.duration_since(grant.answered));
-            let end = Some(completed_at.after(complete.ttl));
-            let result = complete.result.clone();
-            let replay = Replay::new(complete.verdict, result, grant.attempt, completed_at, end);
-            Entry { replay, fingerprint: grant.fingerprint, until }
-        });
-        let answer = self.inner.apply(key, request).await?;
-        if let (Answer::Complete(CompleteAnswer::Done), Some(entry)) = (&answer, recorded) {
-            self.shared.keep(key, entry, generation);
-        }
-        Ok(answer)
-    }
 }
 
 impl<S: Store> Store for Cached<S> {
     async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
-        let claim = match &request {
-            Request::Claim(claim) => claim,
-            Request::Complete(_) => return self.complete_and_cache(key, request).await,
-            other => {
-                let forgets =
-                    matches!(other, Request::Release(_) | Request::Resolve(Resolution::ForgetSeen(_)));
-                let _forgetting = forgets.then(|| Forgetting::begin(&self.shared, key));
-                return self.inner.apply(key, request).await;
-            }
+        let Request::Claim(claim) = &request else {
+            let forgets = matches!(request, Request::Resolve(Resolution::ForgetSeen(_)));
+            let _forgetting = forgets.then(|| Forgetting::begin(&self.shared, key));
+            return self.inner.apply(key, request).await;
         };
         if let Some(replay) = self.shared.find(key, claim) {
             self.shared.count(key, true);
             return Ok(ClaimAnswer::Replay(replay).into());
         }
         self.shared.count(key, false);
-        let (owner, fingerprint) = (claim.owner, claim.fingerprint);
+        let fingerprint = claim.fingerprint;
         let generation = *self.shared.generation(key);
         let asked = Instant::now();
         let answer = self.inner.apply(key, request).await?;
@@ -364,10 +288,8 @@ impl<S: Store> Store for Cached<S> {
                     self.shared.keep(key, Entry { replay: replay.clone(), fingerprint, until }, generation);
                 }
             }
-            Answer::Claim(ClaimAnswer::Granted(grant)) => {
-                let (fence, attempt, answered) = (grant.fence, grant.attempt, Instant::now());
-                self.shared.grant(key, Pending { owner, fence, attempt, fingerprint, answered });
-            }
+            // The store has no result for this key any more.
+            Answer::Claim(ClaimAnswer::Granted(_)) => self.shared.drop_entry(key),
             _ => {}
         }
         Ok(answer)

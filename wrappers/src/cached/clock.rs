@@ -54,11 +54,6 @@ impl Latest {
     }
 }
 
-/// A time of the store's clock, as long as it is at least by this process's clock.
-pub(super) fn without_drift(time: Duration) -> Duration {
-    time - time / DRIFT
-}
-
 impl Reading {
     fn latest(self) -> Latest {
         let at = Instant::now();
