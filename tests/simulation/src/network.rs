@@ -294,8 +294,8 @@ impl State {
             is_late: self.is_late,
             at,
             freed,
-            release_sent: false,
-            step_sent: false,
+            release_sent: None,
+            step_sent: None,
             doubt_confirmed: None,
         };
         if key.grants.insert(record.fence.get(), granted).is_some() {
@@ -315,10 +315,13 @@ impl State {
             _ => return,
         };
         let Some(granted) = self.keys[number].grants.get_mut(&fence) else { return };
-        let is_again = granted.release_sent && !granted.step_sent;
-        granted.release_sent |= !is_step;
-        granted.step_sent = is_step;
-        if is_again && !is_step {
+        if is_step {
+            granted.step_sent = Some(Instant::now());
+            return;
+        }
+        // A step that was sent at the same moment may still be under way.
+        let before = granted.release_sent.replace(Instant::now());
+        if before.is_some_and(|release| granted.step_sent.is_none_or(|step| step < release)) {
             self.check_steps_sent(number, fence);
         }
     }

@@ -141,9 +141,9 @@ pub struct Granted {
     pub at: Instant,
     /// When the key was released before this grant, and by which process.
     pub freed: Option<(Instant, ProcessId)>,
-    /// Whether its release was sent before, and whether a step was sent to be recorded since.
-    pub release_sent: bool,
-    pub step_sent: bool,
+    /// When its release, and when a step of it was last sent.
+    pub release_sent: Option<Instant>,
+    pub step_sent: Option<Instant>,
     /// When the store was last asked whether this grant holds its key in doubt, and when it said so.
     pub doubt_confirmed: Option<(Instant, Instant)>,
 }
