@@ -204,12 +204,16 @@ impl State {
         }
         let earlier = self.keys[number].lives[life].runs.clone();
         self.check_held(id, number, fence, at);
-        self.check_earlier(operation, id, number, life, &earlier);
-        self.check_recovered(id, number, life, &earlier, context.recovered());
+        // Another call may have had the key since an operator resolved the doubt.
+        let is_overtaken = self.resolved_meanwhile(number, life, fence).is_some();
+        if !is_overtaken {
+            self.check_earlier(operation, id, number, life, &earlier);
+            self.check_recovered(id, number, life, &earlier, context.recovered());
+        }
         let starts = u32::try_from(earlier.len()).unwrap_or(u32::MAX) + 1;
         // After a jump of the clock a later attempt may have run while the answer to this claim was on its way.
         let steady = self.jumped.is_none_or(|jump| jump < at);
-        if steady && context.attempt() < starts {
+        if steady && !is_overtaken && context.attempt() < starts {
             self.violate(
                 ATTEMPTS,
                 format!("run {id} is attempt {}, and {starts} have started", context.attempt()),

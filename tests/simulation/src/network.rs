@@ -319,9 +319,11 @@ impl State {
             granted.step_sent = Some(Instant::now());
             return;
         }
-        // A step that was sent at the same moment may still be under way.
+        // A step that was under way at the try before is sent again at the next one.
         let before = granted.release_sent.replace(Instant::now());
-        if before.is_some_and(|release| granted.step_sent.is_none_or(|step| step < release)) {
+        let patience = Duration::from_millis(self.plan.operations[number].store_timeout);
+        let step_until = granted.step_sent.map(|step| step + patience);
+        if before.is_some_and(|release| step_until.is_none_or(|until| until < release)) {
             self.check_steps_sent(number, fence);
         }
     }
