@@ -80,7 +80,7 @@ pub(crate) async fn carry_out(executions: &Executions, route: &Route, body: &[u8
     };
     let status = wishes.status.unwrap_or(route.status);
     if !(200..=599).contains(&status) {
-        return refused("there is no such status");
+        return refused("the status is unknown: give one from 100 to 999");
     }
     executions.count(route.name);
     sleep(Duration::from_millis(wishes.sleep_ms)).await;

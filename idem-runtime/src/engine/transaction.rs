@@ -136,12 +136,12 @@ async fn take<S: RecordsIn<C>, C>(
             Taking::Refused(ClaimAnswer::Replay(replay)) => return Ok(Err(replay)),
             Taking::Refused(refusal) => refusal,
         };
-        let left = call.policy.wait.saturating_sub(begin.elapsed());
+        let remaining = call.policy.wait.saturating_sub(begin.elapsed());
         let waits = matches!(refusal, ClaimAnswer::Busy { .. } | ClaimAnswer::RetryAt { .. });
-        if !waits || left.is_zero() {
+        if !waits || remaining.is_zero() {
             return Err(call.refusal(&refusal));
         }
-        sleep(pauses.next().unwrap_or(Duration::from_millis(100)).min(left)).await;
+        sleep(pauses.next().unwrap_or(Duration::from_millis(100)).min(remaining)).await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! What stores of SQL servers share: how they connect, and how they serve operators.
 //!
-//! [`Connector`] opens and ages connections, and lends one of its own to what is no part of a batch.
+//! [`Connector`] opens and ages connections, and lends a separate connection to operations outside a batch.
 //! [`Identifier`] and [`limits`] check settings, [`Encryption`] what others on the network can read, [`failure`] why no connection was made.
 
 mod connector;

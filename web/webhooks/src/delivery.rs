@@ -18,7 +18,7 @@ impl Delivery {
         self.sender
     }
 
-    /// Its id, which each repetition has; `None` for a request of Slack that is no event.
+    /// The id, the same in each repetition; `None` for a request of Slack without an event.
     #[must_use]
     pub fn id(&self) -> Option<&str> {
         self.id.as_deref()

@@ -28,7 +28,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// [`SecretError`] if there is no secret, or one is empty or not base64.
+    /// [`SecretError`] if the list of secrets is empty, or a secret is empty or not base64.
     pub fn standard<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Result<Self, SecretError> {
         let decoded = secrets.into_iter().map(|secret| {
             let text = secret.as_ref();
@@ -41,7 +41,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// [`SecretError`] if there is no secret, or one is empty.
+    /// [`SecretError`] if the list of secrets is empty, or a secret is empty.
     pub fn stripe<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Result<Self, SecretError> {
         Self::new(Scheme::Stripe, bytes(secrets))
     }
@@ -50,7 +50,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// [`SecretError`] if there is no secret, or one is empty.
+    /// [`SecretError`] if the list of secrets is empty, or a secret is empty.
     pub fn github<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Result<Self, SecretError> {
         Self::new(Scheme::GitHub, bytes(secrets))
     }
@@ -59,7 +59,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// [`SecretError`] if there is no secret, or one is empty.
+    /// [`SecretError`] if the list of secrets is empty, or a secret is empty.
     pub fn slack<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Result<Self, SecretError> {
         Self::new(Scheme::Slack, bytes(secrets))
     }
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(at(&sender, &headers, "Hello, World?", 0), Err(Refused::WrongSignature));
     }
 
-    /// The vector of Slack's page "Verifying requests from Slack": a command, which is no event.
+    /// The vector of Slack's page "Verifying requests from Slack": a command and not an event.
     #[test]
     fn the_vector_of_slack() {
         let sender = Sender::slack(["8f742231b10e8888abcd99yyyzzz85a5"]).unwrap();

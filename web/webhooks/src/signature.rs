@@ -72,7 +72,7 @@ impl<'h> Claims<'h> {
                 (None, Some(header("x-slack-request-timestamp")?), vec![hex::decode(signature).ok()?])
             }
         };
-        // A time that is no number would be signed, too; it is refused before.
+        // The signature also covers a time that is not a number; such a time is refused first.
         let is_number = seconds.is_none_or(|text| text.parse::<u64>().is_ok());
         is_number.then_some(Self { scheme, id, seconds, signatures })
     }

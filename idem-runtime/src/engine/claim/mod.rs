@@ -138,10 +138,10 @@ async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError>
         let request = OwnersClaim { call: call.clone(), owner, sent };
         let mut open = UnansweredClaim { call, owner, answering: None };
         let answering = open.answering.insert(Box::pin(request.answered()));
-        let left = until.saturating_duration_since(Instant::now());
+        let remaining = until.saturating_duration_since(Instant::now());
         // After the timeout the claim is not dropped. It continues in the background, to release what the store may still
         // grant.
-        let answer = within(left, answering).await.map_err(|_| unanswered("the claim", patience))?;
+        let answer = within(remaining, answering).await.map_err(|_| unanswered("the claim", patience))?;
         open.answering = None;
         let attempt = match answer {
             Ok(Claiming::Granted(attempt)) if attempt.claimed().lease.is_late() => attempt,
@@ -153,9 +153,9 @@ async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError>
                 return Err(error);
             }
         };
-        // Not in the background: there a late grant is given back, which an attempt does when it is dropped.
-        let left = until.saturating_duration_since(Instant::now());
-        let confirmed = Box::pin(within(left, confirm(attempt, until))).await;
+        // Only the caller confirms a late grant. In the background the attempt is dropped, which gives it back.
+        let remaining = until.saturating_duration_since(Instant::now());
+        let confirmed = Box::pin(within(remaining, confirm(attempt, until))).await;
         if let Some(attempt) = confirmed.map_err(|_| unanswered("the claim", patience))?? {
             return Ok(Claiming::Granted(attempt));
         }
@@ -206,11 +206,11 @@ impl<S: Store> OwnersClaim<S> {
                 Ok(answer) => return Ok(Claiming::NotGranted(answer)),
                 Err(error) if error.is_outcome_unknown() => {
                     let retries = retries.get_or_insert_with(|| Retries::after(error));
-                    let left = self.until().saturating_duration_since(Instant::now());
-                    if left.is_zero() {
+                    let remaining = self.until().saturating_duration_since(Instant::now());
+                    if remaining.is_zero() {
                         return Err(NoAnswer { error: retries.first_error.clone(), may_be_granted: true });
                     }
-                    Box::pin(sleep(retries.pauses.next().unwrap_or(left).min(left))).await;
+                    Box::pin(sleep(retries.pauses.next().unwrap_or(remaining).min(remaining))).await;
                 }
                 Err(error) => {
                     let may_be_granted = retries.is_some();

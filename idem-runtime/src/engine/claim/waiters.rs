@@ -247,9 +247,9 @@ impl<S: Store> PollTask<S> {
                 Err(error) if error.is_transient() => {}
                 _ => self.poll.claimable.notify_one(),
             }
-            let left = Some(self.poll.last_refusal().left()).filter(|left| !left.is_zero());
+            let remaining = Some(self.poll.last_refusal().left()).filter(|remaining| !remaining.is_zero());
             let pause = pauses.next().unwrap_or(STALE);
-            let pause = left.map_or(pause, |left| pause.min(left));
+            let pause = remaining.map_or(pause, |remaining| pause.min(remaining));
             let _ = timeout(pause, self.poll.changed.notified()).await;
         }
     }

@@ -44,8 +44,9 @@ pub(crate) struct Call<S> {
 /// The runtime in which a call of this operation is made.
 pub(crate) fn runtime(operation: &str) -> Result<Handle, Error> {
     let refuse = |detail: &str| Error::configuration(operation, detail);
-    let runtime = Handle::try_current()
-        .map_err(|_| refuse("there is no tokio runtime here; make the call in one that has time enabled"))?;
+    let runtime = Handle::try_current().map_err(|_| {
+        refuse("the call runs outside a tokio runtime; make it in a runtime that has time enabled")
+    })?;
     if !has_time(&runtime) {
         return Err(refuse("this tokio runtime has no timers; build it with `enable_time` or `enable_all`"));
     }
@@ -169,9 +170,9 @@ impl<S: Store> Call<S> {
 
     /// Finishes `work` in the background.
     pub(crate) fn finish_behind(&self, kind: Work, work: impl Future<Output = ()> + Send + 'static) {
-        let left = background::finish(&self.process, &self.runtime, kind, work);
-        if let (Some(observer), Some(left)) = (&self.observer, left) {
-            observer.left_behind(left);
+        let unfinished = background::finish(&self.process, &self.runtime, kind, work);
+        if let (Some(observer), Some(unfinished)) = (&self.observer, unfinished) {
+            observer.left_behind(unfinished);
         }
     }
 
@@ -204,8 +205,8 @@ fn has_time(runtime: &Handle) -> bool {
 
 /// The lease, cut short so that it ends at the deadline.
 fn until(deadline: Option<Instant>, lease: Duration) -> Duration {
-    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    left.map_or(lease, |left| lease.min(left).max(SHORTEST_LEASE))
+    let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    remaining.map_or(lease, |remaining| lease.min(remaining).max(SHORTEST_LEASE))
 }
 
 /// The minimum time between two renewals. Renewals cannot extend a lease that a deadline cuts short; they only find out

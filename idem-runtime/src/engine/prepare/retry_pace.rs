@@ -37,9 +37,10 @@ impl RetryAfter {
     pub fn delay(&self, attempt: u32) -> Duration {
         let Some(longest) = self.longest else { return self.shortest };
         let doubled = 2_u32.checked_pow(attempt.saturating_sub(1));
-        let most = doubled.and_then(|times| self.shortest.checked_mul(times)).unwrap_or(longest).min(longest);
-        let least = self.shortest.max(most / 2).min(most);
-        least + (most - least).mul_f64(fastrand::f64())
+        let upper =
+            doubled.and_then(|times| self.shortest.checked_mul(times)).unwrap_or(longest).min(longest);
+        let lower = self.shortest.max(upper / 2).min(upper);
+        lower + (upper - lower).mul_f64(fastrand::f64())
     }
 
     pub(super) const fn new(shortest: Duration, longest: Option<Duration>) -> Self {
@@ -47,14 +48,14 @@ impl RetryAfter {
     }
 
     pub(super) const fn fault(&self) -> Option<&'static str> {
-        let most = match self.longest {
+        let longest = match self.longest {
             Some(longest) if is_longer(self.shortest, longest) => {
                 return Some("the range of `retry_after` must begin with the shorter time");
             }
             Some(longest) => longest,
             None => self.shortest,
         };
-        if is_longer(most, LONGEST) { Some("`retry_after` must be at most 100 years") } else { None }
+        if is_longer(longest, LONGEST) { Some("`retry_after` must be at most 100 years") } else { None }
     }
 }
 

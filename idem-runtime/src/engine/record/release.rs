@@ -67,9 +67,9 @@ impl<S: Store> Claimed<S> {
         let mut pauses = backoff().build();
         let mut patience = Patience::new(&self.call);
         while let Err(error) = self.release(request, true).await {
-            let left = self.lease.held_until().saturating_duration_since(Instant::now());
-            let goes_on = if !left.is_zero() && error.is_transient() {
-                sleep(pauses.next().unwrap_or(LEAST_TIMEOUT).min(left)).await;
+            let remaining = self.lease.held_until().saturating_duration_since(Instant::now());
+            let goes_on = if !remaining.is_zero() && error.is_transient() {
+                sleep(pauses.next().unwrap_or(LEAST_TIMEOUT).min(remaining)).await;
                 true
             } else {
                 request.cause != ReleaseCause::Abandoned && patience.wait_after(&error).await

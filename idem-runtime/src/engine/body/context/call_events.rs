@@ -48,7 +48,7 @@ pub enum CallEvent<'a> {
     Background(BackgroundWork),
 }
 
-/// How a call ended that has no recorded value. There is no other way, so that a consumer decides for each.
+/// How a call without a recorded value ended. The list is complete, so a consumer can decide for each case.
 #[derive(Clone, Debug)]
 pub enum CallEnd {
     /// It was refused, or its result is not available.
